@@ -18,9 +18,8 @@ from sklearn.metrics import adjusted_rand_score, confusion_matrix, normalized_mu
 
 from convert_tf import IntentClassifier
 from convert_tf.intents.data import read_labelled
-from convert_tf.intents.discovery import MIN_CONFIDENCE, group_vectors
 from convert_tf.intents.encodings import IntentEncodings, encodes_similarity
-from convert_tf.intents.messages import unsure
+from convert_tf.intents.logs import MIN_CONFIDENCE, group_vectors, unsure
 
 _ENCODER = flags.DEFINE_string("encoder", "convert_small", "A module, an .onnx file or minilm.")
 _TRAIN = flags.DEFINE_string("train", None, "Examples of the intents.", required=True)
@@ -59,8 +58,8 @@ def main(argv: list[str]) -> None:
     kmeans = KMeans(number, n_init=10, random_state=0).fit_predict(vectors)
     show("all, k-means, right number", scores(intents, kmeans), number)
     for what, wanted in (("right number", number), ("chosen number", None)):
-        groups = group_vectors(vectors, wanted)
-        show(f"all, {what}", scores(intents, groups.numbers), len(groups.centres))
+        groups, centres = group_vectors(vectors, wanted)
+        show(f"all, {what}", scores(intents, groups), len(centres))
     rows = []
     for seed in range(_SEEDS.value):
         names = np.random.default_rng(seed).permutation(sorted({*labels}))
@@ -69,11 +68,11 @@ def main(argv: list[str]) -> None:
         own = [row for row in zip(*examples, strict=True) if row[1] in known]
         classifier = IntentClassifier(encode, names=None).fit(*zip(*own, strict=True))
         is_unsure, is_new = unsure(classifier, texts, MIN_CONFIDENCE), ~np.isin(intents, known)
-        groups = group_vectors(vectors[is_unsure])
+        groups, centres = group_vectors(vectors[is_unsure])
         inside = is_new[is_unsure]
-        found = scores(intents[is_unsure][inside], groups.numbers[inside])
+        found = scores(intents[is_unsure][inside], groups[inside])
         shares = [100 * is_unsure[is_new].mean(), 100 * is_unsure[~is_new].mean()]
-        rows.append([*found, len(groups.centres), number - len(known), *shares])
+        rows.append([*found, len(centres), number - len(known), *shares])
     *found, groups, wanted, new, old = np.mean(rows, axis=0)
     show(f"{wanted:.0f} new intents, chosen number", np.array(found), groups)
     print(f"unsure: {new:.1f} % of messages with new intents, {old:.1f} % with known intents")

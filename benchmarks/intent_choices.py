@@ -78,7 +78,7 @@ def accuracies(kinds: list[IntentEncodings], train: Labelled, test: Labelled) ->
         model = IntentClassifier(None, _HEAD.value)
         examples, classes = examples_of(*train, None, encode, None)
         options = {**model.get_params(deep=False), "seed": 0}
-        parts = train_parts(options, examples, has_lexical=True)
+        parts = train_parts(options, examples)
         places = np.searchsorted(classes, test[1])
         answers = answers_of(parts, test[0], encode(test[0]), places)
         for weight in _WEIGHTS:

@@ -30,7 +30,7 @@ from convert_tf.checkpoints.folder import load_config, save_checkpoint
 from convert_tf.checkpoints.released import model_path
 from convert_tf.checkpoints.vocabulary import vocabulary_path
 from convert_tf.intents.data import LabelledTexts, few_shot, read_files
-from convert_tf.intents.scope import ScopeScores, fit_threshold
+from convert_tf.intents.heldout import ScopeScores, fit_threshold
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.storage.json_text import written_json
@@ -70,7 +70,7 @@ class FineTuned:
         self._folder = tempfile.TemporaryDirectory()
 
     def fit(self, texts: list[str], labels: list[str]) -> "FineTuned":
-        from convert_tf.intents.finetuning.classifier import finetuned_classifier
+        from convert_tf.intents.finetuning import finetuned_classifier
 
         self._classifier = finetuned_classifier(
             self._checkpoint,

@@ -20,7 +20,7 @@ _LAZY_NAMES = {
     "Ranker": "convert_tf.ranking.ranker",
     "IntentClassifier": "convert_tf.intents.classifier",
     "MultiIntentClassifier": "convert_tf.intents.multi",
-    "discover_intents": "convert_tf.intents.discovery",
+    "discover_intents": "convert_tf.intents.logs",
     "CandidateIndex": "convert_tf.search.index",
     "train": "convert_tf.training.encoder.run",
     "evaluate": "convert_tf.evaluation.tasks",

@@ -12,9 +12,8 @@ from pathlib import Path
 from convert_tf import IntentClassifier, discover_intents
 from convert_tf.intents.answers import answers
 from convert_tf.intents.data import LabelledTexts
-from convert_tf.intents.monitoring import monitor_messages, monitoring_text
+from convert_tf.intents.logs import monitor_messages, monitoring_text, suggest_messages
 from convert_tf.intents.report import evaluate_classifier, report_text
-from convert_tf.intents.suggestion import suggest_messages
 
 THINGS = ("kettle", "lamp", "blue chair", "phone case", "winter coat", "desk", "bicycle", "radio")
 QUESTIONS = {

@@ -210,7 +210,7 @@ def define_model(define: Define, default: Any = NEEDED) -> None:
 
 def define_groups(define: Define) -> None:
     """Define the flags of commands that group the unsure messages of a log."""
-    from convert_tf.intents.discovery import MIN_CONFIDENCE, MIN_SIZE
+    from convert_tf.intents.logs import MIN_CONFIDENCE, MIN_SIZE
 
     define("min_size", MIN_SIZE, "Smallest number of messages in a group.", lower_bound=1)
     define(

@@ -1,11 +1,184 @@
-"""Answers of a classifier, as programs and services print them."""
+"""A trained classifier: its answers and explanations."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from convert_tf.intents import heldout
+from convert_tf.intents.data import LabelledTexts
+from convert_tf.intents.examples import OUTSIDE, checked_texts
+from convert_tf.intents.head import softmax
+
 _DIGITS = 4
+
+
+class Predictor:
+    """A trained classifier: what it learnt, and its answers to texts.
+
+    Its options, such as `out_of_scope_label`, are attributes too.
+
+    Attributes:
+      classes_: the intents, sorted.
+      parts_: head, words and mean encodings.
+      mixture_: the combination of head and words.
+      threshold_: the threshold of out of scope, or of each of several intents; None without one.
+      thresholds_: a threshold for each intent, float64 `[intents]`; None without.
+      best_params_: the options that a grid search chose.
+      examples_: the texts and labels of `fit`; None if they are not kept.
+    """
+
+    classes_: np.ndarray
+    parts_: heldout.Parts
+    mixture_: heldout.Mixture
+    threshold_: float | None
+    thresholds_: np.ndarray | None = None
+    best_params_: Mapping[str, Any] = MappingProxyType({})
+    examples_: LabelledTexts | None = None
+    # Files of earlier versions do not have these two options.
+    min_margin: float = 0.0
+    upper_levels: bool = False
+    out_of_scope: str | None
+    out_of_scope_label: Any
+    label_separator: str
+
+    def encode(self, texts: Iterable[str]) -> np.ndarray:
+        """Return the encodings that the head reads: float32 `[texts, dim]`.
+
+        Args:
+          texts: a list, an array or a table of one column.
+        """
+        raise NotImplementedError
+
+    def raw_answers(self, texts: Iterable[str]) -> heldout.Answers:
+        """Return what the head and the words say, before they are combined.
+
+        Raises:
+          ValueError: a text is empty.
+        """
+        texts = checked_texts(texts)
+        return self.answers_to(texts, self.encode(texts))
+
+    def answers_to(self, texts: list[str], encodings: np.ndarray) -> heldout.Answers:
+        """Return what the head and the words say about texts with these encodings."""
+        labels = np.full(len(texts), OUTSIDE)  # unknown
+        if hasattr(self, "label_separator"):
+            labels = np.zeros((len(texts), len(self.classes_)), bool)
+        return heldout.answers_of(self.parts_, texts, encodings, labels)
+
+    def answered(self, answers: heldout.Answers) -> np.ndarray:
+        """Return the intent of each text or `out_of_scope_label`, or tuples of intents: `[n]`."""
+        probabilities = answers.probabilities(self.mixture_)
+        if hasattr(self, "label_separator"):
+            sets = np.empty(len(probabilities), object)
+            sets[:] = [
+                tuple(self.classes_[is_in].tolist()) for is_in in probabilities >= self.threshold_
+            ]
+            return sets
+        best = probabilities.argmax(axis=1)
+        is_outside = heldout.margins(probabilities) < self.min_margin
+        if self.threshold_ is not None:
+            limits = self.threshold_ if self.thresholds_ is None else self.thresholds_
+            limits = np.broadcast_to(limits, len(self.classes_))
+            is_outside |= self._sureness(answers) < limits[best]
+        intents, outside = self.classes_[best], self.out_of_scope_label
+        if self.threshold_ is not None or is_outside.any():
+            is_text = intents.dtype.kind == "U" and isinstance(outside, str)
+            intents = intents.astype(object)
+            intents[is_outside] = outside
+            intents = intents.astype(str) if is_text else intents
+        if not self.upper_levels:
+            return intents
+        threshold = self.threshold_ or 0.0
+        return heldout.with_upper_levels(
+            intents, probabilities, self.classes_, outside, threshold, self.min_margin
+        )
+
+    def _sureness(self, answers: heldout.Answers) -> np.ndarray:
+        return heldout.sureness(answers, self.mixture_, self.out_of_scope)
+
+    def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
+        """Return the probabilities of `classes_`: float32 `[texts, intents]`.
+
+        Rows sum to 1, except those of a classifier of several intents.
+
+        Raises:
+          ValueError: a text is empty.
+        """
+        return self.raw_answers(texts).probabilities(self.mixture_)
+
+    def predict(self, texts: Iterable[str]) -> np.ndarray:
+        """Return the intent of each text or `out_of_scope_label`: `[texts]`.
+
+        A classifier of several intents returns sorted tuples of intents.
+
+        Raises:
+          ValueError: a text is empty.
+        """
+        return self.answered(self.raw_answers(texts))
+
+    def scope_scores(self, texts: Iterable[str]) -> np.ndarray:
+        """Return how surely texts are in scope, float32 `[texts]`. Thresholds compare with it."""
+        return self._sureness(self.raw_answers(texts))
+
+    def nearest_examples(self, text: str) -> list[dict[str, Any]]:
+        """Return the training examples nearest to a text; none if they are not kept."""
+        return []
+
+    def explain(self, text: str) -> dict[str, Any]:
+        """Explain the most probable intent of a text against the second.
+
+        The effect of a word is how far the log-odds of the two intents fall when the word is left
+        out. The classifier answers each shorter text, so effects are exact, but they do not add up.
+
+        Args:
+          text: a message.
+
+        Returns:
+          `intent` and `second`; `margin`, the difference of their probabilities; `words`, the
+          largest effect first, each with `word`, `effect` and `lexical`, the part of the effect
+          that comes from the model of words; `examples`, the five nearest training examples, each
+          with `text`, `label` and `cosine`. It is empty if the classifier does not keep its
+          examples.
+
+        Raises:
+          ValueError: the text is empty, or the classifier answers with several intents.
+        """
+        if hasattr(self, "label_separator"):
+            raise ValueError("A classifier of several intents cannot explain its answers.")
+        (text,) = checked_texts([text])
+        words = text.split()
+        shorter = [" ".join(words[:i] + words[i + 1 :]) for i in range(len(words))]
+        answers = self.raw_answers([text, *(shorter if len(words) > 1 else [])])
+        logits = self.mixture_.logits(answers.head, answers.lexical)
+        probabilities = softmax(logits[0])
+        best, second = np.argsort(-probabilities, kind="stable")[:2]
+
+        def effects_of(logits: np.ndarray) -> np.ndarray:
+            """How far each other row has a smaller lead than the first: float `[rows - 1]`."""
+            leads = logits[:, best] - logits[:, second]
+            return leads[0] - leads[1:]
+
+        effects = effects_of(logits)
+        lexical = np.zeros_like(effects)
+        if answers.lexical is not None:
+            scale = self.mixture_.weight / self.mixture_.temperature
+            lexical = scale * effects_of(answers.lexical)
+        return {
+            "intent": str(self.classes_[best]),
+            "second": str(self.classes_[second]),
+            "margin": _rounded(probabilities[best] - probabilities[second]),
+            "words": [
+                {"word": words[i], "effect": _rounded(effects[i]), "lexical": _rounded(lexical[i])}
+                for i in np.argsort(-np.abs(effects), kind="stable")
+            ],
+            "examples": self.nearest_examples(text),
+        }
+
+
+def _rounded(value: Any) -> float:
+    return round(float(value), _DIGITS)
 
 
 class Answer(NamedTuple):
@@ -18,7 +191,7 @@ class Answer(NamedTuple):
       confidence: the highest probability; 0 for an empty text. With several intents it is the
         lowest of those answered; without any, how improbable the most probable one is.
       shares: `(intent, probability)`, the most probable first; empty for an empty text.
-      explanation: see `explanation`; None if nobody asked for it.
+      explanation: see `Predictor.explain`; None if nobody asked for it.
     """
 
     text: str
@@ -29,20 +202,18 @@ class Answer(NamedTuple):
 
     def described(self, top_k: int = 1) -> dict[str, Any]:
         """Return the answer as JSON values, with `intents` if several are asked for."""
-        found: dict[str, Any] = {
-            "text": self.text,
-            "intent": self.intent,
-            "confidence": self.confidence,
+        values: dict[str, Any] = {
+            name: getattr(self, name) for name in ("text", "intent", "confidence")
         }
         if top_k > 1 and self.shares:
-            found["intents"] = dict(self.shares[:top_k])
+            values["intents"] = dict(self.shares[:top_k])
         if self.explanation is not None:
-            found["explanation"] = self.explanation
-        return found
+            values["explanation"] = self.explanation
+        return values
 
 
 def answers(classifier: Any, texts: Sequence[str], *, explains: bool = False) -> list[Answer]:
-    """Return the intents of texts.
+    """Return the intents of texts, as programs and services print them.
 
     Args:
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
@@ -53,28 +224,28 @@ def answers(classifier: Any, texts: Sequence[str], *, explains: bool = False) ->
       ValueError: `explains`, and the classifier answers with several intents.
     """
     filled = [text for text in texts if text.strip()]
-    if filled:
-        found = iter(zip(classifier.predict(filled), classifier.predict_proba(filled), strict=True))
-    said = []
-    for text in texts:
-        if not text.strip():
-            said.append(Answer(text, None, 0.0, []))
-            continue
-        intent, probabilities = next(found)
-        best = np.argsort(-probabilities, kind="stable")
-        shares = [
-            (str(classifier.classes_[i]), round(float(probabilities[i]), _DIGITS)) for i in best
-        ]
-        answer = _answer(classifier, text, intent, shares)
-        if explains:
-            answer = answer._replace(explanation=classifier.explain(text))
-        said.append(answer)
-    return said
+    predicted = iter(
+        zip(classifier.predict(filled), classifier.predict_proba(filled), strict=True)
+        if filled
+        else ()
+    )
+    return [
+        _answer(classifier, text, *next(predicted), explains)
+        if text.strip()
+        else Answer(text, None, 0.0, [])
+        for text in texts
+    ]
 
 
-def _answer(classifier: Any, text: str, intent: Any, shares: list[tuple[str, float]]) -> Answer:
-    if not isinstance(intent, tuple):
-        return Answer(text, str(intent), shares[0][1], shares)
-    own = [share for label, share in shares if label in intent]
-    confidence = min(own) if own else round(1 - shares[0][1], _DIGITS)
-    return Answer(text, classifier.label_separator.join(intent), confidence, shares)
+def _answer(
+    classifier: Any, text: str, intent: Any, probabilities: np.ndarray, explains: bool
+) -> Answer:
+    best = np.argsort(-probabilities, kind="stable")
+    shares = [(str(classifier.classes_[i]), _rounded(probabilities[i])) for i in best]
+    confidence = shares[0][1]
+    if isinstance(intent, tuple):
+        answered = [share for label, share in shares if label in intent]
+        confidence = min(answered) if answered else round(1 - confidence, _DIGITS)
+        intent = classifier.label_separator.join(intent)
+    explanation = classifier.explain(text) if explains else None
+    return Answer(text, str(intent), confidence, shares, explanation)

@@ -1,49 +1,189 @@
-"""An intent classifier on encodings and words, as a scikit-learn estimator."""
+"""Intent classifiers on encodings and words, as scikit-learn estimators."""
 
+import copy
+import dataclasses
+import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from itertools import product
+from typing import Any, TypeVar
 
 import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
 
-from convert_tf.intents.data import (
-    LabelledTexts,
-    checked_labels,
-    checked_texts,
-    held_out,
-    listed_labels,
-)
+from convert_tf.config.base import check_field
+from convert_tf.intents import heldout
+from convert_tf.intents.answers import Predictor
+from convert_tf.intents.data import LabelledTexts, held_out
 from convert_tf.intents.encodings import (
     ANY_KIND,
     KINDS_OF_ENCODING,
     IntentEncodings,
     encodes_similarity,
 )
-from convert_tf.intents.examples import IntentExamples, examples_of, validated
-from convert_tf.intents.explain import nearest
-from convert_tf.intents.head import HEADS, Options, best_options, quick_options
-from convert_tf.intents.heldout import (
-    Answers,
-    Fold,
-    Mixture,
-    accuracy_of_answers,
-    answers_of,
-    fit_mixture,
-    frozen_folds,
-    judged_answers,
-    scope_scores_of,
-    train_parts,
-    with_helpful_names,
+from convert_tf.intents.examples import (
+    IntentExamples,
+    checked_labels,
+    checked_texts,
+    checked_weights,
+    column,
+    examples_of,
+    listed_labels,
+    validated,
 )
-from convert_tf.intents.options import IntentOptions
-from convert_tf.intents.scope import KINDS, fit_intent_thresholds, fit_threshold
-from convert_tf.intents.text_classifier import TextClassifier
+from convert_tf.intents.folder import read_classifier, write_classifier
+from convert_tf.intents.head import HEADS, Options, accuracy_of, quick_options, train_head
+from convert_tf.intents.options import ClassifierOptions, IntentOptions
+from convert_tf.numerics.vectors import unit_rows
 
 # Thresholds need the scores of a fully trained head. To judge weights, fewer folds are enough.
-_FOLDS, _FOLDS_OF_THRESHOLDS = 3, 5
+_FOLDS_OF_THRESHOLDS = 5
+_NEAREST = 5  # examples that explain an answer
 _VALIDATED_SHARE = 0.1  # of the examples, by which a grid is judged without validation data
 
 Validation = tuple[Iterable[str], Iterable[Any]]
+
+
+_Self = TypeVar("_Self", bound="TextClassifier")
+# Options of earlier versions, which had no effect after training.
+_OF_EARLIER_TRAININGS = ("patience", "rejected_share", "validation_fraction")
+
+
+class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimator):
+    """A scikit-learn estimator on encodings of texts.
+
+    Clones share the encoder and its encodings. A pickle holds the path of the encoder.
+    """
+
+    kind_: str
+    names_: bool
+    _encoded: tuple[Any, dict[str, IntentEncodings]]
+
+    def encode(self, texts: Iterable[str]) -> np.ndarray:
+        """Return the encodings that the head reads: float32 `[texts, dim]`.
+
+        Args:
+          texts: a list, an array or a table of one column.
+        """
+        return self._encodings()(column(texts))
+
+    def score(
+        self, texts: Iterable[str], labels: Iterable[Any], sample_weight: Any = None
+    ) -> float:
+        """Return the share of texts whose answer is the label, or has exactly the labels.
+
+        `out_of_scope_label` is right for texts that have it as their label.
+
+        Raises:
+          ValueError: there are more texts or more labels, or a text is empty.
+        """
+        answers, expected = self.predict(texts).tolist(), self._listed_labels(labels)
+        if len(answers) != len(expected):
+            raise ValueError(
+                f"There are {len(answers)} texts and {len(expected)} labels. Pass one label, or "
+                "one set of labels, for each text."
+            )
+        is_right = [bool(a == b) for a, b in zip(answers, expected, strict=True)]
+        return float(np.average(is_right, weights=checked_weights(sample_weight, len(answers))))
+
+    def _listed_labels(self, labels: Iterable[Any]) -> list[Any]:
+        """Return labels as a list, in the form of the answers of `predict`."""
+        return listed_labels(labels)
+
+    def raw_answers(self, texts: Iterable[str]) -> heldout.Answers:
+        """Return what the head and the words say, before they are combined.
+
+        Raises:
+          ValueError: a text is empty.
+        """
+        check_is_fitted(self, "parts_")
+        return super().raw_answers(texts)
+
+    def save(self, folder: str | os.PathLike[str], **options: Any) -> None:
+        """Write a folder that `load` reads.
+
+        Args:
+          folder: made with its parents.
+          **options: `overwrite`, `module`, `facts` and `keep_examples` of `write_classifier`.
+        """
+        write_classifier(self, folder, **options)
+
+    def stored_params(self) -> dict[str, Any]:
+        """Return the parameters without the encoder, with what `fit` chose in place of `"auto"`."""
+        check_is_fitted(self, "parts_")
+        params = {**self.get_params(deep=False), "kind": self.kind_}
+        del params["encoder"]
+        if "names" in params:
+            params["names"] = "always" if self.names_ else None
+        return params
+
+    @classmethod
+    def load(cls: type[_Self], folder: str | os.PathLike[str], *, encoder: Any = None) -> _Self:
+        """Read a folder of `save`; arguments and errors as in `read_classifier`."""
+        params, fitted, encodings = read_classifier(folder, encoder)
+        # The behaviour of versions that did not write these options.
+        params.setdefault("kind", "sentence")
+        if "names" in cls._get_param_names():
+            params.setdefault("names", None)
+        params = {k: value for k, value in params.items() if k not in _OF_EARLIER_TRAININGS}
+        try:
+            classifier = cls(**params)
+            classifier.check_options()
+        except (TypeError, OverflowError) as error:  # unknown options, or values of other types
+            raise ValueError(
+                f"{os.fspath(folder)!r} is no {cls.__name__} of this version ({error}). Use the "
+                "version that wrote it, or train again."
+            ) from error
+        classifier.__dict__.update(fitted, kind_=classifier.kind)
+        classifier.names_ = params.get("names") == "always"
+        classifier._encoded = (classifier.encoder, {classifier.kind: encodings})
+        return classifier
+
+    def check_options(self) -> None:
+        """Raise `ValueError` for options that are unknown or out of range."""
+        grid = getattr(self, "grid", None) or {}  # values that replace an option
+        for field in dataclasses.fields(self):
+            for value in grid.get(field.name, [getattr(self, field.name)]):
+                if value is not None or field.default is not None:
+                    check_field(field.name, value, field.metadata)
+
+    def _encodings(self, kind: str | None = None) -> IntentEncodings:
+        """Return the encodings of `kind`, by default of the chosen kind."""
+        if isinstance(self.encoder, IntentEncodings):
+            return self.encoder
+        by_kind = self._encoded_by_kind()
+        if kind is None:
+            kind = self.kind if self.kind != ANY_KIND else getattr(self, "kind_", "sentence")
+        if not by_kind:
+            by_kind[kind] = IntentEncodings(self.encoder, kind=kind)
+        if kind not in by_kind:
+            by_kind[kind] = next(iter(by_kind.values())).of_kind(kind)
+        return by_kind[kind]
+
+    def _encoded_by_kind(self) -> dict[str, IntentEncodings]:
+        known = self.__dict__.get("_encoded")
+        if known is None or known[0] is not self.encoder:  # set_params may have changed it
+            known = self._encoded = (self.encoder, {})
+        return known[1]
+
+    def __sklearn_clone__(self: _Self) -> _Self:
+        # The clone shares the encoder and its encodings.
+        params = self.get_params(deep=False)
+        encoder = params.pop("encoder")
+        clone = type(self)(encoder, **copy.deepcopy(params))
+        clone._encoded = (encoder, self._encoded_by_kind())
+        return clone
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Loaded models and locks cannot be pickled, and vectors can be computed again.
+        left_out = ("_encoded", "_example_vectors")
+        return {name: v for name, v in super().__getstate__().items() if name not in left_out}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        return tags
 
 
 class IntentClassifier(IntentOptions, TextClassifier):
@@ -117,7 +257,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         sample_weight: Any = None,
         *,
         validation: Validation | None = None,
-        folds: Sequence[Fold] | None = None,
+        folds: Sequence[heldout.Fold] | None = None,
     ) -> "IntentClassifier":
         """Train the head and the model of words.
 
@@ -137,8 +277,13 @@ class IntentClassifier(IntentOptions, TextClassifier):
             of range, or training diverged.
         """
         self.check_options()
-        outside = None if self.out_of_scope is None else self.out_of_scope_label
         kinds = self._kinds()
+        if folds is not None and (len(kinds) > 1 or self.names == "auto"):
+            raise ValueError(
+                "folds need one kind of encodings and names that are set. Received: "
+                f"kind={self.kind!r}, names={self.names!r}."
+            )
+        outside = None if self.out_of_scope is None else self.out_of_scope_label
         encode = self._encodings(kinds[0])
         self.examples_ = LabelledTexts(checked_texts(texts), checked_labels(labels).tolist())
         self._example_vectors: np.ndarray | None = None
@@ -154,30 +299,22 @@ class IntentClassifier(IntentOptions, TextClassifier):
         checked = None
         if validation is not None:
             checked = validated(*validation, self.classes_, encode, outside)
-        options = {"head": self.head, "seed": self.random_state}
+        options = {"head": self.head, "lexical": self.lexical, "seed": self.random_state}
         options |= {name: getattr(self, name) for name in HEADS[self.head]}
-        if folds is not None and (len(kinds) > 1 or self.names == "auto"):
-            raise ValueError(
-                "folds need one kind of encodings and names that are set. Received: "
-                f"kind={self.kind!r}, names={self.names!r}."
-            )
-        self.kind_, known = kinds[0], None
-        examples = with_helpful_names(
-            examples,
-            self.classes_,
-            encode,
-            self.names,
-            checked,
-            left_out=self.out_of_scope_label,
+        examples = heldout.with_helpful_names(
+            examples, self.classes_, encode, self.names, checked, left_out=self.out_of_scope_label,
             seed=self.random_state,
-        )
+        )  # fmt: skip
         self.names_ = bool(examples.is_name.any())
+        self.kind_, held_answers = kinds[0], None
         if len(kinds) > 1:
-            examples, checked, known = self._choose_kind(kinds, examples, checked, options)
-        self.best_params_ = self._best_params(options, examples, checked) if self.grid else {}
+            examples, checked, held_answers = self._choose_kind(kinds, examples, checked, options)
+        self.best_params_ = {}
+        if self.grid:
+            self.best_params_ = self._best_params(options, examples, checked, self.grid)
         options |= self.best_params_
-        self.parts_ = train_parts(options, examples, has_lexical=self.lexical is not None)
-        self._fit_on_answers(examples, options, checked, folds, known)
+        self.parts_ = heldout.train_parts(options, examples)
+        self._fit_on_answers(examples, options, checked, folds, held_answers)
         return self
 
     @classmethod
@@ -218,26 +355,34 @@ class IntentClassifier(IntentOptions, TextClassifier):
         return kinds if has_both else kinds[:1]
 
     def _best_params(
-        self, options: Options, examples: IntentExamples, checked: IntentExamples | None
+        self,
+        options: Options,
+        examples: IntentExamples,
+        checked: IntentExamples | None,
+        grid: Mapping[str, Sequence[Any]],
     ) -> dict[str, Any]:
         """Return the values of `grid` that are best on validation data, or on held-out examples."""
-        rest, validation = examples.rows(examples.is_inside), checked
-        if validation is None:
+        rest = examples.rows(examples.is_inside)
+        if checked is None:
             places = np.flatnonzero(~rest.is_name)
-            labels = rest.labels[places].tolist()
-            chosen = np.zeros(len(rest.texts), bool)
-            chosen[places] = held_out(labels, _VALIDATED_SHARE, seed=self.random_state)
-            rest, validation = rest.rows(~chosen), rest.rows(chosen)
-        validation = validation.rows(validation.is_inside)
-        if not validation.texts:
+            is_held = np.zeros(len(rest.texts), bool)
+            is_held[places] = held_out(
+                rest.labels[places].tolist(), _VALIDATED_SHARE, seed=self.random_state
+            )
+            rest, checked = rest.rows(~is_held), rest.rows(is_held)
+        checked = checked.rows(checked.is_inside)
+        if not checked.texts:
             raise ValueError(
                 "grid needs validation examples, but each intent has one example. Add examples, or "
                 "pass validation=(texts, labels)."
             )
-        pair = validation.encodings, validation.labels
-        return best_options(
-            options, self.grid or {}, rest.encodings, rest.labels, pair, rest.weights
-        )
+        tried = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+        def accuracy(values: Mapping[str, Any]) -> float:
+            head = train_head({**options, **values}, rest.encodings, rest.labels, rest.weights)
+            return accuracy_of(head, checked.encodings, checked.labels)
+
+        return max(tried, key=accuracy)  # the first of equals
 
     def _choose_kind(
         self,
@@ -245,33 +390,30 @@ class IntentClassifier(IntentOptions, TextClassifier):
         examples: IntentExamples,
         checked: IntentExamples | None,
         options: Options,
-    ) -> tuple[IntentExamples, IntentExamples | None, Answers | None]:
+    ) -> tuple[IntentExamples, IntentExamples | None, heldout.Answers | None]:
         """Set `kind_` to the kind with the most right answers, the first one of equals.
 
         Returns:
           The examples and the validation data in this kind, and the answers to held-out examples;
           None if nothing was held out.
         """
-        found: list[tuple[IntentExamples, IntentExamples | None, Answers]] = []
-        options = quick_options(options)
+        tried: list[tuple[IntentExamples, IntentExamples | None, heldout.Answers]] = []
         for kind in kinds:
-            if found:
-                encode = self._encodings(kind)
-                examples = examples._replace(encodings=encode(examples.texts))
-                checked = checked and checked._replace(encodings=encode(checked.texts))
-            # Words do not depend on the kind.
-            has_lexical = self.lexical is not None and not found
-            folds = frozen_folds(examples, seed=self.random_state, folds=_FOLDS)
-            answers = judged_answers(options, examples, checked, folds, has_lexical=has_lexical)
+            encode = self._encodings(kind)
+            examples = examples._replace(encodings=encode(examples.texts))
+            checked = checked and checked._replace(encodings=encode(checked.texts))
+            judged_options = quick_options({**options, "lexical": None} if tried else options)
+            folds = heldout.frozen_folds(examples, seed=self.random_state)
+            answers = heldout.judged_answers(judged_options, examples, checked, folds)
             if answers is None:  # nothing can be held out, so texts are compared by similarity
                 self.kind_ = kinds[-1]
                 encodings = self._encodings(self.kind_)(examples.texts)
                 return examples._replace(encodings=encodings), None, None
-            if found:
-                answers = answers._replace(lexical=found[0][-1].lexical)
-            found.append((examples, checked, answers))
-        best = int(np.argmax([accuracy_of_answers(answers) for *_, answers in found]))
-        self.kind_, (examples, checked, answers) = kinds[best], found[best]
+            if tried:  # words do not depend on the kind
+                answers = answers._replace(lexical=tried[0][-1].lexical)
+            tried.append((examples, checked, answers))
+        best = int(np.argmax([heldout.right_answers(answers).mean() for *_, answers in tried]))
+        self.kind_, (examples, checked, answers) = kinds[best], tried[best]
         return examples, checked, answers if checked is None else None
 
     def _fit_on_answers(
@@ -279,57 +421,58 @@ class IntentClassifier(IntentOptions, TextClassifier):
         examples: IntentExamples,
         options: Options,
         checked: IntentExamples | None,
-        folds: Sequence[Fold] | None,
-        known: Answers | None,
+        folds: Sequence[heldout.Fold] | None,
+        held_answers: heldout.Answers | None,
     ) -> None:
         """Set the mixture and the thresholds by answers to held-out examples.
 
-        `known` are such answers, after fewer epochs and without examples out of scope.
+        `held_answers` are such answers, after fewer epochs and without examples out of scope.
         """
-        self.mixture_, self.threshold_, self.thresholds_ = Mixture(), self.threshold, None
+        self.mixture_, self.threshold_, self.thresholds_ = heldout.Mixture(), self.threshold, None
         is_scoped = self.out_of_scope is not None and self.threshold is None
         if self.lexical is None and not is_scoped:
             return
-        if not is_scoped:
-            options = quick_options(options)
-        answers: Answers | None
-        if checked is None and known is not None and not is_scoped:
-            answers = known
-        elif checked is None:
-            if folds is None:
-                number = _FOLDS_OF_THRESHOLDS if is_scoped else _FOLDS
-                folds = frozen_folds(examples, seed=self.random_state, folds=number)
-            has_lexical = self.lexical is not None
-            answers = judged_answers(options, examples, None, folds, has_lexical=has_lexical)
-        else:
+        answers: heldout.Answers | None
+        if checked is not None:
             both = checked.followed_by(examples.rows(~examples.is_inside))
-            answers = answers_of(self.parts_, *both[:3])
+            answers = heldout.answers_of(self.parts_, *both[:3])
+        elif held_answers is not None and not is_scoped:
+            answers = held_answers
+        else:
+            if folds is None:
+                number = _FOLDS_OF_THRESHOLDS if is_scoped else heldout.FOLDS
+                folds = heldout.frozen_folds(examples, seed=self.random_state, folds=number)
+            options = options if is_scoped else quick_options(options)
+            answers = heldout.judged_answers(options, examples, None, folds)
         if answers is not None:
-            self.mixture_ = fit_mixture(answers)
+            self.mixture_ = heldout.fit_mixture(answers)
         if not self.mixture_.weight:
             self.parts_ = self.parts_._replace(lexical=None)
-        if not is_scoped:
-            return
-        if answers is None:
-            raise ValueError(
-                "There are no held-out examples in scope to fit the threshold on. Give validation "
-                "examples, or two examples of an intent."
-            )
-        scores = scope_scores_of(answers, self.mixture_, self.out_of_scope)
-        self.threshold_ = fit_threshold(scores)
-        self.thresholds_ = fit_intent_thresholds(scores, self.threshold_, len(self.classes_))
+        if is_scoped:
+            if answers is None:
+                raise ValueError(
+                    "There are no held-out examples in scope to fit the threshold on. Give "
+                    "validation examples, or two examples of an intent."
+                )
+            scores = heldout.scope_scores_of(answers, self.mixture_, self.out_of_scope)
+            self.threshold_ = heldout.fit_threshold(scores)
+            num_intents = len(self.classes_)
+            self.thresholds_ = heldout.fit_intent_thresholds(scores, self.threshold_, num_intents)
 
     def nearest_examples(self, text: str) -> list[dict[str, Any]]:
         """Return the training examples nearest to a text; none if they are not kept."""
         if self.examples_ is None:
             return []
+        texts, labels = self.examples_
         vectors = self.__dict__.get("_example_vectors")
         if vectors is None:
-            vectors = self._example_vectors = self.encode(self.examples_.texts)
-        return nearest(self.encode([text])[0], vectors, *self.examples_)
-
-    def _listed_labels(self, labels: Iterable[Any]) -> list[Any]:
-        return listed_labels(labels)
+            vectors = self._example_vectors = self.encode(texts)
+        # Concatenated vectors of several encoders are longer than 1.
+        cosines = unit_rows(vectors) @ unit_rows(self.encode([text]))[0]
+        return [
+            {"text": texts[i], "label": labels[i], "cosine": round(float(cosines[i]), 4)}
+            for i in np.argsort(-cosines, kind="stable")[:_NEAREST]
+        ]
 
     def check_options(self) -> None:
         """Raise `ValueError` for options that are unknown or out of range."""
@@ -346,7 +489,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         if self.threshold is not None and self.out_of_scope is None:
             raise ValueError(
                 f"threshold={self.threshold} has no effect without out_of_scope. Set that to "
-                f"{' or '.join(KINDS)}."
+                f"{' or '.join(heldout.KINDS)}."
             )
         if self.upper_levels and self.out_of_scope != "confidence" and not self.min_margin:
             raise ValueError(

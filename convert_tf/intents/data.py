@@ -1,16 +1,46 @@
-"""Labelled texts of intents: files, what is wrong with them, few-shot samples and folds."""
+"""Labelled texts: files in CSV, JSON, JSON lines and Rasa's YAML, few-shot samples and folds."""
 
+import csv
+import io
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from convert_tf.intents.labelled_files import LABEL, TEXT, labelled_rows, nlu_files
+from convert_tf.corpora.pairs import SEPARATOR_LINE, column_names
+from convert_tf.storage.content import (
+    HEAD_BYTES,
+    JSON,
+    RASA_MARKDOWN,
+    RASA_YAML,
+    ContentError,
+    check_format,
+    text_format,
+)
+from convert_tf.storage.json_text import holds_one_value, json_of_texts
 from convert_tf.storage.messages import listed, shortened
+from convert_tf.storage.streams import COMPRESSED_SUFFIXES, InputFile, open_decompressed
 
-_MAX_TEXT = 70  # characters of a text in a message
+# JSON keys and CSV columns, in the order of preference.
+_TEXT_KEYS = (
+    "text", "utterance", "sentence", "query", "question", "message", "input", "phrase", "example",
+    "request",
+)  # fmt: skip
+_LABEL_KEYS = (
+    "label", "intent", "label_text", "label_name", "intent_name", "category", "class", "target",
+    "tag", "topic",
+)  # fmt: skip
+# Names of labels, which files often hold next to numbers of labels.
+_LABEL_NAMES = ("label_text", "label_name", "intent_name", "intent")
+_YAML = (".yml", ".yaml")
+_DELIMITERS = (",", ";", "\t", "|")
+_MAX_NAME = 70  # characters of a column or key in a message
+
+_Row = tuple[str, str, str]  # the place in the file, the text and the label, both possibly empty
 
 
 class LabelledTexts(NamedTuple):
@@ -25,9 +55,8 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
 
     Args:
       path: a file, which may be compressed, or a folder with `nlu*.yml`. The file is a CSV in UTF-8
-        with the columns `text` and `label`, JSON or JSON lines with such keys
-        (`convert_tf.intents.labelled_files`), or Rasa's training data (`nlu.yml`). Entity
-        annotations of Rasa are replaced by the texts that they mark.
+        with the columns `text` and `label`, JSON or JSON lines with such keys, or Rasa's training
+        data (`nlu.yml`). Entity annotations of Rasa are replaced by the texts that they mark.
       needs_labels: whether a row without a label is an error.
 
     Returns:
@@ -40,17 +69,16 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
     """
     path = os.fspath(path)
     if os.path.isdir(path):
-        return read_files(nlu_files(path), needs_labels=needs_labels)
-    rows = labelled_rows(path)
+        return read_files(_nlu_files(path), needs_labels=needs_labels)
+    rows = _rows(path)
     if not rows:
         raise ValueError(f"{path!r} has no rows with a text and a label.")
-    empty = [(place, TEXT) for place, text, _ in rows if not text]
+    empty = [f"{place} without text" for place, text, _ in rows if not text]
     if needs_labels:
-        empty += [(place, LABEL) for place, _, label in rows if not label]
+        empty += [f"{place} without label" for place, _, label in rows if not label]
     if empty:
-        rows_without = listed([f"{place} without {name}" for place, name in empty])
         raise ValueError(
-            f"Some rows of {path!r} are incomplete: {rows_without}. Complete them, or remove them."
+            f"Some rows of {path!r} are incomplete: {listed(empty)}. Complete them, or remove them."
         )
     return LabelledTexts([text for _, text, _ in rows], [label for _, _, label in rows])
 
@@ -61,208 +89,219 @@ def read_files(paths: Sequence[str], *, needs_labels: bool = True) -> LabelledTe
     Raises:
       ValueError: one of them is unusable; see `read_labelled`.
     """
-    found = [read_labelled(path, needs_labels=needs_labels) for path in paths]
-    return LabelledTexts(
-        [text for one in found for text in one.texts],
-        [label for one in found for label in one.labels],
+    joined = LabelledTexts([], [])
+    for path in paths:
+        texts, labels = read_labelled(path, needs_labels=needs_labels)
+        joined.texts.extend(texts)
+        joined.labels.extend(labels)
+    return joined
+
+
+def labelled_csv(rows: Iterable[tuple[str, str]]) -> str:
+    """Return a CSV of texts and labels."""
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows([("text", "label"), *rows])
+    return file.getvalue()
+
+
+def _rows(path: str) -> list[_Row]:
+    """Return the rows of a file. Its content determines the format."""
+    file = InputFile(path)
+    with open_decompressed(file) as stream:
+        content = stream.read()
+    if file.is_cut_off:
+        raise ContentError(f"{path} is {file.damage}. Copy it again.")
+    try:
+        text = content.decode().removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path!r} is not UTF-8: its byte {error.start:,} is {content[error.start]:#04x}. "
+            "Convert it: iconv -f WINDOWS-1252 -t UTF-8."
+        ) from error
+    head = text[:HEAD_BYTES].encode()
+    kind = text_format(head)
+    if _suffix(path) in _YAML or kind == RASA_YAML:
+        from convert_tf.intents.rasa import read_nlu
+
+        return [(f"line {line}", example, intent) for line, example, intent in read_nlu(text, path)]
+    if kind == RASA_MARKDOWN:
+        raise _of_rasa(path, kind, " of Rasa 2")
+    if kind == JSON:
+        return [*_json_rows(text, path)]
+    check_format(path, head)
+    return [*_csv_rows(text, path)]
+
+
+def _nlu_files(folder: str) -> list[str]:
+    """Return the files of a Rasa project that hold intents."""
+    files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+    files = [path for path in files if "nlu" in (path.name[:3].lower(), path.parent.name.lower())]
+    # Reading a file of an older format tells the user how to convert it.
+    for suffixes in (_YAML, (".md", ".json")):
+        if found := [str(path) for path in files if _suffix(path.name) in suffixes]:
+            return found
+    raise ContentError(
+        f"The folder {folder} holds no nlu*.yml. Pass a file: a CSV with the columns 'text' and "
+        "'label', JSON lines, or Rasa's nlu.yml."
     )
 
 
-def checked_texts(texts: Any) -> list[str]:
-    """Return texts as a list.
+def _suffix(path: str) -> str:
+    stem, suffix = os.path.splitext(path)
+    return (os.path.splitext(stem)[1] if suffix.lower() in COMPRESSED_SUFFIXES else suffix).lower()
 
-    Args:
-      texts: a list, an array or a table of one column, such as a pandas series.
 
-    Raises:
-      ValueError: it is a single text or has several columns, or a text is empty or no string.
-    """
-    found = column(texts)
-    for index, text in enumerate(found):
-        if not isinstance(text, str) or not text.strip():
+def _of_rasa(path: str, name: str, version: str = "") -> ContentError:
+    return ContentError(
+        f"{path} is {name}. Convert it with the command{version}: rasa data convert nlu -f yaml "
+        f"--data {path} --out nlu.yml, and pass nlu.yml."
+    )
+
+
+def _json_rows(content: str, path: str) -> Iterator[_Row]:
+    """Yield the rows of JSON lines or of one JSON value: an object each, or the items of a list."""
+    lines = [
+        (f"line {number}", line)
+        for number, line in enumerate(content.split("\n"), 1)
+        if line.strip()
+    ]
+    if holds_one_value([line for _, line in lines[:2]]):
+        lines = [("", content)]
+    for place, line in lines:
+        try:
+            value = json_of_texts(line)
+        except ValueError as error:
             raise ValueError(
-                f"Text {index} is empty or not a string. Received: {text!r}. Remove or replace it."
-            )
-    return [str(text) for text in found]
+                f"{path} is not valid JSON ({place or 'the file'}: {error}). Repair it, or write "
+                "it again."
+            ) from error
+        if isinstance(value, dict) and "rasa_nlu_data" in value:
+            raise _of_rasa(path, "Rasa's JSON")
+        if isinstance(value, dict) and not _has_text(value):
+            lists = [each for each in value.values() if isinstance(each, list) and each]
+            lists = [each for each in lists if _has_text(each[0])]
+            value = lists[0] if len(lists) == 1 else value
+        if not isinstance(value, list):
+            yield _row(value, place or "line 1", path)
+            continue
+        for number, each in enumerate(value, 1):
+            yield _row(each, f"{place}{place and ', '}entry {number}", path)
 
 
-def column(values: Any, what: str = "texts") -> list[Any]:
-    """Return a list, an array or a table of one column as a list.
+def _has_text(value: Any) -> bool:
+    return isinstance(value, dict) and any(key in value for key in _TEXT_KEYS)
 
-    Args:
-      values: a list, an array or a table of one column, such as a pandas series.
-      what: what the values are, for messages.
 
-    Raises:
-      ValueError: it is None or a single value, or has several columns.
-    """
-    if isinstance(values, str | bytes) or not (
-        hasattr(values, "__iter__") or hasattr(values, "__array__")
-    ):
-        raise ValueError(
-            f"{what} must be a list, an array or a table of one column. Received: {values!r}. Put "
-            "a single value in a list."
+def _row(value: Any, place: str, path: str) -> _Row:
+    """Return the row of a JSON object or of a line of a CSV."""
+    if not _has_text(value):
+        shown = f"a value that is no object ({shortened(repr(value), _MAX_NAME)})"
+        if isinstance(value, dict):
+            shown = f"the keys {_quoted(value)}"
+        raise ContentError(
+            f"{path!r} has {shown} in {place}. Labelled texts are objects with the keys 'text' "
+            "and 'label'."
         )
-    if not hasattr(values, "__iter__"):
-        values = np.asarray(values)
-    shape: tuple[int, ...] = tuple(getattr(values, "shape", ()))
-    if len(shape) < 2:
-        return list(values)
-    if len(shape) > 2 or shape[1] != 1:
+    # pandas writes NaN for a missing value.
+    filled = {key: each for key, each in value.items() if each is not None and each == each}
+    text, label = (
+        next((filled[key] for key in keys if key in filled), "")
+        for keys in (_TEXT_KEYS, _LABEL_KEYS)
+    )
+    if isinstance(label, int) or (isinstance(label, str) and label.strip().isdecimal()):
+        names = (filled[key] for key in _LABEL_NAMES if isinstance(filled.get(key), str))
+        label = next(names, label)
+    if not isinstance(text, str):
+        raise ValueError(f"{path}, {place}: the text is no string but {text!r}. Repair it.")
+    if isinstance(label, bool) or not isinstance(label, str | int | float):
         raise ValueError(
-            f"{what} must be one column. Received: a table of shape {shape}. Select a column, "
-            'such as table["text"].'
+            f"{path}, {place}: the label is no string but {shortened(repr(label), _MAX_NAME)}. "
+            "Write a text's several labels as one string, and name what is between them with "
+            "--label_separator."
         )
-    return np.asarray(values)[:, 0].tolist()
+    return place, text.strip(), str(label).strip()
 
 
-def checked_weights(weights: Any, number: int) -> np.ndarray:
-    """Return how much each example counts: float64 `[number]`.
-
-    Args:
-      weights: a list, an array or a table of one column; None for weights of 1.
-      number: the number of examples.
-
-    Raises:
-      ValueError: there is not one weight for each example, a weight is negative or not finite, or
-        all weights are zero.
-    """
-    if weights is None:
-        return np.ones(number)
-    found = np.asarray(column(weights, "sample_weight"), np.float64)
-    if found.shape != (number,):
-        raise ValueError(
-            f"sample_weight must have one number for each of the {number} texts. Received: shape "
-            f"{found.shape}."
-        )
-    if number and not found.any():
-        raise ValueError("sample_weight is zero for every text. Give some a positive weight.")
-    wrong = np.flatnonzero(~((found >= 0) & np.isfinite(found)))
-    if len(wrong):
-        raise ValueError(
-            f"sample_weight must be finite and non-negative. Received: {found[wrong[0]]} at index "
-            f"{wrong[0]}. Replace it, or omit the text."
-        )
-    return found
-
-
-def listed_labels(labels: Any) -> list[Any]:
-    """Return the labels of a list, an array or a table of one column as a list.
-
-    Raises:
-      ValueError: labels are None or have several columns, or a text has several labels.
-    """
-    found = column(labels, "labels")
-    for index, label in enumerate(found):
-        if (
-            isinstance(label, Collection)
-            and not isinstance(label, str | bytes)
-            and (getattr(label, "shape", None) != ())
-        ):
-            raise ValueError(
-                f"Text {index} has several labels: {label!r}. Use MultiIntentClassifier for texts "
-                "with several intents, or none."
-            )
-    return found
-
-
-def checked_labels(labels: Iterable[Any]) -> np.ndarray:
-    """Return the labels of a list, an array or a table of one column as an array.
-
-    Returns:
-      `[labels]`, with dtype object if only some labels are strings.
-
-    Raises:
-      ValueError: a label is missing (None, NaN, NA or NaT), a text has several labels, or there are
-        several columns.
-    """
-    found = listed_labels(labels)
-    missing = [index for index, label in enumerate(found) if _is_missing(label)]
-    if missing:
-        raise ValueError(
-            f"Text {missing[0]} has no label. Received: {found[missing[0]]}. Add one, or omit the "
-            "text."
-        )
-    if len({isinstance(label, str) for label in found}) < 2:
-        return np.asarray(found)
-    mixed = np.empty(len(found), object)  # np.asarray would make strings of the numbers
-    mixed[:] = found
-    return mixed
-
-
-def _is_missing(label: Any) -> bool:
-    if label is None:
-        return True
+def _csv_rows(content: str, path: str) -> Iterator[_Row]:
+    # Python has one limit for all readers, by default 131,072 characters.
+    limit = csv.field_size_limit()
+    csv.field_size_limit(max(limit, len(content)))
     try:
-        return bool(label != label)  # NaN and NaT
-    except TypeError:  # NA is neither equal nor not
-        return True
+        names, rows = _csv_table(content, path)
+    finally:
+        csv.field_size_limit(limit)
+    for line, row in rows:
+        if len(row) > len(names):
+            raise ValueError(
+                f"{path!r}, line {line} has {len(row)} fields, and the first line names "
+                f"{len(names)}. Put texts with commas in quotes."
+            )
+        yield _row(dict(zip_longest(names, row)), f"line {line}", path)
 
 
-def labels_of_one_kind(labels: np.ndarray) -> np.ndarray:
-    """Return labels from `checked_labels` as an array that can be sorted.
+def _csv_table(content: str, path: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Return the names of the columns, and the further rows with their lines.
 
-    Raises:
-      ValueError: only some labels are strings, or labels are fractions.
-    """
-    if labels.dtype.kind == "f" and np.any(labels % 1):
-        raise ValueError(
-            f"Labels must name intents. Received: continuous numbers such as {labels[0]}. Convert "
-            "them to strings if each number is an intent."
-        )
-    if labels.dtype != object:
-        return labels
-    texts, others = ([own for own in labels if isinstance(own, str) is is_text]
-                     for is_text in (True, False))  # fmt: skip
-    if texts and others:
-        raise ValueError(
-            f"Labels mix strings and numbers ({texts[0]!r}, {others[0]!r}). Convert them to one "
-            "type."
-        )
-    return np.asarray(texts or others)
-
-
-def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
-    """Check the in-scope examples.
-
-    Args:
-      texts: the examples.
-      labels: the intent of each example.
-
-    Returns:
-      Warnings: intents with one example, and texts with several labels.
+    The first delimiter counts that gives a header with known names, or two columns in all rows.
 
     Raises:
-      ValueError: there are fewer than two intents.
+      ValueError: there is no such delimiter, or a name is there twice.
     """
-    counts = Counter(labels)
-    if len(counts) < 2:
-        raise ValueError(
-            "Training needs examples of at least two intents. Received: "
-            f"{f'only {next(iter(counts))!r}' if counts else 'no example'}. Add examples of other "
-            "intents."
+    reasons: list[str] = []
+    for delimiter in _DELIMITERS:
+        rows: list[tuple[int, list[str]]] = []
+        lines = io.StringIO(content, newline="")
+        reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
+        try:
+            rows.extend((reader.line_num, row) for row in reader if row)
+        except csv.Error as error:
+            reasons.append(
+                f"is not a valid CSV after line {rows[-1][0] if rows else 0}: {error}. Put texts "
+                "with commas or quotes in quotes, and double the quotes inside."
+            )
+            continue
+        if rows and SEPARATOR_LINE.fullmatch(rows[0][1][0]):
+            del rows[0]
+        header = rows[0][1] if rows else []
+        names = column_names(header)
+        if {*names} & {*_TEXT_KEYS} and {*names} & {*_LABEL_KEYS}:
+            if twice := [name for name, number in Counter(names).items() if number > 1 and name]:
+                raise ValueError(
+                    f"{path!r} has {names.count(twice[0])} columns named {_quoted(twice[:1])}. "
+                    "Rename or remove some."
+                )
+            return names, rows[1:]
+        if names := _names_without_header([row for _, row in rows]):
+            return names, rows
+        reasons.append(
+            f"has no columns of texts and labels; its first line has {_quoted(header) or 'none'}. "
+            "Name them 'text' and 'label' there."
         )
-    warnings = []
-    single = [str(label) for label, number in counts.items() if number == 1]
-    if single:
-        warnings.append(
-            f"Intents with one example: {listed(single)}. They are trained on and never held out; "
-            "give them more examples."
-        )
-    by_text: dict[str, dict[Any, None]] = {}
-    for text, label in zip(texts, labels, strict=True):
-        by_text.setdefault(" ".join(text.lower().split()), {})[label] = None
-    several = [(text, found) for text, found in by_text.items() if len(found) > 1]
-    if several:
-        texts_labels = [
-            f"{shortened(text, _MAX_TEXT)!r}: {', '.join(map(str, labels))}"
-            for text, labels in several
-        ]
-        warnings.append(
-            f"Texts with different labels: {listed(texts_labels, separator='; ')}. No classifier "
-            "can learn both; decide on one."
-        )
-    return warnings
+    raise ValueError(f"{path!r} {reasons[0]}")
+
+
+def _names_without_header(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the names of two columns without a header; none if that is unclear.
+
+    Labels are repeated. So if the label of the first row occurs again, that row is not a header.
+    """
+    if not rows or any(len(row) != 2 for row in rows):
+        return []
+    columns = [[field.strip() for field in column] for column in zip(*rows, strict=True)]
+    for names, (texts, labels) in (
+        (["text", "label"], columns),
+        (["label", "text"], columns[::-1]),
+    ):
+        if labels.count(labels[0]) > 1 and len({*labels}) < len({*texts}):
+            return names
+    return []
+
+
+def _quoted(names: Iterable[str]) -> str:
+    """List names in quotes with their white space, cut if they are long."""
+    return listed(
+        [repr(name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…") for name in names]
+    )
 
 
 def few_shot(data: LabelledTexts, shots: int, *, seed: int) -> LabelledTexts:

@@ -3,20 +3,16 @@
 import os
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from convert_tf.checkpoints.kinds import files_that_count
 from convert_tf.checkpoints.released import model_path
 from convert_tf.encoding.cache import EncodingCache
 from convert_tf.numerics.vectors import unit_rows
-from convert_tf.storage import checksums
 
 MAX_TEXTS = 50_000  # the number of texts whose encodings are kept
 PROBES = ("where is my order?", "Please cancel the meeting at 10 tomorrow, thanks!")
-PROBE_TOLERANCE = 0.02  # per value of vectors of length 1; bfloat16 differs by less
 
 
 KINDS_OF_ENCODING = {"sentence": "encode", "similarity": "encode_similarity"}
@@ -38,14 +34,13 @@ def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]
         raise ValueError(f"kind must be one of {', '.join(KINDS_OF_ENCODING)}. Received: {kind!r}.")
     method = KINDS_OF_ENCODING[kind]
     encoder = _loaded(encoder)
-    if callable(getattr(encoder, method, None)):
-        return getattr(encoder, method)
-    if callable(encoder) and kind == "sentence":
-        return encoder
-    raise ValueError(
-        f"{encoder!r} is no encoder of kind={kind!r}. Pass a module's path, an object with "
-        f"{method}(texts), a callable texts → vectors for kind='sentence', or a list of these."
-    )
+    encode = getattr(encoder, method, encoder if kind == "sentence" else None)
+    if not callable(encode):
+        raise ValueError(
+            f"{encoder!r} is no encoder of kind={kind!r}. Pass a module's path, an object with "
+            f"{method}(texts), a callable texts → vectors for kind='sentence', or a list of these."
+        )
+    return encode  # type: ignore[no-any-return]
 
 
 def _loaded(encoder: Any) -> Any:
@@ -70,10 +65,10 @@ def encoders_of(encoder: Any) -> list[Any]:
     Raises:
       ValueError: there is none.
     """
-    found = list(encoder) if isinstance(encoder, list | tuple) else [encoder]
-    if not found:
+    encoders = list(encoder) if isinstance(encoder, list | tuple) else [encoder]
+    if not encoders:
         raise ValueError("encoder is an empty list. Pass an encoder.")
-    return [model_path(each) if isinstance(each, str | os.PathLike) else each for each in found]
+    return [model_path(each) if isinstance(each, str | os.PathLike) else each for each in encoders]
 
 
 def encoder_paths(encoder: Any) -> list[Any]:
@@ -94,7 +89,7 @@ class IntentEncodings:
     Args:
       encoder: see `encode_function`; a list is concatenated.
       kind: see `encode_function`.
-      max_texts: how many encodings are kept, those used last; None for `MAX_TEXTS`.
+      max_texts: how many encodings are kept, those used last.
 
     Example:
       vectors = IntentEncodings(["hub_modules/convert/1", use])(["where is my card?"])
@@ -102,12 +97,12 @@ class IntentEncodings:
     Reference: arXiv 2003.04807 §2 (USE + ConveRT).
     """
 
-    def __init__(self, encoder: Any, *, kind: str = "sentence", max_texts: int | None = None):
+    def __init__(self, encoder: Any, *, kind: str = "sentence", max_texts: int = MAX_TEXTS):
         self.kind = kind
         self._encoders = encoders_of(encoder)
         self._functions: list[Callable[[list[str]], Any]] = []
         self._lock = threading.Lock()
-        self._kept = EncodingCache(self._encode, size=MAX_TEXTS if max_texts is None else max_texts)
+        self._kept = EncodingCache(self._encode, size=max_texts)
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Encode texts.
@@ -148,19 +143,10 @@ def _unit_vectors(vectors: Any, texts: Sequence[str]) -> np.ndarray:
             f"The encoder returned an array of shape {found.shape} for {len(texts)} texts. It must "
             "return [texts, dim]."
         )
-    if not np.isfinite(found).all():
-        place = int(np.argmin(np.isfinite(found).all(axis=1)))
+    is_finite = np.isfinite(found).all(axis=1)
+    if not is_finite.all():
         raise ValueError(
-            f"The encoder returned numbers that are not finite for {texts[place]!r}. Check the "
-            "encoder."
+            "The encoder returned numbers that are not finite for "
+            f"{texts[int(np.argmin(is_finite))]!r}. Check the encoder."
         )
     return unit_rows(found)
-
-
-def encoder_fingerprint(path: str | os.PathLike[str]) -> str:
-    """Return a digest of an encoder's weights and vocabulary."""
-    root = Path(model_path(path))
-    return checksums.fingerprint(
-        ("" if file == root else file.relative_to(root).as_posix(), file)
-        for file in files_that_count(root)
-    )

@@ -1,21 +1,23 @@
-"""Examples as classifiers are trained and validated on them: encoded, with numbered labels."""
+"""Examples as classifiers are trained on them: checked, encoded, with numbered labels and names.
 
+Names of intents in plain words may serve as examples too.
+
+Reference: arXiv 2404.12365 (FastFit), whose examples are compared with names of classes too.
+"""
+
+import unicodedata
 import warnings
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from convert_tf.intents.data import (
-    check_intents,
-    checked_labels,
-    checked_texts,
-    checked_weights,
-    labels_of_one_kind,
-)
-from convert_tf.intents.names import names_of
-from convert_tf.storage.messages import listed
+from convert_tf.storage.messages import listed, shortened
 
+NAMES = ("auto", "always")
+_MAX_TEXT = 70  # characters of a text in a message
 OUTSIDE = -1  # number of an example that has no intent
 Encode = Callable[[list[str]], np.ndarray]
 
@@ -29,14 +31,14 @@ class IntentExamples(NamedTuple):
       labels: int `[n]`, from 0 without gaps, and `OUTSIDE` for examples without an intent; or bool
         `[n, intents]` for any number of intents.
       is_name: bool `[n]`, names of intents among the texts. They are trained on, never held out.
-      weights: float `[n]`, positive; None for equal ones.
+      weights: float `[n]`, positive.
     """
 
     texts: list[str]
     encodings: np.ndarray
     labels: np.ndarray
     is_name: np.ndarray
-    weights: np.ndarray | None = None
+    weights: np.ndarray
 
     @property
     def is_inside(self) -> np.ndarray:
@@ -48,25 +50,13 @@ class IntentExamples(NamedTuple):
     def rows(self, chosen: np.ndarray) -> "IntentExamples":
         """Return the examples in `chosen`, bool `[n]`."""
         return IntentExamples(
-            [self.texts[place] for place in np.flatnonzero(chosen)],
-            self.encodings[chosen],
-            self.labels[chosen],
-            self.is_name[chosen],
-            None if self.weights is None else self.weights[chosen],
+            [*compress(self.texts, chosen)], *(values[chosen] for values in self[1:])
         )
 
     def followed_by(self, other: "IntentExamples") -> "IntentExamples":
-        """Return these examples and then others, with weights if both have some."""
-        weights = None
-        if self.weights is not None and other.weights is not None:
-            weights = np.append(self.weights, other.weights)
-        return IntentExamples(
-            [*self.texts, *other.texts],
-            np.concatenate([self.encodings, other.encodings]),
-            np.concatenate([self.labels, other.labels]),
-            np.concatenate([self.is_name, other.is_name]),
-            weights,
-        )
+        """Return these examples and then others."""
+        arrays = map(np.concatenate, zip(self[1:], other[1:], strict=True))
+        return IntentExamples([*self.texts, *other.texts], *arrays)
 
     def with_names(
         self, classes: Iterable[Any], encode: Encode, *, left_out: Any
@@ -79,14 +69,11 @@ class IntentExamples(NamedTuple):
           left_out: an intent whose name is no example.
         """
         is_inside = self.is_inside
-        inside = [self.texts[place] for place in np.flatnonzero(is_inside)]
-        names = names_of(classes, left_out=left_out, known=inside)
+        names = names_of(classes, left_out=left_out, known=[*compress(self.texts, is_inside)])
         if not names:
             return self
-        texts, weights = [*names.values()], None
-        if self.weights is not None:
-            weights = np.full(len(texts), self.weights[is_inside].mean())
-        is_name = np.ones(len(texts), bool)
+        texts, is_name = [*names.values()], np.ones(len(names), bool)
+        weights = np.full(len(names), self.weights[is_inside].mean())
         return self.followed_by(
             IntentExamples(texts, encode(texts), np.array([*names]), is_name, weights)
         )
@@ -110,18 +97,19 @@ def examples_of(
       ValueError: something is missing, there are not equally many texts, labels and weights, or
         fewer than two intents.
     """
-    found, names, is_in = _checked(texts, labels, outside)
-    counts = checked_weights(weights, len(found))
-    kept = np.flatnonzero(counts > 0)
-    found = [found[place] for place in kept]
-    names, is_in, counts = names[kept], is_in[kept], counts[kept]
+    texts, names, is_in = _checked(texts, labels, outside)
+    counts = checked_weights(weights, len(texts))
+    is_kept = counts > 0
+    texts, names, is_in, counts = (
+        [*compress(texts, is_kept)], names[is_kept], is_in[is_kept], counts[is_kept]
+    )  # fmt: skip
     intents = labels_of_one_kind(names[is_in])
-    inside = [found[place] for place in np.flatnonzero(is_in)]
-    for message in check_intents(inside, intents.tolist()):
+    for message in check_intents([*compress(texts, is_in)], intents.tolist()):
         warnings.warn(message, stacklevel=3)
     classes, numbers = np.unique(intents, return_inverse=True)
-    is_weighted = np.ptp(counts[is_in]) > 0  # equal weights have no effect
-    return _numbered(found, encode, is_in, numbers, counts if is_weighted else None), classes
+    if np.ptp(counts[is_in]) == 0:  # equal weights have no effect
+        counts = np.ones(len(texts))
+    return _numbered(texts, encode, is_in, numbers, counts), classes
 
 
 def validated(
@@ -136,10 +124,9 @@ def validated(
     Raises:
       ValueError: an intent is not trained, no example has one, or something is missing.
     """
-    found, names, is_in = _checked(texts, labels, outside)
+    texts, names, is_in = _checked(texts, labels, outside)
     intents = labels_of_one_kind(names[is_in])
-    unseen = sorted({*intents.tolist()} - {*classes.tolist()})
-    if unseen:
+    if unseen := sorted({*intents.tolist()} - {*classes.tolist()}):
         raise ValueError(
             "There are validation examples but no training examples of "
             f"{listed([*map(repr, unseen)])}. Train on examples of them, leave them out, or set "
@@ -147,34 +134,255 @@ def validated(
         )
     if not is_in.any():
         raise ValueError(
-            f"All {len(found)} validation examples are out of scope. Add some with intents, or "
+            f"All {len(texts)} validation examples are out of scope. Add some with intents, or "
             "leave the validation data out."
         )
-    return _numbered(found, encode, is_in, np.searchsorted(classes, intents))
+    numbers = np.searchsorted(classes, intents)
+    return _numbered(texts, encode, is_in, numbers, np.ones(len(texts)))
 
 
 def _checked(
     texts: Iterable[str], labels: Iterable[Any], outside: Any
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Return the texts, their labels, and which are in scope, bool `[texts]`."""
-    found, names = checked_texts(texts), checked_labels(labels)
-    if names.shape != (len(found),):
+    texts, names = checked_texts(texts), checked_labels(labels)
+    if names.shape != (len(texts),):
         raise ValueError(
-            f"There must be one label for each text. Received: {len(found)} texts and labels of "
+            f"There must be one label for each text. Received: {len(texts)} texts and labels of "
             f"shape {names.shape}."
         )
     is_in = [outside is None or name != outside for name in names.tolist()]
-    return found, names, np.array(is_in, bool)
+    return texts, names, np.array(is_in, bool)
 
 
 def _numbered(
-    texts: list[str],
-    encode: Encode,
-    is_in: np.ndarray,
-    numbers: np.ndarray,
-    weights: np.ndarray | None = None,
+    texts: list[str], encode: Encode, is_in: np.ndarray, numbers: np.ndarray, weights: np.ndarray
 ) -> IntentExamples:
     """Return examples whose labels in scope are `numbers`."""
     labels = np.full(len(texts), OUTSIDE)
     labels[is_in] = numbers
     return IntentExamples(texts, encode(texts), labels, np.zeros(len(texts), bool), weights)
+
+
+def checked_texts(texts: Any) -> list[str]:
+    """Return texts as a list.
+
+    Args:
+      texts: a list, an array or a table of one column, such as a pandas series.
+
+    Raises:
+      ValueError: it is a single text or has several columns, or a text is empty or no string.
+    """
+    found = column(texts)
+    for index, text in enumerate(found):
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(
+                f"Text {index} is empty or not a string. Received: {text!r}. Remove or replace it."
+            )
+    return [str(text) for text in found]
+
+
+def column(values: Any, what: str = "texts") -> list[Any]:
+    """Return a list, an array or a table of one column as a list.
+
+    Args:
+      values: a list, an array or a table of one column, such as a pandas series.
+      what: what the values are, for messages.
+
+    Raises:
+      ValueError: it is None or a single value, or has several columns.
+    """
+    is_array = hasattr(values, "__array__")
+    if isinstance(values, str | bytes) or not (is_array or hasattr(values, "__iter__")):
+        raise ValueError(
+            f"{what} must be a list, an array or a table of one column. Received: {values!r}. Put "
+            "a single value in a list."
+        )
+    shape = tuple(getattr(values, "shape", ()))
+    if len(shape) < 2:
+        return list(values if hasattr(values, "__iter__") else np.asarray(values))
+    if len(shape) > 2 or shape[1] != 1:
+        raise ValueError(
+            f"{what} must be one column. Received: a table of shape {shape}. Select a column, "
+            'such as table["text"].'
+        )
+    return np.asarray(values)[:, 0].tolist()
+
+
+def checked_weights(weights: Any, number: int) -> np.ndarray:
+    """Return how much each example counts: float64 `[number]`.
+
+    Args:
+      weights: a list, an array or a table of one column; None for weights of 1.
+      number: the number of examples.
+
+    Raises:
+      ValueError: there is not one weight for each example, a weight is negative or not finite, or
+        all weights are zero.
+    """
+    if weights is None:
+        return np.ones(number)
+    counts = np.asarray(column(weights, "sample_weight"), np.float64)
+    if counts.shape != (number,):
+        raise ValueError(
+            f"sample_weight must have one number for each of the {number} texts. Received: shape "
+            f"{counts.shape}."
+        )
+    if number and not counts.any():
+        raise ValueError("sample_weight is zero for every text. Give some a positive weight.")
+    wrong = np.flatnonzero(~((counts >= 0) & np.isfinite(counts)))
+    if len(wrong):
+        raise ValueError(
+            f"sample_weight must be finite and non-negative. Received: {counts[wrong[0]]} at index "
+            f"{wrong[0]}. Replace it, or omit the text."
+        )
+    return counts
+
+
+def listed_labels(labels: Any) -> list[Any]:
+    """Return the labels of a list, an array or a table of one column as a list.
+
+    Raises:
+      ValueError: labels are None or have several columns, or a text has several labels.
+    """
+    names = column(labels, "labels")
+    for index, name in enumerate(names):
+        # A NumPy array of one string is a name.
+        if isinstance(name, Collection) and not isinstance(name, str | bytes) and (
+            getattr(name, "shape", None) != ()
+        ):  # fmt: skip
+            raise ValueError(
+                f"Text {index} has several labels: {name!r}. Use MultiIntentClassifier for texts "
+                "with several intents, or none."
+            )
+    return names
+
+
+def checked_labels(labels: Iterable[Any]) -> np.ndarray:
+    """Return the labels of a list, an array or a table of one column as an array.
+
+    Returns:
+      `[labels]`, with dtype object if only some labels are strings.
+
+    Raises:
+      ValueError: a label is missing (None, NaN, NA or NaT), a text has several labels, or there are
+        several columns.
+    """
+    names = listed_labels(labels)
+    for index, name in enumerate(names):
+        if _is_missing(name):
+            raise ValueError(
+                f"Text {index} has no label. Received: {name}. Add one, or omit the text."
+            )
+    if len({isinstance(name, str) for name in names}) < 2:
+        return np.asarray(names)
+    mixed = np.empty(len(names), object)  # np.asarray would make strings of the numbers
+    mixed[:] = names
+    return mixed
+
+
+def _is_missing(label: Any) -> bool:
+    if label is None:
+        return True
+    try:
+        return bool(label != label)  # NaN and NaT
+    except TypeError:  # NA is neither equal nor not
+        return True
+
+
+def labels_of_one_kind(labels: np.ndarray) -> np.ndarray:
+    """Return labels from `checked_labels` as an array that can be sorted.
+
+    Raises:
+      ValueError: only some labels are strings, or labels are fractions.
+    """
+    if labels.dtype.kind == "f" and np.any(labels % 1):
+        raise ValueError(
+            f"Labels must name intents. Received: continuous numbers such as {labels[0]}. Convert "
+            "them to strings if each number is an intent."
+        )
+    if labels.dtype != object:
+        return labels
+    strings = [label for label in labels if isinstance(label, str)]
+    others = [label for label in labels if not isinstance(label, str)]
+    if strings and others:
+        raise ValueError(
+            f"Labels mix strings and numbers ({strings[0]!r}, {others[0]!r}). Convert them to one "
+            "type."
+        )
+    return np.asarray(strings or others)
+
+
+def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
+    """Check the in-scope examples.
+
+    Args:
+      texts: the examples.
+      labels: the intent of each example.
+
+    Returns:
+      Warnings: intents with one example, and texts with several labels.
+
+    Raises:
+      ValueError: there are fewer than two intents.
+    """
+    counts = Counter(labels)
+    if len(counts) < 2:
+        raise ValueError(
+            "Training needs examples of at least two intents. Received: "
+            f"{f'only {next(iter(counts))!r}' if counts else 'no example'}. Add examples of other "
+            "intents."
+        )
+    notes = []
+    if single := [str(label) for label, number in counts.items() if number == 1]:
+        notes.append(
+            f"Intents with one example: {listed(single)}. They are trained on and never held out; "
+            "give them more examples."
+        )
+    by_text: dict[str, dict[Any, None]] = {}
+    for text, label in zip(texts, labels, strict=True):
+        by_text.setdefault(" ".join(text.lower().split()), {})[label] = None
+    ambiguous = [
+        f"{shortened(text, _MAX_TEXT)!r}: {', '.join(map(str, names))}"
+        for text, names in by_text.items()
+        if len(names) > 1
+    ]
+    if ambiguous:
+        notes.append(
+            f"Texts with different labels: {listed(ambiguous, separator='; ')}. No classifier "
+            "can learn both; decide on one."
+        )
+    return notes
+
+
+def name_in_words(label: Any) -> str:
+    """Return `"card arrival"` for `"card_arrival"` and `"CardArrival"`; `""` without letters."""
+    if not isinstance(label, str):
+        return ""
+    text = unicodedata.normalize("NFC", label)
+    characters = []
+    for before, character, behind in zip(f" {text}", text, f"{text[1:]} ", strict=False):
+        is_hump = before.islower() or before.isdigit() or (before.isupper() and behind.islower())
+        if character.isupper() and is_hump:
+            characters.append(" ")
+        is_mark = unicodedata.category(character).startswith("M")  # such as vowels of Hindi
+        is_of_word = character.isalnum() or is_mark or character in "'\u2019"
+        characters.append(character if is_of_word else " ")
+    words = " ".join("".join(characters).lower().split())
+    return words if any(map(str.isalpha, words)) else ""
+
+
+def names_of(
+    classes: Iterable[Any], *, left_out: Any = None, known: Iterable[str] = ()
+) -> dict[int, str]:
+    """Return names of intents by their numbers, without empty and repeated names.
+
+    Args:
+      classes: the intents, in the order of their numbers.
+      left_out: an intent whose name is not used, such as the label of texts out of scope.
+      known: examples. A name that is also an example is left out. It would otherwise be trained on
+        while the example is held out.
+    """
+    words = ["" if label == left_out else name_in_words(label) for label in classes]
+    unused = {"", *known, *(name for name, number in Counter(words).items() if number > 1)}
+    return {label: name for label, name in enumerate(words) if name not in unused}

@@ -9,43 +9,39 @@ import errno
 import io
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from convert_tf.checkpoints.kinds import MODULE_FILES
-from convert_tf.intents.encodings import (
-    PROBE_TOLERANCE,
-    PROBES,
-    IntentEncodings,
-    encoder_fingerprint,
-    encoder_paths,
-    encoders_of,
-)
-from convert_tf.intents.stored import (
-    UNREADABLE,
-    ClassifierParts,
-    reason_of,
-    restored,
-    stored,
-)
+from convert_tf.checkpoints.kinds import MODULE_FILES, files_that_count
+from convert_tf.checkpoints.released import model_path
+from convert_tf.intents.answers import Predictor
+from convert_tf.intents.data import LabelledTexts
+from convert_tf.intents.encodings import PROBES, IntentEncodings, encoder_paths, encoders_of
+from convert_tf.intents.examples import checked_texts
+from convert_tf.intents.head import head_arrays, head_of_arrays
+from convert_tf.intents.heldout import Mixture, Parts
+from convert_tf.intents.lexical import lexical_arrays, lexical_of_arrays
 from convert_tf.storage.arrays import load_arrays
-from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, record_checksums
-from convert_tf.storage.files import write_file, writing
+from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, fingerprint, write_files
+from convert_tf.storage.files import writing
 from convert_tf.storage.folders import OutputFolder, put_aside
 from convert_tf.storage.json_text import json_file, written_json
 
 MODEL_FILE = "intent.json"
 HEAD_FILE = "head.npz"
 MODULE_FOLDER = "module"
-_FILES = (
-    MODEL_FILE,
-    HEAD_FILE,
-    CHECKSUMS_FILE,
-    *(f"{MODULE_FOLDER}/{name}" for name in MODULE_FILES),
-)
+_FILES = (MODEL_FILE, HEAD_FILE, CHECKSUMS_FILE,
+          *(f"{MODULE_FOLDER}/{name}" for name in MODULE_FILES))  # fmt: skip
+_VERSION = 2
+_TOLERANCE = 0.02  # per value of the encodings of probes, of length 1; bfloat16 differs by less
+# What reading damaged files of JSON and arrays raises.
+UNREADABLE = (
+    OSError, AttributeError, KeyError, OverflowError, TypeError, ValueError, RecursionError,
+)  # fmt: skip
 
 
 def classifier_folder(folder: str | os.PathLike[str], *, overwrite: bool = False) -> OutputFolder:
@@ -58,68 +54,69 @@ def classifier_folder(folder: str | os.PathLike[str], *, overwrite: bool = False
 
 
 def write_classifier(
+    classifier: Any,
     folder: str | os.PathLike[str],
-    parts: ClassifierParts,
-    encoder: Any,
     *,
-    probes: np.ndarray,
     overwrite: bool = False,
     module: str | os.PathLike[str] | None = None,
     facts: Mapping[str, Any] | None = None,
+    keep_examples: bool = True,
 ) -> None:
     """Write a trained classifier.
 
     Args:
+      classifier: an `IntentClassifier` or a `MultiIntentClassifier`. The path of its encoder is
+        written, or its name if it has no path. The encoder is copied only if it is in `folder` or
+        is `module`.
       folder: made with its parents.
-      parts: what is written.
-      encoder: the encoder. Its path is written, or its name if it has no path. It is copied only if
-        it is in `folder` or is `module`.
-      probes: the encodings of `PROBES`.
       overwrite: whether a folder of that name is replaced.
       module: the encoder's folder, to copy to `module/`.
       facts: JSON values to keep with the classifier, such as the results of fine-tuning.
+      keep_examples: whether the texts and labels of the examples are written. Others can then be
+        added later, and `explain` shows the nearest ones.
 
     Raises:
       ValueError: the folder exists, or holds something else.
       FileWriteError: it could not be written; nothing is left under that name but what was there.
     """
     place = Path(os.path.abspath(folder))
+    copied = os.path.abspath(module or place / MODULE_FOLDER)
     output = classifier_folder(place, overwrite=overwrite)
-    copied = Path(module or place / MODULE_FOLDER)
-    described, head_arrays = stored(parts)
-    described |= {
-        "encoders": [_described(each, copied) for each in encoder_paths(encoder)],
-        "facts": dict(facts or {}),
-    }
-    arrays: dict[str, Any] = {**head_arrays, "probes": probes}
+    described, arrays = stored(classifier, keep_examples=keep_examples)
+    described["encoders"] = [_record(each, copied) for each in encoder_paths(classifier.encoder)]
+    described["facts"] = dict(facts or {})
+    head = io.BytesIO()
+    np.savez(head, **arrays)
+    model = written_json(described, default=list)
     with writing(folder), output.open() as written:
-        write_file(written / MODEL_FILE, written_json(described, default=list))
-        head = io.BytesIO()  # an unfinished zip file on a full disk would raise a second error
-        np.savez(head, **arrays)
-        write_file(written / HEAD_FILE, head.getvalue())
-        record_checksums(written, [MODEL_FILE, HEAD_FILE])
-        if any(each["path"] == MODULE_FOLDER for each in described["encoders"]):
-            _copy_folder(copied, written / MODULE_FOLDER)
+        write_files(written, {MODEL_FILE: model, HEAD_FILE: head.getvalue()})
+        if any(record["path"] == MODULE_FOLDER for record in described["encoders"]):
+            try:
+                shutil.copytree(copied, written / MODULE_FOLDER)
+            except shutil.Error as error:  # a list of source, target and reason of each file
+                raise OSError(errno.EIO, str(error.args[0][0][2])) from error
 
 
-def _copy_folder(source: Path, target: Path) -> None:
-    try:
-        shutil.copytree(source, target)
-    except shutil.Error as error:  # a list of source, target and reason of each file
-        raise OSError(errno.EIO, str(error.args[0][0][2])) from error
-
-
-def _described(encoder: Any, copied: Path) -> dict[str, Any]:
+def _record(encoder: Any, copied: str) -> dict[str, Any]:
+    """Return how the folder describes an encoder."""
     if not isinstance(encoder, str | os.PathLike):
         return {"path": None, "name": getattr(encoder, "__name__", type(encoder).__name__)}
     path = os.path.abspath(encoder)
-    is_copied = path == os.path.abspath(copied)
-    return {"path": MODULE_FOLDER if is_copied else path, "fingerprint": encoder_fingerprint(path)}
+    return {"path": MODULE_FOLDER if path == copied else path, "fingerprint": _fingerprint(path)}
+
+
+def _fingerprint(path: str | os.PathLike[str]) -> str:
+    """Return a digest of an encoder's weights and vocabulary."""
+    root = Path(model_path(path))
+    return fingerprint(
+        ("" if file == root else file.relative_to(root).as_posix(), file)
+        for file in files_that_count(root)
+    )
 
 
 def read_classifier(
     folder: str | os.PathLike[str], encoder: Any = None
-) -> tuple[ClassifierParts, Any, IntentEncodings]:
+) -> tuple[dict[str, Any], dict[str, Any], IntentEncodings]:
     """Read a folder of `write_classifier`.
 
     Args:
@@ -127,21 +124,32 @@ def read_classifier(
       encoder: the encoder that it was trained with, if its path has changed or it has none.
 
     Returns:
-      The parts, the encoder, and its encodings.
+      The parameters, the fitted attributes by name, and the encodings of the encoder.
 
     Raises:
       ValueError: the folder is no classifier or damaged, or the encoder is another one.
     """
     folder = Path(folder)
-    parts, recorded, expected = _read(folder)
+    try:
+        check_files(folder, MODEL_FILE, HEAD_FILE)
+        described, arrays = json_file(folder / MODEL_FILE), load_arrays(folder / HEAD_FILE)
+        records = described["encoders"]
+        if not records or not all("path" in record for record in records):
+            raise ValueError("without paths of encoders")
+        params, fitted = restored(described, arrays)
+    except UNREADABLE as error:
+        raise ValueError(
+            f"{str(folder)!r} is not an intent model ({reason_of(error)}). Name a folder that "
+            f"convert-tf intent train wrote, or train again.{put_aside(folder)}"
+        ) from error
     if encoder is None:
-        encoder = [_recorded_path(each, folder) for each in recorded]
+        encoder = [_recorded_path(record, folder) for record in records]
         encoder = encoder[0] if len(encoder) == 1 else encoder
-    given = encoders_of(encoder)
-    if len(given) != len(recorded):
-        raise _other_encoder(folder, f"{len(given)} encoders instead of {len(recorded)}")
+    encoders = encoders_of(encoder)
+    if len(encoders) != len(records):
+        raise _other_encoder(folder, f"{len(encoders)} encoders instead of {len(records)}")
     is_known = True  # whether the fingerprints say that all encoders are the same
-    for each, record in zip(given, recorded, strict=True):
+    for each, record in zip(encoders, records, strict=True):
         if not isinstance(each, str | os.PathLike) or "fingerprint" not in record:
             is_known = False
         elif not os.path.exists(each):
@@ -149,31 +157,15 @@ def read_classifier(
                 f"This classifier's encoder is {os.fspath(each)!r}, which does not exist. Pass its "
                 "path as --encoder (encoder= in Python)."
             )
-        elif encoder_fingerprint(each) != record["fingerprint"]:
+        elif _fingerprint(each) != record["fingerprint"]:
             raise _other_encoder(folder, f"{os.fspath(each)!r}, whose files differ")
-    encodings = IntentEncodings(encoder, kind=parts.params.get("kind", "sentence"))
+    params |= {"encoder": encoder}
+    encodings = IntentEncodings(encoder, kind=params.get("kind", "sentence"))
     if not is_known:
-        probes = encodings(PROBES)
-        if probes.shape != expected.shape or np.abs(probes - expected).max() > PROBE_TOLERANCE:
+        probes, expected = encodings(PROBES), arrays["probes"]
+        if probes.shape != expected.shape or np.abs(probes - expected).max() > _TOLERANCE:
             raise _other_encoder(folder, f"one that encodes {PROBES[0]!r} differently")
-    return parts, encoder, encodings
-
-
-def _read(folder: Path) -> tuple[ClassifierParts, list[dict[str, Any]], np.ndarray]:
-    """Return the classifier, what is known about its encoders, and their encodings of probes."""
-    try:
-        check_files(folder, MODEL_FILE, HEAD_FILE)
-        described = json_file(folder / MODEL_FILE)
-        arrays = load_arrays(folder / HEAD_FILE)
-        encoders = described["encoders"]
-        if not encoders or not all("path" in each for each in encoders):
-            raise ValueError("without paths of encoders")
-        return restored(described, arrays), encoders, arrays["probes"]
-    except UNREADABLE as error:
-        raise ValueError(
-            f"{str(folder)!r} is not an intent model ({reason_of(error)}). Name a folder that "
-            f"convert-tf intent train wrote, or train again.{put_aside(folder)}"
-        ) from error
+    return params, fitted, encodings
 
 
 def _recorded_path(record: Mapping[str, Any], folder: Path) -> str:
@@ -190,3 +182,87 @@ def _other_encoder(folder: Path, reason: str) -> ValueError:
         f"{str(folder)!r} was trained with another encoder: {reason}. Use the encoder that it was "
         "trained with, or train again with this one."
     )
+
+
+def stored(
+    classifier: Any, *, keep_examples: bool = False
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return JSON values, and arrays by name.
+
+    Args:
+      classifier: fitted.
+      keep_examples: see `write_classifier`.
+    """
+    described = {
+        "version": _VERSION,
+        "labels": classifier.classes_.tolist(),
+        "threshold": classifier.threshold_,
+        "best_params": dict(classifier.best_params_),
+        "mixture": classifier.mixture_._asdict(),
+        "params": classifier.stored_params(),
+    }
+    if keep_examples and classifier.examples_ is not None:
+        described["examples"] = classifier.examples_._asdict()
+    head, lexical, centroids = classifier.parts_
+    arrays = {**head_arrays(head), "centroids": centroids, "probes": classifier.encode(PROBES)}
+    if lexical is not None:
+        arrays |= lexical_arrays(lexical)
+    if classifier.thresholds_ is not None:
+        arrays["thresholds"] = classifier.thresholds_
+    return described, arrays
+
+
+def restored(
+    described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parameters of the classifier that `stored` was given, and its fitted attributes.
+
+    The probes are answered once, so that arrays that do not fit together are found now.
+
+    Args:
+      described: JSON values.
+      arrays: arrays by name.
+
+    Raises:
+      One of `UNREADABLE`: a value is missing, or values do not fit together.
+    """
+    if described["version"] != _VERSION:
+        raise ValueError(f"version {described['version']} of its format, not {_VERSION}")
+    params, mixture = described["params"], Mixture(**described["mixture"])
+    threshold, labels = described["threshold"], described["labels"]
+    if not (0 <= mixture.weight <= 1 and 0 < mixture.temperature <= sys.float_info.max):
+        raise ValueError(f"{mixture} is out of range")
+    if threshold is not None and not np.isfinite(float(threshold)):
+        raise ValueError(f"threshold {threshold}")
+    if not isinstance(labels, list) or labels != sorted({*labels}):
+        raise ValueError("the labels are not sorted intents")
+    examples = None
+    if "examples" in described:
+        examples = LabelledTexts(**described["examples"])
+        if len(checked_texts(examples.texts)) != len(examples.labels):
+            raise ValueError("the examples have more texts or more labels")
+    for name, array in arrays.items():
+        kind = "u" if name in ("words", "characters") else "f"
+        if array.dtype.kind != kind or not np.isfinite(array).all():
+            raise ValueError(f"{name} does not hold finite numbers")
+    fitted = {
+        "classes_": np.array(labels),
+        "threshold_": threshold,
+        "best_params_": dict(described["best_params"]),
+        "parts_": Parts(head_of_arrays(arrays), lexical_of_arrays(arrays), arrays["centroids"]),
+        "mixture_": mixture,
+        "thresholds_": arrays.get("thresholds"),
+        "examples_": examples,
+    }
+    predictor = Predictor()
+    vars(predictor).update(params, **fitted)
+    answers = predictor.answers_to([*PROBES], arrays["probes"])
+    if not answers.head.shape[1] == len(arrays["centroids"]) == len(labels):
+        raise ValueError(f"the head and the mean encodings are not those of {len(labels)} intents")
+    predictor.answered(answers)
+    return params, fitted
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a classifier is unreadable, of one of the exceptions in `UNREADABLE`."""
+    return f"without {error}" if isinstance(error, KeyError) else str(error)

@@ -3,10 +3,8 @@
 A step of the network is two small matrix products, which cost less than a framework's dispatch.
 """
 
-import contextlib
-import itertools
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,22 +54,23 @@ class Head(NamedTuple):
         Raises:
           ValueError: the weights are so large that a sum is infinite.
         """
-        num_labels = len(self.layers[-1].bias)
-        parts = [np.zeros((0, num_labels), np.float32)]
+        probabilities = np.zeros((len(encodings), len(self.layers[-1].bias)), np.float32)
         with np.errstate(over="ignore", invalid="ignore"):  # an error follows below
             for start in range(0, len(encodings), _ROWS_AT_ONCE):
-                values = encodings[start : start + _ROWS_AT_ONCE]
+                rows = slice(start, start + _ROWS_AT_ONCE)
+                values = encodings[rows]
                 for layer in self.layers[:-1]:
                     values = np.maximum(values @ layer.kernel + layer.bias, 0)
-                parts.append(softmax(values @ self.layers[-1].kernel + self.layers[-1].bias))
-        found = np.concatenate(parts)
-        if not np.isfinite(found).all():
+                probabilities[rows] = softmax(
+                    values @ self.layers[-1].kernel + self.layers[-1].bias
+                )
+        if not np.isfinite(probabilities).all():
             raise ValueError(
                 "The probabilities are not finite, because weights go up to "
                 f"{max(np.abs(layer.kernel).max() for layer in self.layers):.3g}. Train again "
                 "with a lower learning rate."
             )
-        return found
+        return probabilities
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -124,17 +123,13 @@ def train_step(head: Head, inputs: np.ndarray, labels: np.ndarray, learning_rate
 
 def quick_options(options: Options) -> dict[str, Any]:
     """Return options of a head that trains faster, to compare encodings or examples."""
-    found = dict(options)
-    if "epochs" in found:
-        found["epochs"] = max(1, round(_SHARE_OF_EPOCHS * found["epochs"]))
-    return found
+    if "epochs" not in options:
+        return dict(options)
+    return {**options, "epochs": max(1, round(_SHARE_OF_EPOCHS * options["epochs"]))}
 
 
 def train_head(
-    options: Options,
-    encodings: np.ndarray,
-    labels: np.ndarray,
-    weights: np.ndarray | None = None,
+    options: Options, encodings: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
 ) -> Head:
     """Train a head.
 
@@ -149,37 +144,8 @@ def train_head(
     """
     if options["head"] == "logistic":
         return train_logistic(encodings, labels, c=options["logistic_c"], weights=weights)
-    own = {name: options[name] for name in HEADS["network"]}
-    return train_network(encodings, labels, **own, seed=options["seed"], weights=weights)
-
-
-def best_options(
-    options: Options,
-    grid: Mapping[str, Sequence[Any]],
-    encodings: np.ndarray,
-    labels: np.ndarray,
-    validation: tuple[np.ndarray, np.ndarray],
-    weights: np.ndarray | None = None,
-) -> dict[str, Any]:
-    """Return the values of a grid with the best validation accuracy, the first of equals.
-
-    Args:
-      options: see `train_head`.
-      grid: values to try, by option. An empty grid tries nothing.
-      encodings, labels: what is trained on.
-      validation: encodings and labels.
-      weights: see `train_head`.
-
-    Reference: arXiv 1911.03688 §3.1.
-    """
-    tried = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    if len(tried) == 1:
-        return tried[0]
-    accuracies = [
-        accuracy_of(train_head({**options, **values}, encodings, labels, weights), *validation)
-        for values in tried
-    ]
-    return tried[int(np.argmax(accuracies))]
+    network = {name: options[name] for name in (*HEADS["network"], "seed")}
+    return train_network(encodings, labels, **network, weights=weights)
 
 
 def train_network(
@@ -212,13 +178,17 @@ def train_network(
 
     Reference: arXiv 2003.04807 §4.
     """
+    from threadpoolctl import threadpool_limits
+
     rng = np.random.default_rng(seed)
     head = initial_network(encodings.shape[1], hidden_dim, int(labels.max()) + 1, rng)
     kept = np.float32(1 - dropout)
-    shares = None if weights is None else weights / weights.sum()
+    # Without shares NumPy draws other examples, also where all weights are equal.
+    shares = None if weights is None or np.ptp(weights) == 0 else weights / weights.sum()
     shape = (batch_size, encodings.shape[1])
     steps = -(-len(labels) // batch_size)
-    with _one_blas_thread(), Progress("steps", total=epochs * steps) as progress:
+    # Products this small gain nothing from more threads, and sums stay the same.
+    with threadpool_limits(1, "blas"), Progress("steps", total=epochs * steps) as progress:
         for epoch in range(epochs):
             rate = learning_rate * (1 - epoch / epochs)
             for step in range(steps):
@@ -247,11 +217,7 @@ def check_step(step: int, loss: float, learning_rate: float) -> None:
 
 
 def train_logistic(
-    encodings: Any,
-    labels: np.ndarray,
-    *,
-    c: float = LOGISTIC_C,
-    weights: np.ndarray | None = None,
+    encodings: Any, labels: np.ndarray, *, c: float = LOGISTIC_C, weights: np.ndarray | None = None
 ) -> Head:
     """Train logistic regression: multinomial, or one regression for each label.
 
@@ -265,32 +231,28 @@ def train_logistic(
       One layer. Its outputs are logits, or with bool labels log-odds. The log-odds of a label that
       all examples have, or none, are those of its share.
     """
-    if labels.ndim > 1:
-        return _train_binary(encodings, labels, c, weights)
     from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits
 
-    with _one_blas_thread(), warnings.catch_warnings():
-        # scikit-learn takes labels with one or two examples each for a regression problem.
-        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
-        fitted = LogisticRegression(C=c, max_iter=2000).fit(encodings, labels, weights)
-    kernel, bias = fitted.coef_.T.astype(np.float32), fitted.intercept_.astype(np.float32)
-    if kernel.shape[1] == 1:  # two classes have one logit: the other's is 0
-        kernel, bias = np.concatenate([0 * kernel, kernel], 1), np.concatenate([0 * bias, bias])
-    return Head([DenseLayer(kernel, bias)])
-
-
-def _train_binary(encodings: Any, truth: np.ndarray, c: float, weights: np.ndarray | None) -> Head:
-    from sklearn.linear_model import LogisticRegression
-
-    kernel = np.zeros((encodings.shape[1], truth.shape[1]), np.float32)
-    bias = np.zeros(truth.shape[1], np.float32)
-    with _one_blas_thread(), Progress("labels", total=truth.shape[1]) as progress:
-        for label, own in enumerate(truth.T):
-            if own.all() or not own.any():
-                bias[label] = np.log((own.sum() + 0.5) / (len(own) - own.sum() + 0.5))
+    regression = LogisticRegression(C=c, max_iter=2000)
+    if labels.ndim == 1:
+        with threadpool_limits(1, "blas"), warnings.catch_warnings():
+            # scikit-learn takes labels with one or two examples each for a regression problem.
+            warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+            regression.fit(encodings, labels, weights)
+        kernel, bias = regression.coef_.T, regression.intercept_
+        if kernel.shape[1] == 1:  # two classes have one logit: the other's is 0
+            kernel, bias = np.pad(kernel, [(0, 0), (1, 0)]), np.pad(bias, (1, 0))
+        return Head([DenseLayer(kernel.astype(np.float32), bias.astype(np.float32))])
+    kernel = np.zeros((encodings.shape[1], labels.shape[1]), np.float32)
+    bias = np.zeros(labels.shape[1], np.float32)
+    with threadpool_limits(1, "blas"), Progress("labels", total=labels.shape[1]) as progress:
+        for label, has_label in enumerate(labels.T):
+            if has_label.all() or not has_label.any():
+                bias[label] = np.log((has_label.sum() + 0.5) / ((~has_label).sum() + 0.5))
             else:
-                fitted = LogisticRegression(C=c, max_iter=2000).fit(encodings, own, weights)
-                kernel[:, label], bias[label] = fitted.coef_[0], fitted.intercept_[0]
+                regression.fit(encodings, has_label, weights)
+                kernel[:, label], bias[label] = regression.coef_[0], regression.intercept_[0]
             progress.add()
     return Head([DenseLayer(kernel, bias)])
 
@@ -322,12 +284,3 @@ def head_of_arrays(arrays: Mapping[str, np.ndarray]) -> Head:
     if any(kernel.ndim != 2 or bias.shape != kernel.shape[1:] for kernel, bias in layers):
         raise ValueError("a kernel and a bias have shapes that do not fit")
     return Head(layers)
-
-
-@contextlib.contextmanager
-def _one_blas_thread() -> Iterator[None]:
-    """Use one thread: products this small gain nothing from more, and sums stay the same."""
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(limits=1, user_api="blas"):
-        yield

@@ -1,4 +1,4 @@
-"""Answers to held-out examples, and what is fitted on them.
+"""Answers to held-out examples, and what is fitted on them: weights of words and thresholds.
 
 Each part of the examples is held out once. The answers to it show how much words should count
 compared with the encoding, and how sure the classifier may be.
@@ -9,20 +9,24 @@ bool `[n, intents]`.
 Reference: Wolpert, "Stacked generalization", 1992; arXiv 1706.04599 (temperature scaling).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from convert_tf.intents.data import fold_numbers
 from convert_tf.intents.examples import OUTSIDE, Encode, IntentExamples
-from convert_tf.intents.head import LOGISTIC_C, Head, softmax, train_head
+from convert_tf.intents.head import LOGISTIC_C, Head, Options, softmax, train_head
 from convert_tf.intents.lexical import LexicalModel, train_lexical
-from convert_tf.intents.scope import ScopeScores, centroids_of, nearest_cosines
+from convert_tf.numerics.vectors import unit_rows
 
+KINDS = ("confidence", "distance")
+LEVELS = "/"  # between the levels of a label
+_ENOUGH = 20  # examples of an intent with a threshold of its own
+_REJECTED_SHARE = 0.05  # of the in-scope examples, if no others were given
+_SHARED = 20  # weight of all examples in the threshold of an intent, in examples
 LEXICAL = ("auto",)
-_FOLDS = 5
-_FEW_FOLDS = 3  # to compare examples with and without names
+FOLDS = 3
 _MANY = 3_000  # with more examples, one fold is enough
 _LOGISTIC = {"head": "logistic", "logistic_c": LOGISTIC_C}
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
@@ -93,8 +97,24 @@ class Answers(NamedTuple):
         if self.labels.ndim > 1:
             return self
         is_in = self.labels != OUTSIDE
-        lexical = None if self.lexical is None else self.lexical[is_in]
-        return Answers(self.labels[is_in], self.head[is_in], lexical, self.nearest[is_in])
+        columns: Iterable[Any] = (None if each is None else each[is_in] for each in self)
+        return Answers(*columns)
+
+
+class ScopeScores(NamedTuple):
+    """Scores of n validation examples; higher is more surely in scope.
+
+    Attributes:
+      scores: float `[n]`.
+      predicted: int `[n]`, the best intents.
+      is_right: bool `[n]`: whether the best intent is the right one.
+      is_in: bool `[n]`: whether the examples are in scope.
+    """
+
+    scores: np.ndarray
+    predicted: np.ndarray
+    is_right: np.ndarray
+    is_in: np.ndarray
 
 
 class Fold(NamedTuple):
@@ -109,21 +129,20 @@ class Fold(NamedTuple):
     encodings: np.ndarray
 
 
-def train_parts(
-    options: Mapping[str, Any], examples: IntentExamples, *, has_lexical: bool
-) -> Parts:
+def train_parts(options: Options, examples: IntentExamples) -> Parts:
     """Train all parts of a classifier.
 
     Args:
-      options: see `train_head`.
+      options: see `train_head`; words count if `lexical` is there and not None.
       examples: what is trained on, except those out of scope.
-      has_lexical: whether words count.
     """
     texts, encodings, labels, is_name, weights = examples.rows(examples.is_inside)
+    has_lexical = options.get("lexical") is not None
+    truth = labels if labels.ndim > 1 else labels[:, None] == np.arange(labels.max() + 1)
     return Parts(
         train_head(options, encodings, labels, weights),
         train_lexical(texts, labels, weights) if has_lexical else None,
-        centroids_of(encodings[~is_name], labels[~is_name]),
+        unit_rows(truth[~is_name].T.astype(np.float32) @ encodings[~is_name]),
     )
 
 
@@ -141,7 +160,8 @@ def answers_of(
         head = log_of(parts.head.probabilities(encodings))
         if parts.lexical is not None:
             lexical = log_of(parts.lexical.probabilities(texts))
-    return Answers(labels, head, lexical, nearest_cosines(encodings, parts.centroids))
+    nearest = (encodings @ parts.centroids.T).max(axis=1, initial=-1)
+    return Answers(labels, head, lexical, nearest)
 
 
 def log_of(probabilities: np.ndarray) -> np.ndarray:
@@ -149,13 +169,13 @@ def log_of(probabilities: np.ndarray) -> np.ndarray:
     return np.log(np.maximum(probabilities, _LEAST))
 
 
-def frozen_folds(examples: IntentExamples, *, seed: int, folds: int = _FOLDS) -> list[Fold]:
+def frozen_folds(examples: IntentExamples, *, seed: int, folds: int = FOLDS) -> list[Fold]:
     """Return folds of an encoder that was not trained on the examples; see `held_parts`."""
     parts = held_parts(examples, seed=seed, folds=folds)
     return [Fold(is_held, examples.encodings) for is_held in parts]
 
 
-def held_parts(examples: IntentExamples, *, seed: int, folds: int = _FOLDS) -> list[np.ndarray]:
+def held_parts(examples: IntentExamples, *, seed: int, folds: int = FOLDS) -> list[np.ndarray]:
     """Return the part that each fold holds out, bool `[n]`: a part of each intent.
 
     Args:
@@ -172,45 +192,39 @@ def held_parts(examples: IntentExamples, *, seed: int, folds: int = _FOLDS) -> l
 
 
 def judged_answers(
-    options: Mapping[str, Any],
+    options: Options,
     examples: IntentExamples,
     checked: IntentExamples | None,
     folds: Sequence[Fold],
-    *,
-    has_lexical: bool,
 ) -> Answers | None:
     """Return answers that show how good a classifier with these options and encodings is.
 
     Args:
-      options: see `train_head`.
+      options: see `train_parts`.
       examples: what is trained on. Those out of scope are distributed over the folds.
       checked: validation data to answer. Without them the part of each fold is answered by a
         classifier that was trained on the rest.
       folds: of the examples.
-      has_lexical: whether words count.
 
     Returns:
       None if nothing can be held out, because each intent has one example.
     """
     if checked is not None:
-        return answers_of(train_parts(options, examples, has_lexical=has_lexical), *checked[:3])
-    found = []
+        return answers_of(train_parts(options, examples), *checked[:3])
+    by_fold = []
     outside = np.flatnonzero(~examples.is_inside)
     for index, fold in enumerate(folds):
         is_held = fold.is_held.copy()
         is_held[outside[index :: len(folds)]] = True
         encoded = examples._replace(encodings=fold.encodings)
-        parts = train_parts(options, encoded.rows(~is_held), has_lexical=has_lexical)
-        found.append(answers_of(parts, *encoded.rows(is_held)[:3]))
-    if not found:
+        parts = train_parts(options, encoded.rows(~is_held))
+        by_fold.append(answers_of(parts, *encoded.rows(is_held)[:3]))
+    if not by_fold:
         return None
-    labels, head, lexical, nearest = zip(*found, strict=True)
-    return Answers(
-        np.concatenate(labels),
-        np.concatenate(head),
-        np.concatenate(lexical) if has_lexical else None,
-        np.concatenate(nearest),
+    columns: Iterable[Any] = (
+        None if parts[0] is None else np.concatenate(parts) for parts in zip(*by_fold, strict=True)
     )
+    return Answers(*columns)
 
 
 def with_helpful_names(
@@ -242,12 +256,11 @@ def with_helpful_names(
     if names == "always" or not named.is_name.any():
         return named
     accuracies = []
-    for own in (examples, named):
-        folds = frozen_folds(own, seed=seed, folds=_FEW_FOLDS)
-        answers = judged_answers(_LOGISTIC, own, checked, folds, has_lexical=False)
+    for tried in (examples, named):
+        answers = judged_answers(_LOGISTIC, tried, checked, frozen_folds(tried, seed=seed))
         if answers is None:
             return examples
-        accuracies.append(accuracy_of_answers(answers))
+        accuracies.append(right_answers(answers).mean())
     return named if accuracies[1] > accuracies[0] else examples
 
 
@@ -277,11 +290,6 @@ def right_answers(answers: Answers) -> np.ndarray:
     answers = answers.inside()
     predicted = answers.probabilities(fit_mixture(answers)).argmax(axis=1)
     return np.asarray(predicted == answers.labels)
-
-
-def accuracy_of_answers(answers: Answers) -> float:
-    """Return the share of examples in scope that are answered right."""
-    return float(right_answers(answers).mean())
 
 
 def are_clearly_more(others: np.ndarray, own: np.ndarray) -> bool:
@@ -324,3 +332,107 @@ def calibration_error(confidence: np.ndarray, is_right: np.ndarray, *, bins: int
     place = np.minimum((confidence * bins).astype(int), bins - 1)
     gaps = np.bincount(place, is_right - confidence, bins)
     return float(np.abs(gaps).sum() / max(len(confidence), 1))
+
+
+def fit_threshold(scores: ScopeScores) -> float:
+    """Return the score below which an example is out of scope.
+
+    Args:
+      scores: of validation examples, some of them in scope.
+
+    Returns:
+      With out-of-scope examples, the threshold with the highest mean of in-scope accuracy (a
+      rejection is an error) and out-of-scope recall, in the middle of its interval. Without, the
+      score that one in twenty in-scope examples does not reach.
+    """
+    if scores.is_in.all():
+        return float(np.quantile(scores.scores, _REJECTED_SHARE))
+    between = _between(scores.scores)
+    return float(between[np.argmax(_gain(scores, between))])
+
+
+def fit_intent_thresholds(scores: ScopeScores, threshold: float, num_intents: int) -> np.ndarray:
+    """Return a threshold for each predicted intent.
+
+    Args:
+      scores: of validation examples.
+      threshold: that of all intents, which intents with few examples get.
+      num_intents: how many there are.
+
+    Returns:
+      float64 `[num_intents]`: `fit_threshold` on the examples that are answered with that intent,
+      and on all examples, which together weigh as much as 20.
+    """
+    found = np.full(num_intents, threshold, np.float64)
+    shared = _SHARED / len(scores.scores)
+    between = _between(scores.scores)
+    for intent in range(num_intents):
+        is_own = scores.predicted == intent
+        if is_own.sum() < _ENOUGH:
+            continue
+        if scores.is_in.all():
+            weights = is_own + shared
+            order = np.argsort(scores.scores)
+            reached = np.cumsum(weights[order]) >= _REJECTED_SHARE * weights.sum()
+            found[intent] = scores.scores[order][np.argmax(reached)]
+        else:
+            gain = _gain(scores, between, is_own) + shared * _gain(scores, between)
+            found[intent] = between[np.argmax(gain)]
+    return found
+
+
+def _between(scores: np.ndarray) -> np.ndarray:
+    """Return thresholds below all scores, between each two, and above all."""
+    values = np.unique(scores)
+    return np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:] + 1e-6])
+
+
+def _gain(scores: ScopeScores, thresholds: np.ndarray, own: Any = True) -> np.ndarray:
+    """Return in-scope accuracy plus out-of-scope recall, by threshold.
+
+    `own`, bool `[n]`, chooses examples; the shares are of all.
+    """
+    right = np.sort(scores.scores[scores.is_right & scores.is_in & own])
+    rejected = np.sort(scores.scores[~scores.is_in & own])
+    accuracy = (len(right) - np.searchsorted(right, thresholds)) / scores.is_in.sum()
+    return accuracy + np.searchsorted(rejected, thresholds) / (~scores.is_in).sum()
+
+
+def margins(probabilities: np.ndarray) -> np.ndarray:
+    """Return how far the highest probability leads the second: float32 `[n]`."""
+    two = np.partition(probabilities, -2, axis=1)[:, -2:]
+    return two[:, 1] - two[:, 0]
+
+
+def upper_level(label: Any) -> str:
+    """Return the upper level of a label: `"faq/opening_hours"` → `"faq"`."""
+    return str(label).partition(LEVELS)[0]
+
+
+def with_upper_levels(
+    answers: np.ndarray, probabilities: np.ndarray, labels: np.ndarray, outside: Any,
+    threshold: float, min_margin: float,
+) -> np.ndarray:  # fmt: skip
+    """Answer rejected texts with an upper level, if the probability of all its intents is enough.
+
+    Args:
+      answers: `[n]`, intents or `outside`.
+      probabilities: float `[n, intents]`.
+      labels: the intents.
+      outside: the answer to rejected texts.
+      threshold: the least probability of an upper level.
+      min_margin: how far that must lead the probability of the next upper level.
+
+    Returns:
+      `[n]`, strings or objects.
+    """
+    names, numbers = np.unique([upper_level(label) for label in labels], return_inverse=True)
+    sums = probabilities @ np.eye(len(names), dtype=probabilities.dtype)[numbers]
+    lead = margins(sums) if len(names) > 1 else np.ones(len(sums))
+    # A label without levels was rejected itself.
+    has_levels = ~np.isin(names, labels.astype(str))
+    is_sure = (sums.max(axis=1) >= threshold) & (lead >= min_margin)
+    is_sure &= has_levels[sums.argmax(axis=1)] & (answers == outside)
+    found = answers.astype(object)
+    found[is_sure] = names[sums[is_sure].argmax(axis=1)]
+    return found.astype(str) if answers.dtype.kind == "U" else found

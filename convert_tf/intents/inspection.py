@@ -10,7 +10,7 @@ from convert_tf.intents.encodings import IntentEncodings
 from convert_tf.intents.multi import split_labels, truth_of
 from convert_tf.storage.messages import shortened
 
-NEAREST = 3  # number of examples of an intent that determine how near it is
+_NEAREST = 3  # number of examples of an intent that determine how near it is
 _DUPLICATE_COSINE = 0.95
 _ROWS_AT_ONCE = 2048
 _MAX_LISTED = 200
@@ -21,10 +21,7 @@ Inspection = dict[str, Any]
 
 
 def inspect_examples(
-    encodings: IntentEncodings,
-    data: LabelledTexts,
-    *,
-    label_separator: str | None = None,
+    encodings: IntentEncodings, data: LabelledTexts, *, label_separator: str | None = None
 ) -> Inspection:
     """Look for intents that overlap, examples with a wrong label, and duplicates across intents.
 
@@ -52,33 +49,29 @@ def inspect_examples(
     sets: list[tuple[str, ...]] = [(str(label),) for label in data.labels]
     if label_separator is not None:
         sets = split_labels(data.labels, label_separator)
-    names = sorted({label for own in sets for label in own})
+    names = sorted({label for labels in sets for label in labels})
     if len(names) < 2:
         raise ValueError(
             f"There must be examples of two or more intents. Received: {len(names)} intents."
         )
-    truth = truth_of(sets, np.array(names))
-    texts, labels = np.nonzero(truth)  # an example is a text and one of its intents
-    vectors = encodings(data.texts)
+    truth, vectors = truth_of(sets, np.array(names)), encodings(data.texts)
+    places, labels = np.nonzero(truth)  # an example is a text and one of its intents
+    texts = [data.texts[place] for place in places]
     nearness = intent_nearness(vectors, truth)
-    own = nearness[texts, labels]
-    others = np.where(truth, -np.inf, nearness)[texts]
-    nearest = others.argmax(axis=1)
-    margins = others.max(axis=1) - own
+    own = nearness[places, labels]
+    others = np.where(truth, -np.inf, nearness)[places]
+    nearest, margins = others.argmax(axis=1), others.max(axis=1) - own
     is_suspect = np.isfinite(own) & (margins > 0)
     suspects = [int(i) for i in np.argsort(-margins, kind="stable") if is_suspect[i]]
-    shown = [" + ".join(each) for each in sets]
     pairs = sorted(_near_pairs(vectors, truth), key=lambda pair: -pair[2])
     return {
         "examples": len(data.texts),
         "intents": _intents(names, labels, own, is_suspect),
-        "overlaps": _overlaps(
-            names, labels, nearest, suspects, [data.texts[place] for place in texts]
-        ),
+        "overlaps": _overlaps(names, labels, nearest, suspects, texts),
         "suspects": [
             {
-                "number": int(texts[i]),
-                "text": data.texts[texts[i]],
+                "number": int(places[i]),
+                "text": texts[i],
                 "label": names[labels[i]],
                 "nearest": names[nearest[i]],
                 "margin": round(float(margins[i]), 4),
@@ -88,11 +81,11 @@ def inspect_examples(
         "num_suspects": len(suspects),
         "duplicates": [
             {
-                "texts": [data.texts[first], data.texts[second]],
-                "labels": [shown[first], shown[second]],
+                "texts": [data.texts[place] for place in pair],
+                "labels": [" + ".join(sets[place]) for place in pair],
                 "cosine": round(cosine, 4),
             }
-            for first, second, cosine in pairs[:_MAX_LISTED]
+            for *pair, cosine in pairs[:_MAX_LISTED]
         ],
         "num_duplicates": len(pairs),
     }
@@ -115,12 +108,10 @@ def intent_nearness(vectors: np.ndarray, truth: np.ndarray) -> np.ndarray:
             rows = slice(start, start + _ROWS_AT_ONCE)
             cosines = vectors[rows] @ vectors[members].T
             numbers = np.arange(start, start + len(cosines))
-            cosines[numbers[:, None] == members] = -np.inf
-            kept = -np.sort(-cosines, axis=1)[:, :NEAREST]
-            is_real = np.isfinite(kept)
-            sums = np.where(is_real, kept, 0).sum(axis=1)
-            counts = is_real.sum(axis=1)
-            found[rows, intent] = np.where(counts > 0, sums / np.maximum(counts, 1), -np.inf)
+            cosines[numbers[:, None] == members] = np.nan
+            highest = -np.sort(-cosines, axis=1)[:, :_NEAREST]  # NaN comes last
+            has_other = ~np.isnan(highest[:, 0])
+            found[rows, intent][has_other] = np.nanmean(highest[has_other], axis=1)
     return found
 
 
@@ -137,12 +128,9 @@ def _intents(
 
 
 def _overlaps(
-    names: Sequence[str],
-    labels: np.ndarray,
-    nearest: np.ndarray,
-    suspects: Sequence[int],
+    names: Sequence[str], labels: np.ndarray, nearest: np.ndarray, suspects: Sequence[int],
     texts: Sequence[str],
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Any]]:  # fmt: skip
     pairs: dict[tuple[int, ...], list[int]] = {}
     for i in suspects:
         pairs.setdefault(tuple(sorted((int(labels[i]), int(nearest[i])))), []).append(i)

@@ -10,22 +10,13 @@ from typing import Any
 
 import numpy as np
 from sklearn.metrics import f1_score
+from sklearn.preprocessing import MultiLabelBinarizer
 
-from convert_tf.intents.classifier import IntentClassifier
-from convert_tf.intents.data import checked_texts, checked_weights
-from convert_tf.intents.examples import IntentExamples
-from convert_tf.intents.folder import MODEL_FILE
-from convert_tf.intents.heldout import (
-    Answers,
-    Fold,
-    Mixture,
-    fit_mixture,
-    judged_answers,
-    train_parts,
-)
+from convert_tf.intents.classifier import IntentClassifier, TextClassifier
+from convert_tf.intents.examples import IntentExamples, checked_texts, checked_weights
+from convert_tf.intents.folder import MODEL_FILE, UNREADABLE
+from convert_tf.intents.heldout import Fold, Mixture, fit_mixture, judged_answers, train_parts
 from convert_tf.intents.options import SEPARATORS, SeveralOptions
-from convert_tf.intents.stored import UNREADABLE
-from convert_tf.intents.text_classifier import TextClassifier
 from convert_tf.storage.json_text import json_file
 
 _FOLDS = 3
@@ -63,11 +54,11 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
       classifier.predict(["hi there"])  # [("greet",)]
     """
 
+    def _listed_labels(self, labels: Iterable[Any]) -> list[Any]:
+        return label_sets(labels)
+
     def fit(
-        self,
-        texts: Iterable[str],
-        labels: Iterable[Collection[str]],
-        sample_weight: Any = None,
+        self, texts: Iterable[str], labels: Iterable[Collection[str]], sample_weight: Any = None
     ) -> "MultiIntentClassifier":
         """Train a head for each intent.
 
@@ -81,27 +72,26 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
             range.
         """
         self.check_options()
-        found, sets = checked_texts(texts), label_sets(labels)
-        if len(found) != len(sets):
+        texts, sets = checked_texts(texts), label_sets(labels)
+        if len(texts) != len(sets):
             raise ValueError(
-                f"There are {len(found)} texts and {len(sets)} sets of labels. Pass a set for each "
+                f"There are {len(texts)} texts and {len(sets)} sets of labels. Pass a set for each "
                 "text, an empty one for no intent."
             )
-        weights = checked_weights(sample_weight, len(found))
+        weights = checked_weights(sample_weight, len(texts))
         self.examples_ = None  # examples cannot be added later
-        self.classes_ = np.array(sorted({label for own in sets for label in own}))
+        self.classes_ = np.unique([label for labels in sets for label in labels])
         if len(self.classes_) < 2:
             raise ValueError(
                 f"There must be two or more intents. Received: {len(self.classes_)}. Add examples "
                 "of others."
             )
         self.kind_ = self.kind
-        encodings, truth = self.encode(found), truth_of(sets, self.classes_)
-        examples = IntentExamples(found, encodings, truth, np.zeros(len(found), bool), weights)
+        encodings, truth = self.encode(texts), truth_of(sets, self.classes_)
+        examples = IntentExamples(texts, encodings, truth, np.zeros(len(texts), bool), weights)
         examples = examples.rows(weights > 0)
-        options = {"head": "logistic", "logistic_c": self.logistic_c}
-        has_lexical = self.lexical is not None
-        self.parts_ = train_parts(options, examples, has_lexical=has_lexical)
+        options = {"head": "logistic", "logistic_c": self.logistic_c, "lexical": self.lexical}
+        self.parts_ = train_parts(options, examples)
         self.mixture_ = Mixture()
         self.threshold_ = 0.5 if self.threshold is None else self.threshold
         number = len(examples.texts)
@@ -111,21 +101,15 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
             for places in np.array_split(order, _FOLDS)
             if 0 < len(places) < number
         ]
-        answers = judged_answers(options, examples, None, folds, has_lexical=has_lexical)
-        if answers is not None:  # None for a single example
-            self._fit_on_answers(answers)
-        return self
-
-    def _fit_on_answers(self, answers: Answers) -> None:
-        """Set the mixture and the threshold by answers to held-out examples."""
+        answers = judged_answers(options, examples, None, folds)
+        if answers is None:  # there is a single example
+            return self
         self.mixture_ = fit_mixture(answers)
         if not self.mixture_.weight:
             self.parts_ = self.parts_._replace(lexical=None)
         if self.threshold is None:
             self.threshold_ = best_threshold(answers.probabilities(self.mixture_), answers.labels)
-
-    def _listed_labels(self, labels: Iterable[Any]) -> list[Any]:
-        return [*label_sets(labels)]
+        return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -169,26 +153,24 @@ def label_sets(labels: Iterable[Collection[str]]) -> list[LabelSet]:
     """
     if labels is None:
         raise ValueError("labels must have a list for each text. Received: None.")
-    found = []
-    for number, own in enumerate(labels):
-        if isinstance(own, str | bytes | Mapping) or not isinstance(own, Collection):
+    sets = []
+    for number, names in enumerate(labels):
+        if isinstance(names, str | bytes | Mapping) or not isinstance(names, Collection):
             raise ValueError(
-                f"labels must have a list for each text. Received: {own!r} at position {number}. "
-                f"Pass [{own!r}]."
+                f"labels must have a list for each text. Received: {names!r} at position {number}. "
+                f"Pass [{names!r}]."
             )
-        if not all(isinstance(label, str) and label for label in own):
-            raise ValueError(f"Labels must be strings. Received: {[*own]!r} at position {number}.")
-        found.append(tuple(sorted({*map(str, own)})))
-    return found
+        if not all(isinstance(name, str) and name for name in names):
+            raise ValueError(
+                f"Labels must be strings. Received: {[*names]!r} at position {number}."
+            )
+        sets.append(tuple(sorted({*map(str, names)})))
+    return sets
 
 
 def truth_of(sets: Sequence[LabelSet], classes: np.ndarray) -> np.ndarray:
     """Return which texts have which of `classes`: bool `[texts, intents]`."""
-    place = {label: number for number, label in enumerate(classes.tolist())}
-    truth = np.zeros((len(sets), len(classes)), bool)
-    for row, own in enumerate(sets):
-        truth[row, [place[label] for label in own if label in place]] = True
-    return truth
+    return MultiLabelBinarizer(classes=classes).fit_transform(sets).astype(bool)
 
 
 def best_threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:

@@ -10,18 +10,19 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from convert_tf.encoding.backends.onnx import OnnxBackend, OnnxError
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
-from convert_tf.intents.data import column
-from convert_tf.intents.encodings import PROBES, IntentEncodings, encoder_paths
-from convert_tf.intents.stored import (
+from convert_tf.intents.answers import Predictor
+from convert_tf.intents.encodings import MAX_TEXTS, IntentEncodings, encoder_paths
+from convert_tf.intents.examples import column
+from convert_tf.intents.folder import (
+    HEAD_FILE,
+    MODEL_FILE,
     UNREADABLE,
-    ClassifierParts,
-    Predictor,
     reason_of,
     restored,
     stored,
@@ -31,8 +32,6 @@ from convert_tf.storage.json_text import parsed_json
 
 if TYPE_CHECKING:
     from convert_tf.intents.classifier import IntentClassifier
-
-INTENT_KEY, ARRAYS_KEY = "intent.json", "head.npz"
 
 
 def export_one_file(
@@ -73,13 +72,12 @@ def export_one_file(
         raise OnnxError(
             f"The file must be named x.onnx. Received: {name!r}. Choose another --output."
         )
-    described, head = stored(classifier.stored_parts()._replace(examples=None))
-    arrays: dict[str, Any] = {**head, "probes": classifier.encode(PROBES)}
+    described, arrays = stored(classifier)
     file = io.BytesIO()
     np.savez_compressed(file, **arrays)
     metadata = {
-        INTENT_KEY: json.dumps(described, default=list),
-        ARRAYS_KEY: base64.b64encode(file.getvalue()).decode(),
+        MODEL_FILE: json.dumps(described, default=list),
+        HEAD_FILE: base64.b64encode(file.getvalue()).decode(),
     }
     return export_onnx(
         encoder, output, network_bits=network_bits, overwrite=overwrite, metadata=metadata
@@ -110,34 +108,24 @@ class IntentFile(Predictor):
       IntentFile("intents.onnx").predict(["where is my card?"])
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, max_texts: int | None = None):
+    def __init__(self, path: str | os.PathLike[str], *, max_texts: int = MAX_TEXTS):
         backend = OnnxBackend(path)
         metadata = backend.metadata
         try:
-            if INTENT_KEY not in metadata or ARRAYS_KEY not in metadata:
+            if not {MODEL_FILE, HEAD_FILE} <= metadata.keys():
                 raise ValueError("an encoder alone")
-            described = parsed_json(metadata[INTENT_KEY])
-            arrays = load_arrays(io.BytesIO(base64.b64decode(metadata[ARRAYS_KEY])))
-            self._stored = restored(described, arrays)
+            described = parsed_json(metadata[MODEL_FILE])
+            arrays = load_arrays(io.BytesIO(base64.b64decode(metadata[HEAD_FILE])))
+            params, fitted = restored(described, arrays)
         except UNREADABLE as error:
             raise OnnxError(
                 f"{os.fspath(path)!r} is not a file that convert-tf intent export wrote "
                 f"({reason_of(error)}). Name such a file, or export it again."
             ) from error
-        self.parts_, self.classes_ = self._stored.parts, self._stored.classes
-        self.threshold_, self.mixture_ = self._stored.threshold, self._stored.mixture
-        params = self._stored.params
+        vars(self).update(params, **fitted)
         self._encodings = IntentEncodings(
             SentenceEncoder(backend), kind=params.get("kind", "sentence"), max_texts=max_texts
         )
-        if "label_separator" in params:
-            self.label_separator: str = params["label_separator"]
-        else:
-            self.out_of_scope_label: Any = params["out_of_scope_label"]
-
-    def stored_parts(self) -> ClassifierParts:
-        """Return everything that the file holds."""
-        return self._stored
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:
         """Return the encodings that the head reads: float32 `[texts, dim]`."""

@@ -4,7 +4,6 @@
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,14 +15,9 @@ from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.messages import listed, shortened
 
 # Keys of the blocks of a file, by the key that gives the kind of a block.
-_BLOCKS = {
-    "intent": {"intent", "examples", "metadata"},
-    "synonym": {"synonym", "examples"},
-    "regex": {"regex", "examples"},
-    "lookup": {"lookup", "examples"},
-}
-_EXAMPLE = {"text", "metadata"}
-_LAST_VERSION = "3.1"
+_BLOCKS = {name: {name, "examples"} for name in ("intent", "synonym", "regex", "lookup")}
+_BLOCKS["intent"].add("metadata")
+_LAST_VERSION = (3, 1)
 _MAX_TEXT = 40  # characters of a line in a message
 _TAG = "tag:yaml.org,2002:"
 # Plain scalars that are no strings for ruamel.yaml, the YAML 1.2 parser of Rasa.
@@ -55,10 +49,11 @@ class _Loader(yaml.SafeLoader):
 
     def flatten_mapping(self, node: Any) -> None:
         """Merge mappings (`<<`), each key once, and refuse keys that a mapping has twice."""
-        for name, number in Counter(str(key.value) for key, _ in node.value).items():
-            if number > 1:
-                last = [key for key, _ in node.value if str(key.value) == name][-1]
-                raise ConstructorError(None, None, f"{name!r} a second time", last.start_mark)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if (name := str(key.value)) in seen:
+                raise ConstructorError(None, None, f"{name!r} a second time", key.start_mark)
+            seen.add(name)
         super().flatten_mapping(node)
         # Merges of merges would otherwise grow without end. A mapping's own keys come last.
         node.value = [*{str(key.value): (key, value) for key, value in node.value}.values()]
@@ -99,8 +94,7 @@ def read_nlu(content: str, path: str) -> list[tuple[int, str, str]]:
     Raises:
       ValueError: the file is no training data of Rasa, or Rasa would ignore a line.
     """
-    root = _root(_unescaped(content, path), path)
-    fields = _fields(root)
+    fields = _fields(_root(_unescaped(content, path), path))
     blocks = fields.get("nlu")
     if not isinstance(blocks, yaml.SequenceNode):
         raise ValueError(
@@ -112,10 +106,10 @@ def read_nlu(content: str, path: str) -> list[tuple[int, str, str]]:
     for block in blocks.value:
         document.read_block(block)
     if document.faults:
-        faults = sorted(document.faults)
-        reasons = listed([f"line {line}: {why}" for line, why in faults], separator="; ")
+        faults = [f"line {line}: {reason}" for line, reason in sorted(document.faults)]
         raise ValueError(
-            f"{path!r} has lines that Rasa would ignore: {reasons}. Repair or remove them."
+            f"{path!r} has lines that Rasa would ignore: {listed(faults, separator='; ')}. Repair "
+            "or remove them."
         )
     return document.rows
 
@@ -174,28 +168,26 @@ class _Document:
         if not _is_string(node):
             self._fault(node, "the version is no string; put it in quotes")
             return
-        numbers = re.fullmatch(r"v?(\d+(?:\.\d+)*)", node.value.strip("\"'").strip())
-        if numbers and _numbers(numbers[1]) > _numbers(_LAST_VERSION):
-            self._fault(node, f"version {node.value}, later than {_LAST_VERSION}")
+        match = re.fullmatch(r"v?(\d+(?:\.\d+)*?)(?:\.0+)*", node.value.strip("\"' \t\n"))
+        if match and tuple(map(int, match[1].split("."))) > _LAST_VERSION:
+            self._fault(node, f"version {node.value}, later than 3.1")
 
     def read_block(self, block: Any) -> None:
-        if not isinstance(block, yaml.MappingNode):
-            self._fault(block, "no intent with examples")
-            return
         fields = _fields(block)
         kind = next((name for name in _BLOCKS if name in fields), None)
-        unknown = sorted(set(fields) - _BLOCKS[kind] if kind else fields)
-        if unknown or kind is None:
+        if not isinstance(block, yaml.MappingNode):
+            self._fault(block, "no intent with examples")
+        elif kind is None or not fields.keys() <= _BLOCKS[kind]:
+            unknown = sorted(fields.keys() - (_BLOCKS[kind] if kind else set()))
             keys = ", ".join(map(repr, unknown)) or "nothing"
             self._fault(block, f"{keys} where {', '.join(_BLOCKS)} and examples are known")
         elif kind == "intent":
             self._read_intent(fields["intent"], fields.get("examples"), block)
 
     def _read_intent(self, intent: Any, examples: Any, block: Any) -> None:
-        name = self._string(intent, "intent")
-        if name is None:
+        name = self._string(intent, "intent").strip()
+        if not name:
             return
-        name = name.strip()
         if name.count("/") > 1:
             self._fault(intent, f"intent {name!r}, with more than one response key")
         before = len(self.rows) + len(self.faults)
@@ -224,40 +216,34 @@ class _Document:
 
     def _read_example(self, example: Any, intent: str) -> None:
         fields = _fields(example)
-        if "text" not in fields or set(fields) - _EXAMPLE:
+        if "text" not in fields or fields.keys() - {"text", "metadata"}:
             self._fault(example, "an example of a list is `text: …`, with metadata or without")
-            return
-        text = self._string(fields["text"], "text")
-        if text is not None:
+        elif text := self._string(fields["text"], "text"):
             self._add(fields["text"].start_mark.line + 1, text.strip("\n\r "), intent)
 
     def _add(self, line: int, text: str, intent: str) -> None:
-        marks = [*_marks(text)]
-        for mark in marks:
+        plain, stop = "", 0
+        for mark in _marks(text):
             several = mark["several"] or ""
             inside = re.findall(r"\{([^}]+?)\}", several[: several.rfind("}") + 1])
-            for values in [mark["one"]] if mark["one"] else inside:
-                if not _is_mark(values):
-                    reason = 'is no mark as [text]{"entity": "name"}'
-                    self.faults.add((line, f"{shortened(mark[0], _MAX_TEXT)!r} {reason}"))
-        stops = [0, *(mark.end() for mark in marks)]
-        plain = "".join(
-            text[stop : mark.start()] + mark["text"]
-            for stop, mark in zip(stops, marks, strict=False)
-        )
-        plain += text[stops[-1] :]
+            if not all(map(_is_mark, [mark["one"]] if mark["one"] else inside)):
+                reason = 'is no mark as [text]{"entity": "name"}'
+                self.faults.add((line, f"{shortened(mark[0], _MAX_TEXT)!r} {reason}"))
+            plain += text[stop : mark.start()] + mark["text"]
+            stop = mark.end()
+        plain += text[stop:]
         if not plain.strip():
             self.faults.add((line, "an example without text"))
         self.rows.append((line, plain, intent))
 
-    def _string(self, node: Any, name: str) -> str | None:
-        if _is_string(node) and node.value.strip():
-            return node.value
-        if not isinstance(node, yaml.ScalarNode) or not node.value.strip():
-            self._fault(node, f"{name} without a string")
-        else:
-            self._fault(node, f"{name} {node.value} is no string in YAML; put it in quotes")
-        return None
+    def _string(self, node: Any, name: str) -> str:
+        """Return the value of a node; `""` and a fault if it is no string."""
+        value = node.value if isinstance(node, yaml.ScalarNode) else ""
+        if _is_string(node) and value.strip():
+            return str(value)
+        what = f"{name} {value} is no string in YAML; put it in quotes"
+        self._fault(node, what if value.strip() else f"{name} without a string")
+        return ""
 
     def _fault(self, node: Any, reason: str) -> None:
         self.faults.add((node.start_mark.line + 1, reason))
@@ -265,11 +251,8 @@ class _Document:
 
 def _fields(node: Any) -> dict[str, Any]:
     """Return the values of a mapping by key; nothing for other nodes."""
-    return (
-        {key.value: value for key, value in node.value}
-        if isinstance(node, yaml.MappingNode)
-        else {}
-    )
+    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+    return {key.value: value for key, value in pairs}
 
 
 def _marks(text: str) -> Iterator[re.Match[str]]:
@@ -308,17 +291,12 @@ def _is_null(node: Any) -> bool:
     return node.tag == _TAG + "null" and node.value in ("", "~", "null", "Null", "NULL")
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, re.sub(r"(\.0+)+$", "", version).split(".")))
-
-
 def _is_mark(values: str) -> bool:
     try:
         found = parsed_json(f"{{{values}}}")
     except ValueError:
         return False
     return "entity" in found and all(
-        isinstance(found[name], kinds) and not isinstance(found[name], bool)
+        isinstance(found.get(name, ""), kinds) and not isinstance(found.get(name), bool)
         for name, kinds in _MARK_VALUES.items()
-        if name in found
     )

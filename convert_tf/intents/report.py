@@ -8,15 +8,12 @@ from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_
 
 from convert_tf.figures import SMALLEST, picture
 from convert_tf.intents.data import LabelledTexts
-from convert_tf.intents.heldout import calibration_error
+from convert_tf.intents.heldout import LEVELS, calibration_error, upper_level
 from convert_tf.intents.multi import split_labels, truth_of
-from convert_tf.intents.scope import LEVELS, upper_level
 from convert_tf.storage.messages import listed, shortened
 
-NONE = "(out of scope)"
-_EXAMPLES = 3
-_WORST = 10
-_ERRORS = 10
+_NONE = "(out of scope)"
+_EXAMPLES, _SHOWN = 3, 10
 _MAX_TEXT = 90  # characters
 _SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # of the texts that are answered
 
@@ -56,56 +53,61 @@ def evaluate_classifier(
     if hasattr(classifier, "label_separator"):
         return _evaluate_multi(classifier, data)
     outside = str(classifier.out_of_scope_label)
-    known = [str(label) for label in classifier.classes_ if str(label) != outside]
-    has_levels = any(LEVELS in label for label in known)
+    trained = [str(label) for label in classifier.classes_ if str(label) != outside]
     _check_labels(
-        [*map(str, data.labels)], {*known, outside}, f", leave them out, or label them {outside!r}"
+        [*map(str, data.labels)],
+        {*trained, outside},
+        f", leave them out, or label them {outside!r}",
     )
     true, predicted = (
-        [NONE if label == outside else label for label in map(str, own)]
-        for own in (data.labels, classifier.predict(data.texts))
+        [_NONE if label == outside else label for label in map(str, labels)]
+        for labels in (data.labels, classifier.predict(data.texts))
     )
-    labels = [*known, *sorted({*predicted} - {*known, NONE}), NONE]  # upper levels are answers too
+    upper = sorted({*predicted} - {*trained, _NONE})  # upper levels are answers too
+    labels = [*trained, *upper, _NONE]
     matrix = confusion_matrix(true, predicted, labels=labels)
-    intents = intent_rows(true, predicted, labels[:-1])
-    in_scope = matrix[:-1].sum()
+    intents = _intent_rows(true, predicted, labels[:-1])
     probabilities = classifier.predict_proba(data.texts)
     confidence = probabilities.max(axis=1)
     best = classifier.classes_[probabilities.argmax(axis=1)].astype(str)
-    is_answered = best != outside  # that label is no answer, even if it was trained
-    is_right, is_in = best == np.array(true), np.array(true) != NONE
+    is_right, is_in = best == np.array(true), np.array(true) != _NONE
+    num_inside, num_outside = int(is_in.sum()), int((~is_in).sum())
+    # The label of texts out of scope is no answer, even if it was trained.
+    answered = confidence[best != outside], is_right[best != outside]
     report: Report = {
-        "examples": int(in_scope),
-        "accuracy": float(np.trace(matrix[:-1]) / in_scope) if in_scope else None,
+        "examples": num_inside,
+        "accuracy": None,
         "macro_f1": float(np.mean([row["f1"] for row in intents])) if intents else None,
-        "calibration_error": (
-            calibration_error(confidence[is_in], is_right[is_in]) if in_scope else None
-        ),
+        "calibration_error": None,
         "threshold": classifier.threshold_,
-        "coverage": coverage_rows(confidence[is_answered], is_right[is_answered]),
+        "coverage": coverage_rows(*answered),
     }
-    if has_levels and in_scope:
+    if num_inside:
+        report["accuracy"] = float(np.trace(matrix[:-1]) / num_inside)
+        report["calibration_error"] = calibration_error(confidence[is_in], is_right[is_in])
+    if num_inside and any(LEVELS in label for label in trained):
         pairs = zip(true, predicted, strict=True)
         is_upper_right = np.array([upper_level(a) == upper_level(b) for a, b in pairs])
         report["upper_accuracy"] = float(is_upper_right[is_in].mean())
     if precision is not None:
-        found = threshold_for_precision(confidence[is_answered], is_right[is_answered], precision)
-        report["precision_threshold"] = {"precision": precision, **(found or {})}
-    if matrix[-1].any():
-        recall = float(matrix[-1, -1] / matrix[-1].sum())
-        report["out_of_scope"] = {"examples": int(matrix[-1].sum()), "recall": recall}
-    report["intents"] = intents
-    report["confusions"] = _confusions(data.texts, true, predicted)
-    report |= {"labels": labels, "matrix": matrix.tolist()}
-    return report
+        row = threshold_for_precision(*answered, precision)
+        report["precision_threshold"] = {"precision": precision, **(row or {})}
+    if num_outside:
+        recall = float(matrix[-1, -1] / num_outside)
+        report["out_of_scope"] = {"examples": num_outside, "recall": recall}
+    return report | {
+        "intents": intents,
+        "confusions": _confusions(data.texts, true, predicted),
+        "labels": labels,
+        "matrix": matrix.tolist(),
+    }
 
 
 def _check_labels(labels: Sequence[str], known: set[str], remedy: str) -> None:
     if not labels:
         raise ValueError("There is no text to evaluate.")
-    unseen = {label: labels.count(label) for label in sorted({*labels} - known)}
-    if unseen:
-        names = listed([f"{label!r} ({number})" for label, number in unseen.items()])
+    if unseen := sorted({*labels} - known):
+        names = listed([f"{label!r} ({labels.count(label)})" for label in unseen])
         raise ValueError(
             f"The classifier was not trained on {len(unseen)} of these intents: {names}. Train on "
             f"examples of them{remedy}."
@@ -124,13 +126,8 @@ def coverage_rows(confidence: np.ndarray, is_right: np.ndarray) -> list[dict[str
       `accuracy` of these; no rows without texts.
     """
     order = np.sort(confidence)[::-1]
-    rows: list[dict[str, float]] = []
-    if not len(order):
-        return rows
-    for share in _SHARES:
-        threshold = float(order[max(round(share * len(order)), 1) - 1])
-        rows.append(_answered_from(threshold, confidence, is_right))
-    return rows
+    places = [max(round(share * len(order)), 1) - 1 for share in _SHARES if len(order)]
+    return [_answered_from(float(order[place]), confidence, is_right) for place in places]
 
 
 def threshold_for_precision(
@@ -168,20 +165,23 @@ def _answered_from(
 def _evaluate_multi(classifier: Any, data: LabelledTexts) -> Report:
     sets = split_labels(data.labels, classifier.label_separator)
     names = classifier.classes_.tolist()
-    _check_labels([label for own in sets for label in own] or names[: len(sets)], {*names},
-                  ", or leave them out")  # fmt: skip
-    truth = truth_of(sets, classifier.classes_)
-    answers = [tuple(own) for own in classifier.predict(data.texts)]
-    found = truth_of(answers, classifier.classes_)
-    rows = intent_rows(truth, found, names)
+    labels = [label for labels in sets for label in labels]
+    _check_labels(labels or names[: len(sets)], {*names}, ", or leave them out")
+    answers = [tuple(answer) for answer in classifier.predict(data.texts)]
+    truth, predicted = truth_of(sets, classifier.classes_), truth_of(answers, classifier.classes_)
+    rows = _intent_rows(truth, predicted, names)
     errors = [
-        {"text": text, "missed": sorted({*own} - {*answer}), "wrong": sorted({*answer} - {*own})}
-        for text, own, answer in zip(data.texts, sets, answers, strict=True)
-        if {*own} != {*answer}
+        {
+            "text": text,
+            "missed": sorted({*right} - {*answer}),
+            "wrong": sorted({*answer} - {*right}),
+        }
+        for text, right, answer in zip(data.texts, sets, answers, strict=True)
+        if {*right} != {*answer}
     ]
     return {
         "examples": len(data.texts),
-        "micro_f1": float(f1_score(truth, found, average="micro", zero_division=0)),
+        "micro_f1": float(f1_score(truth, predicted, average="micro", zero_division=0)),
         "macro_f1": float(np.mean([row["f1"] for row in rows])) if rows else None,
         "exact_match": 1 - len(errors) / len(data.texts),
         "threshold": classifier.threshold_,
@@ -190,7 +190,7 @@ def _evaluate_multi(classifier: Any, data: LabelledTexts) -> Report:
     }
 
 
-def intent_rows(true: Any, predicted: Any, names: Sequence[str]) -> list[dict[str, Any]]:
+def _intent_rows(true: Any, predicted: Any, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return how each intent that has examples is answered, the worst F1 first.
 
     Args:
@@ -210,14 +210,13 @@ def intent_rows(true: Any, predicted: Any, names: Sequence[str]) -> list[dict[st
 def _confusions(
     texts: Sequence[str], true: Sequence[str], predicted: Sequence[str]
 ) -> list[dict[str, Any]]:
-    found: dict[tuple[str, str], list[str]] = {}
+    by_pair: dict[tuple[str, str], list[str]] = {}
     for text, intent, other in zip(texts, true, predicted, strict=True):
         if intent != other:
-            found.setdefault((intent, other), []).append(text)
-    ordered = sorted(found.items(), key=lambda item: -len(item[1]))
+            by_pair.setdefault((intent, other), []).append(text)
     return [
         {"intent": a, "predicted": b, "number": len(own), "texts": own[:_EXAMPLES]}
-        for (a, b), own in ordered
+        for (a, b), own in sorted(by_pair.items(), key=lambda item: -len(item[1]))
     ]
 
 
@@ -240,20 +239,20 @@ def report_text(report: Report) -> str:
             f"out-of-scope recall {outside['recall']:.2%}, {outside['examples']:,} examples"
         )
     lines += ["", "answering only sure texts: texts answered, right of these, threshold"]
-    lines += [_coverage_line(row) for row in report["coverage"]]
-    wanted = report.get("precision_threshold")
-    if wanted is not None and "threshold" in wanted:
-        lines += [f"for a precision of {wanted['precision']:.0%}:", _coverage_line(wanted)]
-    elif wanted is not None:
-        lines.append(f"no threshold has a precision of {wanted['precision']:.0%}")
+    lines += map(_coverage_line, report["coverage"])
+    if wanted := report.get("precision_threshold"):
+        precision = f"{wanted['precision']:.0%}"
+        if "threshold" in wanted:
+            lines += [f"for a precision of {precision}:", _coverage_line(wanted)]
+        else:
+            lines.append(f"no threshold has a precision of {precision}")
     lines += ["", *_worst_lines(report["intents"])]
     # Rejections depend on the threshold, and would hide which intents look alike.
-    confused = [
-        row for row in report["confusions"] if NONE not in (row["intent"], row["predicted"])
-    ]
+    confused = [row for row in report["confusions"]
+                if _NONE not in (row["intent"], row["predicted"])]  # fmt: skip
     if confused:
         lines += ["", "most confused"]
-    for row in confused[:_WORST]:
+    for row in confused[:_SHOWN]:
         lines.append(f"{row['number']:4} × {row['intent']} → {row['predicted']}")
         lines += [f"         {shortened(text, _MAX_TEXT)}" for text in row["texts"]]
     return "\n".join(lines)
@@ -273,7 +272,7 @@ def _multi_text(report: Report) -> str:
     ]
     if report["errors"]:
         lines += ["", "some errors: missed, wrong"]
-    for row in report["errors"][:_ERRORS]:
+    for row in report["errors"][:_SHOWN]:
         missed, wrong = (", ".join(row[name]) or "–" for name in ("missed", "wrong"))
         lines += [f"  {' '.join(row['text'].split())}", f"      {missed}; {wrong}"]
     return "\n".join(lines)
@@ -281,7 +280,7 @@ def _multi_text(report: Report) -> str:
 
 def _worst_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = ["worst intents: F1, precision, recall, examples"]
-    for row in rows[:_WORST]:
+    for row in rows[:_SHOWN]:
         shares = "".join(f"{row[name]:9.2%}" for name in ("f1", "precision", "recall"))
         lines.append(f"{shares}{row['examples']:6}  {row['intent']}")
     return lines
@@ -323,10 +322,9 @@ def confusion_chart(report: Report) -> Any:
     panel.set_yticks(range(size), labels, fontsize=SMALLEST)
     panel.xaxis.tick_top()
     panel.xaxis.set_label_position("top")
-    panel.set_xlabel("predicted")
-    panel.set_ylabel("true")
-    panel.set_xticks(np.arange(size + 1) - 0.5, minor=True)
-    panel.set_yticks(np.arange(size + 1) - 0.5, minor=True)
+    panel.set(xlabel="predicted", ylabel="true")
+    for axis in (panel.xaxis, panel.yaxis):
+        axis.set_ticks(np.arange(size + 1) - 0.5, minor=True)
     panel.grid(which="minor", color="#dddddd", linewidth=0.3)
     panel.tick_params(which="both", length=0)
     return figure

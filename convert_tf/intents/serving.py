@@ -134,17 +134,17 @@ class IntentModule(tf.Module):
         self.words = None
         if parts.lexical is not None and self.mixture.weight:
             self.words = LexicalModule(parts.lexical)
-        self.thresholds = None
+        self.threshold = classifier.threshold_
         if self.several:
-            self.separator, self.threshold = classifier.label_separator, classifier.threshold_
+            self.separator = classifier.label_separator
             return
-        self.kind = classifier.out_of_scope
-        self.min_margin = classifier.min_margin
+        self.kind, self.min_margin = classifier.out_of_scope, classifier.min_margin
         self.out_of_scope_label = str(classifier.out_of_scope_label)
-        if classifier.threshold_ is not None:
-            own = classifier.thresholds_
-            every = np.full(len(classifier.classes_), classifier.threshold_)
-            self.thresholds = tf.constant(every if own is None else own, tf.float32)
+        if self.threshold is not None:
+            thresholds = np.full(len(classifier.classes_), self.threshold)
+            if classifier.thresholds_ is not None:
+                thresholds = classifier.thresholds_
+            self.thresholds = tf.constant(thresholds, tf.float32)
 
     @tf.function(input_signature=[_TEXTS])
     def serve(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -171,13 +171,25 @@ class IntentModule(tf.Module):
             weight = self.mixture.weight
             logits = (1 - weight) * logits + weight * of_logits(self.words(texts))
         logits /= self.mixture.temperature
-        if self.several:
-            return self._several(tf.sigmoid(logits))
-        probabilities = tf.nn.softmax(logits)
+        probabilities = tf.sigmoid(logits) if self.several else tf.nn.softmax(logits)
+        labels = tf.tile(self.labels[None], [tf.shape(probabilities)[0], 1])
+        intent, confidence = (
+            self._several(probabilities, labels)
+            if self.several
+            else self._one(probabilities, encodings)
+        )
+        return {
+            "intent": intent,
+            "confidence": confidence,
+            "probabilities": probabilities,
+            "labels": labels,
+        }
+
+    def _one(self, probabilities: tf.Tensor, encodings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         confidence = tf.reduce_max(probabilities, axis=1)
         best = tf.argmax(probabilities, axis=1)
         intent = tf.gather(self.labels, best)
-        if self.thresholds is not None:
+        if self.threshold is not None:
             score = confidence
             if self.kind == "distance":
                 score = tf.reduce_max(tf.matmul(encodings, self.centroids, transpose_b=True), 1)
@@ -187,28 +199,15 @@ class IntentModule(tf.Module):
             two = tf.math.top_k(probabilities, 2).values
             is_far = two[:, 0] - two[:, 1] >= self.min_margin
             intent = tf.where(is_far, intent, self.out_of_scope_label)
-        return self._answers(intent, confidence, probabilities)
+        return intent, confidence
 
-    def _several(self, probabilities: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _several(self, probabilities: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         is_there = probabilities >= self.threshold
-        labels = tf.tile(self.labels[None], [tf.shape(probabilities)[0], 1])
-        intents = tf.strings.reduce_join(
-            tf.ragged.boolean_mask(labels, is_there), axis=1, separator=self.separator
-        )
+        intents = tf.ragged.boolean_mask(labels, is_there)
         lowest = tf.reduce_min(tf.where(is_there, probabilities, 1.0), axis=1)
         none = 1 - tf.reduce_max(probabilities, axis=1)
         confidence = tf.where(tf.reduce_any(is_there, axis=1), lowest, none)
-        return self._answers(intents, confidence, probabilities)
-
-    def _answers(
-        self, intent: tf.Tensor, confidence: tf.Tensor, probabilities: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        return {
-            "intent": intent,
-            "confidence": confidence,
-            "probabilities": probabilities,
-            "labels": tf.tile(self.labels[None], [tf.shape(intent)[0], 1]),
-        }
+        return tf.strings.reduce_join(intents, axis=1, separator=self.separator), confidence
 
     def _unit_encodings(self, encoder: Any, texts: tf.Tensor) -> tf.Tensor:
         signatures = getattr(encoder, "signatures", {})

@@ -10,7 +10,7 @@ from support.damage import flip_a_bit
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.encoding.backends.module import ModuleBackend
-from convert_tf.intents.finetuning.tuner import FewShotTuner
+from convert_tf.intents.finetuning import FewShotTuner
 from convert_tf.storage import checksums
 
 FILES = ["model.weights.h5", "config.json", "vocab.txt", "training.json"]

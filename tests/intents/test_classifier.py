@@ -1,4 +1,4 @@
-"""`IntentClassifier` as a scikit-learn estimator, and out of scope."""
+"""`IntentClassifier` as a scikit-learn estimator, out of scope, and labels with levels."""
 
 import json
 import warnings
@@ -8,21 +8,26 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.metrics import f1_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from support.documents import README, ROOT, blocks
 from support.intent_examples import DIM, LABELS, OUTSIDE, TEXTS, WordEncoder, give_words
 from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf import IntentClassifier, SentenceEncoder
+from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import MAX_TEXTS, IntentEncodings
 from convert_tf.intents.folder import HEAD_FILE, MODEL_FILE
-from convert_tf.intents.heldout import WEIGHTS
+from convert_tf.intents.heldout import WEIGHTS, with_upper_levels
+from convert_tf.intents.report import evaluate_classifier, report_text
 from convert_tf.storage.checksums import record_checksums
 
 QUICK = {"epochs": 40, "hidden_dim": 16}
 QUERIES = ["hello friend", "password reset", "order today"]
+ANSWERS = ["greet", "reset", "order"]
+SCOPED = ([*TEXTS, *OUTSIDE], [*LABELS, *["oos"] * len(OUTSIDE)])
+NUMBERS = [ANSWERS.index(label) for label in LABELS]
 
 
 @pytest.fixture
@@ -31,9 +36,7 @@ def encoder():
 
 
 def make(encoder, head="network", **options):
-    return IntentClassifier(
-        encoder, head, **({**QUICK, **options} if head == "network" else options)
-    )
+    return IntentClassifier(encoder, head, **(QUICK if head == "network" else {}) | options)
 
 
 @pytest.mark.parametrize("head", ["network", "logistic"])
@@ -41,7 +44,7 @@ def test_it_learns_a_dozen_sentences(encoder, head):
     classifier = make(encoder, head)
     assert classifier.fit(TEXTS, LABELS) is classifier
     assert classifier.score(TEXTS, LABELS) == 1
-    assert classifier.predict(QUERIES).tolist() == ["greet", "reset", "order"]
+    assert classifier.predict(QUERIES).tolist() == ANSWERS
     probabilities = classifier.predict_proba(QUERIES)
     assert probabilities.shape == (3, 3)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)
@@ -78,13 +81,12 @@ def test_several_encoders_are_concatenated_each_of_length_1(encoder):
     assert make([encoder, Other()]).fit(TEXTS, LABELS).predict(QUERIES)[0] == "greet"
 
 
-def test_encodings_have_length_1_or_0_and_are_kept_in_part(encoder, monkeypatch):
+def test_encodings_have_length_1_or_0_and_are_kept_in_part(encoder):
     encodings = IntentEncodings(lambda texts: [[3.0, 4.0] if t else [0.0, 0.0] for t in texts])
     np.testing.assert_allclose(encodings(["x", ""]), [[0.6, 0.8], [0, 0]])
     assert encodings([]).shape == (0, 2)
     assert MAX_TEXTS > 30_000, "BANKING77 and CLINC150 fit."
-    monkeypatch.setattr("convert_tf.intents.encodings.MAX_TEXTS", 2)
-    few = IntentEncodings(encoder)
+    few = IntentEncodings(encoder, max_texts=2)
     first = few(["a", "b", "c"])
     np.testing.assert_array_equal(few(["a", "b", "c"]), first)
 
@@ -121,9 +123,12 @@ def test_every_option_reaches_the_head(encoder, head, option):
         ({"threshold": 0.5}, "without out_of_scope"),
         ({"grid": {"logistic_c": (1,)}}, "values of hidden_dim"),
         ({"grid": {"dropout": ()}}, "values of hidden_dim"),
+        ({"grid": {"dropout": [0.5, 2]}}, r"dropout must be .*Received: 2"),
+        ({"dropout": None}, r"dropout must be .*Received: None"),
         ({"learning_rate": float("nan")}, "learning_rate must be greater than 0"),
         ({"head": "logistic", "logistic_c": 0.0}, "logistic_c must be greater than 0"),
         ({"out_of_scope": "distance", "threshold": float("nan")}, "finite number"),
+        ({"out_of_scope": "distance", "upper_levels": True}, "upper_levels needs probabilities"),
     ],
     ids=str,
 )
@@ -132,14 +137,28 @@ def test_unknown_options_are_refused(encoder, options, message):
         IntentClassifier(encoder, **options).fit(TEXTS, LABELS)
 
 
-def test_bad_examples_are_refused_or_told(encoder):
+@pytest.mark.parametrize(
+    ("examples", "message"),
+    [
+        ((["x", "y"], ["a", "a"]), "only 'a'"),
+        ((["x", ""], ["a", "b"]), "Text 1 is empty"),
+        ((["x", "y"], ["a"]), "2 texts and labels of shape"),
+        ((TEXTS * 2, NUMBERS + LABELS), r"mix strings and numbers \('greet', 0"),
+        ((TEXTS, LABELS, [1.0]), "each of the 12 texts. Received: shape"),
+        ((TEXTS, LABELS, [np.nan] * 12), "nan at index 0"),
+        ((TEXTS, LABELS, [1.0] * 11 + [-1.0]), "-1.0 at index 11"),
+        ((TEXTS, LABELS, np.ones((12, 2))), "sample_weight must be one column"),
+    ],
+)
+def test_bad_examples_are_refused(encoder, examples, message):
+    with pytest.raises(ValueError, match=message):
+        make(encoder).fit(*examples)
+
+
+def test_other_examples_are_refused_or_told(encoder):
     classifier = make(encoder)
-    with pytest.raises(ValueError, match="only 'a'"):
-        classifier.fit(["x", "y"], ["a", "a"])
-    with pytest.raises(ValueError, match="Text 1 is empty"):
-        classifier.fit(["x", ""], ["a", "b"])
-    with pytest.raises(ValueError, match="2 texts and labels of shape"):
-        classifier.fit(["x", "y"], ["a"])
+    with pytest.raises(NotFittedError):
+        classifier.predict(TEXTS)
     with pytest.raises(ValueError, match="no training examples of 'b'"):
         classifier.fit(TEXTS, LABELS, validation=(["x"], ["b"]))
     with pytest.warns(UserWarning, match="one example: solo") as caught:
@@ -150,8 +169,6 @@ def test_bad_examples_are_refused_or_told(encoder):
     with pytest.raises(ValueError, match=r"All 2 .* are out of scope\. Add some with intents"):
         scoped = make(encoder, out_of_scope="confidence")
         scoped.fit(TEXTS, LABELS, validation=(OUTSIDE[:2], ["oos", "oos"]))
-    with pytest.raises(NotFittedError):
-        make(encoder).predict(TEXTS)
 
 
 @pytest.mark.parametrize("head", ["network", "logistic"])
@@ -173,13 +190,11 @@ def test_descriptions_are_enough_and_examples_refine_them(encoder):
     descriptions = {
         "reset": "the password is lost", "order": "a question of an order", "greet": "hello hi",
     }  # fmt: skip
+    begin = partial(IntentClassifier.from_descriptions, descriptions, encoder, **QUICK)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        classifier = IntentClassifier.from_descriptions(descriptions, encoder, **QUICK)
-    assert classifier.predict(QUERIES).tolist() == ["greet", "reset", "order"]
-    refined = IntentClassifier.from_descriptions(
-        descriptions, encoder, examples=(TEXTS[:4], LABELS[:4]), **QUICK
-    )
+        assert begin().predict(QUERIES).tolist() == ANSWERS
+    refined = begin(examples=(TEXTS[:4], LABELS[:4]))
     assert refined.classes_.tolist() == ["greet", "order", "reset"]
     assert not refined.names_
     assert refined.predict(["good morning to you"]).tolist() == ["greet"]
@@ -212,18 +227,19 @@ class TwoKinds:
 @pytest.mark.parametrize("is_validated", [False, True])
 @pytest.mark.parametrize("telling", ["sentence", "similarity"])
 def test_the_kind_of_encodings_is_that_of_more_right_answers(telling, is_validated, tmp_path):
-    validation = (QUERIES, ["greet", "reset", "order"]) if is_validated else None
-    classifier = IntentClassifier(TwoKinds(telling), lexical=None, **QUICK)
-    classifier.fit(TEXTS, LABELS, validation=validation)
-    assert classifier.kind_ == telling
-    assert classifier.predict(QUERIES).tolist() == ["greet", "reset", "order"]
-    fixed = IntentClassifier(TwoKinds(telling), kind=telling, lexical=None, **QUICK)
-    fixed.fit(TEXTS, LABELS, validation=validation)
-    np.testing.assert_array_equal(classifier.predict_proba(QUERIES), fixed.predict_proba(QUERIES))
-    classifier.save(tmp_path / "model")
+    validation = (QUERIES, ANSWERS) if is_validated else None
+    chosen, fixed = (
+        IntentClassifier(TwoKinds(telling), kind=kind, lexical=None, **QUICK)
+        for kind in ("auto", telling)
+    )
+    assert chosen.fit(TEXTS, LABELS, validation=validation).kind_ == telling
+    assert chosen.predict(QUERIES).tolist() == ANSWERS
+    expected = fixed.fit(TEXTS, LABELS, validation=validation).predict_proba(QUERIES)
+    np.testing.assert_array_equal(chosen.predict_proba(QUERIES), expected)
+    chosen.save(tmp_path / "model")
     loaded = IntentClassifier.load(tmp_path / "model", encoder=TwoKinds(telling))
     assert (loaded.kind, loaded.kind_) == (telling, telling)
-    np.testing.assert_array_equal(classifier.predict_proba(QUERIES), loaded.predict_proba(QUERIES))
+    np.testing.assert_array_equal(loaded.predict_proba(QUERIES), expected)
 
 
 def test_an_encoder_of_two_kinds_is_loaded_once(tmp_path, monkeypatch):
@@ -242,37 +258,34 @@ def test_an_encoder_of_two_kinds_is_loaded_once(tmp_path, monkeypatch):
 
 
 RENAMED = {"greet": "SayHello", "reset": "password_reset?", "order": "order/where-is-it"}
-# Examples of an intent have no word in common, but each has one with its name.
-SPARSE = ["say one", "hello two", "password three", "reset four", "order five", "where six"]
-SPARSE_LABELS = [RENAMED[name] for name in ("greet", "reset", "order") for _ in range(2)]
 
 
 @pytest.mark.parametrize("is_validated", [False, True])
 @pytest.mark.parametrize("head", ["network", "logistic"])
 def test_names_of_intents_are_examples_where_they_help(encoder, head, is_validated, tmp_path):
-    known = ["say one", "password three", "order five"]
-    labels = [RENAMED[name] for name in ("greet", "reset", "order")]
-    validation = (["hello", "reset", "where"], labels) if is_validated else None
-    texts, own = (known, labels) if is_validated else (SPARSE, SPARSE_LABELS)
-    classifier = make(encoder, head, lexical=None).fit(texts, own, validation=validation)
-    assert classifier.names_
-    assert classifier.predict(["hello", "reset", "where is it"]).tolist() == labels
-    always = make(encoder, head, lexical=None, names="always")
-    always.fit(texts, own, validation=validation)
-    queries = [*known, "hello"]
-    expected = classifier.predict_proba(queries)
+    labels = [RENAMED[name] for name in ANSWERS]
+    # Examples of an intent have no word in common, but each has one with its name.
+    few = (["say one", "password three", "order five"], labels)
+    more = (["hello two", "reset four", "where six"], labels)
+    examples, validation = ([few[0] + more[0], labels * 2], None)
+    if is_validated:
+        examples, validation = few, (["hello", "reset", "where"], labels)
+    auto, always, without = (
+        make(encoder, head, lexical=None, names=names).fit(*examples, validation=validation)
+        for names in ("auto", "always", None)
+    )
+    assert (auto.names_, without.names_) == (True, False)
+    assert auto.predict(["hello", "reset", "where is it"]).tolist() == labels
+    queries = [*few[0], "hello"]
+    expected = auto.predict_proba(queries)
     np.testing.assert_array_equal(always.predict_proba(queries), expected)
-    without = make(encoder, head, lexical=None, names=None).fit(texts, own, validation=validation)
-    assert not without.names_
     assert np.abs(without.predict_proba(queries) - expected).max() > 0.01
     # A mean encoding is that of examples.
-    np.testing.assert_array_equal(without.parts_.centroids, classifier.parts_.centroids)
-    classifier.save(tmp_path / "model")
-    loaded = IntentClassifier.load(tmp_path / "model", encoder=encoder)
-    assert (loaded.names, loaded.names_) == ("always", True)
-    without.save(tmp_path / "model", overwrite=True)
-    loaded = IntentClassifier.load(tmp_path / "model", encoder=encoder)
-    assert (loaded.names, loaded.names_) == (None, False)
+    np.testing.assert_array_equal(without.parts_.centroids, auto.parts_.centroids)
+    for classifier, names in ((auto, "always"), (without, None)):
+        classifier.save(tmp_path / "model", overwrite=True)
+        loaded = IntentClassifier.load(tmp_path / "model", encoder=encoder)
+        assert (loaded.names, loaded.names_) == (names, names == "always")
 
 
 def test_a_model_of_before_has_no_names_and_options_that_are_gone(encoder, tmp_path):
@@ -288,8 +301,7 @@ def test_a_model_of_before_has_no_names_and_options_that_are_gone(encoder, tmp_p
 
 
 def test_what_has_no_intent_has_no_name(encoder):
-    texts, labels = [*TEXTS, *OUTSIDE], [*LABELS, *["oos"] * len(OUTSIDE)]
-    make(encoder, "logistic", names="always").fit(texts, labels)
+    make(encoder, "logistic", names="always").fit(*SCOPED)
     assert "oos" not in encoder.texts
 
 
@@ -316,20 +328,13 @@ def test_names_count_as_much_as_a_mean_example(encoder):
 
 def test_names_are_not_validated_on(encoder, monkeypatch):
     """A grid's examples are drawn as without names."""
-    from convert_tf.intents import classifier as module
-
-    seen, best = [], module.best_options
-
-    def spied(options, grid, encodings, labels, validation, weights):
-        seen.append((len(labels), validation))
-        return best(options, grid, encodings, labels, validation, weights)
-
-    monkeypatch.setattr(module, "best_options", spied)
+    seen = []
+    monkeypatch.setattr(
+        "convert_tf.intents.classifier.accuracy_of", lambda _, x, __: seen.append(x) or 0
+    )
     for names in (None, "always"):
         make(encoder, "logistic", grid={"logistic_c": (1.0, 10.0)}, names=names).fit(TEXTS, LABELS)
-    (few, plain), (more, named) = seen
-    assert more == few + 3
-    np.testing.assert_array_equal(named[0], plain[0])
+    np.testing.assert_array_equal(seen[0], seen[2])
 
 
 def test_texts_between_two_intents_are_rejected(encoder):
@@ -373,16 +378,6 @@ def test_weights_reach_the_grid(encoder):
     assert classifier.best_params_ == {"logistic_c": 1e-4}
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [([1.0], "each of the 12 texts. Received: shape"), ([np.nan] * 12, "nan at index 0"),
-     ([1.0] * 11 + [-1.0], "-1.0 at index 11"), (np.ones((12, 2)), "must be one column")],
-)  # fmt: skip
-def test_weights_are_checked(encoder, weights, message):
-    with pytest.raises(ValueError, match=message):
-        make(encoder).fit(TEXTS, LABELS, weights)
-
-
 class Table:
     """As much of a table as is read: `np.asarray` and `shape`; a list of it would be its header."""
 
@@ -418,15 +413,12 @@ def test_tables_of_one_column_are_read(encoder):
 
 def test_a_grid_is_decided_on_validation_data(encoder):
     grid = {"learning_rate": (1e-6, 0.7), "hidden_dim": (16,)}
-    for validation in (None, (QUERIES, ["greet", "reset", "order"])):
-        classifier = make(encoder, grid=grid)
-        classifier.fit(TEXTS, LABELS, validation=validation)
+    trained = make(encoder).fit(TEXTS, LABELS).predict_proba(QUERIES)
+    for validation in (None, (QUERIES, ANSWERS)):
+        classifier = make(encoder, grid=grid).fit(TEXTS, LABELS, validation=validation)
         assert classifier.best_params_ == {"learning_rate": 0.7, "hidden_dim": 16}
         # The winner is trained on all examples.
-        trained = make(encoder).fit(TEXTS, LABELS).predict_proba(QUERIES)
         np.testing.assert_array_equal(classifier.predict_proba(QUERIES), trained)
-    logistic = IntentClassifier(encoder, "logistic", grid={"logistic_c": (1e-6, 10.0)})
-    assert logistic.fit(TEXTS, LABELS).best_params_["logistic_c"] in (1e-6, 10.0)
     with pytest.raises(ValueError, match="each intent has one example"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         make(encoder, grid=grid).fit(["x", "y"], ["a", "b"])
@@ -442,74 +434,54 @@ def topics(texts):
 @pytest.mark.parametrize("kind", ["confidence", "distance"])
 @pytest.mark.parametrize("is_validated", [False, True])
 def test_texts_out_of_scope_get_no_intent(kind, is_validated):
-    texts, labels = [*TEXTS, *OUTSIDE[:2]], [*LABELS, "oos", "oos"]
-    validation = (QUERIES + OUTSIDE[:2], ["greet", "reset", "order", "oos", "oos"])
+    outside = OUTSIDE[:2], ["oos", "oos"]
     classifier = make(topics, out_of_scope=kind, epochs=150)
     if is_validated:
-        classifier.fit(TEXTS, LABELS, validation=validation)
+        classifier.fit(TEXTS, LABELS, validation=(QUERIES + outside[0], ANSWERS + outside[1]))
     else:
-        classifier.fit(texts, labels)
+        classifier.fit(TEXTS + outside[0], LABELS + outside[1])
     assert "oos" not in classifier.classes_
-    found = classifier.predict([QUERIES[1], OUTSIDE[2]])
-    assert found.tolist() == ["reset", "oos"]
-    assert f1_score(["reset", "oos"], found, average="macro") == 1
-    assert classifier.score([QUERIES[1], OUTSIDE[2]], ["reset", "oos"]) == 1
-    scores = classifier.scope_scores([QUERIES[1], OUTSIDE[2]])
+    asked = [QUERIES[1], OUTSIDE[2]]
+    assert classifier.predict(asked).tolist() == ["reset", "oos"]
+    assert classifier.score(asked, ["reset", "oos"]) == 1
+    scores = classifier.scope_scores(asked)
     assert scores[0] >= classifier.threshold_ > scores[1]
 
 
 def test_a_given_threshold_is_kept(encoder):
-    classifier = make(encoder, out_of_scope="confidence", threshold=1.1).fit(TEXTS, LABELS)
-    assert classifier.predict(TEXTS).tolist() == ["oos"] * len(TEXTS)
-    assert classifier.thresholds_ is None
     assert make(encoder).fit(TEXTS, LABELS).threshold_ is None
-
-
-def test_examples_that_a_given_threshold_makes_useless_are_told(encoder):
-    labels = [*LABELS, *["oos"] * len(OUTSIDE)]
-    options = {"out_of_scope": "confidence", "threshold": 0.5}
-    with pytest.warns(UserWarning, match=f"The {len(OUTSIDE)} .* ignored: .*threshold=0.5 is set"):
-        make(encoder, **options).fit([*TEXTS, *OUTSIDE], labels)
+    options = {"out_of_scope": "confidence", "threshold": 1.1}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert make(encoder, **options).fit(TEXTS, LABELS).threshold_ == 0.5
+        classifier = make(encoder, **options).fit(TEXTS, LABELS)
+    assert classifier.predict(TEXTS).tolist() == ["oos"] * len(TEXTS)
+    assert classifier.thresholds_ is None
+    with pytest.warns(UserWarning, match=f"The {len(OUTSIDE)} .* ignored: .*threshold=1.1 is set"):
+        make(encoder, **options).fit(*SCOPED)
 
 
-def test_labels_are_of_one_kind_but_for_that_of_no_intent(encoder):
-    numbers = [("greet", "reset", "order").index(name) for name in LABELS]
-    with pytest.raises(ValueError, match=r"mix strings and numbers \('greet', 0"):
-        make(encoder).fit([*TEXTS, *TEXTS], [*numbers, *LABELS])
-    classifier = make(encoder, out_of_scope="confidence")
-    outside = ["oos"] * len(OUTSIDE)
-    classifier.fit([*TEXTS, *OUTSIDE], [*numbers, *outside])
+def test_numbers_are_labels_but_for_that_of_no_intent(encoder):
+    labels = [*NUMBERS, *["oos"] * len(OUTSIDE)]
+    classifier = make(encoder, out_of_scope="confidence").fit(SCOPED[0], labels)
     assert classifier.classes_.tolist() == [0, 1, 2]
-    expected = [*numbers, *outside]
-    assert classifier.predict([*TEXTS, *OUTSIDE]).tolist() == expected
-    assert classifier.score([*TEXTS, *OUTSIDE], expected) == 1
+    assert classifier.predict(SCOPED[0]).tolist() == labels
+    assert classifier.score(SCOPED[0], labels) == 1
 
 
-def test_options_that_a_grid_replaces_are_not_looked_at_and_its_own_are(encoder):
-    grid = {"dropout": [0.5, 0.1]}
-    make(encoder, dropout=None, grid=grid).fit(TEXTS, LABELS)
-    with pytest.raises(ValueError, match=r"dropout must be .*Received: None"):
-        make(encoder, dropout=None).fit(TEXTS, LABELS)
-    with pytest.raises(ValueError, match=r"dropout must be .*Received: 2"):
-        make(encoder, grid={"dropout": [0.5, 2]}).check_options()
-    with pytest.raises(ValueError, match=r"logistic_c must be .*Received: -1"):
-        make(encoder, "logistic", grid={"logistic_c": [1.0, -1]}).check_options()
+def test_options_that_a_grid_replaces_are_not_looked_at(encoder):
+    make(encoder, dropout=None, grid={"dropout": [0.5, 0.1]}).fit(TEXTS, LABELS)
 
 
-def test_the_label_of_texts_out_of_scope_may_be_any(encoder):
-    options = {"out_of_scope": "confidence", "threshold": 1.1}
-    label = "a longer name than those of intents"
-    named = make(encoder, out_of_scope_label=label, **options).fit(TEXTS, LABELS)
-    assert named.predict(TEXTS[:1]).tolist() == [label]
-    numbers = [("greet", "reset", "order").index(name) for name in LABELS]
-    nothing = make(encoder, out_of_scope_label=None, **options).fit(TEXTS, LABELS)
-    assert nothing.score(TEXTS[:2], [None, LABELS[1]]) == 0.5
-    mixed = make(encoder, out_of_scope_label=-1, **options).fit(TEXTS, numbers)
-    assert mixed.predict(TEXTS[:1]).tolist() == [-1]
-    assert make(encoder, **options).fit(TEXTS, numbers).predict(TEXTS[:1]).tolist() == ["oos"]
+@pytest.mark.parametrize(
+    ("labels", "outside"),
+    [(LABELS, "a name longer than any intent"), (LABELS, None), (NUMBERS, -1), (NUMBERS, "x")],
+)
+def test_the_label_of_texts_out_of_scope_may_be_any(encoder, labels, outside):
+    options = {"out_of_scope": "confidence", "threshold": 1.1, "out_of_scope_label": outside}
+    classifier = make(encoder, **options).fit(TEXTS, labels)
+    assert classifier.predict(TEXTS[:1]).tolist() == [outside]
+    if outside != -1:
+        assert classifier.score(TEXTS[:2], [outside, labels[1]]) == 0.5
 
 
 def test_confidence_and_distance_are_what_they_say(encoder):
@@ -531,25 +503,22 @@ def test_words_count_as_much_as_cross_validation_says():
 
     blind = make(sees_nothing).fit(TEXTS, LABELS)
     assert blind.mixture_.weight == max(WEIGHTS)
-    assert blind.predict(QUERIES).tolist() == ["greet", "reset", "order"]
+    assert blind.predict(QUERIES).tolist() == ANSWERS
     without = make(sees_nothing, lexical=None).fit(TEXTS, LABELS)
     assert without.parts_.lexical is None
     assert np.ptp(without.predict_proba(QUERIES), axis=0).max() == 0
     names = ["alpha", "bravo", "coal", "delta", "echo", "fox", "golf", "hotel", "jump"]
-    labels = ["one", "two", "three"] * 3
 
     def sees_all(texts):
         return [np.eye(3)[names.index(text) % 3 if text in names else 0] for text in texts]
 
-    assert make(sees_all, epochs=150).fit(names, labels).mixture_.weight == 0
+    assert make(sees_all, epochs=150).fit(names, ANSWERS * 3).mixture_.weight == 0
 
 
 def test_a_default_fit_costs_less_than_two_trainings(encoder, monkeypatch):
     """In steps of the network; words are cheap."""
-    from convert_tf.intents import head
-
     steps = []
-    monkeypatch.setattr(head, "check_step", lambda *arguments: steps.append(arguments))
+    monkeypatch.setattr("convert_tf.intents.head.check_step", lambda *args: steps.append(args))
     texts, labels = TEXTS * 20, LABELS * 20
     make(encoder).fit(texts, labels)
     trained = QUICK["epochs"] * -(-len(texts) // 32)
@@ -557,12 +526,76 @@ def test_a_default_fit_costs_less_than_two_trainings(encoder, monkeypatch):
 
 
 def test_validation_data_take_the_place_of_folds(encoder, monkeypatch):
-    from convert_tf.intents import classifier as module
-
-    def refused(*_, **__):
-        raise AssertionError
-
-    monkeypatch.setattr(module, "judged_answers", refused)
-    fitted = make(encoder, out_of_scope="confidence")
+    monkeypatch.setattr("convert_tf.intents.heldout.judged_answers", None)
+    fitted = make(encoder, out_of_scope="confidence", names=None)
     fitted.fit([*TEXTS, OUTSIDE[0]], [*LABELS, "oos"], validation=(QUERIES, LABELS[::4]))
     assert fitted.threshold_ is not None
+
+
+LEVELS = [{"greet": "chat", "reset": "shop/reset", "order": "shop/order"}[x] for x in LABELS]
+
+
+def make_levels(**options):
+    return make(WordEncoder(), "logistic", names=None, lexical=None, **options).fit(TEXTS, LEVELS)
+
+
+def test_rejected_texts_get_a_sure_upper_level():
+    labels = np.array(["a/x", "a/y", "b/z", "c"])
+    probabilities = np.array(
+        [
+            [0.4, 0.4, 0.1, 0.1],  # a is sure
+            [0.7, 0.1, 0.1, 0.1],  # answered
+            [0.3, 0.2, 0.4, 0.1],  # a is likelier than b/z, but not sure
+            [0.1, 0.1, 0.1, 0.7],  # rejected for another reason, and c has no levels
+            [0.35, 0.3, 0.35, 0.0],  # sure, but b is near
+        ]
+    )
+    answers = np.array(["oos", "a/x", "oos", "oos", "oos"])
+    found = with_upper_levels(answers, probabilities, labels, "oos", 0.6, 0.31)
+    assert found.tolist() == ["a", "a/x", "oos", "oos", "oos"]
+    near = with_upper_levels(answers, probabilities, labels, "oos", 0.6, 0.0)
+    assert near.tolist() == ["a", "a/x", "oos", "oos", "a"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"out_of_scope": "confidence", "threshold": 0.7}, {"min_margin": 0.5}]
+)
+def test_a_classifier_stops_at_the_upper_level(options, tmp_path):
+    between = "reset my order password please"
+    assert make_levels(**options).predict([between]).tolist() == ["oos"]
+    levels = make_levels(upper_levels=True, **options)
+    assert levels.predict([between, "hello hello there friend"]).tolist() == ["shop", "chat"]
+    levels.save(tmp_path / "model")
+    again = IntentClassifier.load(tmp_path / "model", encoder=WordEncoder())
+    assert again.predict([between]).tolist() == ["shop"]
+
+
+def test_both_levels_are_evaluated():
+    classifier = make_levels(out_of_scope="confidence", threshold=0.7, upper_levels=True)
+    texts = [*TEXTS, "reset my order password please", "good morning, where is my order"]
+    labels = [*LEVELS, "shop/reset", "shop/order"]
+    predicted = classifier.predict(texts)
+    report = evaluate_classifier(classifier, LabelledTexts(texts, labels))
+    assert report["accuracy"] == np.mean(predicted == labels) < report["upper_accuracy"]
+    upper = [[label.split("/")[0] for label in own] for own in (predicted, labels)]
+    assert report["upper_accuracy"] == np.mean([a == b for a, b in zip(*upper, strict=True)])
+    assert "accuracy of upper levels" in report_text(report)
+
+
+def test_a_dozen_sentences_make_a_classifier():
+    """The example of the README, on a released encoder."""
+    (block,) = blocks(README, language="csv")
+    lines = block.text.strip().splitlines()[1:]
+    texts, labels = zip(*(line.rsplit(",", 1) for line in lines), strict=True)
+    assert len(texts) == 12
+    classifier = IntentClassifier(str(ROOT / "hub_modules" / "convert" / "1"))
+    asked = {
+        "my package never came": "delivery",
+        "the courier left it at the wrong house": "delivery",
+        "can you pay me back for this": "refund",
+        "I would like to return my jacket": "refund",
+        "it says my username is wrong": "login",
+        "I cannot sign in to the app": "login",
+    }
+    classifier.fit(list(texts), list(labels))
+    assert classifier.score(list(asked), list(asked.values())) >= 5 / 6

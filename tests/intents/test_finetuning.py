@@ -10,14 +10,13 @@ from support.commands import call_command
 from support.intent_examples import LABELS, OUTSIDE, TEXTS, write_csv
 from support.tiny_checkpoint import write_checkpoint
 
-from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
+from convert_tf.checkpoints.folder import load_checkpoint
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.export.hub.writing import export_module
+from convert_tf.intents import finetuning
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.encodings import encode_function
-from convert_tf.intents.finetuning import classifier as finetuned
-from convert_tf.intents.finetuning import tuner
-from convert_tf.intents.finetuning.tuner import FewShotTuner, balanced_batches, number_of_steps
+from convert_tf.intents.finetuning import FewShotTuner, balanced_batches, number_of_steps
 from convert_tf.intents.folder import MODEL_FILE
 from convert_tf.models.losses import intent_losses
 from convert_tf.numerics import tensorflow_cpu
@@ -37,22 +36,21 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(tuner, "_TRAINED_BLOCKS", 1)
-    monkeypatch.setattr(tuner, "_LEAST_STEPS", 30)
-    monkeypatch.setattr(tuner, "_LEARNING_RATE", 3e-3)
+    monkeypatch.setattr(finetuning, "_TRAINED_BLOCKS", 1)
+    monkeypatch.setattr(finetuning, "_LEAST_STEPS", 30)
+    monkeypatch.setattr(finetuning, "_LEARNING_RATE", 3e-3)
 
 
-def make(checkpoint, texts=TEXTS):
-    return FewShotTuner(checkpoint, texts, precision="float32", seed=0)
+def make(checkpoint, precision="float32"):
+    return FewShotTuner(checkpoint, TEXTS, precision=precision, seed=0)
 
 
 def unit_encodings(checkpoint):
     return unit_rows(SentenceEncoder(checkpoint, compute_dtype="float32").encode(TEXTS))
 
 
-def contrast(encodings, labels):
-    losses, _ = intent_losses(encodings, labels, labels, scale=10.0)
-    return float(np.mean(losses))
+def contrast(encodings):
+    return float(np.mean(intent_losses(encodings, Y, Y, scale=10.0)[0]))
 
 
 def test_batches_hold_as_many_examples_of_each_intent():
@@ -72,15 +70,14 @@ def test_batches_hold_as_many_examples_of_each_intent():
 def test_in_16_bits_parts_of_a_step_are_compiled(checkpoint, quick, monkeypatch):
     traced, compute = [], tensorflow_cpu._compiled_feed_forward
     monkeypatch.setattr(
-        tensorflow_cpu, "_compiled_feed_forward", lambda *own: traced.append(1) or compute(*own)
+        tensorflow_cpu, "_compiled_feed_forward", lambda *args: traced.append(1) or compute(*args)
     )
-    exact = make(checkpoint)
+    exact, halved = make(checkpoint), make(checkpoint, precision="mixed_bfloat16")
     exact.train(Y, ALL)
     assert not traced
-    own = FewShotTuner(checkpoint, TEXTS, precision="mixed_bfloat16", seed=0)
-    own.train(Y, ALL)
+    halved.train(Y, ALL)
     assert traced
-    cosines = np.sum(exact.encodings() * own.encodings(), axis=1)
+    cosines = np.sum(exact.encodings() * halved.encodings(), axis=1)
     moved = np.sum(exact.encodings() * unit_encodings(checkpoint), axis=1)
     assert cosines.mean() > moved.mean()  # nearer to one another than to where they began
 
@@ -97,16 +94,13 @@ def test_only_the_upper_blocks_and_the_reduction_are_trained(checkpoint, quick, 
     assert facts["steps"] == 30
     encoder.save(tmp_path / "tuned", facts)
     old, new = (load_checkpoint(each)[0] for each in (checkpoint, tmp_path / "tuned"))
+    before, after = (
+        [each.trunk.embedding, *each.trunk.blocks, each.reduction, each.context_side]
+        for each in (old, new)
+    )
     changed = [
-        any(np.abs(np.array(a) - np.array(b)).max() > 0 for a, b in zip(one, two, strict=True))
-        for one, two in (
-            (layers[0].weights, layers[1].weights)
-            for layers in zip(
-                [old.trunk.embedding, *old.trunk.blocks, old.reduction, old.context_side],
-                [new.trunk.embedding, *new.trunk.blocks, new.reduction, new.context_side],
-                strict=True,
-            )
-        )
+        any((np.array(a) != np.array(b)).any() for a, b in zip(x.weights, y.weights, strict=True))
+        for x, y in zip(before, after, strict=True)
     ]
     assert changed == [False] * len(old.trunk.blocks) + [True, True, False]
     np.testing.assert_allclose(make(tmp_path / "tuned").encodings(), encoder.encodings(), atol=1e-4)
@@ -120,9 +114,8 @@ def test_intents_move_apart_and_each_training_begins_anew(checkpoint, quick):
     first = encoder.encodings()
     encoder.train(Y, ALL)
     tuned = encoder.encodings()
-    assert contrast(tuned, Y) < 0.7 * contrast(first, Y)
-    own = ALL[Y < 2]
-    encoder.train(Y[own], own)
+    assert contrast(tuned) < 0.7 * contrast(first)
+    encoder.train(Y[Y < 2], ALL[Y < 2])
     assert np.abs(encoder.encodings() - tuned).max() > 0.01
     encoder.train(Y, ALL)
     np.testing.assert_allclose(encoder.encodings(), tuned, atol=1e-4)
@@ -130,7 +123,7 @@ def test_intents_move_apart_and_each_training_begins_anew(checkpoint, quick):
 
 def test_weights_keep_a_share_of_their_way(checkpoint, quick, monkeypatch):
     def weights(share):
-        monkeypatch.setattr(tuner, "_SHARE", share)
+        monkeypatch.setattr(finetuning, "_SHARE", share)
         encoder = make(checkpoint)
         encoder.train(Y, ALL)
         return [np.array(own) for own in encoder._network.trainable_variables]
@@ -141,7 +134,7 @@ def test_weights_keep_a_share_of_their_way(checkpoint, quick, monkeypatch):
 
 
 def test_a_diverging_training_stops(checkpoint, quick, monkeypatch):
-    monkeypatch.setattr(tuner, "_LEARNING_RATE", 1e30)
+    monkeypatch.setattr(finetuning, "_LEARNING_RATE", 1e30)
     with pytest.raises(ValueError, match=r"diverged at step \d+, with a learning rate of 1e\+30"):
         make(checkpoint).train(Y, ALL)
 
@@ -167,41 +160,42 @@ def train(checkpoint, tmp_path, *arguments):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_validated", [False, True])
-def test_a_fine_tuned_model_holds_its_module(checkpoint, quick, tmp_path, capsys, monkeypatch, is_validated):  # fmt: skip # noqa: E501
-    found = iter([0.5, 0.4, 0.55, 0.6])  # of both heads on the frozen encoder, then on the tuned
-    monkeypatch.setattr(finetuned, "right_answers", lambda answers: right(next(found)))
+def test_a_tuned_model_holds_its_module(
+    checkpoint, quick, tmp_path, capsys, monkeypatch, is_validated
+):
+    shares = iter([0.5, 0.4, 0.55, 0.6])  # of both heads on the frozen encoder, then on the tuned
+    monkeypatch.setattr(finetuning, "right_answers", lambda answers: right(next(shares)))
     arguments = [f"--validation={write_csv(tmp_path / 'dev.csv')}"] if is_validated else []
     classifier, facts = train(checkpoint, tmp_path, "--names=always", *arguments)
     printed = capsys.readouterr().out
-    assert classifier.names_
     assert "50.00% with the frozen encoder and the network head, 60.00%" in printed
     assert "with the fine-tuned one and the logistic head" in printed
     assert "The encoder was trained in 30 steps" in printed
-    assert facts["is_finetuned"]
+    assert classifier.names_ and facts["is_finetuned"]
     assert facts["examples"] == 12  # names train the head alone
     assert classifier.head == "logistic"
-    own = unit_encodings(checkpoint)
-    assert np.abs(classifier.encode(TEXTS) - own).max() > 0.01
+    assert np.abs(classifier.encode(TEXTS) - unit_encodings(checkpoint)).max() > 0.01
     assert classifier.score(TEXTS, LABELS) > 0.7
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_module", [False, True])
-def test_the_frozen_encoder_is_kept_where_it_is_better(checkpoint, quick, tmp_path, capsys, monkeypatch, is_module):  # fmt: skip # noqa: E501
+def test_the_frozen_encoder_is_kept_where_it_is_better(
+    checkpoint, quick, tmp_path, capsys, monkeypatch, is_module
+):
     source = checkpoint
     if is_module:
         source = tmp_path / "module"
         export_module(checkpoint, source)
-    found = iter([0.5, 0.6, 0.61, 0.5])  # one of a hundred is not better
-    monkeypatch.setattr(finetuned, "right_answers", lambda answers: right(next(found)))
+    shares = iter([0.5, 0.6, 0.61, 0.5])  # one of a hundred is not better
+    monkeypatch.setattr(finetuning, "right_answers", lambda answers: right(next(shares)))
     classifier, facts = train(source, tmp_path)
     printed = capsys.readouterr().out
     assert "the frozen one is kept" in printed
     assert "was trained" not in printed
     assert not facts["is_finetuned"]
     assert classifier.head == "logistic"
-    own = unit_encodings(checkpoint)
-    np.testing.assert_allclose(classifier.encode(TEXTS), own, atol=0.02)
+    np.testing.assert_allclose(classifier.encode(TEXTS), unit_encodings(checkpoint), atol=0.02)
 
 
 @pytest.mark.slow
@@ -210,26 +204,20 @@ def test_the_frozen_encoder_is_kept_where_it_is_better(checkpoint, quick, tmp_pa
     [(3, "similarity"), (7, "similarity"), (1, "sentence"), (5, "sentence")],
     ids=["frozen", "tuned", "frozen sentences", "tuned sentences"],
 )
-def test_both_kinds_of_encodings_are_judged(checkpoint, quick, tmp_path, monkeypatch, best, kind):
-    encoder, vocabulary = load_checkpoint(checkpoint)
-    similarity_map = np.random.default_rng(0).standard_normal((encoder.config.reduced_dim, 9))
-    source = tmp_path / "similar"
-    save_checkpoint(
-        source, encoder, vocabulary=vocabulary, training={},
-        similarity_map=similarity_map.astype(np.float32),
-    )  # fmt: skip
+def test_both_kinds_of_encodings_are_judged(quick, tmp_path, monkeypatch, best, kind):
+    source = write_checkpoint(tmp_path / "similar", similarity_dim=9)
     # Two kinds of the frozen encoder with either head, then of the tuned one.
-    found = iter([float(place == best - 1) for place in range(8)])
-    monkeypatch.setattr(finetuned, "right_answers", lambda answers: right(next(found)))
+    shares = iter([float(place == best - 1) for place in range(8)])
+    monkeypatch.setattr(finetuning, "right_answers", lambda answers: right(next(shares)))
     classifier, facts = train(source, tmp_path)
     assert facts["is_finetuned"] == (best > 4)
     assert (classifier.kind_, classifier.kind) == (kind, kind)
-    own = classifier.encode(TEXTS)
-    assert own.shape == (len(TEXTS), 9 if kind == "similarity" else encoder.config.reduced_dim)
+    encodings, reduced = classifier.encode(TEXTS), load_checkpoint(source)[0].config.reduced_dim
+    assert encodings.shape == (len(TEXTS), 9 if kind == "similarity" else reduced)
     assert classifier.score(TEXTS, LABELS) > 0.7
     if best < 4:
-        encode = encode_function(source, kind)
-        np.testing.assert_allclose(own, unit_rows(encode(TEXTS)), atol=0.02)
+        expected = unit_rows(encode_function(source, kind)(TEXTS))
+        np.testing.assert_allclose(encodings, expected, atol=0.02)
 
 
 @pytest.mark.slow
@@ -250,28 +238,27 @@ def test_held_out_answers_are_of_encoders_that_did_not_see_them(
     checkpoint, quick, tmp_path, monkeypatch
 ):
     trained, judged = [], []
-    train_encoder, answer = FewShotTuner.train, finetuned.judged_answers
+    train_encoder, answer = FewShotTuner.train, finetuning.judged_answers
 
     def spied_training(self, labels, places):
         trained.append(set(places.tolist()))
         return train_encoder(self, labels, places)
 
-    def spied_answers(options, examples, checked, folds, **arguments):
+    def spied_answers(options, examples, checked, folds):
         judged.append([set(np.flatnonzero(fold.is_held).tolist()) for fold in folds])
-        return answer(options, examples, checked, folds, **arguments)
+        return answer(options, examples, checked, folds)
 
     monkeypatch.setattr(FewShotTuner, "train", spied_training)
-    monkeypatch.setattr(finetuned, "judged_answers", spied_answers)
+    monkeypatch.setattr(finetuning, "judged_answers", spied_answers)
     classifier, facts = train(checkpoint, tmp_path, "--names=always")
-    assert classifier.names_
+    assert classifier.names_ and facts["has_names"]
+    everything = {*range(len(TEXTS))}
     assert facts["judged_examples"] == len(TEXTS)
-    assert facts["has_names"]
-    assert all(seen <= set(range(len(TEXTS))) for seen in trained)  # and no name
-    *frozen, of_tuned = judged
-    assert all(parts == of_tuned for parts in frozen)
-    assert set.union(*of_tuned) == set(range(len(TEXTS)))
-    for seen, held in zip(trained, of_tuned, strict=False):
-        assert seen == set(range(len(TEXTS))) - held
+    assert all(seen <= everything for seen in trained)  # and no name
+    assert all(parts == judged[-1] for parts in judged)
+    assert set.union(*judged[-1]) == everything
+    for seen, held in zip(trained, judged[-1], strict=False):
+        assert seen == everything - held
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Saved classifiers of real modules: fresh processes, other encoders, serving."""
 
+import functools
 import json
 import shutil
 from pathlib import Path
@@ -37,39 +38,19 @@ def folders(tiny_modules, tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
-def test_it_predicts_the_same_in_a_fresh_process(folders):
-    script = (
-        "import json, sys\nfrom convert_tf.intents.classifier import IntentClassifier\n"
-        "c = IntentClassifier.load(sys.argv[1])\n"
-        "texts = sys.argv[2:]\n"
-        "print(json.dumps([c.predict(texts).tolist(), c.predict_proba(texts).tolist()]))"
-    )
-    printed = printed_by(script, folders / "model", *TEXTS, OUTSIDE[0])
-    intents, probabilities = json.loads(printed.splitlines()[-1])
-    here = IntentClassifier.load(folders / "model")
-    assert intents == here.predict([*TEXTS, OUTSIDE[0]]).tolist()
-    np.testing.assert_allclose(probabilities, here.predict_proba([*TEXTS, OUTSIDE[0]]), atol=1e-4)
-    assert here.threshold_ is not None
-
-
 def test_another_encoder_is_refused(folders, tmp_path):
+    load = functools.partial(IntentClassifier.load, folders / "model")
     with pytest.raises(ValueError, match=r"module_b', whose files differ.*train again"):
-        IntentClassifier.load(folders / "model", encoder=str(folders / "module_b"))
+        load(encoder=str(folders / "module_b"))
     shutil.copytree(folders / "module_a", tmp_path / "moved")
-    moved = IntentClassifier.load(folders / "model", encoder=str(tmp_path / "moved"))
-    assert moved.predict(TEXTS[:2]).tolist() == IntentClassifier.load(folders / "model").predict(
-        TEXTS[:2]
-    ).tolist()  # fmt: skip
+    moved = load(encoder=str(tmp_path / "moved"))
+    assert moved.predict(TEXTS[:2]).tolist() == load().predict(TEXTS[:2]).tolist()
     with pytest.raises(ValueError, match="2 encoders instead of 1"):
-        IntentClassifier.load(folders / "model", encoder=["x", "y"])
-    described = json.loads((folders / "model" / MODEL_FILE).read_text())
-    described["encoders"][0]["path"] = str(tmp_path / "gone")
-    shutil.copytree(folders / "model", tmp_path / "model")
-    (tmp_path / "model" / "sha256.json").unlink()
-    (tmp_path / "model" / MODEL_FILE).write_text(json.dumps(described))
+        load(encoder=["x", "y"])
+    copy = copied(folders / "model", tmp_path)
+    changed_description(encoders=lambda x: [{**x[0], "path": str(tmp_path / "gone")}])(copy)
     with pytest.raises(ValueError, match=r"gone', which does not exist.*--encoder"):
-        IntentClassifier.load(tmp_path / "model")
+        IntentClassifier.load(copy)
 
 
 def test_a_function_is_given_again(tmp_path):
@@ -123,31 +104,40 @@ def test_a_folder_is_written_once_and_read_whole(folders, tmp_path):
     classifier = IntentClassifier.load(folders / "model")
     with pytest.raises(ValueError, match=r"already exists.*--overwrite"):
         classifier.save(folders / "model")
-    shutil.copytree(folders / "model", tmp_path / "model")
-    classifier.set_params(epochs=31).save(tmp_path / "model", overwrite=True)
-    assert IntentClassifier.load(tmp_path / "model").epochs == 31
-    (tmp_path / "model" / "sha256.json").unlink()
-    for name, content, message in (
-        (MODEL_FILE, b"{}", "without 'encoders'.*train again"),
-        (MODEL_FILE, b'{"version": 1, "encoders": [{"path": ""}]}', "version 1 .*train again"),
-        (MODEL_FILE, b"[", "train again"),
-        (HEAD_FILE, b"x", "train again"),
-    ):
-        (tmp_path / "model" / name).write_bytes(content)
-        with pytest.raises(ValueError, match=message):
-            IntentClassifier.load(tmp_path / "model")
+    copy = copied(folders / "model", tmp_path)
+    classifier.set_params(epochs=31).save(copy, overwrite=True)
+    assert IntentClassifier.load(copy).epochs == 31
     with pytest.raises(ValueError, match="No such file"):
         IntentClassifier.load(tmp_path)
+    (copy / "labels.csv").write_text("mine")
+    with pytest.raises(ValueError, match=r"did not write, such as labels\.csv"):
+        classifier.save(copy, overwrite=True)
+    assert (copy / "labels.csv").read_text() == "mine"
+    with pytest.raises(ValueError, match=r"did not write, such as config\.json"):
+        classifier.save(folders / "checkpoint_a", overwrite=True)
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A classifier whose encoder is given again when it is loaded."""
+    """A classifier with words and thresholds, whose encoder is given again when it is loaded."""
     folder = tmp_path_factory.mktemp("saved") / "model"
-    classifier = IntentClassifier(WordEncoder(), **QUICK).fit(TEXTS, LABELS)
-    give_words(classifier, 0.3)
-    classifier.save(folder)
+    scoped().save(folder)
     return folder
+
+
+def scoped():
+    classifier = IntentClassifier(WordEncoder(), out_of_scope="confidence", **QUICK)
+    classifier.fit([*TEXTS, *OUTSIDE], [*LABELS, *["oos"] * 3])
+    classifier.thresholds_[:] = [0.1, 0.2, 0.3]
+    give_words(classifier, 0.4)
+    return classifier
+
+
+def copied(folder, tmp_path):
+    """A copy without checksums, as earlier versions wrote it."""
+    copy = Path(shutil.copytree(folder, tmp_path / "model"))
+    (copy / "sha256.json").unlink()
+    return copy
 
 
 def changed_description(**changes):
@@ -157,6 +147,10 @@ def changed_description(**changes):
         (folder / MODEL_FILE).write_text(json.dumps(described))
 
     return change
+
+
+def written(name, content):
+    return lambda folder: (folder / name).write_bytes(content)
 
 
 def changed_arrays(**changes):
@@ -170,6 +164,9 @@ def changed_arrays(**changes):
 
 
 DAMAGES = {
+    "nothing": (written(MODEL_FILE, b"{}"), "without 'encoders'.*train again"),
+    "nested": (written(MODEL_FILE, b"[" * 100_000), "nested too deeply"),
+    "version 1": (changed_description(version=lambda x: 1), "version 1 .*train again"),
     "reversed labels": (changed_description(labels=lambda x: x[::-1]), "not sorted"),
     "fewer labels": (changed_description(labels=lambda x: x[:-1]), "those of 2 intents"),
     "a huge threshold": (changed_description(threshold=lambda x: 10**400), "too large"),
@@ -178,21 +175,20 @@ DAMAGES = {
     "an unknown option": (changed_description(params=lambda x: {**x, "colour": "red"}), "colour"),
     "fewer examples": (changed_description(examples=lambda x: {**x, "labels": []}), "more texts"),
     "encoders": (changed_description(encoders=lambda x: [{}]), "without paths of encoders"),
-    "nested": (lambda f: (f / MODEL_FILE).write_text("[" * 100_000), "nested too deeply"),
     "a flat kernel": (changed_arrays(kernel_0=lambda x: x[0]), "do not fit"),
     "a missing bias": (changed_arrays(bias_1=lambda x: None), "without 'bias_1'"),
     "a wider kernel": (changed_arrays(kernel_1=lambda x: np.ones((9, 3), "f4")), "mismatch"),
     "no numbers": (changed_arrays(kernel_0=lambda x: x * np.nan), "finite"),
     "missing words": (changed_arrays(words=lambda x: None), "without 'words'"),
     "a narrower rarity": (changed_arrays(rarity=lambda x: x[1:]), "differ in number"),
-    "an empty head": (lambda f: (f / HEAD_FILE).write_bytes(b""), "No data left"),
+    "fewer thresholds": (changed_arrays(thresholds=lambda x: x[:2]), "shape"),
+    "an empty head": (written(HEAD_FILE, b""), "No data left"),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_what_does_not_fit_together_is_refused(saved, tmp_path, damage):
-    folder = Path(shutil.copytree(saved, tmp_path / "model"))
-    (folder / "sha256.json").unlink()  # as earlier versions wrote it
+    folder = copied(saved, tmp_path)
     IntentClassifier.load(folder, encoder=WordEncoder())
     change, message = DAMAGES[damage]
     change(folder)
@@ -201,22 +197,13 @@ def test_what_does_not_fit_together_is_refused(saved, tmp_path, damage):
     assert "\n" not in str(caught.value)
 
 
-def test_words_and_thresholds_come_back(tmp_path):
-    classifier = IntentClassifier(WordEncoder(), out_of_scope="confidence", **QUICK)
-    classifier.fit([*TEXTS, *OUTSIDE], [*LABELS, *["oos"] * 3])
-    classifier.thresholds_[:] = [0.1, 0.2, 0.3]
-    give_words(classifier, 0.4)
-    classifier.save(tmp_path / "model")
-    again = IntentClassifier.load(tmp_path / "model", encoder=WordEncoder())
+def test_words_and_thresholds_come_back(saved):
+    classifier, again = scoped(), IntentClassifier.load(saved, encoder=WordEncoder())
     assert again.mixture_ == classifier.mixture_
     assert again.thresholds_.tolist() == [0.1, 0.2, 0.3]
     texts = [*TEXTS, *OUTSIDE, "where is the password"]
     np.testing.assert_array_equal(again.predict_proba(texts), classifier.predict_proba(texts))
     assert again.predict(texts).tolist() == classifier.predict(texts).tolist()
-    with pytest.raises(ValueError, match="shape"):
-        changed_arrays(thresholds=lambda x: x[:2])(tmp_path / "model")
-        (tmp_path / "model" / "sha256.json").unlink()
-        IntentClassifier.load(tmp_path / "model", encoder=WordEncoder())
 
 
 def test_a_threshold_of_another_value_is_found(saved, tmp_path):
@@ -226,21 +213,9 @@ def test_a_threshold_of_another_value_is_found(saved, tmp_path):
         IntentClassifier.load(folder, encoder=WordEncoder())
 
 
-def test_overwriting_deletes_no_file_of_others(folders, tmp_path):
-    classifier = IntentClassifier.load(folders / "model")
-    shutil.copytree(folders / "model", tmp_path / "model")
-    (tmp_path / "model" / "labels.csv").write_text("mine")
-    with pytest.raises(ValueError, match=r"did not write, such as labels\.csv"):
-        classifier.save(tmp_path / "model", overwrite=True)
-    assert (tmp_path / "model" / "labels.csv").read_text() == "mine"
-    with pytest.raises(ValueError, match=r"did not write, such as config\.json"):
-        classifier.save(folders / "checkpoint_a", overwrite=True)
-
-
 @pytest.mark.slow
 def test_one_saved_model_serves_without_the_package(folders, monkeypatch, tmp_path):
     data = write_csv(tmp_path / "train.csv", [*TEXTS, *OUTSIDE], [*LABELS, *["oos"] * 3])
-    serving = tmp_path / "serving"
     texts = [*TEXTS, *OUTSIDE]
     modules = [str(folders / name) for name in ("module_a", "module_b")]
     # Distances do not depend on how the head was trained. The client may compute in bfloat16: the
@@ -252,26 +227,24 @@ def test_one_saved_model_serves_without_the_package(folders, monkeypatch, tmp_pa
         "intent", "train", *(f"--encoder={module}" for module in modules), f"--data={data}",
         f"--output={tmp_path / 'model'}", "--epochs=30", "--hidden_dim=8",
         "--out_of_scope=distance", f"--threshold={scores[widest : widest + 2].mean()}",
-        f"--serving_module={serving}",
+        f"--serving_module={tmp_path / 'serving'}",
     )  # fmt: skip
     script = (
-        "import json, sys\nimport tensorflow as tf, tensorflow_text\n"
+        # -P and no PYTHONPATH would still see an editable install.
+        "import json, sys\nsys.modules['convert_tf'] = None\n"
+        "import tensorflow as tf, tensorflow_text\n"
         "served = tf.saved_model.load(sys.argv[1]).signatures['serving_default']\n"
-        "try:\n    import convert_tf\n    raise SystemExit('convert_tf is there')\n"
-        "except ImportError:\n    pass\n"
         "out = served(texts=tf.constant(sys.argv[2:]))\n"
         "print(json.dumps({k: v.numpy().astype(str).tolist() if v.dtype == tf.string\n"
         "                  else v.numpy().tolist() for k, v in out.items()}))"
     )
     monkeypatch.chdir(tmp_path)
-    # -P and no PYTHONPATH would still see an editable install.
-    script = "import sys\nsys.modules['convert_tf'] = None\n" + script
-    printed = printed_by(script, serving, *texts, PYTHONPATH=str(tmp_path))
+    printed = printed_by(script, tmp_path / "serving", *texts, PYTHONPATH=str(tmp_path))
     served = json.loads(printed.splitlines()[-1])
     classifier = IntentClassifier.load(tmp_path / "model")
     is_in = known.scope_scores(texts) > scores[widest]
-    assert [intent != "oos" for intent in served["intent"]] == is_in.tolist()
-    assert [intent != "oos" for intent in classifier.predict(texts)] == is_in.tolist()
+    for intents in (served["intent"], classifier.predict(texts)):
+        assert [intent != "oos" for intent in intents] == is_in.tolist()
     best = classifier.classes_[np.argmax(served["probabilities"], axis=1)]
     assert all(one in ("oos", other) for one, other in zip(served["intent"], best, strict=True))
     np.testing.assert_allclose(served["probabilities"], classifier.predict_proba(texts), atol=0.02)
@@ -297,15 +270,21 @@ def test_a_served_model_is_as_large_as_what_it_is_made_of(folders, tmp_path, bit
     assert size(tmp_path / "serving") < 1.05 * (size(tmp_path / "module") + head)
 
 
-@pytest.mark.slow
-def test_several_intents_are_served(folders, tmp_path):
+def loaded_serving(folder):
     import tensorflow as tf
 
+    serve = tf.saved_model.load(str(folder)).signatures["serving_default"]
+    return lambda texts: {
+        name: value.numpy() for name, value in serve(texts=tf.constant(texts, tf.string)).items()
+    }
+
+
+@pytest.mark.slow
+def test_several_intents_are_served(folders, tmp_path):
     sets = [["greet", label] if label != "greet" else [] for label in LABELS]
     classifier = MultiIntentClassifier(SentenceEncoder(folders / "module_a")).fit(TEXTS, sets)
     export_serving(classifier, tmp_path / "serving")
-    serve = tf.saved_model.load(str(tmp_path / "serving")).signatures["serving_default"]
-    served = {name: value.numpy() for name, value in serve(texts=tf.constant(TEXTS)).items()}
+    served = loaded_serving(tmp_path / "serving")(TEXTS)
     expected = classifier.predict_proba(TEXTS)
     np.testing.assert_allclose(served["probabilities"], expected, atol=0.02)
     for row, intent in enumerate(served["intent"]):
@@ -317,13 +296,10 @@ def test_several_intents_are_served(folders, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_scoped", [False, True])
-def test_words_are_served(folders, tmp_path, is_scoped):
-    import tensorflow as tf
-
-    scope = (
-        {"out_of_scope": "confidence", "threshold": 0.5, "min_margin": 0.15} if is_scoped else {}
-    )
+@pytest.mark.parametrize(
+    "scope", [{}, {"out_of_scope": "confidence", "threshold": 0.5, "min_margin": 0.15}]
+)
+def test_words_are_served(folders, tmp_path, scope):
     classifier = IntentClassifier(str(folders / "module_a"), **scope, **QUICK)
     classifier.fit(TEXTS, LABELS)
     more = train_lexical(
@@ -332,19 +308,18 @@ def test_words_are_served(folders, tmp_path, is_scoped):
     )
     classifier.parts_ = classifier.parts_._replace(lexical=more)
     classifier.mixture_ = Mixture(0.6, 1.3)
-    if is_scoped:
+    if scope:
         classifier.thresholds_ = np.array([0.0, 2.0, 0.0])
     export_serving(classifier, tmp_path / "serving")
-    serve = tf.saved_model.load(str(tmp_path / "serving")).signatures["serving_default"]
+    serve = loaded_serving(tmp_path / "serving")
     texts = ["WHERE'S my... order?! order", "été: größe", "a  b_c 12", "...", "本 の", "İ", *TEXTS]
     for some in (texts, texts[:1]):
-        found = serve(texts=tf.constant(some))
-        expected = classifier.predict_proba(some)
-        np.testing.assert_allclose(found["probabilities"].numpy(), expected, atol=0.02)
-        answers = [each.decode() for each in found["intent"].numpy()]
-        assert answers == classifier.predict(some).tolist()
-        assert ("oos" in answers) == is_scoped
-    assert serve(texts=tf.constant([], tf.string))["probabilities"].shape == (0, 3)
+        served, expected = serve(some), classifier.predict_proba(some)
+        np.testing.assert_allclose(served["probabilities"], expected, atol=0.02)
+        intents = [each.decode() for each in served["intent"]]
+        assert intents == classifier.predict(some).tolist()
+        assert ("oos" in intents) == bool(scope)
+    assert serve([])["probabilities"].shape == (0, 3)
 
 
 def test_a_damaged_module_is_not_served(folders, tmp_path):

@@ -8,14 +8,6 @@ from sklearn.pipeline import make_union
 from support.intent_examples import LABELS, TEXTS
 
 from convert_tf.intents import lexical
-from convert_tf.intents.lexical import (
-    character_terms,
-    lexical_arrays,
-    lexical_of_arrays,
-    plain_words,
-    train_lexical,
-    word_terms,
-)
 
 Y = np.unique(LABELS, return_inverse=True)[1]
 QUERIES = [
@@ -28,20 +20,20 @@ QUERIES = [
 
 
 def test_words_and_runs_of_letters_are_what_they_say():
-    assert plain_words("  Where's my £10 Ünicode_card?? ") == "where s my 10 ünicode_card"
-    assert word_terms("to be, or not to be") == ["to", "be", "or", "not", "to", "be"]
-    assert character_terms("A be") == [" a ", "a b", " be", "be ", " a b", "a be", " be "]
-    assert word_terms("...") == []
-    assert character_terms("...") == []
+    assert lexical.plain_words("  Where's my £10 Ünicode_card?? ") == "where s my 10 ünicode_card"
+    assert lexical.word_terms("to be, or not to be") == ["to", "be", "or", "not", "to", "be"]
+    assert lexical.character_terms("A be") == [" a ", "a b", " be", "be ", " a b", "a be", " be "]
+    assert lexical.word_terms("...") == []
+    assert lexical.character_terms("...") == []
 
 
 def test_it_is_the_tf_idf_and_the_regression_of_scikit_learn():
     vectorizer = make_union(
-        TfidfVectorizer(analyzer=word_terms, sublinear_tf=True),
-        TfidfVectorizer(analyzer=character_terms, sublinear_tf=True),
+        TfidfVectorizer(analyzer=lexical.word_terms, sublinear_tf=True),
+        TfidfVectorizer(analyzer=lexical.character_terms, sublinear_tf=True),
     )
     expected = vectorizer.fit_transform(TEXTS)
-    model = train_lexical(TEXTS, Y)
+    model = lexical.train_lexical(TEXTS, Y)
     for text, row in zip(TEXTS, expected.toarray(), strict=True):
         for places, weights in model.term_weights(text):
             np.testing.assert_allclose(weights, row[places], atol=1e-6)
@@ -54,37 +46,39 @@ def test_it_is_the_tf_idf_and_the_regression_of_scikit_learn():
 
 
 def test_many_examples_are_regressed_in_the_space_of_terms(monkeypatch):
-    few = train_lexical(TEXTS, Y).probabilities(QUERIES)
+    few = lexical.train_lexical(TEXTS, Y).probabilities(QUERIES)
     monkeypatch.setattr(lexical, "_FEW_EXAMPLES", 3)
-    np.testing.assert_allclose(train_lexical(TEXTS, Y).probabilities(QUERIES), few, atol=2e-3)
+    np.testing.assert_allclose(
+        lexical.train_lexical(TEXTS, Y).probabilities(QUERIES), few, atol=2e-3
+    )
 
 
 def test_the_commonest_terms_are_kept(monkeypatch):
     monkeypatch.setattr(lexical, "_MOST_TERMS", 2)
-    model = train_lexical(TEXTS, Y)
+    model = lexical.train_lexical(TEXTS, Y)
     assert {*model.words} < {"my", "order", "password", "the"}  # all of them are as common
     assert len(model.characters) == 2
 
 
 def test_texts_without_words_say_nothing():
-    model = train_lexical(["...", "??"], np.array([0, 1]))
+    model = lexical.train_lexical(["...", "??"], np.array([0, 1]))
     np.testing.assert_allclose(model.probabilities(["x", "..."]), 0.5)
-    again = lexical_of_arrays(lexical_arrays(model))
+    again = lexical.lexical_of_arrays(lexical.lexical_arrays(model))
     assert (again.words, again.characters) == ([], [])
 
 
 def test_weights_count():
     weights = np.where(Y == 0, 1e-6, 1.0)
-    assert train_lexical(TEXTS, Y, weights).probabilities(TEXTS)[:, 0].max() < 0.1
+    assert lexical.train_lexical(TEXTS, Y, weights).probabilities(TEXTS)[:, 0].max() < 0.1
 
 
 def test_a_model_becomes_arrays_and_comes_back():
-    model = train_lexical([*TEXTS, "köttbullar 日本語"], np.append(Y, 0))
-    arrays = lexical_arrays(model)
-    again = lexical_of_arrays(arrays)
+    model = lexical.train_lexical([*TEXTS, "köttbullar 日本語"], np.append(Y, 0))
+    arrays = lexical.lexical_arrays(model)
+    again = lexical.lexical_of_arrays(arrays)
     assert (again.words, again.characters) == (model.words, model.characters)
     np.testing.assert_array_equal(again.probabilities(QUERIES), model.probabilities(QUERIES))
-    assert lexical_of_arrays({"kernel_0": np.ones(1)}) is None
+    assert lexical.lexical_of_arrays({"kernel_0": np.ones(1)}) is None
     del arrays["rarity"]
     with pytest.raises(KeyError, match="rarity"):
-        lexical_of_arrays(arrays)
+        lexical.lexical_of_arrays(arrays)

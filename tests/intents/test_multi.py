@@ -10,18 +10,12 @@ from sklearn.base import clone
 from sklearn.metrics import f1_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from support.commands import call_command
-from support.intent_examples import EXAMPLES, WordEncoder
+from support.intent_examples import EXAMPLES, WordEncoder, write_csv
 
 from convert_tf import MultiIntentClassifier
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.heldout import Answers, fit_mixture
-from convert_tf.intents.multi import (
-    best_threshold,
-    label_sets,
-    load_classifier,
-    split_labels,
-    truth_of,
-)
+from convert_tf.intents.multi import best_threshold, load_classifier, split_labels, truth_of
 from convert_tf.intents.one_file import export_one_file
 from convert_tf.intents.report import evaluate_classifier, report_text
 
@@ -84,26 +78,21 @@ def test_the_mixture_is_the_most_likely_one():
     truth = rng.random((400, 3)) < 0.4
     sure = np.where(truth, 2.0, -2.0) + rng.normal(size=truth.shape)
     noise = rng.normal(size=truth.shape)
-
-    def fitted(head, lexical=None):
-        return fit_mixture(Answers(truth, head, lexical, np.zeros(400)))
-
-    assert fitted(sure, noise).weight == 0
-    assert fitted(noise, sure).weight == 0.6  # the largest of the grid
-    assert fitted(8 * sure).temperature > 1.5
-    assert fitted(sure / 4).temperature < 0.5
+    for head, lexical, weight in ((sure, noise, 0), (noise, sure, 0.6)):  # the largest of the grid
+        assert fit_mixture(Answers(truth, head, lexical, np.zeros(400))).weight == weight
+    hot, cold = (fit_mixture(Answers(truth, x, None, np.zeros(400))) for x in (8 * sure, sure / 4))
+    assert hot.temperature > 1.5 and cold.temperature < 0.5
 
 
 def test_the_threshold_is_that_of_the_highest_f1():
     rng = np.random.default_rng(0)
     truth = rng.random((200, 4)) < 0.2
     probabilities = np.clip(0.3 * truth + 0.4 * rng.random(truth.shape), 0, 1)
-    found = best_threshold(probabilities, truth)
     scores = {
         each: f1_score(truth, probabilities >= each, average="micro", zero_division=0)
         for each in np.arange(5, 100, 5) / 100
     }
-    assert scores[found] == max(scores.values())
+    assert scores[best_threshold(probabilities, truth)] == max(scores.values())
     assert best_threshold(np.array([[0.99], [0.01]]), np.array([[True], [False]])) == 0.5
 
 
@@ -138,13 +127,11 @@ def test_it_can_be_pickled_and_stored(tiny_onnx, tmp_path):
 
 
 def test_the_commands(tiny_onnx, tmp_path, capsys):
-    separator, data = "|", tmp_path / "train.csv"
-    rows = "".join(f'"{text}",{"|".join(own)}\n' for text, own in zip(TEXTS, SETS, strict=True))
-    data.write_text(f"text,label\n{rows}", encoding="utf-8")
-    model = tmp_path / "model"
+    data, model = tmp_path / "train.csv", tmp_path / "model"
+    write_csv(data, TEXTS, map("|".join, SETS))
     train = [
-        "intent", "train", f"--encoder={tiny_onnx}", f"--data={data}",
-        f"--output={model}", f"--label_separator={separator}",
+        "intent", "train", f"--encoder={tiny_onnx}", f"--data={data}", f"--output={model}",
+        "--label_separator=|",
     ]  # fmt: skip
     with pytest.raises(SystemExit, match="--epochs has no effect with --label_separator"):
         call_command(*train, "--epochs=3")
@@ -156,31 +143,29 @@ def test_the_commands(tiny_onnx, tmp_path, capsys):
     call_command("intent", "predict", f"--model={model}", f"--input={tmp_path / 'texts'}",
                  "--top_k=3")  # fmt: skip
     first, empty = map(json.loads, capsys.readouterr().out.splitlines())
-    own = [part for part in first["intent"].split(separator) if part]
-    assert {*own} <= {*EXAMPLES}
+    assert {*filter(None, first["intent"].split("|"))} <= {*EXAMPLES}
     assert len(first["intents"]) == 3
     assert first["confidence"] > 0
     assert empty["intent"] is None
 
 
-def test_labels_that_are_none_are_refused(classifier):
+@pytest.mark.parametrize(
+    ("texts", "labels", "options", "message"),
+    [
+        ("a", ["greet"], {}, r"a list for each text. Received: 'greet'"),
+        ("a", [[1]], {}, r"Labels must be strings. Received: \[1\]"),
+        ("a", [None], {}, "a list for each text"),
+        ("ab", [["c"]], {}, "2 texts and 1 sets"),
+        ("ab", [["c"], []], {}, "two or more intents"),
+        ("ab", [["c"], ["d"]], {"label_separator": ""}, r"between two labels\. Received: ''"),
+        ("ab", [["c"], ["d"]], {"threshold": 2}, r"threshold must be .* less than 1\. Received: 2"),
+    ],
+)
+def test_labels_that_are_none_are_refused(texts, labels, options, message):
+    with pytest.raises(ValueError, match=message):
+        MultiIntentClassifier(WordEncoder(), **options).fit([*texts], labels)
+
+
+def test_labels_of_files_are_split():
     assert split_labels(["a+b", "", " c "], "+") == [("a", "b"), (), ("c",)]
     assert split_labels(["a b"], " ") == [("a", "b")]
-    MultiIntentClassifier(WordEncoder(), label_separator=" ").check_options()
-    for wrong, words in (
-        (["greet"], r"a list for each text. Received: 'greet'"),
-        ([[1]], r"Labels must be strings. Received: \[1\]"),
-        ([None], "a list for each text"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            label_sets(wrong)
-    with pytest.raises(ValueError, match="2 texts and 1 sets"):
-        MultiIntentClassifier(WordEncoder()).fit(["a", "b"], [["c"]])
-    with pytest.raises(ValueError, match="two or more intents"):
-        MultiIntentClassifier(WordEncoder()).fit(["a", "b"], [["c"], []])
-    with pytest.raises(ValueError, match=r"between two labels\. Received: ''"):
-        MultiIntentClassifier(WordEncoder(), label_separator="").fit(TEXTS, SETS)
-    with pytest.raises(ValueError, match=f"{len(TEXTS)} texts and 1 labels"):
-        classifier.score(TEXTS, SETS[:1])
-    with pytest.raises(ValueError, match=r"threshold must be .* less than 1\. Received: 2"):
-        MultiIntentClassifier(WordEncoder(), threshold=2).fit(TEXTS, SETS)

@@ -15,6 +15,7 @@ from convert_tf.export.onnx.writing import export_onnx
 from convert_tf.intents.answers import answers
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.one_file import IntentFile, export_one_file
+from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.files import only_writer
 
 pytest.importorskip("onnxruntime")
@@ -108,13 +109,12 @@ def test_the_commands_write_and_read_it(made, tmp_path, capsys):
 
 def test_its_encoder_is_read_as_one(made):
     folder, classifier = made
-    found = SentenceEncoder(folder / "32.onnx").encode(TEXTS)
-    found /= np.linalg.norm(found, axis=1, keepdims=True)
-    np.testing.assert_allclose(found, classifier.encode(TEXTS), atol=0.02)
+    encodings = unit_rows(SentenceEncoder(folder / "32.onnx").encode(TEXTS))
+    np.testing.assert_allclose(encodings, classifier.encode(TEXTS), atol=0.02)
 
 
 def test_other_files_are_refused(made, tmp_path):
-    folder, _ = made
+    folder, classifier = made
     export_onnx(folder / "checkpoint", tmp_path / "encoder.onnx")
     with pytest.raises(ValueError, match="an encoder alone"):
         IntentFile(tmp_path / "encoder.onnx")
@@ -123,11 +123,11 @@ def test_other_files_are_refused(made, tmp_path):
     (tmp_path / "damaged.onnx").write_bytes(content)
     with pytest.raises(ValueError, match="damaged or changed"):
         IntentFile(tmp_path / "damaged.onnx")
+    (tmp_path / "folder.onnx").mkdir()
+    (tmp_path / "train.csv").write_text("mine")
     for name in ("train.csv", "x.onnx/", "folder.onnx"):
-        (tmp_path / "folder.onnx").mkdir(exist_ok=True)
-        (tmp_path / "train.csv").write_text("mine")
         with pytest.raises(ValueError, match=r"Choose another --output"):
-            export_one_file(made[1], f"{tmp_path}/{name}", overwrite=True)
+            export_one_file(classifier, f"{tmp_path}/{name}", overwrite=True)
     assert (tmp_path / "train.csv").read_text() == "mine"
     other = IntentClassifier(WordEncoder(), epochs=2).fit(TEXTS, LABELS)
     with pytest.raises(ValueError, match="one module"):

@@ -26,25 +26,18 @@ from convert_tf.cli.flags import (
 )
 from convert_tf.storage.files import write_file
 
-GROUPS_FILE, PAGE_FILE = "groups.csv", "groups.html"
-
 
 def define_flags(define: Define) -> None:
     define_log(define, None)
     define("output", NEEDED, "Folder for the results.")
-    define(
-        "groups",
-        None,
-        "Number of groups. Default: chosen for the messages.",
-        kind=int,
-        lower_bound=2,
-    )
+    text = "Number of groups. Default: chosen for the messages."
+    define("groups", None, text, kind=int, lower_bound=2)
     define_groups(define)
 
 
 def run(values: Any) -> None:
-    from convert_tf.intents.discovery import discover_intents, discovery_page, discovery_text
-    from convert_tf.intents.labelled_files import labelled_csv
+    from convert_tf.intents.data import labelled_csv
+    from convert_tf.intents.logs import discover_intents, discovery_page, discovery_text
     from convert_tf.storage.lines import TextLines
 
     classifier = None if values.model is None else loaded_classifier(values)
@@ -61,6 +54,6 @@ def run(values: Any) -> None:
     output = Path(values.output)
     output.mkdir(parents=True, exist_ok=True)
     rows = [(text, row["label"]) for row in found["groups"] for text in row["texts"]]
-    write_file(output / GROUPS_FILE, labelled_csv(rows))
-    write_file(output / PAGE_FILE, discovery_page(found))
-    print(f"wrote {values.output}: {GROUPS_FILE}, {PAGE_FILE}")
+    write_file(output / "groups.csv", labelled_csv(rows))
+    write_file(output / "groups.html", discovery_page(found))
+    print(f"wrote {values.output}: groups.csv, groups.html")

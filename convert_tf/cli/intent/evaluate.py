@@ -18,9 +18,6 @@ from convert_tf.figures import write_picture
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import written_json
 
-REPORT_FILE = "evaluation.json"
-CHART_FILE = "confusions.png"
-
 
 def define_flags(define: Define) -> None:
     define_model(define)
@@ -45,9 +42,9 @@ def run(values: Any) -> None:
     if values.output is not None:
         output = Path(values.output)
         output.mkdir(parents=True, exist_ok=True)
-        write_file(output / REPORT_FILE, written_json(report))
-        has_chart = not has_several and write_picture(
-            output / CHART_FILE, lambda: confusion_chart(report)
-        )
-        names = [REPORT_FILE, *([CHART_FILE] if has_chart else [])]
+        write_file(output / "evaluation.json", written_json(report))
+        names = ["evaluation.json"]
+        chart = output / "confusions.png"
+        if not has_several and write_picture(chart, lambda: confusion_chart(report)):
+            names.append(chart.name)
         print(f"wrote {values.output}: {', '.join(names)}")

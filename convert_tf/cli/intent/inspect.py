@@ -15,24 +15,16 @@ from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, define_encoder
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import written_json
 
-REPORT_FILE = "inspection.json"
-
 
 def define_flags(define: Define) -> None:
     define_encoder(
-        define,
-        [DEFAULT_ENCODER],
-        text="a released name, the folder of a run or module, or an .onnx file. Repeat the flag to "
-        "concatenate the vectors of several encoders.",
-        repeats=True,
-    )
+        define, [DEFAULT_ENCODER], text="a released name, the folder of a run or module, or an "
+        ".onnx file. Repeat the flag to concatenate the vectors of several encoders.", repeats=True,
+    )  # fmt: skip
     define("data", NEEDED, "Examples: CSV files or nlu.yml.", kind=list)
     define("output", None, "Folder for the results.")
-    define(
-        "label_separator",
-        None,
-        "Character between the labels, if texts may have several intents or none.",
-    )
+    text = "Character between the labels, if texts may have several intents or none."
+    define("label_separator", None, text)
     define("top_k", 10, "Number of results of each kind to print.", lower_bound=1)
 
 
@@ -50,5 +42,5 @@ def run(values: Any) -> None:
         return
     output = Path(values.output)
     output.mkdir(parents=True, exist_ok=True)
-    write_file(output / REPORT_FILE, written_json(report, ensure_ascii=False))
-    print(f"wrote {values.output}: {REPORT_FILE}")
+    write_file(output / "inspection.json", written_json(report, ensure_ascii=False))
+    print(f"wrote {values.output}: inspection.json")

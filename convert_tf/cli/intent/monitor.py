@@ -11,14 +11,7 @@ with unsure answers are grouped. With `--since` the report also shows which shar
 
 from typing import Any
 
-from convert_tf.cli.flags import (
-    NEEDED,
-    Define,
-    define_groups,
-    define_log,
-    loaded_classifier,
-    same,
-)
+from convert_tf.cli.flags import NEEDED, Define, define_groups, define_log, loaded_classifier, same
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import json_file, written_json
 
@@ -31,7 +24,7 @@ def define_flags(define: Define) -> None:
 
 
 def run(values: Any) -> None:
-    from convert_tf.intents.monitoring import monitor_messages, monitoring_text
+    from convert_tf.intents.logs import monitor_messages, monitoring_text
     from convert_tf.storage.lines import TextLines
 
     since = None if values.since is None else _earlier(values.since)

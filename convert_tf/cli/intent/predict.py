@@ -26,11 +26,8 @@ def define_flags(define: Define) -> None:
     define_model(define)
     define("input", "-", "Text file with one text per line, or - for standard input.")
     define("top_k", 1, "Number of intents to print with their probabilities.", lower_bound=1)
-    define(
-        "explain",
-        False,
-        "Explain each answer: the margin, the most important words and the nearest examples.",
-    )
+    text = "Explain each answer: the margin, the most important words and the nearest examples."
+    define("explain", False, text)
 
 
 def run(values: Any) -> None:

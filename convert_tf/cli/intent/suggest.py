@@ -18,12 +18,13 @@ from convert_tf.cli.flags import (
     define_log,
     loaded_classifier,
     one_or_list,
+    same,
 )
 from convert_tf.storage.files import write_file
 
 
 def define_flags(define: Define) -> None:
-    from convert_tf.intents.suggestion import BUDGET
+    from convert_tf.intents.logs import BUDGET
 
     define_log(define, None)
     define("budget", BUDGET, "Number of messages to choose.", lower_bound=1)
@@ -32,17 +33,16 @@ def define_flags(define: Define) -> None:
 
 
 def run(values: Any) -> None:
-    from convert_tf.intents.labelled_files import labelled_csv
-    from convert_tf.intents.suggestion import suggest_messages
+    from convert_tf.intents.data import labelled_csv
+    from convert_tf.intents.logs import suggest_messages
     from convert_tf.storage.lines import TextLines
 
     found = suggest_messages(
         TextLines(values.input),
         one_or_list(values.encoder or [DEFAULT_ENCODER]),
         classifier=None if values.model is None else loaded_classifier(values),
-        budget=values.budget,
         masks=values.mask,
-        seed=values.seed,
+        **same(values, "budget seed"),
     )
     write_file(values.output, labelled_csv((text, "") for text in found))
     print(f"wrote {values.output}: {len(found)} messages to label")

@@ -50,71 +50,44 @@ _OF_ONE_INTENT = (
 
 def define_flags(define: Define) -> None:
     define_encoder(
-        define,
-        [],
-        text="a released name, the folder of a run or module, or an .onnx file. Repeat the flag to "
-        "concatenate the vectors of several encoders. Default: the encoder of --model, or "
-        f"{DEFAULT_ENCODER}.",
-        repeats=True,
-    )
+        define, [], text="a released name, the folder of a run or module, or an .onnx file. Repeat "
+        "the flag to concatenate the vectors of several encoders. Default: the encoder of --model, "
+        f"or {DEFAULT_ENCODER}.", repeats=True,
+    )  # fmt: skip
     define("data", [], "Examples: CSV files or nlu.yml.", group=DATA)
     define("model", None, "Also use the examples, encoder and options of this model.", group=DATA)
     define("remove", [], "Intents of --model to leave out.", group=DATA)
     define("rename", [], "New names for intents of --model, as OLD=NEW.", group=DATA)
     define(
-        "validation",
-        [],
-        "Files for choosing --kind, --names, --tune and thresholds. Default: "
-        "cross-validation on --data.",
-        group=DATA,
-    )
+        "validation", [], "Files for choosing --kind, --names, --tune and thresholds. Default: "
+        "cross-validation on --data.", group=DATA,
+    )  # fmt: skip
     define(
-        "label_separator",
-        None,
-        "Character between the labels, such as + or |, if texts may have several intents or none.",
-        group=DATA,
-    )
+        "label_separator", None, "Character between the labels, such as + or |, if texts may have "
+        "several intents or none.", group=DATA,
+    )  # fmt: skip
     define("output", NEEDED, "Folder of the model to write.", group=OUTPUT)
     define(
-        "forget_examples",
-        False,
-        "Do not write the texts of the examples. Then no intents can be added to the model, and "
-        "predict --explain shows no examples.",
-        group=OUTPUT,
-    )
+        "forget_examples", False, "Do not write the texts of the examples. Then no intents can be "
+        "added to the model, and predict --explain shows no examples.", group=OUTPUT,
+    )  # fmt: skip
     define("overwrite", False, "Replace an existing model.", group=OUTPUT)
     define(
-        "serving_module",
-        None,
-        "Also write the model with its encoder as one SavedModel to this folder. --overwrite "
-        "applies to it too.",
-        group=OUTPUT,
-    )
+        "serving_module", None, "Also write the model with its encoder as one SavedModel to this "
+        "folder. --overwrite applies to it too.", group=OUTPUT,
+    )  # fmt: skip
     define(
-        "finetune",
-        False,
-        "Also train the encoder, and keep it if that helps. It is written to OUTPUT/module.",
-        group=MODEL,
-    )
+        "finetune", False, "Also train the encoder, and keep it if that helps. It is written to "
+        "OUTPUT/module.", group=MODEL,
+    )  # fmt: skip
     define_fields(define, IntentOptions)
-    define(
-        "tune",
-        False,
-        "Search a grid of values: "
-        + "; ".join(
-            f"{name} {', '.join(map(str, values))}"
-            for grid in GRIDS.values()
-            for name, values in grid.items()
-        )
-        + ".",
-        group=OPTIMISATION,
-    )
+    grids = (f"{name} {', '.join(map(str, values))}"
+             for grid in GRIDS.values() for name, values in grid.items())  # fmt: skip
+    define("tune", False, f"Search a grid of values: {'; '.join(grids)}.", group=OPTIMISATION)
     define("seed", 0, "Seed of the weights, batches, dropout and folds.", lower_bound=0,
            group=OPTIMISATION)  # fmt: skip
-    define(
-        "precision", "auto", "Number format of the encoder with --finetune.", choices=PRECISIONS,
-        group=OPTIMISATION,
-    )  # fmt: skip
+    define("precision", "auto", "Number format of the encoder with --finetune.",
+           choices=PRECISIONS, group=OPTIMISATION)  # fmt: skip
 
 
 def run(values: Any) -> None:
@@ -125,36 +98,33 @@ def run(values: Any) -> None:
     head = values.head or (IntentOptions.head if model is None else model.head)
     if model is None and not values.encoder:
         values["encoder"].value = [model_path(DEFAULT_ENCODER)]
+    of_other_heads = [name for other in HEADS.keys() - {head} for name in HEADS[other]]
     check_read(
         values,
         {
             "with --label_separator": _OF_ONE_INTENT if has_several else (),
-            f"with --head={head}": [
-                name
-                for other, names in HEADS.items()
-                if other != head and not has_several
-                for name in names
-            ],
+            f"with --head={head}": () if has_several else of_other_heads,
             "without --finetune": () if values.finetune else ("precision",),
             "without --model": () if values.model else ("remove", "rename"),
             "with --model": ("finetune",) if values.model else (),
         },
     )
     _check_paths(values)
-    if has_several:
-        with only_writer(values.output):
-            _train_several(values)
-        return
-    params = {} if model is None else model.get_params(deep=False)
-    for name in params.keys() & {"encoder", "kind", "names"}:  # chosen again
-        del params[name]
-    params |= given_fields(values, IntentOptions)
-    if values["seed"].present:
-        params["random_state"] = values.seed
-    if values["tune"].present:
-        params["grid"] = GRIDS[head] if values.tune else None
     with only_writer(values.output):
-        _train(values, params, model)
+        classifier, num_examples = (
+            _train_several(values) if has_several else _train(values, model, head)
+        )
+    several = ", of which texts may have several" if has_several else ""
+    names = ", names of intents are examples" if getattr(classifier, "names_", False) else ""
+    print(
+        f"wrote {values.output}: {len(classifier.classes_)} intents{several}, {num_examples:,} "
+        "examples"
+        + (f", chosen {classifier.best_params_}" if classifier.best_params_ else "")
+        + (f", {classifier.kind_} encodings" if values.kind in (None, ANY_KIND) else "")
+        + (f", words count {classifier.mixture_.weight:.0%}" if classifier.lexical else "")
+        + names
+        + ("" if classifier.threshold_ is None else f", threshold {classifier.threshold_:.3f}")
+    )
 
 
 def _read_model(values: Any) -> "IntentClassifier":
@@ -198,10 +168,11 @@ def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
     return LabelledTexts([text for text, _ in rows], [label for _, label in rows])
 
 
-def _train_several(values: Any) -> None:
+def _train_several(values: Any) -> tuple[Any, int]:
+    """Return the classifier, which was written, and the number of examples."""
     from convert_tf.intents.multi import MultiIntentClassifier, split_labels
 
-    examples = read_files(values.data, needs_labels=False)
+    texts, labels = read_files(values.data, needs_labels=False)
     leave_out = ("kind",) if values.kind == ANY_KIND else ()
     classifier = MultiIntentClassifier(
         one_or_list(values.encoder),
@@ -209,65 +180,46 @@ def _train_several(values: Any) -> None:
         label_separator=values.label_separator,
         random_state=values.seed,
     )
-    classifier.check_options()
-    classifier.fit(examples.texts, split_labels(examples.labels, values.label_separator))
+    classifier.fit(texts, split_labels(labels, values.label_separator))
     _write_serving(classifier, values)
     classifier.save(values.output, overwrite=values.overwrite)
-    _print_summary(classifier, values, len(examples.texts))
+    return classifier, len(texts)
 
 
-def _train(values: Any, params: dict[str, Any], model: "IntentClassifier | None") -> None:
+def _train(values: Any, model: "IntentClassifier | None", head: str) -> tuple[Any, int]:
+    """Return the classifier, which was written, and the number of examples."""
     from convert_tf.intents.classifier import IntentClassifier
 
+    params = {} if model is None else model.get_params(deep=False)
+    for name in params.keys() & {"encoder", "kind", "names"}:  # chosen again
+        del params[name]
+    params |= given_fields(values, IntentOptions)
+    if values["seed"].present:
+        params["random_state"] = values.seed
+    if values["tune"].present:
+        params["grid"] = GRIDS[head] if values.tune else None
     examples = _examples(values, model)
     validation = read_files(values.validation) if values.validation else None
+    saved = {"overwrite": values.overwrite, "keep_examples": not values.forget_examples}
     if values.finetune:
-        from convert_tf.intents.finetuning.classifier import finetuned_classifier
+        from convert_tf.intents.finetuning import finetuned_classifier
 
         classifier = finetuned_classifier(
-            values.encoder[0],
-            examples,
-            validation,
-            output=values.output,
-            params=params,
-            precision=values.precision,
-            overwrite=values.overwrite,
-            keep_examples=not values.forget_examples,
-        )
+            values.encoder[0], examples, validation, output=values.output, params=params,
+            precision=values.precision, **saved,
+        )  # fmt: skip
         _write_serving(classifier, values)  # it contains the module in --output
-    else:
-        encoder = one_or_list(values.encoder) if model is None else model.encoder
-        classifier = IntentClassifier(encoder, **params)
-        classifier.fit(*examples, validation=validation)
-        # This comes first: if it is killed, the command can be repeated without --overwrite.
-        _write_serving(classifier, values)
-        classifier.save(
-            values.output,
-            overwrite=values.overwrite,
-            module=_tuned_module(values.model, encoder),
-            keep_examples=not values.forget_examples,
-        )
-    _print_summary(classifier, values, len(examples.texts))
-
-
-def _print_summary(classifier: Any, values: Any, num_examples: int) -> None:
-    several = ", of which texts may have several" if values.label_separator else ""
-    print(
-        f"wrote {values.output}: {len(classifier.classes_)} intents{several}, {num_examples:,} "
-        "examples"
-        + (f", chosen {classifier.best_params_}" if classifier.best_params_ else "")
-        + (f", {classifier.kind_} encodings" if values.kind in (None, ANY_KIND) else "")
-        + (f", words count {classifier.mixture_.weight:.0%}" if classifier.lexical else "")
-        + (", names of intents are examples" if getattr(classifier, "names_", False) else "")
-        + ("" if classifier.threshold_ is None else f", threshold {classifier.threshold_:.3f}")
-    )
-
-
-def _tuned_module(model: str | None, encoder: Any) -> str | None:
-    """Return the fine-tuned encoder in the folder of a model, to copy it; None without one."""
-    module = os.path.abspath(os.path.join(model or "", MODULE_FOLDER))
-    is_own = model and isinstance(encoder, str) and os.path.abspath(encoder) == module
-    return module if is_own else None
+        return classifier, len(examples.texts)
+    encoder = one_or_list(values.encoder) if model is None else model.encoder
+    classifier = IntentClassifier(encoder, **params)
+    classifier.fit(*examples, validation=validation)
+    # This comes first: if it is killed, the command can be repeated without --overwrite.
+    _write_serving(classifier, values)
+    # A fine-tuned encoder is in the folder of its model, and is copied.
+    module = os.path.abspath(os.path.join(values.model or "", MODULE_FOLDER))
+    is_tuned = values.model and isinstance(encoder, str) and os.path.abspath(encoder) == module
+    classifier.save(values.output, module=module if is_tuned else None, **saved)
+    return classifier, len(examples.texts)
 
 
 def _write_serving(classifier: Any, values: Any) -> None:

@@ -1,0 +1,564 @@
+"""An intent classifier whose encoder is fine-tuned, where that helps.
+
+The upper blocks of the encoder are trained to tell intents apart, from a few examples of each. The
+outputs of the lower blocks are computed once. Batches hold equally many examples of each of their
+intents, so that each example has others of its intent to be close to.
+
+The result is a weighted mean of the weights before and after training. Logistic regression was
+mostly right about as often with the mean as with the trained weights, or more often.
+
+Reference: arXiv 2004.11362 (supervised contrastive loss); arXiv 2109.06349 (both losses for few
+examples of intents); arXiv 2109.01903 (means of weights before and after fine-tuning).
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from convert_tf.checkpoints.facts import training_facts
+from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map, save_checkpoint
+from convert_tf.checkpoints.kinds import kind_of
+from convert_tf.checkpoints.vocabulary import plain_tokenizer
+from convert_tf.data.packing import ROW_TOKENS, Places, joined_ranges, packed_places
+from convert_tf.encoding.sentence_encoder import SIMILARITY_REMEDY
+from convert_tf.export.hub.writing import export_module
+from convert_tf.intents.classifier import IntentClassifier
+from convert_tf.intents.data import LabelledTexts
+from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
+from convert_tf.intents.examples import IntentExamples, examples_of, name_in_words, validated
+from convert_tf.intents.head import Head, check_step, quick_options, train_logistic
+from convert_tf.intents.heldout import (
+    Answers,
+    Fold,
+    are_clearly_more,
+    held_parts,
+    judged_answers,
+    right_answers,
+    with_helpful_names,
+)
+from convert_tf.layers.side_network import l2_normalize
+from convert_tf.models.distillation import sentence_encodings
+from convert_tf.models.encoder import DualEncoder, segments_of
+from convert_tf.models.losses import intent_losses
+from convert_tf.numerics.devices import choose_precision
+from convert_tf.numerics.initializers import set_seed
+from convert_tf.numerics.vectors import unit_rows
+from convert_tf.storage.progress import Progress
+
+# The recipe; docs/decisions.md has the comparisons.
+_EPOCHS, _LEAST_STEPS, _MOST_STEPS = 12, 60, 1_000
+_INTENTS, _EXAMPLES = 32, 2  # of a batch: intents, and examples of each
+_LEARNING_RATE, _WARM_UP = 3e-4, 0.1
+_SHARE = 0.75  # of the change of each weight that is kept
+_ATTENTION_DROPOUT = 0.1
+_ROW_MULTIPLE = 4
+_ENCODED_AT_ONCE = 128
+_TRAINED_BLOCKS = 3  # the upper ones
+_HEAD_SPEED = 10  # the head learns so many times faster
+_ENCODING_DROPOUT = 0.5
+_TEMPERATURE = 0.1
+_FEW = 500  # up to this number of examples all folds are held out; with more, two
+
+
+class IntentNetwork(keras.Model):
+    """The upper blocks of an encoder with a linear head, and the loss that both learn from.
+
+    The loss is the sum of cross-entropy and of the supervised contrastive loss of a batch.
+
+    Masking: padding is never read.
+
+    Args:
+      encoder: the encoder. Only its last `_TRAINED_BLOCKS` blocks and its reduction are trained.
+      head: initial weights, one layer.
+      similarity_map: the map of the encoder, float32 `[reduced_dim, n]`; None if it has none.
+
+    Call arguments:
+      inputs: dict of `activations`, float32 `[rows, tokens, dim]`, the outputs of the lower blocks
+        for packed rows; `segment_lengths` int32 `[rows, segments]`; `slots` int32 `[batch]`.
+
+    Returns:
+      dict of `encodings`, the sentence encodings, float32 `[batch, reduced_dim]` of length 1, and
+      `logits`, float32 `[batch, intents]`.
+
+    Example:
+      outputs = IntentNetwork(encoder, head, None)(inputs, training=True)
+    """
+
+    def __init__(self, encoder: DualEncoder, head: Head, similarity_map: np.ndarray | None):
+        super().__init__()
+        self.encoder = encoder
+        self._similarity_map = similarity_map
+        frozen = [encoder.trunk.embedding, *encoder.trunk.blocks[: first_trained_block(encoder)]]
+        frozen += [encoder.context_side, encoder.response_side, encoder.extra_context_side]
+        for layer in (*frozen, encoder.both_side):
+            if layer is not None:  # single-context encoders have two sides
+                layer.trainable = False
+        self.dropout = keras.layers.Dropout(_ENCODING_DROPOUT, dtype="float32")
+        self.dense = keras.layers.Dense(len(head.layers[0].bias), dtype="float32")
+        self.dense.build((None, len(head.layers[0].kernel)))
+        self.dense.set_weights([values / _HEAD_SPEED for values in head.layers[0]])
+
+    def call(self, inputs: dict[str, Any], training: bool = False) -> dict[str, Any]:
+        reduced = reduced_above(self.encoder, inputs, training=training)
+        if self._similarity_map is not None:
+            reduced = sentence_encodings(reduced, self._similarity_map)
+        encodings = l2_normalize(reduced)
+        # Adam moves all weights by the same step. The factor lets the head move further.
+        logits = _HEAD_SPEED * self.dense(self.dropout(encodings, training=training))
+        return {"encodings": encodings, "logits": logits}
+
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, *_: Any, **__: Any
+    ) -> Any:
+        """Return the loss of a batch: `y` int32 `[batch]`, `y_pred` from `call`."""
+        y, logits = ops.reshape(y, (-1,)), y_pred["logits"]
+        entropy = keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
+        contrast, _ = intent_losses(y_pred["encodings"], y, y, scale=1 / _TEMPERATURE)
+        return ops.mean(entropy) + ops.mean(contrast)
+
+
+def reduced_above(encoder: DualEncoder, inputs: dict[str, Any], *, training: bool) -> Any:
+    """Return r, the output of the upper blocks and the reduction: float32 `[batch, dim]`.
+
+    Args:
+      encoder: the encoder.
+      inputs: see `IntentNetwork`.
+      training: whether dropout is active.
+    """
+    lengths, x = inputs["segment_lengths"], inputs["activations"]
+    segment_ids, _, mask = segments_of(lengths, ops.shape(x)[1])
+    x = ops.cast(x, encoder.trunk.compute_dtype)
+    for block in encoder.trunk.blocks[first_trained_block(encoder) :]:
+        x = block(x, attention_mask=mask, training=training)
+    reduced = encoder.reduction(x, segment_ids, lengths, mask)
+    reduced = ops.reshape(reduced, (-1, encoder.config.reduced_dim))
+    return ops.cast(ops.take(reduced, inputs["slots"], axis=0), "float32")
+
+
+def first_trained_block(encoder: DualEncoder) -> int:
+    """Return the number of lower blocks, which are not trained."""
+    return max(len(encoder.trunk.blocks) - _TRAINED_BLOCKS, 0)
+
+
+class FewShotTuner:
+    """An encoder that can be trained on different parts of some texts, always from its checkpoint.
+
+    Args:
+      checkpoint: the folder of a run or a module.
+      texts: all texts to train on or encode. `4 · embedding_dim` bytes are kept for each token.
+      precision: precision policy of the encoder.
+      seed: seed of batches and dropout.
+
+    Attributes:
+      texts: the texts.
+      similarity_map: float32 `[reduced_dim, n]`, the map from r to vectors for similarity; None if
+        the encoder has none.
+
+    Raises:
+      CheckpointError: the checkpoint is damaged.
+
+    Example:
+      tuner = FewShotTuner("hub_modules/convert/1", texts, precision="float32", seed=0)
+      frozen = tuner.encodings()
+      tuner.train(labels, places)
+      tuned = tuner.encodings()
+    """
+
+    def __init__(
+        self, checkpoint: str | os.PathLike[str], texts: Sequence[str], *, precision: str, seed: int
+    ):
+        self.texts = list(texts)
+        self._checkpoint, self._seed = checkpoint, seed
+        self.similarity_map = load_similarity_map(checkpoint)
+        set_seed(seed)
+        self._network, self._vocabulary = load_checkpoint(
+            checkpoint, dtype=precision, attention_dropout=_ATTENTION_DROPOUT
+        )
+        self._network.trunk.jit_compile_feed_forward()
+        config = self._network.config
+        self._row_tokens = max(ROW_TOKENS, config.max_tokens)
+        tokenizer = plain_tokenizer(self._vocabulary, config)
+        ids, self._splits = tokenizer.flat_ids(texts, config.max_tokens)
+        self._lengths = np.diff(self._splits)
+        self._activations = self._below(ids)
+        # This includes the random state of dropout, so that equal trainings have equal results.
+        self._start = [np.array(variable) for variable in self._network.variables]
+        self._frozen = self.sentences(self.encodings())
+
+    def encodings(self) -> np.ndarray:
+        """Return r of all texts by the current encoder: unit float32 `[texts, reduced_dim]`."""
+        found = np.zeros((len(self._lengths), self._network.config.reduced_dim), np.float32)
+        for own in self._similar_lengths():
+            reduced = reduced_above(self._network, self._batch(own), training=False)
+            found[own] = ops.convert_to_numpy(reduced)
+        return unit_rows(found)
+
+    def sentences(self, encodings: np.ndarray) -> np.ndarray:
+        """Return the sentence encodings, of length 1, of values from `encodings`."""
+        if self.similarity_map is None:
+            return encodings
+        return unit_rows(sentence_encodings(encodings, self.similarity_map))
+
+    def train(self, labels: np.ndarray, places: np.ndarray) -> dict[str, Any]:
+        """Train the encoder on some of the texts, from the weights of the checkpoint.
+
+        Args:
+          labels: int `[n]`, from 0 without gaps.
+          places: int `[n]`, the texts, as indices of `texts`.
+
+        Returns:
+          `steps` and `examples`.
+
+        Raises:
+          ValueError: the loss is not finite.
+        """
+        for variable, values in zip(self._network.variables, self._start, strict=True):
+            variable.assign(values)
+        head = train_logistic(self._frozen[places], labels)
+        set_seed(self._seed)
+        model = IntentNetwork(self._network, head, self.similarity_map)
+        batches = balanced_batches(labels, np.random.default_rng(self._seed))
+        steps = number_of_steps(len(labels))
+        rising = round(_WARM_UP * steps)
+        schedule = keras.optimizers.schedules.CosineDecay(
+            0.0, steps - rising, warmup_target=_LEARNING_RATE, warmup_steps=rising
+        )
+        model.compile(optimizer=keras.optimizers.Adam(schedule), jit_compile=False)
+        before = [np.array(v) for v in self._network.trainable_variables]
+        with Progress("texts trained on", total=steps * _INTENTS * _EXAMPLES) as progress:
+            for step in range(1, steps + 1):
+                chosen = next(batches)
+                inputs = self._batch(places[chosen])
+                loss = float(model.train_on_batch(inputs, labels[chosen].astype(np.int32)))
+                check_step(step, loss, _LEARNING_RATE)
+                progress.add(len(chosen))
+        for variable, values in zip(self._network.trainable_variables, before, strict=True):
+            variable.assign(values + _SHARE * (np.array(variable) - values))
+        return {"steps": steps, "examples": len(labels)}
+
+    def save(self, folder: str | os.PathLike[str], facts: Mapping[str, Any]) -> None:
+        """Write the current encoder as a checkpoint, with `facts`.
+
+        Raises:
+          CheckpointError: the checkpoint cannot be written.
+        """
+        known = training_facts(self._checkpoint)
+        known.pop("similarity", None)  # measured with the untrained encoder
+        save_checkpoint(
+            Path(folder),
+            self._network,
+            vocabulary=self._vocabulary,
+            training={**known, "intent_finetuning": dict(facts)},
+            similarity_map=self.similarity_map,
+        )
+
+    def _below(self, ids: np.ndarray) -> np.ndarray:
+        """Return the outputs of the lower blocks for each token: float32 `[tokens, dim]`."""
+        trunk, config = self._network.trunk, self._network.config
+        found = np.zeros((len(ids), config.embedding_dim), np.float32)
+        for own in self._similar_lengths():
+            tokens, places = self._packed(own)
+            rows = len(places.segment_lengths)
+            token_ids = np.full(rows * self._row_tokens, config.num_ids, np.int32)
+            token_ids[places.tokens] = ids[tokens]
+            lengths = ops.convert_to_tensor(places.segment_lengths)
+            _, positions, mask = segments_of(lengths, self._row_tokens)
+            x = trunk.embedding(token_ids.reshape(-1, self._row_tokens), positions)
+            for block in trunk.blocks[: first_trained_block(self._network)]:
+                x = block(x, attention_mask=mask)
+            flat = ops.convert_to_numpy(ops.cast(x, "float32")).reshape(-1, found.shape[1])
+            found[tokens] = flat[places.tokens]
+        return found
+
+    def _batch(self, own: np.ndarray) -> dict[str, np.ndarray]:
+        (tokens, places), dim = self._packed(own), self._activations.shape[1]
+        rows = len(places.segment_lengths)
+        activations = np.zeros((rows * self._row_tokens, dim), np.float32)
+        activations[places.tokens] = self._activations[tokens]
+        return {
+            "activations": activations.reshape(-1, self._row_tokens, dim),
+            "segment_lengths": places.segment_lengths,
+            "slots": places.slots,
+        }
+
+    def _similar_lengths(self) -> Iterator[np.ndarray]:
+        """Yield the indices of some texts at a time, the shortest first."""
+        order = np.argsort(self._lengths, kind="stable")
+        for start in range(0, len(order), _ENCODED_AT_ONCE):
+            yield order[start : start + _ENCODED_AT_ONCE]
+
+    def _packed(self, own: np.ndarray) -> tuple[np.ndarray, Places]:
+        """Return the indices of the tokens of some texts, int `[n]`, and their packed places."""
+        lengths = self._lengths[own]
+        places = packed_places(lengths, self._row_tokens, row_multiple=_ROW_MULTIPLE)
+        return joined_ranges(self._splits[own], lengths), places
+
+
+def number_of_steps(examples: int) -> int:
+    """Return the number of steps: each example twelve times, within limits."""
+    steps = round(_EPOCHS * examples / (_INTENTS * _EXAMPLES))
+    return min(max(steps, _LEAST_STEPS), _MOST_STEPS)
+
+
+def balanced_batches(labels: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield batches with equally many examples of each of their intents, without end.
+
+    Args:
+      labels: int `[n]`.
+      rng: generator of the order.
+
+    Yields:
+      int `[64]`: indices of two examples of each of 32 intents, or of more examples of fewer
+      intents. Intents, and examples of an intent, are repeated when all others were used.
+    """
+    places = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    intents = min(_INTENTS, len(places))
+    examples = _INTENTS * _EXAMPLES // intents
+    of_intent = [_without_end(each, rng) for each in places]
+    waiting: list[int] = []
+    while True:
+        while len({*waiting}) < intents:
+            waiting += rng.permutation(len(places)).tolist()
+        chosen = [*dict.fromkeys(waiting)][:intents]
+        for intent in chosen:
+            waiting.remove(intent)
+        yield np.array([next(of_intent[intent]) for intent in chosen for _ in range(examples)])
+
+
+def _without_end(items: np.ndarray, rng: np.random.Generator) -> Iterator[int]:
+    while True:
+        yield from rng.permutation(items).tolist()
+
+
+def finetuned_classifier(
+    checkpoint: str,
+    examples: LabelledTexts,
+    validation: LabelledTexts | None,
+    *,
+    output: str,
+    params: Mapping[str, Any],
+    precision: str,
+    overwrite: bool,
+    keep_examples: bool = True,
+) -> IntentClassifier:
+    """Train a classifier and its encoder, and write both to a folder.
+
+    The fine-tuned encoder is kept if it is right more often than the frozen one by more than a
+    standard error of the difference. Otherwise the frozen one is used. Both are judged on
+    `validation` or on held-out examples, each with its better head and kind of encodings. The
+    frozen encoder decides whether the names of intents are examples.
+
+    Args:
+      checkpoint: the folder of a run or the module to fine-tune.
+      examples: texts and their intents.
+      validation: texts to judge on. None holds out each third of the examples in turn; with more
+        than 500 examples two thirds, with more than 3,000 one.
+      output: the folder to write.
+      params: parameters of `IntentClassifier`.
+      precision: precision policy of the encoder.
+      overwrite: whether to replace an existing folder.
+      keep_examples: whether the folder holds the texts of the examples.
+
+    Raises:
+      ValueError: the data are unusable, or training ended in weights that are no numbers.
+    """
+    classifier = IntentClassifier(checkpoint, **params)
+    classifier.check_options()
+    names = filter(None, map(name_in_words, examples.labels))
+    texts = [*examples.texts, *(validation.texts if validation else []), *names]
+    tuner = FewShotTuner(
+        checkpoint, [*dict.fromkeys(texts)], precision=choose_precision(precision),
+        seed=classifier.random_state,
+    )  # fmt: skip
+    judged = _Judged(tuner, examples, validation, classifier)
+    facts, folds = judged.facts, None
+    is_better = facts["is_finetuned"]
+    print(
+        f"held-out accuracy: {facts['accuracy_frozen']:.2%} with the frozen encoder and the "
+        f"{facts['head_frozen']} head, {facts['accuracy']:.2%} with the fine-tuned one and the "
+        f"{facts['head']} head, on {facts['judged_examples']:,} examples: "
+        f"the {'fine-tuned' if is_better else 'frozen'} one is kept"
+    )
+    if is_better:
+        folds = judged.folds
+        if folds is not None:  # the encoder still has the weights of the last fold
+            facts |= judged.train(np.ones(len(judged.examples.texts), bool))
+        print(
+            f"The encoder was trained in {facts['steps']:,} steps. Context and response encodings "
+            "were not trained: use the original module to rank responses."
+        )
+    with tempfile.TemporaryDirectory() as scratch:
+        module, trained = os.path.join(scratch, "module"), checkpoint
+        if is_better:
+            trained = os.path.join(scratch, "checkpoint")
+            tuner.save(trained, facts)
+        if kind_of(trained).is_module:
+            shutil.copytree(trained, module)
+        else:
+            export_module(trained, module)
+        suffix = "" if is_better else "_frozen"
+        classifier.set_params(
+            encoder=module,
+            head=facts[f"head{suffix}"],
+            kind=facts[f"kind{suffix}"],
+            names="always" if facts["has_names"] else None,
+        )
+        classifier.fit(*examples, validation=validation, folds=folds)
+        classifier.save(
+            output, overwrite=overwrite, module=module, facts={"finetuning": facts},
+            keep_examples=keep_examples,
+        )  # fmt: skip
+    return IntentClassifier.load(output)
+
+
+class _Judged:
+    """Compares answers from frozen and from fine-tuned encodings.
+
+    Names of intents only train heads: they did not make the encoder better.
+
+    Attributes:
+      examples: examples with frozen encodings, and names of intents if these help.
+      folds: folds with fine-tuned encodings; None if there is validation data.
+      facts: `accuracy_frozen` with its `kind_frozen` of encodings and `head_frozen`; `accuracy`,
+        `kind` and `head` of the fine-tuned encoder; `is_finetuned`, whether that one is better;
+        `has_names`, `judged_examples`, and the facts of training.
+
+    Raises:
+      ValueError: the data are unusable, or the model has no encodings of that kind.
+    """
+
+    def __init__(
+        self,
+        tuner: FewShotTuner,
+        examples: LabelledTexts,
+        validation: LabelledTexts | None,
+        classifier: IntentClassifier,
+    ):
+        self._tuner, self._map = tuner, tuner.similarity_map
+        self._places = {text: place for place, text in enumerate(tuner.texts)}
+        seed = classifier.random_state
+        self._options = quick_options({**classifier.get_params(deep=False), "seed": seed})
+        # Fine-tuned encodings are linearly separable, so no hidden layer is needed.
+        heads = [classifier.head, *(["logistic"] if classifier.grid is None else [])]
+        kinds = [classifier.kind]
+        if classifier.kind == ANY_KIND:
+            kinds = [*KINDS_OF_ENCODING][: 1 if self._map is None else 2]
+        elif classifier.kind == "similarity" and self._map is None:
+            raise ValueError(
+                f"--kind=similarity needs a model with vectors for similarity. {SIMILARITY_REMEDY}"
+            )
+        self._variants = [(kind, head) for kind in kinds for head in dict.fromkeys(heads)]
+        left_out = classifier.out_of_scope_label
+        outside = None if classifier.out_of_scope is None else left_out
+        vectors = tuner.encodings()
+
+        def encode(texts: list[str]) -> np.ndarray:
+            return vectors[self._rows(texts)]
+
+        self.examples, classes = examples_of(*examples, None, encode, outside)
+        checked = None
+        if validation is not None:
+            checked = validated(*validation, classes, encode, outside)
+        judged = with_helpful_names(
+            self._in("sentence", self.examples),
+            classes,
+            lambda texts: tuner.sentences(encode(texts)),
+            classifier.names,
+            checked and self._in("sentence", checked),
+            left_out=left_out,
+            seed=seed,
+        )
+        if judged.is_name.any():
+            self.examples = self.examples.with_names(classes, encode, left_out=left_out)
+        self.folds: list[Fold] | None = None
+        self.facts: dict[str, Any] = {}
+        right_frozen, right_tuned = self._judge(checked, seed)
+        self.facts |= {
+            "has_names": bool(self.examples.is_name.any()),
+            "is_finetuned": are_clearly_more(right_tuned, right_frozen),
+            "judged_examples": len(right_tuned),
+        }
+        if self.folds is not None:
+            self.folds = [self._in(self.facts["kind"], fold) for fold in self.folds]
+
+    def train(self, is_trained: np.ndarray) -> dict[str, Any]:
+        """Train the encoder on examples of intents in `is_trained`, bool `[n]`; return facts."""
+        chosen = self.examples.rows(is_trained & self.examples.is_inside & ~self.examples.is_name)
+        # There are outputs only for intents with examples.
+        labels = np.unique(chosen.labels, return_inverse=True)[1]
+        return self._tuner.train(labels, self._rows(chosen.texts))
+
+    def _rows(self, texts: list[str]) -> np.ndarray:
+        """Return the place of each text among the texts of the tuner: int `[texts]`."""
+        return np.array([self._places[text] for text in texts], int)
+
+    def _in(self, kind: str, encoded: Any) -> Any:
+        """Return examples or a fold with encodings of a kind in place of r of length 1."""
+        encodings = encoded.encodings
+        if kind == "sentence":
+            return encoded._replace(encodings=self._tuner.sentences(encodings))
+        return encoded._replace(encodings=unit_rows(encodings @ self._map))
+
+    def _tuned(self, encoded: IntentExamples) -> IntentExamples:
+        """Return examples with encodings by the current encoder."""
+        return encoded._replace(encodings=self._tuner.encodings()[self._rows(encoded.texts)])
+
+    def _judge(self, checked: IntentExamples | None, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return which examples the best frozen and the best tuned variant answer right."""
+        examples, frozen = self.examples, []
+        if checked is None:
+            parts = held_parts(examples, seed=seed)
+            if (examples.is_inside & ~examples.is_name).sum() > _FEW:
+                parts = parts[:2]
+            if not parts:
+                raise ValueError(
+                    "Each intent has one example, so none can be held out to judge the fine-tuned "
+                    "encoder. Add examples, or pass validation data."
+                )
+            frozen = [Fold(part, examples.encodings) for part in parts]
+            self.folds = []
+            for part in parts:
+                self.facts = self.train(~part)
+                self.folds.append(Fold(part, self._tuned(examples).encodings))
+        right_frozen = self._best("_frozen", examples, checked, frozen)
+        if checked is not None:
+            self.facts |= self.train(np.ones(len(examples.texts), bool))
+            examples, checked = self._tuned(examples), self._tuned(checked)
+        return right_frozen, self._best("", examples, checked, self.folds or [])
+
+    def _best(
+        self,
+        suffix: str,
+        examples: IntentExamples,
+        checked: IntentExamples | None,
+        held: list[Fold],
+    ) -> np.ndarray:
+        """Note the best variant in `facts`, and return which examples it answers right."""
+        tried: list[Answers] = []
+        for kind, head in self._variants:
+            # Words do not depend on the encoder.
+            options = {**self._options, "head": head, **({"lexical": None} if tried else {})}
+            answers = judged_answers(
+                options,
+                self._in(kind, examples),
+                checked and self._in(kind, checked),
+                [self._in(kind, fold) for fold in held],
+            )
+            assert answers is not None  # there is a fold
+            tried.append(answers._replace(lexical=tried[0].lexical) if tried else answers)
+        right = [right_answers(answers) for answers in tried]
+        place = int(np.argmax([each.mean() for each in right]))
+        kind, head = self._variants[place]
+        self.facts |= {
+            f"accuracy{suffix}": float(right[place].mean()),
+            f"kind{suffix}": kind,
+            f"head{suffix}": head,
+        }
+        return right[place]

@@ -1,0 +1,539 @@
+"""Messages of a log: which to label next, groups that no intent answers, and what has changed.
+
+To find groups, a sample of the messages is grouped by Ward's method on their encodings, and k-means
+moves messages to nearer groups. All other messages go to the nearest group.
+
+Reference: Ward, "Hierarchical grouping to optimize an objective function", 1963; Zhdanov, "Diverse
+mini-batch active learning", 2019 (arXiv 1901.05954).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from convert_tf.intents.encodings import IntentEncodings, encodes_similarity
+from convert_tf.intents.heldout import margins
+from convert_tf.intents.lexical import word_terms
+from convert_tf.numerics.vectors import unit_rows
+from convert_tf.storage.messages import shortened
+from convert_tf.storage.progress import Progress
+
+BUDGET = 100
+# With this limit half of the messages of unknown intents are unsure, and one in nine of the others
+# (docs/lab).
+MIN_CONFIDENCE = 0.8
+MIN_SIZE = 5
+_MESSAGES_AT_ONCE = 4096
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*\w")
+# A word with a digit and those that follow: a telephone number, an account, a date.
+_NUMBER = re.compile(r"\+?\w*\d\w*(?:[ .,:/()+-]+\w*\d\w*)*")
+_LEAST_WEIGHT = 1e-6
+_CANDIDATES = 20  # for each message that is suggested
+# Ward's method compares all pairs: 10,000 messages take 400 MB and half a minute.
+_SAMPLE = 8_000
+# Intents explain about half of the variance of encodings, whatever the encoder and the data.
+_EXPLAINED = 0.52
+_WORDS, _NAMED = 5, 3  # words that tell a group apart, and words of a suggested label
+_CENTRAL = 5  # messages of a group that are shown
+_MAX_TEXT = 90  # characters
+_DIGITS = 4
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:50em;margin:2em auto;padding:0 1em}"
+    "section{border-top:1px solid #ccc}h2{font-size:1.1em;margin-bottom:0}p{margin:.3em 0}"
+    "@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}}"
+)
+_SIGNIFICANCE = 0.01
+_SAME_GROUP = 0.8  # cosine of the centres of a group and of an earlier one
+_COMPARED = 2_000  # messages and examples whose distances are compared
+
+Report = dict[str, Any]
+
+
+def masked(text: str) -> str:
+    """Return the text with `[email]` and `[number]` in place of e-mail addresses and numbers."""
+    return _NUMBER.sub("[number]", _EMAIL.sub("[email]", text))
+
+
+def counted_messages(texts: Iterable[str], *, masks: bool = False) -> Counter[str]:
+    """Count each distinct message, without white space around it.
+
+    Args:
+      texts: messages; empty ones are left out.
+      masks: whether numbers and e-mail addresses are masked.
+
+    Raises:
+      ValueError: no message is left.
+    """
+    filled = (text.strip() for text in texts)
+    counts = Counter(masked(text) if masks else text for text in filled if text)
+    if not counts:
+        raise ValueError("There are no messages: all lines are empty. Pass another log.")
+    return counts
+
+
+def _shuffled(texts: Sequence[str], seed: int) -> list[str]:
+    return [texts[place] for place in np.random.default_rng(seed).permutation(len(texts))]
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Yield 4,096 texts at a time, and show progress."""
+    with Progress("messages", total=len(texts)) as progress:
+        for start in range(0, len(texts), _MESSAGES_AT_ONCE):
+            chosen = list(texts[start : start + _MESSAGES_AT_ONCE])
+            yield chosen
+            progress.add(len(chosen))
+
+
+def _encode_of(encoder: Any, classifier: Any) -> Callable[[list[str]], np.ndarray]:
+    """Return the encodings of a classifier; without one, those of an encoder to compare texts with.
+
+    Raises:
+      ValueError: both are None.
+    """
+    if classifier is not None:
+        return classifier.encode  # type: ignore[no-any-return]
+    if encoder is None:
+        raise ValueError("encoder or classifier is needed. Pass one of them.")
+    encoders = IntentEncodings(encoder).encoders
+    kind = "similarity" if encodes_similarity(encoders) else "sentence"
+    return IntentEncodings(encoders, kind=kind, max_texts=0)
+
+
+def leads(classifier: Any, texts: Sequence[str]) -> np.ndarray:
+    """Return how sure the answers are: float `[texts]`.
+
+    It is how far the highest probability leads the second. With several intents in a text it is how
+    far the probability that is nearest to the threshold is from it.
+    """
+    probabilities = classifier.predict_proba(texts)
+    if hasattr(classifier, "label_separator"):
+        return np.abs(probabilities - classifier.threshold_).min(axis=1)
+    return margins(probabilities)
+
+
+def unsure(classifier: Any, texts: Sequence[str], min_confidence: float) -> np.ndarray:
+    """Return which texts a classifier does not answer surely.
+
+    Args:
+      classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
+      texts: messages, none empty.
+      min_confidence: the least probability of a sure answer.
+
+    Returns:
+      bool `[texts]`: texts without an intent, and those with a lower probability.
+    """
+    outside = ((), getattr(classifier, "out_of_scope_label", ()))
+    has_none = [answer in outside for answer in classifier.predict(texts).tolist()]
+    return np.array(has_none) | (classifier.predict_proba(texts).max(axis=1) < min_confidence)
+
+
+def suggest_messages(
+    texts: Iterable[str],
+    encoder: Any = None,
+    *,
+    classifier: Any = None,
+    budget: int = BUDGET,
+    masks: bool = False,
+    seed: int = 0,
+) -> list[str]:
+    """Return the messages to label next.
+
+    k-means makes `budget` groups of the twenty times as many messages that the classifier is least
+    sure of; the less sure, the more a message weighs. The most central message of each group is
+    suggested. Without a classifier messages are drawn at random, and weigh equally.
+
+    Args:
+      texts: messages of a log.
+      encoder, classifier, masks: as in `discover_intents`.
+      budget: how many messages can be labelled.
+      seed: of the draw and of k-means.
+
+    Returns:
+      At most `budget` messages, the least sure first.
+
+    Raises:
+      ValueError: there are fewer distinct messages than `budget`.
+    """
+    from sklearn.cluster import KMeans
+
+    encode = _encode_of(encoder, classifier)
+    messages = _shuffled([*counted_messages(texts, masks=masks)], seed)
+    if len(messages) < budget:
+        raise ValueError(
+            f"There are {len(messages)} different messages, fewer than the budget of {budget}. "
+            "Label them all, or pass a longer log."
+        )
+    sureness = np.zeros(len(messages))
+    if classifier is not None:
+        sureness = np.concatenate([leads(classifier, part) for part in _batches(messages)])
+    places = np.argsort(sureness, kind="stable")[: _CANDIDATES * budget]
+    vectors = encode([messages[place] for place in places])
+    weights = np.maximum(1 - sureness[places], _LEAST_WEIGHT)
+    groups = KMeans(budget, n_init=1, random_state=seed).fit(vectors, sample_weight=weights)
+    central = np.unique(groups.transform(vectors).argmin(axis=0))  # the least sure first
+    return [messages[places[place]] for place in central]
+
+
+def discover_intents(
+    texts: Iterable[str],
+    encoder: Any = None,
+    *,
+    classifier: Any = None,
+    num_groups: int | None = None,
+    min_size: int = MIN_SIZE,
+    min_confidence: float = MIN_CONFIDENCE,
+    masks: bool = False,
+    seed: int = 0,
+) -> Report:
+    """Group messages so that each group may be a new intent.
+
+    Args:
+      texts: messages of a log; empty ones are left out, and equal ones are encoded once.
+      encoder: as in `IntentClassifier`; unused with a classifier, whose encodings are grouped.
+      classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`; messages that
+        it answers surely are left out.
+      num_groups: how many groups; None chooses.
+      min_size: smaller groups are left out.
+      min_confidence: the least probability of a sure answer.
+      masks: whether numbers and e-mail addresses are masked, before anything else happens.
+      seed: of the sample that is grouped.
+
+    Returns:
+      `messages`, how many there are; `unsure`, how many no intent answers surely; `left_out`, how
+      many of these are in small groups; `groups`, the largest first, each with `label` (a
+      suggestion), `size`, `share` of all messages, `cohesion` (the mean cosine of its messages to
+      its centre), `words` that tell it apart, and `texts`, its distinct messages in the sample, the
+      most central first; with a classifier also `nearest`, with `intent` and `cosine`.
+
+    Raises:
+      ValueError: there are fewer distinct messages than groups, or all are answered surely.
+    """
+    encode = _encode_of(encoder, classifier)
+    counts = counted_messages(texts, masks=masks)
+    batches = _unsure_batches(_shuffled([*counts], seed), encode, classifier, min_confidence)
+    sample: list[str] = []
+    parts: list[np.ndarray] = []
+    for chosen, encoded in batches:
+        sample += chosen
+        parts.append(encoded)
+        if len(sample) >= _SAMPLE:
+            break
+    least = max(2, num_groups or 0)
+    if len(sample) < least:
+        which = "" if classifier is None else " that no intent answers surely"
+        raise ValueError(
+            f"There are {len(sample)} different messages{which}, fewer than the {least} groups. "
+            "Pass a longer log, or ask for fewer groups."
+        )
+    vectors = np.concatenate(parts)
+    numbers, centres = group_vectors(vectors, num_groups)
+
+    def sizes_of(own: np.ndarray, messages: Sequence[str]) -> np.ndarray:
+        return np.bincount(own, [counts[message] for message in messages], len(centres))
+
+    sizes = sizes_of(numbers, sample)
+    for chosen, encoded in batches:  # messages outside of the sample
+        sizes += sizes_of((encoded @ centres.T).argmax(axis=1), chosen)
+    cosines = (unit_rows(vectors) * centres[numbers]).sum(axis=1)
+    groups = []
+    for number, words in enumerate(_telling_words(sample, numbers)):
+        places = np.flatnonzero(numbers == number)
+        places = places[np.argsort(-cosines[places], kind="stable")]
+        row: dict[str, Any] = {
+            "cohesion": _rounded(cosines[places].mean()),
+            "words": words,
+            "texts": [sample[place] for place in places],
+            "size": int(sizes[number]),
+            "share": _rounded(sizes[number] / counts.total()),
+        }
+        if classifier is not None:
+            nearest = unit_rows(classifier.parts_.centroids) @ centres[number]
+            intent = str(classifier.classes_[nearest.argmax()])
+            row["nearest"] = {"intent": intent, "cosine": _rounded(nearest.max())}
+        if row["size"] >= min_size:
+            groups.append(row)
+    groups.sort(key=lambda row: -row["size"])
+    names: Counter[str] = Counter()
+    for row in groups:  # a second group of the same name gets a number
+        name = "_".join(row["words"][:_NAMED]) or "group"
+        names[name] += 1
+        row["label"] = name if names[name] == 1 else f"{name}_{names[name]}"
+    return {
+        "messages": counts.total(),
+        "unsure": int(sizes.sum()),
+        "left_out": int(sizes.sum()) - sum(row["size"] for row in groups),
+        "groups": groups,
+    }
+
+
+def _unsure_batches(
+    texts: Sequence[str], encode: Any, classifier: Any, min_confidence: float
+) -> Iterator[tuple[list[str], np.ndarray]]:
+    """Yield texts that are not answered surely, and their vectors."""
+    for chosen in _batches(texts):
+        if classifier is not None:
+            is_unsure = unsure(classifier, chosen, min_confidence)
+            chosen = [text for text, is_kept in zip(chosen, is_unsure, strict=True) if is_kept]
+        if chosen:
+            yield chosen, encode(chosen)
+
+
+def group_vectors(
+    vectors: np.ndarray, num_groups: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Group vectors by Ward's method, then by k-means.
+
+    Args:
+      vectors: float `[n, dim]`, two or more.
+      num_groups: how many; None for the fewest that explain 52 % of the variance, corrected for the
+        number of groups as an adjusted R² is.
+
+    Returns:
+      The group of each vector, int `[n]`, and mean vectors of length 1, float `[groups, dim]`.
+    """
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from sklearn.cluster import KMeans
+
+    points = np.asarray(vectors, np.float64)
+    tree = linkage(points, "ward")
+    if num_groups is None:
+        num_groups = _chosen_number(tree[:, 2], points)
+    centres = _means(points, fcluster(tree, num_groups, "maxclust") - 1)
+    numbers = KMeans(len(centres), init=centres, n_init=1).fit_predict(points)
+    numbers = np.unique(numbers, return_inverse=True)[1]  # equal vectors may leave groups empty
+    return numbers, unit_rows(_means(points, numbers))
+
+
+def _chosen_number(heights: np.ndarray, points: np.ndarray) -> int:
+    """Return the number of groups, from the heights of the merges of Ward's method."""
+    # Each merge adds half of its squared height to the sum of squares within groups.
+    within = np.cumsum(heights**2 / 2)
+    merges = np.arange(1, len(points))
+    variance = points.var(axis=0, ddof=1).sum()
+    is_enough = within / merges <= (1 - _EXPLAINED) * variance
+    return len(points) - int(merges[is_enough].max(initial=0))
+
+
+def _means(points: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    return np.stack([points[numbers == number].mean(axis=0) for number in range(numbers.max() + 1)])
+
+
+def _telling_words(texts: Sequence[str], numbers: np.ndarray) -> list[list[str]]:
+    """Return the words that tell each group apart from the others, the best first.
+
+    A word counts by the share of the group's texts with it, times the logarithm of how much larger
+    that share is than the share of all texts.
+
+    Args:
+      texts: messages.
+      numbers: int `[texts]`, the group of each, from 0 without gaps.
+    """
+    terms = [{*word_terms(text)} for text in texts]
+    overall = Counter(word for words in terms for word in words)
+    telling = []
+    for number in range(numbers.max() + 1):
+        places = np.flatnonzero(numbers == number)
+        inside = Counter(word for place in places for word in terms[place])
+        scores = {
+            word: count / len(places) * np.log(count * len(texts) / (len(places) * overall[word]))
+            for word, count in inside.items()
+        }
+        telling.append(sorted(scores, key=lambda word: (-scores[word], word))[:_WORDS])
+    return telling
+
+
+def _rounded(value: Any) -> float:
+    return round(float(value), _DIGITS)
+
+
+def discovery_text(report: Report, *, shown: int = 10) -> str:
+    """Return the largest groups for a terminal."""
+    lines = [_summary(report)]
+    for row in report["groups"][:shown]:
+        lines.append(f"\n{row['size']:6,}  {', '.join(row['words'])}{_nearest_text(row)}")
+        lines += [f"        {shortened(text, _MAX_TEXT)}" for text in row["texts"][:_CENTRAL]]
+    return "\n".join(lines)
+
+
+def _summary(report: Report) -> str:
+    return (
+        f"{report['messages']:,} messages, {report['unsure']:,} to group, {len(report['groups'])} "
+        f"groups; {report['left_out']:,} messages are in smaller groups"
+    )
+
+
+def _nearest_text(row: Mapping[str, Any]) -> str:
+    nearest = row.get("nearest")
+    return f"; nearest intent {nearest['intent']} ({nearest['cosine']:.2f})" if nearest else ""
+
+
+def discovery_page(report: Report) -> str:
+    """Return an HTML page of the groups, which loads nothing from elsewhere."""
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><meta charset="utf-8"><title>Groups of messages</title>',
+        f"<style>{_STYLE}</style>",
+        f"<h1>Groups of messages</h1><p>{escape(_summary(report))}.</p>",
+    ]
+    for row in report["groups"]:
+        facts = f"{row['size']:,} messages, cohesion {row['cohesion']:.2f}{_nearest_text(row)}"
+        central, others = row["texts"][:_CENTRAL], row["texts"][_CENTRAL:]
+        parts.append(f"<section><h2>{escape(', '.join(row['words']) or row['label'])}</h2>")
+        parts.append(f"<p>{escape(facts)}</p>{_html_list(central)}")
+        if others:
+            parts.append(f"<details><summary>{len(others):,} more</summary>{_html_list(others)}")
+            parts.append("</details>")
+        parts.append("</section>")
+    return "\n".join([*parts, "</html>", ""])
+
+
+def _html_list(texts: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
+
+
+def monitor_messages(
+    texts: Iterable[str],
+    classifier: Any,
+    *,
+    since: Mapping[str, Any] | None = None,
+    min_size: int = MIN_SIZE,
+    min_confidence: float = MIN_CONFIDENCE,
+    masks: bool = False,
+    seed: int = 0,
+) -> Report:
+    """Count the intents of messages, and compare the messages with the training data.
+
+    Args:
+      texts: messages of a period, for example of a week.
+      classifier: an `IntentClassifier` or an `IntentFile`.
+      since: the result for an earlier period.
+      min_size, min_confidence, masks: as in `discover_intents`.
+      seed: of samples.
+
+    Returns:
+      `messages`, how many there are; `unsure`, how many no intent answers surely; `intents`, how
+      many have which intent; `drift`, None without examples, else `farther`, how often a message is
+      farther from the nearest example than an example is from the nearest other one, and `p_value`
+      of the Mann-Whitney test that this is no more than chance; `groups` of unsure messages, each
+      with `label`, `words`, `size`, `share` and five `texts`. With `since`, groups also have
+      `before`, the share of the same group, or 0; and `changes` has the intents and groups whose
+      share changed, by a test of two proportions at 1 % after Bonferroni's correction, the largest
+      change first, each with `name`, `before`, `now` and `p_value`.
+
+    Raises:
+      ValueError: there is no message.
+    """
+    counts = counted_messages(texts, masks=masks)
+    messages = _shuffled([*counts], seed)
+    intents = Counter({str(label): 0 for label in classifier.classes_})
+    rejected: list[str] = []
+    for chosen in _batches(messages):
+        is_unsure = unsure(classifier, chosen, min_confidence)
+        answers = classifier.predict(chosen)
+        for text, intent, is_rejected in zip(chosen, answers, is_unsure, strict=True):
+            intents[str(intent)] += counts[text]
+            rejected += [text] * (counts[text] if is_rejected else 0)
+    groups = []
+    if len({*rejected}) > 1:
+        groups = discover_intents(
+            rejected, classifier=classifier, min_size=min_size, min_confidence=min_confidence,
+            seed=seed,
+        )["groups"]  # fmt: skip
+    report: Report = {
+        "messages": counts.total(),
+        "unsure": len(rejected),
+        "intents": dict(intents),
+        "drift": _drift(messages, classifier, seed),
+        "groups": [
+            {
+                **{name: row[name] for name in ("label", "words", "size")},
+                "share": _rounded(row["size"] / counts.total()),
+                "texts": row["texts"][:_CENTRAL],
+            }
+            for row in groups
+        ],
+    }
+    if since is not None:
+        _add_earlier_shares(report["groups"], since["groups"], classifier.encode)
+        report["changes"] = _changes(report, since)
+    return report
+
+
+def _drift(messages: list[str], classifier: Any, seed: int) -> dict[str, float] | None:
+    """Compare the cosines of messages and of examples to the nearest other example."""
+    from scipy.stats import mannwhitneyu
+
+    examples = getattr(classifier, "examples_", None)
+    if examples is None or len(examples.texts) < 2:
+        return None
+    references = unit_rows(classifier.encode(_shuffled(examples.texts, seed)[:_COMPARED]))
+    between = references @ references.T
+    np.fill_diagonal(between, -1)
+    cosines = (unit_rows(classifier.encode(messages[:_COMPARED])) @ references.T).max(axis=1)
+    test = mannwhitneyu(between.max(axis=1), cosines, alternative="greater")
+    farther = test.statistic / (len(between) * len(cosines))
+    return {"farther": _rounded(farther), "p_value": float(test.pvalue)}
+
+
+def _add_earlier_shares(
+    groups: Sequence[dict[str, Any]], earlier: Sequence[Mapping[str, Any]], encode: Any
+) -> None:
+    """Add the share of the nearest earlier group, if it is near enough to be the same."""
+    centres, earlier_centres = (
+        [unit_rows(encode(row["texts"]).mean(axis=0)) for row in rows] for rows in (groups, earlier)
+    )
+    for row, centre in zip(groups, centres, strict=True):
+        cosines = [float(centre @ other) for other in earlier_centres]
+        is_known = max(cosines, default=-1) >= _SAME_GROUP
+        row["before"] = earlier[int(np.argmax(cosines))]["share"] if is_known else 0.0
+
+
+def _changes(report: Report, since: Mapping[str, Any]) -> list[dict[str, Any]]:
+    from scipy.stats import norm
+
+    numbers = np.array([since["messages"], report["messages"]])
+    rows = [
+        (name, since["intents"].get(name, 0) / numbers[0], count / numbers[1])
+        for name, count in report["intents"].items()
+    ]
+    rows += [(row["label"], row["before"], row["share"]) for row in report["groups"]]
+    changes = []
+    for name, before, now in rows:
+        pooled = np.average([before, now], weights=numbers)
+        error = np.sqrt(pooled * (1 - pooled) * (1 / numbers).sum())
+        p_value = float(2 * norm.sf(abs(now - before) / max(error, 1e-12))) * len(rows)
+        if p_value < _SIGNIFICANCE:
+            shares = {"before": _rounded(before), "now": _rounded(now)}
+            changes.append({"name": name, **shares, "p_value": p_value})
+    return sorted(changes, key=lambda row: -abs(row["now"] - row["before"]))
+
+
+def monitoring_text(report: Report, *, shown: int = 10) -> str:
+    """Return the result for a terminal."""
+    total, drift = report["messages"], report["drift"]
+    lines = [f"{total:,} messages, {report['unsure'] / total:.1%} not answered surely"]
+    if drift is not None:
+        verdict = ": the messages have drifted" if drift["p_value"] < _SIGNIFICANCE else ""
+        lines.append(
+            f"{drift['farther']:.0%} farther from the examples than examples from one another, "
+            f"p = {drift['p_value']:.2g}{verdict}"
+        )
+    lines.append("\nintents:")
+    ordered = sorted(report["intents"].items(), key=lambda item: -item[1])
+    lines += [f"  {count / total:6.1%}  {intent}" for intent, count in ordered[:shown]]
+    lines.append("\ngroups that no intent answers:")
+    for row in report["groups"][:shown]:
+        before = f", before {row['before']:.1%}" if "before" in row else ""
+        lines.append(f"  {row['share']:6.1%}{before}  {', '.join(row['words'])}")
+        lines.append(f"          {shortened(row['texts'][0], _MAX_TEXT)}")
+    if "changes" in report:
+        lines.append("\nclear changes:")
+        lines += [
+            f"  {row['before']:6.1%} → {row['now']:.1%}  {row['name']}"
+            for row in report["changes"][:shown]
+        ] or ["  none"]
+    return "\n".join(lines)

@@ -1,0 +1,278 @@
+"""Messages of a log: planted topics, two weeks, and which are labelled next."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.stats import chi2_contingency
+from support.commands import call_command
+from support.intent_examples import EXAMPLES, LABELS, TEXTS, WordEncoder
+
+from convert_tf import IntentClassifier, MultiIntentClassifier, discover_intents
+from convert_tf.intents import logs
+from convert_tf.intents.data import read_labelled
+
+TOPICS = {
+    "parcel": ["where is my parcel", "my parcel is late", "no parcel came", "the parcel is late"],
+    "refund": ["refund this please", "i want a refund", "a refund for this", "when is the refund"],
+    "<b>song": ["sing a <b>song", "play that <b>song", "another <b>song", "play a <b>song"],
+}
+LOG = [text for own in TOPICS.values() for text in own]
+
+
+def encode(texts):
+    """Vectors of topics, with a little of the words."""
+    topics = [[topic in text for topic in (*TOPICS, "id")] for text in texts]
+    return np.concatenate([20 * np.array(topics), WordEncoder()(texts) / 20], 1)
+
+
+def topics_of(texts):
+    return {topic for topic, own in TOPICS.items() for text in texts if text in own}
+
+
+def test_topics_become_groups():
+    found = discover_intents([*LOG, LOG[0], "", "  "], encode, num_groups=3, min_size=1)
+    assert (found["messages"], found["unsure"], found["left_out"]) == (13, 13, 0)
+    assert [row["size"] for row in found["groups"]] == [5, 4, 4]  # equal messages are counted
+    assert sorted(len(topics_of(row["texts"])) for row in found["groups"]) == [1, 1, 1]
+    (parcels,) = (row for row in found["groups"] if row["size"] == 5)
+    assert parcels["words"][0] == "parcel" and parcels["label"].startswith("parcel")
+    assert "nearest" not in parcels
+
+
+def test_the_number_of_groups_is_chosen():
+    rng = np.random.default_rng(0)
+    centres = np.eye(6, 40)
+    vectors = np.concatenate([centre + 0.12 * rng.standard_normal((20, 40)) for centre in centres])
+    groups, centres = logs.group_vectors(vectors)
+    assert len(centres) == 6
+    assert all(len({*own}) == 1 for own in groups.reshape(6, 20))
+
+
+def test_heights_give_the_variance_within_groups():
+    points = np.random.default_rng(1).standard_normal((30, 4))
+    tree = linkage(points, "ward")
+    number = logs._chosen_number(tree[:, 2], points)
+
+    def explained(groups):
+        numbers = fcluster(tree, groups, "maxclust") - 1
+        within = ((points - logs._means(points, numbers)[numbers]) ** 2).sum()
+        return 1 - within / (30 - groups) / points.var(axis=0, ddof=1).sum()
+
+    assert explained(number) >= 0.52 > explained(number - 1)
+
+
+def test_messages_outside_of_the_sample_go_to_the_nearest_group(monkeypatch):
+    rng = np.random.default_rng(0)
+    log = [f"{topic} {word}" for topic in ("aa", "bb") for word in map(str, range(100))]
+    log = [log[place] for place in rng.permutation(200)]
+
+    def encode(texts):
+        return np.array([[text[0] == "a", text[0] == "b", int(text[3:]) / 1e3] for text in texts])
+
+    monkeypatch.setattr(logs, "_SAMPLE", 20)
+    monkeypatch.setattr(logs, "_MESSAGES_AT_ONCE", 8)
+    found = discover_intents(log, encode, num_groups=2)
+    assert [row["size"] for row in found["groups"]] == [100, 100]
+    assert sum(len(row["texts"]) for row in found["groups"]) == 24
+
+
+def test_messages_that_a_model_answers_are_left_out():
+    classifier = IntentClassifier(WordEncoder(), "logistic", names=None).fit(TEXTS, LABELS)
+    proba = classifier.predict_proba([*TEXTS, *LOG]).max(axis=1)
+    limit = float(np.sort(proba)[len(LOG)])
+    found = discover_intents(
+        [*TEXTS, *LOG], classifier=classifier, min_confidence=limit, num_groups=2, min_size=1
+    )
+    assert found["unsure"] == (proba < limit).sum() == len(LOG)
+    assert {row["nearest"]["intent"] for row in found["groups"]} <= {*LABELS}
+
+
+def test_texts_without_an_intent_are_unsure():
+    several = MultiIntentClassifier(WordEncoder(), threshold=0.9).fit(TEXTS, [[x] for x in LABELS])
+    assert logs.unsure(several, LOG, 0.0).all()
+    one = IntentClassifier(WordEncoder(), "logistic", out_of_scope="confidence", threshold=0.99)
+    assert logs.unsure(one.fit(TEXTS, LABELS), LOG, 0.0).all()
+    assert not logs.unsure(one.set_params(threshold=0.0).fit(TEXTS, LABELS), TEXTS, 0.0).any()
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("mail to Jane.Doe+x@mail.example.co.uk, please", "mail to [email], please"),
+        ("call +44 (0)20 7946-0018 now", "call [number] now"),
+        ("DE89 3704 0044 is my iban", "[number] is my iban"),
+        ("card ending 1234. lost it", "card ending [number]. lost it"),
+        ("no numbers here", "no numbers here"),
+    ],
+)
+def test_masks(text, wanted):
+    assert [*logs.counted_messages([text, f" {text} "], masks=True).items()] == [(wanted, 2)]
+
+
+@pytest.mark.parametrize(
+    ("log", "options", "message"),
+    [
+        (["", " "], {"encoder": WordEncoder()}, "no messages"),
+        ([*LOG, *LOG], {"encoder": WordEncoder(), "num_groups": 20}, "12 different .* the 20 "),
+        (LOG, {}, "encoder or classifier"),
+    ],
+)
+def test_what_cannot_be_grouped(log, options, message):
+    with pytest.raises(ValueError, match=message):
+        discover_intents(log, **options)
+
+
+def test_the_command_writes_labels_and_a_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("convert_tf.intents.encodings._loaded", lambda encoder: encode)
+    log, output = tmp_path / "log.txt", tmp_path / "groups"
+    log.write_text("\n".join([*LOG, "my id is 4711"]))
+    arguments = ["intent", "discover", f"--input={log}", f"--output={output}", "--encoder=x.onnx"]
+    call_command(*arguments, "--groups=3", "--min_size=1", "--mask")
+    assert "13 messages, 13 to group" in capsys.readouterr().out
+    texts, labels = read_labelled(output / "groups.csv")
+    assert {*LOG} <= {*texts} and "my id is [number]" in texts and len({*labels}) == 3
+    page = (output / "groups.html").read_text()
+    assert "sing a &lt;b&gt;song" in page and "<b>" not in page
+    assert "http" not in page and "<script" not in page and "4711" not in page
+    with pytest.raises(SystemExit, match="no effect without --model"):
+        call_command(*arguments, "--min_confidence=0.1")
+    classifier = IntentClassifier(WordEncoder(), "logistic").fit(TEXTS, LABELS)
+    monkeypatch.setattr("convert_tf.cli.intent.discover.loaded_classifier", lambda _: classifier)
+    call_command(*arguments[:-1], "--model=m", "--min_confidence=1", "--min_size=1")
+    assert "; nearest intent " in capsys.readouterr().out
+
+
+SONGS = ["sing me a song", "play a song", "a song for me", "play me another song", "one more song"]
+OUTAGE = ["site is down", "the site is down now", "down again", "why is it down", "site down now"]
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return IntentClassifier(
+        WordEncoder(), "logistic", names=None, out_of_scope="distance", threshold=0.5
+    ).fit(TEXTS, LABELS)
+
+
+def week(classifier, log, **options):
+    return logs.monitor_messages(log, classifier, min_confidence=0.0, min_size=2, **options)
+
+
+def test_shares_of_intents_and_of_unsure_messages(classifier):
+    found = week(classifier, [*EXAMPLES["order"] * 5, *SONGS, ""])
+    assert found["messages"] == 25 and found["unsure"] == 5
+    assert found["intents"] == {"greet": 0, "order": 20, "reset": 0, "oos": 5}
+    assert {text for row in found["groups"] for text in row["texts"]} <= {*SONGS}
+    assert "changes" not in found
+
+
+def test_drift_is_tested_against_the_examples(classifier):
+    same = week(classifier, TEXTS)["drift"]
+    other = week(classifier, [f"{word} elsewhere" for word in "abcdefghijklmnop"])["drift"]
+    assert same["farther"] == 0 and same["p_value"] > 0.9
+    assert other["farther"] > 0.9 and other["p_value"] < 1e-4
+    assert "have drifted" in logs.monitoring_text({**week(classifier, TEXTS), "drift": other})
+
+
+def test_without_examples_there_is_no_drift(classifier):
+    forgetful = copy.copy(classifier)
+    forgetful.examples_ = None
+    found = week(forgetful, TEXTS)
+    assert found["drift"] is None
+    assert found["groups"] == []  # all are answered
+
+
+def test_changes_since_another_week(classifier):
+    first = week(classifier, [*EXAMPLES["order"] * 25, *SONGS])
+    log = [*EXAMPLES["order"] * 10, *EXAMPLES["greet"] * 10, *SONGS, *OUTAGE * 4]
+    found = week(classifier, log, since=json.loads(json.dumps(first)))
+    changed = {row["name"]: row for row in found["changes"]}
+    assert {"greet", "order", "oos"} <= {*changed}
+    assert changed["greet"]["before"] == 0 and changed["greet"]["now"] > 0.2
+    assert changed["order"]["now"] < changed["order"]["before"]
+    texts = {text: row["before"] for row in found["groups"] for text in row["texts"]}
+    assert all(texts[text] == 0 for text in OUTAGE if text in texts)
+    assert "clear changes" in logs.monitoring_text(found)
+    same = week(classifier, log, since=found)
+    assert same["changes"] == []
+    assert all(row["before"] == row["share"] for row in same["groups"])
+
+
+def test_shares_are_compared_as_by_chi_squared(classifier):
+    first = {"messages": 100, "intents": {"order": 50}, "groups": []}
+    found = week(classifier, [*EXAMPLES["order"] * 5, *SONGS * 16], since=first)
+    (row,) = (row for row in found["changes"] if row["name"] == "order")
+    rows = len(found["intents"]) + len(found["groups"])
+    expected = chi2_contingency([[50, 50], [20, 80]], correction=False).pvalue
+    assert np.isclose(row["p_value"] / rows, expected)
+
+
+def test_the_command_compares_two_weeks(classifier, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("convert_tf.cli.intent.monitor.loaded_classifier", lambda _: classifier)
+    log = tmp_path / "log.txt"
+    log.write_text("\n".join([*TEXTS, *SONGS, "call 0123"]))
+    arguments = ["intent", "monitor", f"--input={log}", "--model=m", "--min_size=2", "--mask"]
+    call_command(*arguments, f"--output={tmp_path}/one.json")
+    assert "0123" not in (tmp_path / "one.json").read_text()
+    call_command(*arguments, f"--output={tmp_path}/two.json", f"--since={tmp_path}/one.json")
+    assert "clear changes:\n  none" in capsys.readouterr().out
+    (tmp_path / "one.json").write_text("[]")
+    with pytest.raises(SystemExit, match="was not written by convert-tf intent monitor"):
+        call_command(*arguments, "--output=x.json", f"--since={tmp_path}/one.json")
+
+
+class Unsure:
+    """Gives the first word of a message, a number, as the lead of its two intents."""
+
+    def predict_proba(self, texts):
+        lead = np.array([float(text.split()[0]) for text in texts])
+        return np.stack([(1 + lead) / 2, (1 - lead) / 2], 1)
+
+    def encode(self, texts):
+        return np.array([[text.endswith("a"), text.endswith("b")] for text in texts], float)
+
+
+def test_messages_weigh_by_how_unsure_they_are():
+    # 0.1 and 0.9 are at the angles 0 and 1: the centre is nearer to the message that weighs more.
+    class Angles(Unsure):
+        def encode(self, texts):
+            return circle([float(text.split()[0]) + 9 * text.endswith("b") for text in texts])
+
+    log = [f"{lead} {topic}" for topic in "ab" for lead in (0.0, 0.4, 0.99)]
+    found = logs.suggest_messages([*log, ""], classifier=Angles(), budget=2)
+    assert sorted(found) == ["0.0 a", "0.0 b"]
+
+
+def circle(angles):
+    return np.stack([np.cos(angles), np.sin(angles)], 1)
+
+
+def test_only_the_least_sure_are_grouped():
+    log = [f"0.{lead:03} a" for lead in range(40)] + ["0.9 b", "0.91 b"]
+    assert all(
+        text.endswith("a") for text in logs.suggest_messages(log, classifier=Unsure(), budget=2)
+    )
+
+
+def test_central_messages_come_first_without_a_model():
+    def encode(texts):
+        return circle([(text[-1] == "b") + int(text[0]) / 10 for text in texts])
+
+    log = [f"{number} {topic}" for topic in "ab" for number in range(3)]
+    assert sorted(logs.suggest_messages(log, encode, budget=2)) == ["1 a", "1 b"]
+
+
+def test_leads():
+    one = IntentClassifier(WordEncoder(), "logistic").fit(TEXTS, LABELS)
+    two = np.sort(one.predict_proba(TEXTS))[:, -2:]
+    np.testing.assert_allclose(logs.leads(one, TEXTS), two[:, 1] - two[:, 0], rtol=1e-6)
+    several = MultiIntentClassifier(WordEncoder()).fit(TEXTS, [[label] for label in LABELS])
+    distances = np.abs(several.predict_proba(TEXTS) - several.threshold_)
+    np.testing.assert_allclose(logs.leads(several, TEXTS), distances.min(axis=1))
+
+
+def test_a_short_log():
+    with pytest.raises(ValueError, match="2 different messages, fewer than the budget of 3"):
+        logs.suggest_messages(["a", "b", "a"], WordEncoder(), budget=3)
