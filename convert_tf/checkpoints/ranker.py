@@ -9,8 +9,7 @@ from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.bert import load_bert
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.vocabulary import checked_vocabulary
-from convert_tf.config.head import HeadConfig
-from convert_tf.config.ranker import RankerConfig
+from convert_tf.config.ranker import HeadConfig, RankerConfig
 from convert_tf.models.losses import annealed_scale
 from convert_tf.models.ranker import ConvertTrunk, RankerModel, make_ranker
 
