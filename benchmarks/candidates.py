@@ -22,9 +22,8 @@ from pathlib import Path
 import numpy as np
 from absl import app, flags
 
-from convert_tf.config.head import HeadConfig
 from convert_tf.config.model import model_preset
-from convert_tf.config.ranker import RankerConfig
+from convert_tf.config.ranker import HeadConfig, RankerConfig
 from convert_tf.models.ranker import RankerModel, make_ranker
 from convert_tf.search.cache import DTYPES, CandidateCache
 from convert_tf.search.index import CandidateIndex

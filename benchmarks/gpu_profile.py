@@ -21,9 +21,8 @@ from typing import Any
 import jax
 
 from convert_tf.cli.main import main
-from convert_tf.training import run as training_run
-from convert_tf.training.loop import Run
-from convert_tf.training.step import make_step
+from convert_tf.training import loop
+from convert_tf.training.loop import Run, make_step
 
 WARM_UP = 20
 STEPS = 10
@@ -69,7 +68,7 @@ def report(found: dict[str, list[float]], step_ms: float) -> str:
 
 
 def profiled_steps(run: Run, step: int, _: Any) -> None:
-    """In place of `training.run.take_steps`: steps alone, ten of them traced."""
+    """In place of `training.loop.take_steps`: steps alone, ten of them traced."""
     made = itertools.islice(run.batches_from(step), WARM_UP + STEPS)
     batches = [batch.inputs for batch in made]  # before the trace, which is of the device alone
     take = make_step(run.model)
@@ -85,5 +84,5 @@ def profiled_steps(run: Run, step: int, _: Any) -> None:
 
 
 if __name__ == "__main__":
-    training_run.take_steps = profiled_steps
+    loop.take_steps = profiled_steps
     sys.exit(main(["train", *sys.argv[1:]]))

@@ -68,7 +68,7 @@ class Runs:
 
     def __init__(self) -> None:
         from convert_tf.checkpoints.loading import initial_ranker
-        from convert_tf.config.head import HeadConfig
+        from convert_tf.config.ranker import HeadConfig
         from convert_tf.numerics.devices import choose_precision
         from convert_tf.ranking.checkpoint import make_tokenize
 
@@ -81,7 +81,7 @@ class Runs:
 
     def _read(self, data: str, split: str, number: int) -> Any:
         from convert_tf.data.ranking_batches import tokenize_examples
-        from convert_tf.training.ranker.sources import read_examples
+        from convert_tf.training.ranker import read_examples
 
         return tokenize_examples(
             read_examples(data, split, max_examples=number),
@@ -92,7 +92,7 @@ class Runs:
 
     def head(self, name: str) -> tuple[Any, dict[str, Any]]:
         """A row's head, and options of its training."""
-        from convert_tf.config.head import HeadConfig
+        from convert_tf.config.ranker import HeadConfig
 
         values = {"freeze": "embeddings", **{**HEADS, **EXTRA}[name]}
         source = "given" if _TASK.value == "given" else "sampled"
@@ -107,10 +107,10 @@ class Runs:
 
     def run(self, name: str, seed: int) -> dict[str, Any]:
         from convert_tf.checkpoints.loading import initial_ranker
-        from convert_tf.config.head import RankerTraining
+        from convert_tf.config.ranker import RankerTraining
         from convert_tf.data.ranking_batches import NegativeSampler, RankingBatches
         from convert_tf.numerics.initializers import set_seed
-        from convert_tf.training.ranker.objective import make_ranker_training
+        from convert_tf.training.ranker import make_ranker_training
 
         head, options = self.head(name)
         set_seed(seed)
@@ -173,7 +173,7 @@ class Runs:
 
     def _ranks(self, ranker: Any) -> list[int]:
         from convert_tf.ranking.checkpoint import score_lists
-        from convert_tf.training.ranker.sources import with_dev_candidates
+        from convert_tf.training.ranker import with_dev_candidates
 
         examples = self.evaluated
         if _TASK.value == "records":

@@ -102,7 +102,7 @@ def _prepare_sample(folder: Path) -> tuple[str, str]:
 def _write_inputs(folder: Path) -> dict[str, Any]:
     """Packed batches, their texts, and the configuration, for the workers; facts of them."""
     from convert_tf.text.vocabulary import read_vocabulary
-    from convert_tf.training.encoder.sources import open_data
+    from convert_tf.training.encoder.data import open_data
 
     data, vocabulary = _DATA.value, _VOCAB.value
     if data is None:

@@ -11,10 +11,10 @@ __version__ = "0.1.0"
 _LAZY_NAMES = {
     "ModelConfig": "convert_tf.config.model",
     "EncoderTraining": "convert_tf.config.train",
-    "HeadConfig": "convert_tf.config.head",
-    "RankerTraining": "convert_tf.config.head",
+    "HeadConfig": "convert_tf.config.ranker",
+    "RankerTraining": "convert_tf.config.ranker",
     "BertConfig": "convert_tf.config.bert",
-    "Pretraining": "convert_tf.config.pretrain",
+    "Pretraining": "convert_tf.config.train",
     "SentenceEncoder": "convert_tf.encoding.sentence_encoder",
     "EncoderClient": "convert_tf.encoding.client",
     "Ranker": "convert_tf.ranking.ranker",

@@ -49,7 +49,7 @@ LIBRARIES = {
         "data.token_writer data.turns corpora.vocabulary "
         "checkpoints.module_weights "
         "encoding.backends.module export.hub ranking.module "
-        "training.encoder.micro_batches_tensorflow training.step intents.serving "
+        "training.encoder.micro_batches_tensorflow training.loop intents.serving "
         "numerics.tensorflow_cpu numerics.quiet"
     ),
     "tensorflow_text": ("text.tokenizer encoding.backends.module ranking.module intents.serving"),
@@ -57,7 +57,7 @@ LIBRARIES = {
     "tensorflow_model_optimization": "numerics.quantization",
     "keras": "numerics layers models export training intents.finetuning",
     "huggingface_hub": "checkpoints.released",
-    "jax": "training.processes training.step",
+    "jax": "training.processes training.loop",
     "absl": "cli",
     "argparse": "",
     "duckdb": "corpora.sorting",
@@ -76,7 +76,7 @@ LIBRARIES = {
     "onnxruntime": "encoding.backends.onnx encoding.backends.huggingface export.onnx",
     "safetensors": "export.huggingface",
     "scipy": _AFTER_NUMERICS,
-    "sentencepiece": "corpora.vocabulary training.teaching.texts",
+    "sentencepiece": "corpora.vocabulary training.teaching.vectors",
     "sklearn": _AFTER_NUMERICS,
     "tensorboard": "training.summaries",
     "threadpoolctl": "numerics.initializers intents.head",
@@ -92,12 +92,12 @@ NUMPY_ONLY = "data.mining intents.encodings"
 # A file that is copied into what users get, so it shares no code with the others.
 COPIED = "convert_tf.export.huggingface.modeling_convert"
 
-# Functions that are one role in many files of one package: `{name: where}`. In files of one name in
-# several packages (`training/*/run.py`) a role has one name without being listed.
+# Functions that are one role in many files of one package: `{name: where}`.
 ROLES = {
     "read": "corpora",  # a format of dumps
     "define_flags": "cli",  # a command
     "run": "cli",
+    "make_run": "training",
 }
 
 Sources = dict[str, str]
@@ -219,7 +219,7 @@ def ignored_argument_types(sources: Sources) -> list[str]:
 
 
 def names_twice(sources: Sources) -> list[str]:
-    """Public names in two files, unless the files have one name as well."""
+    """Public names in two files, unless they are one role."""
     first: dict[str, str] = {}
     faults = []
     for module, source in sources.items():
@@ -230,10 +230,9 @@ def names_twice(sources: Sources) -> list[str]:
                 continue
             if node.name.startswith("_") or _is_under(module, ROLES.get(node.name, "")):
                 continue
-            before = first.get(node.name)
-            if before == module or (before and before.split(".")[-1] != module.split(".")[-1]):
-                faults.append(f"{node.name} is in {before} and in {module}")
-            first.setdefault(node.name, module)
+            if node.name in first:
+                faults.append(f"{node.name} is in {first[node.name]} and in {module}")
+            first[node.name] = module
     return faults
 
 
@@ -272,7 +271,7 @@ PLANTED: dict[Callable[[Sources], list[str]], list[Sources]] = {
     ],
     libraries_elsewhere: [
         {"convert_tf.models.x": "def f():\n    from tensorflow import io as x\n"},
-        {"convert_tf.training.run": "import tensorflow as tf"},
+        {"convert_tf.training.state": "import tensorflow as tf"},
         {"convert_tf.numerics.devices": "import tensorflow.io"},
         {"convert_tf.numerics.quantization": "import tensorflow_model_optimization"},
         {"convert_tf.storage.files": "import pandas"},
@@ -302,10 +301,10 @@ def test_the_package_keeps_the_rule(rule):
 
 
 def test_what_the_rules_allow():
-    """A role with one name in several packages, and scikit-learn after `numerics`."""
+    """A role with one name in several files, and scikit-learn after `numerics`."""
     allowed = {
-        "convert_tf.training.ranker.run": "from scipy import stats\ndef make_run(): ...",
-        "convert_tf.training.encoder.run": "import sklearn\ndef make_run(): ...",
+        "convert_tf.training.ranker": "from scipy import stats\ndef make_run(): ...",
+        "convert_tf.training.pretraining": "import sklearn\ndef make_run(): ...",
     }
     assert not [fault for rule in PLANTED for fault in rule(allowed)]
 
@@ -369,8 +368,8 @@ def test_workers_of_a_cluster_read_without_tensorflow():
 def test_the_network_runs_without_tensorflow():
     """Everything that a JAX machine trains with imports without TensorFlow."""
     statements = (
-        "import convert_tf.training.encoder.run, convert_tf.training.pretraining.run\n"
-        "import convert_tf.training.ranker.run, convert_tf.training.mining\n"
+        "import convert_tf.training.encoder.run, convert_tf.training.pretraining\n"
+        "import convert_tf.training.ranker, convert_tf.training.mining\n"
         "import convert_tf.training.loop, convert_tf.checkpoints.folder\n"
         "import convert_tf.models.encoder, convert_tf.numerics.quantization"
     )

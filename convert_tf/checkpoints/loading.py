@@ -10,8 +10,7 @@ from convert_tf.checkpoints.bert import load_bert
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.released import model_path
 from convert_tf.checkpoints.vocabulary import checked_vocabulary
-from convert_tf.config.head import HeadConfig
-from convert_tf.config.ranker import RankerConfig
+from convert_tf.config.ranker import HeadConfig, RankerConfig
 from convert_tf.models.bert import BertTrunk
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.losses import annealed_scale

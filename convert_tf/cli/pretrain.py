@@ -17,7 +17,7 @@ from typing import Any
 from convert_tf.cli.flags import NEEDED, Define, define_fields, given_fields, same
 from convert_tf.config.base import DATA, MODEL, OUTPUT
 from convert_tf.config.bert import BERT_PRESETS, BertConfig
-from convert_tf.config.pretrain import Pretraining
+from convert_tf.config.train import Pretraining
 
 INTERRUPTED = "interrupted; run the same command again to resume from the last checkpoint"
 # Fields of BertConfig that come from the vocabulary, not from flags.
@@ -47,7 +47,7 @@ def run(values: Any) -> None:
     config = Pretraining(**given_fields(values, Pretraining))
     if not config.data:
         raise ValueError("--data is required: a folder of records or of token ids.")
-    from convert_tf.training.pretraining.run import pretrain
+    from convert_tf.training.pretraining import pretrain
 
     pretrain(
         config,

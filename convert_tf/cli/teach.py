@@ -25,7 +25,6 @@ On a GPU it runs in float16. Run the same command again to resume an interrupted
 `convert_tf.data.teacher_vectors` describes the output folder.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from convert_tf.cli.flags import NEEDED, Define
@@ -70,27 +69,14 @@ def define_flags(define: Define) -> None:
 
 def run(values: Any) -> None:
     from convert_tf.config.train import shares_of_sources
-    from convert_tf.training.teaching.teacher import (
-        Encode,
-        JoinedTeachers,
-        joined_name,
-        open_sides,
-        open_teacher,
-    )
+    from convert_tf.training.teaching.teacher import joined_name, open_teachers
     from convert_tf.training.teaching.vectors import write_teacher_vectors
 
     weights = [float(weight) for weight in values.teacher_weights] or None
-    teacher: Encode | Mapping[str, Encode]
-    if values.sides:
-        teacher = open_sides(values.teacher, weights)
-    else:
-        teachers = [open_teacher(name) for name in values.teacher]
-        is_joined = weights is not None or len(teachers) > 1
-        teacher = JoinedTeachers(teachers, weights) if is_joined else teachers[0]
     facts = write_teacher_vectors(
         values.token_ids,
         values.output,
-        teacher=teacher,
+        teacher=open_teachers(values.teacher, weights, has_sides=values.sides),
         name=joined_name(values.teacher, weights),
         source_shares=shares_of_sources(values.source_shares),
         max_examples=values.max_examples,

@@ -22,20 +22,14 @@ convert-tf train --init_from runs/convert --head poly --poly_codes 64 --data tra
 ```
 """
 
+import functools
 import os
 from typing import Any
 
-from convert_tf.cli.flags import (
-    NEEDED,
-    Define,
-    check_read,
-    define_fields,
-    given_fields,
-    same,
-)
+from convert_tf.cli.flags import NEEDED, Define, check_read, define_fields, given_fields, same
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, Config
-from convert_tf.config.head import HEADS, HeadConfig, RankerTraining
 from convert_tf.config.model import MODEL_PRESETS, ModelConfig, model_preset
+from convert_tf.config.ranker import HEADS, HeadConfig, RankerTraining
 from convert_tf.config.train import TRAIN_RECIPES, EncoderTraining, overridden, train_recipe
 from convert_tf.extras import needs
 
@@ -47,40 +41,27 @@ _OF_ENCODERS = ("model", "vocab", "recipe", *_PROCESSES)  # and the fields of co
 
 
 def define_flags(define: Define) -> None:
-    define("vocab", None, "Vocabulary file. Not needed for token ids.", group=DATA, is_common=True)
-    define(
-        "model",
-        None,
-        "Preset of a new model.",
-        choices=sorted(MODEL_PRESETS),
-        group=MODEL,
-        is_common=True,
-    )
-    define(
+    common = functools.partial(define, is_common=True)
+    common("vocab", None, "Vocabulary file. Not needed for token ids.", group=DATA)
+    common("model", None, "Preset of a new model.", choices=sorted(MODEL_PRESETS), group=MODEL)
+    common(
         "init_from",
         None,
         "Model to start from (fine-tuning): a released name, a run's folder or a module.",
         group=MODEL,
-        is_common=True,
     )
-    define(
-        "head",
-        None,
-        "Fine-tune --init_from as a ranker of this kind.",
-        choices=HEADS,
-        group=MODEL,
-        is_common=True,
+    common(
+        "head", None, "Fine-tune --init_from as a ranker of this kind.", choices=HEADS, group=MODEL
     )
-    define(
+    common(
         "recipe",
         None,
         "Options to start from; flags that you set override them. small: Adam, for up to a million "
         "pairs. paper: ADADELTA, for half a billion. Default: small for a file, else paper.",
         choices=sorted(TRAIN_RECIPES),
         group=OPTIMISATION,
-        is_common=True,
     )
-    define("output", NEEDED, "Folder of the run.", group=OUTPUT, is_common=True)
+    common("output", NEEDED, "Folder of the run.", group=OUTPUT)
     define_fields(
         define,
         EncoderTraining,
@@ -89,26 +70,14 @@ def define_flags(define: Define) -> None:
         ModelConfig,
         leave_out=(*_FROM_VOCABULARY, "head"),
     )
-    define(
-        "num_processes",
-        None,
-        "Processes that train together, each with its share of every batch.",
-        kind=int,
-        group=OPTIMISATION,
-    )
-    define(
-        "process_id",
-        None,
-        "Number of this process, from 0. Process 0 writes and prints.",
-        kind=int,
-        group=OPTIMISATION,
-    )
-    define(
+    of_processes = functools.partial(define, group=OPTIMISATION)
+    of_processes("num_processes", None, "Processes that share every batch.", kind=int)
+    of_processes("process_id", None, "Number of this process, from 0, which prints.", kind=int)
+    of_processes(
         "coordinator",
         None,
         "Address of process 0 as host:port. auto asks Slurm, Open MPI, Kubernetes or Cloud TPU for "
         "this address and the two numbers.",
-        group=OPTIMISATION,
     )
 
 
@@ -134,16 +103,13 @@ def _train_encoder(values: Any) -> None:
     )
     model_fields = given_fields(values, ModelConfig, leave_out=_FROM_VOCABULARY)
     model = model_preset(values.model, **model_fields) if values.model else None
-    given = given_fields(values, EncoderTraining)
-    options: dict[str, Any] = given
+    options = given = given_fields(values, EncoderTraining)
     vocabulary, recipe = values.vocab, values.recipe or "paper"
-    if not values.data:
+    if not os.path.exists(values.data or ""):
         raise ValueError(
-            "--data is missing. Pass a folder of records or of token ids, or a file of pairs or "
-            "dialogues."
+            "--data must be a folder of records or of token ids, or a file of pairs or dialogues. "
+            f"Received: {values.data!r}."
         )
-    if not os.path.exists(values.data):
-        raise ValueError(f"There is nothing at --data {values.data!r}. Check the path.")
     if model is None and not values.init_from:
         raise ValueError(
             f"There is no model to train. Pass --model ({', '.join(MODEL_PRESETS)}), or "
@@ -161,7 +127,15 @@ def _train_encoder(values: Any) -> None:
         sizes = own.sizes(given.get("batch_size")) if recipe == "small" else {}
         options = {"eval_splits": own.eval_splits, **sizes, **given, "data": own.data}
     if recipe == "paper_finetune":
-        options = {**_scale_of(values.init_from), **options}
+        if values.init_from is None:
+            raise ValueError(
+                "The recipe paper_finetune starts from a trained model. Pass --init_from with the "
+                "folder of a run or a module, or use the recipe paper."
+            )
+        from convert_tf.checkpoints.loading import trained_scale
+
+        scale = trained_scale(values.init_from)
+        options = {"scale_start": scale, "scale_end": scale, **options}
     config = train_recipe(recipe, **options)
     _check_effect(config, given)
     from convert_tf.training.encoder.run import train
@@ -169,19 +143,6 @@ def _train_encoder(values: Any) -> None:
 
     join_processes(**same(values, "num_processes process_id coordinator"))
     train(model, config, vocabulary=vocabulary, **same(values, "output init_from"))
-
-
-def _scale_of(init_from: str | None) -> dict[str, float]:
-    """Fine-tuning keeps the scale that its model was trained with."""
-    if init_from is None:
-        raise ValueError(
-            "The recipe paper_finetune starts from a trained model. Pass --init_from with the "
-            "folder of a run or a module, or use the recipe paper."
-        )
-    from convert_tf.checkpoints.loading import trained_scale
-
-    scale = trained_scale(init_from)
-    return {"scale_start": scale, "scale_end": scale}
 
 
 def _train_ranker(values: Any) -> None:
@@ -200,7 +161,7 @@ def _train_ranker(values: Any) -> None:
         options.setdefault("negatives_from", "sampled" if os.path.isdir(data) else "given")
     _check_effect(head, given_fields(values, HeadConfig))
     _check_effect(RankerTraining(**overridden(RankerTraining.defaults(), options)), options)
-    from convert_tf.training.ranker.run import train_ranker
+    from convert_tf.training.ranker import train_ranker
 
     train_ranker(head, options, **same(values, "init_from output"))
 

@@ -230,8 +230,5 @@ class Config:
 
     def differences(self: ConfigT, other: ConfigT) -> dict[str, tuple[Any, Any]]:
         """Return the fields that differ: name → (value here, value in `other`)."""
-        return {
-            field.name: (getattr(self, field.name), getattr(other, field.name))
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name) != getattr(other, field.name)
-        }
+        own, others = self.to_dict(), other.to_dict()
+        return {name: (own[name], others[name]) for name in own if own[name] != others[name]}

@@ -101,13 +101,9 @@ class BertConfig(Config):
 BERT_PRESETS: dict[str, dict[str, Any]] = {
     "bert_base": {},
     "bert_tiny": {
-        "dim": 64,
-        "num_layers": 2,
-        "num_heads": 4,
-        "feed_forward_dim": 128,
-        "max_positions": 128,
+        "dim": 64, "num_layers": 2, "num_heads": 4, "feed_forward_dim": 128, "max_positions": 128,
     },
-}
+}  # fmt: skip
 
 
 def bert_preset(
@@ -129,14 +125,10 @@ def bert_preset(
         raise ValueError(
             f"{name!r} is not a BERT preset. Choose one of {', '.join(sorted(BERT_PRESETS))}."
         )
+    vocabulary = {
+        "vocab_size": vocab_size, "num_oov_buckets": num_oov_buckets, "tokenizer": tokenizer,
+    }  # fmt: skip
     after_padding = vocab_size + num_oov_buckets + 1
-    vocabulary_fields = {
-        "vocab_size": vocab_size,
-        "num_oov_buckets": num_oov_buckets,
-        "tokenizer": tokenizer,
-        "start_id": after_padding,
-        "separator_id": after_padding,
-        "mask_id": after_padding + 1,
-        "surrounds_each": True,
-    }
-    return BertConfig.from_dict({**BERT_PRESETS[name], **vocabulary_fields, **overrides})
+    ids = {"start_id": after_padding, "separator_id": after_padding, "mask_id": after_padding + 1}
+    fields = {**BERT_PRESETS[name], **vocabulary, **ids, "surrounds_each": True, **overrides}
+    return BertConfig.from_dict(fields)

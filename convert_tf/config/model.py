@@ -66,17 +66,15 @@ class ModelConfig(Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         dim, hidden = self.embedding_dim, self.side_hidden_dim
+        attention = self.num_heads * self.attention_dim
+        reduction = self.reduction_heads * self.reduction_dim
         check_weights(
             {
                 "vocab_size, num_oov_buckets and embedding_dim": self.num_ids * dim,
                 "position_table_sizes and embedding_dim": sum(self.position_table_sizes) * dim,
                 "feed_forward_dim and embedding_dim": self.feed_forward_dim * dim,
-                "num_heads, attention_dim and embedding_dim": (
-                    self.num_heads * self.attention_dim * dim
-                ),
-                "reduction_heads, reduction_dim and embedding_dim": (
-                    self.reduction_heads * self.reduction_dim * dim
-                ),
+                "num_heads, attention_dim and embedding_dim": attention * dim,
+                "reduction_heads, reduction_dim and embedding_dim": reduction * dim,
                 "side_hidden_dim": hidden * max(hidden, self.reduced_dim, self.encoding_dim),
             },
             layers=max(len(self.max_relative_attention), self.side_layers),
@@ -118,16 +116,11 @@ MODEL_PRESETS: dict[str, dict[str, Any]] = {
     "convert_multi_context": {"multi_context": True},
     "convert_small": {"max_relative_attention": (3, 5, 48)},
     "tiny": {
-        "embedding_dim": 64,
-        "max_relative_attention": (3, 48),
-        "attention_dim": 16,
-        "feed_forward_dim": 128,
-        "reduction_dim": 16,
-        "side_layers": 1,
-        "side_hidden_dim": 128,
+        "embedding_dim": 64, "max_relative_attention": (3, 48), "attention_dim": 16,
+        "feed_forward_dim": 128, "reduction_dim": 16, "side_layers": 1, "side_hidden_dim": 128,
         "encoding_dim": 64,
     },
-}
+}  # fmt: skip
 
 
 def model_preset(name: str, **overrides: Any) -> ModelConfig:

@@ -1,6 +1,6 @@
-"""Options of training: common ones, and those of dual encoders.
+"""Options of training: common ones, and those of dual encoders and of BERT-like trunks.
 
-Reference: arXiv 1911.03688 §3.1.
+Reference: arXiv 1911.03688 §3.1; arXiv 1905.01969 §4.1.
 """
 
 import dataclasses
@@ -38,10 +38,7 @@ class Training(Config):
         0, "Steps in which the learning rate rises to its peak.", is_common=True, at_least=0
     )
     precision: str = option(
-        "auto",
-        "Number format. auto chooses the fastest one on this device.",
-        is_common=True,
-        choices=PRECISIONS,
+        "auto", "Number format. auto is the fastest one.", is_common=True, choices=PRECISIONS
     )
     seed: int = option(
         0, "Seed of the data order, weights and dropout.", is_common=True, at_least=0
@@ -78,10 +75,7 @@ class RankingTraining(Training):
         at_least=0,
     )
     label_smoothing: float = option(
-        0.2,
-        "Probability to take from the right response and spread evenly over the negatives.",
-        at_least=0,
-        below=1,
+        0.2, "Probability to spread evenly over the negatives.", at_least=0, below=1
     )
     l2: float = option(1e-5, "Weight of the sum of squared matrix weights in the loss.", at_least=0)
     embedding_dropout: float = option(0.0, "Drop rate after the embedding.", at_least=0, below=1)
@@ -104,17 +98,12 @@ class EncoderTraining(RankingTraining):
     mean over the batch, not the sum as in equation 1.
     """
 
+    # row_tokens may have had any value: where texts stand changes no loss.
     former: ClassVar[dict[str, Any]] = {
-        "learning_rate_cycles": 1,
-        "adadelta_rho": 0.9,
-        "weight_decay": 0.0,
-        "loss_reduction": "mean",
-        "embedding_clip": 1.0,
-        "quantizer_update_steps": 100,
-        "loss_scale": 128.0,
-        "train_split": "train",
-        "row_tokens": None,  # of any number: where texts stand changes no loss
-    }
+        "learning_rate_cycles": 1, "adadelta_rho": 0.9, "weight_decay": 0.0,
+        "loss_reduction": "mean", "embedding_clip": 1.0, "quantizer_update_steps": 100,
+        "loss_scale": 128.0, "train_split": "train", "row_tokens": None,
+    }  # fmt: skip
 
     steps: int = changed(Training, "steps", 966_000)
     eval_examples: int = changed(Training, "eval_examples", 10_000, at_least=100)
@@ -127,41 +116,28 @@ class EncoderTraining(RankingTraining):
     )
     source_shares: tuple[str, ...] = option(
         (),
-        "Use only a share of the examples of some sources, for example forum=0.5,chat=0.1. Needs "
-        "token ids.",
+        "Shares of sources to train on, such as forum=0.5,chat=0.1. Needs token ids.",
         group=DATA,
     )
     eval_splits: tuple[str, ...] = option(
-        ("dev",),
-        "Splits to evaluate. The first one selects the best weights. Without any, the last weights "
-        "are kept.",
-        group=DATA,
+        ("dev",), "Splits to evaluate. The first one selects the best weights.", group=DATA
     )
     shuffle_buffer: int = option(
         100_000, "Examples in memory for shuffling.", group=DATA, at_least=1
     )
     turn_prefixes: bool = option(
-        False,
-        "Put 0:, 1:, … before the earlier turns of a multi-context model, starting with the "
-        "latest. For fine-tuning from records only.",
-        group=DATA,
+        False, "Put 0:, 1:, … before earlier turns, the latest first. For records only.", group=DATA
     )
     teacher: str = option("", "Folder of teacher vectors from convert-tf teach.", group=DATA)
     ranking_teacher: str = option(
-        "",
-        "Folder of teacher vectors from convert-tf teach --sides, for --ranking_distillation.",
-        group=DATA,
+        "", "Folder of vectors from teach --sides, for --ranking_distillation.", group=DATA
     )
     utterances: str = option(
         "", "Folder of token ids of single texts, to train on in addition to pairs.", group=DATA
     )
     utterance_teacher: str = option("", "Folder of teacher vectors of --utterances.", group=DATA)
     utterances_per_pair: int = option(
-        1,
-        "Single texts per pair in a batch.",
-        group=DATA,
-        at_least=1,
-        read_with=("utterances", None),
+        1, "Single texts per pair.", group=DATA, at_least=1, read_with=("utterances", None)
     )
     hard_negatives: str = option(
         "", "Folder of negatives from convert-tf mine, for the token ids.", group=DATA
@@ -175,16 +151,11 @@ class EncoderTraining(RankingTraining):
         read_with=("hard_negatives", None),
     )
     micro_batch: int = option(
-        0,
-        "Pairs to encode at a time, to save memory; a divisor of --batch_size. Loss and gradient "
-        "stay the same. 0 encodes the whole batch at once.",
-        at_least=0,
+        0, "Pairs to encode at a time, to save memory. 0 is the whole batch.", at_least=0
     )
     scale_start: float = option(1.0, "Factor of the cosines at step 0.", above=0)
     scale_end: float = option(
-        0.0,
-        "Factor of the cosines after --scale_anneal_steps. 0 is the square root of --encoding_dim.",
-        at_least=0,
+        0.0, "Factor after --scale_anneal_steps. 0 is the root of --encoding_dim.", at_least=0
     )
     scale_anneal_steps: int = option(
         10_000, "Steps over which the factor of the cosines changes linearly.", at_least=0
@@ -194,25 +165,16 @@ class EncoderTraining(RankingTraining):
     )
     mask_duplicates: bool = option(False, "Do not use copies of the right response as negatives.")
     ranking: float = option(
-        1.0,
-        "Weight of the ranking loss. 0 learns only from a teacher or from intents.",
-        at_least=0,
+        1.0, "Weight of the ranking loss. 0 learns only from a teacher or from intents.", at_least=0
     )
     ranking_distillation: float = option(
-        0.0,
-        "Weight of the loss that learns how --ranking_teacher ranks the responses of a batch.",
-        at_least=0,
+        0.0, "Weight of the loss that learns how --ranking_teacher ranks a batch.", at_least=0
     )
     distillation: float = option(
-        0.0,
-        "Weight of the loss that learns the vectors of --teacher: 1 − cosine to a linear map of "
-        "the reduced encoding.",
-        at_least=0,
+        0.0, "Weight of the loss that learns the vectors of --teacher.", at_least=0
     )
     intent_contrast: float = option(
-        0.0,
-        "Weight of the loss that pulls together --utterances with the same label.",
-        at_least=0,
+        0.0, "Weight of the loss that pulls together --utterances with the same label.", at_least=0
     )
     start_from_teacher: bool = option(
         False, "Initialise the subword table from the vectors of --teacher."
@@ -290,31 +252,16 @@ TRAIN_RECIPES: dict[str, dict[str, Any]] = {
     "paper": {},
     # Fine-tuning on a task (§3.2). The scale is the last one of pre-training.
     "paper_finetune": {
-        "learning_rate": 0.1,
-        "final_learning_rate": 1e-4,
-        "steps": 60_000,
-        "batch_size": 256,
-        "embedding_dropout": 0.2,
-        "attention_dropout": 0.2,
-        "scale_anneal_steps": 0,
+        "steps": 60_000, "batch_size": 256, "learning_rate": 0.1, "final_learning_rate": 1e-4,
+        "embedding_dropout": 0.2, "attention_dropout": 0.2, "scale_anneal_steps": 0,
     },
     "small": {
-        "optimizer": "adam",
-        "learning_rate": 3e-4,
-        "final_learning_rate": 1e-6,
-        "warmup_steps": 300,
-        "scale_start": 20.0,
-        "scale_end": 20.0,
-        "label_smoothing": 0.1,
-        "l2": 0.0,
-        "embedding_dropout": 0.2,
-        "attention_dropout": 0.1,
-        "batch_size": 128,
-        "steps": 4_000,
-        "eval_every": 250,
-        "checkpoint_every": 250,
+        "steps": 4_000, "batch_size": 128, "eval_every": 250, "checkpoint_every": 250,
+        "optimizer": "adam", "learning_rate": 3e-4, "final_learning_rate": 1e-6,
+        "warmup_steps": 300, "scale_start": 20.0, "scale_end": 20.0, "label_smoothing": 0.1,
+        "l2": 0.0, "embedding_dropout": 0.2, "attention_dropout": 0.1,
     },
-}
+}  # fmt: skip
 
 
 def train_recipe(name: str, **overrides: Any) -> EncoderTraining:
@@ -341,3 +288,50 @@ def overridden(fields: dict[str, Any], overrides: dict[str, Any]) -> dict[str, A
         share = fields["final_learning_rate"] / fields["learning_rate"]
         changed_fields["final_learning_rate"] = overrides["learning_rate"] * share
     return changed_fields
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretraining(Training):
+    """Options of pre-training. The defaults are those of arXiv 1905.01969 §4.1.
+
+    The paper does not give the length of the warm-up; 4,000 steps are those of XLM. After the
+    warm-up, the learning rate falls with the inverse square root of the step.
+    """
+
+    former: ClassVar[dict[str, Any]] = {
+        "train_split": "train", "eval_split": "dev", "mask_rate": 0.15, "beta_1": 0.9,
+        "beta_2": 0.98, "loss_scale": 128.0,
+    }  # fmt: skip
+
+    data: str = changed(Training, "data", "", text="Folder of records, or of token ids.")
+    all_turns: bool = option(
+        True, "Use all turns as the context. Token ids only have the last turn.", group=DATA
+    )
+    max_tokens: int = option(
+        128,
+        "Texts are cut to this many tokens. A context of all turns keeps its last tokens.",
+        group=DATA,
+        at_least=1,
+    )
+    shuffle_buffer: int = option(
+        20_000,
+        "Examples in memory, from which batches of similar length are made.",
+        group=DATA,
+        at_least=4,  # two pairs for each objective
+    )
+    steps: int = changed(
+        Training, "steps", 100_000, text="Optimizer steps. Both objectives take turns."
+    )
+    batch_tokens: int = option(
+        32_000, "Tokens per batch, padding included.", is_common=True, at_least=1
+    )
+    learning_rate: float = changed(
+        Training, "learning_rate", 2e-4, text="Peak learning rate of Adam."
+    )
+    warmup_steps: int = changed(Training, "warmup_steps", 4_000, at_least=1)
+    dropout: float = option(0.1, "Drop rate in all layers.", at_least=0, below=1)
+    eval_examples: int = changed(Training, "eval_examples", 2_000)
+
+    def changes_since(self, before: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+        # Runs without this field used only the last turn as the context.
+        return super().changes_since({"all_turns": False, **before})

@@ -94,7 +94,7 @@ class Reduction(keras.layers.Layer):
     Masking: padding is never read. A text without tokens reduces to zeros.
 
     Args:
-      kind: one of `convert_tf.config.head.REDUCTIONS`.
+      kind: one of `convert_tf.config.ranker.REDUCTIONS`.
       shared: a `SqrtNReduction` to use instead of a new one with two heads of width 64; or None.
 
     Call arguments:

@@ -9,8 +9,7 @@ import keras
 from keras import ops
 
 from convert_tf.config.bert import BertConfig
-from convert_tf.config.head import HeadConfig
-from convert_tf.config.ranker import RankerConfig
+from convert_tf.config.ranker import HeadConfig, RankerConfig
 from convert_tf.layers.reduction import SqrtNReduction
 from convert_tf.models.bert import BertTrunk
 from convert_tf.models.encoder import DualEncoder, segments_of

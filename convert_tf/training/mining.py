@@ -26,8 +26,8 @@ from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.json_text import written_json
 from convert_tf.storage.mapped import GrowingArray
 from convert_tf.storage.progress import Progress
+from convert_tf.training.encoder.data import open_data
 from convert_tf.training.encoder.evaluation import encode_batches
-from convert_tf.training.encoder.sources import open_data
 
 BATCH_SIZE = 512  # examples that are encoded together
 

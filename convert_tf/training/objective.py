@@ -1,10 +1,16 @@
-"""Models with their objectives, as `keras.Model.fit` takes them, for every kind of run."""
+"""Models with their objectives and optimizers, for every kind of run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 from keras import ops
+
+from convert_tf.config.train import RankingTraining
+from convert_tf.numerics.devices import compiles_shapes, is_tensorflow_on_cpu
+
+LOSS_SCALE = 128.0  # under mixed_float16, static
+WEIGHT_DECAY = 0.01  # of AdamW (arXiv 1905.01969 §5.1)
 
 
 class Objective(keras.Model):
@@ -66,3 +72,163 @@ class Objective(keras.Model):
         for name, values, weights in self.measures_of(x, y_pred):
             self.means[name].update_state(values, sample_weight=weights)
         return self.get_metrics_result()
+
+
+def learning_rate_schedule(
+    config: RankingTraining,
+) -> keras.optimizers.schedules.LearningRateSchedule:
+    """Linear warm-up from 0, then cosine decay to the final learning rate at the last step."""
+    return keras.optimizers.schedules.CosineDecay(
+        0.0 if config.warmup_steps else config.learning_rate,
+        decay_steps=max(config.steps - config.warmup_steps, 1),
+        alpha=config.final_learning_rate / config.learning_rate,
+        warmup_target=config.learning_rate if config.warmup_steps else None,
+        warmup_steps=config.warmup_steps,
+    )
+
+
+class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up from 0, then a fall with the inverse square root of the steps.
+
+    Args:
+      peak: learning rate at the end of the warm-up.
+      warmup_steps: its steps.
+
+    Reference: arXiv 1706.03762 §5.3, as in XLM.
+    """
+
+    def __init__(self, peak: float, warmup_steps: int):
+        self.peak = peak
+        self.warmup_steps = warmup_steps
+
+    def __call__(self, step: Any) -> Any:
+        share = (ops.cast(step, "float32") + 1.0) / self.warmup_steps
+        return self.peak * ops.minimum(share, ops.rsqrt(share))
+
+    def get_config(self) -> dict[str, Any]:
+        return {"peak": self.peak, "warmup_steps": self.warmup_steps}
+
+
+def _with_embedding_clip(base: type, table: Any, max_norm: float) -> type:
+    """`base`, an optimizer class, with dense gradients and one variable's clipped by its L2 norm.
+
+    TensorFlow's gradient of a gathered table is slices, one for each time that a row was read:
+    their norm is not the gradient's, and Keras cannot divide them by a loss scale.
+    """
+
+    class WithEmbeddingClip(base):  # type: ignore[misc, valid-type]
+        def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+            known = trainable_variables or self._trainable_variables
+            super().apply(
+                [self._prepare(grad, v) for grad, v in zip(grads, known, strict=True)],
+                trainable_variables,
+            )
+
+        def _prepare(self, grad: Any, variable: Any) -> Any:
+            # Gradients still carry the loss scale here.
+            limit = max_norm * (self.loss_scale_factor or 1.0) if variable is table else 0.0
+            if hasattr(grad, "indices"):
+                if is_tensorflow_on_cpu():
+                    from convert_tf.numerics.tensorflow_cpu import dense_gradient
+
+                    return dense_gradient(grad, max_norm=limit)
+                grad = ops.zeros(variable.shape, variable.dtype) + grad
+            if grad is None or not limit:
+                return grad
+            norm = ops.sqrt(ops.sum(ops.square(ops.cast(grad, "float32"))))
+            return grad * ops.cast(limit / ops.maximum(norm, limit), grad.dtype)
+
+    WithEmbeddingClip.__name__ = base.__name__
+    return WithEmbeddingClip
+
+
+def make_optimizer(
+    config: RankingTraining,
+    *,
+    embedding_table: Any,
+    embedding_clip: float,
+    precision: str,
+    extend: Callable[[Any], Any] | None = None,
+) -> keras.optimizers.Optimizer:
+    """Return the optimizer of a run.
+
+    Args:
+      config: reads optimizer, learning rates and steps.
+      embedding_table: the variable whose gradient is clipped.
+      embedding_clip: largest L2 norm of that gradient; 0 turns clipping off.
+      precision: a dtype policy name; `mixed_float16` turns the static loss scale on.
+      extend: what makes a subclass of the optimizer's class, or None.
+
+    Returns:
+      A Keras optimizer.
+
+    Reference: arXiv 1911.03688 §3.1; arXiv 1710.03740 §3.2 (loss scaling).
+    """
+    classes = {
+        "adadelta": (keras.optimizers.Adadelta, {"rho": 0.9}),
+        "adam": (keras.optimizers.Adam, {}),
+        "adamw": (keras.optimizers.AdamW, {"weight_decay": WEIGHT_DECAY}),
+        "adamax": (keras.optimizers.Adamax, {}),
+    }
+    base, options = classes[config.optimizer]
+    if is_tensorflow_on_cpu():
+        from convert_tf.numerics.tensorflow_cpu import in_one_pass
+
+        base = in_one_pass(base)
+    if extend is not None:
+        base = extend(base)
+    return _with_embedding_clip(base, embedding_table, embedding_clip)(
+        learning_rate=learning_rate_schedule(config),
+        loss_scale_factor=LOSS_SCALE if precision == "mixed_float16" else None,
+        **options,
+    )
+
+
+def compile_with(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
+    """Compile `model` with its optimizer, whose loss scale is static."""
+    optimizer.build(model.trainable_variables)
+    model.compile(optimizer=optimizer, auto_scale_loss=False, jit_compile=compiles_shapes())
+
+
+def current_learning_rate(optimizer: keras.optimizers.Optimizer) -> float:
+    """Return the learning rate of an optimizer's next step.
+
+    It is computed from local copies: of several processes one alone cannot compute with arrays
+    that all of them hold.
+    """
+    scalars = [(v, ops.convert_to_numpy(v)) for v in optimizer.variables if v.shape == ()]
+    with keras.StatelessScope(scalars):
+        return float(ops.convert_to_numpy(optimizer.learning_rate))
+
+
+def decaying_on_plateau(base: Any) -> Any:
+    """A subclass of an optimizer's class, with a factor on the learning rate.
+
+    The factor is one of the optimizer's variables: it is saved and resumed with the others, and a
+    compiled step sees it change.
+
+    Args:
+      base: a class of `keras.optimizers`.
+
+    Returns:
+      The class. Its variable `plateau_factor`, 1 at first, multiplies the learning rate, and
+      `decay(factor)` multiplies that variable.
+
+    Reference: arXiv 1905.01969 §5.1.
+    """
+
+    class DecayingOnPlateau(base):
+        def build(self, variables: Any) -> None:
+            if self.built:
+                return
+            super().build(variables)
+            self.plateau_factor = self.add_variable((), initializer="ones", name="plateau_factor")
+
+        def decay(self, factor: float) -> None:
+            self.plateau_factor.assign(self.plateau_factor * factor)
+
+        def _get_current_learning_rate(self) -> Any:
+            return super()._get_current_learning_rate() * self.plateau_factor
+
+    DecayingOnPlateau.__name__ = base.__name__
+    return DecayingOnPlateau

@@ -72,7 +72,7 @@ class OwnFile:
 def prepare_own_file(
     path: str, run: str, *, vocabulary: str | None, learns_vocabulary: bool
 ) -> OwnFile:
-    """Prepares a file in the folder of a run, once: a resumed run finds it prepared.
+    """Prepare a file in the folder of a run, once. A resumed run finds it prepared.
 
     Args:
         path: pairs or dialogues (`convert_tf.corpora.pairs`), compressed or not.

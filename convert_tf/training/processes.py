@@ -1,13 +1,14 @@
 """Training on several devices: the GPUs of a host, and processes on one host or on several.
 
 Keras spreads each batch over all devices and keeps the same weights on each
-(`keras.distribution.DataParallel`, JAX only); what is computed is the loss of the whole batch, with
-the responses of all devices as negatives. Each process reads, tokenizes and packs its own share of
-every batch (`convert_tf.training.shares`).
+(`keras.distribution.DataParallel`, JAX only). The loss is that of the whole batch, with the
+responses of all devices as negatives. Each process reads, tokenizes and packs its own share of
+every batch.
 """
 
 import contextlib
 import dataclasses
+import math
 import os
 import random
 import re
@@ -17,7 +18,7 @@ import threading
 import time
 import traceback
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ class Processes:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Runs a block in every process, and raises in all where it raises in one.
+        """Run a block in every process, and raise in all if it raises in one.
 
         Without this the others would wait for the one that ended.
 
@@ -132,7 +133,7 @@ def termination_noted() -> Iterator[Termination]:
 
 
 def refuse_failed(failed: np.ndarray) -> None:
-    """Raises `ValueError` where a process failed; `failed` is `[processes]`, not 0 for those."""
+    """Raise `ValueError` if a process failed; `failed` is `[processes]`, not 0 for those."""
     if failed.any():
         raise ValueError(
             f"Process {', '.join(map(str, np.flatnonzero(failed)))} stopped, and its output says "
@@ -143,7 +144,7 @@ def refuse_failed(failed: np.ndarray) -> None:
 def join_processes(
     num_processes: int | None = None, process_id: int | None = None, coordinator: str | None = None
 ) -> None:
-    """Joins the other processes of a run; does nothing where nothing is given.
+    """Join the other processes of a run; do nothing if nothing is given.
 
     Must be called before anything is computed. What is not given is taken from
     `KERAS_DISTRIBUTION_NUM_PROCESSES`, `_PROCESS_ID` and `_JOB_ADDRESSES`.
@@ -213,7 +214,7 @@ def running_processes() -> Processes:
 
 
 def agreed_precision(processes: Processes, requested: str) -> str:
-    """The precision that all processes train in: what process 0 chooses, as timings differ.
+    """Return the precision of all processes: what process 0 chooses, as timings differ.
 
     Args:
       processes: those of the run; all must call this.
@@ -244,7 +245,7 @@ def num_devices(processes: Processes) -> tuple[int, int]:
 def spread_over_devices(
     processes: Processes, *, batch_size: int
 ) -> contextlib.AbstractContextManager:
-    """A context in which models are made and trained on all devices; none is needed for one.
+    """Return a context in which models are made and trained on all devices.
 
     Args:
       processes: those of the run.
@@ -279,7 +280,7 @@ def _say_which_gpu() -> None:
 
 @contextlib.contextmanager
 def leaving_at_once(processes: Processes) -> Iterator[None]:
-    """Ends this process where another one is gone, or this one is interrupted or broken.
+    """End this process if another one is gone, or this one is interrupted or broken.
 
     Python would call JAX at its end, which waits for all processes, for up to five minutes. What
     is raised in all of them, as `Processes.together` does, is passed on.
@@ -308,7 +309,7 @@ def leaving_at_once(processes: Processes) -> Iterator[None]:
 
 
 def check_same(processes: Processes, facts: str) -> None:
-    """Raises `ValueError` unless all processes were given the same, which `facts` tells."""
+    """Raise `ValueError` unless all processes have the same `facts`, which tell what they got."""
     checksums = processes.gather(zlib.crc32(facts.encode()) & 0x7FFFFFFF)[:, 0]
     other = np.flatnonzero(checksums != checksums[0])
     if len(other):
@@ -319,7 +320,7 @@ def check_same(processes: Processes, facts: str) -> None:
 
 
 def check_shared(processes: Processes, folder: Path) -> None:
-    """Raises `ValueError` unless all processes see the same folder; process 0 makes it."""
+    """Raise `ValueError` unless all processes see the same folder; process 0 makes it."""
     if processes.number == 1:
         return
     marker = folder / SHARED_FILE
@@ -346,3 +347,88 @@ def _reads(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+def rows_of_a_share(row_multiple: int, processes: Processes) -> int:
+    """Return the multiple of rows in a process's share, which keeps the number of shapes small.
+
+    Args:
+      row_multiple: what the rows of a whole batch are a multiple of, about.
+      processes: those of the run.
+    """
+    _, local_devices = num_devices(processes)
+    own = math.ceil(row_multiple / processes.number)
+    return math.ceil(own / local_devices) * local_devices
+
+
+def as_share(
+    batch: Mapping[str, np.ndarray], *, rows: int, index: int, padding_id: int
+) -> dict[str, np.ndarray]:
+    """Return a packed batch as a process's share of a larger one.
+
+    Args:
+      batch: the dict of `packing.pack_batch` or `pack_micro_batches`; its other keys are left as
+        they are.
+      rows: rows of every share, not fewer than the batch has.
+      index: which share it is.
+      padding_id: id of padding.
+
+    Returns:
+      The batch with rows of padding added, and slots counted from the first row of the first share.
+    """
+    segments = batch["segment_lengths"].shape[-1]
+    other_axes = [(0, 0)] * (batch["token_ids"].ndim - 1)
+    missing = [(0, rows - len(batch["token_ids"])), *other_axes]
+    share = dict(batch)
+    share["token_ids"] = np.pad(batch["token_ids"], missing, constant_values=padding_id)
+    share["segment_lengths"] = np.pad(batch["segment_lengths"], missing)
+    for name in batch:
+        if name.endswith("_slots"):
+            share[name] = batch[name] + np.int32(index * rows * segments)
+    return share
+
+
+def agreed_batches(
+    processes: Processes,
+    batches: Iterator[Any],
+    local: Termination,
+    agreed: Termination,
+    *,
+    padding_id: int,
+) -> Iterator[Any]:
+    """Yield each batch as this process's share of a step, which all processes take or none.
+
+    What only one process knows (how many rows its share has, whether it was told to end, whether
+    something failed) the processes tell one another in one small gather before each step.
+
+    Args:
+      processes: those of the run.
+      batches: `loop.Batch` of packed batches of this process's examples.
+      local: whether this process was told to end.
+      agreed: set if one of the processes was told to end before the step that runs. `local` may
+        change during a step, when the others do not know of it.
+      padding_id: id of padding.
+
+    Raises:
+      ValueError: a batch could not be made in another process.
+      Exception: what `batches` raises.
+    """
+    while True:
+        raised: Exception | None = None
+        batch = None
+        try:
+            batch = next(batches)
+        except Exception as error:
+            raised = error
+        rows = 0 if batch is None else len(batch.inputs["token_ids"])
+        told = processes.gather(rows, local.is_requested, batch is None)
+        if raised is not None:
+            raise raised
+        refuse_failed(told[:, 2])
+        agreed.is_requested = bool(told[:, 1].any())
+        assert batch is not None
+        most_rows = int(told[:, 0].max())
+        inputs = as_share(
+            batch.inputs, rows=most_rows, index=processes.index, padding_id=padding_id
+        )
+        yield batch._replace(inputs=inputs)

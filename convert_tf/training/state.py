@@ -32,7 +32,7 @@ STATE_FILE = "training_state.npz"
 
 
 def step_folder(step: int) -> str:
-    """Name of the folder of a checkpoint."""
+    """Return the name of the folder of a checkpoint."""
     return f"step-{step:08d}"
 
 
@@ -41,13 +41,13 @@ def _step_of(folder: Path) -> int:
 
 
 def saved_checkpoints(run: str | os.PathLike) -> list[Path]:
-    """The checkpoints of a run, newest first, whole or damaged since they were written."""
+    """Return the checkpoints of a run, newest first, also those that are damaged."""
     found = (Path(run) / CHECKPOINTS_FOLDER).glob("step-*")
     return sorted((p for p in found if p.name[5:].isdigit()), key=_step_of, reverse=True)
 
 
 def newest_checkpoint(run: str | os.PathLike) -> Path | None:
-    """The newest checkpoint that is whole; what is wrong with newer ones goes to stderr.
+    """Return the newest checkpoint that is whole, and print what is wrong with newer ones.
 
     Returns:
       None for a run that has none yet.
@@ -90,7 +90,7 @@ def save_training_state(
     training: dict[str, Any],
     keep: int,
 ) -> Path:
-    """Writes `checkpoints/step-N/` whole, then removes all but the newest ones.
+    """Write `checkpoints/step-N/`, then remove all but the newest ones.
 
     Args:
       run: the run's folder.
@@ -127,7 +127,7 @@ def save_training_state(
 
 
 def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
-    """Reads weights and optimizer state of `checkpoints/step-N/` into `model`.
+    """Read weights and optimizer state of `checkpoints/step-N/` into `model`.
 
     Returns:
       Steps done so far.

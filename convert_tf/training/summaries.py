@@ -42,14 +42,14 @@ class EventFile:
         self._write(self._new_event(wall_time=time.time(), file_version="brain.Event:2"))
 
     def scalars(self, step: int, values: dict[str, Any]) -> None:
-        """Writes one number for each name."""
+        """Write one number for each name."""
         summary = self._new_summary()
         for name, value in values.items():
             summary.value.add(tag=name, simple_value=float(value))
         self._write(self._new_event(wall_time=time.time(), step=step, summary=summary))
 
     def close(self) -> None:
-        """Ends the file."""
+        """Close the file."""
         self._file.close()
 
     def _write(self, event: Any) -> None:
@@ -78,7 +78,7 @@ def opened_summaries(log_dir: Path) -> EventFile | None:
 
 @picture
 def ranking_curve(rows: list[dict[str, Any]], splits: Sequence[str], names: Sequence[str]) -> Any:
-    """Loss and recall over pairs seen.
+    """Draw loss and recall over pairs seen.
 
     Args:
       rows: rows of `metrics.jsonl`.

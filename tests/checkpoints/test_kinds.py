@@ -12,9 +12,8 @@ from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.kinds import CheckpointError, Kind, kind_of
 from convert_tf.checkpoints.loading import initial_ranker
 from convert_tf.config.bert import BertConfig
-from convert_tf.config.head import HeadConfig
 from convert_tf.config.model import ModelConfig
-from convert_tf.config.ranker import RankerConfig
+from convert_tf.config.ranker import HeadConfig, RankerConfig
 from convert_tf.data import negatives, teacher_vectors, token_arrays
 from convert_tf.data.shards import shard_name
 from convert_tf.intents.folder import MODEL_FILE

@@ -17,7 +17,7 @@ from support.token_ids import encoder_and_ids
 from convert_tf.checkpoints import folder as runs
 from convert_tf.export.hub.writing import export_module
 from convert_tf.models.encoder import DualEncoder
-from convert_tf.training.run import only_run_in
+from convert_tf.training.loop import only_run_in
 
 TEXTS = ["where is my card?", "how do i reset my password please", "", "thanks", "zebra?!"]
 EARLIER = ["the train is late", "", "what time is it", "", "yes"]

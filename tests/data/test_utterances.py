@@ -19,7 +19,7 @@ from convert_tf.data.utterances import (
     read_utterances,
 )
 from convert_tf.text.tokenizer import load_tokenizer
-from convert_tf.training.teaching.texts import StoredTexts
+from convert_tf.training.teaching.vectors import StoredTexts
 
 LABELS = ("greet", "bye", "pay", None)
 

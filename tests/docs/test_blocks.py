@@ -56,7 +56,7 @@ def place(tiny_modules, tmp_path_factory):
     """A folder with what the pages name."""
     from convert_tf.checkpoints.folder import save_checkpoint
     from convert_tf.checkpoints.loading import initial_ranker
-    from convert_tf.config.head import HeadConfig
+    from convert_tf.config.ranker import HeadConfig
 
     folder = tmp_path_factory.mktemp("pages")
     for name, kind in (

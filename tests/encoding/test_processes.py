@@ -25,7 +25,7 @@ from support.tiny_checkpoint import random_texts
 from convert_tf import EncoderClient, IntentClassifier, Ranker, SentenceEncoder
 from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.loading import initial_ranker
-from convert_tf.config.head import HeadConfig
+from convert_tf.config.ranker import HeadConfig
 from convert_tf.encoding.backends import pickling
 from convert_tf.export.hub.writing import export_module
 

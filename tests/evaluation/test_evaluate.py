@@ -15,7 +15,7 @@ from support.tiny_checkpoint import write_records
 
 from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.loading import initial_ranker
-from convert_tf.config.head import HeadConfig
+from convert_tf.config.ranker import HeadConfig
 from convert_tf.encoding.backends.checkpoint import CheckpointBackend
 from convert_tf.evaluation.compare import compare
 from convert_tf.evaluation.tasks import evaluate, make_task

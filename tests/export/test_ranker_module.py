@@ -14,7 +14,7 @@ from convert_tf import Ranker
 from convert_tf.checkpoints.folder import CheckpointError, save_checkpoint
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.loading import initial_ranker, load_ranker
-from convert_tf.config.head import HeadConfig
+from convert_tf.config.ranker import HeadConfig
 from convert_tf.export.hub import network as graph_batches
 from convert_tf.export.hub.network import in_length_batches
 from convert_tf.export.hub.ranker_module import PADDING_SCORE, make_ranker_module

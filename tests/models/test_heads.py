@@ -7,7 +7,7 @@ import tensorflow as tf
 from support import naive_heads
 from support.model_cases import fill_weights
 
-from convert_tf.config.head import POLY_VARIANTS, REDUCTIONS
+from convert_tf.config.ranker import POLY_VARIANTS, REDUCTIONS
 from convert_tf.layers.reduction import Reduction, SqrtNReduction
 from convert_tf.models.heads import (
     BiHead,

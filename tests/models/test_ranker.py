@@ -9,8 +9,7 @@ import tensorflow as tf
 from support import naive, naive_heads
 from support.model_cases import fill_weights, one_per_row, random_texts
 
-from convert_tf.config.head import POLY_VARIANTS, HeadConfig
-from convert_tf.config.ranker import RankerConfig
+from convert_tf.config.ranker import POLY_VARIANTS, HeadConfig, RankerConfig
 from convert_tf.models.ranker import ConvertTrunk, make_ranker
 
 LENGTHS = [5, 0, 1, 12, 3]

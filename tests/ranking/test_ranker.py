@@ -8,7 +8,7 @@ import pytest
 from convert_tf import Ranker
 from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.loading import initial_ranker
-from convert_tf.config.head import HeadConfig
+from convert_tf.config.ranker import HeadConfig
 from convert_tf.export.hub.writing import export_module
 from convert_tf.ranking.encoders import EncoderRanker
 from convert_tf.ranking.ranker import open_ranker

@@ -10,7 +10,7 @@ from support.tiny_checkpoint import random_texts
 
 from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.loading import initial_ranker
-from convert_tf.config.head import HeadConfig
+from convert_tf.config.ranker import HeadConfig
 from convert_tf.ranking.ranker import Ranker, open_ranker
 from convert_tf.search.cache import CandidateCache
 from convert_tf.search.encoders import load_encoder

@@ -10,7 +10,7 @@ import pytest
 from convert_tf.storage import locks
 from convert_tf.storage.files import only_writer
 from convert_tf.storage.folders import OutputFolder
-from convert_tf.training.run import only_run_in
+from convert_tf.training.loop import only_run_in
 
 HOLDERS = {
     ".out.lock": only_writer,

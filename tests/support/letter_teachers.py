@@ -4,6 +4,8 @@ import itertools
 
 import numpy as np
 
+from convert_tf.data.teacher_vectors import TeacherVectors
+from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.training.teaching.vectors import write_teacher_vectors
 
 DIM = 12
@@ -50,5 +52,12 @@ def interrupted(teach, *, after):
     return stopping
 
 
-def write_vectors(corpus, output, teach, **options):
-    write_teacher_vectors(corpus.arrays, str(output), teacher=teach, name="letters", **options)
+def write_vectors(token_ids, output, teach, *, name="letters", **options):
+    write_teacher_vectors(str(token_ids), str(output), teacher=teach, name=name, **options)
+
+
+def opened_vectors(token_ids, folder, **options) -> TeacherVectors:
+    """Open the vectors of the pairs of train."""
+    ids = ArrayFolder(token_ids)
+    examples = ids.open("train", max_tokens=60)
+    return TeacherVectors(folder, examples, vocab_size=ids.vocab_size, **options)

@@ -14,6 +14,11 @@ from support.commands import ROOT
 # Where programs find convert_tf, and what tests share.
 _PATHS = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
 PROBE = ROOT / "tests" / "clients" / "contract_probe.py"
+ON_JAX = {
+    "KERAS_BACKEND": "jax",
+    "JAX_PLATFORMS": "cpu",
+    "XLA_FLAGS": "--xla_backend_optimization_level=0",  # compiles faster
+}
 
 
 def printed_by(program: str, *arguments: object, **environment: str) -> str:
@@ -34,13 +39,7 @@ def printed_by(program: str, *arguments: object, **environment: str) -> str:
 
 def results_on_jax(script: str, folder: Path) -> Mapping[str, np.ndarray]:
     """Runs a script on JAX's CPU, which gets the folder and writes `jax.npz` there: its arrays."""
-    printed_by(
-        script,
-        folder,
-        KERAS_BACKEND="jax",
-        JAX_PLATFORMS="cpu",
-        XLA_FLAGS="--xla_backend_optimization_level=0",  # compiles faster
-    )
+    printed_by(script, folder, **ON_JAX)
     return np.load(folder / "jax.npz")
 
 

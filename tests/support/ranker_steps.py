@@ -7,10 +7,9 @@ import numpy as np
 from support.model_cases import SMALL, fill_weights
 from support.texts import random_texts
 
-from convert_tf.config.head import HeadConfig, RankerTraining
-from convert_tf.config.ranker import RankerConfig
+from convert_tf.config.ranker import HeadConfig, RankerConfig, RankerTraining
 from convert_tf.models.ranker import make_ranker
-from convert_tf.training.ranker.objective import make_ranker_training
+from convert_tf.training.ranker import make_ranker_training
 
 KINDS = {
     "bi": HeadConfig(scale=5.0),

@@ -27,6 +27,6 @@ def observed_steps(train, observe=lambda run: {}) -> dict:
         seen.update(losses=losses, rates=rates, shapes=shapes, weights=weights, **observe(run))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("convert_tf.training.run.take_steps", two_steps)
+        patch.setattr("convert_tf.training.loop.take_steps", two_steps)
         train()
     return seen

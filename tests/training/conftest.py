@@ -3,6 +3,7 @@
 import contextlib
 
 import pytest
+from support.letter_teachers import letters_teacher, write_vectors
 from support.token_corpus import write_corpus
 
 
@@ -11,6 +12,14 @@ def corpus(request, tmp_path_factory):
     """Records and token ids of as many examples as the module says."""
     folder = tmp_path_factory.mktemp("corpus")
     return write_corpus(folder, num_train=request.module.NUM_TRAIN)
+
+
+@pytest.fixture(scope="module")
+def teacher(corpus, tmp_path_factory):
+    """The folder of a teacher's vectors of the pairs."""
+    folder = tmp_path_factory.mktemp("teacher") / "vectors"
+    write_vectors(corpus.arrays, folder, letters_teacher)
+    return str(folder)
 
 
 @contextlib.contextmanager

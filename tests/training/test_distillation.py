@@ -1,45 +1,38 @@
-"""Learning from a teacher: its losses, its vectors on disk, and runs that read them."""
+"""Learning from a teacher and from single texts: losses, vectors on disk, and runs."""
 
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
-from support.encoder_runs import (
-    MODEL,
-    STANDING_STILL,
-    differ,
-    final_weights,
-    run,
-    stopped_copy,
-)
-from support.letter_teachers import DIM, SIDES, letters_teacher, unit, write_vectors
+from support.encoder_runs import MODEL, STANDING_STILL, differ, final_weights, run, stopped_copy
+from support.letter_teachers import DIM, SIDES, letters_teacher, opened_vectors, unit, write_vectors
 from support.record_files import read_texts
+from support.texts import random_texts
+from support.token_corpus import NUM_OOV_BUCKETS, write_utterances
 
 from convert_tf.checkpoints.facts import training_facts
-from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint
+from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint, load_similarity_map
 from convert_tf.config.model import model_preset
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import EvaluationBatches, TrainingBatches
 from convert_tf.data.schema import PAIR, SelectedExamples
-from convert_tf.data.teacher_vectors import (
-    TeacherVectors,
-    vectors_file,
-)
+from convert_tf.data.teacher_vectors import vectors_file
 from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.data.utterances import UtteranceDraws, Utterances
 from convert_tf.models.distillation import fitted_map, initial_rows, vector_losses
 from convert_tf.models.encoder import DualEncoder
-from convert_tf.models.losses import (
-    distinct_responses,
-    taught_ranking_losses,
-)
+from convert_tf.models.losses import distinct_responses, intent_losses, taught_ranking_losses
+from convert_tf.training.encoder import data
+from convert_tf.training.encoder.data import RunData
 from convert_tf.training.encoder.objective import ResponseRanking
 from convert_tf.training.state import saved_checkpoints
-from convert_tf.training.teaching.teacher import open_sides
-from convert_tf.training.teaching.vectors import write_teacher_vectors
+from convert_tf.training.teaching.teacher import join_teachers, joined_name, open_teachers
+from convert_tf.training.teaching.vectors import StoredTexts
 
 NUM_TRAIN = 210
 
@@ -47,17 +40,21 @@ NUM_TRAIN = 210
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
 
+FEW = {"steps": 2, "batch_size": 8, "checkpoint_every": 1, "shuffle_buffer": 16}
+
+
 @pytest.fixture(scope="module")
-def teacher(corpus, tmp_path_factory):
-    folder = str(tmp_path_factory.mktemp("teacher") / "vectors")
-    write_vectors(corpus, folder, letters_teacher)
-    return folder
-
-
-def opened(corpus, folder):
-    ids = ArrayFolder(corpus.arrays)
-    examples = ids.open("train", max_tokens=60)
-    return TeacherVectors(folder, examples, vocab_size=ids.vocab_size)
+def texts(corpus, tmp_path_factory):
+    """Token ids of single texts, and a folder of their vectors."""
+    root = tmp_path_factory.mktemp("texts")
+    rows = [
+        {"text": f"{text} {i}", "source": f"bot{i % 2}", "label": f"intent{i % 5}"}
+        for i, text in enumerate(random_texts(60, seed=5))
+    ]
+    (root / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    ids = write_utterances(root / "ids", [str(root / "a.jsonl")], corpus.vocabulary)
+    write_vectors(ids, root / "vectors", letters_teacher)
+    return ids, str(root / "vectors")
 
 
 def test_vector_loss_is_one_minus_the_cosine():
@@ -66,9 +63,6 @@ def test_vector_loss_is_one_minus_the_cosine():
     expected = [1 - p @ t / np.linalg.norm(p) for p, t in zip(predicted, target, strict=True)]
     expected[2] = 0
     np.testing.assert_allclose(vector_losses(predicted, target), expected, atol=1e-6)
-
-
-def test_vector_loss_of_a_zero_vector_has_a_finite_gradient():
     predicted = tf.Variable(np.zeros((1, 4), "float32"))
     with tf.GradientTape() as tape:
         loss = ops.sum(vector_losses(predicted, unit((1, 4))))
@@ -120,7 +114,7 @@ def test_a_fitted_map_turns_encodings_into_the_vectors():
 
 
 def test_vectors_are_those_of_the_texts(corpus, teacher):
-    vectors = opened(corpus, teacher)
+    vectors = opened_vectors(corpus.arrays, teacher)
     texts = read_texts(corpus.records, "train")
     picked = np.array([0, 209, 17])
     columns = vectors.columns(picked)
@@ -135,10 +129,7 @@ def test_vectors_are_those_of_the_texts(corpus, teacher):
 def test_the_ranking_of_a_teacher_is_added_to_the_loss(corpus, teacher):
     """By cosines times the scale, without equal responses, of the pairs of a batch."""
     examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
-    vectors = TeacherVectors(
-        teacher, examples,
-        vocab_size=ArrayFolder(corpus.arrays).vocab_size, flag="ranking_teacher",
-    )  # fmt: skip
+    vectors = opened_vectors(corpus.arrays, teacher, flag="ranking_teacher")
     batches = TrainingBatches(
         examples, batch_size=8, row_tokens=64, shuffle_buffer=1, seed=0,
         marks_duplicates=True, teachers=[vectors],
@@ -172,22 +163,30 @@ def test_the_ranking_of_a_teacher_is_added_to_the_loss(corpus, teacher):
 
 
 @pytest.mark.parametrize(
-    ("teachers", "fields", "rule"),
+    ("fields", "rule"),
     [
-        (["ranking_teacher"], {}, "ranking_teacher and ranking_distillation must"),
-        ([], {"ranking_distillation": 1.0}, "ranking_teacher and ranking_distillation must"),
-        (["teacher"], {}, "teacher or utterance_teacher must"),
-        ([], {"distillation": 1.0}, "teacher or utterance_teacher must"),
+        ({"ranking_teacher": "vectors"}, "ranking_teacher and ranking_distillation must"),
+        ({"ranking_distillation": 1.0}, "ranking_teacher and ranking_distillation must"),
+        ({"teacher": "vectors"}, "teacher or utterance_teacher must"),
+        ({"distillation": 1.0}, "teacher or utterance_teacher must"),
+        ({"utterances": "ids"}, "utterances must be given with"),
+        (
+            {"utterances": "ids", "teacher": "vectors", "distillation": 1.0},
+            "utterances must be given with",
+        ),
+        ({"utterance_teacher": "vectors", "distillation": 1.0}, "utterances must be given with"),
+        ({"intent_contrast": 1.0}, "utterances must be given with"),
+        ({"ranking": 0.0}, "ranking must be greater than 0 unless"),
     ],
 )
-def test_a_teacher_without_use_and_a_use_without_teacher_are_refused(teachers, fields, rule):
+def test_what_nothing_is_learnt_of_and_a_loss_without_it_are_refused(fields, rule):
     with pytest.raises(ValueError, match=rule):
-        EncoderTraining(**dict.fromkeys(teachers, "vectors"), **fields)
+        EncoderTraining(**fields)
 
 
 def test_vectors_of_sides_are_those_of_a_ranking_alone(corpus, tmp_path):
     folder = str(tmp_path / "sides")
-    write_vectors(corpus, folder, SIDES)
+    write_vectors(corpus.arrays, folder, SIDES)
     with pytest.raises(
         ValueError, match=r"another as a response, .* Pass the folder as --ranking_teacher"
     ):
@@ -199,11 +198,8 @@ def test_vectors_of_sides_are_those_of_a_ranking_alone(corpus, tmp_path):
 
 def test_examples_beyond_the_wanted_ones_have_zeros(corpus, tmp_path):
     output = str(tmp_path / "vectors")
-    write_teacher_vectors(
-        corpus.arrays, output,
-        teacher=letters_teacher, name="letters", max_examples=100,
-    )  # fmt: skip
-    columns = opened(corpus, output).columns(np.array([99, 100]))
+    write_vectors(corpus.arrays, output, letters_teacher, max_examples=100)
+    columns = opened_vectors(corpus.arrays, output).columns(np.array([99, 100]))
     assert np.linalg.norm(columns["teacher_context"], axis=1) == pytest.approx([1, 0], abs=1e-3)
     with pytest.raises(
         ValueError,
@@ -214,10 +210,10 @@ def test_examples_beyond_the_wanted_ones_have_zeros(corpus, tmp_path):
 
 
 def test_a_run_draws_examples_that_have_vectors(corpus, tmp_path):
-    write_teacher_vectors(
-        corpus.arrays, str(tmp_path / "vectors"), teacher=letters_teacher,
-        name="letters", source_shares={"forum": 0.3, "chat": 0.0}, max_examples=140,
-    )  # fmt: skip
+    shares = {"forum": 0.3, "chat": 0.0}
+    write_vectors(
+        corpus.arrays, tmp_path / "vectors", letters_teacher, source_shares=shares, max_examples=140
+    )
     options = {
         "distillation": 1.0, "batch_size": 4, "steps": 1, "teacher": str(tmp_path / "vectors"),
         "train_examples": 140, "source_shares": ("forum=0.3", "chat=0"),
@@ -231,14 +227,17 @@ def test_a_run_draws_examples_that_have_vectors(corpus, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "fields",
-    [{"distillation": 1.0}, {"start_from_teacher": True}],
-    ids=lambda fields: next(iter(fields)),
-)
-def test_every_option_changes_the_weights(corpus, teacher, tmp_path, fields):
+@pytest.mark.parametrize("option", ["distillation", "start_from_teacher", "intent_contrast"])
+def test_every_option_changes_the_weights(corpus, teacher, texts, tmp_path, option):
+    fields = {
+        "distillation": {"teacher": teacher, "distillation": 1.0},
+        "start_from_teacher": {"teacher": teacher, "start_from_teacher": True},
+        "intent_contrast": {
+            "utterances": texts[0], "utterances_per_pair": 4, "intent_contrast": 1.0,
+        },
+    }  # fmt: skip
     plain = run(corpus.arrays, tmp_path / "plain")
-    taught = run(corpus.arrays, tmp_path / "taught", teacher=teacher, **fields)
+    taught = run(corpus.arrays, tmp_path / "taught", **fields[option])
     assert differ(final_weights(plain), final_weights(taught))
 
 
@@ -247,7 +246,7 @@ def test_a_run_comes_nearer_to_the_ranking_of_its_teacher(corpus, tmp_path):
     """From a trained teacher alone, without any pair's own answer."""
     fields = {"steps": 60, "eval_every": 60, "checkpoint_every": 60}
     guide = run(corpus.arrays, tmp_path / "guide", **fields)
-    write_vectors(corpus, tmp_path / "vectors", open_sides([str(guide)]))
+    write_vectors(corpus.arrays, tmp_path / "vectors", open_teachers([str(guide)], has_sides=True))
     untaught = run(corpus.arrays, tmp_path / "untaught", **{**fields, "steps": 1})
     taught = run(
         corpus.arrays, tmp_path / "taught", ranking_teacher=str(tmp_path / "vectors"),
@@ -257,7 +256,7 @@ def test_a_run_comes_nearer_to_the_ranking_of_its_teacher(corpus, tmp_path):
     columns = [[text.decode() for text in texts[name][:50]] for name in PAIR]
 
     def cosines(folder):
-        encode = open_sides([str(folder)])
+        encode = open_teachers([str(folder)], has_sides=True)
         return encode["context"](columns[0]) @ encode["response"](columns[1]).T
 
     errors = [np.abs(cosines(folder) - cosines(guide)).mean() for folder in (taught, untaught)]
@@ -318,7 +317,9 @@ def test_the_map_is_fitted_where_a_run_starts_from_a_model_without_one(corpus, t
     own = SelectedExamples(examples, range(first, examples.num_examples))
     (batch,) = EvaluationBatches(own, 60, batch_size=number)
     encoded = encoder(batch)
-    columns = opened(corpus, teacher).columns(np.arange(first, examples.num_examples))
+    columns = opened_vectors(corpus.arrays, teacher).columns(
+        np.arange(first, examples.num_examples)
+    )
     expected = fitted_map(
         np.concatenate([encoded[f"reduced_{name}"] for name in PAIR]),
         np.concatenate([columns[f"teacher_{name}"] for name in PAIR]),
@@ -338,7 +339,153 @@ def test_records_have_no_teacher(corpus, teacher, tmp_path, kind):
 def test_damaged_vectors_are_refused(corpus, teacher, tmp_path):
     copy = tmp_path / "vectors"
     shutil.copytree(teacher, copy)
-    vectors = opened(corpus, copy)
+    vectors = opened_vectors(corpus.arrays, copy)
     os.truncate(copy / vectors_file("response"), 1000)
     with pytest.raises(ValueError, match=r"train-response-vectors.* of \d+ bytes are left"):
         vectors.columns(np.arange(3))
+
+
+@pytest.mark.slow
+def test_single_texts_have_vectors_where_pairs_have_none(corpus, texts, tmp_path):
+    """The map to the vectors starts as fitted to texts of all sources, and has a similarity map."""
+    ids, vectors = texts
+    plain = run(corpus.arrays, tmp_path / "plain", **FEW)
+    taught = run(corpus.arrays, tmp_path / "taught", init_from=plain, utterances=ids,
+                 utterance_teacher=vectors, distillation=1.0, ranking=0.0, **FEW)  # fmt: skip
+    assert differ(final_weights(taught), final_weights(plain))
+    assert load_similarity_map(taught).shape == (MODEL.reduced_dim, 12)
+    assert json.loads((taught / "training.json").read_text())["teacher"] == "letters"
+
+
+def test_maps_are_fitted_to_texts_of_every_source(corpus, tmp_path, monkeypatch):
+    """A source lies behind the other, and some of the last have no vector."""
+    for name, texts in (("a", random_texts(60, seed=6)), ("b", random_texts(60, seed=7))):
+        rows = (json.dumps({"text": f"{text} {i}", "source": name}) for i, text in enumerate(texts))
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
+    ids = write_utterances(tmp_path / "ids", [str(tmp_path / "*.jsonl")], corpus.vocabulary)
+    write_vectors(ids, tmp_path / "v", letters_teacher, max_examples=100)
+    config = EncoderTraining(
+        **FEW, distillation=1.0, data=corpus.arrays, utterances=ids, eval_examples=100,
+        utterance_teacher=str(tmp_path / "v"), eval_every=2,
+    )  # fmt: skip
+    monkeypatch.setattr(data, "FITTED_EXAMPLES", 20)
+    own = RunData(MODEL, config, tmp_path, vocabulary=None, init_from=None)
+    assert own.teacher is None
+    chosen = own.targets[0].load(np.arange(20))
+    sources = ArrayFolder(ids).open_utterances("train", max_tokens=60).sources()
+    for some in (chosen, chosen[:8]):
+        assert {*sources[some]} == {0, 1}
+    assert chosen.max() < 100
+
+
+@pytest.mark.slow
+def test_without_the_ranking_loss_side_networks_stay(corpus, teacher, tmp_path):
+    taught = {"teacher": teacher, "distillation": 1.0, "ranking": 0.0}
+    output = run(corpus.arrays, tmp_path / "vectors", **FEW, **taught)
+    states = [load_checkpoint(folder)[0] for folder in saved_checkpoints(output)]
+    assert len(states) == 2
+    for side in ("context_side", "response_side"):
+        first, last = ([np.array(v) for v in getattr(s, side).variables] for s in states)
+        assert not differ(first, last)
+    assert differ(*([np.array(v) for v in state.reduction.variables] for state in states))
+
+
+def test_losses_are_those_of_every_text_however_the_batch_is_encoded(corpus, texts):
+    """One batch, and the same in micro-batches: the vector loss by hand, and equal ones."""
+    examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    folder = ArrayFolder(texts[0])
+    utterances, stored = Utterances(folder, "train", max_tokens=60), StoredTexts(folder)
+
+    class Vectors:
+        def columns(self, numbers):
+            own = stored(utterances.examples.token_ids(numbers))
+            return {"teacher_text": letters_teacher(own).astype(np.float32)}
+
+    class OfPairs:
+        def columns(self, numbers):
+            zeros = np.zeros((len(numbers), 12), np.float32)
+            return {"teacher_context": zeros, "teacher_response": zeros}
+
+    draws = UtteranceDraws(utterances, per_pair=2, seed=0, in_pairs=True, teacher=Vectors())
+    config = dict(MODEL.to_dict(), vocab_size=examples.padding_id - NUM_OOV_BUCKETS)
+    encoder = DualEncoder(type(MODEL).from_dict(config))
+    model = ResponseRanking(
+        encoder,
+        EncoderTraining(
+            l2=0.0, ranking=0.0, distillation=3.0, utterances="x", utterance_teacher="x"
+        ),
+        teacher_dim=12,
+    )
+    losses = []
+    for parts in (1, 2):
+        batches = TrainingBatches(
+            examples, batch_size=8, row_tokens=64, shuffle_buffer=1, seed=0, micro_batches=parts,
+            teachers=[OfPairs()], utterances=draws,
+        )  # fmt: skip
+        batch = next(iter(batches))
+        outputs = model(batch)
+        losses.append(float(model.compute_loss(batch, y_pred=outputs)))
+        assert outputs["reduced_utterance"].shape == (16, encoder.config.reduced_dim)
+    kernel = np.array(model.teacher_projection.kernel)
+    mapped = np.array(outputs["reduced_utterance"]) @ kernel
+    cosines = [
+        p @ t / np.linalg.norm(p) for p, t in zip(mapped, batch["teacher_text"], strict=True)
+    ]
+    assert losses[0] == pytest.approx(3.0 * np.sum(1 - np.array(cosines)) / 8, rel=1e-4)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_intent_losses_equal_a_loop():
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((7, 5)).astype("float32")
+    #          two of a, one of a's name elsewhere, two of b, one alone, one without a label
+    groups = np.array([0, 0, 10, 3, 3, 4, -1], "int32")
+    names = np.array([0, 0, 0, 3, 3, 4, -1], "int32")
+    losses, has_loss = intent_losses(vectors, groups, names, scale=7.0)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    for i in range(7):
+        positives = [j for j in range(7) if j != i and groups[j] == groups[i] and groups[i] >= 0]
+        negatives = [
+            j for j in range(7) if names[j] != names[i] and groups[i] >= 0 and groups[j] >= 0
+        ]
+        assert bool(has_loss[i]) == bool(positives)
+        expected = 0.0
+        for j in positives:
+            total = sum(np.exp(7 * unit[i] @ unit[k]) for k in (*positives, *negatives))
+            expected -= np.log(np.exp(7 * unit[i] @ unit[j]) / total) / len(positives)
+        assert float(losses[i]) == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_cosine_of_joined_teachers_is_the_weighted_mean_of_theirs():
+    def other(texts):
+        return letters_teacher([text[::2] for text in texts])
+
+    texts = random_texts(5)
+    uneven = join_teachers([letters_teacher, other], [1, 3])(texts).astype("float32")
+    assert uneven.shape == (5, 24)
+    cosines = [vectors @ vectors.T for vectors in (letters_teacher(texts), other(texts))]
+    np.testing.assert_allclose(uneven @ uneven.T, (cosines[0] + 3 * cosines[1]) / 4, atol=2e-3)
+    even = join_teachers([letters_teacher, other])(texts).astype("float32")
+    np.testing.assert_allclose(even @ even.T, (cosines[0] + cosines[1]) / 2, atol=2e-3)
+    assert joined_name(["a/small", "b/large"], [1, 3]) == "1 small + 3 large"
+    assert joined_name(["a/small"]) == "a/small"
+    for weights in ([1], [1, 0], [1, -1]):
+        with pytest.raises(ValueError, match="weight above 0"):
+            join_teachers([letters_teacher, other], weights)
+
+
+def test_texts_of_another_vocabulary_or_teacher_are_refused(corpus, teacher, texts, tmp_path):
+    (tmp_path / "vocab.txt").write_bytes(
+        Path(corpus.vocabulary).read_bytes().replace(b"\nz\n", b"\nzz\n")
+    )
+    (tmp_path / "a.jsonl").write_text('{"text": "some text"}\n{"text": "another one"}\n')
+    other = write_utterances(
+        tmp_path / "ids", [str(tmp_path / "a.jsonl")], str(tmp_path / "vocab.txt")
+    )
+    data = {"utterances": other, "utterances_per_pair": 2, "intent_contrast": 1.0}
+    with pytest.raises(ValueError, match="differs from"):
+        run(corpus.arrays, tmp_path / "run", **FEW, **data)
+    write_vectors(texts[0], tmp_path / "v", letters_teacher, name="others")
+    with pytest.raises(ValueError, match=r"'letters' \(12\) and 'others'"):
+        run(corpus.arrays, tmp_path / "run", teacher=teacher, utterances=texts[0],
+            utterance_teacher=str(tmp_path / "v"), distillation=1.0, **FEW)  # fmt: skip

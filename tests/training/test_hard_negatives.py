@@ -12,27 +12,17 @@ from support.commands import call_command
 from support.encoder_runs import MODEL, run
 from support.model_cases import fill_weights, one_per_row, random_texts, texts_in
 
-from convert_tf.checkpoints.folder import (
-    load_checkpoint,
-    load_config,
-    save_checkpoint,
-)
-from convert_tf.config.head import HeadConfig, RankerTraining
-from convert_tf.config.ranker import RankerConfig
+from convert_tf.checkpoints.folder import load_checkpoint, load_config, save_checkpoint
+from convert_tf.config.ranker import HeadConfig, RankerConfig, RankerTraining
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.negatives import ARRAY_FILE, FACTS_FILE, HardNegatives
-from convert_tf.data.packing import (
-    TokenIds,
-    by_name,
-    pack_batch,
-    text_groups,
-)
+from convert_tf.data.packing import TokenIds, by_name, pack_batch, text_groups
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.training.encoder.objective import make_ranking_model
 from convert_tf.training.mining import mine
-from convert_tf.training.ranker.sources import open_examples, open_sampler
+from convert_tf.training.ranker import open_examples, open_sampler
 
 # Runs of a few steps, for which tracing takes longer than computing.
 pytestmark = pytest.mark.usefixtures("no_graphs")
@@ -67,12 +57,14 @@ def mined_in(folder):
     return np.load(Path(folder) / ARRAY_FILE)
 
 
+def texts_of(examples, name):
+    flat, splits = examples.texts(name, np.arange(NUM_TRAIN))
+    return [flat[a:b] for a, b in itertools.pairwise(splits)]
+
+
 def naive_mined(encoder, examples, bounds, k, skip):
     """Each text encoded in a row of its own; each context against its block, one by one."""
-    texts = {}
-    for name in examples.names:
-        flat, splits = examples.texts(name, np.arange(NUM_TRAIN))
-        texts[name] = [flat[a:b] for a, b in itertools.pairwise(splits)]
+    texts = {name: texts_of(examples, name) for name in examples.names}
     ids = {name: one_per_row(own, examples.padding_id) for name, own in texts.items()}
     if encoder.config.multi_context:
         contexts = np.asarray(encoder.encode_both(ids["context"], ids["extra_context"]))
@@ -140,7 +132,7 @@ def test_mining_refuses_what_it_cannot_do(corpus, checkpoints, tmp_path):
 
 
 def batch_with_negatives(config, *, pairs=4, k=2):
-    """A batch in which two negatives are equal to the response of another example."""
+    """A batch in which two negatives are equal to another example's response, and its responses."""
     names = ["context", "response", *["extra_context"] * config.multi_context, *["negative"] * k]
     texts = random_texts(config, np.random.RandomState(0).randint(1, 9, len(names) * pairs))
     texts[-1] = texts[-2] = texts[pairs + 1]
@@ -150,14 +142,9 @@ def batch_with_negatives(config, *, pairs=4, k=2):
     batch = pack_batch(token_ids, names, row_tokens=12, padding_id=config.num_ids)
     groups = by_name(text_groups(token_ids), names)
     batch |= {f"{name}_groups": groups[name] for name in ("response", "negative")}
-    return batch, {name: [tuple(t) for t in own] for name, own in _texts_by_name(texts, names, k)}
-
-
-def _texts_by_name(texts, names, k):
-    pairs = len(texts) // len(names)
     columns = [texts[i * pairs : (i + 1) * pairs] for i in range(len(names))]
-    yield "response", columns[1]
-    yield "negative", [text for own in zip(*columns[-k:], strict=True) for text in own]
+    negatives = [text for own in zip(*columns[-k:], strict=True) for text in own]
+    return batch, [tuple(text) for text in (*columns[1], *negatives)]
 
 
 @pytest.mark.parametrize("multi_context", [False, True])
@@ -168,13 +155,12 @@ def test_the_objective_parity_with_loop(small_config, make_encoder, multi_contex
     model = make_ranking_model(
         encoder, EncoderTraining(l2=0.0, scale_start=5.0), precision="float32"
     )
-    batch, texts = batch_with_negatives(config)
+    batch, said = batch_with_negatives(config)
     if not is_masked:
         del batch["response_groups"], batch["negative_groups"]
     outputs = model(batch)
     assert outputs["negative_encoding"].shape == (8, config.encoding_dim)
     columns = np.concatenate([outputs["response_encoding"], outputs["negative_encoding"]])
-    said = texts["response"] + texts["negative"]
     is_candidate = [
         [j == i or not is_masked or said[j] != said[i] for j in range(12)] for i in range(4)
     ]
@@ -234,18 +220,9 @@ def test_a_ranker_gets_mined_negatives_and_samples_the_rest(corpus, checkpoints,
 
 
 def test_batches_hold_the_responses_of_mined_examples(corpus, negatives):
-    flat, splits = (
-        ArrayFolder(corpus.arrays)
-        .open("train", max_tokens=60)
-        .texts("response", np.arange(NUM_TRAIN))
-    )
-    said = [tuple(flat[a:b]) for a, b in itertools.pairwise(splits)]
-    flat, splits = (
-        ArrayFolder(corpus.arrays)
-        .open("train", max_tokens=60)
-        .texts("context", np.arange(NUM_TRAIN))
-    )
-    asked = {tuple(flat[a:b]): i for i, (a, b) in enumerate(itertools.pairwise(splits))}
+    examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    said = [tuple(text) for text in texts_of(examples, "response")]
+    asked = {tuple(text): i for i, text in enumerate(texts_of(examples, "context"))}
     mined = mined_in(negatives)
     seen = {}
     for batch in batches(corpus, negatives, per_pair=2, count=20):  # more than three epochs

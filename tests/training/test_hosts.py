@@ -16,6 +16,7 @@ import yaml
 from support.commands import ROOT, own_environment
 from support.encoder_runs import CONFIG, final_weights, flags_of, rows_of
 from support.hosts import two_hosts
+from support.processes import ON_JAX
 from support.token_corpus import write_corpus
 
 from convert_tf.training.state import saved_checkpoints
@@ -27,10 +28,8 @@ _, JOB = yaml.safe_load_all((CLUSTER / "train-job.yaml").read_text())
 PODS = [f"{JOB['metadata']['name']}-{index}" for index in range(2)]
 POD = JOB["spec"]["template"]["spec"]
 NODES = ["node1", "node2"]
-ON_CPUS = {
-    "JAX_PLATFORMS": "cpu",
-    "XLA_FLAGS": "--xla_backend_optimization_level=0",  # compiles faster
-}
+# Their files set the backend.
+ON_CPUS = {name: value for name, value in ON_JAX.items() if name != "KERAS_BACKEND"}
 # Starts the command that follows its options on each host, as Slurm's does.
 SRUN = f"""#!{sys.executable}
 import json, os, subprocess, sys
@@ -82,16 +81,11 @@ def start_pods(hosts, *arguments):
             for variable in container["env"]
         }
         program = [sys.executable, "-m", "convert_tf", *container["command"][1:], *own_arguments]
-        pods.append(
-            subprocess.Popen(
-                host.command(pod, *program),
-                env={**own_environment(), **ON_CPUS, **environment},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                cwd=ROOT,
-            )
-        )
+        process = subprocess.Popen(
+            host.command(pod, *program), env={**own_environment(), **ON_CPUS, **environment},
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        )  # fmt: skip
+        pods.append(process)
     return pods
 
 
@@ -114,18 +108,12 @@ def run_of_slurm(hosts, arrays, tmp_path_factory):
     (folder / "srun").write_text(SRUN)
     (folder / "srun").chmod(0o755)
     prefixes = [host.command(node) for host, node in zip(hosts, NODES, strict=True)]
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
     job = subprocess.Popen(
         ["bash", CLUSTER / "train.sbatch", *flags(arrays, folder / "run")],
-        env={
-            **own_environment(),
-            **ON_CPUS,
-            "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
-            "HOSTS": json.dumps(prefixes),
-        },
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
+        env={**own_environment(), **ON_CPUS, "PATH": path, "HOSTS": json.dumps(prefixes)},
+        stderr=subprocess.PIPE, text=True, cwd=ROOT,
+    )  # fmt: skip
     wait_for_checkpoint(folder / "run", job)
     hosts[1].send(signal.SIGSTOP)
     time.sleep(3)
@@ -138,7 +126,7 @@ def test_two_hosts_train_the_weights_of_one(run_of_slurm, arrays, tmp_path):
     """Also if one of them is slow for a while."""
     subprocess.run(
         [sys.executable, "-m", "convert_tf", "train", *flags(arrays, tmp_path / "run")],
-        env={**own_environment(), **ON_CPUS, "KERAS_BACKEND": "jax"},
+        env={**own_environment(), **ON_JAX},
         capture_output=True,
         check=True,
         cwd=ROOT,

@@ -23,14 +23,21 @@ from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import EncoderTraining
 from convert_tf.training import loop, state
-from convert_tf.training.loop import METRICS_FILE, Batch, NonFiniteError, Run
-from convert_tf.training.objective import Objective
-from convert_tf.training.optimizers import (
+from convert_tf.training.loop import (
+    LOCK_FILE,
+    METRICS_FILE,
+    Batch,
+    NonFiniteError,
+    Run,
+    carry_out,
+    only_run_in,
+)
+from convert_tf.training.objective import (
+    Objective,
     compile_with,
     current_learning_rate,
     decaying_on_plateau,
 )
-from convert_tf.training.run import LOCK_FILE, carry_out, only_run_in
 from convert_tf.training.state import STATE_FILE, newest_checkpoint, saved_checkpoints
 
 pytestmark = pytest.mark.traced
@@ -98,14 +105,12 @@ def make_run(folder, *, dropout=0.2, **changes):
         config=config,
         options={"train": config},
         vocabulary=vocabulary,
-        tokenizer="subword",
         model=model,
         facts={},
         batches_from=batches_from,
         evaluate=evaluate,
         score=lambda row: -row["dev"]["error"],
         curve=lambda rows: b"PNG",
-        shown=lambda logs: f"loss {logs['loss']:.4f}",
         model_changes=lambda earlier: {},
     )
     return dataclasses.replace(run, **{n: v for n, v in changes.items() if n in fields})
@@ -206,11 +211,10 @@ def test_a_finished_run_does_nothing_more(finished, capsys):
 def test_a_run_goes_on_with_other_options_and_says_so(tmp_path, capsys):
     """From a step between those of its intervals, too."""
     folder = carried_out(tmp_path / "run", steps=2)
-    carried_out(folder, steps=9, keep_checkpoints=9, batch_size=5,
-                decides_order=frozenset(["batch_size"]))  # fmt: skip
+    carried_out(folder, steps=9, keep_checkpoints=9, batch_size=5)
     said = capsys.readouterr()
     assert "resuming with another steps: 2 → 9" in said.out
-    assert "these decide the order" in said.out
+    assert "resuming with another batch_size: 4 → 5" in said.out
     assert f"resuming at step 2 from {folder}" in said.out
     assert "step 9/9  loss" in said.err
     assert [row["step"] for row in rows_of(folder)] == [0, 2, 4, 8, 9]

@@ -1,21 +1,17 @@
 """Encoding in micro-batches: loss and gradient of the whole batch, with dropout too."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 from support import micro_batch_cases as cases
+from support.processes import ON_JAX, printed_by
 
 from convert_tf.config.train import EncoderTraining
 from convert_tf.training.encoder.micro_batches import encode_micro_batches
 
 pytestmark = pytest.mark.traced
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("is_multi_context", [pytest.param(False, marks=pytest.mark.slow), True])
@@ -30,21 +26,8 @@ def test_what_is_encoded_again_drops_the_same(is_multi_context):
 
 
 @pytest.mark.slow
-def test_jax_does_so_too(tmp_path):
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "support" / "micro_batch_cases.py")],
-        env={
-            "KERAS_BACKEND": "jax",
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",  # compiles faster
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
-            "PATH": "",
-            "HOME": str(tmp_path),
-        },
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+def test_jax_does_so_too():
+    printed_by(Path(cases.__file__).read_text(), **ON_JAX)
 
 
 def test_outputs_are_in_the_order_of_the_batch():

@@ -30,14 +30,8 @@ CHANGES = {
     "shuffle_buffer": 32,
 }  # fmt: skip
 DEV = {
-    "R100@1",
-    "MRR",
-    "examples",
-    "context/R100@1",
-    "extra_context/R100@1",
-    "with_history/R100@1",
-    "with_history/context/R100@1",
-    "with_history/examples",
+    "R100@1", "MRR", "examples", "context/R100@1", "extra_context/R100@1", "with_history/R100@1",
+    "with_history/context/R100@1", "with_history/examples",
 }  # fmt: skip
 
 

@@ -1,13 +1,10 @@
 import csv
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support.commands import call_command
+from support.commands import ROOT, call_command
 from support.encoder_runs import rows_of
 from support.full_disk import room_for
 
@@ -15,8 +12,6 @@ from convert_tf.checkpoints.folder import load_config
 from convert_tf.checkpoints.loading import trained_scale
 from convert_tf.config.train import TRAIN_RECIPES, EncoderTraining, train_recipe
 from convert_tf.training.own_file import OwnFile, prepare_own_file
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def _faq(path, number):
@@ -40,12 +35,8 @@ def test_a_csv_becomes_data_and_a_vocabulary(tmp_path, capsys):
     numbers = {split: one["examples"] for split, one in report["splits"].items()}
     assert sum(numbers.values()) == 1000
     assert 130 < numbers["dev"] < 270  # 200 are asked for
-    assert own == OwnFile(
-        data=str(tmp_path / "run" / "data"),
-        vocabulary=str(tmp_path / "run" / "vocab.txt"),
-        eval_splits=("dev",),
-        num_train=numbers["train"],
-    )
+    data, vocabulary = (str(tmp_path / "run" / name) for name in ("data", "vocab.txt"))
+    assert own == OwnFile(data, vocabulary, ("dev",), numbers["train"])
     assert "﹏thing" in (tmp_path / "run" / "vocab.txt").read_text()
     assert f"train {numbers['train']}" in capsys.readouterr().out
 
@@ -71,8 +62,7 @@ def test_an_unusable_file_can_be_repaired(tmp_path):
 
 # Bytes that fit into a file, and which is the first that does not.
 @pytest.mark.parametrize(
-    ("room", "begun"),
-    [(10, "source.json"), (3_000, "data"), (700, "vocab.txt")],
+    ("room", "begun"), [(10, "source.json"), (3_000, "data"), (700, "vocab.txt")]
 )
 def test_a_full_disk_is_said_in_one_line_and_leaves_nothing_half(tmp_path, capsys, room, begun):
     """With a real limit on the size of files."""
@@ -179,19 +169,12 @@ def test_a_learning_rate_of_ones_own_falls_as_the_recipes_does(recipe, ratio):
         train_recipe(recipe, learning_rate=2e-4, final_learning_rate=3e-4)
 
 
-def _train(*arguments):
-    command = [sys.executable, str(ROOT / "train.py"), *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-
-
 @pytest.mark.slow
-def test_one_command_trains_on_a_csv(tmp_path):
+def test_one_command_trains_on_a_csv(tmp_path, capsys):
     path, run = _faq(tmp_path / "faq.csv", 120), tmp_path / "run"
     options = ["--data", path, "--model", "tiny", "--output", run, "--steps", "4"]
     options += ["--eval_every", "2", "--checkpoint_every", "2", "--precision", "float32"]
-    done = _train(*options)
-    assert done.returncode == 0, done.stderr
+    call_command("train", *options)
     assert load_config(run).embedding_dim == 64
     facts = json.loads((run / "train_config.json").read_text())
     assert facts["train"]["optimizer"] == "adam"
@@ -200,5 +183,5 @@ def test_one_command_trains_on_a_csv(tmp_path):
     rows = rows_of(run)
     assert [row["step"] for row in rows] == [0, 2, 4]
     assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")
-    again = _train(*options)
-    assert again.returncode == 0 and "nothing to do" in again.stdout
+    call_command("train", *options)
+    assert "nothing to do" in capsys.readouterr().out

@@ -7,6 +7,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from convert_tf.training.pretraining.loop import evaluate_pretraining
 from support.commands import call_command
 from support.encoder_runs import rows_of
 from support.model_cases import fill_weights, one_per_row
@@ -15,7 +16,7 @@ from support.tiny_checkpoint import write_records
 
 from convert_tf.checkpoints.bert import load_bert
 from convert_tf.config.bert import bert_preset
-from convert_tf.config.pretrain import Pretraining
+from convert_tf.config.train import Pretraining
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.pretraining_batches import (
     MASK_RATE,
@@ -32,9 +33,8 @@ from convert_tf.data.pretraining_batches import (
 from convert_tf.models.bert import BertTrunk, surround
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.text.tokenizer import load_tokenizer
-from convert_tf.training.optimizers import InverseSquareRoot
-from convert_tf.training.pretraining.objective import make_pretraining
-from convert_tf.training.pretraining.run import evaluate_pretraining
+from convert_tf.training.objective import InverseSquareRoot
+from convert_tf.training.pretraining import make_pretraining
 
 CONFIG = bert_preset(
     "bert_tiny", vocab_size=32, num_oov_buckets=1, tokenizer="subword",
@@ -288,7 +288,7 @@ def data(tmp_path_factory) -> Path:
     return folder
 
 
-def _pretrain(monkeypatch, folder: Path, output: Path, **options) -> list[dict]:
+def _pretrain(folder: Path, output: Path, **options) -> list[dict]:
     values = {
         "data": folder / "records", "vocab": folder / "published" / "vocab.txt", "output": output,
         "model": "bert_tiny", "dim": 16, "num_layers": 1, "num_heads": 2, "steps": 6,
@@ -303,12 +303,12 @@ def _pretrain(monkeypatch, folder: Path, output: Path, **options) -> list[dict]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_graphs")
-def test_a_stopped_run_ends_like_one_that_was_not(monkeypatch, data, tmp_path, capsys):
-    whole = _pretrain(monkeypatch, data, tmp_path / "whole")
+def test_a_stopped_run_ends_like_one_that_was_not(data, tmp_path, capsys):
+    whole = _pretrain(data, tmp_path / "whole")
     assert [row["step"] for row in whole] == [0, 3, 6]
     assert {"masked_loss", "masked_accuracy", "next_loss", "next_accuracy"} <= set(whole[1]["eval"])
-    _pretrain(monkeypatch, data, tmp_path / "parts", steps=3)
-    resumed = _pretrain(monkeypatch, data, tmp_path / "parts")
+    _pretrain(data, tmp_path / "parts", steps=3)
+    resumed = _pretrain(data, tmp_path / "parts")
     assert "resuming at step 3" in capsys.readouterr().out
     assert resumed[-1]["eval"]["masked_loss"] == pytest.approx(
         whole[-1]["eval"]["masked_loss"], abs=1e-4
@@ -323,12 +323,12 @@ def test_a_stopped_run_ends_like_one_that_was_not(monkeypatch, data, tmp_path, c
         assert trunk.config.start_id == 3  # [CLS] of the vocabulary
         assert load_tokenizer(vocabulary).name == "wordpiece"
     with pytest.raises(SystemExit, match="must keep its model"):
-        _pretrain(monkeypatch, data, tmp_path / "parts", dim=32)
+        _pretrain(data, tmp_path / "parts", dim=32)
 
 
-def test_a_run_begins_from_a_published_model(monkeypatch, data, tmp_path):
+def test_a_run_begins_from_a_published_model(data, tmp_path):
     new = {"model": None, "dim": None, "num_layers": None, "num_heads": None, "vocab": None}
-    _pretrain(monkeypatch, data, tmp_path / "run", init_from=data / "published", steps=1,
+    _pretrain(data, tmp_path / "run", init_from=data / "published", steps=1,
               learning_rate=1e-9, **new)  # fmt: skip
     published, trained = load_bert(data / "published")[0], load_bert(tmp_path / "run")[0]
     assert trained.config == published.config
@@ -336,9 +336,9 @@ def test_a_run_begins_from_a_published_model(monkeypatch, data, tmp_path):
         np.asarray(trained.embedding.table), np.asarray(published.embedding.table), atol=1e-6
     )
     with pytest.raises(SystemExit, match="--init_from and a new model"):
-        _pretrain(monkeypatch, data, tmp_path / "other", init_from=data / "published")
+        _pretrain(data, tmp_path / "other", init_from=data / "published")
     with pytest.raises(SystemExit, match="needs a model"):
-        _pretrain(monkeypatch, data, tmp_path / "other", **new)
+        _pretrain(data, tmp_path / "other", **new)
 
 
 OTHER_VALUES = {
@@ -357,26 +357,26 @@ def test_every_option_is_tried():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_graphs")
-def test_every_option_changes_the_run(monkeypatch, data, tmp_path):
+def test_every_option_changes_the_run(data, tmp_path):
     options = {"steps": 2, "dropout": 0.1, "checkpoint_every": 1}
-    default = _pretrain(monkeypatch, data, tmp_path / "default", **options)
+    default = _pretrain(data, tmp_path / "default", **options)
     for name, value in OTHER_VALUES.items():
-        rows = _pretrain(monkeypatch, data, tmp_path / name, **{**options, name: value})
+        rows = _pretrain(data, tmp_path / name, **{**options, name: value})
         measured = [
             [row[source] for source in ("train", "eval")] for row in (rows[-1], default[-1])
         ]
         assert measured[0] != measured[1], name
-    kept = _pretrain(monkeypatch, data, tmp_path / "kept", **options, keep_checkpoints=1)
+    kept = _pretrain(data, tmp_path / "kept", **options, keep_checkpoints=1)
     assert len(list((tmp_path / "kept" / "checkpoints").iterdir())) == 1
     assert len(list((tmp_path / "default" / "checkpoints").iterdir())) == 2
     assert kept[-1]["eval"] == default[-1]["eval"]
 
 
-def test_without_data_there_is_an_error(monkeypatch, data, tmp_path):
+def test_without_data_there_is_an_error(data, tmp_path):
     with pytest.raises(SystemExit, match="--data is required"):
-        _pretrain(monkeypatch, data, tmp_path, data=None)
+        _pretrain(data, tmp_path, data=None)
     with pytest.raises(SystemExit, match="needs a vocabulary"):
-        _pretrain(monkeypatch, data, tmp_path, vocab=None)
+        _pretrain(data, tmp_path, vocab=None)
 
 
 _JAX = f"""

@@ -15,6 +15,7 @@ import pytest
 from support.commands import ROOT
 from support.encoder_runs import MODEL, flags_of, rows_of
 from support.model_cases import texts_in
+from support.processes import ON_JAX
 from support.token_corpus import write_corpus
 
 from convert_tf.config.train import EncoderTraining
@@ -23,8 +24,14 @@ from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.export.hub.writing import export_module
 from convert_tf.training import loop
 from convert_tf.training.encoder.run import train
-from convert_tf.training.processes import Processes, check_same, join_processes, refuse_failed
-from convert_tf.training.shares import as_share, rows_of_a_share
+from convert_tf.training.processes import (
+    Processes,
+    as_share,
+    check_same,
+    join_processes,
+    refuse_failed,
+    rows_of_a_share,
+)
 from convert_tf.training.state import saved_checkpoints
 
 pytestmark = pytest.mark.traced
@@ -96,22 +103,12 @@ def nothing_left_running():
 
 
 def start(told, *flags, devices=1, **environment):
-    environment = {
-        "KERAS_BACKEND": "jax",
-        "JAX_PLATFORMS": "cpu",
-        # Level 0 compiles faster.
-        "XLA_FLAGS": "--xla_backend_optimization_level=0 "
-        f"--xla_force_host_platform_device_count={devices}",
-        **environment,
-    }
+    xla = f"{ON_JAX['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
     process = subprocess.Popen(
         [sys.executable, "-c", WATCHED, str(told), *flags],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        cwd=ROOT, env={**os.environ, **ON_JAX, "XLA_FLAGS": xla, **environment},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
     started.append(process)
     return process
 

@@ -227,8 +227,7 @@ def test_intents_that_judge_runs_are_left_out_of_the_single_texts(tmp_path):
         return subprocess.run(
             [sys.executable, RECIPES / "single_texts.py", pattern, tmp_path / "data",
              tmp_path / "written", *shares],
-            cwd=ROOT, env={**own_environment(), "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True,
+            cwd=ROOT, env=own_environment(), capture_output=True, text=True,
         )  # fmt: skip
 
     done = call_script(f"{tmp_path}/nothing/*")
@@ -260,19 +259,10 @@ def test_runs_are_judged_by_intents_that_were_left_away(tiny_modules, tmp_path):
     csv = "\n".join(f"{row['text']},{row['label']}" for row in rows[:50])
     (tmp_path / "bank.csv").write_text(f"text,label\n{csv}\n")
     done = subprocess.run(
-        [
-            sys.executable,
-            "hub_modules/recipes/judge_intents.py",
-            f"--train={tmp_path}/bank.csv",
-            f"--utterances={tmp_path}/*.jsonl",
-            "--shots=2",
-            str(tiny_modules["single"][1]),
-        ],
-        cwd=ROOT,
-        env={**own_environment(), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
+        [sys.executable, "hub_modules/recipes/judge_intents.py", f"--train={tmp_path}/bank.csv",
+         f"--utterances={tmp_path}/*.jsonl", "--shots=2", str(tiny_modules["single"][1])],
+        cwd=ROOT, env=own_environment(), capture_output=True, text=True,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     found = re.findall(r", (.+), sentence: ([\d.]+) %", done.stdout)
     assert [name for name, _ in found] == ["bank.csv", "left away"]

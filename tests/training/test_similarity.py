@@ -14,11 +14,7 @@ from support.record_files import read_texts
 from support.token_corpus import write_corpus, write_utterances
 
 from convert_tf import SentenceEncoder
-from convert_tf.checkpoints.folder import (
-    load_checkpoint,
-    load_similarity_map,
-    training_facts,
-)
+from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map, training_facts
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.export.model import export_model
@@ -37,13 +33,6 @@ pytestmark = pytest.mark.usefixtures("no_graphs")
 
 CONFIG = {"steps": 2, "eval_every": 2}
 LAST = {**CONFIG, "eval_splits": ()}  # the last weights are those that stay
-
-
-@pytest.fixture(scope="module")
-def teacher(corpus, tmp_path_factory):
-    folder = str(tmp_path_factory.mktemp("teacher") / "vectors")
-    write_vectors(corpus, folder, letters_teacher)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +159,7 @@ def test_the_fitted_map_is_a_regression_on_all_but_every_twentieth(
     """Of the examples that have vectors; figures are of the others, some of them at random."""
     monkeypatch.setattr(similarity, "_COMPARED_TEXTS", compared)
     vectors = str(tmp_path / "vectors")
-    write_vectors(corpus, vectors, letters_teacher, source_shares=shares)
+    write_vectors(corpus.arrays, vectors, letters_teacher, source_shares=shares)
     numbers = ArrayFolder(corpus.arrays).open("train", max_tokens=60).thinned(shares, 0, 300)
     assert (len(numbers) == 300) == (not shares)
     found = fit_similarity(plain, corpus.arrays, vectors, tmp_path / "similar")
@@ -234,7 +223,7 @@ def test_a_module_gets_a_map_by_way_of_a_checkpoint(plain, corpus, tmp_path):
     )
     ids = write_utterances(tmp_path / "ids", [str(tmp_path / "a.jsonl")], corpus.vocabulary)
     vectors = str(tmp_path / "vectors")
-    write_vectors(corpus._replace(arrays=ids), vectors, letters_teacher)
+    write_vectors(ids, vectors, letters_teacher)
     fit_similarity(module, ids, vectors, tmp_path / "similar")
     again = export_model(tmp_path / "similar", tmp_path / "again", network_bits=8)
     old, new = (SentenceEncoder(each, compute_dtype="float32") for each in (module, again))
@@ -260,11 +249,9 @@ def test_the_map_joins_a_run(plain, corpus, teacher, tmp_path):
 
 def test_what_cannot_be_fitted_is_refused(plain, corpus, teacher, tmp_path):
     few = tmp_path / "few"
-    write_vectors(corpus, few, letters_teacher, max_examples=10)
+    write_vectors(corpus.arrays, few, letters_teacher, max_examples=10)
     with pytest.raises(ValueError, match="too few to fit a map"):
         fit_similarity(plain, corpus.arrays, str(few), tmp_path / "a")
     other = write_corpus(tmp_path, num_train=30)
-    path = tmp_path / "ids" / "vocab.txt"
-    assert path.is_file()
     with pytest.raises(ValueError, match="belong to other texts"):
         fit_similarity(plain, other.arrays, teacher, tmp_path / "a")

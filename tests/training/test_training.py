@@ -1,6 +1,8 @@
-"""Whole training runs of an encoder: results, resuming, and what goes wrong."""
+"""Whole training runs of an encoder: results, resuming, compiled parts, and what goes wrong."""
 
 import dataclasses
+import itertools
+import math
 import shutil
 import signal
 import subprocess
@@ -10,20 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.commands import ROOT, call_command
-from support.encoder_runs import (
-    CONFIG,
-    MODEL,
-    final_weights,
-    flags_of,
-    rows_of,
-    run,
-    weights,
-)
+from support.encoder_runs import CONFIG, MODEL, final_weights, flags_of, rows_of, run, weights
 from support.full_disk import room_for
 from support.token_corpus import NUM_OOV_BUCKETS
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer
+from convert_tf.data.packing import partly_compiled_row_multiple
+from convert_tf.numerics import tensorflow_cpu
+from convert_tf.training.encoder.data import RunData
 from convert_tf.training.state import saved_checkpoints
 
 NUM_TRAIN = 400
@@ -146,30 +143,21 @@ def test_weights_that_do_not_fit_leave_the_ones_before(finished, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("dev", "changes", "message"),
     [
-        (b"", r"dev split needs at least 100 .* has 0.*dev_fraction"),
-        (b"no record at all", r"dev-00000.*is incomplete: its 16 bytes"),
+        (b"", {}, r"dev split needs at least 100 .* has 0.*dev_fraction"),
+        (b"no record at all", {}, r"dev-00000.*is incomplete: its 16 bytes"),
+        (None, {"train_examples": 15}, r"train split needs .*raise --train_examples"),
+        (None, {"first_train_example": 10**6}, r"has 0\. .*lower .*--first_train_example"),
     ],
+    ids=["no dev", "no record", "few", "none"],
 )
-def test_a_dev_split_without_examples_is_refused(corpus, tmp_path, content, message):
+def test_too_few_examples_are_refused(corpus, tmp_path, dev, changes, message):
     data = shutil.copytree(corpus.records, tmp_path / "data")
-    (data / "dev-00000-of-00001.tfrecord").write_bytes(content)
+    if dev is not None:
+        (data / "dev-00000-of-00001.tfrecord").write_bytes(dev)
     with pytest.raises(ValueError, match=message):
-        run(data, tmp_path / "run", vocabulary=corpus.vocabulary)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"train_examples": 15}, r"train split needs .*raise --train_examples"),
-        ({"first_train_example": 10**6}, r"has 0\. .*lower .*--first_train_example"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_data_that_cannot_be_trained_on_are_refused(corpus, tmp_path, changes, message):
-    with pytest.raises(ValueError, match=message):
-        run(corpus.records, tmp_path / "run", vocabulary=corpus.vocabulary, **changes)
+        run(data, tmp_path / "run", vocabulary=corpus.vocabulary, **changes)
 
 
 @pytest.mark.parametrize(
@@ -185,3 +173,56 @@ def test_flags_that_cannot_be_used_are_named(corpus, tmp_path, flag, message):
     flags = [f"--data={corpus.records}", f"--vocab={corpus.vocabulary}", "--model=tiny"]
     with pytest.raises(SystemExit, match=message):
         call_command("train", *flags, f"--output={tmp_path / 'run'}", flag)
+
+
+SMALL = {"steps": 2, "batch_size": 8, "eval_every": 2, "checkpoint_every": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("micro_batch", [0, 4])
+def test_a_run_in_16_bits_compiles_parts_and_ends_where_others_do(
+    corpus, tmp_path, monkeypatch, micro_batch
+):
+    traced, compute = [], tensorflow_cpu._compiled_feed_forward
+    monkeypatch.setattr(
+        tensorflow_cpu, "_compiled_feed_forward", lambda *own: traced.append(1) or compute(*own)
+    )
+    exact = run(corpus.arrays, tmp_path / "exact", **SMALL)
+    assert not traced
+    options = {"precision": "mixed_bfloat16", "micro_batch": micro_batch}
+    own = run(corpus.arrays, tmp_path / "own", **SMALL, **options)
+    assert traced
+    encoders = [checkpoint.load_checkpoint(saved_checkpoints(f)[0])[0] for f in (exact, own)]
+    for one, other in zip(*(e.trainable_variables for e in encoders), strict=True):
+        # Adam's first steps have the size of the rate, in whichever direction.
+        assert np.abs(np.array(one) - np.array(other)).mean() <= 0.5 * CONFIG.learning_rate
+
+
+def batches_of(corpus, tmp_path, model=MODEL, data="arrays", precision="float32", **fields):
+    config = dataclasses.replace(
+        CONFIG, **{**SMALL, **fields}, data=getattr(corpus, data), eval_splits=()
+    )
+    opened = RunData(model, config, tmp_path, vocabulary=corpus.vocabulary, init_from=None)
+    batches, _ = opened.batches(precision=precision)
+    return [batch["token_ids"].shape for batch in itertools.islice(batches, 6)]
+
+
+@pytest.mark.parametrize(("max_tokens", "expected"), [(60, 64), (70, 70)])
+def test_a_row_holds_the_longest_text(corpus, tmp_path, max_tokens, expected):
+    model = dataclasses.replace(MODEL, max_tokens=max_tokens)
+    assert batches_of(corpus, tmp_path, model, "records")[0][1] == expected
+
+
+def test_batches_in_16_bits_have_few_numbers_of_rows(corpus, tmp_path):
+    exact, own = (
+        [rows for rows, _ in batches_of(corpus, tmp_path, precision=precision, batch_size=48)]
+        for precision in ("float32", "mixed_bfloat16")
+    )
+    assert [math.ceil(rows / 3) * 3 for rows in exact] == own
+    assert len({*own}) < len({*exact})
+
+
+def test_small_batches_are_not_padded(corpus, tmp_path):
+    exact = batches_of(corpus, tmp_path)
+    assert batches_of(corpus, tmp_path, precision="mixed_bfloat16") == exact
+    assert [partly_compiled_row_multiple(pairs) for pairs in (8, 64, 256, 8192)] == [1, 4, 16, 16]

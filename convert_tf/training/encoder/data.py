@@ -1,30 +1,216 @@
 """The data of a dual encoder's run: examples, teacher vectors, and the batches made of them."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
 
 from convert_tf.checkpoints import folder as checkpoint
+from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.checkpoints.vocabulary import check_same_vocabulary, vocabulary_path
 from convert_tf.config.model import ModelConfig
-from convert_tf.config.train import EncoderTraining
+from convert_tf.config.train import EncoderTraining, shares_of_sources
 from convert_tf.data.batches import EvaluationBatches, TrainingBatches
+from convert_tf.data.negatives import HardNegatives
 from convert_tf.data.packing import (
     ROW_TOKENS,
     compiled_row_multiple,
     padding_share,
     partly_compiled_row_multiple,
 )
+from convert_tf.data.schema import Examples, SelectedExamples
+from convert_tf.data.teacher_vectors import TeacherVectors
+from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
+from convert_tf.data.unknown_tokens import SAMPLE, checked_share
+from convert_tf.data.utterances import UtteranceDraws, Utterances
+from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.numerics.devices import compiles_feed_forward, compiles_shapes
-from convert_tf.training.encoder.distillation import DistillationData
-from convert_tf.training.encoder.sources import (
-    open_data,
-    open_negatives,
-    open_splits,
-    share_of_unknown,
-    trained_examples,
-)
-from convert_tf.training.processes import ALONE, Processes
-from convert_tf.training.shares import rows_of_a_share
+from convert_tf.training.processes import ALONE, Processes, rows_of_a_share
 from convert_tf.training.state import newest_checkpoint
+
+if TYPE_CHECKING:
+    from convert_tf.data.records import RecordFolder
+
+
+# A folder of token ids or of records; the latter needs TensorFlow.
+Folder: TypeAlias = "ArrayFolder | RecordFolder"
+FITTED_EXAMPLES = 4_096  # whose encodings and teacher's vectors make a map
+
+
+def open_data(
+    data: str, vocabulary: str | None, model: ModelConfig | None, init_from: str | None
+) -> tuple[Folder, ModelConfig]:
+    """Open the folder of training data, and return it with the model that fits its vocabulary.
+
+    Raises:
+      CheckpointError: if the vocabulary is not that of `init_from`.
+      ValueError: if there is no model or no vocabulary, or token ids were made for another one.
+    """
+    if init_from is not None:
+        initial = checkpoint.load_config(init_from)
+        own = vocabulary_path(init_from, initial)
+        model = model or initial
+        if vocabulary is not None:
+            check_same_vocabulary(
+                vocabulary,
+                own,
+                rule="Fine-tuning must keep the vocabulary of its checkpoint",
+                remedy="Omit --vocab.",
+            )
+        vocabulary = str(own)
+    if model is None:
+        raise ValueError("Training needs a model. Give --model, or --init_from.")
+    folder = open_folder(data, vocabulary, model.num_oov_buckets)
+    if isinstance(folder, ArrayFolder) and model.num_oov_buckets != folder.num_oov_buckets:
+        raise ValueError(
+            f"The model has {model.num_oov_buckets} hash buckets (num_oov_buckets), and the token "
+            f"ids in {data!r} have {folder.num_oov_buckets}. Pass "
+            f"--num_oov_buckets={folder.num_oov_buckets}."
+        )
+    fitted = {"vocab_size": folder.vocab_size, "tokenizer": folder.tokenizer_name}
+    return folder, ModelConfig.from_dict({**model.to_dict(), **fitted})
+
+
+def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Folder:
+    """Open a folder of records or of token ids. Only records need `num_oov_buckets`.
+
+    Raises:
+      ValueError: if there is no vocabulary, it is not that of the token ids, or TensorFlow is
+        missing.
+    """
+    if kind_of(data) is Kind.TOKEN_IDS:
+        folder = ArrayFolder(data)
+        if vocabulary:
+            check_same_vocabulary(
+                vocabulary,
+                folder.vocabulary,
+                rule="Token ids are trained on with the vocabulary that made them",
+                remedy="Omit --vocab, or write the token ids with that vocabulary.",
+            )
+        return folder
+    if vocabulary is None:
+        raise ValueError("Training on records needs a vocabulary. Give --vocab, or --init_from.")
+    try:
+        from convert_tf.data.records import RecordFolder
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"Cannot read the records in {data!r} without TensorFlow and TensorFlow Text "
+            f"({error}). Install them, or train on token ids that convert-tf tokenize wrote."
+        ) from error
+    return RecordFolder(data, vocabulary=vocabulary, num_oov_buckets=num_oov_buckets)
+
+
+def share_of_unknown(folder: Folder, examples: Examples, data: str) -> float:
+    """Return the share of unknown tokens in the first examples, and warn if it is more than half.
+
+    Args:
+      folder: the folder of the examples.
+      examples: the training split.
+      data: name of the folder.
+    """
+    first = examples.load(np.arange(min(SAMPLE, examples.num_examples)))
+    return checked_share(
+        examples.token_ids(first).flat,
+        folder.vocabulary,
+        tokenizer=folder.tokenizer_name,
+        vocab_size=folder.vocab_size,
+        what=f"the texts of {data}",
+    )
+
+
+def open_splits(folder: Folder, model: ModelConfig, config: EncoderTraining) -> dict[str, Examples]:
+    """Open the splits that a run reads, with earlier turns if the model reads them.
+
+    Raises:
+      ValueError: if a split is missing, damaged, or has too few examples; or if an option of
+        earlier turns does not fit the model or the data.
+    """
+    for name in ("turn_prefixes", "history_only"):
+        if getattr(config, name) and not model.multi_context:
+            raise ValueError(
+                f"{name} is for models that read earlier turns, and this one has "
+                f"multi_context=False. Omit --{name}, or use --model=convert_multi_context."
+            )
+    needed = dict.fromkeys(config.eval_splits, BLOCK_SIZE)
+    needed["train"] = max(needed.get("train", 0), config.batch_size)
+    opened: dict[str, Examples] = {}
+    for split, number in needed.items():
+        opened[split] = folder.open(
+            split,
+            max_tokens=model.max_tokens,
+            with_extra_contexts=model.multi_context,
+            turn_prefixes=config.turn_prefixes,
+        )
+        available = opened[split].num_examples
+        remedy = "Prepare more data, or give prepare a larger --dev_fraction."
+        if split == "train":
+            available = max(0, available - config.first_train_example)
+            available = min(available, config.train_examples or available)
+            remedy = (
+                "Prepare more data, lower --batch_size or --first_train_example, or raise "
+                "--train_examples."
+            )
+        if available < number:
+            raise ValueError(
+                f"The {split} split needs at least {number} examples, and {config.data!r} has "
+                f"{available}. {remedy}"
+            )
+    return opened
+
+
+def as_token_ids(examples: Examples, data: str, rule: str, flag: str) -> ArrayExamples:
+    """Return examples that must be token ids.
+
+    Args:
+      examples: examples of a split.
+      data: their folder.
+      rule: how the error begins, such as "Teacher vectors go with".
+      flag: the flag that needs token ids.
+
+    Raises:
+      ValueError: if they are records.
+    """
+    if isinstance(examples, ArrayExamples):
+        return examples
+    raise ValueError(
+        f"{rule} token ids ({flag}), and {data!r} holds records. Write token ids with `convert-tf "
+        "tokenize`, and what goes with them from those, and pass them as --data."
+    )
+
+
+def trained_examples(examples: Examples, config: EncoderTraining) -> Examples:
+    """Return the examples of the training split that are trained on.
+
+    Raises:
+      ValueError: if `source_shares` is given for records or for unknown sources, or leaves too few
+        examples.
+    """
+    first = config.first_train_example
+    stop = min(first + (config.train_examples or examples.num_examples), examples.num_examples)
+    if not config.source_shares:
+        return SelectedExamples(examples, range(first, stop))
+    examples = as_token_ids(examples, config.data, "Sources are told apart in", "--source_shares")
+    numbers = examples.thinned(shares_of_sources(config.source_shares), first, stop)
+    if len(numbers) < config.batch_size:
+        raise ValueError(
+            f"Training needs at least {config.batch_size} examples, and source_shares "
+            f"{', '.join(config.source_shares)} leave {len(numbers)}. Raise the shares."
+        )
+    return SelectedExamples(examples, numbers)
+
+
+def _check_all_taught(teacher: TeacherVectors, name: str, trained_on: Examples) -> None:
+    """Raise `ValueError` if some of the training examples have no vectors."""
+    numbers = trained_on.load(np.arange(trained_on.num_examples))
+    missing = np.setdiff1d(numbers, teacher.numbers, assume_unique=True)
+    if len(missing):
+        raise ValueError(
+            f"{len(missing):,} of the {len(numbers):,} examples to train on have no teacher "
+            f"vectors in {name!r}, which has {len(teacher.numbers):,}. The first of them is number "
+            f"{missing[0] + 1:,}. Set --train_examples to at most the --max_examples of "
+            "`convert-tf teach`, the same --source_shares and no --first_train_example, or write "
+            "vectors of more examples."
+        )
 
 
 class RunData:
@@ -39,7 +225,15 @@ class RunData:
       source, model: the folder of the examples, and the model that fits its vocabulary.
       examples: the splits that the run reads.
       trained_on: the examples of the training split that are trained on.
-      distilled: the parts that have teacher vectors.
+      unknown_share: share of unknown tokens in the first examples.
+      teacher: teacher vectors of the pairs, or None.
+      ranking_teacher: vectors of a teacher whose ranking is learnt, or None.
+      utterances: single texts that are trained on in addition to pairs, or None.
+      targets: the examples that the map to the teacher's vectors is fitted to, and their vectors:
+        the pairs, or the single texts if only these have vectors. None without a teacher.
+
+    Raises:
+      ValueError: if the data is unusable, or vectors are missing, damaged, or of other texts.
     """
 
     def __init__(
@@ -65,19 +259,71 @@ class RunData:
         examples = self.examples["train"]
         self.unknown_share = share_of_unknown(self.source, examples, config.data)
         self.trained_on = trained_examples(examples, config)
-        self.negatives = open_negatives(examples, config)
-        self.distilled = DistillationData(
-            self.source, examples, self.trained_on, model=self.model, config=config
+        self.negatives: HardNegatives | None = None
+        if config.hard_negatives:
+            self.negatives = HardNegatives(
+                config.hard_negatives,
+                as_token_ids(examples, config.data, "Mined negatives go with", "--hard_negatives"),
+                per_pair=config.negatives_per_pair,
+                seed=config.seed,
+            )
+        self.teacher = self._opened_teacher("teacher", is_for_all=bool(config.distillation))
+        self.ranking_teacher = self._opened_teacher("ranking_teacher", is_for_all=True)
+        self.targets: tuple[Examples, TeacherVectors] | None = None
+        if self.teacher is not None:
+            self.targets = self.trained_on, self.teacher
+        self.utterances = self._opened_utterances() if config.utterances else None
+
+    def _opened_teacher(self, flag: str, *, is_for_all: bool) -> TeacherVectors | None:
+        path, examples = getattr(self.config, flag), self.examples["train"]
+        if not path:
+            return None
+        ids = as_token_ids(examples, self.config.data, "Teacher vectors go with", f"--{flag}")
+        teacher = TeacherVectors(path, ids, vocab_size=self.source.vocab_size, flag=flag)
+        if is_for_all:
+            _check_all_taught(teacher, path, self.trained_on)
+        return teacher
+
+    def _opened_utterances(self) -> UtteranceDraws:
+        config, vectors = self.config, None
+        folder = ArrayFolder(config.utterances)
+        rule = "Single texts are cut into the tokens of the pairs"
+        remedy = "Write them again with `convert-tf tokenize --utterances`."
+        check_same_vocabulary(folder.vocabulary, self.source.vocabulary, rule=rule, remedy=remedy)
+        if folder.num_oov_buckets != self.source.num_oov_buckets:
+            raise ValueError(
+                f"{rule}. Received: {config.utterances!r}, with {folder.num_oov_buckets} hash "
+                f"buckets in place of {self.source.num_oov_buckets}. {remedy}"
+            )
+        utterances = Utterances(folder, "train", max_tokens=self.model.max_tokens)
+        if config.utterance_teacher:
+            vectors = self._opened_utterance_teacher(utterances.examples)
+            if self.targets is None:
+                # They are stored by source, so some of all sources are drawn.
+                drawn = np.random.default_rng(0).permutation(vectors.numbers)[:FITTED_EXAMPLES]
+                self.targets = SelectedExamples(utterances.examples, drawn), vectors
+        return UtteranceDraws(
+            utterances,
+            per_pair=config.utterances_per_pair,
+            seed=config.seed,
+            in_pairs=bool(config.intent_contrast),
+            teacher=vectors,
         )
 
-    def facts(self) -> dict[str, Any]:
-        """Facts about the data for checkpoints."""
-        facts: dict[str, Any] = {"unknown_tokens": self.unknown_share}
-        if self.distilled.targets is not None:
-            facts["teacher"] = self.distilled.targets.vectors.teacher
-        if self.distilled.ranking is not None:
-            facts["ranking_teacher"] = self.distilled.ranking.teacher
-        return facts
+    def _opened_utterance_teacher(self, texts: ArrayExamples) -> TeacherVectors:
+        pairs, name = self.teacher, self.config.utterance_teacher
+        vectors = TeacherVectors(name, texts, vocab_size=self.source.vocab_size)
+        if pairs is not None and (vectors.teacher, vectors.dim) != (pairs.teacher, pairs.dim):
+            raise ValueError(
+                "The vectors of pairs and of single texts are of different teachers, or have "
+                f"different dimensions: {pairs.teacher!r} ({pairs.dim}) and {vectors.teacher!r} "
+                f"({vectors.dim}). Write one of the two again with `convert-tf teach`, or omit "
+                "--teacher."
+            )
+        missing = texts.num_examples - len(vectors.numbers)
+        if missing > 0:
+            print(f"{missing:,} of {texts.num_examples:,} single texts have no vector")
+        return vectors
 
     def batches(
         self, *, precision: str = "float32", processes: Processes = ALONE
@@ -89,7 +335,7 @@ class RunData:
         if compiles_shapes():
             texts = len(self.trained_on.names)
             texts += config.negatives_per_pair if self.negatives else 0
-            texts += config.utterances_per_pair if self.distilled.utterances else 0
+            texts += config.utterances_per_pair if self.utterances else 0
             trained_multiple = compiled_row_multiple(texts * encoded)
         elif compiles_feed_forward(precision):
             trained_multiple = partly_compiled_row_multiple(encoded)
@@ -103,6 +349,7 @@ class RunData:
             print(
                 f"{100 * padding_share(packed):.1f} % of the packed tokens of {split} are padding"
             )
+        learnt = self.teacher if config.distillation else None, self.ranking_teacher
         batches = TrainingBatches(
             self.trained_on,
             batch_size=config.batch_size,
@@ -113,9 +360,9 @@ class RunData:
             row_multiple=rows_of_a_share(trained_multiple, processes),
             part=(processes.index, processes.number),
             marks_duplicates=config.mask_duplicates,
-            teachers=self.distilled.columns,
+            teachers=[teacher for teacher in learnt if teacher is not None],
             negatives=self.negatives,
-            utterances=self.distilled.utterances,
+            utterances=self.utterances,
         )
         return batches, eval_sets
 

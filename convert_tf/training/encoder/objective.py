@@ -23,8 +23,7 @@ from convert_tf.models.losses import (
 )
 from convert_tf.numerics.initializers import GlorotUniform
 from convert_tf.training.encoder.micro_batches import encode_micro_batches, is_in_micro_batches
-from convert_tf.training.objective import Objective
-from convert_tf.training.optimizers import compile_with, make_optimizer
+from convert_tf.training.objective import Objective, compile_with, make_optimizer
 
 EMBEDDING_CLIP = 1.0  # arXiv 1911.03688 §3.1
 # Of what encoding responses are ranked, all three by a multi-context model.
@@ -68,12 +67,7 @@ class ResponseRanking(Objective):
     """
 
     def __init__(
-        self,
-        encoder: DualEncoder,
-        config: EncoderTraining,
-        *,
-        teacher_dim: int = 0,
-        **kwargs: Any,
+        self, encoder: DualEncoder, config: EncoderTraining, *, teacher_dim: int = 0, **kwargs: Any
     ):
         objectives = OBJECTIVES if encoder.config.multi_context else OBJECTIVES[:1]
         names = ("batch_accuracy", "ranking_loss")

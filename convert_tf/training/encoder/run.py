@@ -15,14 +15,14 @@ from convert_tf.checkpoints.released import model_path
 from convert_tf.config.base import DATA
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import EncoderTraining
-from convert_tf.models.distillation import initial_rows
+from convert_tf.models.distillation import fitted_map, initial_rows, similarity_map
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.storage.checksums import file_checksum
-from convert_tf.training.encoder.data import RunData
+from convert_tf.training.encoder.data import FITTED_EXAMPLES, RunData
 from convert_tf.training.encoder.evaluation import evaluate_encoder
 from convert_tf.training.encoder.objective import ResponseRanking, make_ranking_model
-from convert_tf.training.loop import Batch, Run
+from convert_tf.training.loop import Batch, Run, carry_out, only_run_in
 from convert_tf.training.processes import (
     Processes,
     agreed_precision,
@@ -30,14 +30,11 @@ from convert_tf.training.processes import (
     running_processes,
     spread_over_devices,
 )
-from convert_tf.training.run import carry_out, only_run_in
 from convert_tf.training.summaries import ranking_curve
+from convert_tf.training.teaching.similarity import taught_texts
 
+_TURNED_EXAMPLES = 1_024  # whose encodings decide which numbers of vectors for similarity are first
 _DRAWN = ("R100@1", "context/R100@1", "extra_context/R100@1", "with_history/R100@1")
-_DECIDES_ORDER = frozenset(
-    ("batch_size", "seed", "data", "train_examples", "first_train_example", "source_shares",
-     "shuffle_buffer", "utterances", "utterances_per_pair")
-)  # fmt: skip
 
 
 def train(
@@ -108,32 +105,37 @@ def make_run(data: RunData, folder: Path, *, precision: str, processes: Processe
         f"{sizes['embedding'] / 1e6:.1f} M embedding and {sizes['network'] / 1e6:.1f} M "
         "network parameters"
     )
-    targets = data.distilled.targets
-    teacher_dim = 0 if targets is None else targets.vectors.dim
+    teacher_dim = 0 if data.targets is None else data.targets[1].dim
     model = make_ranking_model(encoder, config, precision=precision, teacher_dim=teacher_dim)
 
     batches, eval_sets = data.batches(precision=precision, processes=processes)
     of_data = config.group(DATA)
     trained_with = {name: v for name, v in config.to_dict().items() if name not in of_data}
-    facts = {
+    facts: dict[str, Any] = {
         "precision": precision,
         "parameters": sizes,
         "train": trained_with,
         "data": of_data,
-        **data.facts(),
+        "unknown_tokens": data.unknown_share,
     }
-    similarity = _Similarity(data, model, facts, is_alone=processes.number == 1)
+    if data.targets is not None:
+        facts["teacher"] = data.targets[1].teacher
+    if data.ranking_teacher is not None:
+        facts["ranking_teacher"] = data.ranking_teacher.teacher
+    similarity = _Similarity(data, model, is_alone=processes.number == 1)
 
     def batches_from(step: int) -> Iterator[Batch]:
         batches.skip_batches = step
         return (Batch(inputs, config.batch_size) for inputs in batches)
 
     def evaluate(step: int, logs: dict[str, float], rows: Any) -> dict[str, Any]:
-        row = {"pairs": step * config.batch_size, **_ranking_metrics(logs)}
-        for split, held_out in eval_sets.items():
-            row[split] = evaluate_encoder(encoder, held_out)
-            processes.say(f"step {step}  {split} {_line(row[split])}")
-        return row
+        names = ("ranking_loss", "batch_accuracy")  # those of each objective end so
+        return {
+            "pairs": step * config.batch_size,
+            **dict.fromkeys(names),
+            **{name: value for name, value in logs.items() if name.endswith(names)},
+            **{split: evaluate_encoder(encoder, own) for split, own in eval_sets.items()},
+        }
 
     def score(row: dict[str, Any]) -> float | None:
         first = next(iter(config.eval_splits), None)
@@ -146,26 +148,34 @@ def make_run(data: RunData, folder: Path, *, precision: str, processes: Processe
 
     def to_agree_on(resume_from: Path | None) -> Any:
         numbers = {split: opened.num_examples for split, opened in data.examples.items()}
-        initial = _checksums(data.init_from) if data.init_from and resume_from is None else []
+        initial = []
+        if data.init_from and resume_from is None:
+            projection = Path(data.init_from) / checkpoint.PROJECTION_FILE
+            files = [*checkpoint.weights_files(data.init_from), projection]
+            initial = [file_checksum(path) for path in files if path.is_file()]
         # Hosts may have the data at different places.
         options = dataclasses.replace(config, data="")
         return data.model, options, numbers, data.trained_on.num_examples, initial
 
+    def keep_facts(before: dict[str, Any]) -> None:
+        # If r changes, what was measured of the map to vectors for similarity is not true any more.
+        kept = ("initial_weights", *(("teacher", "similarity") if config.history_only else ()))
+        facts.update({name: before[name] for name in kept if before.get(name) is not None})
+
     def start(resumed: dict[str, Any] | None) -> None:
         if resumed is not None:
-            if resumed.get("initial_weights") is not None:
-                facts["initial_weights"] = resumed["initial_weights"]
-            similarity.keep(resumed, folder)
+            keep_facts(resumed)
+            similarity.keep(folder)
             return
         if data.init_from is not None:
-            facts["initial_weights"] = str(data.init_from)
+            initial = checkpoint.training_facts(data.init_from)
+            keep_facts({**initial, "initial_weights": str(data.init_from)})
             checkpoint.load_initial_weights(encoder, data.init_from)
-            similarity.keep(checkpoint.training_facts(data.init_from), data.init_from)
+            similarity.keep(data.init_from)
             similarity.start_projection(data.init_from)
-        if targets is not None and config.start_from_teacher:
-            rows = initial_rows(
-                targets.vectors.subwords, data.model.embedding_dim, seed=config.seed
-            )
+        if data.targets is not None and config.start_from_teacher:
+            subwords = data.targets[1].subwords
+            rows = initial_rows(subwords, data.model.embedding_dim, seed=config.seed)
             encoder.trunk.embedding.start_from(rows)
 
     return Run(
@@ -173,81 +183,34 @@ def make_run(data: RunData, folder: Path, *, precision: str, processes: Processe
         config=config,
         options={"model": data.model, "train": config},
         vocabulary=data.source.vocabulary,
-        tokenizer=data.source.tokenizer_name,
         model=model,
         facts=facts,
         batches_from=batches_from,
         evaluate=evaluate,
         score=score,
         curve=curve,
-        shown=shown_losses,
         model_changes=lambda earlier: checkpoint.load_config(earlier).differences(data.model),
         start=start,
         to_save=similarity.to_save,
         to_agree_on=to_agree_on,
-        decides_order=_DECIDES_ORDER,
         padding_id=data.examples["train"].padding_id,
         processes=processes,
-    )
-
-
-def shown_losses(logs: dict[str, float]) -> str:
-    """Return the losses for a line of progress."""
-    ending = "_ranking_loss"
-    names = {name.removesuffix(ending): name for name in logs if name.endswith(ending)}
-    if not names:
-        return f"loss {logs['ranking_loss']:.4f}"
-    names = {"context": "ranking_loss", **names}
-    return "loss " + ", ".join(f"{name} {logs[key]:.4f}" for name, key in names.items())
-
-
-def _ranking_metrics(logs: dict[str, float]) -> dict[str, Any]:
-    """Return the loss and the accuracy of each objective, for a row of metrics."""
-    names = ("ranking_loss", "batch_accuracy")
-    return dict.fromkeys(names) | {name: v for name, v in logs.items() if name.endswith(names)}
-
-
-def _line(measured: dict[str, float]) -> str:
-    return (
-        f"R100@1 {100 * measured['R100@1']:.2f} %  "
-        f"MRR {measured['MRR']:.4f}  ({measured['examples']} examples)"
-        + "".join(
-            f"  {name.removesuffix('/R100@1')} {100 * value:.2f} %"
-            for name, value in measured.items()
-            if name.endswith("/R100@1")
-        )
     )
 
 
 class _Similarity:
     """The maps of a run from r to the teacher's vectors and to vectors for similarity."""
 
-    def __init__(
-        self,
-        data: RunData,
-        model: ResponseRanking,
-        facts: dict[str, Any],
-        *,
-        is_alone: bool,
-    ):
-        self._targets = data.distilled.targets
-        self._config = data.config
+    def __init__(self, data: RunData, model: ResponseRanking, *, is_alone: bool):
+        self._targets = data.targets
         self._model = model
-        self._facts = facts
         self._is_alone = is_alone  # several processes fit no map: none computes with all variables
         self._kept: Any = None
 
-    def keep(self, facts: dict[str, Any], folder: str | Path) -> None:
-        """Keep the map to vectors for similarity of an earlier model if this run trains none.
-
-        If r changes, the measurements of the map are dropped.
-        """
-        if self._config.distillation and self._is_alone:
-            return
-        self._kept = checkpoint.load_similarity_map(folder)
-        if self._config.history_only:
-            kept = ("teacher", "similarity")
-            self._facts.update({name: facts[name] for name in kept if name in facts})
+    def keep(self, folder: str | Path) -> None:
+        """Keep the map to vectors for similarity of an earlier model if this run trains none."""
+        if not (self._model.distillation and self._is_alone):
+            self._kept = checkpoint.load_similarity_map(folder)
 
     def start_projection(self, init_from: str) -> None:
         """Start the map to the teacher's vectors from that of the initial run.
@@ -258,7 +221,7 @@ class _Similarity:
         if not self._model.distillation or self._targets is None:
             return
         kernel = self._model.teacher_projection.kernel
-        known = checkpoint.load_teacher_projection(init_from, self._targets.vectors.teacher)
+        known = checkpoint.load_teacher_projection(init_from, self._targets[1].teacher)
         if known is not None and known.shape == kernel.shape:
             kernel.assign(known)
             print(f"the map to the teacher's vectors starts as in {init_from}")
@@ -268,7 +231,8 @@ class _Similarity:
                 "processes fit none"
             )
         else:
-            kernel.assign(self._targets.projection(self._model.encoder))
+            texts = taught_texts(self._model.encoder, *self._targets, max_examples=FITTED_EXAMPLES)
+            kernel.assign(fitted_map(*texts))
             print("the map to the teacher's vectors is fitted to texts that are trained on")
 
     def to_save(self) -> dict[str, Any]:
@@ -279,11 +243,8 @@ class _Similarity:
         kernel = ops.convert_to_numpy(self._model.teacher_projection.kernel)
         saved["teacher_projection"] = kernel
         if self._is_alone and self._targets is not None:
-            saved["similarity_map"] = self._targets.similarity_map(self._model.encoder, kernel)
+            reduced, _ = taught_texts(
+                self._model.encoder, *self._targets, max_examples=_TURNED_EXAMPLES
+            )
+            saved["similarity_map"] = similarity_map(reduced, kernel)
         return saved
-
-
-def _checksums(init_from: str) -> list[str]:
-    projection = Path(init_from) / checkpoint.PROJECTION_FILE
-    files = [*checkpoint.weights_files(init_from), projection]
-    return [file_checksum(path) for path in files if path.is_file()]

@@ -22,11 +22,7 @@ from convert_tf.data.schema import PAIR, Examples, SelectedExamples
 from convert_tf.data.teacher_vectors import TeacherVectors, taught_names
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.encoding.signatures import SHORTER_DIMS
-from convert_tf.models.distillation import (
-    fitted_map,
-    sentence_encodings,
-    similarity_map,
-)
+from convert_tf.models.distillation import fitted_map, sentence_encodings, similarity_map
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.json_text import parsed_json

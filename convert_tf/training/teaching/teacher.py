@@ -40,55 +40,42 @@ _NEEDED = "Run `pip install 'convert_tf[teach]'`."
 _OWN_KINDS = (Kind.ENCODER_MODULE, Kind.ONNX, Kind.HUGGING_FACE_ENCODER, Kind.DUAL_ENCODER)
 
 
-def open_teacher(name: str) -> Encode:
-    """Open a teacher of meaning: a model of this project (`encode_similarity`) or a `Teacher`.
+def open_teachers(
+    names: Sequence[str], weights: Sequence[float] | None = None, *, has_sides: bool = False
+) -> Encode | dict[str, Encode]:
+    """Open one or several teachers, whose vectors are joined.
 
     Args:
-      name: a released name, or the path of a module, an `.onnx` file or a run; otherwise as for
-        `package_folder`.
+      names: each a released name, or the path of a module, an `.onnx` file or a run, whose vectors
+        for similarity are learnt; otherwise as for `package_folder`.
+      weights: see `join_teachers`.
+      has_sides: whether to return a teacher for each of `context` and `response`, which teach how
+        to rank. The first must be a dual encoder. A `Teacher` encodes both sides alike.
 
     Raises:
-      ValueError: if there is no such model, it has no vectors for similarity, or a package is
-        missing.
+      ValueError: if there is no such model, it has no vectors for similarity, the first is not a
+        dual encoder, weights are wrong, or a package is missing.
     """
-    path = model_path(name)
-    if kind_of(path) not in _OWN_KINDS:
-        return Teacher(name)
-    encoder = SentenceEncoder(path)
-    encoder.encode_similarity([])  # says what is missing
-    return encoder.encode_similarity
-
-
-def open_sides(names: Sequence[str], weights: Sequence[float] | None = None) -> dict[str, Encode]:
-    """Open a teacher of ranking: encodings of a `context` and of a `response`.
-
-    Args:
-      names: the first is a dual encoder: a released name, or the path of a module, an `.onnx` file
-        or a run. The others are dual encoders too, or as for `Teacher`, which encodes both sides
-        alike. All vectors are joined.
-      weights: see `JoinedTeachers`.
-
-    Raises:
-      ValueError: if the first is not a dual encoder, weights are wrong, or as for `Teacher`.
-    """
-    if not names or kind_of(model_path(names[0])) not in _OWN_KINDS:
+    if has_sides and not any(kind_of(model_path(name)) in _OWN_KINDS for name in names[:1]):
         raise ValueError(
-            f"{f'{names[0]!r} is not a dual encoder' if names else 'No teacher is named'}, and "
-            "--sides needs one to encode contexts and responses differently. Name a released "
-            "module, the path of a module, an .onnx file or a run first, or omit --sides."
+            f"--sides needs a dual encoder as the first teacher. Received: {list(names)}. Name a "
+            "released module, the path of a module, an .onnx file or a run first, or omit --sides."
         )
-    opened = [_sides(name) for name in names]
-    if len(opened) == 1 and weights is None:
-        return opened[0]
-    return {side: JoinedTeachers([own[side] for own in opened], weights) for side in PAIR}
+    opened = [_encoders(name, has_sides=has_sides) for name in names]
+    if not has_sides:
+        return join_teachers([encoders["text"] for encoders in opened], weights)
+    return {side: join_teachers([encoders[side] for encoders in opened], weights) for side in PAIR}
 
 
-def _sides(name: str) -> dict[str, Encode]:
+def _encoders(name: str, *, has_sides: bool) -> dict[str, Encode]:
     path = model_path(name)
     if kind_of(path) not in _OWN_KINDS:
-        return dict.fromkeys(PAIR, Teacher(name))
+        return dict.fromkeys(("text", *PAIR), Teacher(name))
     encoder = SentenceEncoder(path)
-    return {"context": encoder.encode_contexts, "response": encoder.encode_responses}
+    if has_sides:
+        return {"context": encoder.encode_contexts, "response": encoder.encode_responses}
+    encoder.encode_similarity([])  # says what is missing
+    return {"text": encoder.encode_similarity}
 
 
 def package_folder(name: str) -> Path:
@@ -192,8 +179,8 @@ class Teacher:
             return torch.nn.functional.normalize(sums).half()
 
 
-class JoinedTeachers:
-    """Several teachers as one: their vectors are weighted and concatenated to one of length 1.
+def join_teachers(teachers: Sequence[Encode], weights: Sequence[float] | None = None) -> Encode:
+    """Return several teachers as one, whose vectors are weighted, joined, and of length 1.
 
     The cosine of two joined vectors is the weighted mean of the teachers' cosines.
 
@@ -201,34 +188,31 @@ class JoinedTeachers:
       teachers: functions from texts to float `[texts, dim]`, of length 1.
       weights: weight of each teacher in that mean; 1 by default.
 
+    Returns:
+      A function from texts to float16 `[texts, sum of dims]`.
+
     Raises:
       ValueError: if there is no teacher, or a weight is missing or not positive.
 
     Example:
-      vectors = JoinedTeachers([Teacher("small"), Teacher("large")], [1, 2])(["how are you?"])
+      vectors = join_teachers([Teacher("small"), Teacher("large")], [1, 2])(["how are you?"])
     """
+    weights = [1.0] * len(teachers) if weights is None else weights
+    if not teachers or len(weights) != len(teachers) or min(weights) <= 0:
+        raise ValueError(
+            f"Each teacher needs a weight above 0. Received: {len(teachers)} teachers and "
+            f"weights {list(weights)}."
+        )
+    factors = np.sqrt(np.asarray(weights, np.float32) / np.sum(weights))
 
-    def __init__(
-        self,
-        teachers: Sequence[Encode],
-        weights: Sequence[float] | None = None,
-    ):
-        weights = [1.0] * len(teachers) if weights is None else weights
-        if not teachers or len(weights) != len(teachers) or min(weights) <= 0:
-            raise ValueError(
-                f"Each teacher needs a weight above 0. Received: {len(teachers)} teachers and "
-                f"weights {list(weights)}."
-            )
-        self._teachers = list(teachers)
-        self._factors = np.sqrt(np.asarray(weights, np.float32) / np.sum(weights))
-
-    def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Return float16 `[len(texts), sum of dims]`."""
+    def encode(texts: Sequence[str]) -> np.ndarray:
         vectors = [
             np.asarray(teacher(texts), np.float32) * factor
-            for teacher, factor in zip(self._teachers, self._factors, strict=True)
+            for teacher, factor in zip(teachers, factors, strict=True)
         ]
         return np.concatenate(vectors, axis=1).astype(np.float16)
+
+    return encode
 
 
 def calls_at_once() -> int:

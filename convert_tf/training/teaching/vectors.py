@@ -1,4 +1,4 @@
-"""Write a teacher's vectors of training texts.
+"""Write a teacher's vectors of training texts, which are restored from token ids.
 
 `convert_tf.data.teacher_vectors` describes the files of the folder.
 """
@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.data.packing import join_texts
+from convert_tf.data.negatives import scattered
+from convert_tf.data.packing import TokenIds, join_texts
 from convert_tf.data.prefetch import in_order
 from convert_tf.data.schema import PAIR
 from convert_tf.data.teacher_vectors import (
@@ -24,18 +25,104 @@ from convert_tf.data.teacher_vectors import (
     taught_names,
     vectors_file,
 )
-from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
+from convert_tf.extras import needs
 from convert_tf.storage.arrays import load_array
 from convert_tf.storage.files import only_writer, write_file
 from convert_tf.storage.json_text import parsed_json, written_json
 from convert_tf.storage.progress import Progress
+from convert_tf.text.plain_tokenizer import BETWEEN_TEXTS, restored_texts
+from convert_tf.text.subwords import WORD_START
+from convert_tf.text.vocabulary import read_vocabulary
 from convert_tf.training.teaching.teacher import Encode, calls_at_once
-from convert_tf.training.teaching.texts import CHUNK, StoredTexts, first_places
 
+CHUNK = 8_192  # examples between two notes of the progress
+_UNKNOWN = "\ufffd"
 _DONE_FILE = "done.json"
 _EVERY_SUBWORD = 64  # by which the teacher of an earlier run is known again
 _SAME_VECTORS = 0.02  # in a value; in bfloat16 they are not the same everywhere
 _WORK_VERSION = 6  # up to 5 both sides of a teacher of sides were written together
+
+
+class StoredTexts:
+    """Restore texts from token ids: in lower case, and cut as they are stored.
+
+    Characters outside the vocabulary are hashed in the ids. In the texts they are U+FFFD.
+
+    Args:
+      folder: the token ids.
+
+    Attributes:
+      entries: the entries of the vocabulary as texts, without the marker of a word's start.
+
+    Raises:
+      ValueError: if the vocabulary cannot be read, or a package is missing.
+
+    Example:
+      texts = StoredTexts(folder)(examples.texts("context", np.arange(10)))
+    """
+
+    def __init__(self, folder: ArrayFolder):
+        self._model = None
+        if folder.tokenizer_name == "sentencepiece":
+            with needs("data", "A SentencePiece vocabulary"):
+                import sentencepiece
+
+            self._model = sentencepiece.SentencePieceProcessor(model_file=str(folder.vocabulary))
+            pieces = [self._model.id_to_piece(i) for i in range(folder.vocab_size)]
+            self.entries = [piece.lstrip("▁") for piece in pieces]
+            self._unknown = self._model.unk_id()
+        else:
+            pieces = read_vocabulary(folder.vocabulary)
+            self.entries = [piece.removeprefix(WORD_START) for piece in pieces]
+            pieces += [_UNKNOWN] * folder.num_oov_buckets
+            # The last one ends a text.
+            self._pieces = np.array([*pieces, BETWEEN_TEXTS], object)
+
+    def __call__(self, ids: TokenIds) -> list[str]:
+        """Return the texts of some token ids."""
+        if self._model is not None:
+            known = np.where(ids.flat < len(self.entries), ids.flat, self._unknown).tolist()
+            bounds = ids.row_splits.tolist()
+            rows = [known[start:stop] for start, stop in itertools.pairwise(bounds)]
+            return list(self._model.decode(rows)) if rows else []
+        if len(ids.row_splits) == 1:
+            return []
+        ended = np.insert(ids.flat, ids.row_splits[1:-1], len(self._pieces) - 1)
+        return restored_texts("".join(self._pieces[ended]))
+
+
+def first_places(examples: ArrayExamples, names: Sequence[str], numbers: np.ndarray) -> np.ndarray:
+    """Return where each text occurs first. A turn is often a response and then a context.
+
+    It takes about 50 bytes of memory for each text.
+
+    Args:
+      examples: the token ids.
+      names: names of the texts of an example.
+      numbers: int64 `[n]`, numbers of the examples.
+
+    Returns:
+      int64 `[names × n]`: for text c of example e, at `names · e + c`, the first index of the same
+      text. Two different texts are mistaken for the same once in 2⁶⁴ pairs.
+    """
+    digests = np.empty((len(numbers), len(names)), np.uint64)
+    for start in range(0, len(numbers), CHUNK):
+        some = slice(start, start + CHUNK)
+        for column, name in enumerate(names):
+            digests[some, column] = _digests(examples.texts(name, numbers[some]))
+    _, first, kinds = np.unique(digests.ravel(), return_index=True, return_inverse=True)
+    return first[kinds]
+
+
+def _digests(texts: TokenIds) -> np.ndarray:
+    """Return uint64 `[texts]`: sums of hashes of the tokens with their positions and the length."""
+    splits = texts.row_splits.astype(np.int64)
+    places = np.arange(len(texts.flat)) - np.repeat(splits[:-1], np.diff(splits))
+    tokens = (places.astype(np.uint64) << np.uint64(32)) + texts.flat.astype(np.uint64)
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(scattered(tokens), dtype=np.uint64)])
+    of_texts = sums[splits[1:]] - sums[splits[:-1]]
+    return scattered(of_texts + scattered(np.diff(splits).astype(np.uint64)))
 
 
 def write_teacher_vectors(
@@ -99,8 +186,8 @@ def write_teacher_vectors(
         }
         work = Path(f"{output.rstrip(os.sep)}.partial")
         work.mkdir(parents=True, exist_ok=True)
-        settings = {**facts, "version": _WORK_VERSION}
-        done = _read_done(work, settings, some_subwords, len(texts.entries))
+        settings = {**facts, "version": _WORK_VERSION, "subwords": len(texts.entries)}
+        done = _read_done(work, settings, some_subwords)
         if done is None:
             done = {"settings": settings, "done": {}}
             (work / _DONE_FILE).unlink(missing_ok=True)  # it is of another teacher
@@ -118,7 +205,7 @@ def write_teacher_vectors(
 
 
 def _read_done(
-    work: Path, settings: dict[str, Any], some_subwords: np.ndarray, num_subwords: int
+    work: Path, settings: dict[str, Any], some_subwords: np.ndarray
 ) -> dict[str, Any] | None:
     """Return the progress of an earlier run with the same settings, or None.
 
@@ -126,12 +213,9 @@ def _read_done(
     """
     with contextlib.suppress(OSError, ValueError):
         done = parsed_json((work / _DONE_FILE).read_text())
-        if done["settings"] == settings:
-            before = load_array(work / SUBWORDS_FILE)
-            is_of_vocabulary = len(before) == num_subwords
-            before = before[::_EVERY_SUBWORD]
-            if is_of_vocabulary and np.allclose(before, some_subwords, atol=_SAME_VECTORS):
-                return dict(done)
+        before = load_array(work / SUBWORDS_FILE)[::_EVERY_SUBWORD]
+        if done["settings"] == settings and np.allclose(before, some_subwords, atol=_SAME_VECTORS):
+            return dict(done)
     return None
 
 
@@ -162,21 +246,17 @@ class _TaughtExamples:
             raise ValueError(
                 f"source_shares {dict(shares)} leave no example of train. Raise the shares."
             )
-        of_shares = (
-            {
-                "source_shares": dict(shares),
-                "of_first": wanted,
-                "sources_sha256": own.sources_checksum(),
-            }
-            if shares
-            else {}
-        )
         self.facts = {
             "examples": own.num_examples,
             "texts_sha256": own.checksum(taught_names(own)),
             "taught": len(self._numbers),
-            **of_shares,
         }
+        if shares:
+            self.facts |= {
+                "source_shares": dict(shares),
+                "of_first": wanted,
+                "sources_sha256": own.sources_checksum(),
+            }
 
     def write(
         self,

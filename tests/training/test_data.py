@@ -1,4 +1,4 @@
-"""Training runs on records and on token ids: the same weights, and without TensorFlow."""
+"""Records and token ids: runs on both, without TensorFlow, and files that are damaged meanwhile."""
 
 import dataclasses
 import itertools
@@ -11,32 +11,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.commands import ROOT
-from support.encoder_runs import (
-    CONFIG,
-    MODEL,
-    STANDING_STILL,
-    rows_of,
-    run,
-)
+from support.damage import flip_a_bit
+from support.encoder_runs import CONFIG, MODEL, STANDING_STILL, rows_of, run
+from support.full_disk import room_for
 from support.token_corpus import NUM_OOV_BUCKETS
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.config.model import model_preset
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data import batches as batches_module
+from convert_tf.data.records import RecordFolder
+from convert_tf.data.shards import RecordIndex
 from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.storage.files import FileWriteError
 from convert_tf.training.encoder import data
-from convert_tf.training.encoder.data import RunData
-from convert_tf.training.encoder.sources import trained_examples
+from convert_tf.training.encoder.data import RunData, trained_examples
+from convert_tf.training.summaries import EventFile
 
 NUM_TRAIN = 80
 
 # Runs of a few steps, for which tracing takes longer than computing.
 pytestmark = pytest.mark.usefixtures("no_graphs")
-
-# Six batches are more than two epochs.
-SIX = {"steps": 6, "batch_size": 30, "checkpoint_every": 3, "eval_every": 6, "shuffle_buffer": 32,
-       "embedding_dropout": 0.1, "attention_dropout": 0.1}  # fmt: skip
 
 
 def test_shares_of_sources_that_cannot_be_are_refused(corpus, tmp_path):
@@ -107,7 +103,7 @@ def test_fine_tuning_on_token_ids_keeps_the_vocabulary_and_starts_from_the_weigh
 def test_few_shapes_are_made_where_steps_are_compiled_for_each(corpus, tmp_path, monkeypatch, kind):
     for module in (data, batches_module):
         monkeypatch.setattr(module, "compiles_shapes", lambda: True)
-    config = dataclasses.replace(CONFIG, data=getattr(corpus, kind), **SIX)
+    config = dataclasses.replace(CONFIG, data=getattr(corpus, kind), batch_size=30)
     opened = RunData(MODEL, config, tmp_path, vocabulary=corpus.vocabulary, init_from=None)
     batches, eval_sets = opened.batches()
     shapes = {batch["token_ids"].shape for batch in itertools.islice(batches, 20)}
@@ -171,3 +167,91 @@ def test_records_without_tensorflow_are_refused_with_the_remedy(corpus, tmp_path
     assert "train.py: Cannot read the records in" in failed.stderr
     assert "convert-tf tokenize" in failed.stderr
     assert "Traceback" not in failed.stderr
+
+
+NUM_TRAIN = 80
+
+SHARD = "train-00002-of-00003.tfrecord"
+IDS = "train-response-ids.npy"
+
+
+@pytest.fixture
+def copy(corpus, tmp_path):
+    """A copy of the records and of the token ids, to be damaged."""
+    return corpus._replace(
+        records=shutil.copytree(corpus.records, tmp_path / "records"),
+        arrays=shutil.copytree(corpus.arrays, tmp_path / "ids"),
+    )
+
+
+def _cut(path: Path, share: float) -> None:
+    with open(path, "r+b") as file:
+        file.truncate(int(share * path.stat().st_size))
+
+
+def _drop_the_last_records(path: Path) -> None:
+    """As if the shard had been written anew, from fewer pairs: each record is whole."""
+    _, offsets, _, _ = RecordIndex([str(path)]).locate(np.array([32]), np.array([33]))
+    with open(path, "r+b") as file:
+        file.truncate(int(offsets[0]))
+
+
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        (Path.unlink, "No such file"),
+        (lambda path: _cut(path, 0.5), "truncated record|corrupted record"),
+        (lambda path: _cut(path, 0.0), "while it was read"),
+        (flip_a_bit, "corrupted record"),
+        (_drop_the_last_records, "while it was read. Put the files back"),
+    ],
+    ids=["deleted", "cut", "empty", "bit", "fewer"],
+)
+def test_a_shard_that_is_lost_is_refused(copy, damage, what):
+    folder = RecordFolder(
+        str(copy.records), vocabulary=copy.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS
+    )
+    examples = folder.open("train", max_tokens=60)
+    assert len(examples.load(np.arange(80))) == 80
+    damage(copy.records / SHARD)
+    with pytest.raises(ValueError, match=f"(?s){copy.records}.*({what})"):
+        examples.load(np.arange(80))
+    assert len(examples.load(np.arange(30))) == 30  # the other shards are whole
+
+
+@pytest.mark.parametrize("name", [IDS, "train-context-offsets.npy"])
+def test_an_array_that_is_cut_is_named(copy, name):
+    """Reading on would end the process with SIGBUS."""
+    examples = ArrayFolder(str(copy.arrays)).open("train", max_tokens=60)
+    before = examples.token_ids(np.arange(80)).flat
+    _cut(copy.arrays / name, 0.5)
+    with pytest.raises(ValueError, match=rf"{name}.* of \d+ bytes are left.*convert-tf tokenize"):
+        examples.token_ids(np.arange(80))
+    assert len(before)
+
+
+def test_an_array_that_is_deleted_or_replaced_is_read_to_the_end(copy):
+    examples = ArrayFolder(str(copy.arrays)).open("train", max_tokens=60)
+    before = examples.token_ids(np.arange(80))
+    (copy.arrays / IDS).unlink()
+    np.save(copy.arrays / IDS, np.zeros(3, np.uint16))
+    after = examples.token_ids(np.arange(80))
+    np.testing.assert_array_equal(before.flat, after.flat)
+    with pytest.raises(ValueError, match="The token ids are damaged"):
+        ArrayFolder(str(copy.arrays)).open("train", max_tokens=60)
+
+
+def test_a_full_disk_is_said_by_whoever_writes_events(tmp_path):
+    """With a real limit on the size of files."""
+    events = EventFile(str(tmp_path))
+    events.scalars(1, {"loss": 1.0})
+    (path,) = tmp_path.iterdir()
+    with (
+        room_for(path.stat().st_size),
+        pytest.raises(FileWriteError, match=r"Cannot write .*tfevents.*: File too large"),
+    ):
+        events.scalars(2, {"loss": 2.0})
+    events.close()
+    assert [event.step for event in EventFileLoader(str(path)).Load()] == [0, 1]
+    with pytest.raises(FileWriteError, match="File exists"):
+        EventFile(str(path))

@@ -1,0 +1,351 @@
+"""Pre-training of BERT-like trunks: masked language model and next utterance in turn.
+
+Reference: arXiv 1905.01969 §4.1 ("Pre-training Procedure").
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from convert_tf.checkpoints import folder as checkpoint
+from convert_tf.checkpoints.bert import load_bert
+from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.checkpoints.vocabulary import check_same_vocabulary
+from convert_tf.config.bert import BertConfig, bert_preset
+from convert_tf.config.train import Pretraining
+from convert_tf.data.pretraining_batches import (
+    START,
+    Position,
+    PretrainingBatches,
+    evaluation_batches,
+)
+from convert_tf.data.schema import Examples
+from convert_tf.figures import picture
+from convert_tf.layers.bert import INITIAL_STDDEV, dense
+from convert_tf.models.bert import BertTrunk
+from convert_tf.numerics.devices import choose_precision
+from convert_tf.numerics.initializers import set_seed
+from convert_tf.training.encoder.data import Folder, open_folder, share_of_unknown
+from convert_tf.training.loop import Batch, Run, carry_out, only_run_in
+from convert_tf.training.objective import LOSS_SCALE, InverseSquareRoot, Objective, compile_with
+
+_MEANS = ("masked_loss", "masked_accuracy", "next_loss", "next_accuracy")
+POSITION_KEY = "position"
+LOSSES = ("masked_loss", "next_loss")
+
+
+def _objective_of(metric: str) -> str:
+    return metric.partition("_")[0]
+
+
+def _weighted_mean(values: Any, weights: Any) -> Any:
+    """Return Σ values·weights / Σ weights, `[n]` → `[]`; 0 where all weights are 0."""
+    return ops.sum(values * weights) / ops.maximum(ops.sum(weights), 1.0)
+
+
+class PretrainingObjective(Objective):
+    """A trunk under both objectives; a batch holds what one of them needs, the other's weighs 0.
+
+    The language model reads the masked tokens' vectors through a dense layer, GELU and layer norm,
+    and scores them with the token table itself and a bias per token. The next utterance is read
+    from the vector of the first [S] through a dense layer and tanh.
+
+    Args:
+      trunk: the trunk, which is trained.
+
+    Call arguments:
+      inputs: dict of `data.pretraining_batches.masked_batch`.
+
+    Returns:
+      dict of `token_logits` float32 `[M, num_rows]` and `next_logits` float32 `[batch]`.
+
+    Reference: arXiv 1905.01969 §4.1; arXiv 1810.04805 §3.1.
+    """
+
+    def __init__(self, trunk: BertTrunk, **kwargs: Any):
+        super().__init__(trunk, _MEANS, dtype=trunk.dtype_policy, **kwargs)
+        dim, num_rows = trunk.config.dim, trunk.config.num_rows
+        weights: dict[str, Any] = {
+            "initializer": keras.initializers.TruncatedNormal(stddev=INITIAL_STDDEV)
+        }
+        self.token_kernel = self.add_weight(shape=(dim, dim), name="token_kernel", **weights)
+        self.token_bias = self.add_weight(shape=(dim,), initializer="zeros", name="token_bias")
+        self.token_norm = keras.layers.LayerNormalization(
+            epsilon=trunk.config.layer_norm_epsilon, dtype=self.dtype_policy, name="token_norm"
+        )
+        self.token_norm.build((None, dim))
+        self.output_bias = self.add_weight(
+            shape=(num_rows,), initializer="zeros", autocast=False, name="output_bias"
+        )
+        self.pooler_kernel = self.add_weight(shape=(dim, dim), name="pooler_kernel", **weights)
+        self.pooler_bias = self.add_weight(shape=(dim,), initializer="zeros", name="pooler_bias")
+        self.next_kernel = self.add_weight(shape=(dim, 1), name="next_kernel", **weights)
+        self.next_bias = self.add_weight(shape=(1,), initializer="zeros", name="next_bias")
+        self.built = True
+
+    def outputs_of(self, inputs: dict[str, Any], training: bool) -> dict[str, Any]:
+        sequence = self.encoder(
+            inputs["rows"], inputs["segment_ids"], inputs["mask"], training=training
+        )
+        flat = ops.reshape(sequence, (-1, sequence.shape[-1]))
+        masked = ops.take(flat, inputs["masked_slots"], axis=0)
+        hidden = ops.gelu(dense(masked, self.token_kernel, self.token_bias), approximate=False)
+        table = ops.cast(self.encoder.embedding.table, self.compute_dtype)
+        logits = ops.matmul(self.token_norm(hidden), ops.transpose(table))
+        pooled = ops.tanh(dense(sequence[:, 0], self.pooler_kernel, self.pooler_bias))
+        next_logits = dense(pooled, self.next_kernel, self.next_bias)[:, 0]
+        return {
+            "token_logits": ops.cast(logits, "float32") + self.output_bias,
+            "next_logits": ops.cast(next_logits, "float32"),
+        }
+
+    def loss_of(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> Any:
+        masked, following = self._cross_entropies(inputs, outputs)
+        return _weighted_mean(masked, inputs["masked_weights"]) + _weighted_mean(
+            following, inputs["next_weights"]
+        )
+
+    def measures_of(
+        self, inputs: dict[str, Any], outputs: dict[str, Any]
+    ) -> Iterator[tuple[str, Any, Any]]:
+        found = ops.cast(ops.argmax(outputs["token_logits"], axis=-1), "int32")
+        is_found = ops.cast(found == ops.cast(inputs["masked_targets"], "int32"), "float32")
+        is_next = inputs["next_labels"] > 0.5
+        is_right = ops.cast((outputs["next_logits"] > 0.0) == is_next, "float32")
+        masked, following = self._cross_entropies(inputs, outputs)
+        weights = [inputs[f"{_objective_of(name)}_weights"] for name in _MEANS]
+        yield from zip(_MEANS, (masked, is_found, following, is_right), weights, strict=True)
+
+    def _cross_entropies(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> tuple[Any, Any]:
+        """Return cross-entropies in nats: of each masked token `[M]`, of each pair `[batch]`."""
+        masked = keras.losses.sparse_categorical_crossentropy(
+            inputs["masked_targets"], outputs["token_logits"], from_logits=True
+        )
+        logits = outputs["next_logits"]
+        # log(1 + e^−z) for pairs that belong together, log(1 + e^z) for the others.
+        return masked, ops.softplus(ops.where(inputs["next_labels"] > 0.5, -logits, logits))
+
+
+def make_pretraining(
+    trunk: BertTrunk, config: Pretraining, *, precision: str
+) -> PretrainingObjective:
+    """`trunk` under its objectives, compiled with Adam.
+
+    Args:
+      trunk: the trunk.
+      config: reads learning rate and warm-up.
+      precision: a dtype policy name; `mixed_float16` turns the static loss scale on.
+    """
+    model = PretrainingObjective(trunk, name="pretraining")
+    optimizer = keras.optimizers.Adam(
+        InverseSquareRoot(config.learning_rate, config.warmup_steps),
+        beta_1=0.9,
+        beta_2=0.98,
+        loss_scale_factor=LOSS_SCALE if precision == "mixed_float16" else None,
+    )
+    compile_with(model, optimizer)
+    return model
+
+
+def pretrain(
+    config: Pretraining,
+    *,
+    output: str,
+    model: str | None = None,
+    overrides: dict[str, Any] | None = None,
+    vocabulary: str | None = None,
+    num_oov_buckets: int = 1_000,
+    init_from: str | None = None,
+) -> Path:
+    """Pre-train a trunk, or resume a run that was stopped.
+
+    Args:
+      config: options of training and of the data.
+      output: the run's folder. If it has checkpoints, training resumes from the newest.
+      model: preset of the trunk; None uses the trunk of `init_from`.
+      overrides: other fields of the preset.
+      vocabulary: vocabulary file; None uses that of `init_from` or of a folder of token ids.
+      num_oov_buckets: ids that unknown tokens share; WordPiece has none.
+      init_from: a BERT-shaped model directory, or a Hugging Face folder.
+
+    Returns:
+      `output`, a model directory.
+
+    Raises:
+      ValueError: if the data is unusable, another run is in this folder, or a vocabulary or a model
+        does not match.
+      FloatingPointError: if the loss became NaN; the last checkpoint is kept.
+      OSError: if a file cannot be read or written.
+    """
+    run_folder = Path(output)
+    with only_run_in(run_folder):
+        set_seed(config.seed)
+        precision = choose_precision(config.precision)
+        if init_from is not None:
+            if model is not None or overrides:
+                raise ValueError(
+                    "--init_from and a new model (--model or its options) cannot be combined. Omit "
+                    "one of them."
+                )
+            trunk, own = load_bert(init_from, dropout=config.dropout, dtype=precision)
+            vocabulary, num_oov_buckets = vocabulary or str(own), trunk.config.num_oov_buckets
+            check_same_vocabulary(
+                vocabulary, own, rule="A trained trunk keeps its vocabulary", remedy="Omit --vocab."
+            )
+            folder = open_folder(config.data, vocabulary, num_oov_buckets)
+        elif model is None:
+            raise ValueError("Pre-training needs a model. Give --model or --init_from.")
+        else:
+            folder = open_folder(config.data, vocabulary, num_oov_buckets)
+            trunk_config = _trunk_config(folder, model, overrides or {})
+            trunk = BertTrunk(trunk_config, dropout=config.dropout, dtype=precision)
+        return carry_out(make_run(trunk, folder, config, run_folder))
+
+
+def _trunk_config(folder: Folder, model: str, overrides: dict[str, Any]) -> BertConfig:
+    """Return the preset for the folder's vocabulary, with the special tokens of WordPiece."""
+    if folder.tokenizer_name == "wordpiece":
+        lines = folder.vocabulary.read_text(encoding="utf-8").split("\n")
+        for field, token in (
+            ("start_id", "[CLS]"), ("separator_id", "[SEP]"), ("mask_id", "[MASK]")
+        ):  # fmt: skip
+            overrides = {field: lines.index(token), **overrides}
+    return bert_preset(
+        model,
+        vocab_size=folder.vocab_size,
+        num_oov_buckets=folder.num_oov_buckets,
+        tokenizer=folder.tokenizer_name,
+        **overrides,
+    )
+
+
+def make_run(trunk: BertTrunk, data: Folder, config: Pretraining, folder: Path) -> Run:
+    """Return the run of a trunk.
+
+    The best weights are those of the lowest sum of both losses on the evaluation split.
+
+    Args:
+      trunk: with its initial weights.
+      data: folder of the training data.
+      config: options of training.
+      folder: the run's folder.
+    """
+    precision = trunk.dtype_policy.name
+    parameters = sum(math.prod(v.shape) for v in trunk.trainable_variables)
+    print(f"precision {precision}; {parameters / 1e6:.1f} M parameters in the trunk")
+    model = make_pretraining(trunk, config, precision=precision)
+    joins_turns = config.all_turns and kind_of(config.data) is not Kind.TOKEN_IDS
+    if config.all_turns and not joins_turns:
+        print("token ids do not say where a turn ends: a context is its last turn")
+
+    def opened(split: str) -> Examples:
+        options = {"joins_turns": True} if joins_turns else {}
+        return data.open(split, max_tokens=config.max_tokens, **options)
+
+    examples = opened("train")
+    batches = PretrainingBatches(
+        examples,
+        trunk.config,
+        shuffle_buffer=config.shuffle_buffer,
+        seed=config.seed,
+        batch_tokens=config.batch_tokens,
+    )
+    eval_batches = evaluation_batches(
+        opened("dev"),
+        trunk.config,
+        max_examples=config.eval_examples,
+        batch_tokens=config.batch_tokens,
+    )
+
+    def start(resumed: dict[str, Any] | None) -> None:
+        batches.position = Position(*resumed[POSITION_KEY]) if resumed else START
+
+    def batches_from(step: int) -> Iterator[Batch]:
+        for inputs, position in batches:
+            yield Batch(inputs, int(inputs["mask"].sum()), {POSITION_KEY: list(position)})
+
+    def evaluate(step: int, logs: dict[str, float], rows: Any) -> dict[str, Any]:
+        return {"train": _trained_means(logs), "eval": evaluate_pretraining(model, eval_batches)}
+
+    def model_changes(checkpoint_folder: Path) -> dict[str, tuple[Any, Any]]:
+        before = BertConfig.from_json((checkpoint_folder / checkpoint.CONFIG_FILE).read_text())
+        return before.differences(trunk.config)
+
+    return Run(
+        folder=folder,
+        config=config,
+        options={"model": trunk.config, "train": config},
+        vocabulary=data.vocabulary,
+        model=model,
+        facts={
+            "precision": precision,
+            "parameters": parameters,
+            "pretrain": config.to_dict(),
+            "unknown_tokens": share_of_unknown(data, examples, config.data),
+        },
+        batches_from=batches_from,
+        evaluate=evaluate,
+        score=lambda row: -sum(row["eval"].get(name, 0.0) for name in LOSSES),
+        curve=draw_curve,
+        model_changes=model_changes,
+        start=start,
+        run_file="pretrain_config.json",
+        unit="tokens",
+    )
+
+
+def _trained_means(logs: dict[str, float]) -> dict[str, float]:
+    """Return the metrics of training, without those of an objective that had no batch yet.
+
+    Args:
+      logs: means of the metrics of `PretrainingObjective`; a loss is 0 where nothing was counted.
+    """
+    return {name: logs[name] for name in _MEANS if logs.get(f"{_objective_of(name)}_loss")}
+
+
+def evaluate_pretraining(
+    model: PretrainingObjective, batches: Iterable[dict[str, np.ndarray]]
+) -> dict[str, float]:
+    """Return loss and accuracy of both objectives, with the names of the model's metrics.
+
+    They are means over all masked tokens and all pairs.
+    """
+    sums, weights = dict.fromkeys(_MEANS, 0.0), dict.fromkeys(_MEANS, 0.0)
+    for batch in batches:
+        measured = model.test_on_batch(batch, return_dict=True)
+        for name in _MEANS:
+            weight = float(batch[f"{_objective_of(name)}_weights"].sum())
+            sums[name] += weight * float(measured[name])
+            weights[name] += weight
+    return {name: total / weights[name] for name, total in sums.items() if weights[name]}
+
+
+@picture
+def draw_curve(rows: list[dict[str, Any]]) -> Any:
+    """Draw both losses on the evaluation split over steps."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots(1, 2)
+    for axis, (name, label) in zip(
+        axes,
+        (
+            ("masked_loss", "masked language model, nats per token"),
+            ("next_loss", "next utterance, nats per pair"),
+        ),
+        strict=True,
+    ):
+        for source, style in (("train", "--"), ("eval", "-")):
+            points = [(r["step"], r[source][name]) for r in rows if name in r.get(source, {})]
+            if points:
+                axis.plot(*zip(*points, strict=True), ls=style, marker=".", label=source)
+        axis.set_xlabel("steps")
+        axis.set_ylabel(label)
+        axis.grid()
+        axis.legend()
+    return figure

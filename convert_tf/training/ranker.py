@@ -1,0 +1,433 @@
+"""Fine-tuning of rankers, as `train.py --head` starts it: objective, data and run.
+
+Reference: arXiv 1905.01969 §4.2 to §4.4, §5.1, §5.3.
+"""
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.checkpoints.loading import initial_ranker, load_ranker_config
+from convert_tf.checkpoints.released import model_path
+from convert_tf.checkpoints.vocabulary import check_same_vocabulary
+from convert_tf.config.bert import BertConfig
+from convert_tf.config.ranker import HeadConfig, RankerConfig, RankerTraining, ranker_recipe
+from convert_tf.data.candidates import CandidateExample, read_candidates
+from convert_tf.data.negatives import HardNegatives
+from convert_tf.data.packing import join_texts
+from convert_tf.data.ranking_batches import (
+    NegativeSampler,
+    RankingBatches,
+    RankingExamples,
+    tokenize_examples,
+)
+from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.data.unknown_tokens import SAMPLE, checked_share
+from convert_tf.metrics import BLOCK_SIZE
+from convert_tf.models.losses import softmax_losses
+from convert_tf.models.ranker import RankerModel
+from convert_tf.numerics.devices import choose_precision
+from convert_tf.numerics.initializers import set_seed
+from convert_tf.ranking.checkpoint import make_tokenize, pad_multiple, ranking_report, score_lists
+from convert_tf.training.loop import RUN_FILE, Batch, Run, carry_out, only_run_in, options_before
+from convert_tf.training.objective import (
+    Objective,
+    compile_with,
+    decaying_on_plateau,
+    make_optimizer,
+)
+from convert_tf.training.summaries import ranking_curve
+from convert_tf.training.teaching.vectors import first_places
+
+_DEV_LIST = 20  # candidates of a context where records are ranked by a cross-encoder
+# What must stay when a run resumes: the shapes of the head, and what its weights were trained to.
+_KEPT_OF_HEAD = (
+    "head", "reduction", "poly_codes", "poly_variant", "learn_scale", "separate_trunks"
+)  # fmt: skip
+_KEPT_OF_TRAINING = ("freeze", "trainable_blocks")
+_PLATEAU_DECAY = 0.4  # arXiv 1905.01969 §5.1
+
+
+class CandidateRanking(Objective):
+    """A ranker under its objective: pick each context's right candidate.
+
+    Args:
+      encoder: the ranker; named as the checkpoints' functions name what they save.
+      config: label smoothing and l2.
+
+    Call arguments:
+      inputs: a batch of `RankingBatches`.
+
+    Returns:
+      float32 `[batch, candidates]`, the scores.
+
+    Reference: arXiv 1905.01969 §4.2, §4.3.
+    """
+
+    def __init__(self, encoder: RankerModel, config: RankerTraining):
+        super().__init__(encoder, ("batch_accuracy", "ranking_loss"), l2=config.l2)
+        self.label_smoothing = config.label_smoothing
+        self.built = True
+
+    def outputs_of(self, inputs: dict[str, Any], training: bool) -> Any:
+        return self.encoder.score(inputs["context_ids"], inputs["candidate_ids"], training=training)
+
+    def loss_of(self, inputs: dict[str, Any], outputs: Any) -> Any:
+        losses = softmax_losses(
+            outputs,
+            self.label_smoothing,
+            labels=inputs["labels"],
+            is_candidate=inputs["candidate_mask"],
+        )
+        return ops.mean(losses)
+
+    def measures_of(self, inputs: dict[str, Any], outputs: Any) -> Iterator[tuple[str, Any, Any]]:
+        right = ops.take_along_axis(outputs, ops.cast(inputs["labels"], "int32")[:, None], axis=1)
+        is_ahead = ops.logical_and(outputs >= right, inputs["candidate_mask"])
+        is_first = ops.sum(ops.cast(is_ahead, "int32"), axis=1) == 1
+        yield "batch_accuracy", ops.cast(is_first, "float32"), None
+        yield "ranking_loss", self.loss_of(inputs, outputs), None
+
+
+def freeze(ranker: RankerModel, how: str, *, trainable_blocks: int = 1) -> None:
+    """Take a part of the trunk out of training.
+
+    Args:
+      ranker: changed in place, before its optimizer is built.
+      how: `nothing`, `embeddings` (the tables of tokens, positions and segments, and the norm), or
+        `all_but_top_k` (these and all blocks but the last ones).
+      trainable_blocks: k.
+
+    Raises:
+      ValueError: the trunk has fewer blocks than that.
+
+    Reference: arXiv 1905.01969 §5.1, Table 3.
+    """
+    if how == "nothing":
+        return
+    for trunk in (ranker.trunk, ranker.candidate_trunk):
+        if trunk is None:
+            continue
+        trunk.embedding.trainable = False
+        if how == "embeddings":
+            continue
+        if trainable_blocks > len(trunk.blocks):
+            raise ValueError(
+                f"trainable_blocks must be at most {len(trunk.blocks)}, the blocks of the trunk. "
+                f"Received: {trainable_blocks}."
+            )
+        for block in trunk.blocks[: len(trunk.blocks) - trainable_blocks]:
+            block.trainable = False
+
+
+def make_ranker_training(
+    ranker: RankerModel, config: RankerTraining, *, precision: str
+) -> CandidateRanking:
+    """Return `ranker` under its objective, compiled with its optimizer."""
+    freeze(ranker, config.freeze, trainable_blocks=config.trainable_blocks)
+    model = CandidateRanking(ranker, config)
+    optimizer = make_optimizer(
+        config,
+        embedding_table=ranker.trunk.embedding.table,
+        embedding_clip=0.0,
+        precision=precision,
+        extend=decaying_on_plateau,
+    )
+    if config.optimizer == "adamw":  # no decay of biases and norms, as BERT's
+        vectors = [v for v in model.trainable_variables if len(v.shape) < 2]
+        optimizer.exclude_from_weight_decay(var_list=vectors)
+    compile_with(model, optimizer)
+    return model
+
+
+def open_examples(
+    data: str,
+    split: str,
+    config: RankerConfig,
+    *,
+    vocabulary: str | os.PathLike[str],
+    max_examples: int | None,
+) -> RankingExamples:
+    """Open a candidates file, records or token ids for a ranker.
+
+    Token ids need no TensorFlow. They do not store where a turn ends, so their contexts have no
+    earlier turns.
+
+    Args:
+      data: the file or the folder.
+      split: split of a folder.
+      config: configuration of the ranker.
+      vocabulary: vocabulary of the ranker.
+      max_examples: number of examples to read; None for all.
+
+    Raises:
+      ValueError: if there are no examples, they are damaged, or the token ids have another
+        vocabulary.
+      OSError: if the file cannot be read.
+    """
+    head = config.head
+    if kind_of(data) is Kind.TOKEN_IDS:
+        folder = ArrayFolder(data)
+        check_same_vocabulary(
+            folder.vocabulary,
+            vocabulary,
+            rule="A ranker reads token ids of its own vocabulary",
+            remedy="Write them again with `convert-tf tokenize` and that vocabulary.",
+        )
+        return _stored_examples(folder, split, head, max_examples)
+    return tokenize_examples(
+        read_examples(data, split, max_examples=max_examples),
+        make_tokenize(vocabulary, config),
+        max_context_tokens=head.max_context_tokens,
+        max_candidate_tokens=head.max_candidate_tokens,
+    )
+
+
+def _stored_examples(
+    folder: ArrayFolder, split: str, head: HeadConfig, max_examples: int | None
+) -> RankingExamples:
+    limits = (head.max_context_tokens, head.max_candidate_tokens)
+    contexts, responses = (
+        folder.open(split, max_tokens=min(limit, folder.max_tokens)) for limit in limits
+    )
+    numbers = np.arange(min(max_examples or contexts.num_examples, contexts.num_examples))
+    if not len(numbers):
+        raise ValueError(f"{folder.folder!r} has no example in the split {split}.")
+    first = first_places(responses, ("response",), numbers)
+    chosen, places = np.unique(first, return_inverse=True)
+    return RankingExamples(
+        join_texts([contexts.texts("context", numbers)]),
+        join_texts([responses.texts("response", chosen)]),
+        [*places[:, None]],
+        [*np.zeros((len(numbers), 1), np.int64)],
+    )
+
+
+def read_examples(
+    data: str, split: str, *, max_examples: int | None = None
+) -> Iterator[CandidateExample]:
+    """Read the examples of a candidates file, or of a split of a folder of records.
+
+    Args:
+      data: the file, or the folder. In a folder, the response is the only candidate of a context.
+      split: split of a folder.
+      max_examples: number of examples to read; None for all.
+
+    Raises:
+      ValueError: if there are no examples, or they are damaged.
+      OSError: if the file cannot be read.
+    """
+    if not os.path.isdir(data):
+        yield from itertools.islice(read_candidates(data), max_examples)
+        return
+    from convert_tf.data.records import read_turns
+
+    for record in read_turns(data, split, max_examples=max_examples):
+        yield CandidateExample(record.turns, (record.response,), (0,))
+
+
+def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> RankingExamples:
+    """Return examples with candidates to rank: the given ones, or those of other examples.
+
+    Records only have the right candidate. A bi- or poly-encoder then ranks the right candidates of
+    a block of 100 examples. A cross-encoder, which reads each pair, ranks those of 20.
+
+    Raises:
+      ValueError: if there are fewer examples than a block.
+    """
+    if any(len(own) > 1 for own in examples.candidates):
+        return examples
+    size = _DEV_LIST if is_joint else BLOCK_SIZE
+    usable = examples.num_examples // size * size
+    if not usable:
+        raise ValueError(
+            f"Ranking among {size} needs at least {size} dev examples. Received: "
+            f"{examples.num_examples}. Use more."
+        )
+    right = np.concatenate(examples.candidates[:usable]).reshape(-1, size)
+    candidates, labels = [], []
+    for block in right:
+        # If several contexts of the block have the same right text, it is one candidate.
+        texts, places = np.unique(block, return_inverse=True)
+        candidates += [texts] * size
+        labels += [*places[:, None]]
+    contexts = examples.contexts.take(np.arange(usable))
+    return RankingExamples(contexts, examples.pool, candidates, labels)
+
+
+def open_sampler(examples: RankingExamples, config: RankerTraining) -> NegativeSampler | None:
+    """Return the sampler of negatives; None to use the other responses of the batch.
+
+    Raises:
+      ValueError: if an example has no wrong candidate, or negatives were mined from other data.
+    """
+    if config.negatives_from == "in_batch":
+        return None
+    mined = _mined_places(examples, config) if config.negatives_from == "mined" else None
+    return NegativeSampler(
+        examples, source=config.negatives_from, count=config.negatives, mined=mined
+    )
+
+
+def _mined_places(examples: RankingExamples, config: RankerTraining) -> np.ndarray:
+    """Return int64 `[examples, mined]`, indices into the pool; −1 if fewer were mined."""
+    if kind_of(config.data) is not Kind.TOKEN_IDS:
+        raise ValueError(
+            f"Mined negatives go with token ids (--hard_negatives), and {config.data!r} holds "
+            "none. Write token ids with `convert-tf tokenize`, mine negatives from them with "
+            "`convert-tf mine`, and pass them as --data."
+        )
+    folder = ArrayFolder(config.data)
+    negatives = HardNegatives(
+        config.hard_negatives,
+        folder.open("train", max_tokens=folder.max_tokens),
+        per_pair=1,
+        seed=config.seed,
+    )
+    number = examples.num_examples
+    mined = negatives.numbers(np.arange(number))
+    places = np.concatenate(examples.candidates)  # token ids have one response each
+    is_there = (mined >= 0) & (mined < number)  # --max_examples may have left some out
+    return np.where(is_there, places[np.where(is_there, mined, 0)], -1)
+
+
+def train_ranker(head: HeadConfig, options: dict[str, Any], *, init_from: str, output: str) -> Path:
+    """Fine-tune a ranker, or resume a run that was stopped.
+
+    Args:
+      head: the head.
+      options: fields of `RankerTraining`; the others are those of `ranker_recipe`.
+      init_from: model directory of a dual encoder or a ranker, a module of the former, or its name.
+      output: the run's folder. If it has checkpoints, training resumes from the newest.
+
+    Returns:
+      `output`, a ranker's model directory with the best weights on the dev data.
+
+    Raises:
+      ValueError: if data or options are unusable, another run is in this folder, or checkpoints do
+        not match.
+      FloatingPointError: if the loss or a weight became NaN; the last checkpoint is kept.
+      OSError: if a file cannot be read or written.
+    """
+    config = ranker_recipe(head.head, weights=_weights_of(init_from), **options)
+    folder = Path(output)
+    with only_run_in(folder):
+        set_seed(config.seed)
+        return carry_out(make_run(head, config, init_from=model_path(init_from), folder=folder))
+
+
+def make_run(head: HeadConfig, config: RankerTraining, *, init_from: str, folder: Path) -> Run:
+    """Return the run of a ranker on a trained trunk; see `train_ranker`.
+
+    The best weights are those of the highest R@1 on the dev data. The learning rate falls whenever
+    the loss there is not the lowest so far.
+    """
+    precision = choose_precision(config.precision)
+    ranker, vocabulary = initial_ranker(
+        init_from,
+        head,
+        dtype=precision,
+        embedding_dropout=config.embedding_dropout,
+        attention_dropout=config.attention_dropout,
+    )
+    head = ranker.config.head
+
+    def opened(data: str, split: str, max_examples: int | None) -> RankingExamples:
+        return open_examples(
+            data, split, ranker.config, vocabulary=vocabulary, max_examples=max_examples
+        )
+
+    examples = opened(config.data, "train", config.max_examples or None)
+    dev = with_dev_candidates(
+        opened(config.dev_data, "dev", config.eval_examples), is_joint=ranker.is_joint
+    )
+    unknown_share = checked_share(
+        examples.contexts.flat[: examples.contexts.row_splits[:SAMPLE][-1]],
+        vocabulary,
+        tokenizer=ranker.config.tokenizer,
+        vocab_size=ranker.config.model.vocab_size,
+        what=f"the texts of {config.data}",
+    )
+    sampler = open_sampler(examples, config)
+    config = config.of_examples(examples.num_examples)
+    model = make_ranker_training(ranker, config, precision=precision)
+    batches = RankingBatches(
+        examples,
+        batch_size=config.batch_size,
+        padding_id=ranker.padding_id,
+        seed=config.seed,
+        sampler=sampler,
+        pad_multiple=pad_multiple(),
+    )
+    print(
+        f"{head.head} on {examples.num_examples} examples in batches of "
+        f"{batches.batch_size}, {config.steps} steps; precision {precision} "
+        f"(backend {keras.backend.backend()})"
+    )
+    started = {"precision": precision, "init_from": init_from}
+
+    def batches_from(step: int) -> Iterator[Batch]:
+        batches.skip_batches = step
+        return (Batch(inputs, batches.batch_size) for inputs in batches)
+
+    def evaluate(step: int, logs: dict[str, float], rows: list[dict[str, Any]]) -> dict[str, Any]:
+        factor = float(np.asarray(model.optimizer.plateau_factor))
+        scores = score_lists(ranker, dev.contexts, dev.pool, dev.candidates)
+        measured = ranking_report(scores, dev)
+        if rows and measured["loss"] >= min(row["dev"]["loss"] for row in rows):
+            model.optimizer.decay(_PLATEAU_DECAY)
+        return {
+            "pairs": step * config.batch_size,
+            "ranking_loss": logs.get("ranking_loss"),
+            "batch_accuracy": logs.get("batch_accuracy"),
+            "plateau_factor": factor,
+            "dev": measured,
+        }
+
+    def model_changes(checkpoint: Path) -> dict[str, tuple[Any, Any]]:
+        before = load_ranker_config(checkpoint)
+        heads = before.head.differences(head).items()
+        changes = {name: change for name, change in heads if name in _KEPT_OF_HEAD}
+        options = config.changes_since(options_before(folder / RUN_FILE)).items()
+        changes |= {name: change for name, change in options if name in _KEPT_OF_TRAINING}
+        if before.model != ranker.config.model:
+            changes["model"] = (before.model, ranker.config.model)
+        return changes
+
+    return Run(
+        folder=folder,
+        config=config,
+        options={**started, "train": config, "head": head},
+        vocabulary=vocabulary,
+        model=model,
+        facts={
+            **started,
+            "data": config.data,
+            "dev_data": config.dev_data,
+            "train": config.to_dict(),
+            "unknown_tokens": unknown_share,
+        },
+        batches_from=batches_from,
+        evaluate=evaluate,
+        score=lambda row: row["dev"]["R@1"],
+        curve=lambda rows: ranking_curve(rows, ["dev"], ["R@1"]),
+        model_changes=model_changes,
+    )
+
+
+def _weights_of(folder: str) -> str:
+    """Return the kind of the weights in a folder, as `ranker_recipe` names it."""
+    kind = kind_of(folder)
+    if kind is Kind.RANKER:
+        model = load_ranker_config(folder).model
+        if isinstance(model, BertConfig):
+            return "published_bert" if model.is_published else "bert"
+        return "convert"
+    return {Kind.BERT: "bert", Kind.HUGGING_FACE: "published_bert"}.get(kind, "convert")

@@ -1,0 +1,213 @@
+"""Every option of encoders and rankers, given two values, changes what a run does.
+
+Runs are whole but for their loop: the model takes two steps here, untraced.
+"""
+
+import dataclasses
+import functools
+
+import pytest
+from support.commands import call_command
+from support.model_cases import SMALL
+from support.ranker_steps import write_candidates
+from support.tiny_checkpoint import write_checkpoint
+from support.token_corpus import write_corpus
+from support.two_steps import observed_steps
+
+from convert_tf.config.ranker import HeadConfig, RankerTraining, ranker_recipe
+from convert_tf.config.train import EncoderTraining
+from convert_tf.training import ranker as ranker_training
+from convert_tf.training.encoder.run import train
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore:mixed_float16")
+
+MODEL = dataclasses.replace(SMALL, max_relative_attention=(3,), side_layers=1, max_tokens=60)
+BASE = {
+    "encoder": {
+        "steps": 40, "batch_size": 8, "eval_examples": 100, "precision": "float32",
+        "learning_rate": 0.5, "scale_anneal_steps": 2,
+    },
+    "ranker": {
+        "batch_size": 4, "learning_rate": 0.01, "warmup_steps": 0, "precision": "float32",
+        "negatives_from": "given", "negatives": 3, "max_context_tokens": 30,
+    },
+}  # fmt: skip
+POLY = {"head": "poly", "poly_variant": "first_m", "poly_codes": 4}
+# Another value for each field, and what else must be set for the field to be read.
+OTHER_VALUES = {
+    "encoder": {
+        "steps": 80, "batch_size": 7, "micro_batch": 4, "optimizer": "adam", "learning_rate": 0.4,
+        "final_learning_rate": 0.1, "warmup_steps": 3, "ranking": 0.5, "scale_start": 2.0,
+        "scale_end": 30.0, "scale_anneal_steps": 20, "label_smoothing": 0.0, "l2": 0.01,
+        "embedding_dropout": 0.5, "attention_dropout": 0.5, "precision": "mixed_bfloat16",
+        "eval_examples": 200, "seed": 1, "data": "other", "train_examples": 30,
+        "first_train_example": 30, "eval_splits": ("dev", "train"), "shuffle_buffer": 1,
+        "turn_prefixes": True,
+    },
+    "ranker": {
+        "head": "poly", "reduction": "mean", "poly_codes": 2, "poly_variant": "last_m",
+        "scale": 2.0, "learn_scale": True, "separate_trunks": True, "max_context_tokens": 4,
+        "max_candidate_tokens": 2, "negatives": 1, "negatives_from": "in_batch",
+        "freeze": "embeddings", "trainable_blocks": 0, "max_examples": 9,
+    },
+}  # fmt: skip
+NEEDS = {
+    "turn_prefixes": {"multi_context": True},
+    "poly_codes": POLY,
+    "poly_variant": POLY,
+    "trainable_blocks": {"freeze": "all_but_top_k"},
+}
+# Options whose effect other files of this folder show.
+ELSEWHERE = {
+    "eval_every", "checkpoint_every", "keep_checkpoints", "source_shares", "hard_negatives",
+    "negatives_per_pair", "teacher", "ranking_teacher", "ranking_distillation", "distillation",
+    "start_from_teacher", "mask_duplicates", "utterances", "utterance_teacher",
+    "utterances_per_pair", "intent_contrast", "history_only", "dev_data",
+}  # fmt: skip
+
+
+def test_every_field_is_tried():
+    fields = {*EncoderTraining.defaults(), *RankerTraining.defaults(), *HeadConfig.defaults()}
+    assert {*OTHER_VALUES["encoder"], *OTHER_VALUES["ranker"]} | ELSEWHERE == fields
+
+
+@pytest.fixture(scope="module")
+def observed(tmp_path_factory):
+    """Return what a run hands to the loop, and what two steps make of it; each run once."""
+    root = tmp_path_factory.mktemp("options")
+    for name, number in (("data", 110), ("other", 111)):
+        (root / name).mkdir()
+        write_corpus(root / name, num_train=number, num_dev=200)
+    write_checkpoint(root / "trunk", side_layers=1)
+    write_candidates(root, train=12, dev=4)
+
+    def train_encoder(output, *, multi_context=False, data="data", **options):
+        train(
+            dataclasses.replace(MODEL, multi_context=multi_context),
+            EncoderTraining(**options, data=str(root / data / "records")),
+            output=output,
+            vocabulary=str(root / "data" / "vocab.txt"),
+        )
+
+    def train_ranker(output, **options):
+        head = {name: options.pop(name) for name in HeadConfig.defaults() if name in options}
+        data = {"data": str(root / "train.jsonl"), "dev_data": str(root / "dev.jsonl")}
+        trunk = str(root / "trunk")
+        ranker_training.train_ranker(
+            HeadConfig(**head), {**data, **options}, init_from=trunk, output=output
+        )
+
+    def observe(run):
+        return {
+            "evaluated": run.evaluate(0, {}, []),
+            "precision": run.model.encoder.dtype_policy.name,
+            "steps": (run.config.steps, run.config.eval_every),
+        }
+
+    @functools.cache
+    def run(kind, **options):
+        start = train_encoder if kind == "encoder" else train_ranker
+        output = str(tmp_path_factory.mktemp("run"))
+        return observed_steps(lambda: start(output, **{**BASE[kind], **options}), observe)
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, values in OTHER_VALUES.items() for name in values]
+)
+def test_every_option_changes_something(observed, kind, name):
+    needs = NEEDS.get(name, {})
+    changed = observed(kind, **{**needs, name: OTHER_VALUES[kind][name]})
+    assert changed != observed(kind, **needs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", BASE)
+def test_without_another_option_nothing_changes(observed, kind):
+    """Two runs with one seed do the same, so that the differences above mean something."""
+    assert observed.__wrapped__(kind) == observed(kind)
+
+
+def test_history_alone_is_trained_only_where_there_are_networks_of_it(observed):
+    with pytest.raises(ValueError, match=r"come from --init_from, .* Received: None"):
+        observed("encoder", history_only=True, multi_context=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "values", "rule"),
+    [
+        (EncoderTraining, {"history_only": True, "distillation": 1.0}, "history_only cannot be"),
+        (HeadConfig, {"head": "cross", "separate_trunks": True}, "separate_trunks"),
+        (RankerTraining, {"negatives_from": "mined"}, "hard_negatives must name a folder"),
+        (RankerTraining, {"hard_negatives": "negatives"}, "hard_negatives must name a folder"),
+        (ranker_recipe, {"head": "cross"}, "negatives_from must not be in_batch"),
+    ],
+)
+def test_values_that_cannot_be_are_named(make, values, rule):
+    with pytest.raises(ValueError, match=rule):
+        make(**values)
+
+
+@pytest.mark.parametrize(
+    ("config", "values", "ignored"),
+    [
+        (HeadConfig, {"head": "bi", "poly_codes": 3}, {"poly_codes": "head"}),
+        (HeadConfig, {"head": "poly", "poly_codes": 3, "scale": 2.0}, {}),
+        (EncoderTraining, {"negatives_per_pair": 2}, {"negatives_per_pair": "hard_negatives"}),
+        (EncoderTraining, {"negatives_per_pair": 2, "hard_negatives": "x"}, {}),
+    ],
+)
+def test_options_without_effect_are_listed_with_the_deciding_option(config, values, ignored):
+    assert config(**values).unread(list(values)) == ignored
+
+
+def _call(monkeypatch, *arguments) -> dict:
+    called = {}
+
+    def train_ranker(head, train, **kwargs):
+        called.update(head=head, train=train, **kwargs)
+
+    monkeypatch.setattr(ranker_training, "train_ranker", train_ranker)
+    call_command("train", "--output=run", *arguments)
+    return called
+
+
+def test_flags_reach_the_run(monkeypatch):
+    head = {"head": "poly", "poly_codes": 16, "poly_variant": "first_m"}
+    train = {
+        "data": "a.jsonl", "dev_data": "b.jsonl", "negatives_from": "given", "negatives": 3,
+        "freeze": "all_but_top_k", "trainable_blocks": 2, "learning_rate": 0.001, "steps": 7,
+    }  # fmt: skip
+    flags = [f"--{name}={value}" for name, value in {**head, **train}.items()]
+    called = _call(monkeypatch, *flags, "--init_from=runs/x")
+    assert called["head"] == HeadConfig(**head)
+    assert called["train"] == train
+    assert called["init_from"] == "runs/x"
+
+
+def test_a_cross_encoders_negatives_come_from_its_data(monkeypatch, tmp_path):
+    common = ("--head=cross", "--init_from=runs/x")
+    given = _call(monkeypatch, *common, "--data=a.jsonl", "--dev_data=b.jsonl")
+    assert given["train"]["negatives_from"] == "given"
+    sampled = _call(monkeypatch, *common, f"--data={tmp_path}")
+    assert sampled["train"]["negatives_from"] == "sampled"
+    assert sampled["train"]["dev_data"] == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--poly_codes=3", "--data=x"], "--poly_codes has no effect without --head"),
+        (["--head=bi", "--model=tiny", "--data=x"], "--model has no effect with --head"),
+        (["--head=bi", "--data=x.jsonl"], "A head is trained with --init_from"),
+        (
+            ["--head=bi", "--poly_codes=3", "--data=x", "--dev_data=x", "--init_from=x"],
+            "--poly_codes has no effect with --head=bi",
+        ),
+    ],
+)
+def test_flags_that_do_not_go_together_are_named(monkeypatch, arguments, said):
+    with pytest.raises(SystemExit, match=said):
+        _call(monkeypatch, *arguments)
