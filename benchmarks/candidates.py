@@ -26,9 +26,8 @@ from convert_tf.config.head import HeadConfig
 from convert_tf.config.model import model_preset
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.models.ranker import RankerModel, make_ranker
-from convert_tf.search.cache import DTYPES, CandidateCache
+from convert_tf.search.cache import DTYPES, CandidateCache, write_cache
 from convert_tf.search.index import CandidateIndex
-from convert_tf.search.writing import write_cache
 
 _COUNTS = flags.DEFINE_list("candidates", ["1000", "100000"], "Numbers of candidates.")
 _MODEL = flags.DEFINE_string("model", "convert", "Preset of the trunk.")
