@@ -25,9 +25,8 @@ from absl import app, flags
 from convert_tf.config.model import model_preset
 from convert_tf.config.ranker import HeadConfig, RankerConfig
 from convert_tf.models.ranker import RankerModel, make_ranker
-from convert_tf.search.cache import DTYPES, CandidateCache
+from convert_tf.search.cache import DTYPES, CandidateCache, write_cache
 from convert_tf.search.index import CandidateIndex
-from convert_tf.search.writing import write_cache
 
 _COUNTS = flags.DEFINE_list("candidates", ["1000", "100000"], "Numbers of candidates.")
 _MODEL = flags.DEFINE_string("model", "convert", "Preset of the trunk.")

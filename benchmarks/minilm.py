@@ -16,10 +16,9 @@ from absl import app, flags
 
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.encoding.text_batches import Columns
-from convert_tf.evaluation.compare import compare
-from convert_tf.evaluation.rows import HISTORY, read_training_pairs, vector_rankers
+from convert_tf.evaluation.compare import compare, make_task
 from convert_tf.evaluation.tables import ranking_table, write_report
-from convert_tf.evaluation.tasks import make_task
+from convert_tf.ranking.baselines import HISTORY, read_training_pairs, vector_rankers
 
 _NAME = "all-MiniLM-L6-v2"
 

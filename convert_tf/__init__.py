@@ -23,7 +23,7 @@ _LAZY_NAMES = {
     "discover_intents": "convert_tf.intents.logs",
     "CandidateIndex": "convert_tf.search.index",
     "train": "convert_tf.training.encoder.run",
-    "evaluate": "convert_tf.evaluation.tasks",
+    "evaluate": "convert_tf.evaluation.compare",
     "export_model": "convert_tf.export.model",
     "module_path": "convert_tf.checkpoints.released",
     "load_model": "convert_tf.checkpoints.loading",

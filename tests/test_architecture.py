@@ -61,7 +61,7 @@ LIBRARIES = {
     "absl": "cli",
     "argparse": "",
     "duckdb": "corpora.sorting",
-    "faiss": "search.faiss",
+    "faiss": "search.index",
     "fastapi": "service",
     "google_crc32c": "data.shards",
     "py4j": "corpora.spark.cluster",
@@ -202,20 +202,15 @@ def runnable_modules(sources: Sources) -> list[str]:
     return [
         f"{module} runs as __main__"
         for module, source in sources.items()
+        for node in _tree(source).body
+        if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
         if module != "convert_tf.__main__"
-        and any(
-            isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
-            for node in _tree(source).body
-        )
     ]
 
 
 def ignored_argument_types(sources: Sources) -> list[str]:
-    return [
-        f"{module} passes an untrue type"
-        for module, source in sources.items()
-        if re.search(r"type: ignore\[[^]]*arg-type", source)
-    ]
+    untrue = re.compile(r"type: ignore\[[^]]*arg-type")
+    return [f"{m} passes an untrue type" for m, source in sources.items() if untrue.search(source)]
 
 
 def names_twice(sources: Sources) -> list[str]:
@@ -258,16 +253,12 @@ PLANTED: dict[Callable[[Sources], list[str]], list[Sources]] = {
         {"convert_tf.models.x": "def f():\n    from convert_tf.training import run\n"},
         {"convert_tf.config.x": "import convert_tf.cli.main\n"},
         {"convert_tf.x": ""},
-        {
-            "convert_tf.search.x": "from convert_tf.intents.y import z",
-            "convert_tf.intents.y": "from convert_tf.search import w",
-        },
+        {"convert_tf.search.x": "from convert_tf.intents.y import z",
+         "convert_tf.intents.y": "from convert_tf.search import w"},
     ],
     circles_of_files: [
-        {
-            "convert_tf.text.a": "from convert_tf.text.b import f",
-            "convert_tf.text.b": "def f():\n    from convert_tf.text import a",
-        }
+        {"convert_tf.text.a": "from convert_tf.text.b import f",
+         "convert_tf.text.b": "def f():\n    from convert_tf.text import a"},
     ],
     libraries_elsewhere: [
         {"convert_tf.models.x": "def f():\n    from tensorflow import io as x\n"},
@@ -292,7 +283,7 @@ PLANTED: dict[Callable[[Sources], list[str]], list[Sources]] = {
         {"convert_tf.text.a": "# as `convert_tf.nonsense`"},
     ],
     utils: [{"convert_tf.text.utils": ""}],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("rule", PLANTED, ids=lambda rule: rule.__name__)
@@ -324,13 +315,8 @@ def test_the_package_is_typed_as_a_whole():
 
 
 _HEAVY = {
-    "tensorflow",
-    "keras",
-    "jax",
-    "tensorflow_text",
-    "tensorflow_model_optimization",
-    "duckdb",
-}
+    "tensorflow", "keras", "jax", "tensorflow_text", "tensorflow_model_optimization", "duckdb",
+}  # fmt: skip
 
 
 def _loaded_after(statements: str, **environment: str) -> set[str]:
@@ -355,14 +341,11 @@ def test_importing_the_package_loads_nothing_heavy():
     assert _loaded_after(statements) == set()
 
 
-def test_the_light_runtime_loads_without_tensorflow():
+def test_the_light_runtime_and_workers_of_a_cluster_load_without_tensorflow():
     statements = "import convert_tf.encoding.sentence_encoder, convert_tf.encoding.backends.onnx"
     statements += "\nimport convert_tf.encoding.backends.huggingface"
+    statements += "\nimport convert_tf.corpora.spark.tasks"
     assert _loaded_after(statements) == set()
-
-
-def test_workers_of_a_cluster_read_without_tensorflow():
-    assert _loaded_after("import convert_tf.corpora.spark.tasks") == set()
 
 
 def test_the_network_runs_without_tensorflow():

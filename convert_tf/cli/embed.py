@@ -26,14 +26,13 @@ import numpy as np
 from convert_tf.cli.flags import NEEDED, Define, check_read, define_encoder, define_master, same
 from convert_tf.encoding.sentence_encoder import BATCH_SIZE, COMPUTE_DTYPES, SentenceEncoder
 from convert_tf.encoding.signatures import SIGNATURES
-from convert_tf.search.writing import stored_vectors
+from convert_tf.search.cache import stored_vectors
 from convert_tf.storage.files import check_replaceable, only_writer, whole_file, writing
 from convert_tf.storage.lines import TextLines
 from convert_tf.storage.mapped import GrowingArray
 from convert_tf.storage.progress import Progress
 
 DTYPES = ("float32", "float16")
-_ARRAY_START = b"\x93NUMPY"  # of an .npy file
 
 
 def write_vectors(
@@ -68,29 +67,24 @@ def write_vectors(
     return array.size, first.shape[1]
 
 
-def _local_vectors(
-    encoder: str, lines: TextLines, *, compute_dtype: str, batch_size: int, kind: str
-) -> Iterator[np.ndarray]:
+def _local_vectors(values: Any, lines: TextLines) -> Iterator[np.ndarray]:
     """Encode lines on this machine. Progress is shown on standard error."""
-    opened = SentenceEncoder(encoder, batch_size=batch_size, compute_dtype=compute_dtype)
+    encoder = SentenceEncoder(values.encoder, **same(values, "batch_size compute_dtype"))
     with Progress("lines", total_bytes=lines.total_bytes) as progress:
-        for piece in opened.iter_encode(iter(lines), kind=kind):
+        for piece in encoder.iter_encode(iter(lines), kind=values.kind):
             yield piece
             progress.add(len(piece), bytes_done=lines.bytes_done)
 
 
 def _is_array(path: str) -> bool:
     with open(path, "rb") as file:
-        return file.read(len(_ARRAY_START)) == _ARRAY_START
+        return file.read(6) == b"\x93NUMPY"
 
 
 def define_flags(define: Define) -> None:
     define_encoder(define)
-    define(
-        "input",
-        NEEDED,
-        "Text file with one text per line, plain or compressed, or - for standard input.",
-    )
+    lines = "Text file with one text per line, plain or compressed, or - for standard input."
+    define("input", NEEDED, lines)
     define("output", NEEDED, "Array to write, x.npy.")
     define(
         "kind",
@@ -99,12 +93,8 @@ def define_flags(define: Define) -> None:
         "similarity: for comparing texts, of length 1.",
         choices=[*SIGNATURES],
     )
-    define(
-        "engine",
-        "local",
-        "local runs on this machine, spark on a cluster.",
-        choices=["local", "spark"],
-    )
+    engine = "local runs on this machine, spark on a cluster."
+    define("engine", "local", engine, choices=["local", "spark"])
     define_master(define)
     define("batch_size", BATCH_SIZE, "Largest number of texts in a batch.", lower_bound=1)
     define(
@@ -121,20 +111,18 @@ def run(values: Any) -> None:
     started = time.monotonic()
     check_replaceable(values.output, _is_array, overwrite=values.overwrite)
     is_local = values.engine == "local"
-    check_read(
-        values, {f"with --engine={values.engine}": ["master" if is_local else "compute_dtype"]}
-    )
-    folder, name = os.path.split(values.output)
-    parts = os.path.join(folder, f".{name}.parts")
-    lines, options = TextLines(values.input), same(values, "kind batch_size")
+    unread = "master" if is_local else "compute_dtype"
+    check_read(values, {f"with --engine={values.engine}": [unread]})
+    lines = TextLines(values.input)
     with only_writer(values.output):
         if is_local:
-            compute_dtype = values.compute_dtype
-            pieces = _local_vectors(values.encoder, lines, compute_dtype=compute_dtype, **options)
+            pieces = _local_vectors(values, lines)
         else:
             from convert_tf.encoding.spark import encode_on_spark
 
-            options |= same(values, "master dtype")
+            folder, name = os.path.split(values.output)
+            parts = os.path.join(folder, f".{name}.parts")
+            options = same(values, "kind batch_size master dtype")
             pieces = encode_on_spark(values.encoder, lines, parts, **options)
         rows, dim = write_vectors(values.output, pieces, dtype=values.dtype)
         if not is_local:

@@ -26,49 +26,30 @@ from typing import Any
 
 from convert_tf import metrics
 from convert_tf.cli.flags import Define, UsageError, check_read, define_encoder, same
-from convert_tf.evaluation.compare import Report, compare
-from convert_tf.evaluation.rows import BASELINES, HISTORY, baseline_rankers, check_baselines
+from convert_tf.evaluation.compare import compare, make_task
 from convert_tf.evaluation.tables import ranking_table, write_report
-from convert_tf.evaluation.tasks import make_task
+from convert_tf.ranking.baselines import BASELINES, HISTORY, baseline_rankers, check_baselines
 from convert_tf.ranking.ranker import open_ranker
-
-TRAIN_EXAMPLES = 10_000
 
 
 def define_flags(define: Define) -> None:
-    define_encoder(
-        define,
-        [],
-        text="a released name, or the folder of a run or module. Rankers too.",
-        repeats=True,
-    )
+    models = "a released name, or the folder of a run or module. Rankers too."
+    define_encoder(define, [], text=models, repeats=True)
     define("baselines", [], f"Baselines to compare: {', '.join(BASELINES)}.")
     define("vectors", [], "Encoder for the baselines sim and map.", repeats=True)
-    define(
-        "vector_signature",
-        None,
-        "Signature of a --vectors module to encode both contexts and responses with, for example "
-        "default.",
-    )
+    signature = "Signature of --vectors for both contexts and responses, for example default."
+    define("vector_signature", None, signature)
     define(
         "train_data",
         None,
         "Data to fit tfidf, bm25 and map on: a folder of records, whose train split is used, or a "
         "file of candidates. Default: --data.",
     )
-    define(
-        "train_examples",
-        TRAIN_EXAMPLES,
-        "Largest number of examples of --train_data.",
-        lower_bound=1,
-    )
+    most = "Largest number of examples"
+    define("train_examples", 10_000, f"{most} of --train_data.", lower_bound=1)
     define("data", None, "Folder of records, or file of pairs or dialogues.")
     define("split", "test", "Split of --data: train, dev or test.")
-    define(
-        "candidates",
-        None,
-        "File of JSON lines with contexts and their candidates, instead of --data.",
-    )
+    define("candidates", None, "JSON lines with contexts and their candidates, instead of --data.")
     define(
         "k",
         None,
@@ -76,13 +57,9 @@ def define_flags(define: Define) -> None:
         "N for --candidates.",
         kind=list,
     )
-    define(
-        "block_size",
-        metrics.BLOCK_SIZE,
-        "N in R_N@k for --data: number of responses to rank.",
-        lower_bound=1,
-    )
-    define("max_examples", None, "Largest number of examples.", kind=int, lower_bound=1)
+    number = "N in R_N@k for --data: number of responses to rank."
+    define("block_size", metrics.BLOCK_SIZE, number, lower_bound=1)
+    define("max_examples", None, f"{most}.", kind=int, lower_bound=1)
     define(
         "history",
         HISTORY[0],
@@ -92,11 +69,8 @@ def define_flags(define: Define) -> None:
     )
     define("by_source", False, "Also evaluate each source of --data separately.")
     define("by_history", False, "Also evaluate contexts with and without earlier turns separately.")
-    define(
-        "output",
-        None,
-        "Folder for evaluation.json, .md and .png. Existing rows of the same examples are kept.",
-    )
+    output = "Folder for evaluation.json, .md and .png. Rows of the same examples are kept."
+    define("output", None, output)
 
 
 def run(values: Any) -> None:
@@ -104,37 +78,24 @@ def run(values: Any) -> None:
         raise UsageError(f"--k {','.join(values.k)} is not a list of numbers such as 1,3,10.")
     if values.output and values.output.endswith(".json"):
         raise UsageError("--output is a folder. Pass a name without .json.")
-    report = _report(values)
-    print(ranking_table(report), flush=True)  # before writing, which may fail
-    if values.output:
-        write_report(report, values.output)
-
-
-def _report(values: Any) -> Report:
     is_file_of_pairs = os.path.isfile(values.data or "")
-    check_read(
-        values,
-        {
-            "with a file as --data": ("split",) if is_file_of_pairs else (),
-            "with --candidates": ("split", "block_size", "by_source") if values.candidates else (),
-            "without --vectors": () if values.vectors else ("vector_signature",),
-            "without a baseline that is fitted": ()
-            if {*values.baselines} - {"sim"}
-            else ("train_data", "train_examples"),
-        },
-    )
+    is_fitted = bool({*values.baselines} - {"sim"})
+    unread: dict[str, tuple[str, ...]] = {
+        "with a file as --data": ("split",) if is_file_of_pairs else (),
+        "with --candidates": ("split", "block_size", "by_source") if values.candidates else (),
+        "without --vectors": () if values.vectors else ("vector_signature",),
+        "without a baseline that is fitted": () if is_fitted else ("train_data", "train_examples"),
+    }
+    check_read(values, unread)
     train_data = values.train_data or (None if is_file_of_pairs else values.data)
     check_baselines(values.baselines, values.vectors, train_data=train_data)
     task = make_task(
         ks=None if values.k is None else [int(k) for k in values.k],
-        **same(values, "data candidates split block_size max_examples history"),
-        **same(values, "by_source by_history"),
+        **same(values, "data candidates split block_size max_examples"),
+        **same(values, "history by_source by_history"),
     )
     if not (values.encoder or values.baselines):
-        raise ValueError(
-            "Nothing to evaluate. Pass --encoder, for example --encoder=convert_small, or "
-            "--baselines."
-        )
+        raise ValueError("Nothing to evaluate. Pass --encoder or --baselines.")
     rankers = [open_ranker(path, joins_turns=values.history == "joined") for path in values.encoder]
     rankers += baseline_rankers(
         values.baselines,
@@ -143,4 +104,7 @@ def _report(values: Any) -> Report:
         signature=values.vector_signature,
         **same(values, "train_examples history"),
     )
-    return compare(rankers, task)
+    report = compare(rankers, task)
+    print(ranking_table(report), flush=True)  # before writing, which may fail
+    if values.output:
+        write_report(report, values.output)

@@ -14,37 +14,21 @@ sentence-transformers, SetFit, fastembed and transformers.js open a Hugging Face
 from pathlib import Path
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define, define_encoder
+from convert_tf.cli.flags import NEEDED, Define, define_encoder, same
 
 
 def define_flags(define: Define) -> None:
     define_encoder(define, NEEDED, text="a released name, or the folder of a run. Rankers too.")
     define("output", NEEDED, "Folder or file x.onnx to write.")
-    define(
-        "format",
-        None,
-        "What to write. Default: onnx if --output ends with .onnx, otherwise module.",
-        choices=["module", "onnx", "huggingface"],
+    form = "What to write. Default: onnx if --output ends with .onnx, otherwise module."
+    define("format", None, form, choices=["module", "onnx", "huggingface"])
+    limit = "Texts are cut to this many tokens. Default: 512, or the limit of a module."
+    define("max_tokens", None, limit, kind=int)
+    bits = (
+        "Bits of the network's weights: 16 (default) or 8 in a module, 8 (default) or 32 in x.onnx."
     )
-    define(
-        "max_tokens",
-        None,
-        "Texts are cut to this many tokens. Default: 512, or the limit of --encoder if it is a "
-        "module.",
-        kind=int,
-    )
-    define(
-        "network_bits",
-        None,
-        "Bits of the network's weights: 16 or 8 in a module, 8 or 32 in x.onnx. Default: the "
-        "first of each.",
-        choices=["32", "16", "8"],
-    )
-    define(
-        "notes",
-        None,
-        "Markdown file to add to the model card, for example about data, licences and results.",
-    )
+    define("network_bits", None, bits, choices=["32", "16", "8"])
+    define("notes", None, "Markdown file to add to the model card, for example about the data.")
     define("overwrite", False, "Replace an existing --output.")
 
 
@@ -56,9 +40,8 @@ def run(values: Any) -> None:
         values.output,
         format=values.format or "",
         network_bits=int(values.network_bits) if values.network_bits else None,
-        max_tokens=values.max_tokens,
         notes=Path(values.notes).read_text(encoding="utf-8") if values.notes else "",
-        overwrite=values.overwrite,
+        **same(values, "max_tokens overwrite"),
     )
     files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
     print(f"wrote {path}, {sum(each.stat().st_size for each in files) / 1e6:.1f} MB")

@@ -7,6 +7,9 @@ from typing import Any, get_args
 from absl import flags
 
 DEFAULT_ENCODER = "convert_small"
+CLASSIFIER = (
+    "a folder from convert-tf intent train, or an .onnx file from convert-tf intent export."
+)
 FLAGS = "Flags"  # default heading in help pages
 NEEDED = object()  # default of required flags
 
@@ -77,35 +80,31 @@ def define_fields(define: Define, *configs: Any, leave_out: Collection[str] = ()
         field of several configurations becomes one flag.
       leave_out: fields without a flag.
     """
-    fields: dict[str, list[dataclasses.Field]] = {}
-    headings: dict[str, str] = {}
+    fields: dict[str, list[tuple[dataclasses.Field, str]]] = {}
     for config in configs:
         for field in dataclasses.fields(config):
             if field.metadata and field.name not in leave_out:
-                fields.setdefault(field.name, []).append(field)
-                headings.setdefault(field.name, config.heading or FLAGS)
-    for name, (field, *others) in fields.items():
-        text = field.metadata["text"]
+                fields.setdefault(field.name, []).append((field, config.heading or FLAGS))
+    for name, same_name in fields.items():
+        field, heading = same_name[0]
+        text, default = field.metadata["text"], field.default
         # Defaults of 0 and "" mean that another flag or the model decides, so they are not shown.
-        other_defaults = [
-            other.default for other in others if other.default not in (0, "", field.default)
-        ]
-        if field.default or other_defaults:
-            defaults = map(_as_flag, (field.default, *other_defaults))
-            text += f" Default: {' or '.join(defaults)}."
+        other_defaults = [f.default for f, _ in same_name if f.default not in (0, "", default)]
+        if default or other_defaults:
+            shown = (
+                ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+                for value in (default, *other_defaults)
+            )
+            text += f" Default: {' or '.join(shown)}."
         define(
             name,
             None,
             text,
-            kind=get_args(field.type)[0] if field.default is None else type(field.default),
-            choices=list(dict.fromkeys(c for f in (field, *others) for c in f.metadata["choices"])),
-            group=field.metadata["group"] or headings[name],
+            kind=get_args(field.type)[0] if default is None else type(default),
+            choices=list(dict.fromkeys(c for f, _ in same_name for c in f.metadata["choices"])),
+            group=field.metadata["group"] or heading,
             is_common=field.metadata["is_common"],
         )
-
-
-def _as_flag(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def given_fields(
@@ -132,19 +131,15 @@ def given_fields(
     return given
 
 
-# Flags that take a model, which may be the name of a released one.
-MODEL_FLAGS = ("encoder", "init_from", "rerank_checkpoint")
-
-
 def resolve_names(values: flags.FlagValues) -> None:
-    """Replace names of released modules by their paths.
+    """Replace names of released modules by their paths, in flags that take a model.
 
     Raises:
       ValueError: if a module cannot be downloaded.
     """
     from convert_tf.checkpoints.released import model_path
 
-    for name in set(values) & {*MODEL_FLAGS}:
+    for name in {*values} & {"encoder", "init_from", "rerank_checkpoint"}:
         flag = values[name]
         if isinstance(flag.value, list):
             flag.value = [model_path(model) for model in flag.value]
@@ -168,40 +163,28 @@ def define_encoder(
       text: allowed values, for the help.
       repeats: whether several encoders may be given.
     """
-    text = f"Encoder: {text}"
-    define("encoder", default, text, repeats=repeats)
+    define("encoder", default, f"Encoder: {text}", repeats=repeats)
 
 
 def define_master(define: Define) -> None:
     """Define `--master`, the cluster of `--engine=spark`."""
-    define(
-        "master",
-        "local[*]",
-        "Spark cluster for --engine=spark, for example spark://HOST:7077 or yarn.",
-    )
+    text = "Spark cluster for --engine=spark, for example spark://HOST:7077 or yarn."
+    define("master", "local[*]", text)
 
 
 def define_search_kind(define: Define) -> None:
     """Define `--kind` of an index."""
     from convert_tf.search.encoders import SEARCH_KINDS
 
-    define(
-        "kind",
-        "response",
-        "response finds answers to the queries, similarity finds similar texts. Build and search "
-        "with the same kind.",
-        choices=SEARCH_KINDS,
+    text = (
+        "response: answers to the queries. similarity: similar texts. Also the kind of the cache."
     )
+    define("kind", "response", text, choices=SEARCH_KINDS)
 
 
 def define_model(define: Define, default: Any = NEEDED) -> None:
     """Define the flags of `loaded_classifier`; without a default, `--model` is required."""
-    define(
-        "model",
-        default,
-        "Classifier: a folder from convert-tf intent train, or an .onnx file from convert-tf "
-        "intent export.",
-    )
+    define("model", default, f"Classifier: {CLASSIFIER}")
     text = "New path of the classifier's encoder, if it was moved."
     if default is not NEEDED:
         text += f" Without --model: the encoder, {DEFAULT_ENCODER} by default."
@@ -272,7 +255,5 @@ def check_read(values: flags.FlagValues, unread: Mapping[str, Collection[str]]) 
     """
     for reason, names in unread.items():
         if given := sorted(f"--{name}" for name in {*names} & {*values} if values[name].present):
-            raise ValueError(
-                f"{', '.join(given)} {'has' if len(given) == 1 else 'have'} no effect {reason}. "
-                f"Remove {'it' if len(given) == 1 else 'them'}."
-            )
+            has, it = ("has", "it") if len(given) == 1 else ("have", "them")
+            raise ValueError(f"{', '.join(given)} {has} no effect {reason}. Remove {it}.")

@@ -55,6 +55,10 @@ COMMANDS = {
     "intent monitor": "report what a classifier was asked in a period, and what has changed",
     "intent export": "write a classifier with its encoder as one file for the light runtime",
 }
+_LISTING = """
+{program} COMMAND --help shows an example and common flags, --helpfull all flags.
+--flagfile=FILE reads flags from a file, one per line.
+{program} --version prints the version."""
 _HELP = ("--help", "-h", "-help", "--helpfull")
 _EXPECTED = (ValueError, OSError, FloatingPointError, ImportError, MemoryError)
 _GROUPS = (DATA, MODEL, OPTIMISATION, OUTPUT, FLAGS)  # in the order of the help
@@ -110,11 +114,10 @@ def _prepare_streams() -> None:
 
 
 def _main(arguments: list[str], program: str) -> int:
-    name = next(
-        (name for name in (" ".join(arguments[:2]), *arguments[:1]) if name in COMMANDS), ""
-    )
-    if not name:
+    names = [name for name in (" ".join(arguments[:2]), *arguments[:1]) if name in COMMANDS]
+    if not names:
         return _list_or_refuse(arguments, program)
+    name = names[0]
     called = program if program.endswith(".py") else f"{program} {name}"
     values = flags.FlagValues()
     define = functools.partial(define_flag, values)
@@ -169,31 +172,19 @@ def _list_or_refuse(arguments: list[str], program: str) -> int:
         print(f"convert_tf {__version__}")
         return 0
     within = [name for name in COMMANDS if name.startswith(f"{group} ")]
+    names = within or [*COMMANDS]
     first = arguments[1] if within and arguments[1:] else "" if within else group
     if first in ("", *_HELP):
-        print(_listing(within or list(COMMANDS), program))
+        print(f"usage: {program} COMMAND [--flag=value ...]\n")
+        for name in names:
+            print(f"  {name:<18}{COMMANDS[name]}")
+        print(_LISTING.format(program=program))
         return 0
     wanted = f"{group} {first}" if within else first
-    near = difflib.get_close_matches(wanted, within or list(COMMANDS), n=3, cutoff=0.5)
+    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
     tip = f" Did you mean {' or '.join(near)}?" if near else ""
-    return _fail(
-        program, f"There is no command {wanted!r}.{tip} {program} --help lists the commands.", 2
-    )
-
-
-def _listing(names: Sequence[str], program: str) -> str:
-    lines = [f"  {name:<18}{COMMANDS[name]}" for name in names]
-    return "\n".join(
-        [
-            f"usage: {program} COMMAND [--flag=value ...]",
-            "",
-            *lines,
-            "",
-            f"{program} COMMAND --help shows an example and common flags, --helpfull all flags.",
-            "--flagfile=FILE reads flags from a file, one per line.",
-            f"{program} --version prints the version.",
-        ]
-    )
+    message = f"There is no command {wanted!r}.{tip} {program} --help lists the commands."
+    return _fail(program, message, 2)
 
 
 def _run(command: Any, values: flags.FlagValues, arguments: Sequence[str]) -> None:
@@ -206,10 +197,8 @@ def _run(command: Any, values: flags.FlagValues, arguments: Sequence[str]) -> No
         near = difflib.get_close_matches(error.flagname, list(values), n=3, cutoff=0.6)
         tip = f" Did you mean {' or '.join(f'--{name}' for name in near)}?" if near else ""
         raise UsageError(f"There is no flag --{error.flagname}.{tip}") from error
-    flag: Any
-    if missing := [
-        f"--{name}" for name in values if (flag := values[name]).is_needed and flag.value is None
-    ]:
+    flags_by_name: dict[str, Any] = {f"--{name}": values[name] for name in values}
+    if missing := [n for n, flag in flags_by_name.items() if flag.is_needed and flag.value is None]:
         raise UsageError(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} required")
     resolve_names(values)
     if rest:
@@ -231,10 +220,8 @@ def _help(command: ModuleType, values: flags.FlagValues, called: str, *, is_full
     common = {name: [flag for flag in group if flag.is_common] for name, group in groups.items()}
     is_short = any(common.values()) and not is_full
     if is_short:
-        text, groups = (
-            text.partition("\n\n")[0],
-            {name: group for name, group in common.items() if group},
-        )
+        text = text.partition("\n\n")[0]
+        groups = {name: group for name, group in common.items() if group}
     lines = [example.strip(), "", text.strip()]
     for name in sorted(groups, key=_GROUPS.index):
         lines += ["", "Other:" if name == FLAGS and len(groups) > 1 else f"{name}:"]

@@ -19,7 +19,6 @@ Java. All machines must see input and output under the same path.
 """
 
 import errno
-import functools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -33,6 +32,7 @@ from convert_tf.cli.flags import (
     define_fields,
     define_master,
     given_fields,
+    same,
 )
 from convert_tf.corpora.comments import PRESETS, Rules
 from convert_tf.corpora.dumps import find_files
@@ -41,9 +41,6 @@ from convert_tf.corpora.registry import CORPORA
 from convert_tf.data.schema import SPLITS
 
 _READ = ("input", "submissions", *CORPORA)
-# Flags of only one engine.
-_ON_ONE_MACHINE = ("memory_limit", "temp_dir")
-_ON_A_CLUSTER = ("master",)
 _NO_FLAG = ("rules", "corpus_rules", "num_shards")  # fields that other flags set
 # Flags that set several fields.
 _TOGETHER = {
@@ -59,22 +56,13 @@ def define_flags(define: Define) -> None:
         define(name, [], corpus.description, repeats=True)
     define("output", NEEDED, "Folder to write.")
     define("overwrite", False, "Replace existing records in --output.")
-    define(
-        "engine",
-        "duckdb",
-        "duckdb runs on this machine and sorts on disk. spark runs on a cluster.",
-        choices=["duckdb", "spark"],
-    )
+    engine = "duckdb runs on this machine and sorts on disk. spark runs on a cluster."
+    define("engine", "duckdb", engine, choices=["duckdb", "spark"])
     define_master(define)
     for split, number in PrepareOptions().num_shards.items():
         define(f"num_shards_{split}", number, f"Number of files of the {split} split.")
-    define(
-        "preset",
-        "polyai",
-        "Rules to start from. Flags that you set override them. clean sets "
-        f"{', '.join(PRESETS['clean'])}.",
-        choices=sorted(PRESETS),
-    )
+    preset = f"Rules, which other flags override. clean sets {', '.join(PRESETS['clean'])}."
+    define("preset", "polyai", preset, choices=sorted(PRESETS))
     for name, fields in _TOGETHER.items():
         define(name, None, f"Sets --{', --'.join(fields)}.", kind=int)
     define_fields(define, Rules)
@@ -83,17 +71,12 @@ def define_flags(define: Define) -> None:
     define_fields(define, PrepareOptions, leave_out=_NO_FLAG)
 
 
-def _given_rules(values: flags.FlagValues) -> dict[str, Any]:
-    """Return the fields of `Rules` that the preset or a flag sets. Flags take precedence."""
+def _options(values: flags.FlagValues) -> PrepareOptions:
     given: dict[str, Any] = dict(PRESETS[values.preset])
     for name, fields in _TOGETHER.items():
         if values[name].value is not None:
             given.update(dict.fromkeys(fields, values[name].value))
-    return given | given_fields(values, Rules)
-
-
-def _options(values: flags.FlagValues) -> PrepareOptions:
-    given = _given_rules(values)
+    given |= given_fields(values, Rules)
     return PrepareOptions(
         rules=Rules(**given),
         corpus_rules={name: Rules(**{**own.rules, **given}) for name, own in CORPORA.items()},
@@ -106,34 +89,31 @@ def run(values: Any) -> None:
     started = time.monotonic()
     files = {name: find_files(values[name].value) for name in _READ}
     is_spark = values.engine == "spark"
-    if is_spark:
-        check_read(values, {"with --engine=spark": _ON_ONE_MACHINE})
-    else:
-        check_read(values, {"without --engine=spark": _ON_A_CLUSTER})
+    unread = {"with --engine=spark": ("memory_limit", "temp_dir")}
+    check_read(values, unread if is_spark else {"without --engine=spark": ("master",)})
     if not any(files[name] for name in _READ if name != "submissions"):
-        raise ValueError(
-            "There is nothing to read. Pass --input, or one of "
-            f"{', '.join('--' + name for name in CORPORA)}."
-        )
+        names = ", ".join(f"--{name}" for name in CORPORA)
+        raise ValueError(f"There is nothing to read. Pass --input, or one of {names}.")
     prepare: Callable[..., Mapping[str, Any]]
+    options = same(values, "overwrite tokenize")
     if is_spark:
         from convert_tf.corpora.spark.driver import prepare_with_spark
 
-        prepare = functools.partial(prepare_with_spark, master=values.master)
+        prepare = prepare_with_spark
+        options["master"] = values.master
     else:
-        from convert_tf.corpora.local import prepare as prepare_on_this_machine
+        from convert_tf.corpora import local
 
-        prepare = prepare_on_this_machine
+        prepare = local.prepare
     try:
         finished = prepare(
             files.pop("input"),
             values.output,
             submissions=files.pop("submissions"),
             corpora={name: paths for name, paths in files.items() if paths},
-            overwrite=values.overwrite,
             vocabulary=values.vocab,
-            tokenize=values.tokenize,
             options=_options(values),
+            **options,
         )
     except OSError as error:
         if error.errno != errno.ENOSPC:

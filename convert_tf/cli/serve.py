@@ -13,10 +13,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from convert_tf.cli.flags import Define, define_encoder, define_fields, given_fields
+from convert_tf.cli.flags import CLASSIFIER, Define, define_encoder, define_fields, given_fields
 from convert_tf.encoding.sentence_encoder import COMPUTE_DTYPES
 from convert_tf.extras import needs
-from convert_tf.service.limits import Limits
+from convert_tf.service.batching import Limits
 
 # Seconds that an idle connection stays open. Clients close idle connections after 5 s (httpx and
 # OpenAI's client) or 60 s (many proxies). If the service closed first, a request could be lost.
@@ -25,21 +25,10 @@ _KEEP_ALIVE = 75
 
 def define_flags(define: Define) -> None:
     define_encoder(define)
-    define(
-        "intents",
-        None,
-        "Classifier for /classify: a folder from convert-tf intent train, or an .onnx file from "
-        "convert-tf intent export.",
-    )
+    define("intents", None, f"Classifier for /classify: {CLASSIFIER}")
     define("name", None, "Name of the model in /v1/embeddings. Default: the name of the encoder.")
-    define(
-        "host",
-        "127.0.0.1",
-        "Address to listen on. 0.0.0.0 listens on all addresses of this machine.",
-    )
-    define(
-        "port", 8000, "Port to listen on. 0 chooses a free one.", lower_bound=0, upper_bound=65_535
-    )
+    define("host", "127.0.0.1", "Address to listen on; 0.0.0.0 for all of this machine.")
+    define("port", 8000, "Port; 0 for a free one.", lower_bound=0, upper_bound=65_535)
     define_fields(define, Limits)
     define("compute_dtype", "auto", "Number format of the network.", choices=COMPUTE_DTYPES)
 

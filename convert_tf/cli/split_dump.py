@@ -24,10 +24,8 @@ def define_flags(define: Define) -> None:
 def run(values: Any) -> None:
     from convert_tf.corpora.splitting import split_dump
 
+    part_bytes = values.part_megabytes * 10**6
     names = split_dump(
-        values.input,
-        values.output,
-        part_bytes=values.part_megabytes * 10**6,
-        overwrite=values.overwrite,
+        values.input, values.output, part_bytes=part_bytes, overwrite=values.overwrite
     )
     print(f"wrote {values.output}: {names[0]} to {names[-1]}")

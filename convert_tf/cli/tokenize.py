@@ -17,17 +17,10 @@ from convert_tf.cli.flags import NEEDED, Define, UsageError, check_read, same
 
 def define_flags(define: Define) -> None:
     define("data", None, "Folder of records from convert-tf prepare.")
-    define(
-        "utterances",
-        [],
-        "Files of single texts instead of --data: JSON lines with text, source and label.",
-    )
-    define(
-        "dev_fraction",
-        0.0,
-        "With --utterances: share of intents, and of texts without a label, to hold out as the "
-        "split dev.",
-    )
+    utterances = "Files of single texts instead of --data: JSON lines with text, source and label."
+    define("utterances", [], utterances)
+    dev = "Share of the intents and unlabelled texts of --utterances that become the split dev."
+    define("dev_fraction", 0.0, dev)
     define("ignored_labels", [], "With --utterances: sources whose labels are not intents.")
     define("vocab", NEEDED, "Vocabulary file.")
     define("output", NEEDED, "Folder of token ids to write.")
@@ -43,12 +36,9 @@ def run(values: Any) -> None:
 
     options = same(values, "max_tokens num_oov_buckets overwrite")
     if values.utterances:
+        options |= same(values, "dev_fraction ignored_labels")
         facts = tokenize_utterances(
-            values.utterances,
-            values.output,
-            vocabulary=values.vocab,
-            **same(values, "dev_fraction ignored_labels"),
-            **options,
+            values.utterances, values.output, vocabulary=values.vocab, **options
         )
     else:
         check_read(values, {"without --utterances": ("dev_fraction", "ignored_labels")})

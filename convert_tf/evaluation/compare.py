@@ -1,4 +1,4 @@
-"""Compare several rankers on the same examples.
+"""Compare models on the same examples.
 
 An example has a context, its candidates and the positions of the right ones. Records are ranked in
 blocks: each context is compared with all responses of its block, for example its own and 99 wrong
@@ -8,6 +8,8 @@ ones. A file of candidates lists the candidates of each context.
 import hashlib
 import itertools
 import json
+import os
+import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,9 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convert_tf import metrics
-from convert_tf.data.candidates import CandidateExample
+from convert_tf.corpora import pairs
+from convert_tf.corpora.dumps import CountedFile
+from convert_tf.data.candidates import CandidateExample, read_candidates
 from convert_tf.data.schema import TurnExample
+from convert_tf.ranking.baselines import visible_turns
 from convert_tf.ranking.protocol import TextRanker, runs_of_lists
+from convert_tf.ranking.ranker import open_ranker
 from convert_tf.storage.progress import Progress
 
 ALL = "all"
@@ -38,7 +44,6 @@ def in_batch_examples(
     block_size: int = metrics.BLOCK_SIZE,
     by_source: bool = False,
     by_history: bool = False,
-    seed: int = 0,
 ) -> Iterator[GroupedExample]:
     """Yield examples whose candidates are the responses of their block.
 
@@ -50,9 +55,8 @@ def in_batch_examples(
       block_size: number of examples in a block, N.
       by_source: whether to make blocks within each source too. Their groups are `source …`.
       by_history: whether contexts of one turn and of several turns are separate groups too.
-      seed: seed of the shuffles.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     pending: dict[str, list[TurnExample]] = {}
     for conversation in conversations:
         groups = [ALL]
@@ -61,21 +65,18 @@ def in_batch_examples(
         for group in groups:
             block = pending.setdefault(group, [])
             block.append(conversation)
-            if len(block) == block_size:
-                for example in _block(pending.pop(group), rng):
-                    is_divided = by_history and group == ALL
-                    yield GroupedExample(_groups(group, example, is_divided), example)
-
-
-def _block(block: Sequence[TurnExample], rng: np.random.Generator) -> Iterator[CandidateExample]:
-    order = rng.permutation(len(block))
-    candidates = tuple(block[i].response for i in order)
-    for conversation, place in zip(block, np.argsort(order).tolist(), strict=True):
-        yield CandidateExample(conversation.turns, candidates, (place,))
+            if len(block) < block_size:
+                continue
+            order = rng.permutation(block_size)
+            candidates = tuple(block[i].response for i in order)
+            for example, place in zip(block, np.argsort(order).tolist(), strict=True):
+                ranked = CandidateExample(example.turns, candidates, (place,))
+                yield _grouped(ranked, by_history and group == ALL, group)
+            del pending[group]
 
 
 def given_examples(
-    examples: Iterable[CandidateExample], *, by_history: bool = False, seed: int = 0
+    examples: Iterable[CandidateExample], *, by_history: bool = False
 ) -> Iterator[GroupedExample]:
     """Yield examples that have candidates, with the candidates shuffled.
 
@@ -84,22 +85,18 @@ def given_examples(
     Args:
       examples: result of `convert_tf.data.candidates.read_candidates`.
       by_history: whether contexts of one turn and of several turns are separate groups too.
-      seed: seed of the shuffles.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     for turns, candidates, labels in examples:
         order = rng.permutation(len(candidates))
-        places = np.argsort(order)[list(labels)]
-        shuffled = CandidateExample(
-            turns, tuple(candidates[i] for i in order), tuple(sorted(places.tolist()))
-        )
-        yield GroupedExample(_groups(ALL, shuffled, by_history), shuffled)
+        shuffled = tuple(candidates[i] for i in order)
+        places = sorted(np.argsort(order)[list(labels)].tolist())
+        yield _grouped(CandidateExample(turns, shuffled, tuple(places)), by_history)
 
 
-def _groups(group: str, example: CandidateExample, is_divided: bool) -> tuple[str, ...]:
-    if not is_divided:
-        return (group,)
-    return (group, WITH_HISTORY if len(example.turns) > 1 else WITHOUT_HISTORY)
+def _grouped(example: CandidateExample, by_history: bool, group: str = ALL) -> GroupedExample:
+    history = WITH_HISTORY if len(example.turns) > 1 else WITHOUT_HISTORY
+    return GroupedExample((group, history) if by_history else (group,), example)
 
 
 def best_ranks(ranker: TextRanker, examples: Sequence[CandidateExample]) -> np.ndarray:
@@ -132,10 +129,10 @@ def best_ranks(ranker: TextRanker, examples: Sequence[CandidateExample]) -> np.n
             f"for {len(lists)} lists. Its candidate_scores must return one score for each "
             "candidate of each context."
         )
-    ranks = []
-    for row, own, example in zip(scores, places, examples, strict=True):
-        is_right = np.isin(np.arange(len(own)), example.labels)
-        ranks.append(metrics.right_ranks(np.asarray(row)[own], is_right))
+    ranks = [
+        metrics.right_ranks(np.asarray(row)[at], np.isin(np.arange(len(at)), example.labels))
+        for row, at, example in zip(scores, places, examples, strict=True)
+    ]
     return np.array(ranks, np.int64)
 
 
@@ -199,9 +196,9 @@ def compare(rankers: Sequence[TextRanker], task: Task) -> Report:
                     lengths.setdefault(group, set()).add(len(example.candidates))
             for index, ranker in enumerate(rankers):
                 before = time.perf_counter()
-                found = best_ranks(ranker, [example for _, example in chunk])
+                found_ranks = best_ranks(ranker, [example for _, example in chunk])
                 seconds[index] += time.perf_counter() - before
-                for (groups, _), rank in zip(chunk, found.tolist(), strict=True):
+                for (groups, _), rank in zip(chunk, found_ranks.tolist(), strict=True):
                     for group in groups:
                         ranks[index].setdefault(group, []).append(rank)
             progress.add(len(chunk))
@@ -232,3 +229,127 @@ def _scores(ranks: list[int], lengths: set[int], ks: Sequence[int]) -> dict[str,
     length = min(lengths) if len(lengths) == 1 else None
     scores = metrics.ranking_metrics(np.array(ranks), block_size=length, ks=ks)
     return {"examples": scores.pop("examples"), "metrics": scores}
+
+
+_SHOWN = ("data", "candidates", "split", "block_size")
+
+
+def make_task(
+    *,
+    data: str | None = None,
+    candidates: str | None = None,
+    split: str = "test",
+    ks: Iterable[int] | None = None,
+    block_size: int = metrics.BLOCK_SIZE,
+    max_examples: int | None = None,
+    history: str = "own",
+    by_source: bool = False,
+    by_history: bool = False,
+) -> Task:
+    """Make a task from records, a file of pairs or dialogues, or a file of candidates.
+
+    Args:
+      data: folder of records, or file of pairs or dialogues (`convert_tf.corpora.pairs`).
+      candidates: file of candidates, instead of `data`.
+      split: split of the records. Files are read as a whole.
+      ks: values of k in R_N@k. None for 1, 3 and 10 for `data`, and for those of 1, 2, 5 and 10
+        below the largest number of candidates for `candidates`.
+      block_size: number of examples in a block of `data`. The last partial block is dropped.
+      max_examples: largest number of examples.
+      history: see `ranking.baselines.HISTORY`.
+      by_source, by_history: additional groups, see `in_batch_examples`.
+
+    Raises:
+      ValueError: if not exactly one of `data` and `candidates` is given, a k is larger than the
+        number of candidates, or a line is not an example. When examples are read: if there is no
+        such split.
+    """
+    if (data is None) == (candidates is None):
+        raise ValueError(
+            "Examples come from data or from candidates: pass one of them. Received: "
+            f"{'neither' if data is None else 'both'}."
+        )
+    facts: dict[str, Any] = {"max_examples": max_examples, "history": history}
+    if candidates is not None:
+        given = list(itertools.islice(read_candidates(candidates), max_examples))
+        number = max(len(example.candidates) for example in given)
+        default = [k for k in (1, 2, 5, 10) if k < number] or [1]
+        examples = given_examples(given, by_history=by_history)
+        facts = {"candidates": candidates, **facts}
+    else:
+        assert data is not None
+        number, default = block_size, [k for k in (1, 3, 10) if k <= block_size]
+        examples = in_batch_examples(
+            _turns_of(data, split, max_examples),
+            block_size=block_size,
+            by_source=by_source,
+            by_history=by_history,
+        )
+        shown_split = None if os.path.isfile(data) else split
+        facts = {"data": data, "split": shown_split, "block_size": block_size, **facts}
+    chosen = default if ks is None else [*ks]
+    if not chosen or not all(1 <= k <= number for k in chosen):
+        raise ValueError(
+            f"--k must be from 1 to the number of candidates, {number}. Received: k {chosen}."
+        )
+    return Task(_with_history(examples, history), chosen, facts)
+
+
+def _turns_of(data: str, split: str, max_examples: int | None) -> Iterator[TurnExample]:
+    if not os.path.isfile(data):
+        from convert_tf.data.records import read_turns
+
+        return read_turns(data, split, max_examples=max_examples)
+    examples = list(itertools.islice(_turns_of_file(data), max_examples))
+    # Answers to the same question are often neighbours. In one block they would count as wrong.
+    random.Random(0).shuffle(examples)
+    return iter(examples)
+
+
+def _turns_of_file(path: str) -> Iterator[TurnExample]:
+    file = CountedFile(path)
+    num_examples = 0
+    for conversation in pairs.read(file):
+        texts = tuple(turn.text for turn in conversation.turns)
+        for place in range(1, len(texts)):
+            num_examples += 1
+            yield TurnExample(texts[:place], texts[place], conversation.source)
+    file.check_readable(num_examples)
+    if file.skipped:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in file.skipped.most_common())
+        print(f"{path}: not used: {reasons}")
+
+
+def _with_history(examples: Iterable[GroupedExample], history: str) -> Iterator[GroupedExample]:
+    for groups, example in examples:
+        turns = tuple(visible_turns(example.turns, history))
+        yield GroupedExample(groups, example._replace(turns=turns))
+
+
+def evaluate(model: str | os.PathLike[str], **options: Any) -> dict[str, Any]:
+    """Measure how well a model ranks responses.
+
+    Args:
+      model: the folder of a run or of a module, or an `.onnx` file.
+      **options: `data`, `candidates`, `split`, `ks`, `block_size` and `max_examples`; see
+        `make_task`.
+
+    Returns:
+      The path as `checkpoint` or `module`, the options by name, `seconds`, `examples` (their
+      number) and `metrics`, as R100@1 and MRR.
+
+    Raises:
+      ValueError: if an option is wrong (see `make_task`), or `model` is not a model.
+
+    Example:
+      evaluate("runs/convert", data="data/")["metrics"]["R100@1"]
+    """
+    task = make_task(**options)
+    report = compare([open_ranker(model)], task)
+    (row,) = report["rows"]
+    return {
+        **row["settings"],
+        **{name: value for name, value in report["task"].items() if name in _SHOWN},
+        "seconds": row["seconds"],
+        **row["groups"][ALL],
+    }

@@ -12,9 +12,6 @@ from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import parsed_json, written_json
 from convert_tf.storage.tables import aligned, as_markdown
 
-JSON_FILE = "evaluation.json"
-MARKDOWN_FILE = "evaluation.md"
-CHART_FILE = "evaluation.png"
 _MAX_LABEL = 36  # characters
 _LABEL_START = 6
 _SAME_TASK = ("k", "examples_sha256")
@@ -29,18 +26,18 @@ def _rows(report: Report) -> tuple[list[list[str]], list[list[str]]]:
     scores = [row["groups"][ALL] for row in report["rows"]]
     names = list(scores[0]["metrics"])
     main = [["", *names, "examples", "seconds"]]
-    for row, own in zip(report["rows"], scores, strict=True):
-        numbers = [_number(name, own["metrics"][name]) for name in names]
-        main.append([row["name"], *numbers, f"{own['examples']:,}", f"{row['seconds']:.1f}"])
+    for row, score in zip(report["rows"], scores, strict=True):
+        numbers = [_number(name, score["metrics"][name]) for name in names]
+        main.append([row["name"], *numbers, f"{score['examples']:,}", f"{row['seconds']:.1f}"])
     groups = [group for group in report["rows"][0]["groups"] if group != ALL]
     if not groups:
         return main, []
     divided = [["", "examples", *(row["name"] for row in report["rows"])]]
     for group in groups:
-        own = [row["groups"][group] for row in report["rows"]]
-        first = next(iter(own[0]["metrics"]))
-        numbers = [_number(first, part["metrics"][first]) for part in own]
-        divided.append([f"{first}, {group}", f"{own[0]['examples']:,}", *numbers])
+        scores = [row["groups"][group] for row in report["rows"]]
+        first = next(iter(scores[0]["metrics"]))
+        numbers = [_number(first, score["metrics"][first]) for score in scores]
+        divided.append([f"{first}, {group}", f"{scores[0]['examples']:,}", *numbers])
     return main, divided
 
 
@@ -100,22 +97,22 @@ def write_report(report: Report, folder: str | os.PathLike) -> Report:
       OSError: if a file cannot be written.
     """
     folder = Path(folder)
-    path = folder / JSON_FILE
+    path = folder / "evaluation.json"
     if path.exists():
-        there = _read(path)
-        if any(there["task"].get(key) != report["task"][key] for key in _SAME_TASK):
+        before = _read(path)
+        if any(before["task"].get(key) != report["task"][key] for key in _SAME_TASK):
             raise ValueError(
-                f"{str(folder)!r} holds results on one set of examples: {there['task']}. They "
+                f"{str(folder)!r} holds results on one set of examples: {before['task']}. They "
                 "cannot be mixed with results on others, or with other metrics. Choose another "
                 "--output, or remove the folder."
             )
         new = {row["name"]: row for row in report["rows"]}
-        kept = [new.pop(row["name"], row) for row in there["rows"]]
-        report = {**report, "rows": [*kept, *new.values()]}
+        rows = [new.pop(row["name"], row) for row in before["rows"]]
+        report = {**report, "rows": [*rows, *new.values()]}
     folder.mkdir(parents=True, exist_ok=True)
     write_file(path, written_json(report))
-    write_file(folder / MARKDOWN_FILE, ranking_markdown(report))
-    write_picture(folder / CHART_FILE, lambda: ranking_chart(report))
+    write_file(folder / "evaluation.md", ranking_markdown(report))
+    write_picture(folder / "evaluation.png", lambda: ranking_chart(report))
     return report
 
 

@@ -4,7 +4,7 @@ Each candidate text is encoded once.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from convert_tf.data.ranking_batches import (
     padded,
 )
 from convert_tf.encoding.text_batches import text_bytes
-from convert_tf.metrics import mean_reciprocal_rank, recall_at_k, right_ranks
+from convert_tf.metrics import ranking_metrics, right_ranks
 from convert_tf.models.ranker import RankerModel
 from convert_tf.numerics.devices import compiles_shapes
 from convert_tf.numerics.forks import check_not_forked
@@ -86,11 +86,21 @@ class TrainedRanker(TextRanker):
 
     def encode_candidates(self, texts: Sequence[str]) -> np.ndarray:
         """Candidate vectors: float32 `[len(texts), dim]`; not for a cross-encoder."""
-        return encode_pool(self.model, self._candidates(texts))
+        return _encode_pool(self.model, self._candidates(texts))
 
     def encode_contexts(self, contexts: Sequence[Turns]) -> tuple[np.ndarray, np.ndarray]:
-        """Context vectors: float32 `[B, M, dim]` and bool `[B, M]`; not for a cross-encoder."""
-        return encode_context_vectors(self.model, self._contexts(contexts))
+        """Context vectors: float32 `[B, M, dim]` and bool `[B, M]`; not for a cross-encoder.
+
+        M is the largest number of vectors of any context.
+        """
+        parts = list(_predicted(self.model, "context_ids", self._contexts(contexts), 128))
+        most = max(mask.shape[1] for _, (_, mask) in parts)
+        all_vectors = np.zeros((len(contexts), most, parts[0][1][0].shape[2]), np.float32)
+        all_masks = np.zeros((len(contexts), most), bool)
+        for batch, (vectors, mask) in parts:
+            all_vectors[batch, : mask.shape[1]] = vectors
+            all_masks[batch, : mask.shape[1]] = mask
+        return all_vectors, all_masks
 
     def candidate_scores(
         self, contexts: Sequence[Turns], candidate_lists: Sequence[Sequence[str]]
@@ -104,49 +114,27 @@ def pad_multiple() -> int:
     return _COMPILED_PAD_MULTIPLE if compiles_shapes() else PAD_MULTIPLE
 
 
-def _lengths(token_ids: TokenIds) -> np.ndarray:
-    return np.diff(token_ids.row_splits)
+def _predicted(
+    ranker: RankerModel, name: str, texts: TokenIds, batch_size: int
+) -> Iterator[tuple[np.ndarray, Any]]:
+    """Yield the places of texts of similar length, and what the network returns for them."""
+    for batch in length_batches(texts.lengths, batch_size):
+        ids = padded(texts, batch, ranker.padding_id, multiple=pad_multiple())
+        yield batch, ranker.predict_on_batch({name: ids})
 
 
-def encode_pool(ranker: RankerModel, pool: TokenIds, *, batch_size: int = 128) -> np.ndarray:
+def _encode_pool(ranker: RankerModel, pool: TokenIds) -> np.ndarray:
     """Candidate vectors: float32 `[texts, dim]`."""
-    encoded: np.ndarray | None = None
-    for batch in length_batches(_lengths(pool), batch_size):
-        ids = padded(pool, batch, ranker.padding_id, multiple=pad_multiple())
-        vectors = np.asarray(ranker.predict_on_batch({"candidate_ids": ids}), np.float32)
-        if encoded is None:
-            encoded = np.empty((len(pool.row_splits) - 1, vectors.shape[1]), np.float32)
+    encoded = np.zeros((0, 0), np.float32)
+    for batch, vectors in _predicted(ranker, "candidate_ids", pool, 128):
+        if not encoded.size:
+            encoded = np.empty((len(pool.lengths), vectors.shape[1]), np.float32)
         encoded[batch] = vectors
-    assert encoded is not None
     return encoded
 
 
-def encode_context_vectors(
-    ranker: RankerModel, contexts: TokenIds, *, batch_size: int = 128
-) -> tuple[np.ndarray, np.ndarray]:
-    """Context vectors: float32 `[texts, M, dim]`, bool `[texts, M]`; M is the largest of any."""
-    parts = []
-    for batch in length_batches(_lengths(contexts), batch_size):
-        ids = padded(contexts, batch, ranker.padding_id, multiple=pad_multiple())
-        vectors, mask = ranker.predict_on_batch({"context_ids": ids})
-        parts.append((batch, np.asarray(vectors, np.float32), np.asarray(mask)))
-    number = len(contexts.row_splits) - 1
-    most = max(mask.shape[1] for _, _, mask in parts)
-    all_vectors = np.zeros((number, most, parts[0][1].shape[2]), np.float32)
-    all_masks = np.zeros((number, most), bool)
-    for batch, vectors, mask in parts:
-        all_vectors[batch, : mask.shape[1]] = vectors
-        all_masks[batch, : mask.shape[1]] = mask
-    return all_vectors, all_masks
-
-
 def score_lists(
-    ranker: RankerModel,
-    contexts: TokenIds,
-    pool: TokenIds,
-    candidates: Sequence[np.ndarray],
-    *,
-    batch_size: int = 64,
+    ranker: RankerModel, contexts: TokenIds, pool: TokenIds, candidates: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
     """Scores of each context's own candidates.
 
@@ -155,50 +143,42 @@ def score_lists(
       contexts: ragged texts.
       pool: candidate texts.
       candidates: for each context, int places in the pool, at least one.
-      batch_size: contexts of a batch; pairs of a batch are twice as many.
 
     Returns:
       For each context, float32 `[candidates]`.
     """
     if ranker.is_joint:
-        return _score_pairs(ranker, contexts, pool, candidates, batch_size=2 * batch_size)
-    encoded = encode_pool(ranker, pool)
-    scores = [np.zeros(len(own), np.float32) for own in candidates]
-    for batch in length_batches(_lengths(contexts), batch_size):
-        ids = padded(contexts, batch, ranker.padding_id, multiple=pad_multiple())
-        vectors, mask = ranker.predict_on_batch({"context_ids": ids})
-        used, own = np.unique(np.concatenate([candidates[i] for i in batch]), return_inverse=True)
+        return _score_pairs(ranker, contexts, pool, candidates)
+    encoded = _encode_pool(ranker, pool)
+    scores = [np.zeros(len(places), np.float32) for places in candidates]
+    for batch, (vectors, mask) in _predicted(ranker, "context_ids", contexts, 64):
         counts = np.array([len(candidates[i]) for i in batch])
+        all_places = np.concatenate([candidates[i] for i in batch])
+        used, flat_columns = np.unique(all_places, return_inverse=True)
         if len(used) <= 2 * counts.max():  # contexts share candidates
             matrix = np.asarray(ranker.score_encoded(vectors, mask, encoded[used]))
-            columns = np.split(own, np.cumsum(counts)[:-1])
-            for i, row, places in zip(batch, matrix, columns, strict=True):
-                scores[i] = row[places]
-            continue
-        places = np.zeros((len(batch), counts.max()), np.int64)
-        for row, i in enumerate(batch):
-            places[row, : counts[row]] = candidates[i]
-        matrix = np.asarray(ranker.score_encoded(vectors, mask, encoded[places]))
-        for i, row, count in zip(batch, matrix, counts, strict=True):
-            scores[i] = row[:count]
+            columns = np.split(flat_columns, np.cumsum(counts)[:-1])
+        else:
+            places = np.zeros((len(batch), counts.max()), np.int64)
+            for row, i in enumerate(batch):
+                places[row, : counts[row]] = candidates[i]
+            matrix = np.asarray(ranker.score_encoded(vectors, mask, encoded[places]))
+            columns = [np.arange(count) for count in counts]
+        for i, row_scores, row_columns in zip(batch, matrix, columns, strict=True):
+            scores[i] = row_scores[row_columns]
     return scores
 
 
 def _score_pairs(
-    ranker: RankerModel,
-    contexts: TokenIds,
-    pool: TokenIds,
-    candidates: Sequence[np.ndarray],
-    *,
-    batch_size: int,
+    ranker: RankerModel, contexts: TokenIds, pool: TokenIds, candidates: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    counts = [len(own) for own in candidates]
+    counts = [len(places) for places in candidates]
     of_context = np.repeat(np.arange(len(candidates)), counts)
-    of_pool = np.concatenate([np.asarray(own, np.int64) for own in candidates])
+    of_pool = np.concatenate([np.asarray(places, np.int64) for places in candidates])
     scores = np.zeros(len(of_pool), np.float32)
-    total = _lengths(contexts)[of_context] + _lengths(pool)[of_pool]
+    total = contexts.lengths[of_context] + pool.lengths[of_pool]
     shape = {"padding_id": ranker.padding_id, "multiple": pad_multiple()}
-    for batch in length_batches(total, batch_size):
+    for batch in length_batches(total, 128):
         inputs = {
             "context_ids": padded(contexts, of_context[batch], **shape),
             "candidate_ids": padded(pool, of_pool[batch], **shape)[:, None],
@@ -221,20 +201,16 @@ def ranking_report(scores: Sequence[np.ndarray], examples: RankingExamples) -> d
       JSON values by name.
     """
     ranks, losses = [], []
-    for own, labels in zip(scores, examples.labels, strict=True):
-        is_right = np.zeros(len(own), bool)
-        is_right[labels] = True
-        if not np.isfinite(own).all():
+    for row, labels in zip(scores, examples.labels, strict=True):
+        if not np.isfinite(row).all():
             raise ValueError("Scores are NaN or infinite. Lower the learning rate.")
-        ranks.append(right_ranks(own, is_right))
-        shifted = own.astype(np.float64) - own.max()
-        losses.append(np.log(np.exp(shifted).sum()) - np.log(np.exp(shifted[is_right]).sum()))
-    ranked = np.array(ranks)
+        is_right = np.isin(np.arange(len(row)), labels)
+        ranks.append(right_ranks(row, is_right))
+        exponentials = np.exp(row.astype(np.float64) - row.max())
+        losses.append(np.log(exponentials.sum()) - np.log(exponentials[is_right].sum()))
+    report: dict[str, Any] = ranking_metrics(np.array(ranks), block_size=None, ks=(1, 2))
     return {
-        "R@1": recall_at_k(ranked, 1),
-        "R@2": recall_at_k(ranked, 2),
-        "MRR": mean_reciprocal_rank(ranked),
+        **report,
         "loss": float(np.mean(losses)),
-        "candidates": round(float(np.mean([len(own) for own in scores])), 1),
-        "examples": len(ranks),
+        "candidates": round(float(np.mean([len(row) for own in scores])), 1),
     }

@@ -21,11 +21,11 @@ def checked_contexts(contexts: Sequence[str | Turns]) -> list[Turns]:
     if isinstance(contexts, str | bytes) or not isinstance(contexts, Iterable):
         raise ValueError(f"Contexts must be a list. Received: {contexts!r}. Pass [context].")
     turns = [(context,) if isinstance(context, str) else context for context in contexts]
-    for each in turns:
-        if not are_texts(each):
+    for context in turns:
+        if not are_texts(context):
             raise ValueError(
                 "A context must be a text, or a list of turns, the oldest first. "
-                f"Received: {each!r}."
+                f"Received: {context!r}."
             )
     return turns
 
@@ -89,17 +89,15 @@ def runs_of_lists(lists: Sequence[Any]) -> Iterator[slice]:
             start = i
 
 
-def pool_of_lists(
-    candidate_lists: Sequence[Sequence[str]],
-) -> tuple[list[str], list[np.ndarray]]:
+def pool_of_lists(candidate_lists: Sequence[Sequence[str]]) -> tuple[list[str], list[np.ndarray]]:
     """Return the different candidates of all contexts, and each context's places among them.
 
     Contexts that share a list share an array, int64 `[candidates]`.
     """
     places: dict[str, int] = {}
-    own: list[np.ndarray] = []
+    places_of_lists: list[np.ndarray] = []
     for run in runs_of_lists(candidate_lists):
         texts = candidate_lists[run.start]
         shared = np.array([places.setdefault(text, len(places)) for text in texts], np.int64)
-        own += [shared] * (run.stop - run.start)
-    return list(places), own
+        places_of_lists += [shared] * (run.stop - run.start)
+    return list(places), places_of_lists

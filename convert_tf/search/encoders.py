@@ -9,11 +9,10 @@ import numpy as np
 from convert_tf.checkpoints.kinds import Kind, files_that_count, kind_of
 from convert_tf.checkpoints.released import model_path
 from convert_tf.encoding.signatures import SIGNATURES
-from convert_tf.ranking.encoders import EncoderRanker, open_encoder
 from convert_tf.ranking.protocol import Turns
+from convert_tf.ranking.ranker import EncoderRanker, open_encoder
 from convert_tf.storage.checksums import fingerprint
 
-_FINGERPRINT_LENGTH = 16
 # What a search finds: responses to a context, or texts similar to a text.
 SEARCH_KINDS = [kind for kind, signature in SIGNATURES.items() if signature.queries]
 
@@ -22,7 +21,7 @@ class CandidateEncoder(NamedTuple):
     """Functions that encode the contexts and the candidates of an index.
 
     A score is the dot product of a context's vector and a candidate's; with several context vectors
-    it is the poly-encoder's (`convert_tf.search.scoring.attended_scores`). Factors of the scores
+    it is the poly-encoder's (`convert_tf.search.index`). Factors of the scores
     are part of the context vectors.
 
     Attributes:
@@ -52,8 +51,7 @@ def load_encoder(model: str | os.PathLike[str], *, kind: str = "response") -> Ca
     if kind not in SEARCH_KINDS:
         raise ValueError(f"kind must be one of {', '.join(SEARCH_KINDS)}. Received: {kind!r}.")
     path = model_path(model)
-    weights = fingerprint((file.name, file) for file in files_that_count(path))
-    weights = weights[:_FINGERPRINT_LENGTH]
+    weights = fingerprint((file.name, file) for file in files_that_count(path))[:16]
     if kind_of(path) is Kind.RANKER:
         if kind != "response":
             raise ValueError(

@@ -1,22 +1,59 @@
-"""Exact search: score all candidates of a cache."""
+"""Find the best candidates of a cache: by scoring all, with FAISS, or in two steps.
 
+Exact search has two passes. The first scores all candidates in float32, in chunks. The second
+scores those in float64 that may be among the best, given the largest rounding error. So results
+depend neither on the size of chunks nor on other contexts, and equal candidates have equal scores.
+
+FAISS is the extra `[faiss]`. Its indexes hold all vectors in memory, as float32.
+"""
+
+import math
 from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from convert_tf.ranking.protocol import Turns, checked_contexts
-from convert_tf.search.cache import CandidateCache
+from convert_tf.encoding.text_batches import is_count
+from convert_tf.extras import needs
+from convert_tf.ranking.protocol import TextRanker, Turns, checked_contexts
+from convert_tf.search.cache import CandidateCache, widened_float16
 from convert_tf.search.encoders import CandidateEncoder
-from convert_tf.search.scoring import (
-    BestCandidates,
-    best_candidates,
-    checked_top_k,
-    exact_scores,
-    real_vectors,
-)
+from convert_tf.storage.checksums import check_files, record_checksums
+from convert_tf.storage.files import whole_file
 
+FAISS_KINDS = ("flat", "ivf", "hnsw")
 _CONTEXTS_AT_ONCE = 32  # that are encoded together
 _VECTORS_AT_ONCE = 512  # of several contexts, that each chunk of candidates is multiplied with
+_ROWS_AT_ONCE = 16_384  # that are added to a FAISS index
+_TRAINING_ROWS_PER_LIST = 64  # of ivf, which has 4 √candidates lists
+_PROBES = 16  # lists of ivf to search
+_LINKS = 32  # links of each candidate in hnsw
+_SEARCH_WIDTH = 128  # candidates that hnsw keeps during a search
+# Chunks of candidates with their scores stay in the processor's caches.
+BUFFER_BYTES = 4 * 2**20
+# e^60 times any number of vectors is finite in float32, and e^−60 is not zero.
+_SAFE_LOGIT = 60.0
+# Relative error bound of a dot product of d numbers, divided by √d. For d ≤ 1,024 it covers d/2
+# roundings, the largest possible error. For larger d it is 16 times that of independent roundings.
+_ROUNDING = 16 * float(np.finfo(np.float32).eps)
+_MAX_KEPT = 65_536  # candidates of one context to keep before they are scored exactly
+
+
+class BestCandidates(NamedTuple):
+    """Candidates of each context, best first.
+
+    Attributes:
+      ids: int64 `[B, k]`; of equal scores the lower id comes first.
+      scores: float32 `[B, k]`.
+    """
+
+    ids: np.ndarray
+    scores: np.ndarray
+
+    def best(self, k: int) -> "BestCandidates":
+        """Return the first `k` of candidates that may be in any order."""
+        order = np.lexsort((self.ids, -self.scores), axis=-1)[:, :k]
+        return BestCandidates(*(np.take_along_axis(each, order, axis=1) for each in self))
 
 
 class CandidateIndex:
@@ -61,25 +98,358 @@ class CandidateIndex:
         Raises:
           ValueError: if `top_k` is not positive, or a context is neither.
         """
-        contexts, k = checked_contexts(contexts), checked_top_k(top_k, self.cache)
-        found = [best_candidates(self.cache, block, k=k) for block in self._blocks(contexts)]
-        return BestCandidates.of_blocks(found, k)
+        k = _checked_top_k(top_k, self.cache)
+        best = [self._best(block, k) for block in self._blocks(checked_contexts(contexts))]
+        return BestCandidates(
+            np.concatenate([np.zeros((0, k), np.int64), *(block.ids for block in best)]),
+            np.concatenate([np.zeros((0, k), np.float32), *(block.scores for block in best)]),
+        )
 
     def score(self, contexts: Sequence[Turns], ids: np.ndarray) -> np.ndarray:
         """Score given candidates: int64 `[B, n]` → float32 `[B, n]`."""
-        vectors = (own for block in self._blocks(contexts) for own in block)
-        scores = [exact_scores(self.cache, own, v) for own, v in zip(ids, vectors, strict=True)]
+        vectors = (v for block in self._blocks(contexts) for v in block)
+        scores = [exact_scores(self.cache, row, v) for row, v in zip(ids, vectors, strict=True)]
         return np.array(scores, np.float32).reshape(ids.shape)
+
+    def _best(self, contexts: Sequence[np.ndarray], k: int) -> BestCandidates:
+        return best_candidates(self.cache, contexts, k=k)
 
     def _blocks(self, contexts: Sequence[Turns]) -> Iterator[list[np.ndarray]]:
         """Yield the vectors of contexts that are scored together."""
         block: list[np.ndarray] = []
         for start in range(0, len(contexts), _CONTEXTS_AT_ONCE):
             encoded = self.encoder.encode_contexts(contexts[start : start + _CONTEXTS_AT_ONCE])
-            for vectors in real_vectors(*encoded):
+            for vectors in _real_vectors(*encoded):
                 if block and sum(map(len, block)) + len(vectors) > _VECTORS_AT_ONCE:
                     yield block
                     block = []
                 block.append(vectors)
         if block:
             yield block
+
+
+class FaissIndex(CandidateIndex):
+    """Approximate search (exact for `flat`) with FAISS, for encoders with one vector per context.
+
+    The index is built on first use and stored in the cache's folder. Scores are those of
+    `CandidateIndex`. `ivf` and `hnsw` may miss candidates, and may find fewer than requested: ids
+    are −1 and scores −∞ at the end.
+
+    Args:
+      cache: the candidates.
+      encoder: the encoder of the cache.
+      kind: `"flat"`, `"ivf"` (lists by k-means) or `"hnsw"` (a graph of neighbours).
+
+    Raises:
+      ImportError: if FAISS is not installed.
+      ValueError: if the cache belongs to another encoder, or `kind` is unknown. When it is
+        searched: if a context has several vectors.
+
+    Example:
+      index = FaissIndex(CandidateCache("cache/"), encoder, kind="hnsw")
+      ids, scores = index.search([("how are you?",)], top_k=5)
+    """
+
+    def __init__(self, cache: CandidateCache, encoder: CandidateEncoder, *, kind: str = "flat"):
+        super().__init__(cache, encoder)
+        if kind not in FAISS_KINDS:
+            raise ValueError(f"kind must be one of {', '.join(FAISS_KINDS)}. Received: {kind!r}.")
+        with needs("faiss", "Search with FAISS"):
+            import faiss
+        self.kind = kind
+        self._faiss = faiss
+        self._index = self._load_or_make()
+        if kind == "ivf":
+            self._index.nprobe = _PROBES
+
+    def _best(self, contexts: Sequence[np.ndarray], k: int) -> BestCandidates:
+        if (most := max(map(len, contexts))) != 1:
+            raise ValueError(
+                f"FAISS needs one vector for each context. Received: an encoder with {most}. Find "
+                "candidates with a bi-encoder, and rerank them with this one (RerankedIndex)."
+            )
+        if self.kind == "hnsw":
+            self._index.hnsw.efSearch = max(_SEARCH_WIDTH, k)
+        _, ids = self._index.search(np.concatenate(contexts), k)
+        scores = np.full(ids.shape, -np.inf, np.float32)
+        for row, row_ids, vector in zip(scores, ids, contexts, strict=True):
+            row[row_ids >= 0] = exact_scores(self.cache, row_ids[row_ids >= 0], vector)
+        return BestCandidates(ids, scores).best(k)
+
+    def _load_or_make(self) -> Any:
+        # The index is a file of the cache, so that a new cache replaces it.
+        lists = min(int(4 * math.sqrt(self.cache.count)), self.cache.count)
+        options = {"ivf": f"-{lists}", "hnsw": f"-{_LINKS}"}.get(self.kind, "")
+        path = self.cache.folder / f"faiss-{self.kind}{options}.index"
+        if path.is_file():
+            try:
+                check_files(path.parent, path.name)
+                return self._faiss.read_index(str(path))
+            except (RuntimeError, ValueError) as error:
+                raise ValueError(
+                    f"The FAISS index {path} is damaged ({error}). Delete the file; the next "
+                    "search builds it again."
+                ) from error
+        index = self._make(lists)
+        with whole_file(path) as temporary:
+            try:
+                self._faiss.write_index(index, temporary)
+            except RuntimeError as error:
+                raise OSError(f"{path} could not be written: {error}") from error
+        record_checksums(path.parent, [path.name])
+        return index
+
+    def _make(self, lists: int) -> Any:
+        cache, faiss = self.cache, self._faiss
+        kinds = {"flat": "Flat", "ivf": f"IVF{lists},Flat", "hnsw": f"HNSW{_LINKS}"}
+        index = faiss.index_factory(cache.dim, kinds[self.kind], faiss.METRIC_INNER_PRODUCT)
+        if not index.is_trained:
+            rows = min(cache.count, _TRAINING_ROWS_PER_LIST * lists)
+            index.train(cache.vectors_at(np.linspace(0, cache.count - 1, rows).astype(np.int64)))
+        for start in range(0, cache.count, _ROWS_AT_ONCE):
+            stop = min(start + _ROWS_AT_ONCE, cache.count)
+            index.add(cache.vectors_at(np.arange(start, stop)))
+        return index
+
+
+class RerankedIndex:
+    """Ranks the best candidates of an index again with another model.
+
+    Args:
+      first: finds `top_n` candidates.
+      second: scores them: an index of a cache of the same texts, for a poly-encoder, or a ranker of
+        texts, for a cross-encoder.
+      top_n: number of candidates to rank again, or `top_k` if that is larger.
+
+    Raises:
+      ValueError: if the caches have different texts, or `top_n` is not positive.
+
+    Example:
+      index = RerankedIndex(CandidateIndex(cache, bi_encoder), cross_encoder, top_n=50)
+    """
+
+    def __init__(
+        self, first: CandidateIndex, second: CandidateIndex | TextRanker, *, top_n: int = 100
+    ):
+        if isinstance(second, CandidateIndex) and second.cache.texts_hash != first.cache.texts_hash:
+            raise ValueError(
+                f"The caches {str(first.cache.folder)!r} and {str(second.cache.folder)!r} hold "
+                "different texts. Build both from the same file."
+            )
+        if top_n < 1:
+            raise ValueError(f"top_n must be at least 1. Received: top_n={top_n}.")
+        self.cache = first.cache
+        self.first = first
+        self.second = second
+        self.top_n = top_n
+
+    def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
+        """Find the best candidates of each context by the second model. See `CandidateIndex`.
+
+        If the first index found fewer candidates, ids are −1 and scores −∞ at the end.
+        """
+        contexts, k = checked_contexts(contexts), _checked_top_k(top_k, self.cache)
+        ids = self.first.search(contexts, top_k=max(k, self.top_n)).ids
+        is_found = ids >= 0
+        if isinstance(self.second, CandidateIndex):
+            scores = self.second.score(contexts, np.maximum(ids, 0))
+        else:
+            texts = [[self.cache.text(i) for i in row[row >= 0]] for row in ids]
+            scores = np.zeros(ids.shape, np.float32)
+            if len(ids):
+                scores[is_found] = np.concatenate(self.second.candidate_scores(contexts, texts))
+        return BestCandidates(ids, np.where(is_found, scores, -np.inf)).best(k)
+
+
+def _checked_top_k(top_k: int, cache: CandidateCache) -> int:
+    if not is_count(top_k):
+        raise ValueError(f"top_k must be a whole number of at least 1. Received: top_k={top_k!r}.")
+    return min(top_k, cache.count)
+
+
+def _attended_scores(products: np.ndarray) -> np.ndarray:
+    """Compute the scores of a poly-encoder from its dot products.
+
+    The score is Σ_m softmax_m(s) s_m over the last axis. For a single context vector, this is the
+    dot product. See `convert_tf.models.heads.poly_scores`.
+
+    Args:
+      products: dot products s, float `[…, M]`.
+
+    Returns:
+      `[…]`.
+
+    Reference: arXiv 1905.01969 §4.4.
+    """
+    exponentials = np.exp(products - products.max(axis=-1, keepdims=True))
+    return (exponentials * products).sum(-1) / exponentials.sum(-1)
+
+
+def _real_vectors(vectors: np.ndarray, mask: np.ndarray | None) -> list[np.ndarray]:
+    """Return the vectors of each context without masked ones.
+
+    Args:
+      vectors: float `[B, M, dim]`.
+      mask: bool `[B, M]`, true for real vectors; None if all are.
+
+    Returns:
+      For each context float32 `[its M, dim]`. A context without vectors gets one vector of zeros.
+
+    Raises:
+      ValueError: if a real vector is NaN or infinite.
+    """
+    vectors = np.asarray(vectors, np.float32)
+    is_real = np.ones(vectors.shape[:2], bool) if mask is None else np.asarray(mask, bool)
+    unmasked = [
+        row[real] if real.any() else np.zeros_like(row[:1])
+        for row, real in zip(vectors, is_real, strict=True)
+    ]
+    if not all(np.isfinite(rows).all() for rows in unmasked):
+        raise ValueError(
+            "The encoder returned NaN or infinite context vectors. Use another checkpoint."
+        )
+    return unmasked
+
+
+def exact_scores(cache: CandidateCache, ids: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Score some candidates for one context in float64.
+
+    Args:
+      cache: the candidates.
+      ids: int64 `[n]`.
+      vectors: vectors of the context, float32 `[M, dim]`.
+
+    Returns:
+      float32 `[n]`.
+    """
+    wide = vectors.astype(np.float64).T
+    rows = max(1, _MAX_KEPT * 8 // (cache.dim + len(vectors)))
+    scores = [
+        _attended_scores(cache.vectors_at(ids[i : i + rows]).astype(np.float64) @ wide)
+        for i in range(0, len(ids), rows)
+    ]
+    return np.concatenate([np.zeros(0), *scores]).astype(np.float32)
+
+
+class _ChunkScorer:
+    """Score chunks of candidates for some contexts.
+
+    The attention of a candidate over the context vectors needs only its dot products with them
+    (`_attended_scores`). So a chunk needs one matrix product `[rows, dim] × [dim, all vectors]` and
+    a softmax in place.
+
+    Args:
+      cache: the candidates.
+      contexts: vectors of each context, float32 `[its M, dim]`.
+
+    Attributes:
+      rows: number of candidates in a chunk.
+    """
+
+    def __init__(self, cache: CandidateCache, contexts: Sequence[np.ndarray]):
+        self._cache = cache
+        self._sizes = np.array([len(vectors) for vectors in contexts])
+        self._starts = np.cumsum(self._sizes) - self._sizes
+        vectors = np.concatenate(contexts)
+        # BLAS is fastest if the vectors are the columns of a row-major matrix.
+        self._columns = np.ascontiguousarray(vectors.T)
+        self._is_single = len(vectors) == len(contexts)
+        self._membership = np.repeat(np.eye(len(contexts), dtype=np.float32), self._sizes, axis=0)
+        bounds = np.linalg.norm(vectors.astype(np.float64), axis=1) * cache.max_norm
+        self._bounds = np.maximum.reduceat(bounds, self._starts)
+        # A chunk as floats, its dot products and their exponentials, all of 4 bytes a number.
+        self.rows = max(1, BUFFER_BYTES // (4 * (cache.dim + 3 * len(vectors))))
+
+    def error_bounds(self) -> np.ndarray:
+        """Return the largest difference between a score and the exact score: float64 `[B]`.
+
+        An error ε of the dot products changes the score Σ_m p_m s_m by at most ε (1 + Σ_m p_m
+        |s_m − score|). That sum is at most twice the entropy of p, so less than 2 ln M.
+        """
+        rounding = _ROUNDING * np.sqrt(self._cache.dim)
+        return rounding * self._bounds * (2 + 2 * np.log(self._sizes))
+
+    def scores(self, start: int, stop: int) -> np.ndarray:
+        """Score candidates: float32 `[stop - start, B]`."""
+        stored, scales = self._cache.stored(start, stop)
+        is_half = stored.dtype == np.float16
+        floats = widened_float16(stored) if is_half else stored.astype(np.float32, copy=False)
+        products = floats @ self._columns
+        if scales is not None:
+            products *= scales[:, None]
+        if self._is_single:
+            return products
+        largest = None
+        if self._bounds.max() > _SAFE_LOGIT:
+            largest = np.maximum.reduceat(products, self._starts, axis=1)
+            products -= np.repeat(largest, self._sizes, axis=1)
+        exponentials = np.exp(products)
+        totals = exponentials @ self._membership
+        exponentials *= products
+        scores = exponentials @ self._membership
+        scores /= totals
+        return scores if largest is None else scores + largest
+
+
+class _Best:
+    """Candidates that may be among the best `k` of one context."""
+
+    def __init__(self, cache: CandidateCache, vectors: np.ndarray, *, k: int, error: float):
+        self._cache = cache
+        self._vectors = vectors
+        self._k = k
+        self._slack = 2 * error
+        self._ids = np.zeros(0, np.int64)
+        self._scores = np.zeros(0, np.float32)
+        self.cut = -np.inf  # below it no candidate can be among the best
+
+    def add(self, ids: np.ndarray, scores: np.ndarray) -> None:
+        """Add candidates whose ids are larger than all earlier ones."""
+        self._ids = np.concatenate([self._ids, ids])
+        self._scores = np.concatenate([self._scores, scores])
+        if len(self._ids) <= self._k:
+            return
+        place = len(self._ids) - self._k
+        self.cut = np.partition(self._scores, place)[place] - self._slack
+        is_kept = self._scores >= self.cut
+        self._ids, self._scores = self._ids[is_kept], self._scores[is_kept]
+        if len(self._ids) > self._k + _MAX_KEPT:
+            self._ids, self._scores = self.best()
+
+    def best(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return ids and exact scores of the best candidates."""
+        scores = exact_scores(self._cache, self._ids, self._vectors)
+        order = np.lexsort((self._ids, -scores))[: self._k]
+        return self._ids[order], scores[order]
+
+
+def best_candidates(
+    cache: CandidateCache, contexts: Sequence[np.ndarray], *, k: int
+) -> BestCandidates:
+    """Find the candidates with the highest scores.
+
+    Args:
+      cache: the candidates.
+      contexts: vectors of each context, float32 `[its M, dim]`.
+      k: number of candidates to find, at most `cache.count`.
+
+    Returns:
+      Ids and scores, `[len(contexts), k]`.
+    """
+    scorer = _ChunkScorer(cache, contexts)
+    errors = scorer.error_bounds()
+    best = [
+        _Best(cache, vectors, k=k, error=float(error))
+        for vectors, error in zip(contexts, errors, strict=True)
+    ]
+    cuts = np.full(len(contexts), -np.inf)
+    for start in range(0, cache.count, scorer.rows):
+        stop = min(start + scorer.rows, cache.count)
+        scores = scorer.scores(start, stop)
+        is_kept = scores >= cuts
+        for number in np.flatnonzero(is_kept.any(axis=0)):
+            places = np.flatnonzero(is_kept[:, number])
+            best[number].add(start + places, scores[places, number])
+            cuts[number] = best[number].cut
+    ids, exact = zip(*(context_best.best() for context_best in best), strict=True)
+    return BestCandidates(np.stack(ids), np.stack(exact))

@@ -3,33 +3,92 @@
 import asyncio
 import base64
 import contextlib
-import functools
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Any
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from fastapi import FastAPI, Response
 from fastapi.responses import PlainTextResponse
+from pydantic import BaseModel, Field, StrictBool, StrictStr, field_validator, model_validator
 
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
+from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.intents.answers import Answer, answers
 from convert_tf.numerics.vectors import unit_rows
-from convert_tf.service.batching import Batcher
-from convert_tf.service.limits import Limits
-from convert_tf.service.middleware import BodyLimit, Counted, Counters, LeftWithClient
-from convert_tf.service.refusals import REFUSALS, RefusedError, add_refusals
-from convert_tf.service.requests import (
-    ClassifyRequest,
-    EmbeddingsRequest,
-    EncodeRequest,
-    RankRequest,
-)
+from convert_tf.service.batching import Batcher, Limits
+from convert_tf.service.middleware import HANDLERS, REFUSALS, Counters, Middleware, RefusedError
 
 _RANKED = 10  # responses for each context by default
 _MAX_RESULTS, _MAX_RESULT_CHARACTERS = 100_000, 16 * 2**20  # in the answer to a request
-MAX_EXPLAINED_WORDS = 2_000  # in a request; the classifier answers a shorter text for each word
+_MAX_EXPLAINED_WORDS = 2_000  # in a request; the classifier answers a shorter text for each word
+
+Texts = Annotated[list[StrictStr], Field(description="UTF-8 texts, in any number up to the limit")]
+Turns = Annotated[
+    list[StrictStr | list[StrictStr]],
+    Field(description="of each text the turns before: a list, the oldest first, or joined"),
+]
+Count = Annotated[int, Field(ge=1, strict=True)]
+
+
+class _Request(BaseModel, extra="forbid"):
+    """A request. A field with a default that is null has its default."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        left_out = {name for name in optional & {*values} if values[name] is None}
+        return {name: value for name, value in values.items() if name not in left_out}
+
+
+class EncodeRequest(_Request):
+    """For `/encode`."""
+
+    texts: Texts
+    kind: Literal[tuple(SIGNATURES)] = "sentence"  # type: ignore[valid-type]
+    extra_contexts: Turns | None = None
+    format: Literal["float", "base64"] = "float"
+
+
+class RankRequest(_Request):
+    """For `/rank`."""
+
+    contexts: Texts
+    responses: Annotated[Texts, Field(json_schema_extra={"minItems": 1})]
+    extra_contexts: Turns | None = None
+    top_k: Annotated[Count, Field(description="10 by default")] | None = None
+
+
+class ClassifyRequest(_Request):
+    """For `/classify`."""
+
+    texts: Texts
+    top_k: Count = 1
+    explain: StrictBool = False
+
+
+class EmbeddingsRequest(_Request, extra="ignore"):
+    """For `/v1/embeddings`. Unknown fields, which other services have, are ignored."""
+
+    input: StrictStr | Texts
+    model: str
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: Count | None = None
+
+    @field_validator("input", mode="before")
+    @classmethod
+    def _is_text(cls, value: Any) -> Any:
+        if isinstance(value, list) and any(isinstance(each, int | list) for each in value):
+            raise ValueError(
+                "token ids of another vocabulary, not texts (LangChain sends texts with "
+                "check_embedding_ctx_length=False)"
+            )
+        return value
 
 
 def served_classifier(path: str, *, module: str, encoder: SentenceEncoder, max_texts: int) -> Any:
@@ -57,44 +116,25 @@ def served_classifier(path: str, *, module: str, encoder: SentenceEncoder, max_t
     from convert_tf.intents.encodings import IntentEncodings
 
     classifier = IntentClassifier.load(path)
-    own = classifier.encoder
-    encoders = [
-        encoder if os.path.samefile(each, module) else each
-        for each in (own if isinstance(own, list) else [own])
-    ]
+    paths = classifier.encoder if isinstance(classifier.encoder, list) else [classifier.encoder]
+    encoders = [encoder if os.path.samefile(other, module) else other for other in paths]
     return classifier.set_params(
         encoder=IntentEncodings(encoders, kind=classifier.kind_, max_texts=max_texts)
     )
 
 
-class Model:
-    """The encoder and the classifier of a service, as functions for a `Batcher`.
+class Model(NamedTuple):
+    """The models of a service.
 
-    Args:
+    Attributes:
       encoder: the encoder.
       name: name of the encoder in requests to `/v1/embeddings`.
       classifier: an `IntentClassifier` or `IntentFile` for `/classify`; None for none.
     """
 
-    def __init__(self, encoder: SentenceEncoder, name: str, classifier: Any = None):
-        self.encoder, self.name, self.classifier = encoder, name, classifier
-
-    def functions(self) -> dict[str, Any]:
-        """Return the functions by their names in the batcher."""
-        own: dict[str, Any] = {
-            kind: functools.partial(self.encoder.encode, kind=kind) for kind in self.encoder.kinds
-        }
-        own["context"] = self._contexts
-        if self.classifier is not None:
-            own["classify"] = lambda texts: answers(self.classifier, texts)
-            own["explain"] = lambda texts: answers(self.classifier, texts, explains=True)
-        return own
-
-    def _contexts(self, rows: list[tuple[str, Any]]) -> np.ndarray:
-        texts, extra = zip(*rows, strict=True)
-        if not self.encoder.reads_history:
-            return self.encoder.encode_contexts(texts)
-        return self.encoder.encode_contexts(texts, [*extra])
+    encoder: SentenceEncoder
+    name: str
+    classifier: Any = None
 
 
 def make_application(model: Model, limits: Limits | None = None) -> FastAPI:
@@ -109,48 +149,50 @@ def make_application(model: Model, limits: Limits | None = None) -> FastAPI:
       `/health`, `/metrics`, and `/docs`, which describes them.
     """
     limits = limits or Limits()
-    counters = Counters(lambda: batcher.queued)
-    batcher = Batcher(
-        model.functions(),
-        max_batch=limits.batch_size,
-        max_queued=limits.max_queue,
-        on_batch=counters.batch,
-    )
+    service = _Service(model, limits)
 
     @contextlib.asynccontextmanager
     async def running(_: FastAPI) -> AsyncIterator[None]:
-        async with batcher:
+        async with service.batcher:
             yield
 
-    application = FastAPI(title="convert_tf", lifespan=running, responses=REFUSALS)
-    application.add_middleware(BodyLimit, max_bytes=limits.max_bytes)
-    application.add_middleware(LeftWithClient)
-    application.add_middleware(Counted, counters=counters)  # added last, it is outermost
-    add_refusals(application)
-    service = _Service(model, limits, batcher)
+    application = FastAPI(
+        title="convert_tf", lifespan=running, responses=REFUSALS, exception_handlers=HANDLERS
+    )
+    application.add_middleware(Middleware, counters=service.counters, max_bytes=limits.max_bytes)
     for path in ("encode", "rank", "classify"):
         application.post(f"/{path}")(getattr(service, path))
     application.post("/v1/embeddings")(service.embeddings)
     application.get("/v1/models")(service.models)
     application.get("/v1/models/{name:path}")(service.model)
     application.get("/health")(service.health)
-
-    @application.get("/metrics", response_class=PlainTextResponse)
-    async def metrics() -> Response:
-        return Response(counters.text(), media_type="text/plain; version=0.0.4")
-
+    application.get("/metrics", response_class=PlainTextResponse)(service.metrics)
     return application
 
 
 class _Service:
     """The requests of the service, each as a method."""
 
-    def __init__(self, model: Model, limits: Limits, batcher: Batcher):
-        self._model, self._limits, self._batcher = model, limits, batcher
+    def __init__(self, model: Model, limits: Limits):
+        self._encoder, self._name, self._classifier = model
+        self._limits = limits
+        functions: dict[str, Any] = {
+            kind: partial(self._encoder.encode, kind=kind) for kind in self._encoder.kinds
+        }
+        functions["context"] = self._encode_contexts
+        functions["classify"] = partial(answers, self._classifier)
+        functions["explain"] = partial(answers, self._classifier, explains=True)
+        self.counters = Counters(lambda: self.batcher.queued)
+        self.batcher = Batcher(
+            functions,
+            max_batch=limits.batch_size,
+            max_queued=limits.max_queue,
+            on_batch=self.counters.batch,
+        )
 
     async def encode(self, request: EncodeRequest) -> Response:
         """Return vectors of texts: `{"vectors": [[…], …], "dim": n}`."""
-        if request.kind not in (kinds := self._model.encoder.kinds):
+        if request.kind not in (kinds := self._encoder.kinds):
             raise RefusedError(
                 422,
                 f"This model has no vectors of the kind {request.kind}. Ask for one of "
@@ -185,93 +227,82 @@ class _Service:
 
         A text that is out of scope gets the classifier's label for that, by default `"oos"`.
         """
-        if self._model.classifier is None:
+        if self._classifier is None:
             raise RefusedError(
-                404,
-                "This service has no intents. Start convert-tf serve with --intents.",
+                404, "This service has no intents. Start convert-tf serve with --intents."
             )
         self._check(request.texts)
-        top_k = min(request.top_k, len(self._model.classifier.classes_))
+        top_k = min(request.top_k, len(self._classifier.classes_))
         self._check_results(len(request.texts), top_k)
         if request.explain:
             # For each word a shorter text is encoded.
             words = sum(len(text.split()) for text in request.texts)
-            _check_limit(words, MAX_EXPLAINED_WORDS, "words to explain", "Split the request.")
+            _check_limit(words, _MAX_EXPLAINED_WORDS, "words to explain", "Split the request.")
         name = "explain" if request.explain else "classify"
-        found = await self._batcher(name, request.texts)
-        return await _answer(_classified, found, top_k)
+        return await _answer(_classified, await self.batcher(name, request.texts), top_k)
 
     async def embeddings(self, request: EmbeddingsRequest) -> Response:
         """Return vectors of length 1 for clients of OpenAI's interface."""
         self._check_name(request.model)
         texts = [request.input] if isinstance(request.input, str) else request.input
         vectors = await self._vectors("sentence", texts)
-        if (
-            request.dimensions is not None
-            and len(vectors)
-            and request.dimensions != vectors.shape[1]
-        ):
+        if len(vectors) and (request.dimensions or vectors.shape[1]) != vectors.shape[1]:
             raise RefusedError(
                 400,
                 f"The vectors have {vectors.shape[1]} numbers and cannot be cut to "
                 f"{request.dimensions}. Omit dimensions.",
             )
-        return await _answer(_embedded, vectors, request.encoding_format, self._model.name)
+        return await _answer(_embedded, vectors, request.encoding_format, self._name)
 
     async def models(self) -> dict[str, Any]:
         """Return the name of the model for `/v1/embeddings`."""
-        return {"object": "list", "data": [self._described()]}
+        return {"object": "list", "data": [await self.model(self._name)]}
 
     async def model(self, name: str) -> dict[str, Any]:
         """Describe the model with this name."""
         self._check_name(name)
-        return self._described()
-
-    def _described(self) -> dict[str, Any]:
-        name = self._model.name
         return {"id": name, "object": "model", "created": 0, "owned_by": "convert_tf"}
 
     def _check_name(self, name: str) -> None:
-        if name != self._model.name:
+        if name != self._name:
             raise RefusedError(
                 404,
-                f"This service has the model {self._model.name!r}, not {name!r}. Ask for that one, "
+                f"This service has the model {self._name!r}, not {name!r}. Ask for that one, "
                 "or start convert-tf serve with --name.",
             )
 
-    async def health(self) -> Response:
+    async def health(self) -> dict[str, Any]:
         """Return whether the service answers requests."""
-        if not self._batcher.is_running:
-            raise RefusedError(
-                503,
-                "The service is starting or stopping. Try again in a second.",
-            )
-        return _json(
-            json.dumps({"status": "ok", "model": self._model.name, "queued": self._batcher.queued})
-        )
+        if not self.batcher.is_running:
+            raise RefusedError(503, "The service is starting or stopping. Try again in a second.")
+        return {"status": "ok", "model": self._name, "queued": self.batcher.queued}
+
+    async def metrics(self) -> Response:
+        """Return counts for Prometheus."""
+        return Response(self.counters.text(), media_type="text/plain; version=0.0.4")
+
+    def _encode_contexts(self, rows: list[tuple[str, Any]]) -> np.ndarray:
+        texts, extra = zip(*rows, strict=True)
+        return self._encoder.encode_contexts(texts, extra if self._encoder.reads_history else None)
 
     async def _vectors(self, kind: str, rows: Sequence[Any]) -> np.ndarray:
         self._check([row[0] if isinstance(row, tuple) else row for row in rows])
-        found = await self._batcher(kind, rows)
-        return np.stack(found) if found else np.zeros((0, 0), np.float32)
+        vectors = await self.batcher(kind, rows)
+        return np.stack(vectors) if vectors else np.zeros((0, 0), np.float32)
 
     async def _contexts(self, texts: Sequence[str], extra: Sequence[Any] | None) -> np.ndarray:
-        if extra is not None and not self._model.encoder.reads_history:
-            raise RefusedError(
-                422,
-                "This model does not read earlier turns. Omit extra_contexts.",
-            )
+        if extra is not None and not self._encoder.reads_history:
+            raise RefusedError(422, "This model does not read earlier turns. Omit extra_contexts.")
         if extra is not None and len(extra) != len(texts):
             raise RefusedError(
                 422,
                 f"There are {len(texts)} texts and {len(extra)} extra_contexts. Pass one for each "
                 'text, "" where there are no earlier turns.',
             )
-        for each in extra or ():
-            self._check([each] if isinstance(each, str) else each)
-        return await self._vectors(
-            "context", [*zip(texts, extra or [""] * len(texts), strict=True)]
-        )
+        for turns in extra or ():
+            self._check([turns] if isinstance(turns, str) else turns)
+        earlier = extra or [""] * len(texts)
+        return await self._vectors("context", [*zip(texts, earlier, strict=True)])
 
     def _check(self, texts: Sequence[str]) -> None:
         limits = self._limits
@@ -318,20 +349,20 @@ def _rows(rows: Iterable[Any]) -> str:
 
 def _encoded(vectors: np.ndarray, form: str) -> str:
     dim = len(vectors[0]) if len(vectors) else 0
-    return f'{{"vectors": {_rows(_written(each, form) for each in vectors)}, "dim": {dim}}}'
+    return f'{{"vectors": {_rows(_written(vector, form) for vector in vectors)}, "dim": {dim}}}'
 
 
 def _ranked(contexts: np.ndarray, responses: np.ndarray, texts: Sequence[str], top_k: int) -> str:
-    def found(scores: np.ndarray) -> list[dict[str, Any]]:
+    def ranked(scores: np.ndarray) -> list[dict[str, Any]]:
         best = np.argsort(-scores, kind="stable")[:top_k]
         return [{"index": int(i), "response": texts[i], "score": float(scores[i])} for i in best]
 
-    rows = map(found, contexts @ responses.T if len(contexts) else [])
+    rows = map(ranked, contexts @ responses.T if len(contexts) else [])
     return f'{{"rankings": {_rows(rows)}}}'
 
 
-def _classified(found: Sequence[Answer], top_k: int) -> str:
-    return f'{{"answers": {_rows(each.described(top_k) for each in found)}}}'
+def _classified(given: Sequence[Answer], top_k: int) -> str:
+    return f'{{"answers": {_rows(answer.described(top_k) for answer in given)}}}'
 
 
 def _embedded(vectors: np.ndarray, form: str, name: str) -> str:

@@ -1,13 +1,31 @@
-"""Compute requests that arrive at the same time in one batch."""
+"""Compute requests that arrive at the same time in one batch, within limits."""
 
 import asyncio
+import dataclasses
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any, NamedTuple
 
+from convert_tf.config.base import Config, option
+
 Compute = Callable[[list[Any]], Sequence[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits(Config):
+    """Limits of requests, which are flags of `convert-tf serve`."""
+
+    max_texts: int = option(2048, "Largest number of texts in a request.", at_least=1)
+    max_characters: int = option(20_000, "Longest text of a request, in characters.", at_least=1)
+    max_bytes: int = option(8 * 2**20, "Longest request, in bytes.", at_least=1)
+    max_queue: int = option(
+        20_000,
+        "Largest number of waiting texts. Further requests are refused with status 503.",
+        at_least=1,
+    )
+    batch_size: int = option(256, "Largest number of texts to compute in one batch.", at_least=1)
 
 
 class BusyError(Exception):
@@ -17,15 +35,7 @@ class BusyError(Exception):
 class _Job(NamedTuple):
     what: str
     items: list[Any]
-    answer: "asyncio.Future[list[Any]]"
-
-    def succeed(self, results: list[Any]) -> None:
-        if not self.answer.done():  # its caller may be gone
-            self.answer.set_result(results)
-
-    def fail(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
+    answer: "asyncio.Future[list[Any]]"  # is done when the caller is gone
 
 
 class Batcher:
@@ -58,12 +68,12 @@ class Batcher:
         max_queued: int = 10_000,
         on_batch: Callable[[str, int, float], None] = lambda what, items, seconds: None,
     ):
-        self._functions = dict(functions)
+        self._functions = functions
         self._max_batch = max_batch
         self._max_queued = max_queued
         self._on_batch = on_batch
-        self._waiting: deque[_Job] = deque()
-        self.queued = 0  # items that wait
+        self._waiting: list[_Job] = []
+        self._computing: list[_Job] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="encoder")
         self._has_work = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
@@ -73,17 +83,23 @@ class Batcher:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.gather(self._worker, return_exceptions=True)
+        assert self._worker is not None
+        self._worker.cancel()
+        await asyncio.gather(self._worker, return_exceptions=True)
         self._thread.shutdown()
-        while self._waiting:
-            self._waiting.popleft().fail(_not_running())
+        for job in (*self._computing, *self._waiting):
+            if not job.answer.done():
+                job.answer.set_exception(_not_running())
 
     @property
     def is_running(self) -> bool:
         """Whether what is queued will be computed."""
         return self._worker is not None and not self._worker.done()
+
+    @property
+    def queued(self) -> int:
+        """The number of items that wait."""
+        return sum(len(job.items) for job in self._waiting if not job.answer.done())
 
     async def __call__(self, what: str, items: Sequence[Any]) -> list[Any]:
         """The results of items, in their order.
@@ -99,83 +115,60 @@ class Batcher:
             return []
         if not self.is_running:
             raise _not_running()
-        if self.queued and self.queued + len(items) > self._max_queued:
+        if (queued := self.queued) and queued + len(items) > self._max_queued:
             raise BusyError(
-                f"The queue is full: {self.queued:,} of {self._max_queued:,} texts wait, and "
+                f"The queue is full: {queued:,} of {self._max_queued:,} texts wait, and "
                 f"this request has {len(items):,}. Try again in a second."
             )
         job = _Job(what, list(items), asyncio.get_running_loop().create_future())
         self._waiting.append(job)
-        self.queued += len(job.items)
         self._has_work.set()
-        try:
-            return await job.answer
-        except asyncio.CancelledError:
-            if job in self._waiting:  # make room for others at once
-                self._waiting.remove(job)
-                self.queued -= len(job.items)
-            raise
+        return await job.answer
 
     async def _work(self) -> None:
         while True:
             await self._has_work.wait()
-            jobs = self._next_jobs()
-            if not jobs:
+            self._computing = self._next_jobs()
+            if self._computing:
+                await self._answer(self._computing)
+            else:
                 self._has_work.clear()
-                continue
-            try:
-                await self._answer(jobs)
-            except asyncio.CancelledError:
-                for job in jobs:
-                    job.fail(_not_running())
-                raise
 
     async def _answer(self, jobs: Sequence[_Job]) -> None:
         """Compute jobs of one function."""
-        items = [item for job in jobs for item in job.items]
+        what, items = jobs[0].what, [item for job in jobs for item in job.items]
         started = time.perf_counter()
         try:
-            results = await asyncio.get_running_loop().run_in_executor(
-                self._thread, self._computed, jobs[0].what, items
-            )
+            loop = asyncio.get_running_loop()
+            results = iter(await loop.run_in_executor(self._thread, self._functions[what], items))
         except Exception as error:
-            if len(jobs) == 1:
-                jobs[0].fail(error)
-                return
             for job in jobs:
-                if not job.answer.done():
+                if len(jobs) > 1 and not job.answer.done():
                     await self._answer([job])
+                elif not job.answer.done():
+                    job.answer.set_exception(error)
             return
-        start = 0
         for job in jobs:
-            job.succeed(results[start : start + len(job.items)])
-            start += len(job.items)
-        self._on_batch(jobs[0].what, len(items), time.perf_counter() - started)
-
-    def _computed(self, what: str, items: list[Any]) -> list[Any]:
-        results = list(self._functions[what](items))
-        if len(results) != len(items):
-            raise ValueError(f"{what} gave {len(results)} results for {len(items)} items")
-        return results
+            own_results = list(islice(results, len(job.items)))
+            if not job.answer.done():
+                job.answer.set_result(own_results)
+        self._on_batch(what, len(items), time.perf_counter() - started)
 
     def _next_jobs(self) -> list[_Job]:
         """Take the oldest job from the queue, and jobs of the same function that fit."""
         taken: list[_Job] = []
-        kept: deque[_Job] = deque()
+        left: list[_Job] = []
         size = 0
-        while self._waiting:
-            job = self._waiting.popleft()
-            if job.answer.done():  # its caller is gone
-                self.queued -= len(job.items)
-            elif not taken or (
-                job.what == taken[0].what and size + len(job.items) <= self._max_batch
-            ):
+        for job in self._waiting:
+            if job.answer.done():
+                continue
+            total = size + len(job.items)
+            if not taken or (job.what == taken[0].what and total <= self._max_batch):
                 taken.append(job)
-                size += len(job.items)
+                size = total
             else:
-                kept.append(job)
-        self._waiting = kept
-        self.queued -= size
+                left.append(job)
+        self._waiting = left
         return taken
 
 

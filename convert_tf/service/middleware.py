@@ -1,19 +1,102 @@
-"""Middleware: count requests, limit their size, and cancel them when the client leaves."""
+"""What surrounds each request: counts, a limit of its length, and errors as JSON."""
 
 import asyncio
+import json
+import math
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from convert_tf.service.refusals import refusal
+from convert_tf.service.batching import BusyError
 
+_SECONDS_TO_WAIT = "1"  # until a client should try again
 _CLIENT_LEFT = 499  # the status of nginx for this case; it is only counted
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, math.inf)
+_FAMILIES = {
+    "requests_total": "counter",
+    "request_seconds": "histogram",
+    "batches_total": "counter",
+    "texts_total": "counter",
+    "model_seconds_total": "counter",
+    "queued_texts": "gauge",
+}
 
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+class _Error(BaseModel):
+    message: str
+    type: Literal["invalid_request_error", "server_error"]
+    code: int
+
+
+class Refusal(BaseModel):
+    """The body of an error, in the form that OpenAI's clients show."""
+
+    error: _Error
+
+
+# For `/docs`.
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Refusal, "description": description}
+    for status, description in {
+        400: "the body is not JSON in UTF-8, or vectors have other dimensions",
+        404: "the service has no such model, or no intents",
+        413: "too many or too long texts",
+        422: "a field is missing, unknown, or of another kind",
+        500: "an error in the service",
+        503: "too many texts wait, or the service starts or stops",
+    }.items()
+}
+
+
+class RefusedError(HTTPException):
+    """A request that is refused, with an HTTP status and a message for the client."""
+
+
+def _refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    body = {"error": {"message": message, "type": kind, "code": status}}
+    return Response(json.dumps(body), status, headers, media_type="application/json")
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    match error:
+        case RefusedError():
+            return _refusal(error.status_code, error.detail)
+        case HTTPException(status_code=404 | 405):
+            asked = f"{request.method} {request.url.path}"
+            message = f"The service has no {asked}. See /docs for its requests."
+            return _refusal(error.status_code, message, error.headers)
+        case HTTPException():
+            return _refusal(
+                error.status_code, "The body of the request is not valid JSON in UTF-8."
+            )
+        case BusyError():
+            return _refusal(503, str(error), {"Retry-After": _SECONDS_TO_WAIT})
+        case RequestValidationError():
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            said = first["msg"].removeprefix("Value error, ")  # pydantic's words
+            return _refusal(
+                422, f"Wrong value of {place}: {said}. See /docs for the fields of requests."
+            )
+    # The server logs the error. Its message may contain texts of other requests.
+    return _refusal(
+        500,
+        f"Internal error while answering this request ({type(error).__name__}). The log of the "
+        "service has the details.",
+    )
+
+
+HANDLERS: dict[Any, Any] = dict.fromkeys(
+    (HTTPException, BusyError, RequestValidationError, Exception), _answer_error
+)
 
 
 class Counters:
@@ -28,103 +111,70 @@ class Counters:
     def __init__(self, queued: Callable[[], int] = lambda: 0):
         self._lock = threading.Lock()
         self._queued = queued
-        self._requests: Counter[tuple[str, int]] = Counter()
-        self._buckets: dict[str, Counter[float]] = {}
-        self._seconds: dict[str, float] = {}
-        self._batches: Counter[str] = Counter()
-        self._texts: Counter[str] = Counter()
-        self._busy_seconds = 0.0
+        self._values: dict[str, dict[str, float]] = {
+            family: defaultdict(float) for family in _FAMILIES
+        }
+        self._values["model_seconds_total"][""] = 0.0
 
     def request(self, path: str, status: int, seconds: float) -> None:
         """Count an answered request."""
+        times = self._values["request_seconds"]
         with self._lock:
-            self._requests[path, status] += 1
-            self._seconds[path] = self._seconds.get(path, 0.0) + seconds
-            buckets = self._buckets.setdefault(path, Counter())
-            buckets.update(bound for bound in _SECONDS if seconds <= bound)
+            self._values["requests_total"][f'{{path="{path}",status="{status}"}}'] += 1
+            for bound in _SECONDS:
+                name = "+Inf" if bound == math.inf else f"{bound:g}"
+                times[f'_bucket{{path="{path}",le="{name}"}}'] += seconds <= bound
+            times[f'_sum{{path="{path}"}}'] += seconds
+            times[f'_count{{path="{path}"}}'] += 1
 
     def batch(self, what: str, texts: int, seconds: float) -> None:
         """Count a batch of the model."""
         with self._lock:
-            self._batches[what] += 1
-            self._texts[what] += texts
-            self._busy_seconds += seconds
+            self._values["batches_total"][f'{{kind="{what}"}}'] += 1
+            self._values["texts_total"][f'{{kind="{what}"}}'] += texts
+            self._values["model_seconds_total"][""] += seconds
 
     def text(self) -> str:
         """Return all counts, one per line."""
+        lines = []
         with self._lock:
-            return "".join(f"{line}\n" for line in self._lines())
-
-    def _lines(self) -> Iterator[str]:
-        yield "# TYPE convert_tf_requests_total counter"
-        for (path, status), number in sorted(self._requests.items()):
-            yield f'convert_tf_requests_total{{path="{path}",status="{status}"}} {number}'
-        yield "# TYPE convert_tf_request_seconds histogram"
-        for path, buckets in sorted(self._buckets.items()):
-            total = sum(n for (own, _), n in self._requests.items() if own == path)
-            name = "convert_tf_request_seconds"
-            for bound in _SECONDS:
-                yield f'{name}_bucket{{path="{path}",le="{bound:g}"}} {buckets[bound]}'
-            yield f'{name}_bucket{{path="{path}",le="+Inf"}} {total}'
-            yield f'{name}_sum{{path="{path}"}} {self._seconds[path]:.6f}'
-            yield f'{name}_count{{path="{path}"}} {total}'
-        for name, counts in (("batches", self._batches), ("texts", self._texts)):
-            yield f"# TYPE convert_tf_{name}_total counter"
-            for what, number in sorted(counts.items()):
-                yield f'convert_tf_{name}_total{{kind="{what}"}} {number}'
-        yield "# TYPE convert_tf_model_seconds_total counter"
-        yield f"convert_tf_model_seconds_total {self._busy_seconds:.6f}"
-        yield "# TYPE convert_tf_queued_texts gauge"
-        yield f"convert_tf_queued_texts {self._queued()}"
+            self._values["queued_texts"][""] = self._queued()
+            for family, kind in _FAMILIES.items():
+                lines.append(f"# TYPE convert_tf_{family} {kind}\n")
+                for rest, value in self._values[family].items():
+                    lines.append(f"convert_tf_{family}{rest} {value:.15g}\n")
+        return "".join(lines)
 
 
-class Counted:
-    """Counts each answer with its path and seconds."""
+class Middleware:
+    """Counts answers, refuses long bodies, and cancels the work for clients that left.
 
-    def __init__(self, application: Any, *, counters: Counters):
-        self._application, self._counters = application, counters
+    ASGI servers do not cancel the work when a client closes its connection.
+    """
+
+    def __init__(self, application: Any, *, counters: Counters, max_bytes: int):
+        self._application, self._counters, self._max_bytes = application, counters, max_bytes
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        started, status = time.perf_counter(), 500
-
-        async def noted(message: Any) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            await send(message)
-
-        try:
-            await self._application(scope, receive, noted)
-        finally:
-            # Paths that do not exist count as one, or they could fill the memory.
-            route = scope.get("route")
-            path = getattr(route, "path", "other")
-            self._counters.request(path, status, time.perf_counter() - started)
-
-
-class LeftWithClient:
-    """Cancels the work for a client that closed its connection. ASGI servers do not do this."""
-
-    def __init__(self, application: Any):
-        self._application = application
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            await self._application(scope, receive, send)
-            return
-        is_read, is_answered = asyncio.Event(), False
+        started, status, received = time.perf_counter(), 0, 0
+        is_read = asyncio.Event()
 
         async def read() -> Any:
+            nonlocal received
             message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._max_bytes:
+                raise self._too_long(f"{received:,} and more")
             if not message.get("more_body", False):
                 is_read.set()
             return message
 
         async def answer(message: Any) -> None:
-            nonlocal is_answered
-            is_answered = True
+            nonlocal status
+            status = message.get("status", status)
             await send(message)
 
         async def leave() -> None:
@@ -132,48 +182,29 @@ class LeftWithClient:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        work = asyncio.create_task(self._application(scope, read, answer))
+        application = self._application
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self._max_bytes:
+            application = _refusal(413, self._too_long(f"{int(length):,}").detail)
+        work = asyncio.create_task(application(scope, read, answer))
         gone = asyncio.create_task(leave())
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-            if work.done() or is_answered:
+            if work.done() or status:
                 await work
-                return
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
-            await refusal(_CLIENT_LEFT, "The client has left.")(scope, receive, send)
+            else:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+                await _refusal(_CLIENT_LEFT, "The client has left.")(scope, receive, answer)
         finally:
             work.cancel()
             gone.cancel()
+            # Paths that do not exist count as one, or they could fill the memory.
+            path = getattr(scope.get("route"), "path", "other")
+            self._counters.request(path, status or 500, time.perf_counter() - started)
 
-
-class BodyLimit:
-    """Refuses bodies that are too long before they are read completely."""
-
-    def __init__(self, application: Any, *, max_bytes: int):
-        self._application, self._max_bytes = application, max_bytes
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            await self._application(scope, receive, send)
-            return
-        length = dict(scope["headers"]).get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self._max_bytes:
-            await refusal(413, self._message(f"{int(length):,}"))(scope, receive, send)
-            return
-        received = 0
-
-        async def counted() -> Any:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > self._max_bytes:
-                # FastAPI does not turn this exception into another error.
-                raise HTTPException(413, self._message(f"{received:,} and more"))
-            return message
-
-        await self._application(scope, counted, send)
-
-    def _message(self, received: str) -> str:
+    def _too_long(self, received: str) -> RefusedError:
         allowed = f"{self._max_bytes:,}"
-        return f"The request has {received} bytes, and at most {allowed} are allowed. Split it."
+        return RefusedError(
+            413, f"The request has {received} bytes, and at most {allowed} are allowed. Split it."
+        )

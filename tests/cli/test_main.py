@@ -27,14 +27,10 @@ def test_commands_are_listed_in_the_order_of_the_road(arguments):
     assert listed[:2] == ["sample", "prepare"]
 
 
-def test_commands_of_a_group_are_listed():
-    done = run_command("index", "--help")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "index build" in done.stdout
-    assert "embed" not in done.stdout
-
-
-def test_the_version(capsys):
+def test_commands_of_a_group_are_listed_and_the_version(capsys):
+    assert main(["index", "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert "index build" in printed and "embed" not in printed
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"convert_tf {convert_tf.__version__}\n"
 
@@ -60,15 +56,16 @@ def test_help_starts_with_an_example_and_loads_nothing_heavy(name):
     assert len(lines) <= 42 or name not in ("train", "pretrain")
 
 
-def test_flags_have_their_defaults_and_no_other_commands_flags():
-    help_of = run_command("intent", "predict", "--help").stdout
-    help_of = " ".join(help_of.split())
+def test_flags_have_their_defaults_and_no_other_commands_flags(capsys):
+    main(["intent", "predict", "--help"])
+    help_of = " ".join(capsys.readouterr().out.split())
     assert "--top_k=1 Number of intents to print with their probabilities." in help_of
     assert re.search(r"--model= .*?Required\.", help_of)
     assert re.search(r"--encoder= .*?Repeatable\.", help_of)
     assert "--shots" not in help_of
+    main(["embed", "--help"])
     kinds = "--kind=sentence sentence, context, response, similarity."
-    assert kinds in " ".join(run_command("embed", "--help").stdout.split())
+    assert kinds in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
@@ -80,7 +77,7 @@ def test_flags_have_their_defaults_and_no_other_commands_flags():
         (["prepare", "--memory=1"], "There is no flag --memory. Did you mean --memory_limit?"),
         (["sample"], "convert-tf sample: --output is required. convert-tf sample --help lists"),
         (["index", "search", "--queries=a"], "--cache, --candidates and --data. Received: none."),
-        (["index", "search", "--queries=a", "--cache=c", "--data=d"], "--cache and --data."),
+        (["tokenize", "--vocab=v", "--output=o"], "Pass either --data or --utterances."),
         (["mine", "--module=a"], "--module is now called --encoder."),
         (["mine", "--data=a", "--output=b"], "convert-tf mine: --encoder is required."),
         (["sample", "--output=x", "y"], "'y' is not a flag."),
@@ -97,11 +94,7 @@ def test_wrong_usage_is_one_line_and_status_2(capsys, arguments, message):
     assert not printed.out
 
 
-@pytest.mark.parametrize(
-    "error",
-    [ValueError("of two\n lines"), FileNotFoundError(2, "No", "x"), FloatingPointError("NaN"),
-     ImportError("Run pip install"), MemoryError("all")],
-)  # fmt: skip
+@pytest.mark.parametrize("error", [ValueError("of two\n lines"), FileNotFoundError(2, "No", "x")])
 def test_errors_are_one_line_and_status_1(monkeypatch, capsys, error):
     def fail(*_, **__):
         raise error
@@ -112,15 +105,12 @@ def test_errors_are_one_line_and_status_1(monkeypatch, capsys, error):
     assert capsys.readouterr().err == f"convert-tf sample: {message}\n"
     assert main(["sample", "--output=x", "--verbosity=1"]) == 1
     told = capsys.readouterr().err
-    assert told.startswith("Traceback ")
-    assert told.endswith(f"\nconvert-tf sample: {message}\n")
+    assert told.startswith("Traceback ") and told.endswith(f"\nconvert-tf sample: {message}\n")
 
-
-def test_other_errors_are_not_hidden(monkeypatch):
-    def fail(*_, **__):
+    def fail_unexpectedly(*_, **__):
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(sample, "write_sample", fail)
+    monkeypatch.setattr(sample, "write_sample", fail_unexpectedly)
     with pytest.raises(RuntimeError, match="of ours"):
         main(["sample", "--output=x"])
 

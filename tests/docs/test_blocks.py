@@ -59,11 +59,8 @@ def place(tiny_modules, tmp_path_factory):
     from convert_tf.config.ranker import HeadConfig
 
     folder = tmp_path_factory.mktemp("pages")
-    for name, kind in (
-        ("convert", "single"),
-        ("convert_small", "single"),
-        ("convert_multi_context", "multi"),
-    ):
+    kinds = {"convert": "single", "convert_small": "single", "convert_multi_context": "multi"}
+    for name, kind in kinds.items():
         shutil.copytree(tiny_modules[kind][1], folder / "hub_modules" / name / "1")
     checkpoint = tiny_modules["single"][0]
     shutil.copytree(checkpoint, folder / "runs" / "convert")
@@ -122,11 +119,10 @@ def slow_but_the_readme(found):
     ]
 
 
-@pytest.mark.parametrize(
-    "block",
-    slow_but_the_readme(b for b in PYTHON if (b.page, b.section) not in RUN_ELSEWHERE),
-    ids=str,
-)
+HERE = (block for block in PYTHON if (block.page, block.section) not in RUN_ELSEWHERE)
+
+
+@pytest.mark.parametrize("block", slow_but_the_readme(HERE), ids=str)
 def test_python(block, finished, monkeypatch):
     monkeypatch.chdir(finished)
     names = run_block(block, QUICKLY_IN_PYTHON.get((block.page, block.section)))
@@ -154,12 +150,8 @@ def test_a_page_begins_with_commands_that_run(page, place, tmp_path, monkeypatch
     monkeypatch.chdir(furnished(tmp_path, place))
     if page == "docs/data.md":
         assert main(["sample", "--output", "dumps/", "--num_threads", "300"]) == 0
-    first = next(
-        found
-        for block in blocks(page, language="sh")
-        if (found := [*commands(block.text, COMMANDS)])
-    )
-    for command in first:
+    found = ([*commands(block.text, COMMANDS)] for block in blocks(page, language="sh"))
+    for command in next(filter(None, found)):
         arguments = [*command.name.split(), *command.arguments]
         if command.name == "train":
             arguments += QUICKLY_WITH_A_HEAD if "--head" in arguments else QUICKLY

@@ -13,7 +13,7 @@ from support.token_ids import encoder_and_ids
 from convert_tf import EncoderClient, SentenceEncoder
 from convert_tf.checkpoints.folder import TRAINING_FILE
 from convert_tf.export.model import export_model
-from convert_tf.ranking.encoders import EncoderRanker, open_encoder
+from convert_tf.ranking.ranker import EncoderRanker, open_encoder
 
 TEXTS = [*random_texts(40, seed=3), "", "yes", "yes", "Größe ☃", " ".join(["train"] * 80)]
 HISTORY = ["", *random_texts(len(TEXTS) - 2, seed=4), "no"]

@@ -15,7 +15,7 @@ from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.encodings import encodes_similarity
 from convert_tf.intents.one_file import IntentFile, export_one_file
 from convert_tf.numerics.initializers import set_seed
-from convert_tf.ranking.encoders import EncoderRanker, open_encoder
+from convert_tf.ranking.ranker import EncoderRanker, open_encoder
 from convert_tf.search.cache import CandidateCache
 from convert_tf.search.encoders import load_encoder
 from convert_tf.search.index import CandidateIndex

@@ -1,27 +1,25 @@
-"""Several rankers on the same examples: scores by hand, and what is written."""
+"""Several rankers on the same examples: ranks by naive loops and by hand, and what is written."""
 
-import io
 import json
 
-import matplotlib.image
 import numpy as np
 import pytest
 
-import convert_tf.evaluation.compare
-import convert_tf.evaluation.tables
 from convert_tf.data.candidates import CandidateExample
+from convert_tf.data.schema import TurnExample
+from convert_tf.evaluation import compare as compare_module
+from convert_tf.evaluation import tables
 from convert_tf.evaluation.compare import (
     ALL,
+    WITH_HISTORY,
+    WITHOUT_HISTORY,
     Task,
+    best_ranks,
     compare,
     given_examples,
+    in_batch_examples,
 )
-from convert_tf.evaluation.tables import (
-    ranking_chart,
-    ranking_markdown,
-    ranking_table,
-    write_report,
-)
+from convert_tf.evaluation.tables import ranking_markdown, ranking_table, write_report
 
 EXAMPLES = [
     CandidateExample(("a",), ("1", "2", "3"), (0,)),
@@ -59,22 +57,14 @@ def test_scores_by_hand():
     high, low = found["rows"]
     assert (high["name"], high["settings"]) == ("high", {"k1": 2.0})
     assert (low["name"], low["settings"]) == ("low", {})
-    assert high["groups"] == {
-        "all": {
-            "examples": 4,
-            "metrics": {
-                "R3@1": 0.25, "R3@2": 0.5, "MRR": pytest.approx((1 / 3 + 1 / 2 + 1 + 1 / 3) / 4),
-            },
-        },
-        "with history": {"examples": 1, "metrics": {"R3@1": 0.0, "R3@2": 1.0, "MRR": 0.5}},
-        "without history": {
-            "examples": 3,
-            "metrics": {
-                "R3@1": pytest.approx(1 / 3), "R3@2": pytest.approx(1 / 3),
-                "MRR": pytest.approx((1 / 3 + 1 + 1 / 3) / 3),
-            },
-        },
-    }  # fmt: skip
+    for group, examples, *scores in (
+        ("all", 4, 0.25, 0.5, (1 / 3 + 1 / 2 + 1 + 1 / 3) / 4),
+        ("with history", 1, 0.0, 1.0, 0.5),
+        ("without history", 3, 1 / 3, 1 / 3, (1 / 3 + 1 + 1 / 3) / 3),
+    ):
+        metrics = dict(zip(("R3@1", "R3@2", "MRR"), map(pytest.approx, scores), strict=True))
+        assert high["groups"].pop(group) == {"examples": examples, "metrics": metrics}
+    assert not high["groups"]
     assert low["groups"]["all"]["metrics"] == {"R3@1": 0.75, "R3@2": 1.0, "MRR": 0.875}
 
 
@@ -90,7 +80,7 @@ def test_lists_of_several_lengths_have_no_n():
 @pytest.mark.parametrize("size", [1, 3])
 def test_chunks_change_nothing(monkeypatch, size):
     expected = report()
-    monkeypatch.setattr(convert_tf.evaluation.compare, "_CHUNK", size)
+    monkeypatch.setattr(compare_module, "_CHUNK", size)
     found = report()
     for row in (*expected["rows"], *found["rows"]):
         row.pop("seconds")
@@ -108,13 +98,8 @@ def test_the_digest_tells_examples_apart():
     ]
     assert digest(turned) == first  # the order of candidates is no difference
     assert digest(EXAMPLES, data="elsewhere") == first
-    changed = {
-        "turn": EXAMPLES[0]._replace(turns=("z",)),
-        "history": EXAMPLES[0]._replace(turns=("z", "a")),
-        "candidate": EXAMPLES[0]._replace(candidates=("1", "2", "4")),
-        "label": EXAMPLES[0]._replace(labels=(1,)),
-    }
-    digests = {digest([example, *EXAMPLES[1:]]) for example in changed.values()}
+    changes = {"turns": ("z",)}, {"turns": ("z", "a")}, {"candidates": (*"124",)}, {"labels": (1,)}
+    digests = {digest([EXAMPLES[0]._replace(**change), *EXAMPLES[1:]]) for change in changes}
     digests |= {digest(EXAMPLES[:3]), digest(EXAMPLES, by_history=True)}
     assert len(digests - {first}) == 6
 
@@ -184,22 +169,157 @@ def test_what_no_evaluation_wrote_is_left(tmp_path, content):
     assert path.read_text() == content
 
 
-def test_charts_grow_with_rows_and_metrics():
-    def size(**options):
-        png = ranking_chart(report(**options))
-        return matplotlib.image.imread(io.BytesIO(png)).shape[:2]
-
-    height, width = size()
-    many = [Digits(f"a name that is longer than the others, number {i}", 1) for i in range(10)]
-    assert size(rankers=many)[0] > 2 * height
-    assert size(ks=(1,))[1] < width
-    png = ranking_chart(report())
-    assert png != ranking_chart(report(rankers=[Digits("high", -1), LOW]))
-
-
 def test_long_names_keep_both_ends():
-    short = convert_tf.evaluation.tables._short
+    short = tables._short
     assert short("x" * 36) == "x" * 36
     assert short("SIM /home/somebody/projects/hub_modules/convert/1") == (
         "SIM /h…rojects/hub_modules/convert/1"
     )
+
+
+class LetterRanker:
+    """Counts the letters that the last turn and a candidate share."""
+
+    name = "letters"
+
+    def __init__(self):
+        self.calls = []
+
+    def candidate_scores(self, contexts, candidate_lists):
+        self.calls.append((list(contexts), list(candidate_lists)))
+        return [
+            np.array([float(shared(turns[-1] if turns else "", c)) for c in candidates])
+            for turns, candidates in zip(contexts, candidate_lists, strict=True)
+        ]
+
+
+def shared(left, right):
+    return len({*left} & {*right})
+
+
+def talks(number, *, seed=0):
+    rng = np.random.default_rng(seed)
+
+    def word():
+        return "".join(rng.choice(list("abcdefgh"), 4))
+
+    sources = ("a", "b", "")
+    return [
+        TurnExample(tuple(word() for _ in range(1 + i % 3)), word(), sources[i % 5 % 3])
+        for i in range(number)
+    ]
+
+
+def test_blocks_hold_each_response_for_each_context():
+    data = talks(47)
+    found = list(in_batch_examples(data, block_size=10))
+    assert len(found) == 40  # without the last partial block
+    for i, (groups, example) in enumerate(found):
+        block = data[i // 10 * 10 : i // 10 * 10 + 10]
+        assert groups == (ALL,)
+        assert example.turns == data[i].turns
+        assert [example.candidates[place] for place in example.labels] == [data[i].response]
+        assert sorted(example.candidates) == sorted(talk.response for talk in block)
+        assert example.candidates is found[i // 10 * 10].example.candidates
+    # Shuffled: neither in the order of the contexts nor the same in each block.
+    places = [example.labels[0] for _, example in found]
+    assert places[:10] != list(range(10))
+    assert places[:10] != places[10:20]
+
+
+def test_groups_of_blocks():
+    data = talks(60)
+    found = list(in_batch_examples(data, block_size=10, by_source=True, by_history=True))
+    sources = {"source a": "a", "source b": "b", "source unknown": ""}
+    for group, source in sources.items():
+        own = [talk for talk in data if talk.source == source]
+        grouped = [example for groups, example in found if groups == (group,)]
+        assert [example.turns for example in grouped] == [
+            talk.turns for talk in own[: len(own) // 10 * 10]
+        ]
+        for example in grouped:
+            assert {*example.candidates} <= {talk.response for talk in own}
+    overall = [(groups, example) for groups, example in found if ALL in groups]
+    assert len(overall) == 60
+    for groups, example in overall:
+        assert groups[1:] == ((WITH_HISTORY if len(example.turns) > 1 else WITHOUT_HISTORY),)
+    plain = list(in_batch_examples(data, block_size=10))
+    assert [example.turns for _, example in plain] == [example.turns for _, example in overall]
+
+
+def naive_block_ranks(data, block_size):
+    ranks = []
+    for start in range(0, len(data) - block_size + 1, block_size):
+        block = data[start : start + block_size]
+        for own in block:
+            score = shared(own.turns[-1], own.response)
+            others = [talk for talk in block if talk is not own]
+            ranks.append(1 + sum(shared(own.turns[-1], talk.response) >= score for talk in others))
+    return ranks
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_ranks_of_blocks_equal_naive_ones(seed):
+    data = [
+        *talks(38, seed=seed),
+        *talks(2, seed=seed),
+    ]  # two responses are there twice, in one block
+    data[25] = data[25]._replace(response=data[24].response)
+    examples = [e for _, e in in_batch_examples(data, block_size=10)]
+    assert best_ranks(LetterRanker(), examples).tolist() == naive_block_ranks(data, 10)
+
+
+def test_equal_candidates_are_tied_whatever_the_rounding():
+    """A scorer that gives the same text another score at another place."""
+
+    class Noisy(LetterRanker):
+        def candidate_scores(self, contexts, candidate_lists):
+            plain = super().candidate_scores(contexts, candidate_lists)
+            return [scores + 1e-7 * np.arange(len(scores)) for scores in plain]
+
+    example = CandidateExample(("ab",), ("c", "ab", "ab", "d"), (1,))
+    other = example._replace(labels=(2,))
+    ranker = Noisy()
+    assert best_ranks(ranker, [example, other]).tolist() == [2, 2]
+    (_, lists) = ranker.calls[0]
+    assert lists[0] is lists[1]
+    assert lists[0] == ["c", "ab", "d"]
+
+
+def test_a_scorer_that_prefers_places_gains_nothing():
+    class First(LetterRanker):
+        def candidate_scores(self, contexts, candidate_lists):
+            return [-np.arange(len(candidates), dtype=float) for candidates in candidate_lists]
+
+    data = [TurnExample((str(i),), f"r{i}", "") for i in range(2000)]
+    examples = [e for _, e in in_batch_examples(data)]
+    assert np.mean(best_ranks(First(), examples) == 1) == 0.01  # one of each block
+    given = [CandidateExample(("x",), ("right", "b", "c", "d"), (0,))] * 400
+    ranks = best_ranks(First(), [e for _, e in given_examples(given)])
+    assert 0.15 < np.mean(ranks == 1) < 0.35
+
+
+def test_given_candidates_keep_their_labels():
+    examples = [
+        CandidateExample(("a",), ("x", "y", "x", "z"), (1, 2)),
+        CandidateExample((), ("only",), (0,)),
+        CandidateExample(("b", "c"), ("p", "q"), (1,)),
+    ]
+    found = list(given_examples(examples * 20, by_history=True))
+    for (groups, example), given in zip(found, examples * 20, strict=True):
+        assert sorted(example.candidates) == sorted(given.candidates)
+        right = sorted(example.candidates[i] for i in example.labels)
+        assert right == sorted(given.candidates[i] for i in given.labels)
+        assert groups == (ALL, WITH_HISTORY if len(given.turns) > 1 else WITHOUT_HISTORY)
+    assert len({example.candidates for _, example in found[::3]}) > 3
+    assert next(given_examples(examples)).groups == (ALL,)
+
+
+@pytest.mark.parametrize("scores", [[], [np.zeros(1)], [np.zeros(2)] * 2, [np.zeros((1, 2))]])
+def test_scores_that_are_not_one_for_each_candidate(scores):
+    class Wrong(LetterRanker):
+        def candidate_scores(self, contexts, candidate_lists):
+            return scores
+
+    with pytest.raises(ValueError, match="one score for each candidate"):
+        best_ranks(Wrong(), [CandidateExample(("a",), ("x", "y"), (0,))])

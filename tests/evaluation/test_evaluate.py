@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -17,9 +18,8 @@ from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.loading import initial_ranker
 from convert_tf.config.ranker import HeadConfig
 from convert_tf.encoding.backends.checkpoint import CheckpointBackend
-from convert_tf.evaluation.compare import compare
-from convert_tf.evaluation.tasks import evaluate, make_task
-from convert_tf.ranking.encoders import EncoderRanker, open_encoder
+from convert_tf.evaluation.compare import compare, evaluate, make_task
+from convert_tf.ranking.ranker import EncoderRanker, open_encoder
 
 
 @pytest.fixture(scope="module")
@@ -40,25 +40,16 @@ def encoder(paths):
 
 @pytest.fixture(scope="module")
 def reports(paths):
-    data = paths["data"]
-    return (
-        evaluate(paths["checkpoint"], data=data),
-        evaluate(paths["module"], data=data),
-    )
+    return tuple(evaluate(paths[name], data=paths["data"]) for name in ("checkpoint", "module"))
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_a_file_of_pairs_is_ranked_as_records_are(paths, tmp_path, form):
+def test_a_file_of_pairs_is_ranked_as_records_are(paths, reports, tmp_path):
     contexts, responses = read_pairs(paths["data"], "test")
     rows = [(c.decode(), r.decode()) for c, r in zip(contexts, responses, strict=True)]
-    path = tmp_path / f"faq.{form}"
+    path = tmp_path / "faq.csv"
     with path.open("w", encoding="utf-8", newline="") as file:
-        if form == "csv":
-            csv.writer(file).writerows([("question", "answer"), *rows])
-        else:
-            file.writelines(json.dumps({"query": c, "positive": r}) + "\n" for c, r in rows)
-    report = evaluate(paths["module"], data=str(path))
-    expected = evaluate(paths["module"], data=paths["data"])
+        csv.writer(file).writerows([("question", "answer"), *rows])
+    report, expected = evaluate(paths["module"], data=str(path)), reports[1]
     assert report["examples"] == expected["examples"]
     # The blocks, and which 50 of the 450 are in none, differ.
     assert report["metrics"] == pytest.approx(expected["metrics"], abs=0.08)
@@ -161,17 +152,11 @@ def test_a_search_without_an_index(paths, tmp_path, capsys):
     assert found == ["reset my password", "the cat sat"]
 
 
-def cut(path):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
 def error_line(script, *arguments):
     with pytest.raises(SystemExit) as caught:
         call_command(script, *arguments)
-    message = caught.value.code
-    assert isinstance(message, str)  # what Python exits with 1 for, after printing it
-    assert "\n" not in message
-    return message
+    assert "\n" not in caught.value.code
+    return caught.value.code
 
 
 SEARCH = ("index", "search", "--queries=two")
@@ -180,23 +165,8 @@ SEARCH = ("index", "search", "--queries=two")
 @pytest.mark.parametrize("command", [("evaluate",), SEARCH], ids=["evaluate", "search"])
 def test_damaged_records(paths, tmp_path, command):
     data = Path(shutil.copytree(paths["data"], tmp_path / "data"))
-    cut(next(data.iterdir()))
+    os.truncate(next(data.iterdir()), 500)
     assert str(data) in error_line(*command, f"--encoder={paths['module']}", f"--data={data}")
-
-
-@pytest.mark.slow
-def test_places_that_cannot_be_read_or_written(paths, tmp_path, monkeypatch):
-    arguments = (f"--encoder={paths['module']}", f"--data={paths['data']}")
-    (tmp_path / "file").touch()
-    message = error_line("evaluate", *arguments, f"--output={tmp_path / 'file' / 'results'}")
-    assert "Not a directory" in message
-
-    def refuse(*_, **__):
-        raise PermissionError(13, "Permission denied", "data/test")
-
-    monkeypatch.setattr("convert_tf.data.records.read_turns", refuse)
-    for command in (("evaluate",), SEARCH):
-        assert "data/test" in error_line(*command, *arguments)
 
 
 GIVEN = [
@@ -223,18 +193,13 @@ def run_report(capsys, tmp_path, *arguments):
 
 @pytest.mark.slow
 def test_rows_of_every_kind(paths, given, tmp_path, capsys):
-    arguments = [
-        f"--data={paths['data']}", f"--encoder={paths['checkpoint']}",
-        f"--encoder={paths['module']}", "--baselines=tfidf,bm25,sim",
-        f"--vectors={paths['module']}",
-        f"--vectors={paths['checkpoint']}", f"--train_data={given}", "--k=1,5",
-        "--max_examples=210", "--by_source",
-    ]  # fmt: skip
-    report, printed = run_report(capsys, tmp_path, *arguments)
-    names = [
-        paths["checkpoint"], paths["module"], "TF-IDF", "BM25", f"SIM {paths['module']}",
-        f"SIM {paths['checkpoint']}",
-    ]  # fmt: skip
+    models = [paths["checkpoint"], paths["module"]]
+    report, printed = run_report(
+        capsys, tmp_path, f"--data={paths['data']}", "--baselines=tfidf,bm25,sim",
+        *(f"--{flag}={model}" for flag in ("encoder", "vectors") for model in models),
+        f"--train_data={given}", "--k=1,5", "--max_examples=210", "--by_source",
+    )  # fmt: skip
+    names = [*models, "TF-IDF", "BM25", *(f"SIM {model}" for model in models)]
     rows = {row["name"]: row for row in report["rows"]}
     assert list(rows) == names
     assert all(name in printed for name in names)
@@ -242,7 +207,7 @@ def test_rows_of_every_kind(paths, given, tmp_path, capsys):
     assert all(set(own) == {"R100@1", "R100@5", "MRR"} for own in scores.values())
     assert all(row["groups"]["all"]["examples"] == 200 for row in rows.values())
     # The encodings have length 1: their cosine is their dot product.
-    for name in (paths["checkpoint"], paths["module"]):
+    for name in models:
         assert scores[f"SIM {name}"] == pytest.approx(scores[name], abs=0.0051)
     assert scores["TF-IDF"]["R100@1"] > 0.1  # responses share words with their contexts
     assert report["task"] == {
@@ -266,21 +231,17 @@ def test_given_candidates(paths, given, tmp_path, capsys):
         "--baselines=tfidf", f"--encoder={paths['module']}",
     )  # fmt: skip
     single = evaluate(paths["module"], candidates=given)
-    assert single["candidates"] == given
+    assert single["candidates"] == report["task"]["candidates"] == given
     assert single["metrics"] == report["rows"][0]["groups"]["all"]["metrics"]
     metrics = report["rows"][1]["groups"]["all"]["metrics"]
     assert metrics == {"R@1": 1.0, "R@2": 1.0, "MRR": 1.0}  # k below the longest list
-    assert report["task"]["candidates"] == given
 
 
 def test_options_of_given_candidates(paths, given, tmp_path, capsys):
     def found(*arguments):
-        output = tmp_path / str(len(list(tmp_path.iterdir())))
-        output.mkdir()
-        report, _ = run_report(
-            capsys, output, f"--candidates={given}", "--baselines=tfidf",
-            f"--train_data={given}", *arguments,
-        )  # fmt: skip
+        output = tmp_path / f"{len([*tmp_path.iterdir()])}"
+        fixed = f"--candidates={given}", "--baselines=tfidf", f"--train_data={given}"
+        report, _ = run_report(capsys, output, *fixed, *arguments)
         return report["rows"][0]["groups"], report["task"], report["rows"][0]["settings"]
 
     plain, task, settings = found()
@@ -319,8 +280,6 @@ def test_vectors_of_one_signature(paths, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--encoder=m"], "pass one of them. Received: neither"),
-        (["--data=d", "--candidates=c", "--encoder=m"], "Received: both"),
         (["--data=d"], "Nothing to evaluate. Pass --encoder"),
         (["--data=d", "--baselines=tf"], "Choose from tfidf, bm25, sim, map, map_dot."),
         (["--data=d", "--baselines=sim"], "(sim, map, map_dot) go together"),
@@ -330,7 +289,6 @@ def test_vectors_of_one_signature(paths, tmp_path):
         (["--data=d", "--encoder=m", "--train_examples=3"], "--train_examples has no effect"),
         (["--data=d", "--encoder=m", "--k=one"], "--k one is not a list of numbers"),
         (["--data=d", "--encoder=m", "--output=r.json"], "--output is a folder"),
-        (["--data=d", "--encoder=m", "--k=101"], "candidates, 100. Received: k [101]."),
     ],
 )  # fmt: skip
 def test_flags_that_do_not_fit(arguments, message):
@@ -364,10 +322,8 @@ def test_rows_of_rankers(paths, given, tmp_path, capsys):
     """A bi-encoder that was not trained ranks as the dual encoder it was made from."""
     folders = {}
     for head in ("bi", "poly", "cross"):
-        ranker, vocabulary = initial_ranker(
-            paths["checkpoint"],
-            HeadConfig(head=head, max_context_tokens=60),
-        )
+        config = HeadConfig(head=head, max_context_tokens=60)
+        ranker, vocabulary = initial_ranker(paths["checkpoint"], config)
         folders[head] = str(tmp_path / head)
         save_checkpoint(folders[head], ranker, vocabulary=vocabulary, training={})
     report, _ = run_report(

@@ -31,8 +31,7 @@ def test_each_example_is_tested():
 
 
 @pytest.mark.parametrize(
-    "name",
-    [n if n == "faq_search" else pytest.param(n, marks=pytest.mark.slow) for n in PRINTED],
+    "name", [n if n == "faq_search" else pytest.param(n, marks=pytest.mark.slow) for n in PRINTED]
 )
 def test_an_example_runs(name, tmp_path):
     done = subprocess.run(

@@ -10,8 +10,7 @@ from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.loading import initial_ranker
 from convert_tf.config.ranker import HeadConfig
 from convert_tf.export.hub.writing import export_module
-from convert_tf.ranking.encoders import EncoderRanker
-from convert_tf.ranking.ranker import open_ranker
+from convert_tf.ranking.ranker import EncoderRanker, open_ranker
 
 CANDIDATES = ["fine thanks", "the cat sat on the mat", "", "fine thanks", "yes no maybe"]
 CONTEXTS = ["how are you", ("please help", "card lost"), ()]

@@ -1,4 +1,4 @@
-"""The candidate cache and exact search in it."""
+"""The candidate cache, and search in it: exact, with FAISS and in two steps."""
 
 import functools
 import json
@@ -20,14 +20,25 @@ from support.index_stubs import (
     StubRanker,
     brute_force,
     make_cache,
-)
+)  # fmt: skip
 from support.processes import printed_by
 
-from convert_tf.search.cache import DTYPES, CandidateCache, widened_float16
-from convert_tf.search.index import CandidateIndex
-from convert_tf.search.reranked import RerankedIndex
-from convert_tf.search.scoring import best_candidates, exact_scores
-from convert_tf.search.writing import stored_vectors, write_cache
+from convert_tf.search import index as index_module
+from convert_tf.search.cache import (
+    DTYPES,
+    CandidateCache,
+    stored_vectors,
+    widened_float16,
+    write_cache,
+)
+from convert_tf.search.index import (
+    FAISS_KINDS,
+    CandidateIndex,
+    FaissIndex,
+    RerankedIndex,
+    best_candidates,
+    exact_scores,
+)
 from convert_tf.storage.files import FileWriteError
 
 
@@ -43,23 +54,17 @@ def search(cache, encoder, contexts=CONTEXTS, top_k=10):
 @pytest.fixture
 def set_buffer(monkeypatch):
     """Sets the bytes of a chunk, and with them the number of its candidates."""
-    return functools.partial(monkeypatch.setattr, "convert_tf.search.scoring.BUFFER_BYTES")
+    return functools.partial(monkeypatch.setattr, index_module, "BUFFER_BYTES")
 
 
-def test_a_text_is_one_turn_and_what_is_none_is_refused(tmp_path):
-    cache = make_cache(tmp_path / "cache")
+def test_a_text_is_one_turn_and_what_is_none_is_refused(cache):
     texts = [turns[-1] for turns in CONTEXTS]
     for own, other in zip(
-        search(cache, StubEncoder(), texts),
-        search(cache, StubEncoder(), [(text,) for text in texts]),
-        strict=True,
+        search(cache, StubEncoder(), texts), search(cache, StubEncoder()), strict=True
     ):
         np.testing.assert_array_equal(own, other)
-    for wrong, message in (
-        ("one text", "Contexts must be a list"), ([None], "list of turns, .* Received: None"),
-        ([("a", 1)], "Received: .'a', 1."),
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match=message):
+    for wrong in "one text", [None], [("a", 1)]:
+        with pytest.raises(ValueError, match=r"Contexts must be a list|list of turns, .* Received"):
             search(cache, StubEncoder(), wrong)
 
 
@@ -67,13 +72,8 @@ def test_a_text_is_one_turn_and_what_is_none_is_refused(tmp_path):
 @pytest.mark.parametrize("buffer_bytes", [1, 17 * 4 * (3 * 6 * 5 + DIM), 2**24])
 @pytest.mark.parametrize(
     "encoder",
-    [
-        StubEncoder(),
-        StubEncoder(5),
-        StubEncoder(5, has_mask=True),
-        StubEncoder(5, scale=300.0),  # logits whose exponentials overflow
-    ],
-    ids=["bi", "poly", "poly with a mask", "poly with a large scale"],
+    [StubEncoder(), StubEncoder(5), StubEncoder(5, has_mask=True), StubEncoder(5, scale=300.0)],
+    ids=["bi", "poly", "poly with a mask", "poly whose exponentials overflow"],
 )
 def test_search_equals_brute_force(cache, encoder, buffer_bytes, set_buffer):
     set_buffer(buffer_bytes)
@@ -110,14 +110,14 @@ def test_equal_candidates_come_by_id(tmp_path, num_vectors, set_buffer):
 
 def test_many_equal_candidates(tmp_path, monkeypatch, set_buffer):
     """More equals than are held at a time."""
-    monkeypatch.setattr("convert_tf.search.scoring._MAX_KEPT", 20)
+    monkeypatch.setattr(index_module, "_MAX_KEPT", 20)
     held = []
 
     def counted(cache, ids, vectors):
         held.append(len(ids))
         return exact_scores(cache, ids, vectors)
 
-    monkeypatch.setattr("convert_tf.search.scoring.exact_scores", counted)
+    monkeypatch.setattr(index_module, "exact_scores", counted)
     cache = make_cache(tmp_path / "cache", ["same"] * 100 + TEXTS[:10] + ["same"] * 100)
     set_buffer(10 * 4 * (DIM + 3 * 2))
     ids, _ = search(cache, StubEncoder(2), [("same",)], top_k=90)
@@ -140,13 +140,6 @@ def test_more_than_there_are_and_no_context(cache):
     assert all(sorted(row) == list(range(150)) for row in found.ids)
     none = search(cache, StubEncoder(), [], top_k=3)
     assert none.ids.shape == none.scores.shape == (0, 3)
-
-
-def test_score_of_given_candidates(cache):
-    encoder = StubEncoder(5, has_mask=True)
-    found = search(cache, encoder)
-    index = CandidateIndex(cache, encoder)
-    np.testing.assert_array_equal(index.score(CONTEXTS, found.ids), found.scores)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 50.0])
@@ -202,7 +195,7 @@ def test_memory_does_not_grow_with_the_candidates(tmp_path, dtype, set_buffer):
 
 
 def texts_of(cache):
-    return [cache.text(number) for number in range(len(cache))]
+    return [cache.text(number) for number in range(cache.count)]
 
 
 def test_batches_texts_and_facts(tmp_path):
@@ -211,7 +204,7 @@ def test_batches_texts_and_facts(tmp_path):
     cache = make_cache(tmp_path / "cache", iter(texts), encoder, batch_size=3)
     assert encoder.calls == [3, 1]
     assert texts_of(cache) == texts
-    assert (len(cache), cache.dim, cache.dtype) == (4, DIM, "float32")
+    assert (cache.count, cache.dim, cache.dtype) == (4, DIM, "float32")
     assert cache.max_norm == pytest.approx(1.0, abs=1e-6)
     np.testing.assert_array_equal(cache.vectors_at([2]), encoder.encode_candidates(texts[2:3]))
     again = make_cache(tmp_path / "again", ["a", "", "line\nbreak", "ünï"], batch_size=1)
@@ -246,16 +239,15 @@ def test_errors_leave_nothing(tmp_path, texts, options, message):
 
 
 def test_errors_of_a_search(cache):
-    encoder = StubEncoder()
     for top_k in (0, 1.5, None):
         with pytest.raises(ValueError, match=f"Received: top_k={top_k}"):
-            search(cache, encoder, top_k=top_k)
-    encoder.fingerprint = "another"
-    with pytest.raises(ValueError, match=r"encoded by stub, not by this encoder \(another"):
-        search(cache, encoder)
-    encoder = StubEncoder(scale=np.inf)
+            search(cache, StubEncoder(), top_k=top_k)
     with pytest.raises(ValueError, match="NaN or infinite context vectors"):
-        search(cache, encoder)
+        search(cache, StubEncoder(scale=np.inf))
+    other = StubEncoder()
+    other.fingerprint = "another"
+    with pytest.raises(ValueError, match=r"encoded by stub, not by this encoder \(another"):
+        CandidateIndex(cache, other)
 
 
 def test_a_cache_is_replaced_only_when_told(tmp_path):
@@ -263,7 +255,7 @@ def test_a_cache_is_replaced_only_when_told(tmp_path):
     make_cache(folder, dtype="int8")
     with pytest.raises(ValueError, match="Pass --overwrite"):
         make_cache(folder, ["other"])
-    assert len(CandidateCache(folder)) == 150
+    assert CandidateCache(folder).count == 150
     (folder / "faiss-flat.index").write_bytes(b"of the old vectors")
     assert texts_of(make_cache(folder, ["other"], overwrite=True)) == ["other"]
     expected = ["candidates.json", "offsets.npy", "sha256.json", "texts.npy", "vectors.npy"]
@@ -274,23 +266,32 @@ def test_a_cache_is_replaced_only_when_told(tmp_path):
         make_cache(tmp_path / "mine", overwrite=True)
 
 
+def edit(folder, **changes):
+    path = folder / "candidates.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
 DAMAGES = {
-    "no facts": lambda folder: (folder / "candidates.json").unlink(),
     "no JSON": lambda folder: (folder / "candidates.json").write_text("{"),
     "version": lambda folder: edit(folder, version=2),
-    "missing fact": lambda folder: edit(folder, max_norm=None),
-    "dtype": lambda folder: edit(folder, dtype="bfloat16"),
     "another count": lambda folder: edit(folder, count=151),
     "cut vectors": lambda folder: os.truncate(folder / "vectors.npy", 1000),
     "no texts": lambda folder: (folder / "texts.npy").unlink(),
-    "empty offsets": lambda folder: (folder / "offsets.npy").write_bytes(b""),
     "no checksums": lambda folder: (folder / "sha256.json").unlink(),  # as of earlier versions
 }
 
 
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_caches(tmp_path, damage):
+    make_cache(tmp_path / "cache", dtype="int8")
+    DAMAGES[damage](tmp_path / "cache")
+    with pytest.raises(ValueError, match=r"convert-tf index build|create it again"):
+        CandidateCache(tmp_path / "cache")
+
+
 def flip(path):
     content = bytearray(path.read_bytes())
-    content[-8] ^= 1
+    content[-40] ^= 1
     path.write_bytes(content)
 
 
@@ -307,19 +308,6 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path):
     with room_for(1500), pytest.raises(FileWriteError, match=r"Cannot write .*too large"):
         make_cache(tmp_path / "cache")
     assert os.listdir(tmp_path) == []
-
-
-def edit(folder, **changes):
-    path = folder / "candidates.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_caches(tmp_path, damage):
-    make_cache(tmp_path / "cache", dtype="int8")
-    DAMAGES[damage](tmp_path / "cache")
-    with pytest.raises(ValueError, match=r"convert-tf index build|create it again"):
-        CandidateCache(tmp_path / "cache")
 
 
 def test_round_trip_in_a_fresh_process_without_keras(cache):
@@ -347,7 +335,7 @@ def test_a_killed_build_leaves_nothing_that_loads(tmp_path, is_there_before):
     code = (
         "import os, signal, sys\n"
         "import numpy as np\n"
-        "from convert_tf.search.writing import write_cache\n"
+        "from convert_tf.search.cache import write_cache\n"
         "def texts():\n"
         "    yield from map(str, range(1000))\n"
         f"    os.kill(os.getpid(), {int(signal.SIGKILL)})\n"
@@ -394,3 +382,59 @@ def test_errors_of_ranking_anew(tmp_path):
         RerankedIndex(first, second)
     with pytest.raises(ValueError, match="Received: top_n=0"):
         RerankedIndex(first, StubRanker(), top_n=0)
+
+
+def test_without_faiss(cache, monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ImportError, match=r"needs the extra \[faiss\].*pip install"):
+        FaissIndex(cache, StubEncoder())
+
+
+@pytest.mark.parametrize("kind", FAISS_KINDS)
+def test_what_faiss_finds_in_all_lists_equals_exact_search(cache, kind, monkeypatch):
+    pytest.importorskip("faiss")
+    monkeypatch.setattr(index_module, "_PROBES", 48)
+    monkeypatch.setattr(index_module, "_SEARCH_WIDTH", 150)
+    exact = search(cache, StubEncoder(), top_k=12)
+    for _ in range(2):  # made, then read from the file
+        found = FaissIndex(cache, StubEncoder(), kind=kind).search(CONTEXTS, top_k=12)
+        np.testing.assert_array_equal(found.ids, exact.ids)
+        np.testing.assert_array_equal(found.scores, exact.scores)
+    names = {path.name for path in cache.folder.glob("faiss-*")}
+    suffix = {"ivf": "-48", "hnsw": "-32"}.get(kind, "")  # 4 √150 lists
+    assert f"faiss-{kind}{suffix}.index" in names
+
+
+def test_few_lists_find_few_candidates(cache, monkeypatch):
+    pytest.importorskip("faiss")
+    monkeypatch.setattr(index_module, "_PROBES", 1)
+    few = FaissIndex(cache, StubEncoder(), kind="ivf")
+    found = few.search(CONTEXTS, top_k=150)
+    assert found.ids.shape == (6, 150)
+    assert (found.ids[:, -1] == -1).all()
+    assert (found.scores[found.ids == -1] == -np.inf).all()
+    ids, scores = RerankedIndex(few, StubRanker(), top_n=150).search(CONTEXTS, top_k=150)
+    assert ((ids == -1) == (scores == -np.inf)).all()
+    for row in ids:
+        lengths = [len(TEXTS[i]) for i in row[row >= 0]]
+        assert lengths == sorted(lengths, reverse=True)
+        assert (row[len(lengths) :] == -1).all()
+
+
+def test_errors_of_faiss(cache):
+    pytest.importorskip("faiss")
+    with pytest.raises(ValueError, match="Received: 'pq'"):
+        FaissIndex(cache, StubEncoder(), kind="pq")
+    with pytest.raises(ValueError, match="an encoder with 3"):
+        FaissIndex(cache, StubEncoder(3)).search(CONTEXTS)
+    path = cache.folder / "faiss-flat.index"
+    os.truncate(path, 100)
+    with pytest.raises(ValueError, match="is damaged"):
+        FaissIndex(cache, StubEncoder())
+    path.unlink()
+    CandidateCache(cache.folder)  # though the checksum of the index is there
+    FaissIndex(cache, StubEncoder())
+    flip(path)
+    with pytest.raises(ValueError, match=r"damaged or changed"):
+        FaissIndex(cache, StubEncoder())
+    path.unlink()

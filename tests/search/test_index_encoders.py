@@ -1,11 +1,13 @@
 """Indexes of real models: modules, dual encoders and rankers; the commands."""
 
+import importlib.util
 import os
 import shutil
 
 import numpy as np
 import pytest
 from support.commands import call_command
+from support.index_stubs import make_cache
 from support.tiny_checkpoint import random_texts
 
 from convert_tf.checkpoints.folder import save_checkpoint
@@ -14,9 +16,7 @@ from convert_tf.config.ranker import HeadConfig
 from convert_tf.ranking.ranker import Ranker, open_ranker
 from convert_tf.search.cache import CandidateCache
 from convert_tf.search.encoders import load_encoder
-from convert_tf.search.index import CandidateIndex
-from convert_tf.search.reranked import RerankedIndex
-from convert_tf.search.writing import write_cache
+from convert_tf.search.index import CandidateIndex, RerankedIndex
 
 pytestmark = pytest.mark.slow
 
@@ -48,16 +48,9 @@ def folders(tiny_modules, tmp_path_factory):
     return folders
 
 
-def make_index(folders, name, tmp_path, **options):
+def make_index(folders, name, tmp_path):
     encoder = load_encoder(folders[name])
-    cache = write_cache(
-        tmp_path / name,
-        TEXTS,
-        encoder.encode_candidates,
-        fingerprint=encoder.fingerprint,
-        **options,
-    )
-    return CandidateIndex(cache, encoder)
+    return CandidateIndex(make_cache(tmp_path / name, TEXTS, encoder), encoder)
 
 
 @pytest.mark.parametrize("name", ["bi", "poly", "first"])
@@ -114,16 +107,15 @@ def test_commands(folders, tmp_path, capsys):
     checkpoint = f"--encoder={folders['poly']}"
     call_command(
         "index", "build", checkpoint, f"--input={candidates}", f"--output={tmp_path}/cache",
-        "--dtype=int8",
+        "--dtype=int8", "--batch_size=7",
     )  # fmt: skip
     assert "60 candidates, 64 × int8" in capsys.readouterr().out
     call_command(
         "index", "search", checkpoint, f"--cache={tmp_path}/cache", "--queries=how are you, cat",
         "--queries=no", "--top_k=3",
     )  # fmt: skip
-    encoder = load_encoder(folders["poly"])
-    index = CandidateIndex(CandidateCache(tmp_path / "cache"), encoder)
-    ids, scores = index.search([("how are you, cat",), ("no",)], top_k=3)
+    index = CandidateIndex(CandidateCache(tmp_path / "cache"), load_encoder(folders["poly"]))
+    ids, scores = index.search(["how are you, cat", "no"], top_k=3)
     lines = capsys.readouterr().out.splitlines()
     assert [lines[0], lines[4]] == ["how are you, cat", "no"]
     for line, i, score in zip(lines[1:4] + lines[5:], ids.ravel(), scores.ravel(), strict=True):
@@ -132,40 +124,20 @@ def test_commands(folders, tmp_path, capsys):
         assert float(shown_score) == pytest.approx(score, abs=6e-4)
 
 
-def test_commands_with_reranking(folders, tmp_path, capsys):
-    candidates = tmp_path / "candidates.txt"
-    candidates.write_text("\n".join(TEXTS))
-    for name in ("bi", "poly"):
-        call_command(
-            "index", "build", f"--encoder={folders[name]}",
-            f"--input={candidates}", f"--output={tmp_path / name}", "--batch_size=7",
-        )  # fmt: skip
-    capsys.readouterr()
+def test_commands_with_faiss_and_reranking(folders, tmp_path, capsys):
+    first, poly = (make_index(folders, name, tmp_path) for name in ("bi", "poly"))
     search = ["search", f"--encoder={folders['bi']}", f"--cache={tmp_path / 'bi'}",
               "--queries=the cat sat", "--top_k=4", "--top_n=20"]  # fmt: skip
-    first = CandidateIndex(CandidateCache(tmp_path / "bi"), load_encoder(folders["bi"]))
-    for second, options in (
-        (open_ranker(folders["cross"]), [f"--rerank_checkpoint={folders['cross']}"]),
-        (
-            make_index(folders, "poly", tmp_path / "again"),
-            [f"--rerank_checkpoint={folders['poly']}", f"--rerank_cache={tmp_path / 'poly'}"],
-        ),
-    ):
-        call_command("index", *search, *options)
+    if importlib.util.find_spec("faiss"):
+        search.append("--faiss=flat")
+    rerank_cache = f"--rerank_cache={tmp_path / 'poly'}"
+    for name, second, options in (
+        ("cross", open_ranker(folders["cross"]), []), ("poly", poly, [rerank_cache]),
+    ):  # fmt: skip
+        call_command("index", *search, f"--rerank_checkpoint={folders[name]}", *options)
         shown = [int(line.split()[1]) for line in capsys.readouterr().out.splitlines()[1:]]
-        expected = RerankedIndex(first, second, top_n=20).search([("the cat sat",)], top_k=4)
+        expected = RerankedIndex(first, second, top_n=20).search(["the cat sat"], top_k=4)
         assert shown == expected.ids[0].tolist()
-
-
-def test_command_with_faiss(folders, tmp_path, capsys):
-    pytest.importorskip("faiss")
-    index = make_index(folders, "bi", tmp_path)
-    call_command(
-        "index", "search", f"--encoder={folders['bi']}",
-        f"--cache={index.cache.folder}", "--queries=the cat sat", "--faiss=flat",
-    )  # fmt: skip
-    shown = [int(line.split()[1]) for line in capsys.readouterr().out.splitlines()[1:]]
-    assert shown == index.search([("the cat sat",)], top_k=5).ids[0].tolist()
 
 
 @pytest.mark.parametrize(
@@ -175,16 +147,12 @@ def test_command_with_faiss(folders, tmp_path, capsys):
         (["build", "--encoder={bi}", "--input={tmp}/empty", "--output={tmp}/c"], "no candidate"),
         (["search", "--encoder={bi}", "--cache={tmp}", "--queries=a"], "candidates.json"),
         (["search", "--encoder={bi}", "--cache={tmp}", "--queries= "], "A query is empty"),
-        (
-            ["search", "--encoder={bi}", "--cache=c", "--queries=q", "--rerank_cache=c"],
-            "--rerank_cache has no effect without --rerank_checkpoint",
-        ),
-        (
-            ["build", "--encoder={tmp}/n", "--input={tmp}/empty", "--output={tmp}/c"],
-            "convert-tf export",
-        ),
+        (["search", "--encoder={bi}", "--cache=c", "--queries=q", "--rerank_cache=c"],
+         "--rerank_cache has no effect without --rerank_checkpoint"),
+        (["build", "--encoder={tmp}/n", "--input={tmp}/empty", "--output={tmp}/c"],
+         "convert-tf export"),
     ],
-)
+)  # fmt: skip
 def test_command_errors_are_one_line(folders, tmp_path, arguments, message):
     (tmp_path / "empty").write_text("\n")
     arguments = [argument.format(tmp=tmp_path, **folders) for argument in arguments]

@@ -9,17 +9,23 @@ from convert_tf.service.batching import Batcher, BusyError
 
 
 class Doubles:
-    """Computes when it is let, and notes what it was given."""
+    """Computes when it is let, and notes what it was given; strings are errors."""
 
     def __init__(self):
         self.calls = []
         self.may_go = threading.Event()
-        self.may_go.set()
 
     def __call__(self, items):
         assert self.may_go.wait(5)
         self.calls.append(list(items))
-        return [2 * item for item in items]
+        return [2 * (item + 0) for item in items]
+
+
+async def asked(batcher, *calls):
+    """Tasks of callers, of whom all wait."""
+    tasks = [asyncio.create_task(batcher("double", items)) for items in calls]
+    await asyncio.sleep(0.02)
+    return tasks
 
 
 def test_callers_that_wait_share_the_next_call():
@@ -27,19 +33,15 @@ def test_callers_that_wait_share_the_next_call():
 
     async def go():
         async with Batcher({"double": function}) as batcher:
-            function.may_go.clear()
-            first = asyncio.create_task(batcher("double", [1]))
-            await asyncio.sleep(0.02)
-            others = [asyncio.create_task(batcher("double", [n, n + 1])) for n in (10, 20, 30)]
-            await asyncio.sleep(0.02)
+            first = await asked(batcher, [1])
+            others = await asked(batcher, [10, 11], [20, 21], [30, 31])
             assert batcher.queued == 6
             function.may_go.set()
-            return await asyncio.gather(first, *others), batcher.queued
+            assert await asyncio.gather(*first, *others) == [[2], [20, 22], [40, 42], [60, 62]]
+            assert batcher.queued == 0
 
-    found, queued = asyncio.run(go())
-    assert found == [[2], [20, 22], [40, 42], [60, 62]]
+    asyncio.run(go())
     assert function.calls == [[1], [10, 11, 20, 21, 30, 31]]
-    assert queued == 0
 
 
 def test_batches_are_of_one_function_and_not_too_large():
@@ -65,11 +67,8 @@ def test_too_much_is_refused_and_the_rest_is_answered():
 
     async def go():
         async with Batcher({"double": function}, max_queued=3) as batcher:
-            function.may_go.clear()
-            running = asyncio.create_task(batcher("double", [0]))
-            await asyncio.sleep(0.02)
-            waiting = asyncio.create_task(batcher("double", [1, 2]))
-            await asyncio.sleep(0.02)
+            (running,) = await asked(batcher, [0])
+            (waiting,) = await asked(batcher, [1, 2])
             with pytest.raises(BusyError, match=r"2 of 3 texts wait, and this request has 2"):
                 await batcher("double", [3, 4])
             function.may_go.set()
@@ -82,30 +81,19 @@ def test_too_much_is_refused_and_the_rest_is_answered():
 
 
 def test_those_who_share_a_batch_with_an_error_are_answered():
-    calls = []
-    may_go = threading.Event()
-
-    def function(items):
-        assert may_go.wait(5)
-        calls.append(list(items))
-        if "bad" in items:
-            raise ValueError("bad text")
-        return items
+    function = Doubles()
 
     async def go():
-        async with Batcher({"same": function}) as batcher:
-            first = asyncio.create_task(batcher("same", ["first"]))
-            await asyncio.sleep(0.02)
-            texts = (["a", "b"], ["bad"], ["c"])
-            others = [asyncio.create_task(batcher("same", each)) for each in texts]
-            await asyncio.sleep(0.02)
-            may_go.set()
-            return await asyncio.gather(first, *others, return_exceptions=True)
+        async with Batcher({"double": function}) as batcher:
+            first = await asked(batcher, [0])
+            others = await asked(batcher, [1, 2], ["bad"], [3])
+            function.may_go.set()
+            return await asyncio.gather(*first, *others, return_exceptions=True)
 
     first, one, bad, other = asyncio.run(go())
-    assert (first, one, other) == (["first"], ["a", "b"], ["c"])
-    assert str(bad) == "bad text"
-    assert calls == [["first"], ["a", "b", "bad", "c"], ["a", "b"], ["bad"], ["c"]]
+    assert (first, one, other) == ([0], [2, 4], [6])
+    assert isinstance(bad, TypeError)
+    assert function.calls == [[0], [1, 2, "bad", 3], [1, 2], ["bad"], [3]]
 
 
 def test_nobody_waits_for_what_does_not_run():
@@ -116,26 +104,11 @@ def test_nobody_waits_for_what_does_not_run():
         with pytest.raises(BusyError, match=r"starting or stopping"):
             await asyncio.wait_for(batcher("double", [1]), 5)
         async with batcher:
-            function.may_go.clear()
-            running = asyncio.create_task(batcher("double", [1]))
-            await asyncio.sleep(0.02)
-            waiting = asyncio.create_task(batcher("double", [2]))
-            await asyncio.sleep(0.02)
+            tasks = await asked(batcher, [1]) + await asked(batcher, [2])
             threading.Timer(0.1, function.may_go.set).start()
-        for task in (running, waiting):
+        for call in (*tasks, batcher("double", [1])):
             with pytest.raises(BusyError):
-                await asyncio.wait_for(task, 5)
-        with pytest.raises(BusyError):
-            await asyncio.wait_for(batcher("double", [1]), 5)
-
-    asyncio.run(go())
-
-
-def test_a_function_gives_a_result_for_each_item():
-    async def go():
-        async with Batcher({"short": lambda items: items[1:]}) as batcher:
-            with pytest.raises(ValueError, match="1 results for 2 items"):
-                await batcher("short", [1, 2])
+                await asyncio.wait_for(call, 5)
 
     asyncio.run(go())
 
@@ -145,14 +118,10 @@ def test_callers_that_are_gone_are_left_out():
 
     async def go():
         async with Batcher({"double": function}) as batcher:
-            function.may_go.clear()
-            running = asyncio.create_task(batcher("double", [1]))
-            await asyncio.sleep(0.02)
-            gone = asyncio.create_task(batcher("double", [2, 3]))
-            await asyncio.sleep(0.02)
+            (running,) = await asked(batcher, [1])
+            (gone,) = await asked(batcher, [2, 3])
             gone.cancel()
-            last = asyncio.create_task(batcher("double", [4]))
-            await asyncio.sleep(0.02)
+            (last,) = await asked(batcher, [4])
             assert batcher.queued == 1
             function.may_go.set()
             assert (await running, await last) == ([2], [8])

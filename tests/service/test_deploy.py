@@ -90,8 +90,5 @@ def test_kubernetes_serves_and_probes_the_port_of_the_image(kubernetes):
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"] == {"path": "/health", "port": port}
     assert [each["targetPort"] for each in service["spec"]["ports"]] == [port]
-    assert (
-        deployment["spec"]["selector"]["matchLabels"]
-        == pod["metadata"]["labels"]
-        == service["spec"]["selector"]
-    )
+    labels = pod["metadata"]["labels"]
+    assert deployment["spec"]["selector"]["matchLabels"] == labels == service["spec"]["selector"]

@@ -38,27 +38,22 @@ def made(tiny_modules, tmp_path_factory):
 def test_the_module_that_is_served_is_loaded_once(made, monkeypatch):
     folder, module, classifier = made
     encoder = Counting(SentenceEncoder(module))
-    monkeypatch.setattr(encodings, "encode_function", _none_but(encoder))
-    found = served_classifier(
-        folder, module=os.path.relpath(module), encoder=encoder, max_texts=100
-    )
+
+    def encode_function(each, kind):
+        assert each is encoder, "another encoder is loaded"
+        return each.encode
+
+    monkeypatch.setattr(encodings, "encode_function", encode_function)
+    served = os.path.relpath(module)
+    found = served_classifier(folder, module=served, encoder=encoder, max_texts=100)
     assert answers(found, TEXTS) == answers(classifier, TEXTS)
     assert encoder.calls == [len(TEXTS)]
 
 
-def _none_but(encoder):
-    def function(each, kind):
-        assert each is encoder, "another encoder is loaded"
-        return each.encode
-
-    return function
-
-
 def test_another_module_is_read_from_its_own_place(made, tiny_modules):
     folder, _, classifier = made
-    found = served_classifier(
-        folder, module=str(tiny_modules["multi"][1]), encoder=Counting(None), max_texts=100
-    )
+    other = str(tiny_modules["multi"][1])
+    found = served_classifier(folder, module=other, encoder=Counting(None), max_texts=100)
     assert answers(found, TEXTS) == answers(classifier, TEXTS)
 
 

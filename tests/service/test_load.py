@@ -47,13 +47,13 @@ def test_right_answers_are_counted(script, model, capsys):
 
 
 def test_answers_of_others_are_found(script, model, capsys, monkeypatch):
-    computed = Batcher._computed
+    called = Batcher.__call__
 
-    def mixed_up(self, what, items):
-        results = computed(self, what, items)
-        return results if len(items) == 1 else results[1:] + results[:1]
+    async def mixed_up(self, what, items):
+        results = await called(self, what, items)
+        return results[1:] + results[:1]
 
-    monkeypatch.setattr(Batcher, "_computed", mixed_up)
+    monkeypatch.setattr(Batcher, "__call__", mixed_up)
     said = said_of(script, model, capsys)
     assert "'/encode wrong vector': " in said
     assert "'/classify wrong texts': " in said

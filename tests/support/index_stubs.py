@@ -5,7 +5,7 @@ import zlib
 import numpy as np
 from support.texts import random_texts
 
-from convert_tf.search.writing import write_cache
+from convert_tf.search.cache import write_cache
 
 DIM = 24
 

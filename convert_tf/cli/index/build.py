@@ -10,14 +10,10 @@ output folder.
 
 from typing import Any
 
-from convert_tf.cli.flags import (
-    NEEDED,
-    Define,
-    define_encoder,
-    define_search_kind,
-    same,
-)
-from convert_tf.search.cache import DTYPES
+from convert_tf.cli.flags import NEEDED, Define, define_encoder, define_search_kind, same
+from convert_tf.search.cache import DTYPES, write_cache
+from convert_tf.search.encoders import load_encoder
+from convert_tf.storage.lines import filled_lines
 
 
 def define_flags(define: Define) -> None:
@@ -31,10 +27,6 @@ def define_flags(define: Define) -> None:
 
 
 def run(values: Any) -> None:
-    from convert_tf.search.encoders import load_encoder
-    from convert_tf.search.writing import write_cache
-    from convert_tf.storage.lines import filled_lines
-
     encoder = load_encoder(values.encoder, kind=values.kind)
     cache = write_cache(
         values.output,

@@ -14,7 +14,7 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from convert_tf.cli.flags import (
     NEEDED,
@@ -24,11 +24,11 @@ from convert_tf.cli.flags import (
     define_encoder,
     define_search_kind,
 )
+from convert_tf.ranking.ranker import open_ranker
+from convert_tf.search.cache import CandidateCache, write_cache
+from convert_tf.search.encoders import CandidateEncoder, load_encoder
+from convert_tf.search.index import FAISS_KINDS, CandidateIndex, FaissIndex, RerankedIndex
 from convert_tf.storage.lines import filled_lines
-
-if TYPE_CHECKING:
-    from convert_tf.search.cache import CandidateCache
-    from convert_tf.search.encoders import CandidateEncoder
 
 
 def define_flags(define: Define) -> None:
@@ -36,64 +36,37 @@ def define_flags(define: Define) -> None:
     define_search_kind(define)
     define("cache", None, "Folder written by convert-tf index build.")
     define("candidates", None, "Text file with one candidate per line, instead of --cache.")
-    define(
-        "data", None, "Folder of records whose responses are the candidates, instead of --cache."
-    )
+    define("data", None, "Folder of records with the candidates, instead of --cache.")
     define("split", "test", "Split of --data: train, dev or test.")
-    define(
-        "max_candidates",
-        20_000,
-        "Largest number of texts of --candidates or --data.",
-        lower_bound=1,
-    )
+    most = "Largest number of texts of --candidates or --data."
+    define("max_candidates", 20_000, most, lower_bound=1)
     define("queries", NEEDED, "A query.", repeats=True)
     define("top_k", 5, "Number of candidates to show for each query.", lower_bound=1)
-    define(
-        "faiss",
-        None,
-        "Kind of FAISS index to search instead of scoring all candidates. It is written into the "
-        "cache. Needs the extra [faiss].",
-        choices=["flat", "ivf", "hnsw"],
-    )
-    define(
-        "rerank_checkpoint", None, "Run or module of a ranker that scores the first --top_n again."
-    )
-    define(
-        "rerank_cache",
-        None,
-        "Cache of the same candidates built with --rerank_checkpoint. Without it, their texts are "
-        "encoded in each search.",
-    )
-    define(
-        "top_n", 100, "Number of candidates that --rerank_checkpoint scores again.", lower_bound=1
-    )
+    faiss = "FAISS index to search, which is written into the cache. Needs the extra [faiss]."
+    define("faiss", None, faiss, choices=FAISS_KINDS)
+    again = "Run or module of a ranker that scores the first --top_n again."
+    define("rerank_checkpoint", None, again)
+    cache = "Cache of the candidates for --rerank_checkpoint. By default each search encodes them."
+    define("rerank_cache", None, cache)
+    number = "Number of candidates that --rerank_checkpoint scores again."
+    define("top_n", 100, number, lower_bound=1)
 
 
 def run(values: Any) -> None:
     _check(values)
-    from convert_tf.ranking.ranker import open_ranker
-    from convert_tf.search.cache import CandidateCache
-    from convert_tf.search.encoders import load_encoder
-    from convert_tf.search.faiss import FaissIndex
-    from convert_tf.search.index import CandidateIndex
-    from convert_tf.search.reranked import RerankedIndex
-
     encoder = load_encoder(values.encoder, kind=values.kind)
     with _cache(values, encoder) as cache:
         index: Any = CandidateIndex(cache, encoder)
         if values.faiss:
             index = FaissIndex(cache, encoder, kind=values.faiss)
-        if values.rerank_checkpoint:
-            second: Any
-            if values.rerank_cache:
-                encoder = load_encoder(values.rerank_checkpoint)
-                second = CandidateIndex(CandidateCache(values.rerank_cache), encoder)
-            else:
-                second = open_ranker(values.rerank_checkpoint)
+        if values.rerank_cache:
+            encoder = load_encoder(values.rerank_checkpoint)
+            second = CandidateIndex(CandidateCache(values.rerank_cache), encoder)
             index = RerankedIndex(index, second, top_n=values.top_n)
-        contexts = [(query,) for query in values.queries]
-        found = index.search(contexts, top_k=values.top_k)
-        for query, ids, scores in zip(values.queries, *found, strict=True):
+        elif values.rerank_checkpoint:
+            index = RerankedIndex(index, open_ranker(values.rerank_checkpoint), top_n=values.top_n)
+        best = index.search(values.queries, top_k=values.top_k)
+        for query, ids, scores in zip(values.queries, *best, strict=True):
             print(query)
             for candidate_id, score in zip(ids, scores, strict=True):
                 if candidate_id >= 0:
@@ -108,28 +81,21 @@ def _check(values: Any) -> None:
     sources = ("cache", "candidates", "data")
     given = [f"--{name}" for name in sources if values[name].value is not None]
     if len(given) != 1:
-        raise UsageError(
-            "Pass one of --cache, --candidates and --data. Received: "
-            f"{' and '.join(given) or 'none'}."
-        )
-    check_read(
-        values,
-        {
-            "with --cache": () if values.cache is None else ("max_candidates",),
-            "without --data": () if values.data is not None else ("split",),
-            "without --rerank_checkpoint": ()
-            if values.rerank_checkpoint
-            else ("top_n", "rerank_cache"),
-        },
-    )
+        received = " and ".join(given) or "none"
+        raise UsageError(f"Pass one of --cache, --candidates and --data. Received: {received}.")
+    unread: dict[str, tuple[str, ...]] = {}
+    if not values.rerank_checkpoint:
+        unread["without --rerank_checkpoint"] = ("top_n", "rerank_cache")
+    if values.cache is not None:
+        unread["with --cache"] = ("max_candidates",)
+    if values.data is None:
+        unread["without --data"] = ("split",)
+    check_read(values, unread)
 
 
 @contextlib.contextmanager
-def _cache(values: Any, encoder: "CandidateEncoder") -> Iterator["CandidateCache"]:
+def _cache(values: Any, encoder: CandidateEncoder) -> Iterator[CandidateCache]:
     """Yield the cache of the candidates: `--cache`, or a temporary one."""
-    from convert_tf.search.cache import CandidateCache
-    from convert_tf.search.writing import write_cache
-
     if values.cache is not None:
         yield CandidateCache(values.cache)
         return

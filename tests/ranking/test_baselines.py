@@ -10,18 +10,19 @@ import pytest
 
 from convert_tf.data.candidates import joined_context
 from convert_tf.metrics import block_ranks, recall_at_k
-from convert_tf.ranking import vectors
-from convert_tf.ranking.encoders import EncoderRanker
-from convert_tf.ranking.lexical import Bm25Ranker, TfIdfRanker
-from convert_tf.ranking.protocol import runs_of_lists
-from convert_tf.ranking.vectors import (
+from convert_tf.ranking import baselines
+from convert_tf.ranking.baselines import (
+    Bm25Ranker,
     MapRanker,
     SimRanker,
+    TfIdfRanker,
     VectorMapping,
     fit_mapping,
     mapping_gradients,
     normalized,
 )
+from convert_tf.ranking.protocol import runs_of_lists
+from convert_tf.ranking.ranker import EncoderRanker
 
 CONTEXTS = ["Where is the cat?", "is it late", "the cat sat, the cat ran", "no! why?"]
 RESPONSES = ["The cat is on the mat.", "it is late, very late", "a dog ran", "the end of it"]
@@ -64,24 +65,17 @@ class Naive:
         return vector
 
 
-def naive_dot(left, right):
-    return sum(value * right.get(word, 0.0) for word, value in left.items())
-
-
 @pytest.fixture(scope="module")
 def naive():
     return Naive(CONTEXTS + RESPONSES)
 
 
 def naive_scores(vector_of):
+    queries = [vector_of(words_of(turns[-1] if turns else "")) for turns in QUERIES]
+    candidates = [vector_of(words_of(candidate)) for candidate in CANDIDATES]
     return [
-        [
-            naive_dot(
-                vector_of(words_of(turns[-1] if turns else "")), vector_of(words_of(candidate))
-            )
-            for candidate in CANDIDATES
-        ]
-        for turns in QUERIES
+        [sum(value * other.get(word, 0.0) for word, value in query.items()) for other in candidates]
+        for query in queries
     ]
 
 
@@ -160,14 +154,10 @@ def test_sim_is_the_cosine():
 
 
 def naive_mapping_loss(w, alpha, x, y, regularizer):
-    size, dim = x.shape
+    size = len(x)
     total = 0.0
     for i in range(size):
-        scores = []
-        for j in range(size):
-            mapped = [sum(w[a, b] * y[j, b] for b in range(dim)) + alpha * y[j, a]
-                      for a in range(dim)]  # fmt: skip
-            scores.append(sum(x[i, a] * mapped[a] for a in range(dim)))
+        scores = [x[i] @ (w @ y[j] + alpha * y[j]) for j in range(size)]
         normalizer = math.log(sum(math.exp(score) for score in scores))
         for j in range(size):
             target = 0.2 / size + (0.8 if i == j else 0.0)
@@ -179,18 +169,21 @@ def test_the_gradients_of_the_loss_of_map():
     rng = np.random.default_rng(1)
     x, y = rng.standard_normal((2, 5, 3))
     w, alpha, regularizer = rng.standard_normal((3, 3)), 0.7, 0.3
-    arguments = {"contexts": x, "responses": y, "regularizer": regularizer}
-    gradient, alpha_gradient = mapping_gradients(w, alpha, **arguments)
+    gradients = mapping_gradients(w, alpha, contexts=x, responses=y, regularizer=regularizer)
     step = 1e-5
+
+    def slope(w_step, alpha_step):
+        up, down = (
+            naive_mapping_loss(w + sign * w_step, alpha + sign * alpha_step, x, y, regularizer)
+            for sign in (step, -step)
+        )
+        return pytest.approx((up - down) / (2 * step), abs=1e-7)
+
     for place in np.ndindex(3, 3):
-        sides = []
-        for sign in (1, -1):
-            moved = w.copy()
-            moved[place] += sign * step
-            sides.append(naive_mapping_loss(moved, alpha, x, y, regularizer))
-        assert gradient[place] == pytest.approx((sides[0] - sides[1]) / (2 * step), abs=1e-7)
-    sides = [naive_mapping_loss(w, alpha + s, x, y, regularizer) for s in (step, -step)]
-    assert alpha_gradient == pytest.approx((sides[0] - sides[1]) / (2 * step), abs=1e-7)
+        direction = np.zeros((3, 3))
+        direction[place] = 1
+        assert gradients[0][place] == slope(direction, 0)
+    assert gradients[1] == slope(0, 1)
 
 
 def rotated_pairs(number, dim=16, *, noise=0.2):
@@ -209,10 +202,10 @@ def fit(monkeypatch):
     """`fit_mapping` with another grid, and other limits for the epochs."""
 
     def call(x, y, *, rates=(1.0,), regularizers=(0.0,), epochs=100, patience=10, score="cosine"):
-        monkeypatch.setattr(vectors, "LEARNING_RATES", rates)
-        monkeypatch.setattr(vectors, "REGULARIZERS", regularizers)
-        monkeypatch.setattr(vectors, "_MAX_EPOCHS", epochs)
-        monkeypatch.setattr(vectors, "_PATIENCE", patience)
+        monkeypatch.setattr(baselines, "LEARNING_RATES", rates)
+        monkeypatch.setattr(baselines, "REGULARIZERS", regularizers)
+        monkeypatch.setattr(baselines, "_MAX_EPOCHS", epochs)
+        monkeypatch.setattr(baselines, "_PATIENCE", patience)
         return fit_mapping(x, y, score=score)
 
     return call
@@ -222,7 +215,7 @@ def test_map_learns_what_sim_cannot_see(fit):
     x, y = rotated_pairs(700, dim=8, noise=0.1)
     mapping = fit(x[:500], y[:500], epochs=15)
     assert accuracy(x[500:], normalized(y[500:])) < 0.05
-    found = accuracy(x[500:], mapping(normalized(y[500:])))
+    found = accuracy(x[500:], mapping.candidates(normalized(y[500:])))
     assert found > 0.9
     assert mapping.dev_accuracy == pytest.approx(found, abs=0.1)
 
@@ -268,7 +261,7 @@ def test_runs_of_map_end_without_improvement(fit, monkeypatch):
     x, y = rotated_pairs(500, dim=4)
     epochs = []
     ranks = np.arange(1, 101)
-    monkeypatch.setattr(vectors.metrics, "block_ranks", lambda *_: epochs.append(1) or ranks)
+    monkeypatch.setattr(baselines.metrics, "block_ranks", lambda *_: epochs.append(1) or ranks)
     for options, expected in (({"patience": 2}, 3), ({"patience": 5}, 6), ({"epochs": 4}, 4)):
         epochs.clear()
         assert fit(x, y, rates=(1e-4,), **options).epochs == 1

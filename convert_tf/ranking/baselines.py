@@ -1,0 +1,446 @@
+"""Baselines: TF-IDF, BM25, and SIM and MAP on the vectors of an encoder.
+
+TF-IDF and BM25 compare words as in PolyAI's conversational-datasets. A word consists of two or more
+letters, digits or underscores, and is lower-cased. Both are fitted on the contexts and responses of
+a few thousand training examples, where each text is a document, and read one text per context.
+
+SIM is the cosine of the vectors of any encoder. MAP has a learned mapping of responses.
+
+Reference: arXiv 1904.06472 §4.1, §4.2; arXiv 1911.03688 §3.1.
+"""
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from convert_tf import metrics
+from convert_tf.data.candidates import joined_context, last_turn, read_candidates
+from convert_tf.encoding.sentence_encoder import SentenceEncoder
+from convert_tf.numerics.vectors import unit_rows
+from convert_tf.ranking.protocol import TextRanker, Turns, runs_of_lists
+from convert_tf.ranking.ranker import KINDS, EncoderRanker, open_encoder
+
+_COLUMNS = 2**20  # words are hashed to so many columns, as in PolyAI's code
+_K1 = 2.0  # of BM25: the larger it is, the more repetitions of a word add to the score
+_B = 0.75  # of BM25: penalty for long texts, from 0 to 1
+LEARNING_RATES = (10.0, 3.0, 1.0, 0.3, 0.01)
+REGULARIZERS = (0.0, 0.1, 0.01, 0.001)
+_LABEL_SMOOTHING = 0.2
+_BATCH_SIZE = 256
+_DEV_SHARE = 0.2
+_FIRST_ACCUMULATOR = 0.1  # initial value in Adagrad
+_MAX_EPOCHS = 100
+_PATIENCE = 10  # epochs without improvement
+_SEED = 0
+
+
+class TfIdfRanker(TextRanker):
+    """Rank by the cosine of TF-IDF vectors.
+
+    Words that are not in the fitted texts have the largest weight.
+
+    Args:
+      contexts, responses: texts to fit on.
+      read_context: function from the turns of a context to one text.
+
+    Attributes:
+      settings: facts for the row of a report.
+
+    Raises:
+      ValueError: if no text has a word.
+
+    Example:
+      TfIdfRanker(["where is it?"], ["it is here"]).scores([("it is late",)], ["late", "no"])
+    """
+
+    name = "TF-IDF"
+
+    def __init__(
+        self,
+        contexts: Iterable[str],
+        responses: Iterable[str],
+        *,
+        read_context: Callable[[Turns], str] = last_turn,
+    ):
+        # Imported here because it takes a second, which other commands do not need.
+        from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
+
+        self.read_context = read_context
+        texts = [*contexts, *responses]
+        self.settings: dict[str, Any] = {"fitted_on_texts": len(texts)}
+        self._words = HashingVectorizer(
+            token_pattern=r"\w\w+", n_features=_COLUMNS, alternate_sign=False, norm=None
+        )
+        self._counts = self._words.transform(texts)
+        if not self._counts.nnz:
+            raise ValueError(
+                f"{self.name} needs training texts with words. Received: {len(texts)} texts "
+                "without any. Pass other training examples."
+            )
+        # A word in n of N documents weighs count · (ln((1 + N) / (1 + n)) + 1). Rows have length 1.
+        self._weigh = TfidfTransformer().fit(self._counts).transform
+
+    def vectors(self, texts: Sequence[str]) -> Any:
+        """Return sparse vectors `[texts, columns]`, whose dot products are the scores."""
+        return self._weigh(self._words.transform(texts))
+
+    def candidate_scores(
+        self, contexts: Sequence[Turns], candidate_lists: Sequence[Sequence[str]]
+    ) -> list[np.ndarray]:
+        rows = self.vectors([self.read_context(turns) for turns in contexts])
+        return [
+            row
+            for run in runs_of_lists(candidate_lists)
+            for row in (rows[run] @ self.vectors(candidate_lists[run.start]).T).toarray()
+        ]
+
+
+class Bm25Ranker(TfIdfRanker):
+    """Rank by the dot product of BM25 vectors of the context and the response.
+
+    A word of weight w in a text of length l (the sum of its weights) has the component
+    ln((N − n + 0.5) / (n + 0.5)) · w · (k1 + 1) / (w + k1 · (1 − b + b · l / mean length)). As in
+    PolyAI's code, the weights are those of TF-IDF instead of counts, and words in more than half of
+    the documents lower the score. Words that are not in the fitted texts are ignored.
+
+    Args:
+      *args, **kwargs: arguments of `TfIdfRanker`.
+    """
+
+    name = "BM25"
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.settings |= {"k1": _K1, "b": _B}
+        documents = len(self._counts.indptr) - 1
+        self._frequencies = np.bincount(self._counts.indices, minlength=_COLUMNS)
+        self._idf = np.log((documents - self._frequencies + 0.5) / (self._frequencies + 0.5))
+        self._mean_length = float(self._weigh(self._counts).sum(axis=1).mean())
+
+    def vectors(self, texts: Sequence[str]) -> Any:
+        counts = self._words.transform(texts)
+        counts.data *= self._frequencies[counts.indices] > 0
+        weights = self._weigh(counts)
+        lengths = np.asarray(weights.sum(axis=1)).ravel() / self._mean_length
+        damping = _K1 * (1 - _B + _B * np.repeat(lengths, np.diff(weights.indptr)))
+        weights.data *= (_K1 + 1) / (weights.data + damping) * self._idf[weights.indices]
+        return weights
+
+
+def normalized(vectors: np.ndarray) -> np.ndarray:
+    """Scale rows to length 1: float32 `[B, dim]`. Rows of zeros do not change."""
+    return unit_rows(vectors).astype(np.float32)
+
+
+class VectorMapping(NamedTuple):
+    """The mapping y → (W + αI) y of responses, and the grid search that found it.
+
+    Attributes:
+      weights: W, float32 `[dim, dim]`.
+      alpha: α.
+      learning_rate, regularizer: best values of the grid on the dev part.
+      dev_accuracy: R100@1 on the dev part.
+      epochs: number of epochs with the best result.
+      score: `cosine` or `dot`, the comparison of a context and a mapped response.
+    """
+
+    weights: np.ndarray
+    alpha: float
+    learning_rate: float
+    regularizer: float
+    dev_accuracy: float
+    epochs: int
+    score: str = "cosine"
+
+    def candidates(self, vectors: np.ndarray) -> np.ndarray:
+        """Map responses to vectors whose dot products with contexts of length 1 are the scores."""
+        mapped = vectors @ self.weights.T + self.alpha * vectors
+        return normalized(mapped) if self.score == "cosine" else mapped
+
+
+def mapping_gradients(
+    weights: np.ndarray,
+    alpha: float,
+    *,
+    contexts: np.ndarray,
+    responses: np.ndarray,
+    regularizer: float,
+) -> tuple[np.ndarray, float]:
+    """Compute the gradients of the loss of a batch.
+
+    The scores x · (W + αI) y of all pairs of a batch go through a softmax over responses. The
+    targets are 0.8 for the right response, plus 0.2 spread evenly over all responses. The penalty
+    is `regularizer` / 2 times the sum of the squared entries of W.
+
+    Args:
+      weights, alpha: W and α.
+      contexts, responses: `[B, dim]`, rows of length 1.
+      regularizer: factor of the penalty.
+
+    Returns:
+      `(gradient of W, gradient of α)`.
+
+    Reference: arXiv 1904.06472 §4.2; arXiv 1705.00652 §4.
+    """
+    size = len(contexts)
+    similarities = contexts @ responses.T
+    scores = contexts @ weights @ responses.T + alpha * similarities
+    scores -= scores.max(axis=1, keepdims=True)
+    log_probabilities = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    targets = np.full_like(scores, _LABEL_SMOOTHING / size)
+    targets[np.arange(size), np.arange(size)] += 1 - _LABEL_SMOOTHING
+    slope = (np.exp(log_probabilities) - targets) / size
+    gradient = contexts.T @ (slope @ responses)
+    if regularizer:
+        gradient += regularizer * weights
+    return gradient, float((slope * similarities).sum())
+
+
+def fit_mapping(
+    contexts: np.ndarray, responses: np.ndarray, *, score: str = "cosine"
+) -> VectorMapping:
+    """Learn W and α with Adagrad for each point of PolyAI's grid, and keep the best on a dev part.
+
+    A fifth of the examples is the dev part, which is ranked in blocks of 100. W starts orthogonal,
+    α at 1. Training stops if the dev part has not improved for some epochs, and the best epoch is
+    used.
+
+    Args:
+      contexts, responses: `[examples, dim]`; row i of both is a pair.
+      score: `cosine` (equation 2 of ConveRT's paper) or `dot` (PolyAI's published baseline). Both
+        are trained with the loss of dot products.
+
+    Raises:
+      ValueError: if the dev part has fewer than 100 examples.
+
+    Reference: arXiv 1911.03688 §3.1, equation 2; arXiv 1904.06472 §4.2.
+    """
+    num_dev = int(len(contexts) * _DEV_SHARE)
+    if num_dev < metrics.BLOCK_SIZE:
+        raise ValueError(
+            f"MAP needs {metrics.BLOCK_SIZE / _DEV_SHARE:.0f} training examples, because it "
+            f"chooses its hyper-parameters on a fifth of them. Received: {len(contexts)}."
+        )
+    rng = np.random.default_rng(_SEED)
+    order = rng.permutation(len(contexts))
+    dev, train = order[:num_dev], order[num_dev:]
+    x, y = normalized(contexts), normalized(responses)
+    first = np.linalg.qr(rng.standard_normal((x.shape[1],) * 2))[0].astype(np.float32)
+    runs = (
+        _run(
+            VectorMapping(first, 1.0, rate, regularizer, -1.0, 0, score),
+            _Pairs(x[train], y[train]),
+            _Pairs(x[dev], y[dev]),
+        )
+        for rate, regularizer in itertools.product(LEARNING_RATES, REGULARIZERS)
+    )
+    return max(runs, key=lambda mapping: mapping.dev_accuracy)
+
+
+class _Pairs(NamedTuple):
+    contexts: np.ndarray
+    responses: np.ndarray
+
+
+def _run(best: VectorMapping, train: _Pairs, dev: _Pairs) -> VectorMapping:
+    rng = np.random.default_rng(_SEED)
+    weights, alpha = best.weights.copy(), best.alpha
+    weights_seen = np.full_like(weights, _FIRST_ACCUMULATOR)
+    alpha_seen = _FIRST_ACCUMULATOR
+    for epoch in range(1, _MAX_EPOCHS + 1):
+        order = rng.permutation(len(train.contexts))
+        for start in range(0, len(order), _BATCH_SIZE):
+            batch = order[start : start + _BATCH_SIZE]
+            slope, alpha_slope = mapping_gradients(
+                weights,
+                alpha,
+                contexts=train.contexts[batch],
+                responses=train.responses[batch],
+                regularizer=best.regularizer,
+            )
+            weights_seen += np.square(slope)
+            alpha_seen += alpha_slope**2
+            slope /= np.sqrt(weights_seen)
+            slope *= best.learning_rate
+            weights -= slope
+            alpha -= best.learning_rate * alpha_slope / alpha_seen**0.5
+        if not (np.isfinite(weights).all() and np.isfinite(alpha)):
+            break
+        current = best._replace(weights=weights, alpha=alpha, epochs=epoch)
+        ranks = metrics.block_ranks(dev.contexts, current.candidates(dev.responses))
+        accuracy = metrics.recall_at_k(ranks, 1)
+        if accuracy > best.dev_accuracy:
+            best = current._replace(weights=weights.copy(), dev_accuracy=accuracy)
+        elif epoch - best.epochs >= _PATIENCE:
+            break
+    return best
+
+
+class SimRanker(EncoderRanker):
+    """Rank by the cosine of the vectors of context and candidate. See `EncoderRanker`."""
+
+    def encode_contexts(self, contexts: Sequence[Turns]) -> np.ndarray:
+        return normalized(super().encode_contexts(contexts))
+
+    def encode_candidates(self, texts: Sequence[str]) -> np.ndarray:
+        return normalized(super().encode_candidates(texts))
+
+
+class MapRanker(SimRanker):
+    """Rank by the cosine or dot product of the context and the mapped candidate.
+
+    Args:
+      *args: arguments of `EncoderRanker`.
+      mapping: result of `fit_mapping`.
+      **options: options of `EncoderRanker`.
+    """
+
+    def __init__(self, *args: Any, mapping: VectorMapping, **options: Any):
+        super().__init__(*args, **options)
+        self._mapping = mapping
+        self.settings = {k: v for k, v in mapping._asdict().items() if k != "weights"}
+
+    def encode_candidates(self, texts: Sequence[str]) -> np.ndarray:
+        return self._mapping.candidates(super().encode_candidates(texts))
+
+
+LEXICAL = {"tfidf": TfIdfRanker, "bm25": Bm25Ranker}
+# Variants of MAP: the score, and the name of the row.
+MAPS = {"map": ("cosine", "MAP"), "map_dot": ("dot", "MAP by dot product,")}
+VECTOR = ("sim", *MAPS)
+BASELINES = (*LEXICAL, *VECTOR)
+HISTORY = ("own", "joined", "none")
+
+Pairs = tuple[list[Turns], list[str]]
+
+
+def visible_turns(turns: Turns, history: str) -> Turns:
+    """Return the turns of a context that rankers may read."""
+    return turns[-1:] if history == "none" else turns
+
+
+def read_training_pairs(data: str, max_examples: int, *, history: str = "own") -> Pairs:
+    """Read contexts and right responses to fit baselines on.
+
+    Args:
+      data: folder of records, whose train split is read, or file of candidates.
+      max_examples: largest number of examples.
+      history: one of `HISTORY`.
+
+    Raises:
+      ValueError: if there are no examples.
+    """
+    pairs: list[tuple[Turns, str]] = []
+    if os.path.isdir(data):
+        from convert_tf.data.records import read_turns
+
+        for record in read_turns(data, "train", max_examples=max_examples):
+            pairs.append((record.turns, record.response))
+    else:
+        for example in itertools.islice(read_candidates(data), max_examples):
+            pairs.append((example.turns, example.candidates[example.labels[0]]))
+    turns, responses = zip(*pairs, strict=True)
+    return [visible_turns(context, history) for context in turns], list(responses)
+
+
+def vector_rankers(
+    names: Sequence[str],
+    vectors: str,
+    encoder: SentenceEncoder,
+    pairs: Pairs | None,
+    *,
+    settings: dict[str, Any],
+    **options: Any,
+) -> list[EncoderRanker]:
+    """Make the baselines `sim` and `map` with the vectors of one encoder.
+
+    Args:
+      names: names of baselines; others are ignored.
+      vectors: name of the encoder in the rows.
+      encoder: the encoder.
+      pairs: training pairs for MAP.
+      settings: facts about the encoder for the rows.
+      **options: options of `EncoderRanker`.
+    """
+    rankers: list[EncoderRanker] = []
+    if "sim" in names:
+        rankers.append(SimRanker(encoder, f"SIM {vectors}", **options))
+    if maps := [MAPS[name] for name in MAPS if name in names]:
+        assert pairs is not None
+        contexts, responses = pairs
+        plain = EncoderRanker(encoder, **options)
+        encoded = plain.encode_contexts(contexts), plain.encode_candidates(responses)
+        for score, called in maps:
+            mapping = fit_mapping(*encoded, score=score)
+            rankers.append(MapRanker(encoder, f"{called} {vectors}", mapping=mapping, **options))
+    for ranker in rankers:
+        ranker.settings |= settings
+    return rankers
+
+
+def check_baselines(
+    names: Sequence[str], vectors: Sequence[str], *, train_data: str | None
+) -> None:
+    """Check the names of baselines and what they need. Arguments are those of `baseline_rankers`.
+
+    Raises:
+      ValueError: if a name is unknown, a baseline lacks what it needs, or no baseline uses
+        `vectors`.
+    """
+    if unknown := [name for name in names if name not in BASELINES]:
+        choices = ", ".join(BASELINES)
+        raise ValueError(f"Unknown baselines: {', '.join(unknown)}. Choose from {choices}.")
+    if any(name in VECTOR for name in names) != bool(vectors):
+        raise ValueError(
+            "--vectors and the baselines that use them (sim, map, map_dot) go together. Received: "
+            f"baselines {', '.join(names) or 'none'}, vectors {', '.join(vectors) or 'none'}."
+        )
+    if {*names} - {"sim"} and train_data is None:
+        raise ValueError("tfidf, bm25 and map need training examples. Pass --train_data.")
+
+
+def baseline_rankers(
+    names: Sequence[str],
+    vectors: Sequence[str],
+    *,
+    train_data: str | None,
+    train_examples: int,
+    signature: str | None,
+    history: str,
+) -> list[TextRanker]:
+    """Fit baselines, whose names and needs `check_baselines` has checked.
+
+    Args:
+      names: names from `BASELINES`.
+      vectors: encoders for `sim` and `map`.
+      train_data: data to fit on (`read_training_pairs`); None if no baseline is fitted.
+      train_examples: largest number of examples of `train_data`.
+      signature: signature of `vectors` for both contexts and responses; None for one of each.
+      history: one of `HISTORY`.
+    """
+    joins_turns = history == "joined"
+    read = joined_context if joins_turns else last_turn
+    pairs, settings = None, {}
+    if train_data is not None and {*names} - {"sim"}:
+        pairs = read_training_pairs(train_data, train_examples, history=history)
+        settings = {"train_data": train_data, "train_examples": len(pairs[0])}
+    rankers: list[TextRanker] = []
+    for kind in [LEXICAL[name] for name in names if name in LEXICAL]:
+        assert pairs is not None
+        lexical = kind(map(read, pairs[0]), pairs[1], read_context=read)
+        lexical.settings |= settings
+        rankers.append(lexical)
+    for folder in vectors:
+        rankers += vector_rankers(
+            names,
+            folder,
+            open_encoder(folder, keeps_newest=joins_turns),
+            pairs,
+            settings={"vectors": folder, "signature": signature, **settings},
+            kinds=KINDS if signature is None else (signature, signature),
+            joins_turns=joins_turns,
+        )
+    return rankers
