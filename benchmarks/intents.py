@@ -31,7 +31,7 @@ from convert_tf.encoding.backends.checkpoint import CheckpointBackend
 from convert_tf.intents.data import LabelledTexts, few_shot, read_files
 from convert_tf.intents.scope import ScopeScores, fit_threshold
 from convert_tf.storage.json_text import written_json
-from convert_tf.storage.tables import aligned
+from convert_tf.storage.messages import aligned
 
 FULL = "full"
 _METRICS = ("accuracy", "macro_f1", "in_scope_accuracy", "out_of_scope_recall", "seconds")

@@ -62,7 +62,7 @@ LIBRARIES = {
     "jax": "training.processes training.step",
     "absl": "cli",
     "argparse": "",
-    "duckdb": "corpora.sorting",
+    "duckdb": "corpora.local",
     "faiss": "search.faiss",
     "fastapi": "service",
     "google_crc32c": "data.serialized",
@@ -72,7 +72,7 @@ LIBRARIES = {
     "starlette": "service",
     "uvicorn": "cli.serve",
     "cycler": "figures",
-    "matplotlib": "figures corpora.report evaluation intents training",
+    "matplotlib": "figures corpora.data_folder evaluation intents training",
     "ml_dtypes": "checkpoints.huggingface",
     "onnx": "export.onnx export.huggingface intents.one_file",
     "onnxruntime": (
@@ -89,7 +89,7 @@ LIBRARIES = {
     "torch": "training.teaching.teacher export.huggingface.modeling_convert",
     "transformers": "training.teaching.teacher export.huggingface.modeling_convert",
     "yaml": "intents.rasa",
-    "zstandard": "storage.streams corpora.sample",
+    "zstandard": "storage.lines corpora.sample",
 }
 # Where they are allowed, but not here: what cheap processes import.
 NUMPY_ONLY = "data.mining intents.encodings"

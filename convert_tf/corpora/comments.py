@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convert_tf.config.base import Config, check, option
-from convert_tf.corpora.fields import UnusableError, name_field, text_field
+from convert_tf.corpora.dumps import UnusableError, name_field, text_field
 from convert_tf.data.schema import MAX_EXTRA_CONTEXTS
 from convert_tf.storage.json_text import whole_characters
 

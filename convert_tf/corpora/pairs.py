@@ -8,7 +8,7 @@ or a car park?","A garage, with 20 places."
 ```
 
 The first row is a header if it contains `context` and `response`, `question` and `answer` or other
-names of `convert_tf.corpora.json_shapes`. Their order and case do not matter, and there may be
+names of `convert_tf.corpora.dialogues`. Their order and case do not matter, and there may be
 other columns. Without a header there are two columns, and the first row is a pair. JSON is
 recognised by its first bytes and read by its keys (`convert_tf.corpora.dialogues`).
 """
@@ -22,13 +22,18 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from convert_tf.corpora import dialogues
-from convert_tf.corpora.conversations import Conversation, Turn, base_name, corpus_name
-from convert_tf.corpora.dumps import CountedFile, filled_lines_in
-from convert_tf.corpora.fields import UnusableError
-from convert_tf.corpora.json_shapes import FURTHER_INPUT, names_of_pair
+from convert_tf.corpora.dialogues import FURTHER_INPUT, names_of_pair
+from convert_tf.corpora.dumps import (
+    Conversation,
+    CountedFile,
+    Turn,
+    UnusableError,
+    base_name,
+    corpus_name,
+    lines_in,
+)
 from convert_tf.storage.content import HEAD_BYTES, JSON, check_format, text_format
-from convert_tf.storage.json_text import whole_characters
-from convert_tf.storage.streams import open_decompressed
+from convert_tf.storage.lines import open_decompressed
 
 _DELIMITERS = {".csv": (",", ";", "\t", "|"), ".tsv": ("\t",), ".tab": ("\t",)}
 _OTHER_DELIMITERS = ("\t", ",", ";", "|")
@@ -70,21 +75,21 @@ def read(file: CountedFile) -> Iterator[Conversation]:
     """
     with open_decompressed(file) as stream:
         if _is_json(file, stream.peek()[:HEAD_BYTES]):
-            lines = filled_lines_in(iter(stream.read1, b""), file)
+            lines = filter(None, map(bytes.strip, lines_in(iter(stream.read1, b""), file)))
             yield from dialogues.json_conversations(file, lines, lists_are_pairs=True)
         else:
             yield from _read_table(file, stream)
 
 
 def _read_table(file: CountedFile, stream: io.BufferedReader) -> Iterator[Conversation]:
-    source = whole_characters(corpus_name(file.path))
+    source = corpus_name(file.path)
     # Bytes that are not UTF-8 become lone surrogates.
     with io.TextIOWrapper(
         stream, encoding="utf-8-sig", errors="surrogateescape", newline=""
     ) as text:
         lines = _Lines(text, file)
         delimiter = _delimiter(file.path, lines.head())
-        columns = None
+        columns, num_rows = None, 0
         for row in _rows(lines, delimiter, file):
             if columns is None:
                 if SEPARATOR_LINE.fullmatch(row[0]):
@@ -98,12 +103,12 @@ def _read_table(file: CountedFile, stream: io.BufferedReader) -> Iterator[Conver
                     "the first row names no columns that are known and is read as a pair; if it is "
                     "a header, name the columns 'context' and 'response'"
                 )
-            file.objects += 1
+            num_rows += 1
             with file.skipping():
                 context, response = _pair(row, columns)
                 pair = (Turn(context), Turn(response))
                 yield Conversation(dialogues.pair_id([context]), source, pair)
-        if columns is not None and not file.objects:
+        if columns is not None and not num_rows:
             file.warn("the table has no rows")
 
 

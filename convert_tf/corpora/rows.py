@@ -12,10 +12,8 @@ from typing import NamedTuple
 
 from convert_tf.corpora import threads
 from convert_tf.corpora.comments import Comment, Rules, parse_comment, parse_submission
-from convert_tf.corpora.conversations import Conversation, hash_of
-from convert_tf.corpora.dumps import CountedFile, read_objects
-from convert_tf.corpora.options import REDDIT, PrepareOptions
-from convert_tf.corpora.registry import CORPORA
+from convert_tf.corpora.dumps import Conversation, CountedFile, hash_of, read_objects
+from convert_tf.corpora.options import CORPORA, REDDIT, PrepareOptions
 from convert_tf.data.schema import SPLITS, Example
 from convert_tf.storage.json_text import parsed_json
 
@@ -70,8 +68,8 @@ class RowMaker:
             file: the file, which counts what is not used.
 
         Raises:
-            UnreadableFileError: if hardly any line can be used.
-            TooManyBadLinesError: if there are more unusable lines than allowed.
+            ValueError: if hardly any line can be used, or there are more unusable lines than
+                allowed.
         """
         num_turns = 0
         if what in CORPORA:

@@ -8,15 +8,15 @@ and the turns before that are the extra contexts, the most recent first.
 Reference: github.com/PolyAI-LDN/conversational-datasets, reddit; arXiv 1904.06472 §3.1.
 """
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from convert_tf.corpora import sentences
 from convert_tf.corpora.comments import POST_ID, REMOVED, TITLE_ID, Comment, Rules, make_turn, trim
-from convert_tf.corpora.conversations import Conversation, hash_of
+from convert_tf.corpora.dumps import Conversation, hash_of
 from convert_tf.data.schema import SPLITS, Example
 
 TRAIN_FRACTION = 0.9
@@ -33,6 +33,17 @@ _BOT_SAYS = re.compile(
     re.IGNORECASE,
 )
 _WHITE_SPACE = re.compile(r"\s+")
+# Sentences end as in Latin script, Chinese and Japanese, and at the end of a line.
+# Closing quotes and brackets belong to the sentence. A full stop does not end a sentence if a small
+# letter follows, or after a single letter (initials) or an abbreviation.
+_END = re.compile(
+    r"(?:(?P<dot>[.…]+)|[!?]+[.…]*|[。！？]+)[\"'”’»)\]*_]*"
+    r"(?:(?<=[。！？])|(?=\s)|\Z)|(?=\n)"
+)
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(\"'“])(?:[^\W\d_]|mr|mrs|ms|dr|prof|sr|jr|st|vs|etc|approx|inc|fig|e\.g|i\.e|[^\W\d_]\.[^\W\d_])\Z",
+    re.IGNORECASE,
+)
 
 
 @dataclass
@@ -241,7 +252,7 @@ def _fitting(turn: Comment, role: str, rules: Rules, counts: ThreadCounts) -> st
     if len(text) <= longest:
         return text
     counts.changed[f"long_{role}_cut"] += 1
-    cut = sentences.first_sentences if role == "response" else sentences.last_sentences
+    cut = first_sentences if role == "response" else last_sentences
     return cut(text, longest, min_length=shortest)
 
 
@@ -270,7 +281,7 @@ def _last_two_as_one(path: list[Comment], rules: Rules) -> tuple[str, list[Comme
         if rules.drop_repeats and _letters(earlier) == _letters(path[0].body):
             return "", path
         if len(earlier) > room and rules.long == "cut" and room >= rules.min_context_length:
-            earlier = sentences.last_sentences(earlier, room, min_length=rules.min_context_length)
+            earlier = last_sentences(earlier, room, min_length=rules.min_context_length)
         if rules.min_context_length <= len(earlier) <= room:
             return f"{earlier} {text}", [path[0], last, *path[3:]]
     if last.id == POST_ID and len(text) >= rules.min_context_length:
@@ -295,7 +306,7 @@ def unused_texts(
     for turn in comments:
         text = turn.body + turn.rest
         if text not in known and not _is_deleted(turn) and not (rules.drop_bots and is_bot(turn)):
-            yield from sentences.short_texts(
+            yield from short_texts(
                 text,
                 min(rules.max_context_length, rules.max_response_length),
                 min_length=min(rules.min_context_length, rules.min_response_length),
@@ -399,3 +410,89 @@ def is_bot(turn: Comment) -> bool:
 def _letters(text: str) -> str:
     """Return the letters and digits of a text in lower case, or the text if it has none."""
     return "".join(filter(str.isalnum, text.casefold())) or text
+
+
+def sentence_ends(text: str) -> Iterator[int]:
+    """Yield the ends of the sentences of a text, in characters from its start."""
+    for match in _END.finditer(text):
+        end = match.end()
+        if match["dot"] and _is_within(text, match.start(), end):
+            continue
+        if text[:end].strip():
+            yield end
+
+
+def _is_within(text: str, start: int, end: int) -> bool:
+    """Return whether a full stop is within a sentence."""
+    following = text[end : end + 40].lstrip(" \t")
+    if following[:1].islower():
+        return True
+    return bool(following) and _ABBREVIATION.search(text[max(0, start - 12) : start]) is not None
+
+
+def first_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
+    """Return the first sentences of a text that fit into a limit.
+
+    Args:
+        text: a text.
+        max_length: largest number of characters of the result.
+        min_length: if the whole sentences have fewer characters, the text is cut at the end of a
+            word instead.
+    """
+    if len(text) <= max_length:
+        return text
+    end = 0
+    for next_end in sentence_ends(text):
+        if next_end > max_length:
+            break
+        end = next_end
+    whole = text[:end].strip()
+    return whole if end and len(whole) >= min_length else _first_words(text, max_length)
+
+
+def last_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
+    """Return the last sentences of a text that fit into a limit. Args as for `first_sentences`."""
+    text = text.rstrip()
+    if len(text) <= max_length:
+        return text
+    earliest = len(text) - max_length
+    # A sentence may start exactly at the limit, so the search starts before it.
+    offset = max(0, earliest - 200)
+    for end in sentence_ends(text[offset:]):
+        last = text[offset + end :].strip()
+        if len(last) <= max_length:
+            if len(last) >= min_length:
+                return last
+            break
+    return _last_words(text, max_length)
+
+
+def _first_words(text: str, max_length: int) -> str:
+    end = max_length
+    while end > 0 and not text[end].isspace() and not text[end - 1].isspace():
+        end -= 1
+    return text[: end or max_length].strip()
+
+
+def _last_words(text: str, max_length: int) -> str:
+    return _first_words(text[::-1], max_length)[::-1]
+
+
+def short_texts(text: str, max_length: int, *, min_length: int = 1) -> Iterator[str]:
+    """Yield a text with single spaces, or its sentences if it is longer than a limit.
+
+    Longer sentences are cut. Texts of fewer than `min_length` characters are dropped, and so are
+    texts with fewer letters than other characters, such as tables and emoticons.
+    """
+    whole = _WHITE_SPACE.sub(" ", text).strip()
+    if len(whole) <= max_length:
+        pieces = [whole]
+    else:
+        ends = [0, *sentence_ends(text), len(text)]
+        pieces = [
+            first_sentences(_WHITE_SPACE.sub(" ", text[start:end]).strip(), max_length)
+            for start, end in itertools.pairwise(ends)
+        ]
+    for piece in pieces:
+        if len(piece) >= min_length and 2 * sum(map(str.isalpha, piece)) >= len(piece):
+            yield piece

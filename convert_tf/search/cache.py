@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from convert_tf.storage.arrays import FolderFormat
 from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files
-from convert_tf.storage.mapped import FolderFormat
 
 FACTS_FILE = "candidates.json"
 FORMAT_VERSION = 1

@@ -14,11 +14,11 @@ from convert_tf.search.cache import (
     FORMAT_VERSION,
     CandidateCache,
 )
+from convert_tf.storage.arrays import GrowingArray
 from convert_tf.storage.checksums import CHECKSUMS_FILE, record_checksums
 from convert_tf.storage.files import write_file
 from convert_tf.storage.folders import OutputFolder, files_with_facts
 from convert_tf.storage.json_text import written_json
-from convert_tf.storage.mapped import GrowingArray
 from convert_tf.storage.progress import Progress
 
 _FILE_NAME = re.compile(

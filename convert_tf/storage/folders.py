@@ -9,9 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from convert_tf.storage.checksums import checksum
-from convert_tf.storage.files import FileWriteError, write_file, writing
+from convert_tf.storage.files import (
+    FileWriteError,
+    is_still_at_its_place,
+    lock_output,
+    opened_lock,
+    write_file,
+    writing,
+)
 from convert_tf.storage.json_text import parsed_json
-from convert_tf.storage.locks import is_still_at_its_place, lock_output, opened_lock
 
 _JOURNAL = "moves.json"
 _REPLACED = "replaced"

@@ -10,9 +10,8 @@ from convert_tf.checkpoints.kinds import kind_of
 from convert_tf.checkpoints.vocabulary import VOCABULARY_FILES, check_same_vocabulary
 from convert_tf.config.base import Config
 from convert_tf.storage.checksums import file_checksum
-from convert_tf.storage.files import remove_leftovers, write_file
+from convert_tf.storage.files import lock_output, opened_lock, remove_leftovers, write_file
 from convert_tf.storage.json_text import json_file, written_json
-from convert_tf.storage.locks import lock_output, opened_lock
 from convert_tf.training.loop import Run, take_steps
 from convert_tf.training.processes import check_same, check_shared, termination_noted
 from convert_tf.training.state import load_training_state, newest_checkpoint

@@ -14,7 +14,7 @@ from convert_tf.corpora.comments import (
     parse_submission,
     trim,
 )
-from convert_tf.corpora.fields import UnusableError
+from convert_tf.corpora.dumps import UnusableError
 
 RULES = Rules(unescape_html=True)
 

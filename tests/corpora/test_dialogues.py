@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convert_tf.corpora.conversations import Conversation, Turn
 from convert_tf.corpora.dialogues import read
-from convert_tf.corpora.dumps import CountedFile
+from convert_tf.corpora.dumps import Conversation, CountedFile, Turn
 
 
 def _read(path, **options):
@@ -52,7 +51,7 @@ def test_turns_are_texts_or_objects(write_dump):
             ),
         ),
     ]
-    assert (file.lines, file.objects) == (2, 2)
+    assert file.lines == 2
     assert not file.skipped
 
 

@@ -27,7 +27,7 @@ def test_reads_every_compression(write_dump, suffix):
     path = write_dump(f"RC{suffix}", objects)
     read, file = _read(path)
     assert read == objects
-    assert (file.lines, file.objects) == (3000, 3000)
+    assert file.lines == 3000
     assert file.compressed_bytes == Path(path).stat().st_size
     assert not file.skipped and not file.warnings
 
@@ -136,7 +136,7 @@ def test_bad_lines_are_counted_by_reason(write_dump):
     read, file = _read(write_dump("RC.zst", b"\n".join(lines)))
     assert read == [{"a": 1}, {"a": "\ufffd, 🙂 and \\ud83d"}]
     assert file.skipped == {"not_json": 3, "not_an_object": 2, "invalid_utf8": 1}
-    assert (file.lines, file.objects) == (9, 2)
+    assert file.lines == 9
 
 
 @pytest.mark.parametrize("suffix", ["", ".zst"])

@@ -10,8 +10,8 @@ from support.dump_files import comment
 from support.record_files import read_examples
 
 from convert_tf.corpora.comments import POST_ID, TITLE_ID, Comment, Rules
-from convert_tf.corpora.conversations import Conversation, Turn
 from convert_tf.corpora.data_folder import SINGLE_TEXTS
+from convert_tf.corpora.dumps import Conversation, Turn
 from convert_tf.corpora.local import prepare
 from convert_tf.corpora.options import PrepareOptions
 from convert_tf.corpora.threads import (

@@ -8,10 +8,9 @@ from support.dump_files import comment, digests, json_lines, random_dump
 from support.record_files import read_examples
 
 from convert_tf.corpora.comments import Rules
-from convert_tf.corpora.data_folder import SINGLE_TEXTS
+from convert_tf.corpora.data_folder import SINGLE_TEXTS, table
 from convert_tf.corpora.local import prepare
 from convert_tf.corpora.options import PrepareOptions
-from convert_tf.corpora.report import table
 from convert_tf.data.shards import list_shards
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.text.vocabulary import write_vocabulary

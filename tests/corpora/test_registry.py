@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from convert_tf.corpora.dumps import CountedFile
-from convert_tf.corpora.registry import CORPORA
+from convert_tf.corpora.options import CORPORA
 
 FILES = {
     "dialogues": ("a.jsonl.gz", b'{"turns": ["Is it open?", "Until nine."]}\n'),

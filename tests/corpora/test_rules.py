@@ -9,8 +9,7 @@ from support.dump_files import comment
 from support.record_files import read_examples
 
 from convert_tf.corpora.comments import PRESETS, Comment, Rules, clean_text, parse_comment
-from convert_tf.corpora.conversations import Conversation, Turn
-from convert_tf.corpora.fields import UnusableError
+from convert_tf.corpora.dumps import Conversation, Turn, UnusableError
 from convert_tf.corpora.local import prepare
 from convert_tf.corpora.options import PrepareOptions
 from convert_tf.corpora.threads import (

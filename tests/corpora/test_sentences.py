@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from convert_tf.corpora.sentences import (
+from convert_tf.corpora.threads import (
     first_sentences,
     last_sentences,
     sentence_ends,

@@ -1,20 +1,21 @@
 import errno
 import json
 import random
+from contextlib import closing
 
 import duckdb
 import pytest
 from support.processes import printed_by
 
-from convert_tf.corpora import sorting as grouping
-from convert_tf.corpora.sorting import ExternalSorter
+from convert_tf.corpora import local as grouping
+from convert_tf.corpora.local import ExternalSorter
 
 
 def test_gives_rows_back_in_the_order_of_keys(tmp_path):
     rng = random.Random(0)
     texts = ["plain", "tab\tand\nline\r\nend", '"quoted" \\ back', "é 😀 \u0000 nul", ""]
     rows = [(f"k{rng.randrange(500)}", json.dumps([n, rng.choice(texts)])) for n in range(5000)]
-    with ExternalSorter(str(tmp_path), name="rows") as sorter:
+    with closing(ExternalSorter(str(tmp_path), name="rows")) as sorter:
         for key, payload in rows:
             sorter.add(key, payload)
         result = list(sorter.sorted_rows())
@@ -25,7 +26,7 @@ def test_gives_rows_back_in_the_order_of_keys(tmp_path):
 
 def test_keys_are_compared_bytewise(tmp_path):
     keys = ["b", "B", "a_", "a-", "A", "10", "9", "_", "nan", "null", "true"]
-    with ExternalSorter(str(tmp_path), name="rows") as sorter:
+    with closing(ExternalSorter(str(tmp_path), name="rows")) as sorter:
         for key in keys:
             sorter.add(key, "[]")
         assert [key for key, _ in sorter.sorted_rows()] == sorted(keys)
@@ -34,7 +35,7 @@ def test_keys_are_compared_bytewise(tmp_path):
 @pytest.mark.parametrize("length", [1_999_990, 2_000_000, 40_000_000])
 def test_rows_of_any_length(tmp_path, length):
     # DuckDB's own limit of a line is 2,000,000 bytes.
-    with ExternalSorter(str(tmp_path), name="rows") as sorter:
+    with closing(ExternalSorter(str(tmp_path), name="rows")) as sorter:
         sorter.add("b", "x" * length)
         for n in range(2000):
             sorter.add("a", f"{n:04d}" * 50)
@@ -50,7 +51,7 @@ def test_memory_limit_must_be_understood(tmp_path):
 
 
 def test_memory_limit_that_is_too_low(tmp_path):
-    with ExternalSorter(str(tmp_path), name="rows", memory_limit="1MB") as sorter:
+    with closing(ExternalSorter(str(tmp_path), name="rows", memory_limit="1MB")) as sorter:
         for n in range(20_000):
             sorter.add(f"{n % 977:05d}", "x" * 1000)
         with pytest.raises(MemoryError, match="memory_limit='1MB' is too small"):
@@ -72,7 +73,7 @@ def test_full_disk_while_sorting_is_an_os_error(tmp_path, message):
         def close(self):
             pass
 
-    with ExternalSorter(str(tmp_path), name="rows") as sorter:
+    with closing(ExternalSorter(str(tmp_path), name="rows")) as sorter:
         sorter.add("a", "[]")
         sorter._connection.close()
         sorter._connection = FullConnection()
@@ -83,7 +84,7 @@ def test_full_disk_while_sorting_is_an_os_error(tmp_path, message):
 
 def test_lost_rows_are_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(grouping, "_SORT", grouping._SORT + " LIMIT 2")
-    with ExternalSorter(str(tmp_path), name="rows") as sorter:
+    with closing(ExternalSorter(str(tmp_path), name="rows")) as sorter:
         for key in "abc":
             sorter.add(key, "[]")
         with pytest.raises(OSError, match="2 of 3 rows"):
@@ -91,9 +92,9 @@ def test_lost_rows_are_an_error(tmp_path, monkeypatch):
 
 
 _SORT_MORE_THAN_MEMORY = """
-import resource, sys
-from convert_tf.corpora.sorting import ExternalSorter
-with ExternalSorter(sys.argv[1], name="rows", memory_limit="300MB") as sorter:
+import contextlib, resource, sys
+from convert_tf.corpora.local import ExternalSorter
+with contextlib.closing(ExternalSorter(sys.argv[1], name="rows", memory_limit="300MB")) as sorter:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for n in range(800_000):
         sorter.add(f"{n * 7919 % 800_000:08d}", f"{n:08d}" + "x" * 600)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from convert_tf.storage import locks
+from convert_tf.storage import files as locks
 from convert_tf.storage.files import only_writer
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.training.run import only_run_in

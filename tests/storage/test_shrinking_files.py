@@ -7,7 +7,7 @@ import os
 import pytest
 
 from convert_tf.corpora.dumps import CountedFile, read_objects
-from convert_tf.corpora.registry import CORPORA
+from convert_tf.corpora.options import CORPORA
 from convert_tf.data.candidates import read_candidates
 from convert_tf.data.utterances import read_utterances
 from convert_tf.storage.lines import TextLines

@@ -14,10 +14,9 @@ from typing import Any
 
 from convert_tf.corpora import data_folder
 from convert_tf.corpora.data_folder import Preparation
-from convert_tf.corpora.options import PrepareOptions
-from convert_tf.corpora.registry import CORPORA
+from convert_tf.corpora.options import CORPORA, PrepareOptions
 from convert_tf.corpora.rows import Output
-from convert_tf.corpora.spark.cluster import cluster
+from convert_tf.corpora.spark.cluster import check_workers, cluster
 from convert_tf.corpora.spark.tasks import (
     LIBRARIES,
     FileRead,
@@ -27,7 +26,6 @@ from convert_tf.corpora.spark.tasks import (
     notes,
     thread_or_pair_of,
 )
-from convert_tf.corpora.spark.workers import check_workers
 from convert_tf.data.shards import add_empty_shards, shard_name
 
 _BYTES_PER_PARTITION = 16 * 2**20  # of compressed dumps, about 150 MB of lines
@@ -133,5 +131,5 @@ class _Job:
                 if read.error:
                     raise read.error
                 self._run.files.setdefault(what, []).append(read.file)
-                self._run.bad_lines.merge(read.file.bad_lines)
+                self._run.bad_lines.add(read.file.bad_lines)
         return shuffled
