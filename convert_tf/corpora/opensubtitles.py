@@ -40,15 +40,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from convert_tf.corpora.dumps import Conversation, CountedFile, Turn, base_name, decoded, lines_in
-from convert_tf.storage.content import (
-    HEAD_BYTES,
-    SUBRIP,
-    WEBVTT,
-    XML,
-    ContentError,
-    check_format,
-    text_format,
-)
+from convert_tf.storage.content import HEAD_BYTES, SUBRIP, WEBVTT, XML, ContentError, check_format
 from convert_tf.storage.json_text import whole_characters
 from convert_tf.storage.lines import InputFile, open_decompressed
 
@@ -58,6 +50,26 @@ _MAX_LINE_BYTES = 10_000  # a conversation is 100,000 lines in memory
 _SUFFIX_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _SPEAKER = re.compile(r"(?:^|[.!?]\s)\w+:")
 _BRACKETED = re.compile(r"[\[(][^\])]*[\])]")
+_CODE = r"(?:\d+:)?\d{1,3}:\d{1,2}(?:[,.:]\d{1,3})?"
+_TIME = re.compile(rf"{_CODE}\s*-->\s*{_CODE}")
+# <i>, </font>, <v Anna>, <c.yellow>, <00:00:01.000>; {\an8}, {y:i}; but neither <3 nor { a }.
+_TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<\d+:[\d:.]+>|\{\\[^{}]*\}|\{[a-zA-Z]:[^{}]*\}")
+_DASH = re.compile(r"\s*(?:-|–|—|‐)")
+# OPUS's XML separates words and punctuation by spaces.
+_SPACE_BEFORE = re.compile(r" (?=[.,!?;:%)\]}…]|n't\b|'(?:s|m|d|ll|re|ve)\b)", re.IGNORECASE)
+_SPACE_AFTER = re.compile(r"(?<=[(\[{$¿¡]) ")
+# Times and frames at the start of lines, as MPL2, TMPlayer, LRC, SubViewer and Whisper write them,
+# and tables of times.
+_OTHER_TIME = (
+    r"(?:\[\d+\]\[\d+\]|[\[(]?\d{1,2}:\d\d:\d\d\b|[\[(]\d{1,2}:\d\d\.\d+"
+    r"|\d+\.\d+[\t,]\d+\.\d+[\t,])"
+)
+_OTHER_TIMES = re.compile(
+    rf"\s*{_OTHER_TIME}[^\n]*\n(?:[^\n]*\n){{0,2}}?\s*{_OTHER_TIME}"
+    r"|\s*start[,\t]end[,\t]text\s*\n",
+    re.IGNORECASE,
+)
+_SAYS_UTF_16 = re.compile(rb"\A(<\?xml[^>]*encoding=[\"'])(?i:utf-?16)")
 
 
 def read(file: CountedFile) -> Iterator[Conversation]:
@@ -95,10 +107,14 @@ def read(file: CountedFile) -> Iterator[Conversation]:
 def _lines(stream: io.BufferedReader, file: CountedFile) -> Iterator[str]:
     """Yield the subtitle lines of a file. Its first bytes tell its format."""
     head = stream.peek()[:HEAD_BYTES]
-    check_format(file.name, head, read=_FORMATS)
-    kind = text_format(head)
-    if not kind:
-        _check_has_no_times(file.name, head)
+    kind = check_format(file.name, head, read=(SUBRIP, WEBVTT, XML))
+    text = head.decode("utf-8", "ignore").removeprefix("\ufeff")
+    if not kind and _OTHER_TIMES.match(text):
+        raise ContentError(
+            f"{file.name} is subtitles or a transcript in another format than .srt, .vtt and "
+            "OPUS's .xml: its lines begin with times. Convert it to .srt, for example with ffmpeg "
+            "-i FILE subtitles.srt, or remove the times."
+        )
     pieces = iter(stream.read1, b"")
     if kind == XML:
         for sentence in _sentences(pieces, file):
@@ -149,48 +165,6 @@ def _piece_id(file_id: str, start: int) -> str:
     return f"{file_id}-{letters}"
 
 
-_FORMATS = (SUBRIP, WEBVTT, XML)
-_CODE = r"(?:\d+:)?\d{1,3}:\d{1,2}(?:[,.:]\d{1,3})?"
-_TIME = re.compile(rf"{_CODE}\s*-->\s*{_CODE}")
-# <i>, </font>, <v Anna>, <c.yellow>, <00:00:01.000>; {\an8}, {y:i}; but neither <3 nor { a }.
-_TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<\d+:[\d:.]+>|\{\\[^{}]*\}|\{[a-zA-Z]:[^{}]*\}")
-_DASH = re.compile(r"\s*(?:-|–|—|‐)")
-_SENTENCE = "s"
-# OPUS's XML separates words and punctuation by spaces.
-_SPACE_BEFORE = re.compile(r" (?=[.,!?;:%)\]}…]|n't\b|'(?:s|m|d|ll|re|ve)\b)", re.IGNORECASE)
-_SPACE_AFTER = re.compile(r"(?<=[(\[{$¿¡]) ")
-# Times and frames at the start of lines, as MPL2, TMPlayer, LRC, SubViewer and Whisper write them,
-# and tables of times.
-_OTHER_TIME = (
-    r"(?:\[\d+\]\[\d+\]|[\[(]?\d{1,2}:\d\d:\d\d\b|[\[(]\d{1,2}:\d\d\.\d+"
-    r"|\d+\.\d+[\t,]\d+\.\d+[\t,])"
-)
-_OTHER_TIMES = re.compile(
-    rf"\s*{_OTHER_TIME}[^\n]*\n(?:[^\n]*\n){{0,2}}?\s*{_OTHER_TIME}"
-    r"|\s*start[,\t]end[,\t]text\s*\n",
-    re.IGNORECASE,
-)
-_SAYS_UTF_16 = re.compile(rb"\A(<\?xml[^>]*encoding=[\"'])(?i:utf-?16)")
-
-
-def _check_has_no_times(path: str, head: bytes) -> None:
-    """Raise an error if lines begin with times, which would be read as text.
-
-    Args:
-        path: name of the file for messages.
-        head: its first bytes.
-
-    Raises:
-        ContentError: if the first lines begin with times.
-    """
-    if _OTHER_TIMES.match(head.decode("utf-8", "ignore").removeprefix("\ufeff")):
-        raise ContentError(
-            f"{path} is subtitles or a transcript in another format than .srt, .vtt and OPUS's "
-            ".xml: its lines begin with times. Convert it to .srt, for example with ffmpeg -i FILE "
-            "subtitles.srt, or remove the times."
-        )
-
-
 def _caption_lines(lines: Iterable[str], kind: str) -> Iterator[str]:
     """Yield the lines of text in `.srt` or `.vtt`.
 
@@ -218,7 +192,7 @@ def _spoken(caption: list[str]) -> Iterator[str]:
     said: list[str] = []
     for line in caption:
         line = " ".join(html.unescape(_TAG.sub("", line)).split())
-        if said and line and _DASH.match(line):
+        if said and _DASH.match(line):
             yield " ".join(said)
             said = []
         said += [line] if line else []
@@ -243,7 +217,7 @@ def _sentences(pieces: Iterable[bytes], file: InputFile) -> Iterator[str]:
             # UTF-16 was converted to UTF-8, but the declaration at the start still says UTF-16.
             parser.feed(_SAYS_UTF_16.sub(rb"\1UTF-8", piece))
             for _, element in parser.read_events():
-                if element.tag == _SENTENCE:
+                if element.tag == "s":
                     is_opus = True
                     text = " ".join(" ".join(element.itertext()).split())
                     yield _SPACE_AFTER.sub("", _SPACE_BEFORE.sub("", text))

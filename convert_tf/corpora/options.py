@@ -24,54 +24,36 @@ class Corpus:
 
     Args:
         name: name of its flag.
-        description: help of the flag.
         read: yields the conversations of one file. The file counts what is not used.
         rules: fields of `comments.Rules` that differ from the defaults.
+        description: help of the flag.
     """
 
     name: str
-    description: str
     read: Callable[[CountedFile], Iterator[Conversation]]
     rules: Mapping[str, Any]
+    description: str
 
 
 # Users want to find all of their answers, so there is no limit. A row that occurs twice would be
 # its own wrong answer in a batch.
-_EVERYTHING_ONCE = {
+_EVERYTHING_ONCE: dict[str, Any] = {
     **dict.fromkeys(("min_context_length", "min_response_length"), 1),
     **dict.fromkeys(("max_context_length", "max_response_length", "max_extra_length"), _NO_LIMIT),
     "deduplicate": "exact",
 }
 
-CORPORA: dict[str, Corpus] = {
-    corpus.name: corpus
-    for corpus in (
-        Corpus(
-            "dialogues",
-            'JSON lines {"turns": ["...", ...]}. A turn may also be {"text": ..., "speaker": ...}.',
-            dialogues.read,
-            {},
-        ),
-        Corpus(
-            "pairs",
-            "CSV, TSV or JSON with context and response, question and answer, or messages.",
-            pairs.read,
-            _EVERYTHING_ONCE,
-        ),
-        Corpus(
-            "amazon_qa",
-            "AmazonQA (McAuley et al.), files qa_*.json.gz. Only texts of 4 to 59 words are used.",
-            amazon_qa.read,
-            _EVERYTHING_ONCE,  # the reader counts words
-        ),
-        Corpus(
-            "opensubtitles",
-            "Subtitles: plain text, .srt, .vtt or OPUS's .xml. Each line answers the one before.",
-            opensubtitles.read,
-            {"max_extra_length": _NO_LIMIT},
-        ),
-    )
-}
+_CORPORA = (
+    Corpus("dialogues", dialogues.read, {},
+           'JSON lines {"turns": ["...", ...]}. A turn may also be {"text": ..., "speaker": ...}.'),
+    Corpus("pairs", pairs.read, _EVERYTHING_ONCE,
+           "CSV, TSV or JSON with context and response, question and answer, or messages."),
+    Corpus("amazon_qa", amazon_qa.read, _EVERYTHING_ONCE,  # the reader counts words
+           "AmazonQA (McAuley et al.), files qa_*.json.gz. Only texts of 4 to 59 words are used."),
+    Corpus("opensubtitles", opensubtitles.read, {"max_extra_length": _NO_LIMIT},
+           "Subtitles: plain text, .srt, .vtt or OPUS's .xml. Each line answers the one before."),
+)  # fmt: skip
+CORPORA = {corpus.name: corpus for corpus in _CORPORA}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ Reference: github.com/PolyAI-LDN/conversational-datasets, reddit; arXiv 1904.064
 
 import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,9 +33,9 @@ _BOT_SAYS = re.compile(
     re.IGNORECASE,
 )
 _WHITE_SPACE = re.compile(r"\s+")
-# Sentences end as in Latin script, Chinese and Japanese, and at the end of a line.
-# Closing quotes and brackets belong to the sentence. A full stop does not end a sentence if a small
-# letter follows, or after a single letter (initials) or an abbreviation.
+# Sentences end as in Latin script, Chinese and Japanese, and at the end of a line. Closing quotes
+# and brackets belong to the sentence. A full stop does not end a sentence if a small letter
+# follows, or after a single letter (initials) or an abbreviation.
 _END = re.compile(
     r"(?:(?P<dot>[.…]+)|[!?]+[.…]*|[。！？]+)[\"'”’»)\]*_]*"
     r"(?:(?<=[。！？])|(?=\s)|\Z)|(?=\n)"
@@ -132,9 +132,7 @@ def pair_key(example: Example, rules: Rules) -> str:
     return hash_of(pair)
 
 
-def comments_of(
-    conversation: Conversation, rules: Rules, *, changed: Counter[str]
-) -> list[Comment]:
+def comments_of(conversation: Conversation, rules: Rules, changed: Counter[str]) -> list[Comment]:
     """Return a conversation as a thread in which every turn answers the one before.
 
     Args:
@@ -142,27 +140,20 @@ def comments_of(
         rules: how texts are cleaned.
         changed: counts the texts that each rule changed.
     """
-    return [
-        make_turn(
-            turn.text,
-            rules,
-            id=str(index),
-            thread_id=conversation.id,
-            parent_id=str(index - 1) if index else TITLE_ID,
-            author=turn.author,
-            is_reddit=False,
-            changed=changed,
-        )
-        for index, turn in enumerate(conversation.turns)
-    ]
+    comments: list[Comment] = []
+    for index, turn in enumerate(conversation.turns):
+        fields: dict[str, Any] = {"id": str(index), "thread_id": conversation.id}
+        fields |= {"author": turn.author, "parent_id": str(index - 1) if index else TITLE_ID}
+        comments.append(make_turn(turn.text, rules, changed, is_reddit=False, **fields))
+    return comments
 
 
 def create_examples(
     comments: Iterable[Comment],
     rules: Rules,
-    *,
     counts: ThreadCounts,
     source: str = "reddit",
+    *,
     is_conversation: bool = False,
 ) -> Iterator[Example]:
     """Yield the examples of one thread.
@@ -202,21 +193,15 @@ def create_examples(
     for turn in turns.values():
         if turn.id == TITLE_ID:
             counts.titles += 1
-            if (
-                rules.more_pairs
-                and post
-                and not (
-                    _skip_reason(post, rules, "response") or _skip_reason(turn, rules, "context")
-                )
-            ):
-                yield example([post, turn], _fitting(turn, "context", rules, counts))
+            if rules.more_pairs and post:
+                reason = _skip_reason(post, rules, "response")
+                if not (reason or _skip_reason(turn, rules, "context")):
+                    yield example([post, turn], _fitting(turn, "context", rules, counts))
         elif turn.id not in reachable:
             counts.cyclic += 1
         elif turn.parent_id not in turns:
-            if turn.parent_id == TITLE_ID:
-                counts.top_level += 1
-            else:
-                counts.orphans += 1
+            counts.top_level += turn.parent_id == TITLE_ID
+            counts.orphans += turn.parent_id != TITLE_ID
         else:
             path = reply_path(turns, turn.id, max_length=rules.max_path_length + is_conversation)
             response_reason = _skip_reason(path[0], rules, "response")
@@ -238,17 +223,10 @@ def create_examples(
                         yield example(path, context)
 
 
-def _limits(rules: Rules, role: str) -> tuple[int, int]:
-    """Return the smallest and the largest length of a role, in characters."""
-    if role == "response":
-        return rules.min_response_length, rules.max_response_length
-    return rules.min_context_length, rules.max_context_length
-
-
 def _fitting(turn: Comment, role: str, rules: Rules, counts: ThreadCounts) -> str:
     """Return the text of a turn. A long context keeps its end, a long response its beginning."""
     text = turn.body + turn.rest
-    shortest, longest = _limits(rules, role)
+    shortest, longest = rules.limits(role)
     if len(text) <= longest:
         return text
     counts.changed[f"long_{role}_cut"] += 1
@@ -322,30 +300,22 @@ def _unique_turns(comments: Iterable[Comment], counts: ThreadCounts) -> dict[str
     for comment in comments:
         is_comment = comment.id not in (TITLE_ID, POST_ID)
         counts.comments += is_comment
-        kept = turns.get(comment.id)
-        if kept is None:
-            turns[comment.id] = comment
-            continue
-        counts.duplicates += is_comment
-        turns[comment.id] = min(kept, comment, key=lambda copy: (_is_deleted(copy), repr(copy)))
+        if (kept := turns.get(comment.id)) is not None:
+            counts.duplicates += is_comment
+            comment = min(kept, comment, key=lambda copy: (_is_deleted(copy), repr(copy)))
+        turns[comment.id] = comment
     return turns
 
 
 def _reachable_ids(turns: Mapping[str, Comment]) -> set[str]:
     """Return the ids of turns below a root. Other turns are in or below a cycle of replies."""
-    children: dict[str, list[str]] = {}
-    pending: list[str] = []
+    children: defaultdict[str | None, list[str]] = defaultdict(list)
     for turn in turns.values():
-        if turn.parent_id is not None and turn.parent_id in turns:
-            children.setdefault(turn.parent_id, []).append(turn.id)
-        else:
-            pending.append(turn.id)
-    reachable: set[str] = set()
-    while pending:
-        turn_id = pending.pop()
-        reachable.add(turn_id)
-        pending.extend(children.get(turn_id, ()))
-    return reachable
+        children[turn.parent_id if turn.parent_id in turns else None].append(turn.id)
+    reachable = children[None]
+    for turn_id in reachable:  # which grows
+        reachable.extend(children.get(turn_id, ()))
+    return set(reachable)
 
 
 def reply_path(turns: Mapping[str, Comment], turn_id: str, *, max_length: int) -> list[Comment]:
@@ -368,7 +338,7 @@ def _is_deleted(turn: Comment) -> bool:
 
 def _skip_reason(turn: Comment, rules: Rules, role: str) -> str:
     """Return why a turn cannot be a context or a response; empty if it can."""
-    shortest, longest = _limits(rules, role)
+    shortest, longest = rules.limits(role)
     if _is_deleted(turn):
         return f"{role}_deleted"
     if rules.long == "drop" and (turn.is_trimmed or len(turn.body) > longest):
@@ -377,14 +347,9 @@ def _skip_reason(turn: Comment, rules: Rules, role: str) -> str:
         return f"{role}_too_short"
     if rules.drop_bots and is_bot(turn):
         return f"{role}_by_bot"
-    if (
-        role == "response"
-        and rules.min_score is not None
-        and turn.score is not None
-        and turn.score < rules.min_score
-    ):
-        return "response_low_score"
-    return ""
+    least, score = rules.min_score, turn.score
+    is_low = least is not None and score is not None and score < least
+    return "response_low_score" if role == "response" and is_low else ""
 
 
 def _pair_skip_reason(context: Comment, response: Comment, rules: Rules) -> str:

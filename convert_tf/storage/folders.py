@@ -72,11 +72,8 @@ class OutputFolder:
         self._overwrite = overwrite
         parent, name = os.path.split(self.output)
         self._is_inside = data_files is not None and os.path.isdir(self.output)
-        self._work = (
-            os.path.join(self.output, ".new")
-            if self._is_inside
-            else os.path.join(parent, f".{name}.new")
-        )
+        hidden = (self.output, ".new") if self._is_inside else (parent, f".{name}.new")
+        self._work = os.path.join(*hidden)
         self._written = os.path.join(self._work, "written")
         self._replaced = os.path.join(self._work, _REPLACED)
         self._journal = os.path.join(self._work, _JOURNAL)

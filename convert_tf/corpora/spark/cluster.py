@@ -20,6 +20,10 @@ from convert_tf.extras import needs
 
 _SECONDS_TO_CONNECT = 10
 _SECONDS_FOR_WORKERS = 60
+# Another version, no such program, a missing package.
+_PYTHON_FAULT = re.compile(
+    r"PYTHON_VERSION_MISMATCH|Cannot run program \"[^\"]+\"|No module named '[\w.]+'"
+)
 _PYTHON_ERROR = re.compile(r"^\w[\w.]*(?:Error|Exception): [^\n]+", re.MULTILINE)
 _JAVA_ERROR = re.compile(r"^: (?:[\w.]+(?:Error|Exception): )?([^\n]+)", re.MULTILINE)
 
@@ -89,22 +93,12 @@ def _wait_for_workers(context: Any, master: str) -> None:
 def _sentence(error: Exception, master: str) -> str:
     """Return what failed on the cluster as one sentence."""
     text = str(error)
-    here = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if "PYTHON_VERSION_MISMATCH" in text:
+    if fault := _PYTHON_FAULT.search(text):
+        here = f"{sys.version_info.major}.{sys.version_info.minor}"
         return (
-            f"The workers of {master} run another version of Python than this machine, {here}. Set "
-            "PYSPARK_PYTHON to the path of the same version on the workers."
-        )
-    if program := re.search(r'Cannot run program "([^"]+)"', text):
-        return (
-            f"The workers of {master} have no {program[1]}. Set PYSPARK_PYTHON to the path of "
-            f"Python {here} on the workers."
-        )
-    if module := re.search(r"No module named '([\w.]+)'", text):
-        return (
-            f"The Python of the workers of {master} lacks the package {module[1]}. Run pip install "
-            "'convert_tf[spark]' on each worker, and for embed pip install onnxruntime, or set "
-            "PYSPARK_PYTHON to a Python that has it."
+            f"The Python of the workers of {master} cannot do the work ({fault[0]}). Set "
+            f"PYSPARK_PYTHON to the path of a Python {here} on the workers that has "
+            "convert_tf[spark], and onnxruntime for embed."
         )
     if "JAVA_GATEWAY_EXITED" in text:
         return (
@@ -123,7 +117,7 @@ def _sentence(error: Exception, master: str) -> str:
 
 
 def problems_of_worker(
-    _: Iterable[Any], *, folder: str, files: Sequence[str], libraries: Sequence[str], version: str
+    folder: str, files: Sequence[str], libraries: Sequence[str], version: str, _: Iterable[Any]
 ) -> Iterator[str]:
     """Yield a sentence if this worker cannot do the work.
 
@@ -169,13 +163,8 @@ def check_workers(
     with open(seen, "wb"):
         pass
     try:
-        check = functools.partial(
-            problems_of_worker,
-            folder=os.path.abspath(folder),
-            files=[seen, *map(os.path.abspath, files)],
-            libraries=libraries,
-            version=__version__,
-        )
+        folder, *names = map(os.path.abspath, (folder, seen, *files))
+        check = functools.partial(problems_of_worker, folder, names, libraries, __version__)
         num_tasks = context.defaultParallelism
         tasks = context.parallelize(range(num_tasks), num_tasks)
         if problems := tasks.mapPartitions(check).collect():
