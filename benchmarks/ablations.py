@@ -44,7 +44,7 @@ from convert_tf.data.token_arrays import ArrayFolder, dtype_of_ids
 from convert_tf.data.token_writer import array_files
 from convert_tf.figures import BLUE, GREY, picture, write_picture
 from convert_tf.storage.files import write_file
-from convert_tf.storage.tables import as_markdown
+from convert_tf.storage.messages import as_markdown
 
 _DATA = flags.DEFINE_string("data", None, "Token ids, or records with --vocab.", required=True)
 _VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary of records.")

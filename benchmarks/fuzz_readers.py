@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 
 from convert_tf.corpora.comments import Rules, parse_comment
 from convert_tf.corpora.dumps import CountedFile, read_objects
-from convert_tf.corpora.registry import CORPORA
+from convert_tf.corpora.options import CORPORA
 from convert_tf.corpora.vocabulary import read_sentences
 from convert_tf.data.candidates import read_candidates
 from convert_tf.data.utterances import read_utterances

@@ -24,7 +24,7 @@ from convert_tf.data.utterances import read_utterances
 from convert_tf.intents.encodings import IntentEncodings
 from convert_tf.intents.examples import examples_of
 from convert_tf.intents.heldout import Mixture, answers_of, train_parts
-from convert_tf.storage.tables import aligned
+from convert_tf.storage.messages import aligned
 
 _ENCODER = flags.DEFINE_string("encoder", "convert_small", "Released name, folder or .onnx file.")
 _UTTERANCES = flags.DEFINE_list("utterances", None, "Files of labelled texts.", required=True)

@@ -34,7 +34,7 @@ from convert_tf.intents.heldout import ScopeScores, fit_threshold
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.storage.json_text import written_json
-from convert_tf.storage.tables import aligned
+from convert_tf.storage.messages import aligned
 
 FULL = "full"
 _METRICS = ("accuracy", "macro_f1", "in_scope_accuracy", "out_of_scope_recall", "seconds")

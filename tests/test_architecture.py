@@ -60,7 +60,7 @@ LIBRARIES = {
     "jax": "training.processes training.loop",
     "absl": "cli",
     "argparse": "",
-    "duckdb": "corpora.sorting",
+    "duckdb": "corpora.local",
     "faiss": "search.index",
     "fastapi": "service",
     "google_crc32c": "data.shards",
@@ -70,7 +70,7 @@ LIBRARIES = {
     "starlette": "service",
     "uvicorn": "cli.serve",
     "cycler": "figures",
-    "matplotlib": "figures corpora.report evaluation intents training",
+    "matplotlib": "figures corpora.data_folder evaluation intents training",
     "ml_dtypes": "checkpoints.bert",
     "onnx": "export.onnx export.huggingface intents.one_file",
     "onnxruntime": "encoding.backends.onnx encoding.backends.huggingface export.onnx",
@@ -84,7 +84,7 @@ LIBRARIES = {
     "torch": "training.teaching.teacher export.huggingface.modeling_convert",
     "transformers": "training.teaching.teacher export.huggingface.modeling_convert",
     "yaml": "intents.rasa",
-    "zstandard": "storage.streams corpora.sample",
+    "zstandard": "storage.lines corpora.sample",
 }
 # Where they are allowed, but not here: what cheap processes import.
 NUMPY_ONLY = "data.mining intents.encodings"

@@ -27,9 +27,9 @@ from convert_tf.cli.flags import NEEDED, Define, check_read, define_encoder, def
 from convert_tf.encoding.sentence_encoder import BATCH_SIZE, COMPUTE_DTYPES, SentenceEncoder
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.search.cache import stored_vectors
+from convert_tf.storage.arrays import GrowingArray
 from convert_tf.storage.files import check_replaceable, only_writer, whole_file, writing
 from convert_tf.storage.lines import TextLines
-from convert_tf.storage.mapped import GrowingArray
 from convert_tf.storage.progress import Progress
 
 DTYPES = ("float32", "float16")

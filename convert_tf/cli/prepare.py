@@ -36,8 +36,7 @@ from convert_tf.cli.flags import (
 )
 from convert_tf.corpora.comments import PRESETS, Rules
 from convert_tf.corpora.dumps import find_files
-from convert_tf.corpora.options import PrepareOptions
-from convert_tf.corpora.registry import CORPORA
+from convert_tf.corpora.options import CORPORA, PrepareOptions
 from convert_tf.data.schema import SPLITS
 
 _READ = ("input", "submissions", *CORPORA)
@@ -123,7 +122,7 @@ def run(values: Any) -> None:
             f"the disk is full{where}; {values.output} was not changed. Free space, or pass "
             "--temp_dir on another disk."
         ) from error
-    from convert_tf.corpora.report import table
+    from convert_tf.corpora.data_folder import table
 
     print(table(finished))
     print(f"wrote {values.output} in {time.monotonic() - started:.0f} s")

@@ -17,12 +17,12 @@ from convert_tf.cli.flags import NEEDED, Define
 def define_flags(define: Define) -> None:
     define("input", NEEDED, "A dump, compressed or not.")
     define("output", NEEDED, "Folder of the parts; it may hold parts of other dumps.")
-    define("part_megabytes", 1024, "Size of a part before compression, in MB.")
+    define("part_megabytes", 1024, "Size of a part before compression, in MB.", lower_bound=1)
     define("overwrite", False, "Replace earlier parts of this dump.")
 
 
 def run(values: Any) -> None:
-    from convert_tf.corpora.splitting import split_dump
+    from convert_tf.corpora.dumps import split_dump
 
     part_bytes = values.part_megabytes * 10**6
     names = split_dump(

@@ -23,7 +23,8 @@ def define_flags(define: Define) -> None:
     define("output", NEEDED, "Vocabulary file to write.")
     define("tokenizer", "subword", "Kind of vocabulary.", choices=["subword", "sentencepiece"])
     define_fields(define, SubwordConfig)
-    define("max_sentences", 10_000_000, "Number of texts to learn from; a random sample of more.")
+    about = "Number of texts to learn from; a random sample of more."
+    define("max_sentences", 10_000_000, about, lower_bound=1)
     define("vocab_size", 31_476, "Number of pieces, with --tokenizer=sentencepiece.")
 
 

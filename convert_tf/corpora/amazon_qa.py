@@ -24,9 +24,16 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from convert_tf.corpora.conversations import Conversation, Turn
-from convert_tf.corpora.dumps import CountedFile, decoded, read_lines
-from convert_tf.corpora.fields import UnusableError, text_field
+from convert_tf.corpora.dumps import (
+    MAX_NAME_LENGTH,
+    Conversation,
+    CountedFile,
+    Turn,
+    UnusableError,
+    decoded,
+    read_lines,
+    text_field,
+)
 from convert_tf.storage.json_text import joined_halves, json_of_texts
 
 MIN_WORDS = 4
@@ -34,7 +41,6 @@ MAX_WORDS = 59
 SOURCE = "amazon_qa"
 # A syntax tree takes up to 500 times the memory of the line it is made from.
 _MAX_LINE_BYTES = 2**21
-_MAX_ID_LENGTH = 200
 
 
 def read(file: CountedFile) -> Iterator[Conversation]:
@@ -52,11 +58,10 @@ def read(file: CountedFile) -> Iterator[Conversation]:
     for line in read_lines(file):
         with file.skipping():
             fields = _parsed(decoded(line))
-            file.objects += 1
             if type(fields.get("asin")) is int:
                 fields["asin"] = str(fields["asin"])  # tables are read with such ids as numbers
             asin = joined_halves(text_field(fields, "asin"))
-            if not 0 < len(asin) <= _MAX_ID_LENGTH:
+            if not 0 < len(asin) <= MAX_NAME_LENGTH:
                 raise UnusableError("malformed_asin")
             for question, answer in _pairs(fields, file):
                 yield Conversation(asin, SOURCE, (Turn(question), Turn(answer)))

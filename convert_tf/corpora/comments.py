@@ -17,12 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convert_tf.config.base import Config, check, option
-from convert_tf.corpora.fields import UnusableError, name_field, text_field
-from convert_tf.data.schema import MAX_EXTRA_CONTEXTS
+from convert_tf.corpora.dumps import UnusableError, name_field, text_field
+from convert_tf.data.schema import MAX_EXTRA_CONTEXTS, PAIR
 from convert_tf.storage.json_text import whole_characters
 
-DEDUPLICATE = ("no", "exact", "folded")
-LONG = ("drop", "cut")
 TITLE_ID = ""  # the title's place in a thread; no comment has an empty id
 POST_ID = "."  # that of the text of the submission; no id of a comment holds a full stop
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -99,9 +97,9 @@ _MARKUP = " \t\r\n*_~^>\"'\u00a0\u200b"
 class Comment(NamedTuple):
     """One turn of a thread: a comment, or the title or text of the submission.
 
-    `parent_id` is `TITLE_ID` for a top-level comment and None for the title. `body` has at most
-    `Rules.max_length` characters. If there were more, `is_trimmed` is true, and `rest` has them if
-    the rules need them. `score` is None if the dump has none.
+    `parent_id` is `TITLE_ID` for a top-level comment and None for the title. `body` has at most as
+    many characters as the largest limit of any role. If there were more, `is_trimmed` is true, and
+    `rest` has them if the rules need them. `score` is None if the dump has none.
     """
 
     id: str
@@ -109,15 +107,10 @@ class Comment(NamedTuple):
     parent_id: str | None
     body: str
     is_trimmed: bool
-    author: str
-    subreddit: str
+    author: str = ""
+    subreddit: str = ""
     score: int | None = None
     rest: str = ""
-
-
-def _bare_subreddit(name: str) -> str:
-    """Return `cooking` for `/r/Cooking`."""
-    return name.strip().lower().removeprefix("/").removeprefix("r/")
 
 
 @dataclass(frozen=True)
@@ -135,7 +128,7 @@ class Rules(Config):
         "drop",
         "Whether longer texts are dropped or cut. A context keeps its end and a response its "
         "beginning. Both are cut at the end of a sentence if possible.",
-        choices=LONG,
+        choices=["drop", "cut"],
     )
     max_path_length: int = option(
         11,
@@ -159,7 +152,7 @@ class Rules(Config):
         "no",
         "Keep one of several equal pairs, the one with the smallest thread id. exact compares "
         "all characters, folded ignores case and white space.",
-        choices=DEDUPLICATE,
+        choices=["no", "exact", "folded"],
     )
     min_score: int | None = option(None, "Drop responses with a lower score on Reddit.")
     more_pairs: bool = option(
@@ -179,32 +172,26 @@ class Rules(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for role in ("context", "response"):
-            longest = getattr(self, f"max_{role}_length")
-            check(
-                getattr(self, f"min_{role}_length") <= longest,
-                f"min_{role}_length must be at most max_{role}_length, {longest}.",
-                getattr(self, f"min_{role}_length"),
-            )
+        for role in PAIR:
+            shortest, longest = self.limits(role)
+            rule = f"min_{role}_length must be at most max_{role}_length, {longest}."
+            check(shortest <= longest, rule, shortest)
         for name in ("subreddits", "exclude_subreddits"):
-            names = {_bare_subreddit(one) for one in getattr(self, name)}
-            lowered = tuple(sorted(names - {""}))
-            object.__setattr__(self, name, lowered)
+            # `cooking` for `/r/Cooking`
+            bare = {
+                one.strip().lower().removeprefix("/").removeprefix("r/")
+                for one in getattr(self, name)
+            }
+            object.__setattr__(self, name, tuple(sorted(bare - {""})))
         if both := sorted({*self.subreddits} & {*self.exclude_subreddits}):
             raise ValueError(
                 f"{', '.join(both)}: both subreddits and exclude_subreddits name it. Remove it "
                 "from one of them."
             )
 
-    @property
-    def max_length(self) -> int:
-        """The number of characters of a turn to keep: the largest limit of any role."""
-        return max(self.max_context_length, self.max_response_length, self.max_extra_length)
-
-    @property
-    def reads_posts(self) -> bool:
-        """Whether the texts of submissions are used, in addition to their titles."""
-        return self.more_pairs or self.single_texts
+    def limits(self, role: str) -> tuple[int, int]:
+        """Return the smallest and the largest length of a role, in characters."""
+        return getattr(self, f"min_{role}_length"), getattr(self, f"max_{role}_length")
 
     def of_split(self, split: str) -> "Rules":
         """Return the rules of a split. `dev` and `test` get no additional pairs, and none of their
@@ -221,16 +208,10 @@ class Rules(Config):
 PRESETS: dict[str, dict[str, Any]] = {
     "polyai": {},
     "clean": {
-        "unescape_html": True,
-        "strip_quotes": True,
-        "strip_urls": True,
-        "drop_bots": True,
-        "drop_self_replies": True,
-        "drop_repeats": True,
-        "deduplicate": "folded",
-        "min_score": 0,
+        "unescape_html": True, "strip_quotes": True, "strip_urls": True, "drop_bots": True,
+        "drop_self_replies": True, "drop_repeats": True, "deduplicate": "folded", "min_score": 0,
     },
-}
+}  # fmt: skip
 
 
 def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[str]) -> Comment:
@@ -246,19 +227,10 @@ def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[s
     """
     thread_id = _normalised_id(fields, "link_id")
     parent_id = _parent_id(fields, thread_id)
-    body = text_field(fields, "body")
-    subreddit = _subreddit(fields, rules)
-    return make_turn(
-        body,
-        rules,
-        id=_normalised_id(fields, "id"),
-        thread_id=thread_id,
-        parent_id=parent_id,
-        author=name_field(fields, "author"),
-        subreddit=subreddit,
-        score=_score(fields.get("score")),
-        changed=changed,
-    )
+    body, subreddit = text_field(fields, "body"), _subreddit(fields, rules)
+    turn: dict[str, Any] = {"id": _normalised_id(fields, "id"), "parent_id": parent_id}
+    turn |= {"author": name_field(fields, "author"), "score": _score(fields.get("score"))}
+    return make_turn(body, rules, changed, thread_id=thread_id, subreddit=subreddit, **turn)
 
 
 def parse_submission(
@@ -274,62 +246,39 @@ def parse_submission(
     subreddit = _subreddit(fields, rules)
     texts = {TITLE_ID: text_field(fields, "title")}
     post = fields.get("selftext")
-    if rules.reads_posts and isinstance(post, str) and post.strip() and not is_removal_notice(post):
+    uses_post = rules.more_pairs or rules.single_texts
+    if uses_post and isinstance(post, str) and post.strip() and not is_removal_notice(post):
         texts[POST_ID] = post
+    turn: dict[str, Any] = {"thread_id": _normalised_id(fields, "id"), "subreddit": subreddit}
+    turn["author"] = name_field(fields, "author")
+    parents = {TITLE_ID: None, POST_ID: TITLE_ID}
     return [
-        make_turn(
-            text,
-            rules,
-            id=turn_id,
-            thread_id=_normalised_id(fields, "id"),
-            parent_id=None if turn_id == TITLE_ID else TITLE_ID,
-            author=name_field(fields, "author"),
-            subreddit=subreddit,
-            changed=changed,
-        )
+        make_turn(text, rules, changed, id=turn_id, parent_id=parents[turn_id], **turn)
         for turn_id, text in texts.items()
     ]
 
 
 def make_turn(
-    text: str,
-    rules: Rules,
-    *,
-    id: str,
-    thread_id: str,
-    parent_id: str | None,
-    author: str = "",
-    subreddit: str = "",
-    score: int | None = None,
-    is_reddit: bool = True,
-    changed: Counter[str],
+    text: str, rules: Rules, changed: Counter[str], *, is_reddit: bool = True, **fields: Any
 ) -> Comment:
     """Make a turn with a cleaned and trimmed text. All notices of removal become the same text.
 
     Args:
         text: the original text.
         rules: how it is cleaned and trimmed.
-        id, thread_id, parent_id, author, subreddit, score: fields of the turn.
-        is_reddit: see `is_removal_notice`.
         changed: counts the texts that each rule changed.
+        is_reddit: see `is_removal_notice`.
+        **fields: the other fields of the turn.
     """
     if is_removal_notice(text, is_reddit=is_reddit):
         text = text if text == "[deleted]" else REMOVED
     text = clean_text(text, rules, changed=changed)
-    body = trim(text, rules.max_length)
-    is_trimmed = len(text) > rules.max_length
+    longest = max(rules.max_context_length, rules.max_response_length, rules.max_extra_length)
+    body = trim(text, longest)
+    is_trimmed = len(text) > longest
     keeps_rest = is_trimmed and (rules.long == "cut" or rules.single_texts)
-    return Comment(
-        id=id,
-        thread_id=thread_id,
-        parent_id=parent_id,
-        body=body,
-        is_trimmed=is_trimmed,
-        author=author,
-        subreddit=subreddit,
-        score=score,
-        rest=text[len(body) :] if keeps_rest else "",
-    )
+    rest = text[len(body) :] if keeps_rest else ""
+    return Comment(body=body, is_trimmed=is_trimmed, rest=rest, **fields)
 
 
 def _normalised_id(fields: Mapping[str, Any], name: str) -> str:
@@ -379,12 +328,9 @@ def _score(value: Any) -> int | None:
 
 def _subreddit(fields: Mapping[str, Any], rules: Rules) -> str:
     name = name_field(fields, "subreddit")
-    if rules.subreddits or rules.exclude_subreddits:
-        lowered = name.lower()
-        if lowered in rules.exclude_subreddits or (
-            rules.subreddits and lowered not in rules.subreddits
-        ):
-            raise UnusableError("other_subreddit", is_bad=False)
+    lowered, only = name.lower(), rules.subreddits
+    if lowered in rules.exclude_subreddits or (only and lowered not in only):
+        raise UnusableError("other_subreddit", is_bad=False)
     return name
 
 
@@ -417,12 +363,8 @@ def clean_text(text: str, rules: Rules, *, changed: Counter[str]) -> str:
         changed: counts the texts that each rule changed.
     """
     if rules.unescape_html and "&" in text:
-        text = _counted(
-            text,
-            _ENTITY.sub(lambda match: html.unescape(match.group()), text),
-            "unescape_html",
-            changed,
-        )
+        unescaped = _ENTITY.sub(lambda match: html.unescape(match.group()), text)
+        text = _counted(text, unescaped, "unescape_html", changed)
     if rules.strip_quotes and (">" in text or "&gt;" in text):
         text = _counted(text, _QUOTED_LINES.sub("", text).strip(), "strip_quotes", changed)
     if rules.strip_urls and _MAY_HOLD_URL.search(text):

@@ -1,26 +1,39 @@
-"""The folder that `prepare` writes with every engine: records and their report."""
+"""The folder that `prepare` writes with every engine: records, and a report with table and plot."""
 
+import dataclasses
 import itertools
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from convert_tf.corpora import report
+import numpy as np
+
+from convert_tf.corpora import threads
 from convert_tf.corpora.dumps import BadLines, CountedFile
 from convert_tf.corpora.options import PrepareOptions
 from convert_tf.corpora.rows import Output, RowMaker
+from convert_tf.corpora.vocabulary import count_words
+from convert_tf.data.schema import MAX_EXTRA_CONTEXTS, PAIR, SPLITS
 from convert_tf.data.shards import record_files
 from convert_tf.data.token_writer import tokenize_records
+from convert_tf.figures import picture, write_picture
+from convert_tf.storage.files import write_file
 from convert_tf.storage.folders import OutputFolder
-from convert_tf.storage.streams import zst_written
+from convert_tf.storage.json_text import written_json
+from convert_tf.storage.lines import zst_written
+from convert_tf.text.plain_tokenizer import PlainTokenizer
+from convert_tf.text.subwords import SubwordConfig, learn_subwords
+from convert_tf.text.tokenizer import Tokenizer, load_tokenizer
 
 SINGLE_TEXTS = "single_texts.jsonl.zst"
-_REPORT_FILES = ("report.json", "report.png")
-_TOKEN_IDS = "ids"
+_REPORT, _PLOT, _TOKEN_IDS = "report.json", "report.png", "ids"
+_SAMPLE_OCCURRENCES = 4_000  # a subword of the sample's vocabulary stands in one of so many texts
+_MAX_TOKENS = 2**20  # more than any text has
+_LONGEST_BIN = 128  # longer texts are counted with those of this many subwords
 
 
-@dataclass
+@dataclasses.dataclass
 class Preparation:
     """A run of `prepare`: what it reads and counts, and where it writes.
 
@@ -40,7 +53,7 @@ class Preparation:
     paths: Mapping[str, Sequence[str]]
     folder: str
     scratch: str
-    files: dict[str, list[CountedFile]] = field(default_factory=dict)
+    files: dict[str, list[CountedFile]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.maker = RowMaker(self.options)
@@ -113,15 +126,196 @@ def prepare(
         for file in itertools.chain(*run.files.values()):
             file.print_warnings()
         if not written.examples:
-            raise ValueError(report.why_no_example(run.maker.counts, run.files))
-        facts = report.assemble(run.files, run.bad_lines, run.maker, written, vocabulary)
-        report.write(run.folder, facts)
+            raise ValueError(_why_no_example(run))
+        report = _report(run, written, vocabulary)
+        write_file(place / _REPORT, written_json(report, sort_keys=True))
+        write_picture(place / _PLOT, lambda: draw(report))
         if tokenize and vocabulary is not None:
-            token_ids = os.path.join(run.folder, _TOKEN_IDS)
-            tokenize_records(run.folder, token_ids, vocabulary=vocabulary)
-    return facts
+            tokenize_records(run.folder, str(place / _TOKEN_IDS), vocabulary=vocabulary)
+    return report
 
 
 def _data_files(folder: str) -> list[str]:
-    others = (os.path.join(folder, name) for name in (*_REPORT_FILES, SINGLE_TEXTS, _TOKEN_IDS))
-    return [*record_files(folder), *(path for path in others if os.path.exists(path))]
+    names = (_REPORT, _PLOT, SINGLE_TEXTS, _TOKEN_IDS)
+    others = (os.path.join(folder, name) for name in names)
+    return [*record_files(folder), *filter(os.path.exists, others)]
+
+
+def _why_no_example(run: Preparation) -> str:
+    """Return the error of an input without examples."""
+    total = threads.total_counts(run.maker.counts.values())
+    reasons = Counter(total.dropped)
+    for file in itertools.chain(*run.files.values()):
+        reasons.update(file.skipped)
+    left_out = ", ".join(f"{number:,} {reason}" for reason, number in reasons.most_common())
+    return (
+        f"The input gives no example. It has {total.comments:,} usable turns; left out: "
+        f"{left_out or 'nothing'}. Check that each file is what its flag says, and that the "
+        "limits of length are not too narrow."
+    )
+
+
+def _report(run: Preparation, written: Output, vocabulary: str | None) -> dict[str, Any]:
+    """Return the content of `report.json`.
+
+    Args:
+        run: the run, with its counts.
+        written: counts and a sample of the output.
+        vocabulary: a vocabulary file to measure lengths with; None learns one from the sample.
+    """
+    maker, examples, texts = run.maker, written.examples, written.single_texts
+    return ({"single_texts": dict(sorted(texts.items()))} if texts else {}) | {
+        "rules": {
+            corpus: dataclasses.asdict(rules)
+            for corpus, rules in run.options.rules_by_corpus(run.files).items()
+        },
+        "dev_fraction": run.options.dev_fraction,
+        "files": {what: [*map(_file_facts, files)] for what, files in run.files.items() if files},
+        "bad_lines": {"count": run.bad_lines.count, "first": run.bad_lines.first},
+        "threads": threads.total_counts(maker.counts.values()).as_dict(),
+        "sources": {source: one.as_dict() for source, one in sorted(maker.counts.items())},
+        "splits": {
+            split: {
+                "examples": sum(numbers[split] for numbers in examples.values()),
+                "threads": maker.num_threads[split],
+            }
+            for split in SPLITS
+        },
+        "examples": {
+            source: {split: numbers[split] for split in SPLITS}
+            for source, numbers in sorted(examples.items())
+        },
+        "history": [written.history[turns] for turns in range(MAX_EXTRA_CONTEXTS + 1)],
+        "lengths": _subword_lengths(written.sample, vocabulary),
+    }
+
+
+def _subword_lengths(texts: Mapping[str, Sequence[str]], vocabulary: str | None) -> dict[str, Any]:
+    """Return the lengths of texts in subwords.
+
+    Args:
+        texts: texts by role.
+        vocabulary: vocabulary file; None learns a vocabulary from the texts.
+
+    Returns:
+        `vocabulary`, which was used; and for each role the `mean`, the `percentiles` 50, 90 and 99,
+        and the `histogram`: the number of texts with 0, 1, … subwords. The last entry includes
+        longer texts. Empty if there is no text.
+    """
+    everything = [text for role in texts for text in texts[role]]
+    if not everything:
+        return {}
+    if vocabulary:
+        tokenizer: Tokenizer | PlainTokenizer = load_tokenizer(vocabulary)
+        name = os.path.basename(vocabulary)
+    else:
+        words = count_words(text.encode() for text in everything).counts()
+        min_count = max(1, len(everything) // _SAMPLE_OCCURRENCES)
+        subwords = learn_subwords(words, SubwordConfig(min_count=min_count, alphabet_min_count=1))
+        tokenizer = PlainTokenizer(subwords)
+        name = f"{len(subwords):,} subwords learnt from a sample of the examples"
+    found: dict[str, Any] = {"vocabulary": name}
+    for role in texts:
+        numbers = np.diff(tokenizer.flat_ids(texts[role], max_tokens=_MAX_TOKENS)[1])
+        found[role] = {
+            "texts": len(numbers),
+            "mean": round(float(numbers.mean()), 2),
+            "percentiles": {str(p): int(np.percentile(numbers, p)) for p in (50, 90, 99)},
+            "histogram": np.bincount(np.minimum(numbers, _LONGEST_BIN)).tolist(),
+        }
+    return found
+
+
+def _file_facts(file: CountedFile) -> dict[str, Any]:
+    return {
+        "file": os.path.basename(file.path),
+        "kind": file.kind,
+        "bytes": file.compressed_bytes,
+        "lines": file.lines,
+        "skipped": dict(sorted(file.skipped.items())),
+        "warnings": [warning.removeprefix(f"{file.name}: ") for warning in file.warnings],
+    }
+
+
+def skipped_lines(report: Mapping[str, Any]) -> Counter[str]:
+    """Return the number of skipped lines of all files, by reason."""
+    skipped: Counter[str] = Counter()
+    for file in itertools.chain(*report["files"].values()):
+        skipped.update(file["skipped"])
+    return skipped
+
+
+def table(report: Mapping[str, Any]) -> str:
+    """Return the counts of a report as a short table."""
+    counts, examples = report["threads"], report["examples"]
+    rows = {"turns read": counts["comments"], "threads": counts["threads"]}
+    rows["titles"] = counts["titles"]
+    rows |= {f"changed: {rule}": number for rule, number in counts["changed"].items()}
+    rows |= _left_out(report)
+    if len(examples) > 1:
+        rows |= {f"examples of {name}": sum(each.values()) for name, each in examples.items()}
+    if "additional" in counts:
+        rows["additional examples"] = counts["additional"]
+    if "single_texts" in report:
+        rows["single texts"] = sum(report["single_texts"].values())
+    rows |= {f"{split} examples": report["splits"][split]["examples"] for split in SPLITS}
+    width = max(map(len, rows)) + 2
+    return "\n".join(f"{name:<{width}}{number:>14,}" for name, number in rows.items())
+
+
+@picture
+def draw(report: Mapping[str, Any]) -> Any:
+    """Plot the report.
+
+    Returns:
+        Four panels: examples by source and split, lengths in subwords, number of earlier turns, and
+        reasons for dropped turns.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    figure = Figure(figsize=(12, 8), layout="constrained")
+    by_source, lengths, history, dropped = figure.subplots(2, 2).flat
+
+    sources = list(report["examples"])[::-1]
+    left = np.zeros(len(sources))
+    for split in SPLITS:
+        numbers = np.array([report["examples"][source][split] for source in sources])
+        by_source.barh(sources, numbers, left=left, label=split)
+        left += numbers
+    by_source.set(title="Examples by source", xlabel="examples")
+    by_source.legend()
+
+    if report["lengths"]:
+        for role in PAIR:
+            histogram = np.array(report["lengths"][role]["histogram"])
+            share = 100 * histogram / histogram.sum()
+            lengths.step(np.arange(len(share)), share, where="mid", label=role)
+        lengths.legend()
+    lengths.set(title="Lengths", xlabel="subwords", ylabel="% of a sample of texts")
+
+    history.bar(np.arange(len(report["history"])), report["history"])
+    history.set(title="Turns before the context", xlabel="extra contexts", ylabel="examples")
+
+    reasons = sorted((number, name) for name, number in _left_out(report).items() if number)
+    dropped.barh([name for _, name in reasons], [number for number, _ in reasons])
+    dropped.set(title="What was left out", xlabel="turns")
+    for counted in (by_source.xaxis, history.yaxis, dropped.xaxis):
+        counted.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        counted.set_major_formatter(EngFormatter(sep=""))
+    for axes in (by_source, lengths, history, dropped):
+        axes.grid()
+    return figure
+
+
+def _left_out(report: Mapping[str, Any]) -> dict[str, int]:
+    """Return the numbers of lines and turns that are in no example, by reason."""
+    counts = report["threads"]
+    return {
+        **{f"skipped: {reason}": n for reason, n in sorted(skipped_lines(report).items())},
+        "duplicates": counts["duplicates"],
+        "first turn, no title": counts["top_level"],
+        "orphans": counts["orphans"],
+        "in a reply cycle": counts["cyclic"],
+        **{f"dropped: {reason}": number for reason, number in counts["dropped"].items()},
+    }

@@ -1,4 +1,4 @@
-"""Read conversation dumps: one JSON object per line, compressed or not.
+"""Files of corpora: their lines and JSON objects, the fields of these, and conversations.
 
 A line has a maximum length. Unusable lines are counted by reason (`CountedFile`). A truncated or
 damaged archive gives the lines before the damage.
@@ -6,27 +6,114 @@ damaged archive gives the lines before the damage.
 
 import codecs
 import glob
+import hashlib
+import itertools
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from convert_tf.corpora.fields import UnusableError
-from convert_tf.storage.json_text import json_of_texts
-from convert_tf.storage.streams import MAX_LINE_BYTES, InputFile, read_pieces
+from convert_tf.storage.folders import OutputFolder
+from convert_tf.storage.json_text import json_of_texts, whole_characters
+from convert_tf.storage.lines import (
+    COMPRESSED_SUFFIXES,
+    MAX_LINE_BYTES,
+    InputFile,
+    read_pieces,
+    zst_written,
+)
+from convert_tf.storage.progress import Progress
 
-MAX_USED_OF_BAD = 0.1  # a mostly bad file needs this many usable turns per bad line
-NUM_FIRST_BAD = 5  # bad lines that are named in messages and reports
+_MAX_USED_OF_BAD = 0.1  # a mostly bad file needs this many usable turns per bad line
+_NUM_FIRST_BAD = 5  # bad lines that are named in messages and reports
+MAX_NAME_LENGTH = 200
 
 
-class UnreadableFileError(ValueError):
-    """Error: hardly any line of a file could be used."""
+class Turn(NamedTuple):
+    """One utterance of a speaker. `author` is empty if the corpus does not name it."""
+
+    text: str
+    author: str = ""
 
 
-class TooManyBadLinesError(ValueError):
-    """Error: there are more unusable lines than the user allows."""
+class Conversation(NamedTuple):
+    """Consecutive turns, the oldest first, of a corpus that is no tree of comments.
+
+    `id` decides the split (md5, as for a Reddit thread). It must not depend on where or in which
+    order the corpus is stored. Conversations with the same id are in the same split. `source` names
+    the corpus.
+    """
+
+    id: str
+    source: str
+    turns: tuple[Turn, ...]
+
+
+def hash_of(texts: Iterable[str]) -> str:
+    """Return the md5 of texts in their order, as 32 hexadecimal digits."""
+    joined = "\0".join(texts)
+    return hashlib.md5(joined.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def base_name(path: str) -> str:
+    """Return the name of a file without its folder and the suffix of its compression."""
+    name = os.path.basename(path)
+    stem, suffix = os.path.splitext(name)
+    return stem if suffix.lower() in COMPRESSED_SUFFIXES else name
+
+
+def corpus_name(path: str) -> str:
+    """Return the name of a file without folder and suffixes: `chats` for `data/chats.jsonl.zst`."""
+    return whole_characters(os.path.splitext(base_name(path))[0])
+
+
+class UnusableError(ValueError):
+    """Error: a line or a part of it cannot be used; `reason` is the name of its counter.
+
+    `is_bad` is true if something is missing or malformed, and false if a rule excludes the line.
+    """
+
+    def __init__(self, reason: str, *, is_bad: bool = True) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.is_bad = is_bad
+
+
+def text_field(fields: Mapping[str, Any], name: str) -> str:
+    """Return a field that must be a text.
+
+    Raises:
+        UnusableError: `missing_` or `wrong_type_` and the name.
+    """
+    value = fields.get(name)
+    if isinstance(value, str):
+        return value
+    raise UnusableError(f"missing_{name}" if value is None else f"wrong_type_{name}")
+
+
+def name_field(fields: Mapping[str, Any], name: str, *, kinds: Any = str) -> str:
+    """Return an optional short text, such as an author; empty if the field is missing or empty.
+
+    Args:
+        fields: the object.
+        name: name of the field.
+        kinds: allowed types; other values than texts are returned as texts.
+
+    Raises:
+        UnusableError: `wrong_type_` or `too_long_` and the name.
+    """
+    value = fields.get(name)
+    if not value:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        raise UnusableError(f"wrong_type_{name}")
+    text = whole_characters(str(value))
+    if len(text) > MAX_NAME_LENGTH:
+        raise UnusableError(f"too_long_{name}")
+    return text
 
 
 @dataclass
@@ -41,26 +128,16 @@ class BadLines:
     count: int = 0
     first: list[str] = field(default_factory=list)
 
-    def add(self, path: str, line: int, reason: str) -> None:
-        """Count one line.
+    def add(self, later: "BadLines") -> None:
+        """Add the lines of later files.
 
         Raises:
-            TooManyBadLinesError: if there are more than `limit`.
+            ValueError: if there are more than `limit`.
         """
-        self.count += 1
-        if len(self.first) < NUM_FIRST_BAD:
-            self.first.append(f"{path}:{line} ({reason})")
-        self._check()
-
-    def merge(self, later: "BadLines") -> None:
-        """Add the lines of later files. Raises as `add`."""
         self.count += later.count
-        self.first = (self.first + later.first)[:NUM_FIRST_BAD]
-        self._check()
-
-    def _check(self) -> None:
+        self.first = (self.first + later.first)[:_NUM_FIRST_BAD]
         if self.limit is not None and self.count > self.limit:
-            raise TooManyBadLinesError(
+            raise ValueError(
                 f"More than {self.limit:,} lines cannot be used; the first are "
                 f"{', '.join(self.first)}. Repair the files, or raise --max_bad_lines."
             )
@@ -74,7 +151,6 @@ class CountedFile(InputFile):
         max_line_bytes: longer lines are dropped.
         bad_lines: counts the malformed lines of all files of a run.
         lines: number of the last line that was read, from 1.
-        objects: number of lines that hold an object or a row.
         skipped: number of unused lines and turns by reason.
         warnings: messages about the whole file.
         num_bad: number of malformed lines.
@@ -84,7 +160,6 @@ class CountedFile(InputFile):
     max_line_bytes: int = MAX_LINE_BYTES
     bad_lines: BadLines = field(default_factory=BadLines)
     lines: int = 0
-    objects: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     warnings: list[str] = field(default_factory=list)
     num_bad: int = 0
@@ -99,14 +174,14 @@ class CountedFile(InputFile):
             is_bad: whether the line is malformed, and not only excluded by a rule.
 
         Raises:
-            TooManyBadLinesError: if there are too many malformed lines.
+            ValueError: if there are more malformed lines than `bad_lines` allows.
         """
         self.skipped[reason] += 1
         if is_bad:
             self.num_bad += self.lines != self._last_bad
             self._last_bad = self.lines
             self.first_bad = self.first_bad or self.lines
-            self.bad_lines.add(self.name, self.lines, reason)
+            self.bad_lines.add(BadLines(count=1, first=[f"{self.name}:{self.lines} ({reason})"]))
 
     def skipping(self) -> "_Skipping":
         """Return a block that counts the current line as unused if it finds it unusable."""
@@ -119,15 +194,15 @@ class CountedFile(InputFile):
             num_used: number of turns from the file.
 
         Raises:
-            UnreadableFileError: if hardly any of its lines could be used.
+            ValueError: if hardly any of its lines could be used.
         """
         is_bad = self.num_bad > 0 and 2 * self.num_bad >= self.lines
-        if is_bad and num_used <= MAX_USED_OF_BAD * self.num_bad:
+        if is_bad and num_used <= _MAX_USED_OF_BAD * self.num_bad:
             reasons = ", ".join(f"{n:,} {reason}" for reason, n in self.skipped.most_common())
             remedy = "Check that it is a file of the kind that is read"
             if self.skipped.most_common(1)[0][0] == "invalid_utf8":
                 remedy = "Convert it to UTF-8, for example with iconv -f WINDOWS-1252 -t UTF-8"
-            raise UnreadableFileError(
+            raise ValueError(
                 f"Hardly a line of {self.name} can be used: {reasons} in {self.lines:,} lines, "
                 f"from line {self.first_bad:,} on. {remedy}. To leave such lines out, pass "
                 "--max_bad_lines."
@@ -178,10 +253,9 @@ def find_files(patterns: Sequence[str]) -> list[str]:
     """
     found: set[str] = set()
     for pattern in patterns:
-        if os.path.isfile(pattern):  # a name may hold brackets
-            matches = [pattern]
-        else:
-            matches = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
+        # A name may hold brackets.
+        names = [pattern] if os.path.isfile(pattern) else glob.glob(pattern, recursive=True)
+        matches = [*filter(os.path.isfile, names)]
         if not matches:
             raise ValueError(
                 f"No file matches {pattern!r}. Check the folder (relative to {os.getcwd()!r}), and "
@@ -192,25 +266,19 @@ def find_files(patterns: Sequence[str]) -> list[str]:
 
 
 def read_lines(file: CountedFile) -> Iterator[bytes]:
-    """Yield the non-empty lines of a file, stripped of white space.
-
-    A line that is too long is dropped and counted as `line_too_long`. The last, incomplete line of
-    a truncated or damaged archive is dropped as `unfinished_line`.
-    """
-    return filled_lines_in(read_pieces(file), file)
-
-
-def filled_lines_in(pieces: Iterable[bytes], file: CountedFile) -> Iterator[bytes]:
-    """Yield the lines in pieces of a file's decompressed bytes. Otherwise as `read_lines`."""
-    return filter(None, map(bytes.strip, lines_in(pieces, file)))
+    """Yield the non-empty lines of a file, stripped of white space. Otherwise as `lines_in`."""
+    return filter(None, map(bytes.strip, lines_in(read_pieces(file), file)))
 
 
 def lines_in(pieces: Iterable[bytes], file: CountedFile) -> Iterator[bytes]:
     """Yield all lines in pieces of a file's bytes, without their line ends.
 
+    A line that is too long is dropped and counted as `line_too_long`. The last, incomplete line of
+    a truncated or damaged archive is dropped as `unfinished_line`.
+
     Args:
         pieces: the decompressed bytes.
-        file: counts the lines and limits their length; see `read_lines`.
+        file: counts the lines and limits their length.
     """
     rest: list[bytes] = []  # pieces of the line that is not finished yet
     rest_bytes = 0
@@ -272,5 +340,52 @@ def read_objects(file: CountedFile) -> Iterator[dict[str, Any]]:
             value = json_in_line(line, is_dump=True)
             if not isinstance(value, dict):
                 raise UnusableError("not_an_object")
-            file.objects += 1
             yield value
+
+
+def split_dump(path: str, output: str, *, part_bytes: int, overwrite: bool = False) -> list[str]:
+    """Write the lines of a dump to several compressed files, so that many tasks can read it.
+
+    The parts are complete or do not exist. Memory holds one line and the window of the archive,
+    which is 2 GiB for monthly Reddit dumps. Parts have windows of a few MiB.
+
+    Args:
+        path: a dump, compressed or not.
+        output: folder of the parts. It may hold other files, such as parts of other dumps.
+        part_bytes: size of a part before compression; the last line of a part may exceed it.
+        overwrite: whether to replace earlier parts of this dump.
+
+    Returns:
+        The names of the parts.
+
+    Raises:
+        ValueError: the dump has no line, or parts of it exist.
+        OSError: a file cannot be read or written.
+    """
+    pattern = f"{glob.escape(corpus_name(path))}-part-*.zst"
+
+    def parts(folder: str | Path) -> list[str]:
+        return sorted(map(str, Path(folder).glob(pattern)))
+
+    file = CountedFile(path, max_line_bytes=sys.maxsize)
+    target = OutputFolder(output, data_files=parts, overwrite=overwrite)
+    with (
+        target.open() as folder,
+        Progress("lines", total_bytes=os.path.getsize(path)) as progress,
+    ):
+        lines = (line + b"\n" for line in lines_in(read_pieces(file), file))
+        for number, first in enumerate(lines):
+            name = f"{corpus_name(path)}-part-{number:05d}.zst"
+            num_bytes = 0
+            with zst_written(str(folder / name)) as part:
+                for line in itertools.chain([first], lines):
+                    part.write(line)
+                    progress.add(bytes_done=file.compressed_bytes)
+                    num_bytes += len(line)
+                    if num_bytes >= part_bytes:
+                        break
+        file.print_warnings()
+        names = [os.path.basename(part) for part in parts(folder)]
+        if not names:
+            raise ValueError(f"{path} has no lines.")
+    return names

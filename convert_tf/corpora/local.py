@@ -6,30 +6,131 @@ holds one thread, not the dumps.
 """
 
 import contextlib
+import errno
 import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from convert_tf.corpora import data_folder
 from convert_tf.corpora.data_folder import Preparation
 from convert_tf.corpora.dumps import CountedFile
-from convert_tf.corpora.registry import CORPORA
+from convert_tf.corpora.options import CORPORA
 from convert_tf.corpora.rows import EXAMPLES, KINDS, PAIRS, TEXTS, TURNS, Output, Row, RowMaker
-from convert_tf.corpora.sorting import ExternalSorter
 from convert_tf.data import records
+from convert_tf.extras import needs
 from convert_tf.storage.progress import Progress
+
+with needs("data", "Sorting turns on this machine"):
+    import duckdb
+
+_FETCH_ROWS = 10_000
+_WRITE_BUFFER = 2**20
+_MIN_LINE_LIMIT = 2_000_000  # DuckDB's default
+_SORT = """
+    SELECT key, payload
+    FROM read_csv(?, delim='\t', quote='', escape='', header=false, auto_detect=false,
+                  max_line_size=?,
+                  columns={'key': 'VARCHAR', 'payload': 'VARCHAR'})
+    ORDER BY key
+"""
+
+
+class ExternalSorter:
+    """Sorts more rows of a key and a payload than fit into memory, by their keys.
+
+    Rows are written to a text file. DuckDB reads and sorts the file, and writes to disk beyond its
+    memory limit. Keys and payloads are ASCII without tabs and line ends, such as the JSON of
+    `json.dumps`.
+
+    Args:
+        folder: an existing folder for temporary files.
+        name: distinguishes the sorters of one folder.
+        memory_limit: DuckDB's limit, such as `"512MB"`.
+
+    Raises:
+        ValueError: if DuckDB does not understand the memory limit.
+        OSError: with `errno.ENOSPC` if the disk is full; if rows were lost.
+        MemoryError: if the memory limit is too low for sorting.
+    """
+
+    def __init__(self, folder: str, *, name: str, memory_limit: str = "512MB") -> None:
+        self._memory_limit = memory_limit
+        self.num_rows = 0
+        self._longest = 0
+        config: dict[str, Any] = {
+            "memory_limit": memory_limit,
+            "temp_directory": os.path.join(folder, f"{name}.spill"),
+            "preserve_insertion_order": False,
+            # Two threads need several times the memory to sort the same rows, and the reader of
+            # the rows is slower than either.
+            "threads": 1,
+        }
+        try:
+            self._connection = duckdb.connect(config=config)
+        except duckdb.Error as error:
+            raise ValueError(
+                f"{memory_limit!r} is not a size of memory ({error}). Pass a number with a unit, "
+                "for example 1GB."
+            ) from error
+        self._path = os.path.join(folder, f"{name}.tsv")
+        self._file = open(  # noqa: SIM115 (closed in close())
+            self._path, "w", buffering=_WRITE_BUFFER, encoding="ascii", newline="\n"
+        )
+
+    def add(self, key: str, payload: str) -> None:
+        """Add one row."""
+        self._longest = max(self._longest, self._file.write(f"{key}\t{payload}\n"))
+        self.num_rows += 1
+
+    def sorted_rows(self) -> Iterator[tuple[str, str]]:
+        """Yield all rows in the bytewise order of their keys. No row can be added any more."""
+        self._file.close()
+        if not self.num_rows:
+            return
+        num_sorted = 0
+        try:
+            self._connection.execute("SET enable_progress_bar = false")
+            # The limit decides the size of DuckDB's buffers. With smaller ones it lost rows.
+            line_limit = max(_MIN_LINE_LIMIT, 2 * self._longest)
+            self._connection.execute(_SORT, [self._path, line_limit])
+            while rows := self._connection.fetchmany(_FETCH_ROWS):
+                num_sorted += len(rows)
+                yield from rows
+        except duckdb.Error as error:
+            message = str(error)
+            if "No space left" in message or "max_temp_directory_size" in message:
+                raise OSError(errno.ENOSPC, "No space left on device", self._path) from error
+            if isinstance(error, duckdb.OutOfMemoryException):
+                raise MemoryError(
+                    f"memory_limit={self._memory_limit!r} is too small for sorting "
+                    f"({message.splitlines()[0]}). Raise --memory_limit."
+                ) from error
+            raise
+        if num_sorted != self.num_rows:
+            message = f"DuckDB gave {num_sorted:,} of {self.num_rows:,} rows back"
+            raise OSError(errno.EIO, message, self._path)
+
+    def close(self) -> None:
+        """Delete all temporary files."""
+        self._connection.close()
+        try:
+            self._file.close()
+        finally:
+            if os.path.exists(self._path):
+                os.remove(self._path)
 
 
 def _sort_on_disk(run: Preparation) -> Output:
     """Do the work of a run (`data_folder.Engine`)."""
     maker, options = run.maker, run.options
     with contextlib.ExitStack() as stack:
-        sorters = {
-            kind: stack.enter_context(
-                ExternalSorter(run.scratch, name=kind, memory_limit=options.memory_limit)
-            )
-            for kind in KINDS
-        }
+
+        def sorter(kind: str) -> ExternalSorter:
+            new = ExternalSorter(run.scratch, name=kind, memory_limit=options.memory_limit)
+            return stack.enter_context(contextlib.closing(new))
+
+        sorters = {kind: sorter(kind) for kind in KINDS}
         for what, paths in run.paths.items():
             run.files[what] = [CountedFile(path, bad_lines=run.bad_lines) for path in paths]
             _sort(_rows_of_files(maker, what, run.files[what]), sorters)

@@ -21,6 +21,10 @@ compression. PolyAI cut the one file of a language with `split -a 3 -l 100000 en
 A longer file is read as if it were cut in the same way. So `lines.gz` gives PolyAI's split, that of
 the files `lines-aaa`, `lines-aab`, …
 
+Of `.srt` and `.vtt`, numbers, time codes, styles, tags and positions are dropped. A caption becomes
+one line of text, because its line breaks only fit it to a screen. A dash at the start of a line
+marks another speaker, so it starts a new line. In OPUS's `.xml`, each sentence is a line.
+
 There are three differences. `\\r` before a line break is dropped. A line that is not UTF-8, at
 which the script stops, is counted. The script ran on Python 2, where `\\w` matches only ASCII
 letters. Here it matches letters of all scripts, so names such as `Émile:` are removed too.
@@ -28,16 +32,17 @@ letters. Here it matches letters of all scripts, so names such as `Émile:` are 
 Reference: github.com/PolyAI-LDN/conversational-datasets, opensubtitles.
 """
 
+import html
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
+from xml.etree import ElementTree
 
-from convert_tf.corpora import subtitles
-from convert_tf.corpora.conversations import Conversation, Turn, base_name
-from convert_tf.corpora.dumps import CountedFile, decoded, lines_in
-from convert_tf.storage.content import HEAD_BYTES, XML, check_format, text_format
+from convert_tf.corpora.dumps import Conversation, CountedFile, Turn, base_name, decoded, lines_in
+from convert_tf.storage.content import HEAD_BYTES, SUBRIP, WEBVTT, XML, ContentError, check_format
 from convert_tf.storage.json_text import whole_characters
-from convert_tf.storage.streams import open_decompressed
+from convert_tf.storage.lines import InputFile, open_decompressed
 
 LINES_PER_FILE = 100_000
 SOURCE = "opensubtitles"
@@ -45,6 +50,26 @@ _MAX_LINE_BYTES = 10_000  # a conversation is 100,000 lines in memory
 _SUFFIX_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _SPEAKER = re.compile(r"(?:^|[.!?]\s)\w+:")
 _BRACKETED = re.compile(r"[\[(][^\])]*[\])]")
+_CODE = r"(?:\d+:)?\d{1,3}:\d{1,2}(?:[,.:]\d{1,3})?"
+_TIME = re.compile(rf"{_CODE}\s*-->\s*{_CODE}")
+# <i>, </font>, <v Anna>, <c.yellow>, <00:00:01.000>; {\an8}, {y:i}; but neither <3 nor { a }.
+_TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<\d+:[\d:.]+>|\{\\[^{}]*\}|\{[a-zA-Z]:[^{}]*\}")
+_DASH = re.compile(r"\s*(?:-|–|—|‐)")
+# OPUS's XML separates words and punctuation by spaces.
+_SPACE_BEFORE = re.compile(r" (?=[.,!?;:%)\]}…]|n't\b|'(?:s|m|d|ll|re|ve)\b)", re.IGNORECASE)
+_SPACE_AFTER = re.compile(r"(?<=[(\[{$¿¡]) ")
+# Times and frames at the start of lines, as MPL2, TMPlayer, LRC, SubViewer and Whisper write them,
+# and tables of times.
+_OTHER_TIME = (
+    r"(?:\[\d+\]\[\d+\]|[\[(]?\d{1,2}:\d\d:\d\d\b|[\[(]\d{1,2}:\d\d\.\d+"
+    r"|\d+\.\d+[\t,]\d+\.\d+[\t,])"
+)
+_OTHER_TIMES = re.compile(
+    rf"\s*{_OTHER_TIME}[^\n]*\n(?:[^\n]*\n){{0,2}}?\s*{_OTHER_TIME}"
+    r"|\s*start[,\t]end[,\t]text\s*\n",
+    re.IGNORECASE,
+)
+_SAYS_UTF_16 = re.compile(rb"\A(<\?xml[^>]*encoding=[\"'])(?i:utf-?16)")
 
 
 def read(file: CountedFile) -> Iterator[Conversation]:
@@ -52,7 +77,7 @@ def read(file: CountedFile) -> Iterator[Conversation]:
 
     Args:
         file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file of text with one subtitle line per line,
-            or `.srt`, `.vtt` or OPUS's `.xml` (`convert_tf.corpora.subtitles`). Lines of more than
+            or `.srt`, `.vtt` or OPUS's `.xml`. Lines of more than
             10,000 bytes are dropped. It counts lines as `invalid_utf8`, `line_too_long`,
             `unfinished_line`, and `nothing_said` if they are empty before or after the rules; and
             files of at most one line as `too_few_turns`.
@@ -82,18 +107,22 @@ def read(file: CountedFile) -> Iterator[Conversation]:
 def _lines(stream: io.BufferedReader, file: CountedFile) -> Iterator[str]:
     """Yield the subtitle lines of a file. Its first bytes tell its format."""
     head = stream.peek()[:HEAD_BYTES]
-    check_format(file.name, head, read=subtitles.FORMATS)
-    kind = text_format(head)
-    if not kind:
-        subtitles.check_has_no_times(file.name, head)
+    kind = check_format(file.name, head, read=(SUBRIP, WEBVTT, XML))
+    text = head.decode("utf-8", "ignore").removeprefix("\ufeff")
+    if not kind and _OTHER_TIMES.match(text):
+        raise ContentError(
+            f"{file.name} is subtitles or a transcript in another format than .srt, .vtt and "
+            "OPUS's .xml: its lines begin with times. Convert it to .srt, for example with ffmpeg "
+            "-i FILE subtitles.srt, or remove the times."
+        )
     pieces = iter(stream.read1, b"")
     if kind == XML:
-        for sentence in subtitles.sentences(pieces, file):
+        for sentence in _sentences(pieces, file):
             file.lines += 1
             yield sentence
         return
     lines = _text_lines(pieces, file)
-    yield from subtitles.caption_lines(lines, kind) if kind else lines
+    yield from _caption_lines(lines, kind) if kind else lines
 
 
 def _text_lines(pieces: Iterator[bytes], file: CountedFile) -> Iterator[str]:
@@ -134,3 +163,75 @@ def _piece_id(file_id: str, start: int) -> str:
         number, letter = divmod(number, len(_SUFFIX_LETTERS))
         letters = _SUFFIX_LETTERS[letter] + letters
     return f"{file_id}-{letters}"
+
+
+def _caption_lines(lines: Iterable[str], kind: str) -> Iterator[str]:
+    """Yield the lines of text in `.srt` or `.vtt`.
+
+    Args:
+        lines: the lines of the file, with or without line breaks.
+        kind: `SUBRIP`, where captions may contain empty lines, or `WEBVTT`, where an empty line
+            ends a caption, and notes, styles and names are outside of captions.
+    """
+    caption: list[str] | None = None
+    for line in map(str.strip, lines):
+        if _TIME.match(line):
+            if kind == SUBRIP and caption and caption[-1].isdecimal():
+                caption.pop()  # the number of the caption that begins here
+            yield from _spoken(caption or [])
+            caption = []
+        elif line and caption is not None:
+            caption.append(line)
+        elif caption and kind == WEBVTT:
+            yield from _spoken(caption)
+            caption = None
+    yield from _spoken(caption or [])
+
+
+def _spoken(caption: list[str]) -> Iterator[str]:
+    said: list[str] = []
+    for line in caption:
+        line = " ".join(html.unescape(_TAG.sub("", line)).split())
+        if said and _DASH.match(line):
+            yield " ".join(said)
+            said = []
+        said += [line] if line else []
+    if said:
+        yield " ".join(said)
+
+
+def _sentences(pieces: Iterable[bytes], file: InputFile) -> Iterator[str]:
+    """Yield the sentences of OPUS's XML.
+
+    Args:
+        pieces: the bytes of the file.
+        file: the file. After the last piece, it knows whether it was cut off.
+
+    Raises:
+        ContentError: if it is not XML or not OPUS's XML.
+    """
+    parser: Any = ElementTree.XMLPullParser(["end"])
+    is_opus = False
+    try:
+        for piece in pieces:
+            # UTF-16 was converted to UTF-8, but the declaration at the start still says UTF-16.
+            parser.feed(_SAYS_UTF_16.sub(rb"\1UTF-8", piece))
+            for _, element in parser.read_events():
+                if element.tag == "s":
+                    is_opus = True
+                    text = " ".join(" ".join(element.itertext()).split())
+                    yield _SPACE_AFTER.sub("", _SPACE_BEFORE.sub("", text))
+                    element.clear()
+        if not file.is_cut_off:
+            parser.close()
+    except ContentError:
+        raise
+    except (ElementTree.ParseError, LookupError, ValueError) as error:  # also unknown encodings
+        raise ContentError(
+            f"{file.name} is no whole XML ({error}). Copy it again, or convert it to plain text."
+        ) from error
+    if not (is_opus or file.is_cut_off):
+        raise ContentError(
+            f"{file.name} is XML, but not of OPUS's subtitles, which have <s> elements. Convert it "
+            "to .srt or to plain text, one line a subtitle line."
+        )

@@ -1,16 +1,59 @@
-"""Options of the preparation of data, on one machine or on a cluster."""
+"""What `prepare` reads and by which rules, on one machine or on a cluster.
+
+`CORPORA` has the corpora whose files hold whole conversations, with their readers and default
+rules.
+"""
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from convert_tf.config.base import Config, check, option
-from convert_tf.corpora import threads
+from convert_tf.corpora import amazon_qa, dialogues, opensubtitles, pairs, threads
 from convert_tf.corpora.comments import Rules
-from convert_tf.corpora.registry import CORPORA
+from convert_tf.corpora.dumps import Conversation, CountedFile
 from convert_tf.data.schema import SPLITS
 
 REDDIT = "reddit"
+_NO_LIMIT = 2**31 - 1  # characters
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """A corpus that is not a tree of comments.
+
+    Args:
+        name: name of its flag.
+        read: yields the conversations of one file. The file counts what is not used.
+        rules: fields of `comments.Rules` that differ from the defaults.
+        description: help of the flag.
+    """
+
+    name: str
+    read: Callable[[CountedFile], Iterator[Conversation]]
+    rules: Mapping[str, Any]
+    description: str
+
+
+# Users want to find all of their answers, so there is no limit. A row that occurs twice would be
+# its own wrong answer in a batch.
+_EVERYTHING_ONCE: dict[str, Any] = {
+    **dict.fromkeys(("min_context_length", "min_response_length"), 1),
+    **dict.fromkeys(("max_context_length", "max_response_length", "max_extra_length"), _NO_LIMIT),
+    "deduplicate": "exact",
+}
+
+_CORPORA = (
+    Corpus("dialogues", dialogues.read, {},
+           'JSON lines {"turns": ["...", ...]}. A turn may also be {"text": ..., "speaker": ...}.'),
+    Corpus("pairs", pairs.read, _EVERYTHING_ONCE,
+           "CSV, TSV or JSON with context and response, question and answer, or messages."),
+    Corpus("amazon_qa", amazon_qa.read, _EVERYTHING_ONCE,  # the reader counts words
+           "AmazonQA (McAuley et al.), files qa_*.json.gz. Only texts of 4 to 59 words are used."),
+    Corpus("opensubtitles", opensubtitles.read, {"max_extra_length": _NO_LIMIT},
+           "Subtitles: plain text, .srt, .vtt or OPUS's .xml. Each line answers the one before."),
+)  # fmt: skip
+CORPORA = {corpus.name: corpus for corpus in _CORPORA}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +63,7 @@ class PrepareOptions(Config):
     Args:
       rules: the rules for Reddit.
       corpus_rules: the rules for other corpora by name. Corpora that are not named have their own
-        defaults (`convert_tf.corpora.registry`).
+        defaults (`CORPORA`).
       num_shards: number of files by split.
     """
 

@@ -8,13 +8,14 @@ or a car park?","A garage, with 20 places."
 ```
 
 The first row is a header if it contains `context` and `response`, `question` and `answer` or other
-names of `convert_tf.corpora.json_shapes`. Their order and case do not matter, and there may be
+names of `convert_tf.corpora.dialogues`. Their order and case do not matter, and there may be
 other columns. Without a header there are two columns, and the first row is a pair. JSON is
 recognised by its first bytes and read by its keys (`convert_tf.corpora.dialogues`).
 """
 
 import csv
 import io
+import itertools
 import os
 import re
 from collections import deque
@@ -22,13 +23,18 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from convert_tf.corpora import dialogues
-from convert_tf.corpora.conversations import Conversation, Turn, base_name, corpus_name
-from convert_tf.corpora.dumps import CountedFile, filled_lines_in
-from convert_tf.corpora.fields import UnusableError
-from convert_tf.corpora.json_shapes import FURTHER_INPUT, names_of_pair
-from convert_tf.storage.content import HEAD_BYTES, JSON, check_format, text_format
-from convert_tf.storage.json_text import whole_characters
-from convert_tf.storage.streams import open_decompressed
+from convert_tf.corpora.dialogues import FURTHER_INPUT, names_of_pair
+from convert_tf.corpora.dumps import (
+    Conversation,
+    CountedFile,
+    Turn,
+    UnusableError,
+    base_name,
+    corpus_name,
+    lines_in,
+)
+from convert_tf.storage.content import HEAD_BYTES, JSON, check_format
+from convert_tf.storage.lines import open_decompressed
 
 _DELIMITERS = {".csv": (",", ";", "\t", "|"), ".tsv": ("\t",), ".tab": ("\t",)}
 _OTHER_DELIMITERS = ("\t", ",", ";", "|")
@@ -69,22 +75,27 @@ def read(file: CountedFile) -> Iterator[Conversation]:
             known shape.
     """
     with open_decompressed(file) as stream:
-        if _is_json(file, stream.peek()[:HEAD_BYTES]):
-            lines = filled_lines_in(iter(stream.read1, b""), file)
-            yield from dialogues.json_conversations(file, lines, lists_are_pairs=True)
+        head = stream.peek()[:HEAD_BYTES]
+        is_json = check_format(file.name, head, read=[JSON]) == JSON
+        if is_json or _suffix(file.path) in _JSON_SUFFIXES:
+            lines = filter(None, map(bytes.strip, lines_in(iter(stream.read1, b""), file)))
+            yield from dialogues.read(file, lines)
         else:
             yield from _read_table(file, stream)
 
 
 def _read_table(file: CountedFile, stream: io.BufferedReader) -> Iterator[Conversation]:
-    source = whole_characters(corpus_name(file.path))
+    source = corpus_name(file.path)
     # Bytes that are not UTF-8 become lone surrogates.
     with io.TextIOWrapper(
         stream, encoding="utf-8-sig", errors="surrogateescape", newline=""
     ) as text:
         lines = _Lines(text, file)
-        delimiter = _delimiter(file.path, lines.head())
-        columns = None
+        head = lines.head()
+        # The name of the file allows some delimiters. One of them makes its first lines a table.
+        candidates = _DELIMITERS.get(_suffix(file.path), _OTHER_DELIMITERS)
+        delimiter = max(candidates, key=lambda one: _score(head, one))
+        columns, num_rows = None, 0
         for row in _rows(lines, delimiter, file):
             if columns is None:
                 if SEPARATOR_LINE.fullmatch(row[0]):
@@ -98,24 +109,17 @@ def _read_table(file: CountedFile, stream: io.BufferedReader) -> Iterator[Conver
                     "the first row names no columns that are known and is read as a pair; if it is "
                     "a header, name the columns 'context' and 'response'"
                 )
-            file.objects += 1
+            num_rows += 1
             with file.skipping():
                 context, response = _pair(row, columns)
                 pair = (Turn(context), Turn(response))
                 yield Conversation(dialogues.pair_id([context]), source, pair)
-        if columns is not None and not file.objects:
+        if columns is not None and not num_rows:
             file.warn("the table has no rows")
 
 
-def _is_json(file: CountedFile, head: bytes) -> bool:
-    """Return whether a file is JSON. Its first bytes decide, or else its name.
-
-    Raises:
-        ContentError: if it is neither JSON nor a table.
-    """
-    check_format(file.name, head, read=[JSON])
-    suffix = os.path.splitext(base_name(file.path))[1].lower()
-    return text_format(head) == JSON or suffix in _JSON_SUFFIXES
+def _suffix(path: str) -> str:
+    return os.path.splitext(base_name(path))[1].lower()
 
 
 class _Columns(NamedTuple):
@@ -146,16 +150,15 @@ class _Lines:
 
     def __init__(self, text: io.TextIOWrapper, file: CountedFile) -> None:
         self.row: list[_Line] = []
-        self._text = text
         self._file = file
-        self._number = 0
+        self._unread = self._read(text)
         self._again: deque[_Line] = deque()
 
     def __iter__(self) -> "_Lines":
         return self
 
     def __next__(self) -> str:
-        line = self._again.popleft() if self._again else self._read()
+        line = self._again.popleft() if self._again else next(self._unread)
         self._file.lines = line.number
         self.row.append(line)
         return line.text
@@ -163,13 +166,11 @@ class _Lines:
     def head(self) -> list[str]:
         """Return the first lines. They will be read again."""
         length = 0
-        while len(self._again) < _HEAD_LINES and length < _HEAD_CHARACTERS:
-            try:
-                line = self._read()
-            except StopIteration:
-                break
+        for line in itertools.islice(self._unread, _HEAD_LINES):
             self._again.append(line)
             length += len(line.text)
+            if length >= _HEAD_CHARACTERS:
+                break
         return [line.text for line in self._again]
 
     def give_back(self) -> None:
@@ -179,36 +180,28 @@ class _Lines:
         self.row = [first]
         self._file.lines = first.number
 
-    def _read(self) -> _Line:
+    def _read(self, file: io.TextIOWrapper) -> Iterator[_Line]:
         max_length = self._file.max_line_bytes
-        text = self._text.readline(max_length + 1)  # with its line break
-        if not text:
-            raise StopIteration
-        self._number += 1
-        is_whole = text.endswith(("\n", "\r"))
-        if not is_whole and len(text) > max_length:
-            while text and not text.endswith(("\n", "\r")):
-                text = self._text.readline(max_length + 1)
-            return _Line("\n", self._number, "line_too_long")
-        if not is_whole and self._file.is_cut_off:
-            return _Line("\n", self._number, "unfinished_line")
-        if not text.isascii() and (escaped := _ESCAPED_BYTE.search(text)):
-            byte = ord(escaped.group()) - 0xDC00
-            raise ValueError(
-                f"Line {self._number} of {self._file.name!r} is not UTF-8: it holds the byte "
-                f"0x{byte:02X}. Save the file as UTF-8, for example with `iconv -f WINDOWS-1252 -t "
-                "UTF-8`."
-            )
-        if "\0" in text:
-            return _Line(text, self._number, "nul_character")
-        return _Line(text, self._number)
-
-
-def _delimiter(path: str, head: Sequence[str]) -> str:
-    """Return the delimiter that the file's name allows and that makes its first lines a table."""
-    suffix = os.path.splitext(base_name(path))[1].lower()
-    candidates = _DELIMITERS.get(suffix, _OTHER_DELIMITERS)
-    return max(candidates, key=lambda delimiter: _score(head, delimiter))
+        for number in itertools.count(1):
+            text = file.readline(max_length + 1)  # with its line break
+            if not text:
+                return
+            is_whole = text.endswith(("\n", "\r"))
+            if not is_whole and len(text) > max_length:
+                while text and not text.endswith(("\n", "\r")):
+                    text = file.readline(max_length + 1)
+                yield _Line("\n", number, "line_too_long")
+            elif not is_whole and self._file.is_cut_off:
+                yield _Line("\n", number, "unfinished_line")
+            elif not text.isascii() and (escaped := _ESCAPED_BYTE.search(text)):
+                byte = ord(escaped.group()) - 0xDC00
+                raise ValueError(
+                    f"Line {number} of {self._file.name!r} is not UTF-8: it holds the byte "
+                    f"0x{byte:02X}. Save the file as UTF-8, for example with `iconv -f "
+                    "WINDOWS-1252 -t UTF-8`."
+                )
+            else:
+                yield _Line(text, number, "nul_character" if "\0" in text else "")
 
 
 def _score(head: Sequence[str], delimiter: str) -> tuple[bool, float, int]:

@@ -12,10 +12,8 @@ from typing import NamedTuple
 
 from convert_tf.corpora import threads
 from convert_tf.corpora.comments import Comment, Rules, parse_comment, parse_submission
-from convert_tf.corpora.conversations import Conversation, hash_of
-from convert_tf.corpora.dumps import CountedFile, read_objects
-from convert_tf.corpora.options import REDDIT, PrepareOptions
-from convert_tf.corpora.registry import CORPORA
+from convert_tf.corpora.dumps import CountedFile, hash_of, read_objects
+from convert_tf.corpora.options import CORPORA, REDDIT, PrepareOptions
 from convert_tf.data.schema import SPLITS, Example
 from convert_tf.storage.json_text import parsed_json
 
@@ -70,14 +68,17 @@ class RowMaker:
             file: the file, which counts what is not used.
 
         Raises:
-            UnreadableFileError: if hardly any line can be used.
-            TooManyBadLinesError: if there are more unusable lines than allowed.
+            ValueError: if hardly any line can be used, or there are more unusable lines than
+                allowed.
         """
         num_turns = 0
         if what in CORPORA:
+            rules = self.options.rules_of(what)
             for conversation in CORPORA[what].read(file):
                 num_turns += len(conversation.turns)
-                yield from self._rows_of_conversation(conversation, self.options.rules_of(what))
+                source = conversation.source
+                comments = threads.comments_of(conversation, rules, self.counts[source].changed)
+                yield from self._rows(comments, rules, source, is_conversation=True)
         else:
             for turn in self._turns_of_dump(what, file):
                 num_turns += 1
@@ -94,34 +95,20 @@ class RowMaker:
                 else:
                     yield parse_comment(fields, rules, changed=changed)
 
-    def _rows_of_conversation(self, conversation: Conversation, rules: Rules) -> Iterator[Row]:
-        source = conversation.source
-        comments = threads.comments_of(conversation, rules, changed=self.counts[source].changed)
-        return self._rows(comments, rules, source, is_conversation=True)
-
     def rows_of_threads(self, turns: SortedRows) -> Iterator[Row]:
         """Yield the examples and texts of Reddit threads, from rows of the kind `TURNS`."""
         for _, thread in itertools.groupby(turns, key=lambda row: row[0]):
             comments = [Comment(*parsed_json(payload)) for _, payload in thread]
-            yield from self._rows(comments, self.options.rules, REDDIT)
+            yield from self._rows(comments, self.options.rules, REDDIT, is_conversation=False)
 
     def _rows(
-        self,
-        comments: Sequence[Comment],
-        rules: Rules,
-        source: str,
-        *,
-        is_conversation: bool = False,
+        self, comments: Sequence[Comment], rules: Rules, source: str, *, is_conversation: bool
     ) -> Iterator[Row]:
         """Yield the examples of a thread, and its texts that are in no example."""
         split = threads.split_of(comments[0].thread_id, dev_fraction=self.options.dev_fraction)
         rules = rules.of_split(split)
         examples: Iterable[Example] = threads.create_examples(
-            comments,
-            rules,
-            counts=self.counts[source],
-            source=source,
-            is_conversation=is_conversation,
+            comments, rules, self.counts[source], source, is_conversation=is_conversation
         )
         if rules.single_texts:
             examples = list(examples)

@@ -35,37 +35,30 @@ _SHORT = ("ok", "lol", "This.", "Same", "nope", "Thanks!")
 _RAMBLING = " I could go on about this for hours, and I will, because it matters a lot to me."
 
 
-class Intent(NamedTuple):
-    """Phrasings of one question, of its answers and of the asker's reactions."""
+class Question(NamedTuple):
+    """What a thread is about.
 
+    An object has names in questions (`asked`) and in answers (`answered`). An intent has phrasings
+    of the question, of its answers and of the asker's reactions. `situation` has the remarks with
+    the question and with the answer.
+    """
+
+    subreddit: str
+    situation: list[tuple[str, ...]]
+    asked: tuple[str, ...]
+    answered: tuple[str, ...]
     questions: tuple[str, ...]
     answers: tuple[str, ...]
     reactions: tuple[str, ...]
-
-
-class Object(NamedTuple):
-    """Names of one thing, in questions and in answers."""
-
-    asked: tuple[str, ...]
-    answered: tuple[str, ...]
-
-
-class Question(NamedTuple):
-    """What a thread is about. `situation` has the remarks with the question and with the answer."""
-
-    subreddit: str
-    thing: Object
-    intent: Intent
-    situation: list[tuple[str, ...]]
 
 
 def _phrases(text: str, separator: str) -> tuple[str, ...]:
     return tuple(phrase.strip() for phrase in text.split(separator))
 
 
-def _intents(lines: list[str]) -> tuple[Intent, ...]:
+def _intents(lines: list[str]) -> list[list[tuple[str, ...]]]:
     phrases = [_phrases(line[1:], "|") for line in lines if line[0] in "?><"]
-    return tuple(Intent(*phrases[start : start + 3]) for start in range(0, len(phrases), 3))
+    return [phrases[start : start + 3] for start in range(0, len(phrases), 3)]
 
 
 _TEXT = Path(__file__).with_name("sample_topics.txt")
@@ -78,14 +71,11 @@ def all_questions() -> Iterator[Question]:
     """Yield the questions that threads may have: each object, intent and situation of a topic."""
     situations = [[_phrases(side, "|") for side in line.split("=")] for line in _SITUATIONS]
     for title, *lines in _TOPICS:
-        objects = [
-            Object(*(_phrases(names, ",") for names in line.split("=")))
-            for line in lines
-            if line[0] not in "?><"
-        ]
+        lines_of_objects = [line for line in lines if line[0] not in "?><"]
+        objects = [[_phrases(names, ",") for names in line.split("=")] for line in lines_of_objects]
         intents = _intents(lines) + _intents(_COMMON)
-        for parts in itertools.product(objects, intents, situations):
-            yield Question(title.removeprefix("# "), *parts)
+        for names, phrases, situation in itertools.product(objects, intents, situations):
+            yield Question(title.removeprefix("# "), situation, *[*names, *phrases])
 
 
 def _base36(number: int) -> str:
@@ -119,7 +109,7 @@ class SampleThreads:
         submission = self._post(question, asker, title=self._question(question), selftext="")
         link = f"t3_{submission['id']}"
         comments = []
-        advice = self._rng.sample(question.intent.answers, self._rng.choice((1, 1, 2)))
+        advice = self._rng.sample(question.answers, self._rng.choice((1, 1, 2)))
         for template in advice:
             answer = self._comment(question, link, link, self._answer(question, template))
             comments.append(answer)
@@ -147,18 +137,18 @@ class SampleThreads:
             comments.append(self._comment(question, link, lost_parent, self._reaction(question)))
 
     def _question(self, question: Question) -> str:
-        template = self._rng.choice(question.intent.questions)
-        asked = template.format(o=self._rng.choice(question.thing.asked))
+        template = self._rng.choice(question.questions)
+        asked = template.format(o=self._rng.choice(question.asked))
         remark = self._rng.choice(question.situation[0])
         return f"{remark[0].upper()}{remark[1:]}. {asked}"
 
     def _answer(self, question: Question, template: str) -> str:
-        advice = template.format(r=self._rng.choice(question.thing.answered))
+        advice = template.format(r=self._rng.choice(question.answered))
         return f"{advice}. {self._rng.choice(question.situation[1])}."
 
     def _reaction(self, question: Question) -> str:
-        template = self._rng.choice(question.intent.reactions)
-        return template.format(o=self._rng.choice(question.thing.asked)) + "."
+        template = self._rng.choice(question.reactions)
+        return template.format(o=self._rng.choice(question.asked)) + "."
 
     def _new_id(self) -> str:
         self._next_id += self._rng.randrange(1, 1000)

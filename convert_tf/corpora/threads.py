@@ -8,15 +8,15 @@ and the turns before that are the extra contexts, the most recent first.
 Reference: github.com/PolyAI-LDN/conversational-datasets, reddit; arXiv 1904.06472 §3.1.
 """
 
+import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from convert_tf.corpora import sentences
 from convert_tf.corpora.comments import POST_ID, REMOVED, TITLE_ID, Comment, Rules, make_turn, trim
-from convert_tf.corpora.conversations import Conversation, hash_of
+from convert_tf.corpora.dumps import Conversation, hash_of
 from convert_tf.data.schema import SPLITS, Example
 
 TRAIN_FRACTION = 0.9
@@ -33,6 +33,17 @@ _BOT_SAYS = re.compile(
     re.IGNORECASE,
 )
 _WHITE_SPACE = re.compile(r"\s+")
+# Sentences end as in Latin script, Chinese and Japanese, and at the end of a line. Closing quotes
+# and brackets belong to the sentence. A full stop does not end a sentence if a small letter
+# follows, or after a single letter (initials) or an abbreviation.
+_END = re.compile(
+    r"(?:(?P<dot>[.…]+)|[!?]+[.…]*|[。！？]+)[\"'”’»)\]*_]*"
+    r"(?:(?<=[。！？])|(?=\s)|\Z)|(?=\n)"
+)
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(\"'“])(?:[^\W\d_]|mr|mrs|ms|dr|prof|sr|jr|st|vs|etc|approx|inc|fig|e\.g|i\.e|[^\W\d_]\.[^\W\d_])\Z",
+    re.IGNORECASE,
+)
 
 
 @dataclass
@@ -121,9 +132,7 @@ def pair_key(example: Example, rules: Rules) -> str:
     return hash_of(pair)
 
 
-def comments_of(
-    conversation: Conversation, rules: Rules, *, changed: Counter[str]
-) -> list[Comment]:
+def comments_of(conversation: Conversation, rules: Rules, changed: Counter[str]) -> list[Comment]:
     """Return a conversation as a thread in which every turn answers the one before.
 
     Args:
@@ -131,27 +140,20 @@ def comments_of(
         rules: how texts are cleaned.
         changed: counts the texts that each rule changed.
     """
-    return [
-        make_turn(
-            turn.text,
-            rules,
-            id=str(index),
-            thread_id=conversation.id,
-            parent_id=str(index - 1) if index else TITLE_ID,
-            author=turn.author,
-            is_reddit=False,
-            changed=changed,
-        )
-        for index, turn in enumerate(conversation.turns)
-    ]
+    comments: list[Comment] = []
+    for index, turn in enumerate(conversation.turns):
+        fields: dict[str, Any] = {"id": str(index), "thread_id": conversation.id}
+        fields |= {"author": turn.author, "parent_id": str(index - 1) if index else TITLE_ID}
+        comments.append(make_turn(turn.text, rules, changed, is_reddit=False, **fields))
+    return comments
 
 
 def create_examples(
     comments: Iterable[Comment],
     rules: Rules,
-    *,
     counts: ThreadCounts,
     source: str = "reddit",
+    *,
     is_conversation: bool = False,
 ) -> Iterator[Example]:
     """Yield the examples of one thread.
@@ -191,21 +193,15 @@ def create_examples(
     for turn in turns.values():
         if turn.id == TITLE_ID:
             counts.titles += 1
-            if (
-                rules.more_pairs
-                and post
-                and not (
-                    _skip_reason(post, rules, "response") or _skip_reason(turn, rules, "context")
-                )
-            ):
-                yield example([post, turn], _fitting(turn, "context", rules, counts))
+            if rules.more_pairs and post:
+                reason = _skip_reason(post, rules, "response")
+                if not (reason or _skip_reason(turn, rules, "context")):
+                    yield example([post, turn], _fitting(turn, "context", rules, counts))
         elif turn.id not in reachable:
             counts.cyclic += 1
         elif turn.parent_id not in turns:
-            if turn.parent_id == TITLE_ID:
-                counts.top_level += 1
-            else:
-                counts.orphans += 1
+            counts.top_level += turn.parent_id == TITLE_ID
+            counts.orphans += turn.parent_id != TITLE_ID
         else:
             path = reply_path(turns, turn.id, max_length=rules.max_path_length + is_conversation)
             response_reason = _skip_reason(path[0], rules, "response")
@@ -227,21 +223,14 @@ def create_examples(
                         yield example(path, context)
 
 
-def _limits(rules: Rules, role: str) -> tuple[int, int]:
-    """Return the smallest and the largest length of a role, in characters."""
-    if role == "response":
-        return rules.min_response_length, rules.max_response_length
-    return rules.min_context_length, rules.max_context_length
-
-
 def _fitting(turn: Comment, role: str, rules: Rules, counts: ThreadCounts) -> str:
     """Return the text of a turn. A long context keeps its end, a long response its beginning."""
     text = turn.body + turn.rest
-    shortest, longest = _limits(rules, role)
+    shortest, longest = rules.limits(role)
     if len(text) <= longest:
         return text
     counts.changed[f"long_{role}_cut"] += 1
-    cut = sentences.first_sentences if role == "response" else sentences.last_sentences
+    cut = first_sentences if role == "response" else last_sentences
     return cut(text, longest, min_length=shortest)
 
 
@@ -270,7 +259,7 @@ def _last_two_as_one(path: list[Comment], rules: Rules) -> tuple[str, list[Comme
         if rules.drop_repeats and _letters(earlier) == _letters(path[0].body):
             return "", path
         if len(earlier) > room and rules.long == "cut" and room >= rules.min_context_length:
-            earlier = sentences.last_sentences(earlier, room, min_length=rules.min_context_length)
+            earlier = last_sentences(earlier, room, min_length=rules.min_context_length)
         if rules.min_context_length <= len(earlier) <= room:
             return f"{earlier} {text}", [path[0], last, *path[3:]]
     if last.id == POST_ID and len(text) >= rules.min_context_length:
@@ -295,7 +284,7 @@ def unused_texts(
     for turn in comments:
         text = turn.body + turn.rest
         if text not in known and not _is_deleted(turn) and not (rules.drop_bots and is_bot(turn)):
-            yield from sentences.short_texts(
+            yield from short_texts(
                 text,
                 min(rules.max_context_length, rules.max_response_length),
                 min_length=min(rules.min_context_length, rules.min_response_length),
@@ -311,30 +300,22 @@ def _unique_turns(comments: Iterable[Comment], counts: ThreadCounts) -> dict[str
     for comment in comments:
         is_comment = comment.id not in (TITLE_ID, POST_ID)
         counts.comments += is_comment
-        kept = turns.get(comment.id)
-        if kept is None:
-            turns[comment.id] = comment
-            continue
-        counts.duplicates += is_comment
-        turns[comment.id] = min(kept, comment, key=lambda copy: (_is_deleted(copy), repr(copy)))
+        if (kept := turns.get(comment.id)) is not None:
+            counts.duplicates += is_comment
+            comment = min(kept, comment, key=lambda copy: (_is_deleted(copy), repr(copy)))
+        turns[comment.id] = comment
     return turns
 
 
 def _reachable_ids(turns: Mapping[str, Comment]) -> set[str]:
     """Return the ids of turns below a root. Other turns are in or below a cycle of replies."""
-    children: dict[str, list[str]] = {}
-    pending: list[str] = []
+    children: defaultdict[str | None, list[str]] = defaultdict(list)
     for turn in turns.values():
-        if turn.parent_id is not None and turn.parent_id in turns:
-            children.setdefault(turn.parent_id, []).append(turn.id)
-        else:
-            pending.append(turn.id)
-    reachable: set[str] = set()
-    while pending:
-        turn_id = pending.pop()
-        reachable.add(turn_id)
-        pending.extend(children.get(turn_id, ()))
-    return reachable
+        children[turn.parent_id if turn.parent_id in turns else None].append(turn.id)
+    reachable = children[None]
+    for turn_id in reachable:  # which grows
+        reachable.extend(children.get(turn_id, ()))
+    return set(reachable)
 
 
 def reply_path(turns: Mapping[str, Comment], turn_id: str, *, max_length: int) -> list[Comment]:
@@ -357,7 +338,7 @@ def _is_deleted(turn: Comment) -> bool:
 
 def _skip_reason(turn: Comment, rules: Rules, role: str) -> str:
     """Return why a turn cannot be a context or a response; empty if it can."""
-    shortest, longest = _limits(rules, role)
+    shortest, longest = rules.limits(role)
     if _is_deleted(turn):
         return f"{role}_deleted"
     if rules.long == "drop" and (turn.is_trimmed or len(turn.body) > longest):
@@ -366,14 +347,9 @@ def _skip_reason(turn: Comment, rules: Rules, role: str) -> str:
         return f"{role}_too_short"
     if rules.drop_bots and is_bot(turn):
         return f"{role}_by_bot"
-    if (
-        role == "response"
-        and rules.min_score is not None
-        and turn.score is not None
-        and turn.score < rules.min_score
-    ):
-        return "response_low_score"
-    return ""
+    least, score = rules.min_score, turn.score
+    is_low = least is not None and score is not None and score < least
+    return "response_low_score" if role == "response" and is_low else ""
 
 
 def _pair_skip_reason(context: Comment, response: Comment, rules: Rules) -> str:
@@ -399,3 +375,89 @@ def is_bot(turn: Comment) -> bool:
 def _letters(text: str) -> str:
     """Return the letters and digits of a text in lower case, or the text if it has none."""
     return "".join(filter(str.isalnum, text.casefold())) or text
+
+
+def sentence_ends(text: str) -> Iterator[int]:
+    """Yield the ends of the sentences of a text, in characters from its start."""
+    for match in _END.finditer(text):
+        end = match.end()
+        if match["dot"] and _is_within(text, match.start(), end):
+            continue
+        if text[:end].strip():
+            yield end
+
+
+def _is_within(text: str, start: int, end: int) -> bool:
+    """Return whether a full stop is within a sentence."""
+    following = text[end : end + 40].lstrip(" \t")
+    if following[:1].islower():
+        return True
+    return bool(following) and _ABBREVIATION.search(text[max(0, start - 12) : start]) is not None
+
+
+def first_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
+    """Return the first sentences of a text that fit into a limit.
+
+    Args:
+        text: a text.
+        max_length: largest number of characters of the result.
+        min_length: if the whole sentences have fewer characters, the text is cut at the end of a
+            word instead.
+    """
+    if len(text) <= max_length:
+        return text
+    end = 0
+    for next_end in sentence_ends(text):
+        if next_end > max_length:
+            break
+        end = next_end
+    whole = text[:end].strip()
+    return whole if end and len(whole) >= min_length else _first_words(text, max_length)
+
+
+def last_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
+    """Return the last sentences of a text that fit into a limit. Args as for `first_sentences`."""
+    text = text.rstrip()
+    if len(text) <= max_length:
+        return text
+    earliest = len(text) - max_length
+    # A sentence may start exactly at the limit, so the search starts before it.
+    offset = max(0, earliest - 200)
+    for end in sentence_ends(text[offset:]):
+        last = text[offset + end :].strip()
+        if len(last) <= max_length:
+            if len(last) >= min_length:
+                return last
+            break
+    return _last_words(text, max_length)
+
+
+def _first_words(text: str, max_length: int) -> str:
+    end = max_length
+    while end > 0 and not text[end].isspace() and not text[end - 1].isspace():
+        end -= 1
+    return text[: end or max_length].strip()
+
+
+def _last_words(text: str, max_length: int) -> str:
+    return _first_words(text[::-1], max_length)[::-1]
+
+
+def short_texts(text: str, max_length: int, *, min_length: int = 1) -> Iterator[str]:
+    """Yield a text with single spaces, or its sentences if it is longer than a limit.
+
+    Longer sentences are cut. Texts of fewer than `min_length` characters are dropped, and so are
+    texts with fewer letters than other characters, such as tables and emoticons.
+    """
+    whole = _WHITE_SPACE.sub(" ", text).strip()
+    if len(whole) <= max_length:
+        pieces = [whole]
+    else:
+        ends = [0, *sentence_ends(text), len(text)]
+        pieces = [
+            first_sentences(_WHITE_SPACE.sub(" ", text[start:end]).strip(), max_length)
+            for start, end in itertools.pairwise(ends)
+        ]
+    for piece in pieces:
+        if len(piece) >= min_length and 2 * sum(map(str.isalpha, piece)) >= len(piece):
+            yield piece

@@ -181,13 +181,11 @@ def learn(
         A line with the numbers of sentences, words and subwords.
 
     Raises:
-        ValueError: if there is no text, or an option is out of range.
+        ValueError: if there is no text.
     """
-    if max_sentences < 1:
-        raise ValueError(f"max_sentences must be at least 1. Received: {max_sentences}.")
     os.makedirs(os.path.dirname(output) or ".", exist_ok=True)
     with Progress("sentences") as progress:
-        sentences = _counted(sample_sentences(paths, max_sentences), progress, paths)
+        sentences = progress.counted(sample_sentences(paths, max_sentences))
         if tokenizer == "sentencepiece":
             write_file(output, train_sentencepiece(sentences, vocab_size=vocab_size))
             pieces = load_tokenizer(output).vocab_size
@@ -210,26 +208,20 @@ def sample_sentences(paths: Sequence[str], number: int) -> Iterator[bytes]:
         paths: as for `read_sentences`.
         number: size of the sample. If there are fewer texts, all are in it.
 
+    Raises:
+        ValueError: if there is no text.
+
     Reference: arXiv 1911.03688 §2.1; Knuth, The Art of Computer Programming, 3.4.2, algorithm S.
     """
     with contextlib.redirect_stderr(io.StringIO()):  # warnings come when they are read to be used
-        remaining = sum(1 for _ in read_sentences(paths))
+        total = remaining = sum(1 for _ in read_sentences(paths))
     draw = random.Random(0).random
     for sentence in read_sentences(paths):
         if draw() * remaining < number:
             number -= 1
             yield sentence
         remaining -= 1
-
-
-def _counted(
-    sentences: Iterable[bytes], progress: Progress, paths: Sequence[str]
-) -> Iterator[bytes]:
-    """Yield texts and count them. Raise an error if there are none."""
-    for sentence in sentences:
-        progress.add()
-        yield sentence
-    if not progress.count:
+    if not total:
         raise ValueError(
             f"There is no text in {', '.join(paths)}. Pass a data folder, or files with one "
             "sentence in each line."

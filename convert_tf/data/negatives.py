@@ -18,8 +18,8 @@ import numpy as np
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.schema import PAIR
 from convert_tf.data.token_arrays import ArrayExamples
+from convert_tf.storage.arrays import FolderFormat
 from convert_tf.storage.folders import files_with_facts
-from convert_tf.storage.mapped import FolderFormat
 
 FACTS_FILE = "negatives.json"
 ARRAY_FILE = "train-negatives.npy"

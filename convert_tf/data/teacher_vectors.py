@@ -21,7 +21,7 @@ import numpy as np
 
 from convert_tf.data.schema import PAIR, Examples
 from convert_tf.data.token_arrays import ArrayExamples
-from convert_tf.storage.mapped import FolderFormat, MappedFile
+from convert_tf.storage.arrays import FolderFormat, MappedFile
 
 FACTS_FILE = "teacher.json"
 FORMAT_VERSION = 1

@@ -23,8 +23,8 @@ import numpy as np
 
 from convert_tf.data.packing import TokenIds, join_texts, joined_ranges
 from convert_tf.data.schema import PAIR, PAIR_AND_EXTRA_CONTEXT
+from convert_tf.storage.arrays import FolderFormat, MappedFile
 from convert_tf.storage.checksums import checksum, file_checksum
-from convert_tf.storage.mapped import FolderFormat, MappedFile
 
 FACTS_FILE = "arrays.json"
 FORMAT_VERSION = 1

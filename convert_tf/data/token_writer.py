@@ -22,11 +22,11 @@ from convert_tf.data.schema import PAIR_AND_EXTRA_CONTEXT, SPLITS
 from convert_tf.data.shards import RecordIndex, list_shards, record_files
 from convert_tf.data.unknown_tokens import warn_of_unknown
 from convert_tf.data.utterances import TEXT, is_held_out, read_utterances
+from convert_tf.storage.arrays import GrowingArray
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.files import write_file
 from convert_tf.storage.folders import OutputFolder, files_with_facts
 from convert_tf.storage.json_text import written_json
-from convert_tf.storage.mapped import GrowingArray
 from convert_tf.storage.progress import Progress
 from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.text.vocabulary import SETTINGS_FILE

@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from convert_tf.checkpoints.kinds import Kind, kind_of
-from convert_tf.corpora.spark.cluster import cluster
-from convert_tf.corpora.spark.workers import check_workers
+from convert_tf.corpora.spark.cluster import check_workers, cluster
 from convert_tf.encoding.backends.onnx import OnnxBackend
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.encoding.text_batches import text_bytes, windows

@@ -10,7 +10,7 @@ from convert_tf.evaluation.compare import ALL, Report
 from convert_tf.figures import BLUE, picture, write_picture
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import parsed_json, written_json
-from convert_tf.storage.tables import aligned, as_markdown
+from convert_tf.storage.messages import aligned, as_markdown
 
 _MAX_LABEL = 36  # characters
 _LABEL_START = 6

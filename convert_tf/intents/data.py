@@ -22,8 +22,8 @@ from convert_tf.storage.content import (
     text_format,
 )
 from convert_tf.storage.json_text import holds_one_value, json_of_texts
+from convert_tf.storage.lines import COMPRESSED_SUFFIXES, InputFile, open_decompressed
 from convert_tf.storage.messages import listed, shortened
-from convert_tf.storage.streams import COMPRESSED_SUFFIXES, InputFile, open_decompressed
 
 # JSON keys and CSV columns, in the order of preference.
 _TEXT_KEYS = (

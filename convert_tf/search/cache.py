@@ -24,11 +24,11 @@ from pathlib import Path
 
 import numpy as np
 
+from convert_tf.storage.arrays import FolderFormat, GrowingArray
 from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, record_checksums
 from convert_tf.storage.files import write_file
 from convert_tf.storage.folders import OutputFolder, files_with_facts
 from convert_tf.storage.json_text import written_json
-from convert_tf.storage.mapped import FolderFormat, GrowingArray
 from convert_tf.storage.progress import Progress
 
 FACTS_FILE = "candidates.json"

@@ -1,14 +1,23 @@
-"""Read numpy's files. Every kind of damage is a `ValueError`."""
+"""Arrays on disk: numpy's files, folders of mapped arrays, and arrays written in pieces.
+
+Every kind of damage of a file is a `ValueError`.
+"""
 
 import contextlib
+import dataclasses
+import io
 import os
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+
+from convert_tf.storage.folders import put_aside
+from convert_tf.storage.json_text import parsed_json
 
 # The errors that numpy raises for damaged files. It parses headers as Python and unpacks archives.
 # A MemoryError comes from the sizes in a damaged header.
@@ -63,3 +72,177 @@ def load_arrays(file: str | os.PathLike[str] | BinaryIO) -> dict[str, Any]:
             if unpacked > max(_ALWAYS_UNPACKED, _MOST_UNPACKED * packed):
                 raise ValueError(f"{packed:,} bytes that unpack to {unpacked:,}")
             return dict(found)
+
+
+class MappedFile:
+    """A mapped `.npy` file. The system keeps recently read parts in memory.
+
+    Args:
+      path: the file.
+      dtype: type of its values.
+      shape: shape of its array; −1 for any size.
+      what: name of the folder's kind for messages.
+      remedy: last sentence of messages.
+
+    Attributes:
+      path: the file.
+      array: the array. It stays readable if the file is deleted or replaced. Reading past the end
+        of a file that became shorter ends the process with SIGBUS; `checked` prevents this.
+
+    Raises:
+      ValueError: if the file is missing or damaged, or has another type or shape.
+    """
+
+    def __init__(self, path: Path, dtype: str, shape: tuple[int, ...], *, what: str, remedy: str):
+        self.path = path
+        self._what, self._remedy = what, remedy
+        try:
+            array = load_array(path, is_mapped=True)
+            self._file = open(path, "rb")  # noqa: SIM115 (as long as the array)
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"The {what} is incomplete: cannot read {path} ({error}). {remedy}"
+            ) from error
+        fits = len(array.shape) == len(shape) and all(
+            size in (own, -1) for own, size in zip(array.shape, shape, strict=True)
+        )
+        if array.dtype != dtype or not fits:
+            expected = str(shape).replace("-1", "any")
+            raise ValueError(
+                f"{path} holds {array.dtype} of shape {array.shape} instead of {dtype} of shape "
+                f"{expected}. {remedy}"
+            )
+        self._size = self._bytes()
+        # As a plain array, whose slices are not subclasses with a file to keep.
+        self.array = np.asarray(array)
+
+    def checked(self) -> np.ndarray:
+        """Return the array, for immediate reading.
+
+        Raises:
+          ValueError: if the file became shorter.
+        """
+        size = self._bytes()
+        if size < self._size:
+            raise ValueError(
+                f"{str(self.path)!r} got shorter while it was read: {size} of {self._size} bytes "
+                f"are left. {self._remedy}"
+            )
+        return self.array
+
+    def _bytes(self) -> int:
+        return os.fstat(self._file.fileno()).st_size
+
+
+@dataclasses.dataclass(frozen=True)
+class FolderFormat:
+    """A kind of folder of arrays, and the JSON file that describes them.
+
+    Args:
+      what: name of the folder's kind for messages.
+      facts_file: name of the JSON file.
+      version: version of the format that is read.
+      kinds: type of each required entry of the file.
+      dtypes: allowed values of its `dtype`.
+      remedy: last sentence of messages.
+    """
+
+    what: str
+    facts_file: str
+    version: int
+    kinds: Mapping[str, Any]
+    dtypes: Collection[str]
+    remedy: str
+
+    def facts(self, folder: str | os.PathLike[str]) -> dict[str, Any]:
+        """Return the content of the JSON file.
+
+        Raises:
+          ValueError: if it is missing or has other content.
+        """
+        path = Path(folder) / self.facts_file
+        try:
+            facts = parsed_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"Cannot read {path} of the {self.what}: {error}. {self.remedy}{put_aside(folder)}"
+            ) from error
+        found = facts.get("version") if isinstance(facts, dict) else None
+        if found != self.version:
+            raise ValueError(
+                f"{path} has version {found!r} of its format, and this convert_tf reads version "
+                f"{self.version}. {self.remedy}"
+            )
+        wrong = [name for name, kind in self.kinds.items() if not isinstance(facts.get(name), kind)]
+        if wrong or facts["dtype"] not in self.dtypes:
+            raise ValueError(
+                f"{path} lacks {', '.join(wrong or ['dtype'])} or has another type there. "
+                f"{self.remedy}"
+            )
+        return facts
+
+    def mapped(
+        self, folder: str | os.PathLike[str], name: str, dtype: str, shape: tuple[int, ...]
+    ) -> MappedFile:
+        """Return one of the folder's arrays, mapped."""
+        return MappedFile(Path(folder) / name, dtype, shape, what=self.what, remedy=self.remedy)
+
+
+class GrowingArray:
+    """A `.npy` file that is written in pieces.
+
+    Args:
+      path: the file.
+      dtype: type of its values.
+      row_shape: shape of an entry; `()` for an array of one dimension.
+
+    Attributes:
+      size: number of entries so far.
+
+    Example:
+      with GrowingArray("vectors.npy", "float32", row_shape=(512,)) as array:
+          array.append(vectors)
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], dtype: str, *, row_shape: tuple[int, ...] = ()
+    ):
+        self._dtype = np.dtype(dtype)
+        self._row_shape = row_shape
+        self.size = 0
+        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 (closed by close)
+        self._file.write(self._header())
+
+    def append(self, values: np.ndarray) -> None:
+        """Append entries, converted to the array's type."""
+        self._file.write(values.astype(self._dtype, copy=False).tobytes())
+        self.size += len(values)
+
+    def __enter__(self) -> "GrowingArray":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            with contextlib.suppress(OSError):  # of a full disk, which was reported already
+                self._file.close()
+
+    def close(self) -> None:
+        """Write the number of entries into the header, and flush everything to disk."""
+        if self._file.closed:
+            return
+        with self._file as file:
+            file.seek(0)
+            file.write(self._header())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _header(self) -> bytes:
+        # Its length is the same for all sizes: it is padded to a multiple of 64 bytes, with room
+        # for any number.
+        header = io.BytesIO()
+        shape = (self.size, *self._row_shape)
+        description = {"descr": self._dtype.str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(header, description)
+        return header.getvalue()

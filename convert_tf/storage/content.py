@@ -50,45 +50,29 @@ _BINARY: tuple[tuple[bytes, str, str], ...] = (
     (rb"(?i)\s*(<!--.{0,500}?-->\s*)?(<!doctype html|<html[\s>])", "a web page",
      "Download the file itself."),
 )  # fmt: skip
-_BINARY_RULES = [(re.compile(rule, re.DOTALL), name, what) for rule, name, what in _BINARY]
 
 JSON, RASA_MARKDOWN, RASA_YAML, XML = "JSON", "Rasa's Markdown", "Rasa's YAML", "XML"
 SUBRIP, WEBVTT = "subtitles in SubRip format (.srt)", "subtitles in WebVTT format (.vtt)"
 _SRT_TIME = r"\d{1,3}:\d{1,2}:\d{1,2}(?:[,.:]\d{1,3})?[ \t]*-->[ \t]*\d{1,3}:\d{1,2}"
 _FORMATS: tuple[tuple[str, str, str], ...] = (
-    (
-        r'\{\s*("[^"\n]*"\s*:|\}\s*(\n|\Z)|\Z)|\[\s*(\{\s*["}]|\[\s*"|\]\s*\Z|\Z'
-        r'|"(?:[^"\\\n]|\\.)*("\s*[,\]]|\Z))',
-        JSON,
-        "Write a text a line, for example with jq -r .text FILE.",
-    ),
+    (r'\{\s*("[^"\n]*"\s*:|\}\s*(\n|\Z)|\Z)|\[\s*(\{\s*["}]|\[\s*"|\]\s*\Z|\Z'
+     r'|"(?:[^"\\\n]|\\.)*("\s*[,\]]|\Z))',
+     JSON, "Write a text a line, for example with jq -r .text FILE."),
     (r"WEBVTT([ \t\r\n]|\Z)", WEBVTT, "convert-tf prepare --opensubtitles reads it."),
-    (
-        rf"(?:[^\n]*\n){{0,5}}?[ \t]*{_SRT_TIME}",
-        SUBRIP,
-        "convert-tf prepare --opensubtitles reads it.",
-    ),
-    (
-        r"(?:[;!][^\n]*\n|\s)*\[Script Info\]|\{\d+\}\{\d+\}|(?i:<sami)|\[INFORMATION\]"
-        r"|Scenarist_SCC|# VobSub|@ This file written with the Avid|(?i:<window[\s>])"
-        r"|(<\?xml[^>]*>\s*)?<(\w+:)?tt[\s>]|\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\s*\n",
-        "subtitles in another format than .srt, .vtt and OPUS's .xml",
-        "Convert it to .srt, for example with ffmpeg -i FILE subtitles.srt.",
-    ),
+    (rf"(?:[^\n]*\n){{0,5}}?[ \t]*{_SRT_TIME}",
+     SUBRIP, "convert-tf prepare --opensubtitles reads it."),
+    (r"(?:[;!][^\n]*\n|\s)*\[Script Info\]|\{\d+\}\{\d+\}|(?i:<sami)|\[INFORMATION\]"
+     r"|Scenarist_SCC|# VobSub|@ This file written with the Avid|(?i:<window[\s>])"
+     r"|(<\?xml[^>]*>\s*)?<(\w+:)?tt[\s>]|\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\s*\n",
+     "subtitles in another format than .srt, .vtt and OPUS's .xml",
+     "Convert it to .srt, for example with ffmpeg -i FILE subtitles.srt."),
     (r"<\?xml\s|<!DOCTYPE\s|<(document|corpus|tmx|cesDoc|aiml|xliff|rss|TEI)[\s>]", XML,
      "Write its texts to a plain file, one a line."),
-    (
-        r"(?:[^\n]*\n){0,20}?##[ \t]*(intent|synonym|regex|lookup)[ \t]*:",
-        RASA_MARKDOWN,
-        "Write a text a line.",
-    ),
-    (
-        r"(?:[ \t]*(?:#[^\n]*|---)?\r?\n){0,20}(version:[ \t]*[\"']?\d|nlu:[ \t]*(\r?\n|\Z))",
-        RASA_YAML,
-        "Write a text a line.",
-    ),
+    (r"(?:[^\n]*\n){0,20}?##[ \t]*(intent|synonym|regex|lookup)[ \t]*:",
+     RASA_MARKDOWN, "Write a text a line."),
+    (r"(?:[ \t]*(?:#[^\n]*|---)?\r?\n){0,20}(version:[ \t]*[\"']?\d|nlu:[ \t]*(\r?\n|\Z))",
+     RASA_YAML, "Write a text a line."),
 )  # fmt: skip
-_FORMAT_RULES = [(re.compile(rule), name, what) for rule, name, what in _FORMATS]
 
 # The first bytes of compressed files.
 _COMPRESSIONS: tuple[tuple[bytes, str], ...] = (
@@ -97,7 +81,6 @@ _COMPRESSIONS: tuple[tuple[bytes, str], ...] = (
     (rb"\x1f\x8b", "gz"),
     (rb"\xfd7zXZ\x00|\x5d\x00\x00", "xz"),  # also of its older format, .lzma
 )
-_COMPRESSION_RULES = [(re.compile(rule, re.DOTALL), kind) for rule, kind in _COMPRESSIONS]
 
 
 class ContentError(ValueError):
@@ -106,15 +89,15 @@ class ContentError(ValueError):
 
 def compression(head: bytes) -> str:
     """Return the compression from the first bytes: `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `""`."""
-    return next((kind for rule, kind in _COMPRESSION_RULES if rule.match(head)), "")
+    return next((kind for rule, kind in _COMPRESSIONS if re.match(rule, head)), "")
 
 
 def known_content(head: bytes) -> tuple[str, str] | None:
     """Return name and remedy of content that is not text, from its first bytes; else None."""
     if compression(head):
         return "compressed more than once", "Decompress it once and pass the result."
-    for rule, name, remedy in _BINARY_RULES:
-        if rule.match(head):
+    for rule, name, remedy in _BINARY:
+        if re.match(rule, head, re.DOTALL):
             return name, remedy
     if not wide_encoding(head) and _is_binary(head):
         return "binary data, or text in another encoding than UTF-8", (
@@ -139,12 +122,11 @@ def check_is_text(name: str, head: bytes) -> None:
 
 def text_format(head: bytes) -> str:
     """Return the format of a UTF-8 text from its first bytes; `""` for plain text and tables."""
-    rule = _format_of(head)
-    return rule[1] if rule else ""
+    return _format_of(head)[0]
 
 
-def check_format(name: str, head: bytes, *, read: Collection[str] = ()) -> None:
-    """Raise an error if a text is not plain text with one text per line.
+def check_format(name: str, head: bytes, *, read: Collection[str] = ()) -> str:
+    """Return the format of a text as `text_format`. Raise an error if it is not to be read.
 
     Args:
       name: name of the file for messages.
@@ -154,14 +136,17 @@ def check_format(name: str, head: bytes, *, read: Collection[str] = ()) -> None:
     Raises:
       ContentError: if the text has another known format.
     """
-    rule = _format_of(head)
-    if rule and rule[1] not in read:
-        raise ContentError(f"{name} is {rule[1]}, not plain text. {rule[2]}")
+    kind, remedy = _format_of(head)
+    if kind and kind not in read:
+        raise ContentError(f"{name} is {kind}, not plain text. {remedy}")
+    return kind
 
 
-def _format_of(head: bytes) -> tuple[re.Pattern[str], str, str] | None:
+def _format_of(head: bytes) -> tuple[str, str]:
+    """Return the name of a format and a remedy; both are empty for plain text and tables."""
     text = head.decode("utf-8", "ignore").removeprefix("\ufeff").lstrip()
-    return next((rule for rule in _FORMAT_RULES if rule[0].match(text)), None)
+    found = ((kind, remedy) for rule, kind, remedy in _FORMATS if re.match(rule, text))
+    return next(found, ("", ""))
 
 
 def wide_encoding(head: bytes) -> str:

@@ -3,6 +3,7 @@
 import fcntl
 import gzip
 import http.client
+import itertools
 import os
 import re
 import shutil
@@ -10,8 +11,8 @@ import tarfile
 import tempfile
 import urllib.request
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from convert_tf.storage.checksums import checksum, file_checksum
 from convert_tf.storage.files import writing
@@ -21,7 +22,7 @@ SUMS_FILE = "SHA256SUMS"
 ARCHIVE_SUFFIX = ".tar.gz"
 _TIMEOUT_SECONDS = 30.0
 _PIECE_BYTES = 2**16
-_MAX_SUMS_BYTES = 2**20
+_MAX_SUMS_PIECES = 16
 _SUMS_LINE = re.compile(r"([0-9a-f]{64}) [ *](\S+)")
 
 
@@ -82,8 +83,8 @@ def fetched(base: str, name: str, *, folder: Path | None = None) -> Path:
 def _listed(base: str, name: str) -> str:
     """Return the checksum of a file from the list of the release."""
     url = f"{base}/{SUMS_FILE}"
-    with _opened(url) as reply:
-        text = _read(reply, url, _MAX_SUMS_BYTES).decode("utf-8", "replace")
+    pieces = itertools.islice(_downloaded(url), _MAX_SUMS_PIECES)
+    text = b"".join(pieces).decode("utf-8", "replace")
     sums = {match[2]: match[1] for line in text.splitlines() if (match := _SUMS_LINE.match(line))}
     if name not in sums:
         raise DownloadError(
@@ -94,13 +95,8 @@ def _listed(base: str, name: str) -> str:
 
 
 def _download(url: str, path: Path, *, expected: str) -> None:
-    """Download a file, with progress on standard error."""
-    with _opened(url) as reply, open(path, "wb") as file:
-        size = int(reply.headers.get("Content-Length") or 0)
-        with Progress(f"kB of {url.rpartition('/')[2]}", total_bytes=size) as progress:
-            while piece := _read(reply, url):
-                file.write(piece)
-                progress.add(len(piece) // 1000, bytes_done=file.tell())
+    with open(path, "wb") as file:
+        file.writelines(_downloaded(url))
     received = file_checksum(path)
     if received != expected:
         raise DownloadError(
@@ -110,23 +106,20 @@ def _download(url: str, path: Path, *, expected: str) -> None:
         )
 
 
-def _opened(url: str) -> Any:
+def _downloaded(url: str) -> Iterator[bytes]:
+    """Yield the bytes of a file, with progress on standard error."""
+    done = 0
     try:
-        return urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS)
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as reply:
+            size = int(reply.headers.get("Content-Length") or 0)
+            with Progress(f"kB of {url.rpartition('/')[2]}", total_bytes=size) as progress:
+                while piece := reply.read(_PIECE_BYTES):
+                    done += len(piece)
+                    progress.add(len(piece) // 1000, bytes_done=done)
+                    yield piece
     except (OSError, ValueError, http.client.HTTPException) as error:  # URLError is an OSError
-        raise _unreachable(url, error) from error
-
-
-def _read(reply: Any, url: str, size: int = _PIECE_BYTES) -> bytes:
-    try:
-        return reply.read(size)
-    except (OSError, http.client.HTTPException) as error:  # the connection broke
-        raise _unreachable(url, error) from error
-
-
-def _unreachable(url: str, error: Exception) -> DownloadError:
-    reason = getattr(error, "reason", None) or error
-    return DownloadError(f"Cannot read {url}: {reason}.")
+        reason = getattr(error, "reason", None) or error
+        raise DownloadError(f"Cannot read {url}: {reason}.") from error
 
 
 def _unpacked(archive: Path) -> Path:

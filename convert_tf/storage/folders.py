@@ -9,9 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from convert_tf.storage.checksums import checksum
-from convert_tf.storage.files import FileWriteError, write_file, writing
+from convert_tf.storage.files import (
+    FileWriteError,
+    is_still_at_its_place,
+    lock_output,
+    opened_lock,
+    write_file,
+    writing,
+)
 from convert_tf.storage.json_text import parsed_json
-from convert_tf.storage.locks import is_still_at_its_place, lock_output, opened_lock
 
 _JOURNAL = "moves.json"
 _REPLACED = "replaced"
@@ -66,11 +72,8 @@ class OutputFolder:
         self._overwrite = overwrite
         parent, name = os.path.split(self.output)
         self._is_inside = data_files is not None and os.path.isdir(self.output)
-        self._work = (
-            os.path.join(self.output, ".new")
-            if self._is_inside
-            else os.path.join(parent, f".{name}.new")
-        )
+        hidden = (self.output, ".new") if self._is_inside else (parent, f".{name}.new")
+        self._work = os.path.join(*hidden)
         self._written = os.path.join(self._work, "written")
         self._replaced = os.path.join(self._work, _REPLACED)
         self._journal = os.path.join(self._work, _JOURNAL)

@@ -1,14 +1,231 @@
-"""Read the lines of a text file with one text per line."""
+"""Text files, compressed or not, as streams of decompressed bytes and as lines.
 
+An archive is decompressed in small pieces, so memory stays small. A truncated or damaged archive
+gives the data before the damage, and the damage is recorded.
+"""
+
+import bz2
+import codecs
+import contextlib
+import io
+import lzma
 import os
 import sys
-from collections.abc import Collection, Iterator
-from typing import BinaryIO
+import zlib
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
 
-from convert_tf.storage.content import HEAD_BYTES, check_format
-from convert_tf.storage.streams import MAX_LINE_BYTES, InputFile, open_decompressed
+from convert_tf.extras import needs
+from convert_tf.storage.content import (
+    HEAD_BYTES,
+    check_format,
+    check_is_text,
+    compression,
+    wide_encoding,
+)
 
 STANDARD_INPUT = "-"
+MAX_LINE_BYTES = 32 * 2**20
+_MAX_WINDOW_BYTES = 2**31  # monthly Reddit dumps are written with zstd's longest window
+_PLAIN_PIECE = 2**20
+# One 4-byte zstd block can stand for 128 KiB, so 1 KiB of input is at most 32 MiB of output.
+_ARCHIVE_PIECE = 1024
+_ZSTD_LEVEL = 9
+COMPRESSED_SUFFIXES = {".zst", ".zstd", ".bz2", ".gz", ".xz", ".lzma"}
+
+
+@dataclass
+class InputFile:
+    """A file to read, and what is known about it so far.
+
+    Attributes:
+        path: the file.
+        name: name of the file for messages; the path by default.
+        kind: `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `"plain"`; empty before the first byte is read.
+        compressed_bytes: size of the file on disk.
+        problem: `"empty"`; `"truncated"` for an archive, or for a file that became shorter while it
+            was read; `"damaged"` for an archive; otherwise empty.
+    """
+
+    path: str
+    name: str = ""
+    kind: str = ""
+    compressed_bytes: int = 0
+    problem: str = ""
+
+    def __post_init__(self) -> None:
+        self.name = self.name or self.path
+
+    def open(self) -> BinaryIO:
+        """Open the file as a binary stream.
+
+        Raises:
+            ValueError: if it is a folder.
+            OSError: if it cannot be opened.
+        """
+        if os.path.isdir(self.path):
+            raise ValueError(
+                f"{self.name} is a folder. Pass the files in it, as '{self.name.rstrip('/')}/*'."
+            )
+        return open(self.path, "rb")
+
+    def note(self, problem: str, reason: str = "") -> None:
+        """Record a problem; `reason` gives details."""
+        self.problem = problem
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the file ended too early, so that its last line is incomplete."""
+        return self.problem in ("truncated", "damaged")
+
+    @property
+    def damage(self) -> str:
+        """Description of a file that ended too early, for messages."""
+        if self.kind == "plain":
+            return "a file that got shorter while it was read"
+        return f"a {self.problem} {self.kind} archive"
+
+
+def _zstd_decompressor() -> Any:
+    with needs("data", "Reading .zst files"):
+        import zstandard
+
+    return zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).decompressobj()
+
+
+# Each returns an object with `decompress`, `eof` and `unused_data`.
+_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
+    "zst": _zstd_decompressor,
+    "bz2": bz2.BZ2Decompressor,
+    "gz": lambda: zlib.decompressobj(wbits=31),
+    "xz": lzma.LZMADecompressor,
+}
+
+
+@contextlib.contextmanager
+def zst_written(path: str) -> Iterator[BinaryIO]:
+    """Yield a stream that writes compressed bytes to a new `.zst` file."""
+    with needs("data", "Writing .zst files"):
+        import zstandard
+    with (
+        open(path, "wb") as file,
+        zstandard.ZstdCompressor(_ZSTD_LEVEL).stream_writer(file) as stream,
+    ):
+        yield stream
+
+
+def read_pieces(file: InputFile) -> Iterator[bytes]:
+    """Yield the decompressed bytes of a text file in UTF-8.
+
+    UTF-16 and UTF-32 are converted if the file starts with a byte order mark. So are lines that end
+    in a carriage return, as in old spreadsheets. Truncation and damage are recorded in `file`.
+
+    Raises:
+        ContentError: if the file is not text.
+    """
+    pieces = _decompressed(file)
+    head = b""
+    decode: Callable[..., str] | None = None
+    ends_in_cr = False
+    for piece in pieces:
+        is_start = not head
+        if len(head) < HEAD_BYTES:
+            # A terminal gives small pieces, so all of them together decide.
+            head += piece[: HEAD_BYTES - len(head)]
+            check_is_text(file.name, head)
+        if is_start and (encoding := wide_encoding(head)):
+            decode = codecs.getincrementaldecoder(encoding)("replace").decode
+        data = decode(piece).encode() if decode else piece
+        if is_start:
+            ends_in_cr = b"\r" in data[:HEAD_BYTES] and b"\n" not in data[:HEAD_BYTES]
+        yield data.replace(b"\r", b"\n") if ends_in_cr else data
+    if decode and (rest := decode(b"", True)):
+        yield rest.encode()
+
+
+def _decompressed(file: InputFile) -> Iterator[bytes]:
+    with file.open() as stream:
+        size = _size(stream)
+        piece = stream.read(_ARCHIVE_PIECE)
+        if not piece:
+            file.note("empty")
+            return
+        file.kind = compression(piece) or "plain"
+        if file.kind == "plain":
+            while piece:
+                file.compressed_bytes += len(piece)
+                yield piece
+                piece = stream.read(_PLAIN_PIECE)
+            if file.compressed_bytes < size:
+                file.note("truncated")
+            return
+        make = _DECOMPRESSORS[file.kind]
+        decompressor = make()
+        is_inside = False  # an archive may be several compressed streams, one after the other
+        while piece:
+            file.compressed_bytes += len(piece)
+            while piece:
+                if decompressor.eof:
+                    decompressor, is_inside = make(), False
+                if not is_inside and not piece.strip(b"\0"):
+                    break  # zero padding after a stream is legal
+                is_inside = True
+                try:
+                    data = decompressor.decompress(piece)
+                except MemoryError:
+                    raise
+                except Exception as error:  # each library has its own
+                    file.note("damaged", f"near compressed byte {file.compressed_bytes} ({error})")
+                    return
+                piece = decompressor.unused_data if decompressor.eof else b""
+                if data:
+                    yield data
+            piece = stream.read(_ARCHIVE_PIECE)
+        if (not decompressor.eof and is_inside) or file.compressed_bytes < size:
+            file.note("truncated")
+
+
+def _size(stream: BinaryIO) -> int:
+    """Return the remaining bytes of a local file; 0 for a pipe or a remote file."""
+    try:
+        return os.fstat(stream.fileno()).st_size - stream.tell()
+    except (OSError, AttributeError):
+        return 0
+
+
+class _Pieces(io.RawIOBase):
+    """The decompressed pieces of a file as a stream."""
+
+    def __init__(self, file: InputFile) -> None:
+        self._pieces = read_pieces(file)
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._rest = memoryview(piece)
+        size = min(len(buffer), len(self._rest))
+        buffer[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
+        return size
+
+
+def open_decompressed(file: InputFile) -> io.BufferedReader:
+    """Open a file, compressed or not. Truncation and damage are recorded in `file`.
+
+    Args:
+        file: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file. Its first bytes tell which.
+
+    Raises:
+        ContentError: while reading, if the file is not text.
+    """
+    return io.BufferedReader(_Pieces(file), buffer_size=2**16)
 
 
 class _StandardInput(InputFile):

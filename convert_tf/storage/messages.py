@@ -1,6 +1,6 @@
-"""Show a user's texts in messages."""
+"""Texts of users in messages, and tables for a terminal and for Markdown."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def shortened(text: str, max_characters: int) -> str:
@@ -13,3 +13,25 @@ def listed(parts: Sequence[object], *, shown: int = 5, separator: str = ", ") ->
     """Return the first parts of a list, and how many more there are."""
     more = f"{separator.rstrip(', ')} and {len(parts) - shown} more" if len(parts) > shown else ""
     return separator.join(map(str, parts[:shown])) + more
+
+
+def aligned(tables: Iterable[Sequence[Sequence[str]]]) -> str:
+    """Return tables for a terminal, the first column left-aligned. Empty ones are omitted."""
+    lines: list[str] = []
+    for rows in filter(None, tables):
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines += [""] if lines else []
+        for first, *others in rows:
+            cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+            lines.append("  ".join([first.ljust(widths[0]), *cells]))
+    return "\n".join(lines)
+
+
+def as_markdown(tables: Iterable[Sequence[Sequence[str]]]) -> str:
+    """Return tables as Markdown, the first row as header. Empty ones are omitted."""
+    lines: list[str] = []
+    for rows in filter(None, tables):
+        lines += [""] if lines else []
+        lines += [f"| {' | '.join(rows[0])} |", "|" + "---|" * len(rows[0])]
+        lines += [f"| {' | '.join(row)} |" for row in rows[1:]]
+    return "\n".join(lines) + "\n"

@@ -26,9 +26,8 @@ from convert_tf.config.train import Training
 from convert_tf.data.prefetch import prefetched
 from convert_tf.figures import write_picture
 from convert_tf.storage.checksums import file_checksum
-from convert_tf.storage.files import remove_leftovers, write_file
+from convert_tf.storage.files import lock_output, opened_lock, remove_leftovers, write_file
 from convert_tf.storage.json_text import json_file, parsed_json, written_json
-from convert_tf.storage.locks import lock_output, opened_lock
 from convert_tf.training.objective import Objective, current_learning_rate
 from convert_tf.training.processes import (
     ALONE,

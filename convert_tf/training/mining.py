@@ -20,11 +20,11 @@ from convert_tf.data.packing import text_groups
 from convert_tf.data.schema import PAIR, Examples, SelectedExamples
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.devices import choose_precision
+from convert_tf.storage.arrays import GrowingArray
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.files import write_file
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.json_text import written_json
-from convert_tf.storage.mapped import GrowingArray
 from convert_tf.storage.progress import Progress
 from convert_tf.training.encoder.data import open_data
 from convert_tf.training.encoder.evaluation import encode_batches

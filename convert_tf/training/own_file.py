@@ -11,10 +11,9 @@ from typing import Any
 
 from convert_tf.config.train import TRAIN_RECIPES
 from convert_tf.corpora import dumps
+from convert_tf.corpora.data_folder import skipped_lines
 from convert_tf.corpora.local import prepare
-from convert_tf.corpora.options import PrepareOptions
-from convert_tf.corpora.registry import CORPORA
-from convert_tf.corpora.report import skipped_lines
+from convert_tf.corpora.options import CORPORA, PrepareOptions
 from convert_tf.corpora.vocabulary import learn
 from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.storage.checksums import file_checksum

@@ -11,8 +11,8 @@ from support.commands import call_command, run_command
 from support.tiny_checkpoint import random_texts
 
 from convert_tf.cli.embed import write_vectors
+from convert_tf.storage.arrays import GrowingArray
 from convert_tf.storage.files import FileWriteError, only_writer
-from convert_tf.storage.mapped import GrowingArray
 
 
 class Lengths:

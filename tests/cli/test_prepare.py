@@ -25,7 +25,7 @@ def engines(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "convert_tf.corpora.local", engine("duckdb"))
     monkeypatch.setitem(sys.modules, "convert_tf.corpora.spark.driver", engine("spark"))
     report = types.SimpleNamespace(table=lambda _: "")
-    monkeypatch.setitem(sys.modules, "convert_tf.corpora.report", report)
+    monkeypatch.setitem(sys.modules, "convert_tf.corpora.data_folder", report)
     (tmp_path / "RC").touch()
     return called
 

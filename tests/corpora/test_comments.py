@@ -9,12 +9,13 @@ from convert_tf.corpora.comments import (
     PRESETS,
     TITLE_ID,
     Rules,
+    clean_text,
     is_removal_notice,
     parse_comment,
     parse_submission,
     trim,
 )
-from convert_tf.corpora.fields import UnusableError
+from convert_tf.corpora.dumps import UnusableError
 
 RULES = Rules(unescape_html=True)
 
@@ -31,38 +32,29 @@ def test_comment_is_normalised():
 
 
 @pytest.mark.parametrize(
-    ("comment_id", "parent", "link", "expected"),
+    ("fields", "parent"),
     [
-        ("c1", "t3_abc", "t3_abc", TITLE_ID),
-        ("c1", "t1_c0", "t3_abc", "c0"),
-        ("c1", "c0", "abc", "c0"),
-        ("c1", "abc", "abc", TITLE_ID),
+        ({"parent_id": "t3_abc"}, TITLE_ID),
+        ({"parent_id": "t1_c0"}, "c0"),
+        ({"parent_id": "c0", "link_id": "abc"}, "c0"),
+        ({"parent_id": "abc", "link_id": "abc"}, TITLE_ID),
         # The id of a comment may be that of its thread: neither is its own parent.
-        ("abc", "t3_abc", "t3_abc", TITLE_ID),
-        ("c1", "t1_abc", "t3_abc", "abc"),
+        ({"parent_id": "t3_abc", "id": "abc"}, TITLE_ID),
+        ({"parent_id": "t1_abc"}, "abc"),
         # A parent in another thread is never found: an orphan.
-        ("c1", "t3_other", "t3_abc", "t3_other"),
+        ({"parent_id": "t3_other"}, "t3_other"),
+        # As older dumps have them.
+        ({"parent_id": None}, TITLE_ID),
+        ({"parent_id": float("nan")}, TITLE_ID),
+        ({"parent_id": 33592320}, "k0000"),  # 20 · 36⁴
+        ({"parent_id": 33592321.0}, "k0001"),
+        ({"parent_id": 0}, "0"),
+        # The number of a comment, which may have the id of another thread.
+        ({"parent_id": 13368, "link_id": "t3_5h6yvl"}, "abc"),
     ],
 )
-def test_parent(comment_id, parent, link, expected):
-    assert _parsed(comment(comment_id, parent, "text", link=link)).parent_id == expected
-
-
-@pytest.mark.parametrize(
-    ("parent", "expected"),
-    [
-        (None, TITLE_ID),
-        (float("nan"), TITLE_ID),
-        (33592320, "k0000"),  # 20 · 36⁴
-        (33592321.0, "k0001"),
-        (0, "0"),
-        (13368, "abc"),  # the number of a comment, which may have the id of another thread
-    ],
-)
-def test_parent_of_older_dumps(parent, expected):
-    fields = comment("c1", "", "text", link="t3_5h6yvl")
-    fields["parent_id"] = parent
-    assert _parsed(fields).parent_id == expected
+def test_parent(fields, parent):
+    assert _parsed(comment("c1", "", "text", link="t3_abc") | fields).parent_id == parent
 
 
 def test_submission_is_the_title():
@@ -136,19 +128,14 @@ def test_text_is_cleaned_once(body, expected):
 
 # The notices of docs/data.md, as public programs that read dumps and pages of Reddit quote them.
 NOTICES = [
-    "[deleted]",
-    r"\[removed\]",
-    "[deleted by user]",
-    "[ Removed by Reddit ]",
-    "[ Removed by Reddit on account of violating the [content policy](/help/contentpolicy). ]",
-    "[Comment removed by user]",
-    "&#x200B;\n\n[removed]",
-    "&#91; Removed by Reddit &#93;",
-    "[removed: rule 3]",
-    "[removed in protest]",
-    "Comment removed by moderator",
+    "[deleted]", r"\[removed\]", "[deleted by user]", "[ Removed by Reddit ]", "[redacted]",
+    "[Comment removed by user]", "&#x200B;\n\n[removed]", "&#91; Removed by Reddit &#93;",
+    "[removed: rule 3]", "[removed in protest]", "Comment removed by moderator", "<removed>",
+    "[ Censored by Reddit ]", "[removed too many subs]", "[Post title removed]",
+    "[This user has deleted this comment]", "[Removed by Reddit].", "Moderator removed post",
+    "Comment removed as per rule 4. Thanks", "Removed. Rule 3.",
     "Removed by Reddit's spam filters.",
-    "Removed. Rule 3.",
+    "[ Removed by Reddit on account of violating the [content policy](/help/contentpolicy). ]",
     "We have removed your post because it is about eggs.",
     "Thank you for your submission! Unfortunately, it has been removed for being too short.",
     "This content was deleted by its author in protest of new prices.",
@@ -158,32 +145,16 @@ NOTICES = [
     "Hi u/cook, unfortunately your post was removed because it breaks rule 2.",
     "This comment has been overwritten by an open source script to protect this user's privacy.",
     "worm office frighten\n\n*This post was mass deleted and anonymized with [Redact](x://y)*",
-    "[redacted]",
-    "[ Censored by Reddit ]",
-    "[removed too many subs]",
-    "[Post title removed]",
-    "[This user has deleted this comment]",
-    "[Removed by Reddit].",
-    "<removed>",
-    "Moderator removed post",
-    "Comment removed as per rule 4. Thanks",
-]
+]  # fmt: skip
 # What people write about it.
 ABOUT_REMOVALS = [
-    "removed",
-    "Why was my comment removed?",
-    "Your comment was removed? Mine, too.",
-    "This comment was deleted, wasn't it?",
-    "I saw the [deleted] comment before it was [removed] by a moderator.",
-    "[removed from sale] but I have one left",
-    "[Deleted scenes]",
-    "The post was removed and nobody knows why.",
-    "Removed my eggs from the heat, and they were perfect.",
-    "Thanks, I removed it.",
-    "(deleted scenes are on the disc)",
-    "He deleted the eggs by accident.",
-    "[redacted] is what the letter said in every line",
-]
+    "removed", "Why was my comment removed?", "Your comment was removed? Mine, too.",
+    "This comment was deleted, wasn't it?", "[removed from sale] but I have one left",
+    "I saw the [deleted] comment before it was [removed] by a moderator.", "[Deleted scenes]",
+    "The post was removed and nobody knows why.", "Thanks, I removed it.",
+    "Removed my eggs from the heat, and they were perfect.", "He deleted the eggs by accident.",
+    "(deleted scenes are on the disc)", "[redacted] is what the letter said in every line",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("preset", [Rules(), Rules(**PRESETS["clean"])])
@@ -258,3 +229,81 @@ def test_ids_that_are_numbers_are_in_base_36(number):
 def test_impossible_rules(options, message):
     with pytest.raises(ValueError, match=message):
         Rules(**options)
+
+
+CLEAN = Rules(**PRESETS["clean"])
+
+
+def test_defaults_are_polyai_s_rules():
+    assert {name: value for name, value in dataclasses.asdict(Rules()).items() if value} == {
+        **dict.fromkeys(("min_context_length", "min_response_length"), 9),
+        **dict.fromkeys(("max_context_length", "max_response_length", "max_extra_length"), 127),
+        "long": "drop",
+        "max_path_length": 11,
+        "deduplicate": "no",
+    }
+    assert PRESETS["polyai"] == {}
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "expected"),
+    [
+        ("unescape_html", "a &gt; b &amp;amp; c", "a > b &amp; c"),
+        ("unescape_html", "AT&T; &nosuch; &", "AT&T; &nosuch; &"),
+        ("strip_quotes", "> what you said\nmy answer", "my answer"),
+        ("strip_quotes", "&gt;what you said\n\nmy answer\n  > more\n", "my answer"),
+        ("strip_quotes", "a > b\n>! a spoiler\n>:(", "a > b\n>! a spoiler\n>:("),
+        ("strip_quotes", "> only a quote", ""),
+        ("strip_urls", "see http://a.b/c?d=e#f now", "see now"),
+        ("strip_urls", "see [the docs](https://a.b/c_(d)) now", "see the docs now"),
+        ("strip_urls", "WWW.Example.com is down", "is down"),
+        ("strip_urls", "<https://a.b>, ftp://c.d/e", ","),
+        ("strip_urls", "a [note](no link) and  spaces", "a [note](no link) and  spaces"),
+        ("strip_urls", "http is a protocol", "http is a protocol"),
+        ("strip_urls", "see (https://a.b/Foo_(bar)).", "see ()."),
+        ("strip_urls", "look at https://a.b/c, then go", "look at , then go"),
+        ("strip_urls", "[this](http://a.b 'title') is nice", "this is nice"),
+        ("strip_urls", "[a [nested] one](http://a.b) here", "a [nested] one here"),
+    ],
+)
+def test_cleaning(rule, text, expected):
+    changed = Counter()
+    assert clean_text(text, Rules(**{rule: True}), changed=changed) == expected
+    assert changed[rule] == (text != expected)
+    assert clean_text(text, Rules(), changed=Counter()) == text
+
+
+def test_entities_become_characters_before_quotes_and_urls_are_looked_for():
+    text = "&gt; http://quoted.example\nread http://a.b/?c&amp;d please"
+    assert clean_text(text, CLEAN, changed=Counter()) == "read please"
+
+
+@pytest.mark.parametrize(
+    ("rules", "is_read"),
+    [
+        ({}, True),
+        ({"subreddits": ("TESTS", "more")}, True),
+        ({"subreddits": ("/r/Tests",)}, True),
+        ({"subreddits": ("more",)}, False),
+        ({"exclude_subreddits": ("Tests",)}, False),
+        ({"exclude_subreddits": ("more",)}, True),
+    ],
+)
+def test_subreddits(rules, is_read):
+    with pytest.raises(ValueError, match="tests: both subreddits and exclude_subreddits"):
+        Rules(subreddits=("Tests",), exclude_subreddits=("r/tests",))
+    fields = comment("a", "t3_5h6yvl", "one of them", subreddit="Tests")
+    if is_read:
+        assert parse_comment(fields, Rules(**rules), changed=Counter()).subreddit == "Tests"
+        return
+    with pytest.raises(UnusableError, match="other_subreddit") as caught:
+        parse_comment(fields, Rules(**rules), changed=Counter())
+    assert not caught.value.is_bad
+
+
+def test_scores_come_from_the_dump():
+    line = comment("a", "t3_5h6yvl", "a body of text", score=-3)
+    assert parse_comment(line, Rules(), changed=Counter()).score == -3
+    assert parse_comment({**line, "score": None}, Rules(), changed=Counter()).score is None
+    assert parse_comment({**line, "score": "-3"}, Rules(), changed=Counter()).score == -3
+    assert parse_comment({**line, "score": "many"}, Rules(), changed=Counter()).score is None

@@ -1,3 +1,5 @@
+"""Pairs and dialogues in the shapes in which people keep them as JSON."""
+
 import hashlib
 import json
 import random
@@ -5,14 +7,15 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.dump_files import json_lines
 
-from convert_tf.corpora.conversations import Conversation, Turn
+from convert_tf.corpora import pairs
 from convert_tf.corpora.dialogues import read
-from convert_tf.corpora.dumps import CountedFile
+from convert_tf.corpora.dumps import Conversation, CountedFile, Turn
 
 
-def _read(path, **options):
-    file = CountedFile(path, **options)
+def _read(path):
+    file = CountedFile(path)
     return list(read(file)), file
 
 
@@ -21,38 +24,21 @@ def _turns(*texts):
 
 
 def test_turns_are_texts_or_objects(write_dump):
-    path = write_dump(
-        "hotel.jsonl",
-        [
-            {"turns": ["Is the pool open?", "Until nine."], "source": "desk", "id": "17"},
-            {
-                "turns": [
-                    {"text": "Hello", "speaker": "guest"},
-                    {"text": "Hi", "author": "clerk"},
-                    {"text": "Room 4, please", "speaker": 0, "time": "9:00"},
-                    {"text": "Here", "speaker": None, "author": 1},
-                    {"text": "Bye", "speaker": ["guest"]},
-                ],
-                "id": 18,
-            },
-        ],
-    )
-    conversations, file = _read(path)
+    turns = [
+        {"text": "Hello", "speaker": "guest"},
+        {"text": "Hi", "author": "clerk"},
+        {"text": "Room 4, please", "speaker": 0, "time": "9:00"},
+        {"text": "Here", "speaker": None, "author": 1},
+        {"text": "Bye", "speaker": ["guest"]},
+    ]
+    texts = {"turns": ["Is the pool open?", "Until nine."], "source": "desk", "id": "17"}
+    conversations, file = _read(write_dump("hotel.jsonl", [texts, {"turns": turns, "id": 18}]))
+    speakers = ("guest", "clerk", "0", "1", "")
+    expected = (Turn(one["text"], speaker) for one, speaker in zip(turns, speakers, strict=True))
     assert conversations == [
         Conversation("desk/17", "desk", _turns("Is the pool open?", "Until nine.")),
-        Conversation(
-            "hotel/18",
-            "hotel",
-            (
-                Turn("Hello", "guest"),
-                Turn("Hi", "clerk"),
-                Turn("Room 4, please", "0"),
-                Turn("Here", "1"),
-                Turn("Bye"),
-            ),
-        ),
+        Conversation("hotel/18", "hotel", tuple(expected)),
     ]
-    assert (file.lines, file.objects) == (2, 2)
     assert not file.skipped
 
 
@@ -115,3 +101,123 @@ def test_any_json_gives_conversations_or_counts(tmp_path_factory, dialogues):
     used = {one.id for one in conversations}
     assert len(used) <= len(dialogues)
     assert used or file.skipped or not dialogues
+
+
+def _texts(path):
+    """The turns of each conversation, and what was counted."""
+    file = CountedFile(path)
+    return [[turn.text for turn in one.turns] for one in pairs.read(file)], file
+
+
+Q, A, B = "Is the pool open?", "Until nine.", "From seven on."
+ASKED, ANSWERED = {"role": "user", "content": Q}, {"role": "assistant", "content": A}
+# One question and its answer.
+PAIRS = [
+    {"id": 7, "question": Q, "answer": A},
+    {"Question": Q, "ANSWER": f" {A}\n"},
+    {"question": Q, "QUESTION": B, "answer": A},
+    {"context": Q, "response": A},
+    {"dialogue": [{"user": Q, "system": A}]},
+    {"query_id": "1", "query": Q, "positive_passages": [{"docid": "9", "text": A}]},
+    {"anchor": Q, "positive": A, "negative": "No"},
+    {"instruction": Q, "context": "A paragraph.", "response": A, "category": "qa"},  # Dolly
+    {"context": "A paragraph.", "question": Q, "answers": {"text": [A], "answer_start": [3]}},
+    {"messages": [ASKED, {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
+                  {"role": "tool", "content": '{"closes": 9}'}, ANSWERED]},
+    {"prompt": [ASKED], "completion": [ANSWERED]},
+    {"prompt": Q, "chosen": [ASKED, ANSWERED], "rejected": []},
+    {"conversations": [{"from": "human", "value": Q}, {"from": "gpt", "value": A}]},
+    {"turns": [{"text": Q, "speaker": "x"}, A], "source": "hotel"},
+    [Q, A],
+]  # fmt: skip
+THANKS = [{"type": "text", "text": "Thanks"}, {"url": ""}]
+OTHERS = [
+    ({"context": ["Hi", "Hello", Q], "response": A}, [["Hi", "Hello", Q, A]]),
+    ({"context/1": "Hi", "context/0": "Hello", "context": Q, "response": A},  # PolyAI's records
+     [["Hi", "Hello", Q, A]]),
+    ({"query": Q, "pos": [A, B], "neg": ["No"]}, [[Q, A], [Q, B]]),
+    ({"instruction": "Translate.", "input": "pool", "output": "piscine"},
+     [["Translate.\npool", "piscine"]]),
+    ({"instruction": Q, "output": A, "history": [["Hi", "Hello"]]}, [["Hi", "Hello", Q, A]]),
+    ({"questions": [Q, "Pool?"], "answer": A}, [[Q, A], ["Pool?", A]]),
+    ({"messages": [{"role": "system", "content": "You are a porter."}, ASKED, ANSWERED,
+                   {"role": "user", "content": THANKS}]}, [[Q, A, "Thanks"]]),
+    ({"messages": [{"role": "user", "content": "Hi."}, ASKED, ANSWERED]}, [[f"Hi.\n{Q}", A]]),
+    ({"conversation": [{"input": Q, "output": A}, {"input": "And?", "output": B}]},
+     [[Q, A, "And?", B]]),
+    ({"dialog": [Q, A, B]}, [[Q, A, B]]),
+]  # fmt: skip
+SHAPES = [*((pair, [[Q, A]]) for pair in PAIRS), *OTHERS]
+
+
+@pytest.mark.parametrize(("value", "expected"), SHAPES)
+@pytest.mark.parametrize("form", ["lines", "list", "a list over lines", "in an object"])
+def test_shapes_are_read_by_their_keys(write_dump, value, expected, form):
+    content = {
+        "lines": json_lines([value, value]),
+        "list": json.dumps([value, value]).encode(),
+        "a list over lines": json.dumps([value, value], indent=1).encode(),
+        "in an object": json.dumps({"version": 1, "data": [value, value]}, indent=1).encode(),
+    }[form]
+    read, file = _texts(write_dump("faq.csv", content))  # whatever it is called
+    assert read == 2 * expected
+    assert not file.skipped
+
+
+@pytest.mark.parametrize(
+    ("value", "keys"),
+    [
+        ({"text": "hi", "label": "greet"}, "'text', 'label'"),
+        ({"context": ["a"], "candidates": ["b"], "label": 0}, "'context', 'candidates', 'label'"),
+        ({}, "none"),
+    ],
+)
+def test_other_shapes_are_refused_with_their_keys(write_dump, value, keys):
+    for content in (json_lines([value] * 2), json.dumps([value], indent=1).encode()):
+        message = rf"a\.jsonl, line 1, has no keys .* Its keys are {keys}\."
+        with pytest.raises(ValueError, match=message):
+            _texts(write_dump("a.jsonl", content))
+
+
+@pytest.mark.parametrize(
+    "content", [b'[\n{"question": "a"', b'[{"question": "a", \n 3', b'{"a": [\n{']
+)
+def test_json_that_is_damaged_as_a_whole(write_dump, content):
+    with pytest.raises(ValueError, match=r"Cannot read .*a\.json as JSON.*Repair it"):
+        _texts(write_dump("a.json", content))
+
+
+def test_damaged_lines_are_counted(write_dump):
+    content = b'{"question": "cut off\n' + json_lines([{"question": Q, "answer": A}]) + b"\xff\n"
+    content += b'{"question": "Is it?", "answer": "Yes.", "answer": "No."}'  # a key twice
+    read, file = _texts(write_dump("a.jsonl", content))
+    assert read == [[Q, A]]
+    assert file.skipped == {"not_json": 2, "invalid_utf8": 1}
+    assert [place.split(":")[1] for place in file.bad_lines.first] == [
+        "1 (not_json)", "3 (invalid_utf8)", "4 (not_json)",
+    ]  # fmt: skip
+
+
+def test_answers_to_one_question_share_a_split_with_those_of_a_table(write_dump):
+    paths = [
+        write_dump("a.jsonl", [{"question": "is the  POOL open?", "answers": [A, B]}]),
+        write_dump("a.csv", f"question,answer\n{Q},{A}\n".encode()),
+    ]
+    found = [one.id for path in paths for one in pairs.read(CountedFile(path))]
+    assert len(found) == 3 and len(set(found)) == 1
+
+
+def test_tables_with_an_instruction_and_its_input(write_dump):
+    table = b"input,instruction,output\npool,Translate.,piscine\n,Hello?,Hi\n"
+    assert _texts(write_dump("a.csv", table))[0] == [
+        ["Translate.\npool", "piscine"],
+        ["Hello?", "Hi"],
+    ]
+
+
+def test_a_chat_without_a_key(write_dump):
+    chat = [{"role": "user", "content": Q}, {"role": "assistant", "content": A}]
+    for content in (json_lines([chat, chat]), json.dumps(chat, indent=1).encode()):
+        read, file = _texts(write_dump("a.jsonl", content))
+        assert read == [[Q, A]] * (2 if b"}]\n" in content else 1)
+        assert not file.skipped

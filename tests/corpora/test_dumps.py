@@ -1,12 +1,17 @@
+"""Dumps: their lines, whatever holds them, and parts of them with the same lines."""
+
 import os
 import tracemalloc
 from pathlib import Path
 
 import pytest
 import zstandard
-from support.dump_files import COMPRESSORS, json_lines
+from support.commands import call_command
+from support.dump_files import COMPRESSORS, json_lines, random_dump
 
-from convert_tf.corpora.dumps import CountedFile, find_files, read_objects
+from convert_tf.corpora.dumps import CountedFile, find_files, read_lines, read_objects, split_dump
+from convert_tf.corpora.local import prepare
+from convert_tf.data.shards import record_files
 
 ARCHIVES = [".zst", ".bz2", ".gz", ".xz"]
 
@@ -16,36 +21,23 @@ def _read(path, **options):
     return list(read_objects(file)), file
 
 
-def _random_text_objects(number):
-    # Hex of random bytes hardly compresses, so that a cut falls into the middle of the lines.
-    return [{"n": n, "text": os.urandom(200).hex()} for n in range(number)]
-
-
 @pytest.mark.parametrize("suffix", COMPRESSORS)
 def test_reads_every_compression(write_dump, suffix):
     objects = [{"n": n, "text": "å ﹏ 😀\u2028 line\n"} for n in range(3000)]
     path = write_dump(f"RC{suffix}", objects)
     read, file = _read(path)
     assert read == objects
-    assert (file.lines, file.objects) == (3000, 3000)
+    assert file.lines == 3000
     assert file.compressed_bytes == Path(path).stat().st_size
     assert not file.skipped and not file.warnings
 
 
-@pytest.mark.parametrize("suffix", ARCHIVES)
+@pytest.mark.parametrize("suffix", COMPRESSORS)
 def test_content_decides_before_the_name(tmp_path, suffix):
-    path = tmp_path / "RC_no_suffix"
-    path.write_bytes(COMPRESSORS[suffix](json_lines([{"a": 1}])))
-    read, file = _read(path)
-    assert (read, file.kind) == ([{"a": 1}], suffix[1:])
-
-
-def test_plain_lines_in_a_file_named_as_an_archive(tmp_path):
     path = tmp_path / "RC.zst"
-    path.write_bytes(b'\xef\xbb\xbf{"a": 1}\r\n\r\n{"a": 2}')
+    path.write_bytes(COMPRESSORS[suffix](b'\xef\xbb\xbf{"a": 1}\r\n\r\n{"a": 2}'))
     read, file = _read(path)
-    assert file.kind == "plain"
-    assert read == [{"a": 1}, {"a": 2}]
+    assert (read, file.kind) == ([{"a": 1}, {"a": 2}], suffix[1:] or "plain")
     assert not file.skipped
 
 
@@ -72,8 +64,9 @@ def test_several_streams_in_one_file(tmp_path, suffix):
 @pytest.mark.parametrize("suffix", ARCHIVES)
 @pytest.mark.parametrize("fault", ["truncated", "damaged", "a few bytes"])
 def test_an_archive_gives_the_lines_before_its_fault(tmp_path, suffix, fault):
-    # bz2 gives data in blocks of 900 kB. There are two blocks, and the second has the fault.
-    objects = _random_text_objects(4000)
+    # bz2 gives data in blocks of 900 kB. There are two blocks, and the second has the fault. Hex
+    # of random bytes hardly compresses, so that a cut falls into the middle of the lines.
+    objects = [{"n": n, "text": os.urandom(200).hex()} for n in range(4000)]
     whole = COMPRESSORS[suffix](json_lines(objects))
     start = whole[: 10 if fault == "a few bytes" else len(whole) * 9 // 10]
     path = tmp_path / f"RC{suffix}"
@@ -112,13 +105,11 @@ def test_lines_that_a_rule_leaves_out_are_no_bad_ones():
     file.check_readable(0)
 
 
-@pytest.mark.parametrize("suffix", COMPRESSORS)
-def test_empty_file(tmp_path, suffix):
-    path = tmp_path / f"RC{suffix}"
+def test_empty_file(tmp_path):
+    path = tmp_path / "RC.zst"
     path.write_bytes(b"")
     read, file = _read(path)
-    assert read == []
-    assert file.warnings == [f"{path}: the file is empty"]
+    assert (read, file.warnings) == ([], [f"{path}: the file is empty"])
 
 
 def test_bad_lines_are_counted_by_reason(write_dump):
@@ -136,7 +127,7 @@ def test_bad_lines_are_counted_by_reason(write_dump):
     read, file = _read(write_dump("RC.zst", b"\n".join(lines)))
     assert read == [{"a": 1}, {"a": "\ufffd, 🙂 and \\ud83d"}]
     assert file.skipped == {"not_json": 3, "not_an_object": 2, "invalid_utf8": 1}
-    assert (file.lines, file.objects) == (9, 2)
+    assert file.lines == 9
 
 
 @pytest.mark.parametrize("suffix", ["", ".zst"])
@@ -167,21 +158,68 @@ def test_memory_is_flat_whatever_the_file_holds(tmp_path):
     assert peak < 150 * 2**20
 
 
-def test_find_files_sorts_and_removes_doubles(tmp_path):
-    for name in ("RC_2.zst", "RC_1.zst", "RS_1.zst"):
+def test_find_files_sorts_and_removes_doubles(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("RC_2.zst", "RC_1.zst", "RS_1.zst", "RC[1].json", "RC1.json"):
         (tmp_path / name).touch()
     (tmp_path / "RC_folder").mkdir()
-    found = find_files([str(tmp_path / "RC_*"), str(tmp_path / "RC_1.zst")])
-    assert found == [str(tmp_path / "RC_1.zst"), str(tmp_path / "RC_2.zst")]
-
-
-def test_name_that_looks_like_a_pattern(tmp_path):
-    for name in ("RC[1].json", "RC1.json"):
-        (tmp_path / name).touch()
-    assert find_files([str(tmp_path / "RC[1].json")]) == [str(tmp_path / "RC[1].json")]
-    assert find_files([str(tmp_path / "RC[12].json")]) == [str(tmp_path / "RC1.json")]
-
-
-def test_pattern_without_files_is_an_error():
+    assert find_files(["RC_*", "RC_1.zst"]) == ["RC_1.zst", "RC_2.zst"]
+    assert find_files(["RC[1].json"]) == ["RC[1].json"]  # a name that looks like a pattern
+    assert find_files(["RC[12].json"]) == ["RC1.json"]
     with pytest.raises(ValueError, match=r"matches '/nowhere/RC_\*'"):
         find_files(["/nowhere/RC_*"])
+
+
+def _lines(paths):
+    return [line for path in paths for line in read_lines(CountedFile(path))]
+
+
+def test_parts_hold_the_lines_of_the_dump(write_dump, tmp_path):
+    dump = write_dump("RC_1.bz2", json_lines(random_dump(60)[0]).removesuffix(b"\n"))
+    names = split_dump(dump, str(tmp_path / "parts"), part_bytes=10_000)
+    paths = [str(tmp_path / "parts" / name) for name in names]
+    assert names[0] == "RC_1-part-00000.zst"
+    assert len(names) > 4
+    assert _lines(paths) == _lines([dump])
+    sizes = [
+        len(zstandard.ZstdDecompressor().decompressobj().decompress(Path(path).read_bytes()))
+        for path in paths
+    ]
+    assert all(10_000 <= size < 10_500 for size in sizes[:-1])
+
+
+def test_parts_give_the_same_records(write_dump, tmp_path):
+    dump = write_dump("RC.zst", random_dump(60)[0])
+    call_command("split-dump", f"--input={dump}", f"--output={tmp_path}/p", "--part_megabytes=1")
+    split_dump(dump, str(tmp_path / "p"), part_bytes=5_000, overwrite=True)
+    prepare([dump], str(tmp_path / "whole"))
+    prepare(find_files([f"{tmp_path}/p/*"]), str(tmp_path / "split"))
+    contents = [
+        [Path(path).read_bytes() for path in record_files(str(tmp_path / name))]
+        for name in ("whole", "split")
+    ]
+    assert contents[0] == contents[1]
+
+
+def test_parts_of_several_dumps_share_a_folder(write_dump, tmp_path):
+    for name in ("RC_1", "RC_2"):
+        dump = write_dump(name, random_dump(60)[0])
+        split_dump(dump, str(tmp_path / "parts"), part_bytes=100_000)
+    split_dump(dump, str(tmp_path / "parts"), part_bytes=10**9, overwrite=True)
+    names = sorted(path.name for path in (tmp_path / "parts").iterdir())
+    assert names == ["RC_1-part-00000.zst", "RC_2-part-00000.zst"]
+
+
+def test_a_damaged_dump_loses_its_last_line_with_a_warning(write_dump, tmp_path, capsys):
+    dump = write_dump("RC.zst", random_dump(3_500)[0])
+    with open(dump, "r+b") as file:
+        file.truncate(os.path.getsize(dump) // 2)
+    names = split_dump(dump, str(tmp_path / "parts"), part_bytes=10**9)
+    assert "truncated zst archive" in capsys.readouterr().err
+    assert _lines([str(tmp_path / "parts" / names[0])]) == _lines([dump])
+
+
+def test_an_empty_dump_is_not_split(write_dump, tmp_path):
+    with pytest.raises(ValueError, match="RC has no lines"):
+        split_dump(write_dump("RC", b""), str(tmp_path / "parts"), part_bytes=10)
+    assert not (tmp_path / "parts").exists()

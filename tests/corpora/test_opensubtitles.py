@@ -1,8 +1,11 @@
+"""Subtitles: lines by PolyAI's rules; `.srt`, `.vtt` and OPUS's `.xml` as people download them."""
+
 import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.dump_files import COMPRESSORS
 
 from convert_tf.corpora import opensubtitles
 from convert_tf.corpora.dumps import CountedFile
@@ -10,12 +13,11 @@ from convert_tf.corpora.opensubtitles import clean_line, read
 
 
 def _read(path, **options):
+    """The texts of the conversations by id, and what was counted."""
     file = CountedFile(path, **options)
-    return list(read(file)), file
-
-
-def _texts(conversation):
-    return [turn.text for turn in conversation.turns]
+    conversations = [*read(file)]
+    assert {one.source for one in conversations} <= {"opensubtitles"}
+    return {one.id: [turn.text for turn in one.turns] for one in conversations}, file
 
 
 @pytest.mark.parametrize(
@@ -88,13 +90,9 @@ def test_one_file_is_one_conversation(write_dump):
     # PolyAI's script: a line of any length is history; only what is empty goes.
     text = "ANNA: Where were you?\n\n[music]\nOut.\n   \n-\nBO: " + "x" * 300 + "\nNo\r\nlast"
     conversations, file = _read(write_dump("lines-aab", text.encode("utf-8")))
-    assert [one.id for one in conversations] == ["lines-aab"]
-    assert conversations[0].source == "opensubtitles"
-    assert _texts(conversations[0]) == ["Where were you?", "Out.", "x" * 300, "No", "last"]
-    assert all(turn.author == "" for turn in conversations[0].turns)
-    assert file.lines == 9
-    assert file.skipped == {"nothing_said": 4}
-    assert not file.bad_lines.count
+    said = ["Where were you?", "Out.", "x" * 300, "No", "last"]
+    assert conversations == {"lines-aab": said}
+    assert (file.lines, file.skipped, file.num_bad) == (9, {"nothing_said": 4}, 0)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +104,7 @@ def test_one_file_is_one_conversation(write_dump):
     ],
 )
 def test_the_id_is_the_name_of_the_file(write_dump, name, file_id):
-    path = write_dump(name, b"one\ntwo\n")
-    assert [one.id for one in _read(path)[0]] == [file_id]
+    assert [*_read(write_dump(name, b"one\ntwo\n"))[0]] == [file_id]
 
 
 def test_longer_files_are_cut_as_polyai_cut_them(write_dump, monkeypatch):
@@ -115,15 +112,11 @@ def test_longer_files_are_cut_as_polyai_cut_them(write_dump, monkeypatch):
     monkeypatch.setattr(opensubtitles, "LINES_PER_FILE", 4)
     lines = ["1", "", "3", "4", "5", "6", "7", "", "", "10", "", "12", *map(str, range(13, 4 * 28))]
     conversations, _ = _read(write_dump("lines.gz", "\n".join(lines).encode()))
-    assert [_texts(one) for one in conversations[:3]] == [
-        ["1", "3", "4"],
-        ["5", "6", "7"],
-        ["10", "12"],
-    ]
-    ids = [one.id for one in conversations]
+    ids, texts = [*conversations], [*conversations.values()]
+    assert texts[:3] == [["1", "3", "4"], ["5", "6", "7"], ["10", "12"]]
     assert ids[:2] == ["lines-aaa", "lines-aab"]
     assert ids[25:] == ["lines-aaz", "lines-aba", "lines-abb"]
-    assert _texts(conversations[-1]) == ["109", "110", "111"]
+    assert texts[-1] == ["109", "110", "111"]
 
 
 @pytest.mark.parametrize(
@@ -139,22 +132,150 @@ def test_longer_files_are_cut_as_polyai_cut_them(write_dump, monkeypatch):
 def test_a_file_of_the_right_size_keeps_its_name(write_dump, monkeypatch, data, ids):
     """And one without a reply gives nothing."""
     monkeypatch.setattr(opensubtitles, "LINES_PER_FILE", 4)
-    assert [one.id for one in _read(write_dump("lines", data))[0]] == ids
+    assert [*_read(write_dump("lines", data))[0]] == ids
 
 
 def test_a_piece_without_usable_lines_counts_in_the_cutting(write_dump, monkeypatch):
     monkeypatch.setattr(opensubtitles, "LINES_PER_FILE", 2)
     data = b"a\nb\n\n(x)\n" + (b"x" * 100 + b"\n") * 3 + b"c\nd\ne\n"
     conversations, _ = _read(write_dump("lines", data), max_line_bytes=50)
-    assert [(one.id, _texts(one)) for one in conversations] == [
-        ("lines-aaa", ["a", "b"]),
-        ("lines-aae", ["d", "e"]),
-    ]
+    assert conversations == {"lines-aaa": ["a", "b"], "lines-aae": ["d", "e"]}
 
 
 def test_unusable_lines_are_counted_and_stop_nothing(write_dump):
     data = b"\xef\xbb\xbfANNA: one\n\xff\xfe\n" + b"x" * 50 + b"\ntwo\n" + b"y" * 49 + b"\n"
     conversations, file = _read(write_dump("a.txt", data), max_line_bytes=49)
-    assert _texts(conversations[0]) == ["one", "two", "y" * 49]
+    assert conversations == {"a.txt": ["one", "two", "y" * 49]}
     assert file.skipped == {"invalid_utf8": 1, "line_too_long": 1}
     assert file.lines == 5
+
+
+SRT = r"""1
+00:00:01,000 --> 00:00:02,600
+<i>Where have you been
+all night?</i>
+
+2
+00:00:03,000 --> 00:00:05,100 X1:10 X2:20
+{\an8}<font color="#ff0000">I was waiting</font> &amp; reading.
+
+3
+00:00:09,000 --> 00:00:10,500
+- You never answer, 2 < 3 {sic}.
+- I had no battery left.
+
+4
+00:00:11,000 --> 00:00:12,000
+
+42
+13
+5
+00:00:13,000 --> 00:00:14,000
+[door slams]
+"""
+SAID_IN_SRT = [
+    "Where have you been all night?",
+    "I was waiting & reading.",
+    "You never answer, 2 < 3 {sic}.",
+    "I had no battery left.",
+    "42 13",
+]
+VTT = """WEBVTT - a title
+
+STYLE
+::cue { color: red }
+
+NOTE a remark
+on two lines
+
+first
+01.000 --> 02.000
+not a time, and outside
+
+intro
+00:01.000 --> 00:02.600 align:start
+<v Anna>Where have you <00:00:02.000><c.yellow>been</c>?
+
+00:00:03.000 --> 00:00:05.100
+At the station.
+
+NOTE the end
+"""
+SAID_IN_VTT = ["Where have you been?", "At the station."]
+OPUS = """<?xml version="1.0" encoding="utf-8"?>
+<document id="1"><meta><title>A film</title></meta>
+  <s id="1"><time id="T1S" value="00:00:01,000" />
+    <w id="1.1">Where</w> <w id="1.2">were</w><w id="1.3">n't</w> <w>you</w> <w>,</w>
+    <w>&amp;</w> <w>why</w> <w>?</w><time id="T1E" value="00:00:02,000" /></s>
+  <s id="2">At the new station !</s>
+</document>
+"""
+SAID_IN_OPUS = ["Where weren't you, & why?", "At the new station!"]
+FILES = {"a.srt": (SRT, SAID_IN_SRT), "a.vtt": (VTT, SAID_IN_VTT), "a.xml": (OPUS, SAID_IN_OPUS)}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("change", ["", "\r\n", "\r", "utf-8-sig", "utf-16"])
+def test_what_is_said_in_files(write_dump, name, suffix, change):
+    text, said = FILES[name]
+    text = text.replace("\n", change) if change == "\r\n" else text
+    data = text.encode(change if "utf" in change else "utf-8")
+    conversations, file = _read(write_dump(name + suffix, data))
+    assert conversations == {name: said}
+    assert file.skipped == ({"nothing_said": 1} if name == "a.srt" else {})
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16", "iso-8859-1"])
+def test_another_encoding_that_the_declaration_names(write_dump, encoding):
+    data = OPUS.replace("utf-8", encoding).replace("station", "café").encode(encoding)
+    assert _read(write_dump("a.xml", data))[0]["a.xml"][1] == "At the new café!"
+
+
+# A line that would expand to 10 GB.
+_ENTITIES = "".join(f'<!ENTITY a{n + 1} "{f"&a{n};" * 10}">' for n in range(9))
+BOMB = f'<!DOCTYPE d [<!ENTITY a0 "ten letter">{_ENTITIES}]><document><s>&a9;</s></document>'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (BOMB, r"is no whole XML \(limit on input amplification"),
+        ('<!DOCTYPE d [<!ENTITY a SYSTEM "file:///a">]><s>&a;</s>', "undefined entity &a;"),
+        (OPUS[:-30], r"is no whole XML \(.*line \d+.*Copy it again"),
+        ('<?xml version="1.0" encoding="nothing"?><a/>', "is no whole XML"),
+        ("<?xml version='1.0'?><feed><item/></feed>", "not of OPUS's subtitles.*Convert it"),
+        ("[Script Info]\nTitle: x\n", "subtitles in another format.*ffmpeg"),
+        ("{0}{25}Where were you?\n", "subtitles in another format.*ffmpeg"),
+        ("[0][25]Where?\n[26][50]Here.\n", "its lines begin with times.*ffmpeg"),
+        ("00:00:01:Where?\n00:00:03:Here.\n", "its lines begin with times"),
+        ("[00:01.00]Where?\n[00:03.00]Here.\n", "its lines begin with times"),
+        ("00:00:01.00,00:00:02.00\nWhere?\n\n00:00:03.00,00:00:04.00\nHere.\n", "times"),
+        ("[00:00.000 --> 00:02.000]  Where?\n[00:02.000 --> 00:03.000]  Here.\n", "times"),
+        ("0.0\t1.5\tWhere?\n1.5\t2.5\tHere.\n", "its lines begin with times"),
+        ("start,end,text\n0,1,Where?\n", "its lines begin with times"),
+        ('{"text": "Where were you?"}\n', "is JSON, not plain text"),
+    ],
+)
+def test_other_files_are_named(write_dump, text, message):
+    with pytest.raises(ValueError, match=rf"a\.xml.*{message}"):
+        _read(write_dump("a.xml", text.encode()))
+
+
+def test_xml_in_a_truncated_archive(tmp_path):
+    path = tmp_path / "a.xml.gz"
+    path.write_bytes(COMPRESSORS[".gz"](OPUS.encode())[:-9])
+    conversations, file = _read(str(path))
+    assert conversations == {"a.xml": SAID_IN_OPUS}
+    assert file.skipped["truncated_archive"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.srt", "1\n0:0:1,0 --> 0:0:2,5\nWhere?\n\n2\n0:0:3,0 --> 0:0:4,0\nHere.\n", 2),
+        ("a.txt", "10:30:00 is early.\nIt is not.\nI see.\nGood.\n", 4),
+    ],
+)
+def test_times_of_one_digit_and_a_line_with_a_time(write_dump, name, text, said):
+    assert len(_read(write_dump(name, text.encode()))[0][name]) == said

@@ -4,16 +4,18 @@ import random
 from pathlib import Path
 
 import pytest
+import zstandard
 from support.dump_files import comment, digests, json_lines, random_dump
 from support.record_files import read_examples
 
 from convert_tf.corpora.comments import Rules
-from convert_tf.corpora.data_folder import SINGLE_TEXTS
+from convert_tf.corpora.data_folder import SINGLE_TEXTS, table
 from convert_tf.corpora.local import prepare
 from convert_tf.corpora.options import PrepareOptions
-from convert_tf.corpora.report import table
+from convert_tf.corpora.threads import split_of
 from convert_tf.data.shards import list_shards
 from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.data.utterances import read_utterances
 from convert_tf.text.vocabulary import write_vocabulary
 
 SMALL = {"train": 2, "dev": 1, "test": 1}
@@ -21,6 +23,25 @@ SMALL = {"train": 2, "dev": 1, "test": 1}
 
 def _read(folder, split):
     return read_examples(list_shards(str(folder), split))
+
+
+@pytest.fixture
+def prepared(write_dump, tmp_path):
+    """Prepares dumps, and gives the report and the data folder."""
+
+    def run(comments, submissions=(), *, name="data", rules=None, corpora=None, **options):
+        dump, titles = write_dump(f"{name}.RC", comments), write_dump(f"{name}.RS", submissions)
+        options = PrepareOptions(**{"rules": Rules(**rules or {}), "num_shards": SMALL, **options})
+        output = tmp_path / name
+        titles = [titles] if submissions else []
+        report = prepare([dump], str(output), submissions=titles, corpora=corpora, options=options)
+        return report, output
+
+    return run
+
+
+def _pairs(folder, split):
+    return [(one["context"].decode(), one["response"].decode()) for one in _read(folder, split)]
 
 
 def test_round_trip(write_dump, tmp_path, capsys):
@@ -52,10 +73,8 @@ def test_round_trip(write_dump, tmp_path, capsys):
         ],
     )
     empty = write_dump("dumps/RC_3.gz", [])
-    titles = write_dump(
-        "dumps/RS_1.zst",
-        [{"id": "5h6yvl", "title": "a title &gt; others", "author": "asker", "subreddit": "s"}],
-    )
+    title = {"id": "5h6yvl", "title": "a title &gt; others", "author": "asker", "subreddit": "s"}
+    titles = write_dump("dumps/RS_1.zst", [title])
     output = tmp_path / "data"
     options = PrepareOptions(rules=Rules(unescape_html=True), num_shards=SMALL)
     prepare([dump, others, empty], str(output), submissions=[titles], options=options)
@@ -122,25 +141,20 @@ def test_same_bytes_whatever_the_order_and_packing_of_the_input(write_dump, tmp_
     assert first == third
 
 
-def test_threads_are_whole_in_their_split_and_mixed_in_their_shards(write_dump, tmp_path):
-    comments, submissions = random_dump(300, seed=3)
-    report = prepare(
-        [write_dump("RC", comments)],
-        str(tmp_path / "data"),
-        submissions=[write_dump("RS", submissions)],
-        options=PrepareOptions(dev_fraction=0.2, num_shards={"train": 4, "dev": 1, "test": 1}),
-    )
+def test_threads_are_whole_in_their_split_and_mixed_in_their_shards(prepared):
+    shards = {"train": 4, "dev": 1, "test": 1}
+    report, data = prepared(*random_dump(300, seed=3), dev_fraction=0.2, num_shards=shards)
     split_of_thread = {}
     for split in ("train", "dev", "test"):
-        examples = _read(tmp_path / "data", split)
+        examples = _read(data, split)
         assert len(examples) == report["splits"][split]["examples"]
         for one in examples:
             assert split_of_thread.setdefault(one["thread_id"], split) == split
         number = list(split_of_thread.values()).count(split)
         assert number == report["splits"][split]["threads"] > 10
-    threads = [one["thread_id"] for one in _read(tmp_path / "data", "train")]
+    threads = [one["thread_id"] for one in _read(data, "train")]
     assert sum(a == b for a, b in itertools.pairwise(threads)) < len(threads) // 50
-    for path in list_shards(str(tmp_path / "data"), "train"):
+    for path in list_shards(str(data), "train"):
         assert 0.15 < len(read_examples([path])) / len(threads) < 0.35
 
 
@@ -161,17 +175,10 @@ def test_max_bad_lines_names_the_first_ones(write_dump, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def test_report_counts_sources_lengths_and_history(write_dump, tmp_path):
-    dump = write_dump("RC", random_dump(40)[0])
-    chats = tmp_path / "chats.jsonl"
-    turns = [["how do you do today?", "very well, thank you", "glad to hear that"]] * 1
-    chats.write_text("".join(json.dumps({"turns": one}) + "\n" for one in turns))
-    report = prepare(
-        [dump],
-        str(tmp_path / "data"),
-        corpora={"dialogues": [str(chats)]},
-        options=PrepareOptions(num_shards=SMALL),
-    )
+def test_report_counts_sources_lengths_and_history(write_dump, prepared):
+    turns = ["how do you do today?", "very well, thank you", "glad to hear that"]
+    corpora = {"dialogues": [write_dump("chats.jsonl", [{"turns": turns}])]}
+    report, data = prepared(random_dump(40)[0], corpora=corpora)
     assert set(report["examples"]) == {"chats", "reddit"}
     assert sum(report["examples"]["chats"].values()) == 2
     total = sum(one["examples"] for one in report["splits"].values())
@@ -183,7 +190,7 @@ def test_report_counts_sources_lengths_and_history(write_dump, tmp_path):
     assert sum(lengths["histogram"]) == lengths["texts"] == report["splits"]["train"]["examples"]
     # "remark number c12" is three words, with digits apart.
     assert 3 <= lengths["percentiles"]["50"] <= 8
-    assert (tmp_path / "data" / "report.png").read_bytes().startswith(b"\x89PNG")
+    assert (data / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.fixture
@@ -255,3 +262,121 @@ def test_input_without_examples_is_an_error(write_dump, tmp_path, lines, message
 def test_impossible_options(options, message):
     with pytest.raises(ValueError, match=message):
         PrepareOptions(**options)
+
+
+SENTENCE = "This is sentence number {} of many."
+LONG = " ".join(SENTENCE.format(n) for n in range(100, 110))  # ten of 36 characters, and spaces
+
+
+def _single_texts(folder):
+    data = (folder / SINGLE_TEXTS).read_bytes()
+    text = zstandard.ZstdDecompressor().stream_reader(data).read().decode()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def _dump():
+    """Threads with posts and long texts, and an orphan in each."""
+    rng = random.Random(0)
+    comments, submissions = random_dump(120)
+    for one in submissions:
+        one["selftext"] = f"Post {one['id'].removeprefix('thread')}. {LONG}"
+    for one in comments:
+        if rng.random() < 0.2:
+            one["body"] = f"{LONG} It was remark {one['id']}."
+    for n in range(120):
+        comments.append(comment(f"o{n}", "t1_lost", f"an orphan {n}", link=f"t3_thread{n}"))
+    return comments, submissions
+
+
+def test_dev_and_test_get_no_further_pairs_and_give_no_texts(prepared):
+    rules = {"deduplicate": "folded", "long": "cut"}
+    one, plain = prepared(*_dump(), name="one", dev_fraction=0.1, rules=rules)
+    rules |= {"more_pairs": True, "single_texts": True}
+    two, more = prepared(*_dump(), name="two", dev_fraction=0.1, rules=rules)
+    assert len(_pairs(more, "train")) > 1.5 * len(_pairs(plain, "train"))
+    for split in ("dev", "test"):
+        name = f"{split}-00000-of-00001.tfrecord"
+        assert (more / name).read_bytes() == (plain / name).read_bytes()
+        assert len(_pairs(more, split)) > 20
+    assert not (plain / SINGLE_TEXTS).exists()
+    assert {*_pairs(plain, "train")} < {*_pairs(more, "train")}
+    additional = two["threads"].pop("additional")
+    assert additional == len(_pairs(more, "train")) - len(_pairs(plain, "train"))
+    assert two["threads"] == one["threads"] | {"changed": two["threads"]["changed"]}
+    # Of a thread all is in one split.
+    held_out = {n for n in range(120) if split_of(f"thread{n}", dev_fraction=0.1) != "train"}
+    texts = [row["text"] for row in _single_texts(more)]
+    train = {*range(120)} - held_out
+    assert {int(text[10:]) for text in texts if text.startswith("an orphan")} == train
+    assert {int(text[5:-1]) for text in texts if text.startswith("Post ")} <= train
+
+
+def test_a_further_pair_never_replaces_a_usual_one(prepared):
+    # What is two turns in a train thread is one turn in a test thread, whose id is greater.
+    comments = [
+        comment("a", "t1_lost", "the first turn"),
+        comment("b", "t1_a", "the second"),
+        comment("c", "t1_b", "the third one"),
+        comment("d", "t1_lost", "the first turn the second", link="t3_zz15"),
+        comment("e", "t1_d", "the third one", link="t3_zz15"),
+    ]
+    assert split_of("zz15") == "test"
+    report, data = prepared(comments, rules={"deduplicate": "folded", "more_pairs": True})
+    assert _pairs(data, "test") == [("the first turn the second", "the third one")]
+    assert len(_pairs(data, "train")) == 2
+    assert report["threads"].get("additional", 0) == 0
+
+
+def test_single_texts_are_what_no_example_holds(prepared):
+    comments = [
+        comment("a", "t3_5h6yvl", "a comment of the top"),
+        comment("b", "t1_a", "an answer to it"),
+        comment("c", "t1_b", "[deleted]"),
+        comment("d", "t1_c", "an answer to a deleted one"),
+        comment("e", "t1_lost", "an orphan"),
+        comment("f", "t1_lost", "an orphan"),
+        comment("g", "t1_lost", "short"),
+        comment("h", "t1_lost", LONG),
+        comment("i", "t1_lost", "I am a bot, beep boop", author="helper_bot"),
+        comment("j", "t1_lost", "an orphan in the test split", link="t3_41ar0l"),
+        comment("k", "t1_lost", "[ Removed by Reddit ]"),
+    ]
+    submissions = [
+        {"id": "5h6yvl", "title": "[deleted by user]", "selftext": "What is left of a post"},
+        {"id": "alone1", "title": "A title nobody answered", "selftext": ""},
+    ]
+    rules = {"deduplicate": "folded", "single_texts": True, "drop_bots": True}
+    report, data = prepared(comments, submissions, rules=rules)
+    assert split_of("alone1") == "train"
+    rows = _single_texts(data)
+    expected = {
+        "an answer to a deleted one",
+        "an orphan",
+        "What is left of a post",
+        "A title nobody answered",
+        *(SENTENCE.format(n) for n in range(100, 110)),
+    }
+    assert len(rows) == len(expected)
+    assert {row["text"] for row in rows} == expected
+    assert {row["source"] for row in rows} == {"reddit"}
+    assert report["single_texts"] == {"reddit": len(expected)}
+    assert len(list(read_utterances([str(data / SINGLE_TEXTS)]))) == len(expected)
+
+
+def test_of_equal_pairs_the_one_of_the_smallest_thread_id_is_kept(prepared):
+    lines = []
+    for thread in ("41ar0l", "5h6yvl", "zzz"):  # test, train, train
+        link = f"t3_{thread}"
+        lines.append(comment(f"{thread}a", link, "the same question", link=link))
+        lines.append(comment(f"{thread}b", f"t1_{thread}a", "the same  ANSWER", link=link))
+        lines.append(comment(f"{thread}c", f"t1_{thread}a", f"an answer in {thread}", link=link))
+    report, data = prepared(lines, rules={"deduplicate": "folded"})
+    examples = [*_read(data, "train"), *_read(data, "test")]
+    assert sorted((one["thread_id"], one["response"]) for one in examples) == [
+        (b"41ar0l", b"an answer in 41ar0l"),
+        (b"41ar0l", b"the same  ANSWER"),
+        (b"5h6yvl", b"an answer in 5h6yvl"),
+        (b"zzz", b"an answer in zzz"),
+    ]
+    assert report["threads"]["dropped"] == {"duplicate_pair": 2}
+    assert report["threads"]["examples"] == 4

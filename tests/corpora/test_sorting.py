@@ -1,47 +1,43 @@
 import errno
 import json
 import random
+from contextlib import closing
 
 import duckdb
 import pytest
 from support.processes import printed_by
 
-from convert_tf.corpora import sorting as grouping
-from convert_tf.corpora.sorting import ExternalSorter
+from convert_tf.corpora import local
+from convert_tf.corpora.local import ExternalSorter
 
 
-def test_gives_rows_back_in_the_order_of_keys(tmp_path):
+def _sorted(folder, rows, **options):
+    with closing(ExternalSorter(str(folder), name="rows", **options)) as sorter:
+        for row in rows:
+            sorter.add(*row)
+        return list(sorter.sorted_rows())
+
+
+def test_gives_rows_back_in_the_bytewise_order_of_keys(tmp_path):
     rng = random.Random(0)
     texts = ["plain", "tab\tand\nline\r\nend", '"quoted" \\ back', "é 😀 \u0000 nul", ""]
     rows = [(f"k{rng.randrange(500)}", json.dumps([n, rng.choice(texts)])) for n in range(5000)]
-    with ExternalSorter(str(tmp_path), name="rows") as sorter:
-        for key, payload in rows:
-            sorter.add(key, payload)
-        result = list(sorter.sorted_rows())
+    rows += [
+        (key, "[]") for key in ["b", "B", "a_", "a-", "A", "10", "9", "_", "nan", "null", "true"]
+    ]
+    result = _sorted(tmp_path, rows)
     assert [key for key, _ in result] == sorted(key for key, _ in rows)
     assert sorted(result) == sorted(rows)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_keys_are_compared_bytewise(tmp_path):
-    keys = ["b", "B", "a_", "a-", "A", "10", "9", "_", "nan", "null", "true"]
-    with ExternalSorter(str(tmp_path), name="rows") as sorter:
-        for key in keys:
-            sorter.add(key, "[]")
-        assert [key for key, _ in sorter.sorted_rows()] == sorted(keys)
-
-
 @pytest.mark.parametrize("length", [1_999_990, 2_000_000, 40_000_000])
 def test_rows_of_any_length(tmp_path, length):
     # DuckDB's own limit of a line is 2,000,000 bytes.
-    with ExternalSorter(str(tmp_path), name="rows") as sorter:
-        sorter.add("b", "x" * length)
-        for n in range(2000):
-            sorter.add("a", f"{n:04d}" * 50)
-        rows = list(sorter.sorted_rows())
-    assert [key for key, _ in rows] == ["a"] * 2000 + ["b"]
-    assert sorted(payload for _, payload in rows[:-1]) == [f"{n:04d}" * 50 for n in range(2000)]
-    assert rows[-1][1] == "x" * length
+    short = [("a", f"{n:04d}" * 50) for n in range(2000)]
+    rows = _sorted(tmp_path, [("b", "x" * length), *short])
+    assert sorted(rows[:-1]) == short
+    assert rows[-1] == ("b", "x" * length)
 
 
 def test_memory_limit_must_be_understood(tmp_path):
@@ -50,11 +46,9 @@ def test_memory_limit_must_be_understood(tmp_path):
 
 
 def test_memory_limit_that_is_too_low(tmp_path):
-    with ExternalSorter(str(tmp_path), name="rows", memory_limit="1MB") as sorter:
-        for n in range(20_000):
-            sorter.add(f"{n % 977:05d}", "x" * 1000)
-        with pytest.raises(MemoryError, match="memory_limit='1MB' is too small"):
-            list(sorter.sorted_rows())
+    rows = ((f"{n % 977:05d}", "x" * 1000) for n in range(20_000))
+    with pytest.raises(MemoryError, match="memory_limit='1MB' is too small"):
+        _sorted(tmp_path, rows, memory_limit="1MB")
 
 
 @pytest.mark.parametrize(
@@ -64,7 +58,7 @@ def test_memory_limit_that_is_too_low(tmp_path):
         "Out of Memory Error: failed to offload data block (max_temp_directory_size 1GB)",
     ],
 )
-def test_full_disk_while_sorting_is_an_os_error(tmp_path, message):
+def test_full_disk_while_sorting_is_an_os_error(tmp_path, monkeypatch, message):
     class FullConnection:
         def execute(self, *_):
             raise duckdb.IOException(message)
@@ -72,28 +66,22 @@ def test_full_disk_while_sorting_is_an_os_error(tmp_path, message):
         def close(self):
             pass
 
-    with ExternalSorter(str(tmp_path), name="rows") as sorter:
-        sorter.add("a", "[]")
-        sorter._connection.close()
-        sorter._connection = FullConnection()
-        with pytest.raises(OSError, match="No space left") as caught:
-            list(sorter.sorted_rows())
+    monkeypatch.setattr(duckdb, "connect", lambda config: FullConnection())
+    with pytest.raises(OSError, match="No space left") as caught:
+        _sorted(tmp_path, [("a", "[]")])
     assert caught.value.errno == errno.ENOSPC
 
 
 def test_lost_rows_are_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(grouping, "_SORT", grouping._SORT + " LIMIT 2")
-    with ExternalSorter(str(tmp_path), name="rows") as sorter:
-        for key in "abc":
-            sorter.add(key, "[]")
-        with pytest.raises(OSError, match="2 of 3 rows"):
-            list(sorter.sorted_rows())
+    monkeypatch.setattr(local, "_SORT", local._SORT + " LIMIT 2")
+    with pytest.raises(OSError, match="2 of 3 rows"):
+        _sorted(tmp_path, [(key, "[]") for key in "abc"])
 
 
 _SORT_MORE_THAN_MEMORY = """
-import resource, sys
-from convert_tf.corpora.sorting import ExternalSorter
-with ExternalSorter(sys.argv[1], name="rows", memory_limit="300MB") as sorter:
+import contextlib, resource, sys
+from convert_tf.corpora.local import ExternalSorter
+with contextlib.closing(ExternalSorter(sys.argv[1], name="rows", memory_limit="300MB")) as sorter:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for n in range(800_000):
         sorter.add(f"{n * 7919 % 800_000:08d}", f"{n:08d}" + "x" * 600)

@@ -10,21 +10,21 @@ import random
 import socket
 
 import pytest
-from support.dump_files import comment, digests, json_lines
+from support.dump_files import comment, digests, json_lines, random_dump
 from support.spark_in_memory import SparkInMemory
 
 pytest.importorskip("google_crc32c")
 
 from convert_tf import __version__
+from convert_tf.corpora import data_folder as report_module
 from convert_tf.corpora import local
-from convert_tf.corpora import report as report_module
 from convert_tf.corpora.comments import PRESETS, Rules
 from convert_tf.corpora.data_folder import SINGLE_TEXTS
-from convert_tf.corpora.dumps import TooManyBadLinesError, UnreadableFileError, find_files
+from convert_tf.corpora.dumps import find_files
 from convert_tf.corpora.options import PrepareOptions
 from convert_tf.corpora.spark import cluster as cluster_module
 from convert_tf.corpora.spark import driver, tasks
-from convert_tf.corpora.spark.workers import problems_of_worker
+from convert_tf.corpora.spark.cluster import problems_of_worker
 from convert_tf.data.shards import record_files
 
 RULES = {
@@ -46,30 +46,23 @@ TEXTS = (
 )
 
 
-def _dump(seed=0, num_threads=120):
+def _dump(num_threads=120):
     """Threads with everything that rules look at; their comments in any order, some twice."""
-    rng = random.Random(seed)
-    comments, submissions = [], []
-    for thread in range(num_threads):
-        link = f"t3_thread{thread}"
-        if rng.random() < 0.7:
-            submissions.append(
-                {"id": link[3:], "title": f"what about number {thread}?", "author": "asker"}
-            )
-        parents = [link, "t1_lost"]
-        for _ in range(rng.randrange(1, 14)):
-            name = f"c{len(comments)}"
-            body = rng.choice(TEXTS) if rng.random() < 0.4 else f"remark {name} on {thread}"
-            author = rng.choice(["asker", "ann", "ben", "RemindMeBot", "[deleted]", None])
-            parent = rng.choice(parents)
-            score = rng.choice([None, -3, 5])
-            comments.append(comment(name, parent, body, link=link, author=author, score=score))
-            parents.append(f"t1_{name}")
-        if thread % 4 == 0:  # the same pair but for case and white space
-            question, answer = f"q{thread}", f"a{thread}"
-            comments.append(comment(question, parents[0], "Is the pool open?", link=link))
-            body = rng.choice(["until nine", "Until  NINE"])
-            comments.append(comment(answer, f"t1_{question}", body, link=link))
+    rng = random.Random(0)
+    comments, submissions = random_dump(num_threads)
+    for one in submissions:
+        one["author"] = "asker"
+    for one in comments:
+        one["author"] = rng.choice(["asker", "ann", "ben", "RemindMeBot", "[deleted]", None])
+        one["score"] = rng.choice([None, -3, 5])
+        one["parent_id"] = rng.choice([one["parent_id"]] * 5 + ["t1_lost"])
+        if rng.random() < 0.4:
+            one["body"] = rng.choice(TEXTS)
+    for thread in range(0, num_threads, 4):  # the same pair but for case and white space
+        link, question = f"t3_thread{thread}", f"q{thread}"
+        body = rng.choice(["until nine", "Until  NINE"])
+        comments.append(comment(question, link, "Is the pool open?", link=link))
+        comments.append(comment(f"a{thread}", f"t1_{question}", body, link=link))
     comments += [comment("x", "t1_y", "half a cycle"), comment("y", "t1_x", "the other half")]
     comments += rng.sample(comments, 20)
     rng.shuffle(comments)
@@ -167,7 +160,7 @@ def test_too_many_bad_lines_end_the_run_after_reading(write_dump, tmp_path, cont
     driver.prepare_with_spark(paths, str(tmp_path / "allowed"), options=options)
     context.num_tasks = 0
     options = PrepareOptions(max_bad_lines=3)
-    with pytest.raises(TooManyBadLinesError, match="More than 3 lines"):
+    with pytest.raises(ValueError, match="More than 3 lines"):
         driver.prepare_with_spark(paths, str(tmp_path / "data"), options=options)
     assert context.num_tasks == context.defaultParallelism + files
     assert not (tmp_path / "data").exists()
@@ -176,17 +169,13 @@ def test_too_many_bad_lines_end_the_run_after_reading(write_dump, tmp_path, cont
 def test_an_unreadable_file_is_an_error(write_dump, tmp_path):
     paths = [write_dump("RC_1", b"not JSON\n" * 9), write_dump("RC_2", _dump(num_threads=9)[0])]
     for engine in (local.prepare, driver.prepare_with_spark):
-        with pytest.raises(UnreadableFileError, match=r"Hardly a line of .*RC_1 can be used"):
+        with pytest.raises(ValueError, match=r"Hardly a line of .*RC_1 can be used"):
             engine(paths, str(tmp_path / "data"))
 
 
 def test_workers_must_see_the_disk_and_have_the_same_version(tmp_path):
     def problems(folder=str(tmp_path), files=(__file__,), version=__version__):
-        return [
-            *problems_of_worker(
-                [], folder=folder, files=files, libraries=["zstandard"], version=version
-            )
-        ]
+        return [*problems_of_worker(folder, files, ["zstandard"], version, [])]
 
     assert problems() == []
     assert "does not see '/no/such/file'" in problems(files=["/no/such/file"])[0]
@@ -207,9 +196,9 @@ def test_a_worker_that_does_not_see_the_disk_ends_the_run(write_dump, tmp_path, 
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        ("[PYTHON_VERSION_MISMATCH] 3.9 is not 3.11", "run another version of Python than this"),
-        ('Cannot run program "/a/python": error=2', "have no /a/python. Set PYSPARK_PYTHON"),
-        ("ModuleNotFoundError: No module named 'convert_tf'", "lacks the package convert_tf. Run"),
+        ("[PYTHON_VERSION_MISMATCH] 3.9 is not 3.11", "Set PYSPARK_PYTHON to the path of a Python"),
+        ('Cannot run program "/a/python": error=2', 'work (Cannot run program "/a/python")'),
+        ("ModuleNotFoundError: No module named 'convert_tf'", "(No module named 'convert_tf')"),
         ("...\n\tat x\nOSError: [Errno 28] No space left\n", "on M failed: OSError: [Errno 28]"),
         ("called x\n: org.S: bad\n\tat x", "Spark failed on M: org.S: bad"),
         ("x\n: o.SparkException: [E] No master\n\tat", "Spark failed on M: [E] No master"),

@@ -235,5 +235,6 @@ def test_bad_input_is_said_in_one_sentence(shared, cluster, tmp_path):
     nothing_there = {"PYSPARK_PYTHON": str(tmp_path / "python")}
     done = _prepare(shared, tmp_path / "data", cluster.master, **nothing_there)
     assert done.returncode == 1
-    assert f"have no {tmp_path}/python. Set PYSPARK_PYTHON" in done.stderr.splitlines()[-1]
+    last = done.stderr.splitlines()[-1]
+    assert f'Cannot run program "{tmp_path}/python"). Set PYSPARK_PYTHON' in last
     assert list(tmp_path.iterdir()) == []

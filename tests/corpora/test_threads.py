@@ -1,42 +1,50 @@
+"""Threads: their examples by PolyAI's rules and others, and where long texts are cut."""
+
 import hashlib
+import itertools
 import random
 
 import pytest
 
-from convert_tf.corpora.comments import TITLE_ID, Comment, Rules
-from convert_tf.corpora.threads import ThreadCounts, create_examples, split_of
+from convert_tf.corpora.comments import POST_ID, TITLE_ID, Comment, Rules
+from convert_tf.corpora.dumps import Conversation, Turn
+from convert_tf.corpora.threads import (
+    ThreadCounts,
+    comments_of,
+    create_examples,
+    first_sentences,
+    is_bot,
+    last_sentences,
+    pair_key,
+    sentence_ends,
+    short_texts,
+    split_of,
+)
 
-RULES = Rules()
 
-
-def _turn(turn_id, parent_id, body=None, *, is_trimmed=False):
+def _turn(turn_id, parent_id, body=None, **fields):
     body = f"the body of {turn_id}" if body is None else body
-    return Comment(turn_id, "5h6yvl", parent_id, body, is_trimmed, f"author {turn_id}", "tests")
+    turn = Comment(turn_id, "5h6yvl", parent_id, body, False, f"author {turn_id}", "tests")
+    return turn._replace(**fields)
 
 
-def _title(body="the title of it all"):
-    return _turn(TITLE_ID, None, body)
+TITLE = _turn(TITLE_ID, None, "the title of it all")
 
 
-def _examples(turns, rules=RULES):
+def _examples(turns, **rules):
+    """The usual examples by the ids of their responses, and the counts."""
     counts = ThreadCounts()
-    return {one.response_id: one for one in create_examples(turns, rules, counts=counts)}, counts
-
-
-def _check_sum(counts):
-    assert counts.comments == (
-        counts.duplicates
-        + counts.top_level
-        + counts.orphans
-        + counts.cyclic
-        + sum(counts.dropped.values())
-        + counts.examples
-    )
+    examples = list(create_examples(turns, Rules(**rules), counts))
+    usual = {one.response_id: one for one in examples if not one.is_additional}
+    assert (counts.examples, counts.additional) == (len(usual), len(examples) - len(usual))
+    without = counts.duplicates + counts.top_level + counts.orphans + counts.cyclic
+    assert counts.comments == without + sum(counts.dropped.values()) + counts.examples
+    return usual, counts
 
 
 def test_pairs_and_extra_contexts_of_a_small_thread():
     turns = [_turn("a", TITLE_ID), _turn("b", "a"), _turn("c", "b"), _turn("d", "b")]
-    examples, counts = _examples([*turns, _title()])
+    examples, counts = _examples([*turns, TITLE])
     found = {key: (one.context, one.response, one.extra_contexts) for key, one in examples.items()}
     title = "the title of it all"
     a, b, c, d = (f"the body of {key}" for key in "abcd")
@@ -50,19 +58,6 @@ def test_pairs_and_extra_contexts_of_a_small_thread():
     one = examples["b"]
     assert (one.thread_id, one.subreddit) == ("5h6yvl", "tests")
     assert (one.context_author, one.response_author) == ("author a", "author b")
-
-
-def test_path_holds_eleven_comments_and_the_title_above_them():
-    turns = [_title(), _turn("0", TITLE_ID)]
-    turns += [_turn(str(n), str(n - 1)) for n in range(1, 14)]
-    examples, _ = _examples(turns)
-    bodies = [turn.body for turn in turns]
-    # Comment 10 is the eleventh: comments 0 to 8 are its extra contexts, and the title.
-    assert list(examples["10"].extra_contexts) == bodies[9::-1]
-    assert len(examples["10"].extra_contexts) == 10
-    # Comment 11 is the twelfth: its path starts at comment 1 and does not reach the title.
-    assert list(examples["11"].extra_contexts) == bodies[10:1:-1]
-    assert len(examples["11"].extra_contexts) == 9
 
 
 @pytest.mark.parametrize(
@@ -103,7 +98,6 @@ def test_copies_of_an_id_are_resolved_whatever_their_order():
         examples, counts = _examples(turns)
         assert examples["b"].response == "the first version"
         assert counts.duplicates == 2
-        _check_sum(counts)
 
 
 def _naive_examples(turns, max_comments):
@@ -136,7 +130,7 @@ def _random_thread(seed):
     rng = random.Random(seed)
     number = rng.randrange(1, 40)
     ids = [f"id{n}" for n in range(number)]
-    turns = [_title()] if rng.random() < 0.5 else []
+    turns = [TITLE] if rng.random() < 0.5 else []
     for position, turn_id in enumerate(ids):
         before = ids[max(0, position - 2) : position]
         parent = rng.choice([TITLE_ID, "lost", *before * 8, *(ids if rng.random() < 0.1 else [])])
@@ -151,13 +145,12 @@ def test_equals_the_naive_reference_on_random_threads(max_comments):
     num_examples, num_cyclic, longest = 0, 0, 0
     for seed in range(300):
         turns = _random_thread(seed)
-        examples, counts = _examples(turns, Rules(max_path_length=max_comments))
+        examples, counts = _examples(turns, max_path_length=max_comments)
         found = {
             (one.response_id, one.context, one.response, one.extra_contexts)
             for one in examples.values()
         }
         assert found == _naive_examples(turns, max_comments)
-        _check_sum(counts)
         num_examples += counts.examples
         num_cyclic += counts.cyclic
         longest = max([longest, *(len(one.extra_contexts) for one in examples.values())])
@@ -192,6 +185,269 @@ def test_a_thread_of_40_000_comments():
     turns += [_turn(f"c{n}", f"c{n - 1}") for n in range(1, 20_000)]
     turns += [_turn(f"w{n}", "c0") for n in range(20_000)]
     random.Random(0).shuffle(turns)
+    assert len(_examples(turns)[0]) == 39_999
+
+
+CONTEXT = _turn("a", "", "what is the answer?")
+
+
+@pytest.mark.parametrize(
+    ("response", "rules", "reason"),
+    [
+        ({"author": "helper_bot"}, {"drop_bots": True}, "response_by_bot"),
+        ({"author": "author a"}, {"drop_self_replies": True}, "self_reply"),
+        ({"body": "What is: THE answer"}, {"drop_repeats": True}, "response_repeats_context"),
+        ({"score": -1}, {"min_score": 0}, "response_low_score"),
+        ({"body": "x" * 40}, {"max_response_length": 39}, "response_too_long"),
+        ({"body": "x" * 10}, {"min_response_length": 11}, "response_too_short"),
+        ({}, {"max_context_length": 18}, "context_too_long"),
+        ({}, {"min_context_length": 20}, "context_too_short"),
+    ],
+)
+def test_each_rule_drops_and_counts(response, rules, reason):
+    turns = [CONTEXT, _turn("b", "a", "an answer to it")._replace(**response)]
+    assert _examples(turns, **rules)[1].dropped == {reason: 1}
+    assert not _examples(turns)[1].dropped
+
+
+@pytest.mark.parametrize(
+    ("response", "rules"),
+    [
+        ({"author": ""}, {"drop_self_replies": True}),
+        ({"author": "[deleted]"}, {"drop_self_replies": True}),
+        ({"score": None}, {"min_score": 5}),
+        ({"score": 5}, {"min_score": 5}),
+        ({"body": "what is the answer now?"}, {"drop_repeats": True}),
+        ({"body": "?!?!?!?!?!"}, {"drop_repeats": True}),
+    ],
+)
+def test_what_the_rules_let_pass(response, rules):
+    context = CONTEXT._replace(author=response.get("author", "author a"))
+    turns = [context, _turn("b", "a", "an answer to it")._replace(**response)]
+    assert not _examples(turns, **rules)[1].dropped
+
+
+def test_a_bot_is_no_context_but_stays_in_the_history():
+    turns = [CONTEXT, _turn("b", "a", "I am a bot, beep boop"), _turn("c", "b", "go away, bot")]
+    turns.append(_turn("d", "c", "that was not kind"))
+    examples, counts = _examples(turns, drop_bots=True)
+    assert [*examples] == ["d"]
+    assert examples["d"].extra_contexts == ("I am a bot, beep boop", "what is the answer?")
+    assert counts.dropped == {"response_by_bot": 1, "context_by_bot": 1}
+
+
+@pytest.mark.parametrize(
+    ("author", "body", "expected"),
+    [
+        ("AutoModerator", "please read the rules", True),
+        ("RemindMeBot", "in two days", True),
+        ("xkcd_bot", "comic 1", True),
+        ("some-Bot2", "text", True),
+        ("autotldr", "text", True),
+        ("sneakpeekbot", "text", True),
+        ("AutoWikiBot", "text", True),
+        ("abbot", "text", False),
+        ("turbot", "text", False),
+        ("x", "Do you really think I'm a bot?", False),
+        ("Talbot", "text", False),
+        ("robotics_fan", "I like bots", False),
+        ("", "Beep boop, I'm a bot", True),
+        ("x", "This action was performed automatically.", True),
+        ("x", "*I am a bot, and this action", True),
+        ("x", "I am a bottle collector", False),
+        ("x", "you are a bot", False),
+    ],
+)
+def test_bots(author, body, expected):
+    assert is_bot(_turn("a", None, body, author=author)) == expected
+
+
+def test_pair_keys():
+    turns = [CONTEXT, _turn("b", "a", "An  answer to it")]
+    (one,) = _examples(turns)[0].values()
+    other = one._replace(response="an answer to IT ", thread_id="x", response_id="y")
+    exact, folded = Rules(deduplicate="exact"), Rules(deduplicate="folded")
+    assert pair_key(one, folded) == pair_key(other, folded)
+    assert pair_key(one, exact) != pair_key(other, exact)
+    assert pair_key(one, exact) == pair_key(one._replace(thread_id="x"), exact)
+    shifted = one._replace(context=one.context + "\0", response=one.response)
+    assert pair_key(shifted, exact) != pair_key(one, exact)
+
+
+def test_a_conversation_is_a_chain_with_ten_extra_contexts():
+    texts = [f"the turn with number {n:02d}" for n in range(14)]
+    conversation = Conversation("c", "chats", tuple(Turn(text, "x") for text in texts))
     counts = ThreadCounts()
-    number = sum(1 for _ in create_examples(turns, RULES, counts=counts))
-    assert number == counts.examples == 39_999
+    comments = comments_of(conversation, Rules(), counts.changed)
+    examples = [*create_examples(comments, Rules(), counts, "chats", is_conversation=True)]
+    assert [one.response for one in examples] == texts[1:]
+    assert [one.context for one in examples] == texts[:-1]
+    assert examples[12].extra_contexts == tuple(texts[11:1:-1])
+    assert examples[3].extra_contexts == tuple(texts[2::-1])
+    assert {(one.source, one.thread_id, one.response_author) for one in examples} == {
+        ("chats", "c", "x")
+    }
+
+
+def test_limits_of_each_role():
+    # 300 characters may be a context, not a response, and are trimmed as an extra context.
+    long = "word " * 60
+    turns = [_turn("a", "", long), _turn("b", "a", "a short answer"), _turn("c", "b", long)]
+    turns.append(_turn("d", "b", "another short one"))
+    examples, counts = _examples(turns, max_context_length=300, max_extra_length=12)
+    assert set(examples) == {"b", "d"}
+    assert examples["b"].context == long
+    assert examples["d"].extra_contexts == ("word word ",)
+    assert counts.dropped == {"response_too_long": 1}
+
+
+SENTENCE = "This is sentence number {} of many."
+LONG = " ".join(SENTENCE.format(n) for n in range(100, 110))  # ten of 36 characters, and spaces
+
+
+def test_a_long_context_keeps_its_end_and_a_long_response_its_start():
+    turns = [_turn("a", "", LONG), _turn("b", "a", LONG)]
+    examples, counts = _examples(turns, long="cut")
+    last, first = (
+        " ".join(map(SENTENCE.format, numbers)) for numbers in (range(107, 110), range(100, 103))
+    )
+    assert (examples["b"].context, examples["b"].response) == (last, first)
+    assert len(last) <= 127 < len(last) + 37
+    assert counts.changed == {"long_context_cut": 1, "long_response_cut": 1}
+    assert _examples(turns)[1].dropped == {"response_too_long": 1}
+
+
+def _further(turns, **rules):
+    """The additional examples. The usual ones are as without them."""
+    examples = list(create_examples(turns, Rules(more_pairs=True, **rules), ThreadCounts()))
+    usual = {one.response_id: one for one in examples if not one.is_additional}
+    assert usual == _examples(turns, **rules)[0]
+    further = [one for one in examples if one.is_additional]
+    return [(one.context, one.response, one.extra_contexts) for one in further]
+
+
+def test_the_last_two_turns_are_one_context():
+    turns = [_turn("a", "lost", "the first turn"), _turn("b", "a", "the second")]
+    turns += [_turn("c", "b", "the third one"), _turn("d", "c", "the fourth one")]
+    assert _further(turns) == [
+        ("the first turn the second", "the third one", ()),
+        ("the second the third one", "the fourth one", ("the first turn",)),
+    ]
+
+
+@pytest.mark.parametrize("second", ["why?", "[deleted]", "[removed]"])
+def test_a_short_turn_is_context_with_the_one_before(second):
+    turns = [_turn("a", "lost", "the first turn"), _turn("b", "a", second)]
+    turns.append(_turn("c", "b", "because it is"))
+    expected = [("the first turn why?", "because it is", ())] if second == "why?" else []
+    assert _further(turns) == expected
+    assert not _examples(turns)[0]
+
+
+def test_two_turns_that_are_too_long():
+    turns = [_turn("a", "lost", LONG[:110]), _turn("b", "a", "x" * 80), _turn("c", "b")]
+    assert not _further(turns)
+    ((context, _, _),) = _further(turns, long="cut")
+    assert context == f"{SENTENCE.format(102)} {'x' * 80}"
+    turns[1] = turns[1]._replace(body="x" * 120)  # no room for a turn before it
+    assert not _further(turns, long="cut")
+
+
+def test_a_title_and_its_post():
+    post = _turn(POST_ID, TITLE_ID, "the text of the post")
+    turns = [TITLE, post, _turn("a", TITLE_ID, "a comment on it"), _turn("b", "a", "an answer")]
+    assert _further(turns) == [
+        ("the title of it all", "the text of the post", ()),
+        ("the title of it all the text of the post", "a comment on it", ()),
+        ("the title of it all a comment on it", "an answer", ()),
+    ]
+    # A post without room for its title is a context by itself, with the title as history.
+    long = post._replace(body=LONG[:127], is_trimmed=True, rest=LONG[127:])
+    further = _further([TITLE, long, *turns[2:]], long="cut")
+    assert further[1] == (LONG[-110:], "a comment on it", ("the title of it all",))
+    assert further[0][1] == LONG[:110]
+    # Without the title the post is still there.
+    assert _further([post, turns[2]]) == []
+
+
+TEXT = "One is short. Two is a little longer! Three? The fourth ends here."
+
+
+def _sentences(text):
+    return [text[a:b].strip() for a, b in itertools.pairwise([0, *sentence_ends(text)])]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (TEXT, ["One is short.", "Two is a little longer!", "Three?", "The fourth ends here."]),
+        ("Mr. Smith paid. It was e.g. 3.5 euros", ["Mr. Smith paid."]),
+        ("It is J. R. Hartley. Well... no. Well... No.",
+         ["It is J. R. Hartley.", "Well... no.", "Well...", "No."]),
+        ('"Really?" he said. (Yes.) "So be it." End.',
+         ['"Really?"', "he said.", "(Yes.)", '"So be it."', "End."]),
+        ("a line\n\n* an item\n* another one", ["a line", "", "* an item"]),
+        ("これは文です。次の文です。", ["これは文です。", "次の文です。"]),
+        ("no end", []),
+    ],
+)  # fmt: skip
+def test_where_sentences_end(text, expected):
+    assert _sentences(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("max_length", "expected"),
+    [
+        (100, TEXT),
+        (len(TEXT), TEXT),
+        (len(TEXT) - 1, "One is short. Two is a little longer! Three?"),
+        (37, "One is short. Two is a little longer!"),
+        (36, "One is short."),
+        (13, "One is short."),
+        (12, "One is"),
+        (2, "On"),
+    ],
+)
+def test_first_sentences(max_length, expected):
+    assert first_sentences(TEXT, max_length) == expected
+
+
+@pytest.mark.parametrize(
+    ("max_length", "expected"),
+    [
+        (100, TEXT),
+        (len(TEXT) - 1, "Two is a little longer! Three? The fourth ends here."),
+        (28, "Three? The fourth ends here."),
+        (27, "The fourth ends here."),
+        (21, "The fourth ends here."),
+        (20, "fourth ends here."),
+        (3, "re."),
+    ],
+)
+def test_last_sentences(max_length, expected):
+    assert last_sentences(TEXT, max_length) == expected
+
+
+def test_few_characters_of_whole_sentences_are_not_enough():
+    assert first_sentences("Yes. And then this goes on and on", 12) == "Yes."
+    assert first_sentences("Yes. And then this goes on and on", 12, min_length=9) == "Yes. And"
+    assert last_sentences("this goes on and on and ends. Yes.", 12) == "Yes."
+    assert last_sentences("this goes on and on and ends. Yes.", 12, min_length=9) == "ends. Yes."
+
+
+def test_limits_hold_for_any_text():
+    for text in (TEXT * 3, "x" * 300, "a b " * 90, ". " * 90, "\n" * 90, "é. É! " * 50):
+        for limit in range(1, 60):
+            first, last = first_sentences(text, limit), last_sentences(text, limit)
+            assert len(first) <= limit
+            assert len(last) <= limit
+            assert first in text
+            assert last in text
+
+
+def test_short_texts():
+    assert list(short_texts("a short\n text", 20)) == ["a short text"]
+    longer = ["One is short.", "Two is a little longer!", "The fourth ends here."]
+    assert list(short_texts(TEXT, 25, min_length=9)) == longer
+    assert list(short_texts("|:--|:--| 12 34 56 78", 100, min_length=9)) == []
+    assert list(short_texts("many words without an end to them", 15)) == ["many words"]

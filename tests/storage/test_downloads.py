@@ -33,8 +33,16 @@ def release(tmp_path):
     (folder / "model.onnx").write_bytes(os.urandom(300_000))
     add_archive(folder / "model-1.tar.gz", {"a.txt": b"one", "sub/b.txt": b"two"})
     add_archive(folder / "evil-1.tar.gz", {"../../outside.txt": b"x"})
+    (folder / "damaged.onnx").write_bytes(b"as it was")
     write_sums(folder)
+    (folder / "damaged.onnx").write_bytes(b"something else")
     return folder
+
+
+@pytest.fixture
+def get(tmp_path):
+    """Fetches a file of a release into one cache."""
+    return lambda base, name="model.onnx": fetched(base, name, folder=tmp_path / "cache")
 
 
 def write_sums(folder):
@@ -43,64 +51,29 @@ def write_sums(folder):
     (folder / "SHA256SUMS").write_text("".join(lines))
 
 
-def test_a_file_is_downloaded_once(release, tmp_path):
+def test_a_file_is_downloaded_once(release, get):
     with serving(release) as served:
-        path = fetched(served.url, "model.onnx", folder=tmp_path / "cache")
+        path = get(served.url)
         assert path.read_bytes() == (release / "model.onnx").read_bytes()
-        assert fetched(f"{served.url}/", "model.onnx", folder=tmp_path / "cache") == path
+        assert get(f"{served.url}/") == path
         assert served.requests == ["/SHA256SUMS", "/model.onnx"]
-    # Without a network, too.
-    assert fetched(served.url, "model.onnx", folder=tmp_path / "cache") == path
+    assert get(served.url) == path  # without a network, too
     assert [p.name for p in path.parent.iterdir() if not p.name.startswith(".")] == ["model.onnx"]
 
 
-def test_releases_do_not_mix(release, tmp_path):
+def test_releases_do_not_mix(release, tmp_path, get):
     other = tmp_path / "other"
     other.mkdir()
     (other / "model.onnx").write_bytes(b"other")
     write_sums(other)
-    paths = [fetched(f.as_uri(), "model.onnx", folder=tmp_path / "cache") for f in (release, other)]
+    paths = [get(folder.as_uri()) for folder in (release, other)]
     assert [path.read_bytes() == b"other" for path in paths] == [False, True]
-
-
-def test_what_was_damaged_on_its_way_is_refused(release, tmp_path):
-    (release / "model.onnx").write_bytes(b"something else")
-    with (
-        serving(release) as served,
-        pytest.raises(DownloadError, match="14 bytes have the SHA"),
-    ):
-        fetched(served.url, "model.onnx", folder=tmp_path / "cache")
-    assert not [*(tmp_path / "cache").rglob("model.onnx"), *(tmp_path / "cache").rglob(".new*")]
 
 
 class _BreaksOff(Quiet):
     def copyfile(self, source, outputfile):
         outputfile.write(source.read(1000))
         self.close_connection = True
-
-
-def test_a_connection_that_breaks_leaves_nothing(release, tmp_path):
-    with serving(release, handler=_BreaksOff) as served, pytest.raises(DownloadError):
-        fetched(served.url, "model.onnx", folder=tmp_path / "cache")
-    with serving(release) as served:
-        path = fetched(served.url, "model.onnx", folder=tmp_path / "cache")
-    assert path.stat().st_size == 300_000
-
-
-def test_what_a_release_does_not_list_is_refused(release, tmp_path):
-    with (
-        serving(release) as served,
-        pytest.raises(DownloadError, match=r"has no x\.onnx\. .* lists "),
-    ):
-        fetched(served.url, "x.onnx", folder=tmp_path / "cache")
-
-
-@pytest.mark.parametrize(
-    "address", ["{}/a folder", "nowhere", "http://[", "http://127.0.0.1:x", "http://127.0.0.1:1"]
-)
-def test_an_address_that_is_none(address, tmp_path):
-    with serving(tmp_path) as served, pytest.raises(DownloadError, match=r"Cannot read .*SUMS: "):
-        fetched(address.format(served.url), "model.onnx", folder=tmp_path / "cache")
 
 
 class _Stalls(Quiet):
@@ -110,27 +83,49 @@ class _Stalls(Quiet):
         self.rfile.read(1)  # until the other side gives up
 
 
-def test_a_list_that_stops_on_its_way(release, tmp_path, monkeypatch):
-    monkeypatch.setattr(downloads, "_TIMEOUT_SECONDS", 0.2)
+@pytest.mark.parametrize(
+    ("name", "handler", "message"),
+    [
+        ("damaged.onnx", Quiet, "14 bytes have the SHA"),
+        ("model.onnx", _BreaksOff, "model.onnx"),
+        ("model.onnx", _Stalls, "SHA256SUMS: timed out"),
+        ("x.onnx", Quiet, r"has no x\.onnx\. .* lists "),
+    ],
+)
+def test_what_does_not_arrive_leaves_nothing(
+    release, tmp_path, monkeypatch, get, name, handler, message
+):
+    if handler is _Stalls:
+        monkeypatch.setattr(downloads, "_TIMEOUT_SECONDS", 0.2)
     with (
-        serving(release, handler=_Stalls) as served,
-        pytest.raises(DownloadError, match=r"SHA256SUMS: timed out"),
+        serving(release, handler=handler) as served,
+        pytest.raises(DownloadError, match=message),
     ):
-        fetched(served.url, "model.onnx", folder=tmp_path / "cache")
+        get(served.url, name)
+    left = [path for path in (tmp_path / "cache").rglob("*") if path.suffix != ".lock"]
+    assert left == [*(tmp_path / "cache").iterdir()]
 
 
-def test_an_archive_that_does_not_fit_on_the_disk(release, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "address", ["{}/a folder", "nowhere", "http://[", "http://127.0.0.1:x", "http://127.0.0.1:1"]
+)
+def test_an_address_that_is_none(address, tmp_path, get):
+    with serving(tmp_path) as served, pytest.raises(DownloadError, match=r"Cannot read .*SUMS: "):
+        get(address.format(served.url))
+
+
+def test_an_archive_that_does_not_fit_on_the_disk(release, tmp_path, monkeypatch, get):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(tarfile.TarFile, "extractall", full)
     with pytest.raises(FileWriteError, match=r"Cannot write '.*model-1': No space left on device"):
-        fetched(release.as_uri(), "model-1.tar.gz", folder=tmp_path / "cache")
+        get(release.as_uri(), "model-1.tar.gz")
     assert not [*(tmp_path / "cache").rglob(".new*")]
 
 
 @pytest.mark.parametrize("start", [b"none", b""], ids=["no archive", "half of one"])
-def test_an_archive_that_is_damaged(start, release, tmp_path):
+def test_an_archive_that_is_damaged(start, release, get):
     archive = release / "model-1.tar.gz"
     add_archive(archive, {"a.bin": os.urandom(300_000)})
     archive.write_bytes(start + archive.read_bytes()[:150_000])
@@ -138,12 +133,12 @@ def test_an_archive_that_is_damaged(start, release, tmp_path):
     with pytest.raises(
         DownloadError, match=r"\AThe archive of .* is damaged: .*Please report it\.\Z"
     ):
-        fetched(release.as_uri(), "model-1.tar.gz", folder=tmp_path / "cache")
+        get(release.as_uri(), "model-1.tar.gz")
 
 
-def test_an_archive_names_nothing_outside_it(release, tmp_path):
+def test_an_archive_names_nothing_outside_it(release, tmp_path, get):
     with pytest.raises(DownloadError, match="outside"):
-        fetched(release.as_uri(), "evil-1.tar.gz", folder=tmp_path / "cache" / "deep")
+        get(release.as_uri(), "evil-1.tar.gz")
     assert not [*tmp_path.rglob("outside.txt")]
 
 
@@ -172,14 +167,13 @@ def test_several_processes_download_once(release, tmp_path):
     assert [(Path(folder) / name).read_text() for name in ("a.txt", "sub/b.txt")] == ["one", "two"]
 
 
-def test_what_a_killed_process_left_is_removed(release, tmp_path):
-    with serving(release) as served:
-        path = fetched(served.url, "model.onnx", folder=tmp_path / "cache")
-        left = path.parent / ".new-model.onnx-abc"
-        left.mkdir()
-        path.unlink()
-        fetched(served.url, "model.onnx", folder=tmp_path / "cache")
-        assert not left.exists()
+def test_what_a_killed_process_left_is_removed(release, get):
+    path = get(release.as_uri())
+    left = path.parent / ".new-model.onnx-abc"
+    left.mkdir()
+    path.unlink()
+    get(release.as_uri())
+    assert not left.exists()
 
 
 def test_where_downloads_are_kept(monkeypatch):

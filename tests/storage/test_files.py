@@ -1,8 +1,10 @@
-"""Files appear whole or not at all."""
+"""Files appear whole or not at all. Who holds an output is told by the file system, and a note."""
 
 import errno
+import fcntl
 import os
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -10,12 +12,9 @@ import time
 import pytest
 
 from convert_tf.storage import files
-from convert_tf.storage.files import (
-    FileWriteError,
-    only_writer,
-    remove_leftovers,
-    write_file,
-)
+from convert_tf.storage.files import FileWriteError, only_writer, remove_leftovers, write_file
+from convert_tf.storage.folders import OutputFolder
+from convert_tf.training.loop import only_run_in
 
 
 @pytest.mark.parametrize("content", ["né\n", "né\n".encode()])
@@ -50,16 +49,6 @@ def test_failure_leaves_what_was_there(tmp_path, monkeypatch, failing):
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_interruption_leaves_no_temporary_file(tmp_path, monkeypatch):
-    def interrupt(_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(files.os, "fsync", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        write_file(tmp_path / "file", "text")
-    assert os.listdir(tmp_path) == []
-
-
 def test_places_where_no_file_can_be(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(FileWriteError, match="Is a directory"):
@@ -69,15 +58,6 @@ def test_places_where_no_file_can_be(tmp_path):
     ):
         write_file(tmp_path / "nowhere" / "file", "text")
     assert os.listdir(tmp_path) == ["folder"]
-
-
-def test_two_processes_write_under_different_temporary_names(tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(files.os, "replace", lambda source, _: seen.append(source))
-    write_file(tmp_path / "file", "text")
-    monkeypatch.setattr(files.os, "getpid", lambda: 123)
-    write_file(tmp_path / "file", "text")
-    assert len(set(seen)) == 2
 
 
 def test_writers_of_two_files_of_a_new_folder(tmp_path):
@@ -127,3 +107,92 @@ def test_what_another_host_has_begun_stays_for_a_day(tmp_path, monkeypatch):
     assert os.path.exists(seen[0])
     with only_writer(tmp_path / "file"):
         assert not os.path.exists(seen[0])
+
+
+def _refused(hold, output):
+    with (
+        pytest.raises(ValueError, match=r"Another process is (writing|training in)") as caught,
+        hold(output),
+    ):
+        pytest.fail("two hold one output")
+    return str(caught.value)
+
+
+at_each_place = pytest.mark.parametrize(
+    ("place", "hold"),
+    [
+        (".out.lock", only_writer),
+        (".out.new/lock", lambda output: OutputFolder(output, overwrite=True).open()),
+        ("out/.lock", only_run_in),
+    ],
+)
+
+
+@at_each_place
+def test_the_holder_is_named(tmp_path, place, hold):
+    with hold(tmp_path / "out"):
+        assert _refused(hold, tmp_path / "out").endswith(f" It is process {os.getpid()}.")
+    with hold(tmp_path / "out"):
+        pass
+
+
+@at_each_place
+def test_another_hosts_lock_is_kept_until_somebody_removes_it(tmp_path, monkeypatch, place, hold):
+    with monkeypatch.context() as there:
+        there.setattr(files.socket, "gethostname", lambda: "node-3")
+        there.setattr(files.os, "getpid", lambda: 12)
+        held = hold(tmp_path / "out")
+        held.__enter__()
+    said = _refused(hold, tmp_path / "out")
+    told = re.search(r"It is process 12 on node-3; if that machine is down, remove '(.*)'\.$", said)
+    assert told and told[1] == str(tmp_path / place)
+    os.remove(told[1])
+    with hold(tmp_path / "out"):
+        # The machine was not down.
+        if hold is only_writer:
+            held.__exit__(None, None, None)
+        elif hold is not only_run_in:
+            with pytest.raises(ValueError, match=r"was removed while .*Run the command again"):
+                held.__exit__(None, None, None)
+        assert f"process {os.getpid()}" in _refused(hold, tmp_path / "out")
+
+
+@at_each_place
+def test_a_note_of_a_dead_process_keeps_nobody_out(tmp_path, place, hold):
+    """Not even one of another host, as a run that goes on in a new container finds it."""
+    path = tmp_path / place
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("12 node-3\n")
+    with hold(tmp_path / "out"):
+        assert path.read_text() == f"{os.getpid()} {files.socket.gethostname()}\n"
+
+
+@at_each_place
+def test_locks_of_earlier_versions_name_nobody(tmp_path, place, hold):
+    path = tmp_path / place
+    path.parent.mkdir(exist_ok=True)
+    with open(path, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert _refused(hold, tmp_path / "out").endswith("choose another --output.")
+
+
+def test_a_lock_that_was_given_back_is_not_taken(tmp_path):
+    """One that opened it before and locks it after its holder has deleted it."""
+    with files.opened_lock(tmp_path / "lock") as late:
+        os.remove(tmp_path / "lock")
+        with pytest.raises(ValueError, match=r"Another process is writing\..*--output\.$"):
+            files.lock_output(late, "writing")
+
+
+def test_a_full_disk_only_takes_the_note(tmp_path, monkeypatch):
+    class OnAFullDisk(files.FileIO):
+        def write(self, _):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with OnAFullDisk(str(tmp_path / "lock"), "a+") as lock:
+        files.lock_output(lock, "writing")
+        with (
+            files.opened_lock(tmp_path / "lock") as second,
+            pytest.raises(ValueError, match=r"Another process is writing\..*--output\.$"),
+        ):
+            files.lock_output(second, "writing")

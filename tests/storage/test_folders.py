@@ -34,19 +34,15 @@ def _contents(output):
 
 def test_files_get_their_names_together(tmp_path):
     folder = OutputFolder(str(tmp_path / "out"), data_files=_text_files)
+    with pytest.raises(RuntimeError), folder.open() as written:
+        (written / "a.txt").write_text("a")
+        raise RuntimeError
+    assert _names(tmp_path) == []
     with folder.open() as written:
         (written / "a.txt").write_text("a")
         assert not (tmp_path / "out").exists()
     assert _contents(tmp_path / "out") == {"a.txt": "a"}
     assert _names(tmp_path) == ["out"]
-
-
-def test_a_failure_leaves_nothing(tmp_path):
-    folder = OutputFolder(str(tmp_path / "out"), data_files=_text_files)
-    with pytest.raises(RuntimeError), folder.open() as written:
-        (written / "a.txt").write_text("a")
-        raise RuntimeError
-    assert _names(tmp_path) == []
 
 
 def test_files_of_an_earlier_run_are_replaced_only_when_told(tmp_path):
@@ -201,10 +197,11 @@ def test_a_folder_with_something_else_is_not_replaced(tmp_path, stranger):
     assert path.exists()
 
 
-def test_a_folder_of_its_own_holds_nothing_else(tmp_path):
+def test_a_folder_of_its_own_holds_nothing_else_and_is_a_folder(tmp_path):
     (tmp_path / "notes").write_text("mine")
-    with pytest.raises(ValueError, match="did not write"):
-        OutputFolder(tmp_path, data_files=_text_files, is_own=True, overwrite=True)
+    for place, message in ((tmp_path, "did not write"), (tmp_path / "notes", "a file")):
+        with pytest.raises(ValueError, match=message):
+            OutputFolder(place, data_files=_text_files, is_own=True, overwrite=True)
 
 
 def test_a_full_disk_is_named(tmp_path):
@@ -242,9 +239,3 @@ def test_a_mount_point_is_written_without_moves_to_another_disk(tmp_path, monkey
     monkeypatch.setattr(os, function, within_one_disk)
     _write(output, {"b.txt": "new"}, overwrite=True)
     assert _contents(output) == {"b.txt": "new"}
-
-
-def test_the_output_is_a_folder(tmp_path):
-    (tmp_path / "out").write_text("")
-    with pytest.raises(ValueError, match="a file"):
-        OutputFolder(str(tmp_path / "out"), data_files=_text_files)

@@ -1,4 +1,6 @@
-"""JSON that is damaged, or nested deeper than the parser goes, and who reads it."""
+"""JSON that is damaged, or nested deeper than the parser goes, and who reads it; checksums."""
+
+import hashlib
 
 import pytest
 
@@ -10,6 +12,7 @@ from convert_tf.data.utterances import read_utterances
 from convert_tf.evaluation.tables import _read
 from convert_tf.intents.rasa import _is_mark
 from convert_tf.search.cache import CandidateCache
+from convert_tf.storage.checksums import checksum, file_checksum, fingerprint
 from convert_tf.storage.json_text import json_file, json_of_texts, parsed_json
 
 DEEP = "[" * 100_000
@@ -72,3 +75,22 @@ def test_a_key_that_is_there_twice_is_refused_but_in_dumps():
     with pytest.raises(ValueError, match="the key 'b' is there twice"):
         json_of_texts(text)
     assert json_of_texts(text, is_dump=True) == {"a": {"b": 2}}
+
+
+def test_files_one_behind_the_other(tmp_path):
+    large = b"abc" * 2**20  # more than one piece
+    (tmp_path / "a").write_bytes(large)
+    (tmp_path / "b").write_bytes(b"x")
+    expected = hashlib.sha256(large + b"x").hexdigest()
+    assert file_checksum(tmp_path / "a", str(tmp_path / "b")) == expected
+    assert checksum([large, memoryview(b"x")]) == expected
+    assert file_checksum() == checksum([]) == hashlib.sha256().hexdigest()
+
+
+def test_a_fingerprint_counts_names_and_sizes(tmp_path):
+    """As `intent.json` and `candidates.json` of earlier versions have it."""
+    (tmp_path / "a").write_bytes(b"12")
+    (tmp_path / "b").write_bytes(b"3")
+    files = [("variables/a", tmp_path / "a"), ("b", tmp_path / "b")]
+    assert fingerprint(files) == hashlib.sha256(b"variables/a:2:12b:1:3").hexdigest()
+    assert fingerprint(files[:1]) != fingerprint([("a", tmp_path / "a")])

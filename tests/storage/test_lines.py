@@ -1,7 +1,11 @@
-"""A text a line, of files and of standard input (more in the tests of `convert-tf embed`)."""
+"""A text a line, of files and of standard input (more in the tests of `convert-tf embed`).
+
+Files that get shorter while they are read: it is said, whatever reads them.
+"""
 
 import gzip
 import io
+import json
 import lzma
 import os
 import sys
@@ -9,48 +13,73 @@ import threading
 
 import pytest
 
+from convert_tf.corpora.dumps import CountedFile, read_objects
+from convert_tf.corpora.options import CORPORA
+from convert_tf.data.candidates import read_candidates
+from convert_tf.data.utterances import read_utterances
 from convert_tf.storage.lines import TextLines, filled_lines
 
 
-def test_filled_lines_of_a_file(tmp_path):
-    content = "\ufeffone\r\n\n  two words \nünï\n".encode()
-    (tmp_path / "plain").write_bytes(content)
-    (tmp_path / "archive.gz").write_bytes(gzip.compress(content))
-    (tmp_path / "archive.xz").write_bytes(lzma.compress(content))
-    for name in ("plain", "archive.gz", "archive.xz"):
-        assert list(filled_lines(tmp_path / name)) == ["one", "two words", "ünï"]
-    (tmp_path / "cut.gz").write_bytes(gzip.compress(content * 1000)[:-20])
-    (tmp_path / "latin").write_bytes(b"fine\ncaf\xe9\n")
-    with pytest.raises(ValueError, match=r"cut\.gz.*truncated"):
-        list(filled_lines(tmp_path / "cut.gz"))
-    with pytest.raises(ValueError, match=r"line 2 of .*latin as text: 'utf-8'"):
-        list(filled_lines(tmp_path / "latin"))
+@pytest.mark.parametrize("packed", [bytes, gzip.compress, lzma.compress])
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        ("\ufeffone\r\n\n  two words \nünï\n".encode(), ["one", "", "  two words ", "ünï"]),
+        *(("hi\r\nthére 😊\n".encode(name), ["hi", "thére 😊"]) for name in ("utf-16", "utf-32")),
+        (b"a\0b\n\0\0\0\0\n", ["a\0b", "\0\0\0\0"]),
+        (b"one\rtwo\rthree", ["one", "two", "three"]),
+        (b"one\n\rtwo\rthree", ["one", "\rtwo\rthree"]),
+        # Texts that look a little like other formats.
+        *(
+            (f"{text}\n".encode(), [text])
+            for text in (
+                "{hi} there",
+                "[door] hi",
+                "1:02 --> soon",
+                "version: two",
+                "[1, 2]",
+                "# a",
+            )
+        ),
+    ],
+)
+def test_lines_of_a_file(tmp_path, content, lines, packed):
+    (tmp_path / "texts").write_bytes(packed(content))
+    assert list(TextLines(tmp_path / "texts")) == lines
+    assert list(filled_lines(tmp_path / "texts")) == [*filter(None, map(str.strip, lines))]
 
 
-@pytest.mark.parametrize("name", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
-def test_wide_encodings_without_a_mark_are_refused(tmp_path, name):
-    texts = "hi\nthere\n" if name != "utf-16-le" else "\nthere\n"
-    (tmp_path / "wide").write_bytes(texts.encode(name))
-    with pytest.raises(ValueError, match=r"wide is .*text in another encoding than UTF-8"):
-        list(filled_lines(tmp_path / "wide"))
+RUSSIAN = "Привет как дела сегодня\n" * 8  # in UTF-16, this is also UTF-8
 
 
-@pytest.mark.parametrize("name", ["utf-16-le", "utf-16-be"])
-def test_wide_text_that_is_also_utf8_is_refused(tmp_path, name):
-    (tmp_path / "wide").write_bytes(("Привет как дела сегодня\n" * 8).encode(name))
-    with pytest.raises(ValueError, match=r"wide is .*text in another encoding than UTF-8"):
-        list(filled_lines(tmp_path / "wide"))
-
-
-@pytest.mark.parametrize("name", ["utf-16", "utf-32"])
-def test_wide_encodings_with_a_mark_are_read(tmp_path, name):
-    (tmp_path / "wide").write_bytes("hi\r\nthére 😊\n".encode(name))
-    assert list(filled_lines(tmp_path / "wide")) == ["hi", "thére 😊"]
-
-
-def test_texts_may_hold_nul(tmp_path):
-    (tmp_path / "texts").write_bytes(b"a\0b\n\0\0\0\0\n")
-    assert list(filled_lines(tmp_path / "texts")) == ["a\0b", "\0\0\0\0"]
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(b"one\n" * 1000)[:-9], "the end of a truncated gz archive"),
+        (b"fine\ncaf\xe9\n", r"line 2 of .*texts as text: 'utf-8'"),
+        *(
+            (text.encode(name), "texts is .*text in another encoding than UTF-8")
+            for text in ("hi\nthere\n", "\nthere\n", RUSSIAN)
+            for name in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
+        ),
+        *(
+            (b"\xef\xbb\xbf" + text, f"texts is .*{name}.*, not plain text")
+            for text, name in (
+                (b'{"text": "hi", "label": "greet"}\n', "JSON"),
+                (b'[\n  {"text": "hi"}\n]\n', "JSON"),
+                (b"1\n00:00:01,000 --> 00:00:02,600\nHi\n", "SubRip"),
+                (b"WEBVTT\n\n00:01.000 --> 00:02.600\nHi\n", "WebVTT"),
+                (b'<?xml version="1.0"?>\n<document/>\n', "XML"),
+                (b"## intent:greet\n- hi\n", "Rasa's Markdown"),
+                (b'version: "3.1"\nnlu:\n', "Rasa's YAML"),
+            )
+        ),
+    ],
+)
+def test_other_files_than_a_text_a_line_are_refused(tmp_path, content, message):
+    (tmp_path / "texts").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        list(TextLines(tmp_path / "texts"))
 
 
 def test_lines_are_numbered_as_they_are_read(tmp_path):
@@ -79,35 +108,64 @@ def test_a_typed_line_is_given_at_once(monkeypatch):
     assert list(lines) == ["second"]
 
 
-@pytest.mark.parametrize("packed", [bytes, gzip.compress])
-def test_lines_that_end_in_a_carriage_return_alone(tmp_path, packed):
-    (tmp_path / "texts").write_bytes(packed(b"one\rtwo\rthree"))
-    assert list(TextLines(tmp_path / "texts")) == ["one", "two", "three"]
-    (tmp_path / "texts").write_bytes(packed(b"one\n\rtwo\rthree"))
-    assert list(TextLines(tmp_path / "texts")) == ["one", "\rtwo\rthree"]
+MEGABYTES = 3 * 2**20  # plain files are read a megabyte at a time
+LINES = {
+    "dialogues": json.dumps({"turns": ["where is my card?", "in the post"]}),
+    "pairs": json.dumps({"question": "where is my card?", "answer": "in the post"}),
+    "amazon_qa": json.dumps({"asin": "B1", "question": "a b c d", "answer": "a b c d"}),
+    "opensubtitles": "I was",  # of which 100,000 lines are less than a file
+    "comments": json.dumps({"id": "c1"}),
+    "candidates": json.dumps({"context": "hi", "candidates": ["a", "b"], "label": 0}),
+    "utterances": json.dumps({"text": "where is my card?"}),
+    "lines": "where is my card?",
+}
 
 
+def shortened(path, values):
+    """Takes the first value, cuts the file, and takes the others."""
+    values = iter(values)
+    next(values)
+    os.truncate(path, os.path.getsize(path) // 2)
+    return sum(1 for _ in values)
+
+
+def written(path, line, packed=bytes):
+    text = (line + "\n").encode()
+    path.write_bytes(packed(text * (MEGABYTES // len(text))))
+    return str(path)
+
+
+@pytest.mark.parametrize("name", [*CORPORA, "comments"])
+def test_readers_of_corpora_count_it(tmp_path, name):
+    path = written(tmp_path / "a.jsonl", LINES[name])
+    file = CountedFile(path)
+    read = read_objects(file) if name == "comments" else CORPORA[name].read(file)
+    shortened(path, read)
+    assert file.skipped["truncated_file"] == 1
+    assert "a file that got shorter while it was read; kept the" in file.warnings[-1]
+
+
+@pytest.mark.parametrize("packed", [bytes, lambda data: gzip.compress(data, 0)])
 @pytest.mark.parametrize(
-    ("content", "name"),
+    ("name", "read"),
     [
-        (b'{"text": "hi", "label": "greet"}\n', "JSON"),
-        (b'[\n  {"text": "hi"}\n]\n', "JSON"),
-        (b"1\n00:00:01,000 --> 00:00:02,600\nHi\n", "SubRip"),
-        (b"WEBVTT\n\n00:01.000 --> 00:02.600\nHi\n", "WebVTT"),
-        (b'<?xml version="1.0"?>\n<document/>\n', "XML"),
-        (b"## intent:greet\n- hi\n", "Rasa's Markdown"),
-        (b'version: "3.1"\nnlu:\n', "Rasa's YAML"),
+        ("candidates", read_candidates),
+        ("utterances", lambda path: read_utterances([path])),
+        ("lines", TextLines),
     ],
 )
-def test_other_formats_than_a_text_a_line_are_named(tmp_path, content, name):
-    (tmp_path / "texts").write_bytes(b"\xef\xbb\xbf" + content)
-    with pytest.raises(ValueError, match=f"texts is .*{name}.*, not plain text"):
-        list(TextLines(tmp_path / "texts"))
+def test_readers_of_texts_stop(tmp_path, name, read, packed):
+    line = LINES[name]
+    path = written(tmp_path / "a.jsonl", line, packed)
+    with pytest.raises(
+        ValueError, match=r"Line .*a\.jsonl is the end of .*(got shorter while|truncated gz)"
+    ):
+        shortened(path, read(path))
 
 
-@pytest.mark.parametrize(
-    "text", ["{hi} there", "[door] hi", "1:02 --> soon", "version: two", "[1, 2]", "# a", "<3 you"]
-)
-def test_texts_that_look_a_little_like_them_are_texts(tmp_path, text):
-    (tmp_path / "texts").write_text(f"{text}\n")
-    assert list(TextLines(tmp_path / "texts")) == [text]
+def test_a_file_of_which_something_was_read_before_is_whole(tmp_path, monkeypatch):
+    (tmp_path / "texts").write_text("read before\nhi\n")
+    with open(tmp_path / "texts", encoding="utf-8") as file:
+        os.lseek(file.fileno(), len("read before\n"), os.SEEK_SET)
+        monkeypatch.setattr("sys.stdin", file)
+        assert list(TextLines("-")) == ["hi"]

@@ -10,22 +10,12 @@ from convert_tf.storage.progress import Progress
     [
         ({}, 1_000, 0, 2.0, "1,000 lines, 500/s"),
         ({"total": 4_000}, 1_000, 0, 2.0, "1,000 of 4,000 lines, 500/s, 0:00:06 left"),
-        (
-            {"total_bytes": 3_000_000_000},
-            500_000,
-            1_000_000_000,
-            3600.0,
-            "500,000 lines, 139/s, 2.0 GB of 3.0 GB left, 2:00:00 left",
-        ),
-        (
-            {"total_bytes": 5_000},
-            7,
-            4_500,
-            1.0,
-            "7 lines, 7/s, 500 bytes of 5 kB left, 0:00:00 left",
-        ),
+        ({"total_bytes": 3_000_000_000}, 500_000, 1_000_000_000, 3600.0,
+         "500,000 lines, 139/s, 2.0 GB of 3.0 GB left, 2:00:00 left"),
+        ({"total_bytes": 5_000}, 7, 4_500, 1.0,
+         "7 lines, 7/s, 500 bytes of 5 kB left, 0:00:00 left"),
     ],
-)
+)  # fmt: skip
 def test_line(options, count, bytes_done, seconds, expected):
     progress = Progress("lines", **options)
     progress.add(count, bytes_done=bytes_done)

@@ -1,19 +1,29 @@
-"""Connect to a Spark cluster, and explain its errors."""
+"""Connect to a Spark cluster, check its workers, and explain its errors."""
 
 import contextlib
+import functools
+import importlib
 import os
+import platform
 import re
 import shutil
 import socket
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from convert_tf import __version__
 from convert_tf.extras import needs
 
 _SECONDS_TO_CONNECT = 10
 _SECONDS_FOR_WORKERS = 60
+# Another version, no such program, a missing package.
+_PYTHON_FAULT = re.compile(
+    r"PYTHON_VERSION_MISMATCH|Cannot run program \"[^\"]+\"|No module named '[\w.]+'"
+)
 _PYTHON_ERROR = re.compile(r"^\w[\w.]*(?:Error|Exception): [^\n]+", re.MULTILINE)
 _JAVA_ERROR = re.compile(r"^: (?:[\w.]+(?:Error|Exception): )?([^\n]+)", re.MULTILINE)
 
@@ -83,22 +93,12 @@ def _wait_for_workers(context: Any, master: str) -> None:
 def _sentence(error: Exception, master: str) -> str:
     """Return what failed on the cluster as one sentence."""
     text = str(error)
-    here = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if "PYTHON_VERSION_MISMATCH" in text:
+    if fault := _PYTHON_FAULT.search(text):
+        here = f"{sys.version_info.major}.{sys.version_info.minor}"
         return (
-            f"The workers of {master} run another version of Python than this machine, {here}. Set "
-            "PYSPARK_PYTHON to the path of the same version on the workers."
-        )
-    if program := re.search(r'Cannot run program "([^"]+)"', text):
-        return (
-            f"The workers of {master} have no {program[1]}. Set PYSPARK_PYTHON to the path of "
-            f"Python {here} on the workers."
-        )
-    if module := re.search(r"No module named '([\w.]+)'", text):
-        return (
-            f"The Python of the workers of {master} lacks the package {module[1]}. Run pip install "
-            "'convert_tf[spark]' on each worker, and for embed pip install onnxruntime, or set "
-            "PYSPARK_PYTHON to a Python that has it."
+            f"The Python of the workers of {master} cannot do the work ({fault[0]}). Set "
+            f"PYSPARK_PYTHON to the path of a Python {here} on the workers that has "
+            "convert_tf[spark], and onnxruntime for embed."
         )
     if "JAVA_GATEWAY_EXITED" in text:
         return (
@@ -114,3 +114,60 @@ def _sentence(error: Exception, master: str) -> str:
         return f"A step on {master} failed: {python_error[0]}"
     java_error = _JAVA_ERROR.search(text)
     return f"Spark failed on {master}: {java_error[1] if java_error else text.splitlines()[0]}"
+
+
+def problems_of_worker(
+    folder: str, files: Sequence[str], libraries: Sequence[str], version: str, _: Iterable[Any]
+) -> Iterator[str]:
+    """Yield a sentence if this worker cannot do the work.
+
+    Args:
+        folder: where workers write files, on a disk that all machines share.
+        files: absolute paths of input files.
+        libraries: modules that workers import.
+        version: version of this package on the machine of the driver.
+    """
+    worker = platform.node()
+    missing = [name for name in (folder, *files) if not os.path.exists(name)]
+    if missing:
+        yield (
+            f"Worker {worker} does not see {missing[0]!r}. Put input and output on a disk that all "
+            "workers share under one path."
+        )
+        return
+    for library in libraries:
+        importlib.import_module(library)
+    with tempfile.TemporaryFile(dir=folder):
+        pass  # it can write there
+    if __version__ != version:
+        yield (
+            f"Worker {worker} has version {__version__} of convert_tf, but this machine has "
+            f"{version}. Install the same version everywhere."
+        )
+
+
+def check_workers(
+    context: Any, folder: str, files: Iterable[str], *, libraries: Sequence[str]
+) -> None:
+    """Run one small task for each core of the cluster.
+
+    Args:
+        context: the SparkContext.
+        folder, files, libraries: as for `problems_of_worker`. Files may have relative paths.
+
+    Raises:
+        OSError: if a worker has another version of this package, or does not see the files.
+    """
+    # Another disk may have a folder of the same name, but not this file.
+    seen = os.path.join(folder, f"seen-by-workers-{uuid.uuid4().hex}")
+    with open(seen, "wb"):
+        pass
+    try:
+        folder, *names = map(os.path.abspath, (folder, seen, *files))
+        check = functools.partial(problems_of_worker, folder, names, libraries, __version__)
+        num_tasks = context.defaultParallelism
+        tasks = context.parallelize(range(num_tasks), num_tasks)
+        if problems := tasks.mapPartitions(check).collect():
+            raise OSError(min(problems))
+    finally:
+        os.remove(seen)

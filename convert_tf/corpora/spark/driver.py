@@ -10,14 +10,14 @@ them their final names.
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from convert_tf.corpora import data_folder
 from convert_tf.corpora.data_folder import Preparation
-from convert_tf.corpora.options import PrepareOptions
-from convert_tf.corpora.registry import CORPORA
-from convert_tf.corpora.rows import Output
-from convert_tf.corpora.spark.cluster import cluster
+from convert_tf.corpora.options import CORPORA, PrepareOptions
+from convert_tf.corpora.rows import PAIRS, TURNS, Output
+from convert_tf.corpora.spark.cluster import check_workers, cluster
 from convert_tf.corpora.spark.tasks import (
     LIBRARIES,
     FileRead,
@@ -27,7 +27,6 @@ from convert_tf.corpora.spark.tasks import (
     notes,
     thread_or_pair_of,
 )
-from convert_tf.corpora.spark.workers import check_workers
 from convert_tf.data.shards import add_empty_shards, shard_name
 
 _BYTES_PER_PARTITION = 16 * 2**20  # of compressed dumps, about 150 MB of lines
@@ -56,7 +55,7 @@ def prepare_with_spark(
 
     def engine(run: Preparation) -> Output:
         with cluster(master) as context:
-            written = _Job(run).run(context)
+            written = _written(run, context)
         # No attempt writes any more.
         num_shards = run.options.num_shards
         total = Output(num_train_shards=1)
@@ -79,59 +78,54 @@ def _lines(paths: Iterable[str]) -> Iterator[bytes]:
             yield from file
 
 
-class _Job:
-    """The steps of one run on a cluster."""
+def _written(run: Preparation, context: Any) -> list[FileWritten]:
+    """Do all steps. Return the files of the attempts that count, in the order of shards."""
+    tasks = Tasks(run.options, folder=run.scratch, working_folder=os.getcwd())
+    sizes = {
+        (what, path): os.path.getsize(path) for what, paths in run.paths.items() for path in paths
+    }
+    check_workers(context, tasks.folder, [path for _, path in sizes], libraries=LIBRARIES)
 
-    def __init__(self, run: Preparation) -> None:
-        self._run = run
-        self._tasks = Tasks(run.options, folder=run.scratch, working_folder=os.getcwd())
-
-    def run(self, context: Any) -> list[FileWritten]:
-        """Run all steps. Return the files of the attempts that count, in the order of shards."""
-        tasks, options = self._tasks, self._run.options
-        files = [(what, path) for what, paths in self._run.paths.items() for path in paths]
-        check_workers(context, tasks.folder, [path for _, path in files], libraries=LIBRARIES)
-        num_bytes = sum(os.path.getsize(path) for _, path in files)
-        num_tasks = 2 * context.defaultParallelism + num_bytes // _BYTES_PER_PARTITION
-        grouped = Partitioner(thread_or_pair_of, num_tasks)
-        turns = self._read(context, [file for file in files if file[0] not in CORPORA])
-        rows = self._shuffled(turns, grouped).mapPartitions(tasks.make_rows)
-        rows = rows.union(self._read(context, [file for file in files if file[0] in CORPORA]))
-        rules = options.rules_by_corpus(self._run.paths).values()
-        if any(one.deduplicate != "no" for one in rules):
-            rows = self._shuffled(rows, grouped).mapPartitions(tasks.deduplicate)
-        rows = self._shuffled(rows, Partitioner(tasks.file_of, tasks.num_files()))
-        written = rows.mapPartitions(tasks.write).collect()
-        return sorted(written, key=lambda one: (one.split, one.number))
-
-    def _read(self, context: Any, files: Sequence[tuple[str, str]]) -> Any:
+    def rows_of(files: Sequence[tuple[str, str]]) -> Any:
         """Return the rows of files with their kinds. Each file is a task, the largest first."""
-        largest_first = sorted(files, key=lambda file: -os.path.getsize(file[1]))
-        items = context.parallelize(largest_first, max(1, len(files)))
-        return items.mapPartitions(self._tasks.read)
+        items = context.parallelize(sorted(files, key=lambda file: -sizes[file]), len(files) or 1)
+        return items.mapPartitions(tasks.read)
 
-    def _shuffled(self, items: Any, partitioner: Partitioner) -> Any:
-        """Return items, sorted in their new partitions, and take in the notes.
+    num_tasks = 2 * context.defaultParallelism + sum(sizes.values()) // _BYTES_PER_PARTITION
+    grouped = Partitioner(thread_or_pair_of, num_tasks)
+    turns = rows_of([file for file in sizes if file[0] not in CORPORA])
+    rows = _shuffled(run, turns, grouped).mapPartitions(partial(tasks.replace, TURNS))
+    rows = rows.union(rows_of([file for file in sizes if file[0] in CORPORA]))
+    rules = run.options.rules_by_corpus(run.paths).values()
+    if any(one.deduplicate != "no" for one in rules):
+        rows = _shuffled(run, rows, grouped).mapPartitions(partial(tasks.replace, PAIRS))
+    rows = _shuffled(run, rows, Partitioner(tasks.file_of, tasks.num_files()))
+    written = rows.mapPartitions(tasks.write).collect()
+    return sorted(written, key=lambda one: (one.split, one.number))
 
-        The job that fetches the notes makes Spark run the steps before the shuffle. The next job
-        reads the same shuffle.
 
-        Raises:
-            ValueError: if an input file cannot be used, or too many lines are unusable.
-        """
-        num_partitions = partitioner.num_partitions + 1
-        shuffled = items.repartitionAndSortWithinPartitions(num_partitions, partitioner)
-        reads = {}
-        for note in items.context.runJob(shuffled, notes, [partitioner.num_partitions]):
-            if isinstance(note, FileRead):
-                reads[note.what, note.file.name] = note
-            else:
-                self._run.maker.merge(note)
-        # In the order in which one machine reads the files.
-        for what, paths in self._run.paths.items():
-            for read in (reads[what, path] for path in paths if (what, path) in reads):
-                if read.error:
-                    raise read.error
-                self._run.files.setdefault(what, []).append(read.file)
-                self._run.bad_lines.merge(read.file.bad_lines)
-        return shuffled
+def _shuffled(run: Preparation, items: Any, partitioner: Partitioner) -> Any:
+    """Return items, sorted in their new partitions, and take in the notes.
+
+    The job that fetches the notes makes Spark run the steps before the shuffle. The next job reads
+    the same shuffle.
+
+    Raises:
+        ValueError: if an input file cannot be used, or too many lines are unusable.
+    """
+    num_partitions = partitioner.num_partitions + 1
+    shuffled = items.repartitionAndSortWithinPartitions(num_partitions, partitioner)
+    reads = {}
+    for note in items.context.runJob(shuffled, notes, [partitioner.num_partitions]):
+        if isinstance(note, FileRead):
+            reads[note.what, note.file.name] = note
+        else:
+            run.maker.merge(note)
+    # In the order in which one machine reads the files.
+    for what, paths in run.paths.items():
+        for read in (reads[what, path] for path in paths if (what, path) in reads):
+            if read.error:
+                raise read.error
+            run.files.setdefault(what, []).append(read.file)
+            run.bad_lines.add(read.file.bad_lines)
+    return shuffled

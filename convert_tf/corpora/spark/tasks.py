@@ -23,7 +23,6 @@ from convert_tf.corpora.rows import (
     Output,
     Row,
     RowMaker,
-    SortedRows,
     split_and_shard,
 )
 from convert_tf.data.schema import SPLITS
@@ -79,12 +78,9 @@ class Tasks:
     def read(self, files: Iterable[tuple[str, str]]) -> Iterator[Item]:
         """Read files, each with its kind, to rows."""
         for what, path in files:
-            maker = RowMaker(self.options)
-            file = CountedFile(
-                os.path.join(self.working_folder, path),
-                name=path,
-                bad_lines=BadLines(self.options.max_bad_lines),
-            )
+            maker, bad_lines = RowMaker(self.options), BadLines(self.options.max_bad_lines)
+            place = os.path.join(self.working_folder, path)
+            file = CountedFile(place, name=path, bad_lines=bad_lines)
             note = FileRead(what, file)
             try:
                 yield from map(_item, maker.rows_of_file(what, file))
@@ -93,13 +89,21 @@ class Tasks:
             yield NOTE, note
             yield NOTE, maker
 
-    def make_rows(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Turn sorted rows of turns into examples and texts. Pass other rows on."""
-        return self._replaced(items, TURNS, RowMaker.rows_of_threads)
+    def replace(self, kind: str, items: Iterable[Item]) -> Iterator[Item]:
+        """Turn sorted rows of turns into examples and texts, or drop duplicates from pairs.
 
-    def deduplicate(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Drop duplicates from sorted rows of pairs. Pass other rows on."""
-        return self._replaced(items, PAIRS, RowMaker.unique_pairs)
+        Args:
+            kind: `TURNS` or `PAIRS`. Other rows are passed on.
+            items: the sorted items of a partition.
+        """
+        maker = RowMaker(self.options)
+        new_rows = maker.rows_of_threads if kind == TURNS else maker.unique_pairs
+        for own, lines in itertools.groupby(_lines(items), key=_kind):
+            if own == kind:
+                yield from map(_item, new_rows(map(_key_and_payload, lines)))
+            else:
+                yield from ((line, None) for line in lines)
+        yield NOTE, maker
 
     def write(self, items: Iterable[Item]) -> Iterator[FileWritten]:
         """Write sorted rows to files, under names of this attempt."""
@@ -116,21 +120,6 @@ class Tasks:
                 file.flush()
                 os.fsync(file.fileno())
             yield FileWritten(path, split, number, output)
-
-    def _replaced(
-        self,
-        items: Iterable[Item],
-        kind: str,
-        new_rows: Callable[[RowMaker, SortedRows], Iterator[Row]],
-    ) -> Iterator[Item]:
-        """Yield items with new rows in place of one kind of rows, then the counts."""
-        maker = RowMaker(self.options)
-        for own, lines in itertools.groupby(_lines(items), key=_kind):
-            if own == kind:
-                yield from map(_item, new_rows(maker, map(_key_and_payload, lines)))
-            else:
-                yield from ((line, None) for line in lines)
-        yield NOTE, maker
 
     def num_files(self) -> int:
         """Return how many files `write` may write."""
