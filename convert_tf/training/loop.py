@@ -332,10 +332,12 @@ class _Steps:
 
 
 def _as_text(measured: dict[str, float]) -> str:
-    return "  ".join(
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in measured.items()
-    )
+    def shown(name: str, value: float) -> str:
+        if "@" in name:  # R100@1 and its like
+            return f"{100 * value:.2f} %"
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    return "  ".join(f"{name} {shown(name, value)}" for name, value in measured.items())
 
 
 def _floats(logs: dict[str, Any]) -> dict[str, float]:
