@@ -101,9 +101,9 @@ def run(values: Any) -> None:
         prepare = prepare_with_spark
         options["master"] = values.master
     else:
-        from convert_tf.corpora import local
+        from convert_tf.corpora.local import prepare as prepare_here
 
-        prepare = local.prepare
+        prepare = prepare_here
     try:
         finished = prepare(
             files.pop("input"),

@@ -106,9 +106,9 @@ def _train_encoder(values: Any) -> None:
     options = given = given_fields(values, EncoderTraining)
     vocabulary, recipe = values.vocab, values.recipe or "paper"
     if not os.path.exists(values.data or ""):
+        problem = f"--data={values.data} does not exist" if values.data else "--data is missing"
         raise ValueError(
-            "--data must be a folder of records or of token ids, or a file of pairs or dialogues. "
-            f"Received: {values.data!r}."
+            f"{problem}. Pass a folder of records or of token ids, or a file of pairs or dialogues."
         )
     if model is None and not values.init_from:
         raise ValueError(

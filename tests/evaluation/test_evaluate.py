@@ -123,7 +123,7 @@ def test_options_change_what_is_scored(paths):
         ({"max_examples": 99}, "too few examples for one block"),
         ({"ks": (101,)}, r"candidates, 100. Received: k \[101\]"),
         ({"ks": ()}, "k must be from 1"),
-        ({"model": "nowhere"}, "'nowhere' cannot be used"),
+        ({"model": "nowhere"}, "'nowhere' is neither a file"),
     ],
 )
 def test_errors(paths, changes, message):
