@@ -7,7 +7,6 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from convert_tf.training.pretraining.loop import evaluate_pretraining
 from support.commands import call_command
 from support.encoder_runs import rows_of
 from support.model_cases import fill_weights, one_per_row
@@ -34,7 +33,7 @@ from convert_tf.models.bert import BertTrunk, surround
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.training.objective import InverseSquareRoot
-from convert_tf.training.pretraining import make_pretraining
+from convert_tf.training.pretraining import evaluate_pretraining, make_pretraining
 
 CONFIG = bert_preset(
     "bert_tiny", vocab_size=32, num_oov_buckets=1, tokenizer="subword",
