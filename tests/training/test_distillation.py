@@ -162,28 +162,6 @@ def test_the_ranking_of_a_teacher_is_added_to_the_loss(corpus, teacher):
     assert taught - plain == pytest.approx(2 * float(np.mean(losses)), rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("fields", "rule"),
-    [
-        ({"ranking_teacher": "vectors"}, "ranking_teacher and ranking_distillation must"),
-        ({"ranking_distillation": 1.0}, "ranking_teacher and ranking_distillation must"),
-        ({"teacher": "vectors"}, "teacher or utterance_teacher must"),
-        ({"distillation": 1.0}, "teacher or utterance_teacher must"),
-        ({"utterances": "ids"}, "utterances must be given with"),
-        (
-            {"utterances": "ids", "teacher": "vectors", "distillation": 1.0},
-            "utterances must be given with",
-        ),
-        ({"utterance_teacher": "vectors", "distillation": 1.0}, "utterances must be given with"),
-        ({"intent_contrast": 1.0}, "utterances must be given with"),
-        ({"ranking": 0.0}, "ranking must be greater than 0 unless"),
-    ],
-)
-def test_what_nothing_is_learnt_of_and_a_loss_without_it_are_refused(fields, rule):
-    with pytest.raises(ValueError, match=rule):
-        EncoderTraining(**fields)
-
-
 def test_vectors_of_sides_are_those_of_a_ranking_alone(corpus, tmp_path):
     folder = str(tmp_path / "sides")
     write_vectors(corpus.arrays, folder, SIDES)

@@ -8,7 +8,6 @@ import pytest
 from support import micro_batch_cases as cases
 from support.processes import ON_JAX, printed_by
 
-from convert_tf.config.train import EncoderTraining
 from convert_tf.training.encoder.micro_batches import encode_micro_batches
 
 pytestmark = pytest.mark.traced
@@ -60,9 +59,3 @@ def test_mixed_precision_keeps_its_gradients():
     found = cases.step(model, cases.make_batch(micro_batches=cases.MICRO_BATCHES))[1]
     for path, gradient in exact.items():
         assert np.linalg.norm(found[path] - gradient) <= 0.1 * np.linalg.norm(gradient), path
-
-
-@pytest.mark.parametrize("micro_batch", [3, 16, -4])
-def test_a_micro_batch_must_divide_the_batch(micro_batch):
-    with pytest.raises(ValueError, match=rf"micro_batch must .*{micro_batch}"):
-        EncoderTraining(batch_size=8, micro_batch=micro_batch)

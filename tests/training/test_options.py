@@ -138,7 +138,23 @@ def test_history_alone_is_trained_only_where_there_are_networks_of_it(observed):
 @pytest.mark.parametrize(
     ("make", "values", "rule"),
     [
+        (EncoderTraining, {"batch_size": 8, "micro_batch": 3}, "micro_batch must divide"),
+        (EncoderTraining, {"batch_size": 8, "micro_batch": 16}, "micro_batch must divide"),
+        (EncoderTraining, {"ranking": 0.0}, "ranking must be greater than 0 unless"),
         (EncoderTraining, {"history_only": True, "distillation": 1.0}, "history_only cannot be"),
+        # What nothing is learnt of, and a loss without it.
+        (EncoderTraining, {"ranking_teacher": "x"}, "ranking_teacher and ranking_distillation"),
+        (EncoderTraining, {"ranking_distillation": 1.0}, "ranking_teacher and ranking_distil"),
+        (EncoderTraining, {"teacher": "x"}, "teacher or utterance_teacher must"),
+        (EncoderTraining, {"distillation": 1.0}, "teacher or utterance_teacher must"),
+        (EncoderTraining, {"utterances": "x"}, "utterances must be given with"),
+        (EncoderTraining, {"intent_contrast": 1.0}, "utterances must be given with"),
+        (EncoderTraining, {"utterance_teacher": "x", "distillation": 1.0}, "utterances must be"),
+        (
+            EncoderTraining,
+            {"utterances": "x", "teacher": "x", "distillation": 1.0},
+            "utterances must be given with",
+        ),
         (HeadConfig, {"head": "cross", "separate_trunks": True}, "separate_trunks"),
         (RankerTraining, {"negatives_from": "mined"}, "hard_negatives must name a folder"),
         (RankerTraining, {"hard_negatives": "negatives"}, "hard_negatives must name a folder"),

@@ -163,7 +163,6 @@ def test_too_few_examples_are_refused(corpus, tmp_path, dev, changes, message):
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--model=giant", "flag --model=giant: value should be one of"),
         ("--max_relative_attention=3,x", "train: invalid literal"),
         ("--vocab=missing.txt", r"train: \[Errno 2\] No such file"),
         ("--data=missing", "train: .*missing"),
