@@ -84,17 +84,15 @@ def _parsed(line: str) -> dict[str, Any]:
 
 def _pairs(fields: Mapping[str, Any], file: CountedFile) -> Iterator[tuple[str, str]]:
     """Yield the questions of a line with their answers, without those that cannot be used."""
-    if "question" in fields:
+    if "question" in fields or "questions" not in fields:
         yield _usable(fields, "question", "question"), _usable(fields, "answer", "answer")
-    elif "questions" in fields:
-        for question_fields in _dictionaries(fields, "questions", file):
-            with file.skipping():
-                question = _usable(question_fields, "questionText", "question")
-                for answer_fields in _dictionaries(question_fields, "answers", file):
-                    with file.skipping():
-                        yield question, _usable(answer_fields, "answerText", "answer")
-    else:
-        raise UnusableError("missing_question")
+        return
+    for question_fields in _dictionaries(fields, "questions", file):
+        with file.skipping():
+            question = _usable(question_fields, "questionText", "question")
+            for answer_fields in _dictionaries(question_fields, "answers", file):
+                with file.skipping():
+                    yield question, _usable(answer_fields, "answerText", "answer")
 
 
 def _dictionaries(

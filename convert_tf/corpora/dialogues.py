@@ -42,33 +42,17 @@ _SHOWN_KEYS = 12
 # that an object has counts, because an object may have `instruction`, `context` and `response`, or
 # `context`, `question` and `answer`.
 _RESPONSES_OF = (
-    ("instruction", "output response"),
-    ("context", "response"),
-    ("question", "answer answers"),
+    ("instruction", "output response"), ("context", "response"), ("question", "answer answers"),
     ("query", "reply positive positives pos positive_passages answer answers response"),
-    ("anchor", "positive"),
-    ("input", "output"),
-    ("prompt", "response completion chosen"),
-    ("questions", "answers answer"),
-    ("inputs", "targets"),
-    ("input", "target"),
-    ("user", "assistant"),
-    ("human", "assistant"),
-    ("message", "response reply"),
-    ("utterance", "response"),
-    ("post", "reply response"),
-    ("comment", "reply"),
-    ("text", "reply response"),
-    ("q", "a"),
-    ("question", "response output"),
-    ("prompt", "output answer"),
-    ("input", "response answer"),
-    ("user", "bot system"),
-    ("human", "bot gpt"),
-    ("query", "passage document"),
-    ("input_text", "target_text"),
+    ("anchor", "positive"), ("input", "output"), ("prompt", "response completion chosen"),
+    ("questions", "answers answer"), ("inputs", "targets"), ("input", "target"),
+    ("user", "assistant"), ("human", "assistant"), ("message", "response reply"),
+    ("utterance", "response"), ("post", "reply response"), ("comment", "reply"),
+    ("text", "reply response"), ("q", "a"), ("question", "response output"),
+    ("prompt", "output answer"), ("input", "response answer"), ("user", "bot system"),
+    ("human", "bot gpt"), ("query", "passage document"), ("input_text", "target_text"),
     ("title", "body"),
-)
+)  # fmt: skip
 PAIR_NAMES = [
     (context, response) for context, responses in _RESPONSES_OF for response in responses.split()
 ]

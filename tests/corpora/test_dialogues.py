@@ -198,23 +198,6 @@ def test_damaged_lines_are_counted(write_dump):
     ]  # fmt: skip
 
 
-def test_answers_to_one_question_share_a_split_with_those_of_a_table(write_dump):
-    paths = [
-        write_dump("a.jsonl", [{"question": "is the  POOL open?", "answers": [A, B]}]),
-        write_dump("a.csv", f"question,answer\n{Q},{A}\n".encode()),
-    ]
-    found = [one.id for path in paths for one in pairs.read(CountedFile(path))]
-    assert len(found) == 3 and len(set(found)) == 1
-
-
-def test_tables_with_an_instruction_and_its_input(write_dump):
-    table = b"input,instruction,output\npool,Translate.,piscine\n,Hello?,Hi\n"
-    assert _texts(write_dump("a.csv", table))[0] == [
-        ["Translate.\npool", "piscine"],
-        ["Hello?", "Hi"],
-    ]
-
-
 def test_a_chat_without_a_key(write_dump):
     chat = [{"role": "user", "content": Q}, {"role": "assistant", "content": A}]
     for content in (json_lines([chat, chat]), json.dumps(chat, indent=1).encode()):

@@ -73,6 +73,8 @@ def test_delimiter_is_told_by_the_rows(table, delimiter, name, header):
         ("Question | Answer\nWhy? | So.\n", [("Why?", "So.")]),
         ('"Do you have a garage,\n\n  or a ""car park""?","Yes,\r\nboth."\nWhy?,So.\n',
          [('Do you have a garage,\n\n  or a "car park"?', "Yes,\r\nboth."), ("Why?", "So.")]),
+        ("input,instruction,output\npool,Translate.,piscine\n,Hello?,Hi\n",
+         [("Translate.\npool", "piscine"), ("Hello?", "Hi")]),
         ("Why?,So.,,\nWho?,We.,,\nWhen?,Now\n",
          [("Why?", "So."), ("Who?", "We."), ("When?", "Now")]),
         *((text, []) for text in ("", "\n\n", "question,answer\n")),
@@ -164,8 +166,9 @@ def test_lines_that_are_too_long(table):
 def test_the_id_is_that_of_the_question(write_dump):
     first = write_dump("one.csv", b"Is it open?,Yes.\nWhy?,So.\n")
     second = write_dump("two.tsv.gz", "x\ty\nis  IT ｏpen?\tNo.\n".encode())
-    one, two = ([*read(CountedFile(path))] for path in (first, second))
-    assert one[0].id == two[1].id != one[1].id
+    third = write_dump("three.jsonl", [{"question": "is it  OPEN?", "answers": ["Yes.", "No."]}])
+    one, two, three = ([*read(CountedFile(path))] for path in (first, second, third))
+    assert one[0].id == two[1].id == three[0].id == three[1].id != one[1].id
     assert (one[0].source, two[0].source) == ("one", "two")
     assert one[0].turns == (Turn("Is it open?"), Turn("Yes."))
 

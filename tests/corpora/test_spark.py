@@ -86,13 +86,9 @@ def dumps_folder(write_dump, tmp_path):
     write_dump("dumps/RC_4", comments[500:])
     write_dump("dumps/RC_5", [])
     write_dump("dumps/RS_1.zst", submissions)
-    write_dump(
-        "dumps/chats.jsonl.zst",
-        [
-            {"turns": [f"turn {turn} of dialogue {number}" for turn in range(13)], "source": "chat"}
-            for number in range(10)
-        ],
-    )
+    dialogues = [[f"turn {turn} of dialogue {n}" for turn in range(13)] for n in range(10)]
+    chats = [{"turns": turns, "source": "chat"} for turns in dialogues]
+    write_dump("dumps/chats.jsonl.zst", chats)
     rows = "".join(f"Question number {number % 9}?,Answer {number}\n" for number in range(20))
     rows += "Question number 3?,Answer 3\n" * 5
     write_dump("dumps/faq.csv", rows.encode())

@@ -63,16 +63,11 @@ def test_pairs_and_extra_contexts_of_a_small_thread():
 @pytest.mark.parametrize(
     ("body", "is_trimmed", "reason"),
     [
-        ("12345678", False, "too_short"),
-        ("123456789", False, None),
-        ("x" * 127, False, None),
-        ("x" * 127, True, "too_long"),
-        ("[deleted]", False, "deleted"),
-        ("[removed]", False, "deleted"),
-        ("[deleted] ", False, None),
-        ("", False, "too_short"),
+        ("12345678", False, "too_short"), ("123456789", False, None), ("x" * 127, False, None),
+        ("x" * 127, True, "too_long"), ("[deleted]", False, "deleted"),
+        ("[removed]", False, "deleted"), ("[deleted] ", False, None), ("", False, "too_short"),
     ],
-)
+)  # fmt: skip
 def test_skip_rules_for_response_and_context(body, is_trimmed, reason):
     odd = _turn("odd", "a", body, is_trimmed=is_trimmed)
     turns = [_turn("a", TITLE_ID), odd, _turn("b", "odd"), _turn("c", "b")]
@@ -398,16 +393,12 @@ def test_where_sentences_end(text, expected):
 @pytest.mark.parametrize(
     ("max_length", "expected"),
     [
-        (100, TEXT),
-        (len(TEXT), TEXT),
+        (100, TEXT), (len(TEXT), TEXT),
         (len(TEXT) - 1, "One is short. Two is a little longer! Three?"),
-        (37, "One is short. Two is a little longer!"),
-        (36, "One is short."),
-        (13, "One is short."),
-        (12, "One is"),
-        (2, "On"),
+        (37, "One is short. Two is a little longer!"), (36, "One is short."),
+        (13, "One is short."), (12, "One is"), (2, "On"),
     ],
-)
+)  # fmt: skip
 def test_first_sentences(max_length, expected):
     assert first_sentences(TEXT, max_length) == expected
 
@@ -415,15 +406,11 @@ def test_first_sentences(max_length, expected):
 @pytest.mark.parametrize(
     ("max_length", "expected"),
     [
-        (100, TEXT),
-        (len(TEXT) - 1, "Two is a little longer! Three? The fourth ends here."),
-        (28, "Three? The fourth ends here."),
-        (27, "The fourth ends here."),
-        (21, "The fourth ends here."),
-        (20, "fourth ends here."),
-        (3, "re."),
+        (100, TEXT), (len(TEXT) - 1, "Two is a little longer! Three? The fourth ends here."),
+        (28, "Three? The fourth ends here."), (27, "The fourth ends here."),
+        (21, "The fourth ends here."), (20, "fourth ends here."), (3, "re."),
     ],
-)
+)  # fmt: skip
 def test_last_sentences(max_length, expected):
     assert last_sentences(TEXT, max_length) == expected
 
