@@ -23,26 +23,19 @@ def _read(path, **options):
 @pytest.mark.parametrize(
     ("line", "cleaned"),
     [
-        ("anna: Where were you?", "Where were you?"),
-        ("ANNA:", ""),
-        ("Émile: Salut", "Salut"),
+        ("anna: Where were you?", "Where were you?"), ("ANNA:", ""), ("Émile: Salut", "Salut"),
         ("OLD MAN: Two words stay", "OLD MAN: Two words stay"),
         # With the end of the sentence before it and one white space.
-        ("Hello. ANNA: Hi there", "Hello Hi there"),
-        ("Wait... BO: Now", "Wait.. Now"),
-        ("12:30 it is", "30 it is"),
-        ("ANNA: BO: Both", "BO: Both"),
-        ("(all laughing) Stop (boom!) it", "Stop  it"),
+        ("Hello. ANNA: Hi there", "Hello Hi there"), ("Wait... BO: Now", "Wait.. Now"),
+        ("12:30 it is", "30 it is"), ("ANNA: BO: Both", "BO: Both"),
+        ("(all laughing) Stop (boom!) it", "Stop  it"), ("(a (b) c) d", "c) d"),
         ("(one kind] closes the other", "closes the other"),
-        ("(a (b) c) d", "c) d"),
         ("a closed] one (x) too (", "a closed] one  too ("),
         # The speaker is looked for first, at the very start of the line.
-        ("[door] ANNA: Hi", "ANNA: Hi"),
-        ("- ANNA: Hi", "ANNA: Hi"),
-        ("-- Hi - there --", "Hi - there"),
-        ("\tHi\t\r\n", "\tHi\t"),
+        ("[door] ANNA: Hi", "ANNA: Hi"), ("- ANNA: Hi", "ANNA: Hi"),
+        ("-- Hi - there --", "Hi - there"), ("\tHi\t\r\n", "\tHi\t"),
     ],
-)
+)  # fmt: skip
 def test_what_is_said(line, cleaned):
     assert clean_line(line) == cleaned
 
