@@ -195,9 +195,9 @@ class FewShotTuner:
     def encodings(self) -> np.ndarray:
         """Return r of all texts by the current encoder: unit float32 `[texts, reduced_dim]`."""
         found = np.zeros((len(self._lengths), self._network.config.reduced_dim), np.float32)
-        for own in self._similar_lengths():
-            reduced = reduced_above(self._network, self._batch(own), training=False)
-            found[own] = ops.convert_to_numpy(reduced)
+        for chosen in self._similar_lengths():
+            reduced = reduced_above(self._network, self._batch(chosen), training=False)
+            found[chosen] = ops.convert_to_numpy(reduced)
         return unit_rows(found)
 
     def sentences(self, encodings: np.ndarray) -> np.ndarray:
@@ -263,8 +263,8 @@ class FewShotTuner:
         """Return the outputs of the lower blocks for each token: float32 `[tokens, dim]`."""
         trunk, config = self._network.trunk, self._network.config
         found = np.zeros((len(ids), config.embedding_dim), np.float32)
-        for own in self._similar_lengths():
-            tokens, places = self._packed(own)
+        for chosen in self._similar_lengths():
+            tokens, places = self._packed(chosen)
             rows = len(places.segment_lengths)
             token_ids = np.full(rows * self._row_tokens, config.num_ids, np.int32)
             token_ids[places.tokens] = ids[tokens]
@@ -277,8 +277,8 @@ class FewShotTuner:
             found[tokens] = flat[places.tokens]
         return found
 
-    def _batch(self, own: np.ndarray) -> dict[str, np.ndarray]:
-        (tokens, places), dim = self._packed(own), self._activations.shape[1]
+    def _batch(self, chosen: np.ndarray) -> dict[str, np.ndarray]:
+        (tokens, places), dim = self._packed(chosen), self._activations.shape[1]
         rows = len(places.segment_lengths)
         activations = np.zeros((rows * self._row_tokens, dim), np.float32)
         activations[places.tokens] = self._activations[tokens]
@@ -294,11 +294,11 @@ class FewShotTuner:
         for start in range(0, len(order), _ENCODED_AT_ONCE):
             yield order[start : start + _ENCODED_AT_ONCE]
 
-    def _packed(self, own: np.ndarray) -> tuple[np.ndarray, Places]:
+    def _packed(self, chosen: np.ndarray) -> tuple[np.ndarray, Places]:
         """Return the indices of the tokens of some texts, int `[n]`, and their packed places."""
-        lengths = self._lengths[own]
+        lengths = self._lengths[chosen]
         places = packed_places(lengths, self._row_tokens, row_multiple=_ROW_MULTIPLE)
-        return joined_ranges(self._splits[own], lengths), places
+        return joined_ranges(self._splits[chosen], lengths), places
 
 
 def number_of_steps(examples: int) -> int:

@@ -292,16 +292,16 @@ def right_answers(answers: Answers) -> np.ndarray:
     return np.asarray(predicted == answers.labels)
 
 
-def are_clearly_more(others: np.ndarray, own: np.ndarray) -> bool:
+def are_clearly_more(others: np.ndarray, first: np.ndarray) -> bool:
     """Return whether others are right more often, by more than a standard error.
 
     Args:
-      others, own: which of the same examples they answer right, bool `[n]`.
+      others, first: which of the same examples they answer right, bool `[n]`.
 
     Reference: McNemar, "Note on the sampling error of the difference between correlated proportions
     or percentages", 1947.
     """
-    gained, lost = np.sum(others & ~own), np.sum(own & ~others)
+    gained, lost = np.sum(others & ~first), np.sum(first & ~others)
     return bool(gained - lost > np.sqrt(gained + lost))
 
 
@@ -387,13 +387,13 @@ def _between(scores: np.ndarray) -> np.ndarray:
     return np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:] + 1e-6])
 
 
-def _gain(scores: ScopeScores, thresholds: np.ndarray, own: Any = True) -> np.ndarray:
+def _gain(scores: ScopeScores, thresholds: np.ndarray, chosen: Any = True) -> np.ndarray:
     """Return in-scope accuracy plus out-of-scope recall, by threshold.
 
-    `own`, bool `[n]`, chooses examples; the shares are of all.
+    `chosen`, bool `[n]`, are the examples that count; the shares are of all.
     """
-    right = np.sort(scores.scores[scores.is_right & scores.is_in & own])
-    rejected = np.sort(scores.scores[~scores.is_in & own])
+    right = np.sort(scores.scores[scores.is_right & scores.is_in & chosen])
+    rejected = np.sort(scores.scores[~scores.is_in & chosen])
     accuracy = (len(right) - np.searchsorted(right, thresholds)) / scores.is_in.sum()
     return accuracy + np.searchsorted(rejected, thresholds) / (~scores.is_in).sum()
 

@@ -58,15 +58,15 @@ def inspect_examples(
     places, labels = np.nonzero(truth)  # an example is a text and one of its intents
     texts = [data.texts[place] for place in places]
     nearness = intent_nearness(vectors, truth)
-    own = nearness[places, labels]
+    to_own = nearness[places, labels]
     others = np.where(truth, -np.inf, nearness)[places]
-    nearest, margins = others.argmax(axis=1), others.max(axis=1) - own
-    is_suspect = np.isfinite(own) & (margins > 0)
+    nearest, margins = others.argmax(axis=1), others.max(axis=1) - to_own
+    is_suspect = np.isfinite(to_own) & (margins > 0)
     suspects = [int(i) for i in np.argsort(-margins, kind="stable") if is_suspect[i]]
     pairs = sorted(_near_pairs(vectors, truth), key=lambda pair: -pair[2])
     return {
         "examples": len(data.texts),
-        "intents": _intents(names, labels, own, is_suspect),
+        "intents": _intents(names, labels, to_own, is_suspect),
         "overlaps": _overlaps(names, labels, nearest, suspects, texts),
         "suspects": [
             {
@@ -116,12 +116,12 @@ def intent_nearness(vectors: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 
 def _intents(
-    names: Sequence[str], labels: np.ndarray, own: np.ndarray, is_suspect: np.ndarray
+    names: Sequence[str], labels: np.ndarray, nearness: np.ndarray, is_suspect: np.ndarray
 ) -> list[dict[str, Any]]:
     rows = []
     for intent, name in enumerate(names):
         members = labels == intent
-        is_alone = not np.isfinite(own[members]).any()
+        is_alone = not np.isfinite(nearness[members]).any()
         share = None if is_alone else round(float(1 - is_suspect[members].mean()), 4)
         rows.append({"intent": name, "examples": int(members.sum()), "own": share})
     return sorted(rows, key=lambda row: (row["own"] is None, row["own"]))
@@ -138,11 +138,11 @@ def _overlaps(
     rows = [
         {
             "intents": [names[first], names[second]],
-            "examples": len(own),
-            "share": round(len(own) / int(sizes[first] + sizes[second]), 4),
-            "texts": [texts[i] for i in own[:_EXAMPLES]],
+            "examples": len(places),
+            "share": round(len(places) / int(sizes[first] + sizes[second]), 4),
+            "texts": [texts[i] for i in places[:_EXAMPLES]],
         }
-        for (first, second), own in pairs.items()
+        for (first, second), places in pairs.items()
     ]
     return sorted(rows, key=lambda row: -row["share"])
 

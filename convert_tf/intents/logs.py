@@ -232,8 +232,8 @@ def discover_intents(
     vectors = np.concatenate(parts)
     numbers, centres = group_vectors(vectors, num_groups)
 
-    def sizes_of(own: np.ndarray, messages: Sequence[str]) -> np.ndarray:
-        return np.bincount(own, [counts[message] for message in messages], len(centres))
+    def sizes_of(groups: np.ndarray, messages: Sequence[str]) -> np.ndarray:
+        return np.bincount(groups, [counts[message] for message in messages], len(centres))
 
     sizes = sizes_of(numbers, sample)
     for chosen, encoded in batches:  # messages outside of the sample

@@ -54,11 +54,8 @@ def evaluate_classifier(
         return _evaluate_multi(classifier, data)
     outside = str(classifier.out_of_scope_label)
     trained = [str(label) for label in classifier.classes_ if str(label) != outside]
-    _check_labels(
-        [*map(str, data.labels)],
-        {*trained, outside},
-        f", leave them out, or label them {outside!r}",
-    )
+    remedy = f", leave them out, or label them {outside!r}"
+    _check_labels([*map(str, data.labels)], {*trained, outside}, remedy)
     true, predicted = (
         [_NONE if label == outside else label for label in map(str, labels)]
         for labels in (data.labels, classifier.predict(data.texts))
@@ -215,8 +212,8 @@ def _confusions(
         if intent != other:
             by_pair.setdefault((intent, other), []).append(text)
     return [
-        {"intent": a, "predicted": b, "number": len(own), "texts": own[:_EXAMPLES]}
-        for (a, b), own in sorted(by_pair.items(), key=lambda item: -len(item[1]))
+        {"intent": a, "predicted": b, "number": len(examples), "texts": examples[:_EXAMPLES]}
+        for (a, b), examples in sorted(by_pair.items(), key=lambda item: -len(item[1]))
     ]
 
 
