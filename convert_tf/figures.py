@@ -21,13 +21,23 @@ BLUE, RED, GREEN, YELLOW, CYAN, PURPLE, GREY = COLOURS = (
 SMALLEST = 7  # font size in points that is still readable in print
 _DOTS_PER_INCH = 200  # enough for printers
 _STYLE = {
-    "axes.grid": False, "axes.spines.right": False, "axes.spines.top": False,
-    "axes.titlesize": 9, "axes.labelsize": 9, "font.size": 9, "legend.fontsize": 8,
-    "xtick.labelsize": 8, "ytick.labelsize": 8,
-    "figure.constrained_layout.use": True, "figure.facecolor": "white", "grid.alpha": 0.3,
-    "legend.frameon": False, "lines.linewidth": 1.5, "lines.markersize": 4,
+    "axes.grid": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "font.size": 9,
+    "legend.fontsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "figure.constrained_layout.use": True,
+    "figure.facecolor": "white",
+    "grid.alpha": 0.3,
+    "legend.frameon": False,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4,
     "savefig.bbox": "tight",
-}  # fmt: skip
+}
 
 _Arguments = ParamSpec("_Arguments")
 

@@ -19,8 +19,16 @@ _MODEL_TYPE = "convert_tf"
 VOCABULARY_ASSETS = tuple(f"assets/vocab.{kind}" for kind in ("txt", "model", "*_[0-9]"))
 # Patterns of all files in the folder of a module.
 MODULE_FILES = (
-    *(GRAPH_FILE, "fingerprint.pb", "variables/variables.*", "variables", *VOCABULARY_ASSETS),
-    *("assets", CONFIG_FILE, "training.json", "MODEL_CARD.md", CHECKSUMS_FILE),
+    GRAPH_FILE,
+    "fingerprint.pb",
+    "variables/variables.*",
+    "variables",
+    *VOCABULARY_ASSETS,
+    "assets",
+    CONFIG_FILE,
+    "training.json",
+    "MODEL_CARD.md",
+    CHECKSUMS_FILE,
 )
 # Only modules of rankers have the signature score_all. These are its bytes in the protobuf.
 _RANKER_SIGNATURE = b"\n\x09score_all\x12"
@@ -36,7 +44,7 @@ class Kind(enum.Enum):
     DUAL_ENCODER = "the run of a dual encoder (from convert-tf train)"
     RANKER = "the run of a ranker (from convert-tf train --head)"
     BERT = "the run of a BERT (from convert-tf pretrain)"
-    HUGGING_FACE = "the folder of a Hugging Face BERT"
+    HUGGING_FACE = "the folder of a Hugging Face BERT, which has no encodings of ours"
     HUGGING_FACE_ENCODER = "an encoder of convert-tf export --format huggingface"
     ENCODER_MODULE = "the module of an encoder (from convert-tf export)"
     RANKER_MODULE = "the module of a ranker (from convert-tf export)"
@@ -85,7 +93,8 @@ def kind_of(path: str | os.PathLike[str], *expected: Kind) -> Kind:
     kind = _kind_of(Path(path))
     if expected and kind not in expected:
         problem = f"is {kind.value}" if os.path.exists(path) else "does not exist"
-        alternatives = " or ".join(expected_kind.value for expected_kind in expected)
+        *others, last = (expected_kind.value for expected_kind in expected)
+        alternatives = f"{', '.join(others)} or {last}" if others else last
         raise CheckpointError(
             f"{os.fspath(path)!r} {problem}. Pass {alternatives}.{put_aside(path)}"
         )

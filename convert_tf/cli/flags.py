@@ -177,7 +177,8 @@ def define_search_kind(define: Define) -> None:
     from convert_tf.search.encoders import SEARCH_KINDS
 
     text = (
-        "response: answers to the queries. similarity: similar texts. Also the kind of the cache."
+        "response: answers to the queries. similarity: similar texts. Build and search "
+        "with the same kind."
     )
     define("kind", "response", text, choices=SEARCH_KINDS)
 

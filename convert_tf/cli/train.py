@@ -72,7 +72,9 @@ def define_flags(define: Define) -> None:
     )
     of_processes = functools.partial(define, group=OPTIMISATION)
     of_processes("num_processes", None, "Processes that share every batch.", kind=int)
-    of_processes("process_id", None, "Number of this process, from 0, which prints.", kind=int)
+    of_processes(
+        "process_id", None, "Number of this process, from 0. Process 0 writes and prints.", kind=int
+    )
     of_processes(
         "coordinator",
         None,

@@ -101,9 +101,13 @@ class BertConfig(Config):
 BERT_PRESETS: dict[str, dict[str, Any]] = {
     "bert_base": {},
     "bert_tiny": {
-        "dim": 64, "num_layers": 2, "num_heads": 4, "feed_forward_dim": 128, "max_positions": 128,
+        "dim": 64,
+        "num_layers": 2,
+        "num_heads": 4,
+        "feed_forward_dim": 128,
+        "max_positions": 128,
     },
-}  # fmt: skip
+}
 
 
 def bert_preset(
@@ -126,8 +130,10 @@ def bert_preset(
             f"{name!r} is not a BERT preset. Choose one of {', '.join(sorted(BERT_PRESETS))}."
         )
     vocabulary = {
-        "vocab_size": vocab_size, "num_oov_buckets": num_oov_buckets, "tokenizer": tokenizer,
-    }  # fmt: skip
+        "vocab_size": vocab_size,
+        "num_oov_buckets": num_oov_buckets,
+        "tokenizer": tokenizer,
+    }
     after_padding = vocab_size + num_oov_buckets + 1
     ids = {"start_id": after_padding, "separator_id": after_padding, "mask_id": after_padding + 1}
     fields = {**BERT_PRESETS[name], **vocabulary, **ids, "surrounds_each": True, **overrides}

@@ -116,11 +116,16 @@ MODEL_PRESETS: dict[str, dict[str, Any]] = {
     "convert_multi_context": {"multi_context": True},
     "convert_small": {"max_relative_attention": (3, 5, 48)},
     "tiny": {
-        "embedding_dim": 64, "max_relative_attention": (3, 48), "attention_dim": 16,
-        "feed_forward_dim": 128, "reduction_dim": 16, "side_layers": 1, "side_hidden_dim": 128,
+        "embedding_dim": 64,
+        "max_relative_attention": (3, 48),
+        "attention_dim": 16,
+        "feed_forward_dim": 128,
+        "reduction_dim": 16,
+        "side_layers": 1,
+        "side_hidden_dim": 128,
         "encoding_dim": 64,
     },
-}  # fmt: skip
+}
 
 
 def model_preset(name: str, **overrides: Any) -> ModelConfig:

@@ -52,7 +52,10 @@ class HeadConfig(Config):
         64, "Context vectors of a poly-encoder.", at_least=1, at_most=MAX_CODES, read_with=_IF_POLY
     )
     poly_variant: str = option(
-        "learnt", "How it computes these vectors.", choices=POLY_VARIANTS, read_with=_IF_POLY
+        "learnt",
+        "How a poly-encoder computes the vectors of a context.",
+        choices=POLY_VARIANTS,
+        read_with=_IF_POLY,
     )
     scale: float = option(
         0.0, "Factor of dot products. 0: as in --init_from.", at_least=0, read_with=_IF_NOT_CROSS
@@ -89,11 +92,19 @@ class RankerTraining(RankingTraining):
     """
 
     former: ClassVar[dict[str, Any]] = {
-        "loss_scale": 128.0, "embedding_clip": 0.0, "quantizer_update_steps": 100,
-        "learning_rate_cycles": 1, "adadelta_rho": 0.9, "mined_top": 100, "mined_with": None,
-        "plateau_decay": 0.4, "output_std": 0.0, "evaluations_per_epoch": None,
-        "weight_decay": None, "epochs": None,
-    }  # fmt: skip
+        "loss_scale": 128.0,
+        "embedding_clip": 0.0,
+        "quantizer_update_steps": 100,
+        "learning_rate_cycles": 1,
+        "adadelta_rho": 0.9,
+        "mined_top": 100,
+        "mined_with": None,
+        "plateau_decay": 0.4,
+        "output_std": 0.0,
+        "evaluations_per_epoch": None,
+        "weight_decay": None,
+        "epochs": None,
+    }
 
     dev_data: str = option(
         "", "Examples to evaluate on. Default: the dev split of --data.", group=DATA

@@ -38,7 +38,10 @@ class Training(Config):
         0, "Steps in which the learning rate rises to its peak.", is_common=True, at_least=0
     )
     precision: str = option(
-        "auto", "Number format. auto is the fastest one.", is_common=True, choices=PRECISIONS
+        "auto",
+        "Number format. auto is the fastest one on this device.",
+        is_common=True,
+        choices=PRECISIONS,
     )
     seed: int = option(
         0, "Seed of the data order, weights and dropout.", is_common=True, at_least=0
@@ -100,10 +103,16 @@ class EncoderTraining(RankingTraining):
 
     # row_tokens may have had any value: where texts stand changes no loss.
     former: ClassVar[dict[str, Any]] = {
-        "learning_rate_cycles": 1, "adadelta_rho": 0.9, "weight_decay": 0.0,
-        "loss_reduction": "mean", "embedding_clip": 1.0, "quantizer_update_steps": 100,
-        "loss_scale": 128.0, "train_split": "train", "row_tokens": None,
-    }  # fmt: skip
+        "learning_rate_cycles": 1,
+        "adadelta_rho": 0.9,
+        "weight_decay": 0.0,
+        "loss_reduction": "mean",
+        "embedding_clip": 1.0,
+        "quantizer_update_steps": 100,
+        "loss_scale": 128.0,
+        "train_split": "train",
+        "row_tokens": None,
+    }
 
     steps: int = changed(Training, "steps", 966_000)
     eval_examples: int = changed(Training, "eval_examples", 10_000, at_least=100)
@@ -120,7 +129,10 @@ class EncoderTraining(RankingTraining):
         group=DATA,
     )
     eval_splits: tuple[str, ...] = option(
-        ("dev",), "Splits to evaluate. The first one selects the best weights.", group=DATA
+        ("dev",),
+        "Splits to evaluate. The first one selects the best weights; without any, the last weights are "
+        "kept.",
+        group=DATA,
     )
     shuffle_buffer: int = option(
         100_000, "Examples in memory for shuffling.", group=DATA, at_least=1
@@ -151,11 +163,15 @@ class EncoderTraining(RankingTraining):
         read_with=("hard_negatives", None),
     )
     micro_batch: int = option(
-        0, "Pairs to encode at a time, to save memory. 0 is the whole batch.", at_least=0
+        0,
+        "Pairs to encode at a time, to save memory; divides --batch_size. 0 is the whole batch.",
+        at_least=0,
     )
     scale_start: float = option(1.0, "Factor of the cosines at step 0.", above=0)
     scale_end: float = option(
-        0.0, "Factor after --scale_anneal_steps. 0 is the root of --encoding_dim.", at_least=0
+        0.0,
+        "Factor of the cosines after --scale_anneal_steps. 0 is the square root of --encoding_dim.",
+        at_least=0,
     )
     scale_anneal_steps: int = option(
         10_000, "Steps over which the factor of the cosines changes linearly.", at_least=0
@@ -252,16 +268,31 @@ TRAIN_RECIPES: dict[str, dict[str, Any]] = {
     "paper": {},
     # Fine-tuning on a task (§3.2). The scale is the last one of pre-training.
     "paper_finetune": {
-        "steps": 60_000, "batch_size": 256, "learning_rate": 0.1, "final_learning_rate": 1e-4,
-        "embedding_dropout": 0.2, "attention_dropout": 0.2, "scale_anneal_steps": 0,
+        "steps": 60_000,
+        "batch_size": 256,
+        "learning_rate": 0.1,
+        "final_learning_rate": 1e-4,
+        "embedding_dropout": 0.2,
+        "attention_dropout": 0.2,
+        "scale_anneal_steps": 0,
     },
     "small": {
-        "steps": 4_000, "batch_size": 128, "eval_every": 250, "checkpoint_every": 250,
-        "optimizer": "adam", "learning_rate": 3e-4, "final_learning_rate": 1e-6,
-        "warmup_steps": 300, "scale_start": 20.0, "scale_end": 20.0, "label_smoothing": 0.1,
-        "l2": 0.0, "embedding_dropout": 0.2, "attention_dropout": 0.1,
+        "steps": 4_000,
+        "batch_size": 128,
+        "eval_every": 250,
+        "checkpoint_every": 250,
+        "optimizer": "adam",
+        "learning_rate": 3e-4,
+        "final_learning_rate": 1e-6,
+        "warmup_steps": 300,
+        "scale_start": 20.0,
+        "scale_end": 20.0,
+        "label_smoothing": 0.1,
+        "l2": 0.0,
+        "embedding_dropout": 0.2,
+        "attention_dropout": 0.1,
     },
-}  # fmt: skip
+}
 
 
 def train_recipe(name: str, **overrides: Any) -> EncoderTraining:
@@ -299,9 +330,13 @@ class Pretraining(Training):
     """
 
     former: ClassVar[dict[str, Any]] = {
-        "train_split": "train", "eval_split": "dev", "mask_rate": 0.15, "beta_1": 0.9,
-        "beta_2": 0.98, "loss_scale": 128.0,
-    }  # fmt: skip
+        "train_split": "train",
+        "eval_split": "dev",
+        "mask_rate": 0.15,
+        "beta_1": 0.9,
+        "beta_2": 0.98,
+        "loss_scale": 128.0,
+    }
 
     data: str = changed(Training, "data", "", text="Folder of records, or of token ids.")
     all_turns: bool = option(

@@ -208,10 +208,16 @@ class Rules(Config):
 PRESETS: dict[str, dict[str, Any]] = {
     "polyai": {},
     "clean": {
-        "unescape_html": True, "strip_quotes": True, "strip_urls": True, "drop_bots": True,
-        "drop_self_replies": True, "drop_repeats": True, "deduplicate": "folded", "min_score": 0,
+        "unescape_html": True,
+        "strip_quotes": True,
+        "strip_urls": True,
+        "drop_bots": True,
+        "drop_self_replies": True,
+        "drop_repeats": True,
+        "deduplicate": "folded",
+        "min_score": 0,
     },
-}  # fmt: skip
+}
 
 
 def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[str]) -> Comment:
@@ -227,10 +233,19 @@ def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[s
     """
     thread_id = _normalised_id(fields, "link_id")
     parent_id = _parent_id(fields, thread_id)
-    body, subreddit = text_field(fields, "body"), _subreddit(fields, rules)
-    turn: dict[str, Any] = {"id": _normalised_id(fields, "id"), "parent_id": parent_id}
-    turn |= {"author": name_field(fields, "author"), "score": _score(fields.get("score"))}
-    return make_turn(body, rules, changed, thread_id=thread_id, subreddit=subreddit, **turn)
+    body = text_field(fields, "body")
+    subreddit = _subreddit(fields, rules)
+    return make_turn(
+        body,
+        rules,
+        changed,
+        id=_normalised_id(fields, "id"),
+        thread_id=thread_id,
+        parent_id=parent_id,
+        author=name_field(fields, "author"),
+        subreddit=subreddit,
+        score=_score(fields.get("score")),
+    )
 
 
 def parse_submission(
@@ -249,17 +264,33 @@ def parse_submission(
     uses_post = rules.more_pairs or rules.single_texts
     if uses_post and isinstance(post, str) and post.strip() and not is_removal_notice(post):
         texts[POST_ID] = post
-    turn: dict[str, Any] = {"thread_id": _normalised_id(fields, "id"), "subreddit": subreddit}
-    turn["author"] = name_field(fields, "author")
-    parents = {TITLE_ID: None, POST_ID: TITLE_ID}
     return [
-        make_turn(text, rules, changed, id=turn_id, parent_id=parents[turn_id], **turn)
+        make_turn(
+            text,
+            rules,
+            changed,
+            id=turn_id,
+            thread_id=_normalised_id(fields, "id"),
+            parent_id=None if turn_id == TITLE_ID else TITLE_ID,
+            author=name_field(fields, "author"),
+            subreddit=subreddit,
+        )
         for turn_id, text in texts.items()
     ]
 
 
 def make_turn(
-    text: str, rules: Rules, changed: Counter[str], *, is_reddit: bool = True, **fields: Any
+    text: str,
+    rules: Rules,
+    changed: Counter[str],
+    *,
+    id: str,
+    thread_id: str,
+    parent_id: str | None,
+    author: str = "",
+    subreddit: str = "",
+    score: int | None = None,
+    is_reddit: bool = True,
 ) -> Comment:
     """Make a turn with a cleaned and trimmed text. All notices of removal become the same text.
 
@@ -267,8 +298,8 @@ def make_turn(
         text: the original text.
         rules: how it is cleaned and trimmed.
         changed: counts the texts that each rule changed.
+        id, thread_id, parent_id, author, subreddit, score: fields of the turn.
         is_reddit: see `is_removal_notice`.
-        **fields: the other fields of the turn.
     """
     if is_removal_notice(text, is_reddit=is_reddit):
         text = text if text == "[deleted]" else REMOVED
@@ -278,7 +309,17 @@ def make_turn(
     is_trimmed = len(text) > longest
     keeps_rest = is_trimmed and (rules.long == "cut" or rules.single_texts)
     rest = text[len(body) :] if keeps_rest else ""
-    return Comment(body=body, is_trimmed=is_trimmed, rest=rest, **fields)
+    return Comment(
+        id=id,
+        thread_id=thread_id,
+        parent_id=parent_id,
+        body=body,
+        is_trimmed=is_trimmed,
+        author=author,
+        subreddit=subreddit,
+        score=score,
+        rest=rest,
+    )
 
 
 def _normalised_id(fields: Mapping[str, Any], name: str) -> str:

@@ -42,17 +42,33 @@ _SHOWN_KEYS = 12
 # that an object has counts, because an object may have `instruction`, `context` and `response`, or
 # `context`, `question` and `answer`.
 _RESPONSES_OF = (
-    ("instruction", "output response"), ("context", "response"), ("question", "answer answers"),
+    ("instruction", "output response"),
+    ("context", "response"),
+    ("question", "answer answers"),
     ("query", "reply positive positives pos positive_passages answer answers response"),
-    ("anchor", "positive"), ("input", "output"), ("prompt", "response completion chosen"),
-    ("questions", "answers answer"), ("inputs", "targets"), ("input", "target"),
-    ("user", "assistant"), ("human", "assistant"), ("message", "response reply"),
-    ("utterance", "response"), ("post", "reply response"), ("comment", "reply"),
-    ("text", "reply response"), ("q", "a"), ("question", "response output"),
-    ("prompt", "output answer"), ("input", "response answer"), ("user", "bot system"),
-    ("human", "bot gpt"), ("query", "passage document"), ("input_text", "target_text"),
+    ("anchor", "positive"),
+    ("input", "output"),
+    ("prompt", "response completion chosen"),
+    ("questions", "answers answer"),
+    ("inputs", "targets"),
+    ("input", "target"),
+    ("user", "assistant"),
+    ("human", "assistant"),
+    ("message", "response reply"),
+    ("utterance", "response"),
+    ("post", "reply response"),
+    ("comment", "reply"),
+    ("text", "reply response"),
+    ("q", "a"),
+    ("question", "response output"),
+    ("prompt", "output answer"),
+    ("input", "response answer"),
+    ("user", "bot system"),
+    ("human", "bot gpt"),
+    ("query", "passage document"),
+    ("input_text", "target_text"),
     ("title", "body"),
-)  # fmt: skip
+)
 PAIR_NAMES = [
     (context, response) for context, responses in _RESPONSES_OF for response in responses.split()
 ]
@@ -88,7 +104,8 @@ def read(file: CountedFile, lines: Iterator[bytes] | None = None) -> Iterator[Co
             by another); pairs as `lists_on_both_sides`, `empty_context`, `empty_response`; and
             turns as `wrong_type_turn`, `empty_turn`. If the file is one list, its entries count as
             lines.
-        lines: its non-empty lines; None reads them from the file.
+        lines: the non-empty lines of a file of pairs, where a list of two texts is a pair; None
+            reads those of a file of dialogues.
 
     Raises:
         ValueError: if the first object has no known shape, or the file is one value that is not
@@ -98,7 +115,7 @@ def read(file: CountedFile, lines: Iterator[bytes] | None = None) -> Iterator[Co
     is_first = True
     for value in _values(file, lines or read_lines(file)):
         with file.skipping():
-            if isinstance(value, list) and [*map(type, value)] == [str, str]:
+            if lines is not None and isinstance(value, list) and [*map(type, value)] == [str, str]:
                 value = dict(zip(PAIR, value, strict=True))
             if not isinstance(value, dict):
                 raise UnusableError("not_an_object")

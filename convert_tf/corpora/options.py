@@ -44,15 +44,31 @@ _EVERYTHING_ONCE: dict[str, Any] = {
 }
 
 _CORPORA = (
-    Corpus("dialogues", dialogues.read, {},
-           'JSON lines {"turns": ["...", ...]}. A turn may also be {"text": ..., "speaker": ...}.'),
-    Corpus("pairs", pairs.read, _EVERYTHING_ONCE,
-           "CSV, TSV or JSON with context and response, question and answer, or messages."),
-    Corpus("amazon_qa", amazon_qa.read, _EVERYTHING_ONCE,  # the reader counts words
-           "AmazonQA (McAuley et al.), files qa_*.json.gz. Only texts of 4 to 59 words are used."),
-    Corpus("opensubtitles", opensubtitles.read, {"max_extra_length": _NO_LIMIT},
-           "Subtitles: plain text, .srt, .vtt or OPUS's .xml. Each line answers the one before."),
-)  # fmt: skip
+    Corpus(
+        "dialogues",
+        dialogues.read,
+        {},
+        'JSON lines {"turns": ["...", ...]}. A turn may also be {"text": ..., "speaker": ...}.',
+    ),
+    Corpus(
+        "pairs",
+        pairs.read,
+        _EVERYTHING_ONCE,
+        "CSV, TSV or JSON with context and response, question and answer, or messages.",
+    ),
+    Corpus(
+        "amazon_qa",
+        amazon_qa.read,
+        _EVERYTHING_ONCE,  # the reader counts words
+        "AmazonQA (McAuley et al.), files qa_*.json.gz. Only texts of 4 to 59 words are used.",
+    ),
+    Corpus(
+        "opensubtitles",
+        opensubtitles.read,
+        {"max_extra_length": _NO_LIMIT},
+        "Subtitles: plain text, .srt, .vtt or OPUS's .xml. Each line answers the one before.",
+    ),
+)
 CORPORA = {corpus.name: corpus for corpus in _CORPORA}
 
 

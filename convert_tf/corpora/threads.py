@@ -10,7 +10,7 @@ Reference: github.com/PolyAI-LDN/conversational-datasets, reddit; arXiv 1904.064
 
 import itertools
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -140,12 +140,19 @@ def comments_of(conversation: Conversation, rules: Rules, changed: Counter[str])
         rules: how texts are cleaned.
         changed: counts the texts that each rule changed.
     """
-    comments: list[Comment] = []
-    for index, turn in enumerate(conversation.turns):
-        fields: dict[str, Any] = {"id": str(index), "thread_id": conversation.id}
-        fields |= {"author": turn.author, "parent_id": str(index - 1) if index else TITLE_ID}
-        comments.append(make_turn(turn.text, rules, changed, is_reddit=False, **fields))
-    return comments
+    return [
+        make_turn(
+            turn.text,
+            rules,
+            changed,
+            id=str(index),
+            thread_id=conversation.id,
+            parent_id=str(index - 1) if index else TITLE_ID,
+            author=turn.author,
+            is_reddit=False,
+        )
+        for index, turn in enumerate(conversation.turns)
+    ]
 
 
 def create_examples(
@@ -200,8 +207,10 @@ def create_examples(
         elif turn.id not in reachable:
             counts.cyclic += 1
         elif turn.parent_id not in turns:
-            counts.top_level += turn.parent_id == TITLE_ID
-            counts.orphans += turn.parent_id != TITLE_ID
+            if turn.parent_id == TITLE_ID:
+                counts.top_level += 1
+            else:
+                counts.orphans += 1
         else:
             path = reply_path(turns, turn.id, max_length=rules.max_path_length + is_conversation)
             response_reason = _skip_reason(path[0], rules, "response")
@@ -309,13 +318,19 @@ def _unique_turns(comments: Iterable[Comment], counts: ThreadCounts) -> dict[str
 
 def _reachable_ids(turns: Mapping[str, Comment]) -> set[str]:
     """Return the ids of turns below a root. Other turns are in or below a cycle of replies."""
-    children: defaultdict[str | None, list[str]] = defaultdict(list)
+    children: dict[str, list[str]] = {}
+    pending: list[str] = []
     for turn in turns.values():
-        children[turn.parent_id if turn.parent_id in turns else None].append(turn.id)
-    reachable = children[None]
-    for turn_id in reachable:  # which grows
-        reachable.extend(children.get(turn_id, ()))
-    return set(reachable)
+        if turn.parent_id is not None and turn.parent_id in turns:
+            children.setdefault(turn.parent_id, []).append(turn.id)
+        else:
+            pending.append(turn.id)
+    reachable: set[str] = set()
+    while pending:
+        turn_id = pending.pop()
+        reachable.add(turn_id)
+        pending.extend(children.get(turn_id, ()))
+    return reachable
 
 
 def reply_path(turns: Mapping[str, Comment], turn_id: str, *, max_length: int) -> list[Comment]:

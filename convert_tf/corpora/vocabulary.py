@@ -135,12 +135,21 @@ def train_sentencepiece(sentences: Iterable[bytes], *, vocab_size: int) -> bytes
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=lowered, model_writer=model, model_type="unigram",
-            vocab_size=vocab_size, hard_vocab_limit=False, character_coverage=0.9995,
-            normalization_rule_name="identity", remove_extra_whitespaces=False,
-            shuffle_input_sentence=False, max_sentence_length=2**16, num_threads=_PIECE_THREADS,
-            bos_id=-1, eos_id=-1, minloglevel=2,
-        )  # fmt: skip
+            sentence_iterator=lowered,
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=vocab_size,
+            hard_vocab_limit=False,
+            character_coverage=0.9995,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            shuffle_input_sentence=False,
+            max_sentence_length=2**16,
+            num_threads=_PIECE_THREADS,
+            bos_id=-1,
+            eos_id=-1,
+            minloglevel=2,
+        )
     except RuntimeError as error:
         raise ValueError(
             f"SentencePiece cannot learn {vocab_size} pieces from these texts ({error}). Give more "

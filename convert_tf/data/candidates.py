@@ -89,9 +89,9 @@ def _example(value: Any) -> CandidateExample:
     fields: list[Any] = [value.get(name) for name in ("context", "candidates", "label")]
     context, candidates, label = fields
     turns = [context] if isinstance(context, str) else context
-    for texts in (turns, candidates):
+    for name, texts in (("context", turns), ("candidates", candidates)):
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise ValueError(f"{texts!r} is not a list of texts")
+            raise ValueError(f"{name} is not a list of texts")
     labels = label if isinstance(label, list) else [label]
     # Tables that went through pandas hold 0.0.
     labels = [int(i) if isinstance(i, float) and i.is_integer() else i for i in labels]

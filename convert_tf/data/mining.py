@@ -38,10 +38,16 @@ def top_columns(scores: np.ndarray, k: int) -> np.ndarray:
 
 
 def hard_negatives(
-    contexts: np.ndarray, responses: np.ndarray, *, context_groups: np.ndarray,
-    response_groups: np.ndarray, negatives: int, skip_top: int, margin: float | None = None,
-    count: Callable[[int], None] = lambda searched: None
-) -> np.ndarray:  # fmt: skip
+    contexts: np.ndarray,
+    responses: np.ndarray,
+    *,
+    context_groups: np.ndarray,
+    response_groups: np.ndarray,
+    negatives: int,
+    skip_top: int,
+    margin: float | None = None,
+    count: Callable[[int], None] = lambda searched: None,
+) -> np.ndarray:
     """Return the best-ranked wrong responses of each context in a block.
 
     Equal responses are ranked once. A response is not wrong if an equal context has it anywhere in

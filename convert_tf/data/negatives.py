@@ -32,12 +32,16 @@ _FORMAT = FolderFormat(
     facts_file=FACTS_FILE,
     version=FORMAT_VERSION,
     kinds={
-        "split": str, "examples": int, "texts_sha256": str, "negatives": int, "dtype": str,
+        "split": str,
+        "examples": int,
+        "texts_sha256": str,
+        "negatives": int,
+        "dtype": str,
         "checkpoint": str,
     },
     dtypes=(DTYPE,),
     remedy=_AGAIN,
-)  # fmt: skip
+)
 
 
 def negative_files(folder: str) -> list[str]:

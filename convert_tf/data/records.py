@@ -83,12 +83,18 @@ def write_shards(
       The number of examples of each split in `num_shards`.
 
     Raises:
+      ValueError: if the examples are not sorted by shard.
       OSError: if a file cannot be written; with `errno.ENOSPC` if the disk is full.
     """
     written = dict.fromkeys(num_shards, 0)
     try:
         for (split, shard), group in itertools.groupby(examples, key=lambda triple: triple[:2]):
             path = os.path.join(folder, shards.shard_name(split, shard, num_shards[split]))
+            if os.path.exists(path):
+                raise ValueError(
+                    f"Examples must be sorted by shard. Received: more of shard {shard} of {split} "
+                    "after other shards."
+                )
             with contextlib.closing(tf.io.TFRecordWriter(path)) as writer:
                 for _, _, example in group:
                     writer.write(shards.serialize_example(example))
@@ -136,9 +142,16 @@ class RecordExamples:
     """
 
     def __init__(
-        self, folder: str, split: str, tokenizer: Any, *, max_tokens: int,
-        with_extra_contexts: bool = False, turn_prefixes: bool = False, joins_turns: bool = False
-    ):  # fmt: skip
+        self,
+        folder: str,
+        split: str,
+        tokenizer: Any,
+        *,
+        max_tokens: int,
+        with_extra_contexts: bool = False,
+        turn_prefixes: bool = False,
+        joins_turns: bool = False,
+    ):
         self.folder = folder
         self.split = split
         names = PAIR_AND_EXTRA_CONTEXT if with_extra_contexts else PAIR

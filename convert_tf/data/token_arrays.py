@@ -36,13 +36,19 @@ _FORMAT = FolderFormat(
     facts_file=FACTS_FILE,
     version=FORMAT_VERSION,
     kinds={
-        "tokenizer": str, "vocab_size": int, "num_oov_buckets": int, "padding_id": int,
-        "max_tokens": int, "dtype": str, "vocabulary": str, "vocabulary_sha256": str,
+        "tokenizer": str,
+        "vocab_size": int,
+        "num_oov_buckets": int,
+        "padding_id": int,
+        "max_tokens": int,
+        "dtype": str,
+        "vocabulary": str,
+        "vocabulary_sha256": str,
         "splits": dict,
     },
     dtypes=DTYPES,
     remedy=_AGAIN,
-)  # fmt: skip
+)
 
 
 def ids_file(split: str, name: str) -> str:
@@ -107,9 +113,13 @@ class ArrayFolder:
             )
 
     def open(
-        self, split: str, *, max_tokens: int, with_extra_contexts: bool = False,
-        turn_prefixes: bool = False
-    ) -> "ArrayExamples":  # fmt: skip
+        self,
+        split: str,
+        *,
+        max_tokens: int,
+        with_extra_contexts: bool = False,
+        turn_prefixes: bool = False,
+    ) -> "ArrayExamples":
         """Return the examples of a split.
 
         Args:

@@ -33,8 +33,11 @@ from convert_tf.text.vocabulary import SETTINGS_FILE
 
 BATCH_SIZE = 1024  # records or single texts
 
-_VOCABULARY_FILES = {"subword": "vocab.txt", "sentencepiece": "vocab.model",
-                     "wordpiece": "vocab.txt"}  # fmt: skip
+_VOCABULARY_FILES = {
+    "subword": "vocab.txt",
+    "sentencepiece": "vocab.model",
+    "wordpiece": "vocab.txt",
+}
 _FILE_NAME = re.compile(
     r"\w+-(\w+-ids|[\w-]+-offsets|sources|labels|bytes)\.npy|"
     + "|".join([*_VOCABULARY_FILES.values(), SETTINGS_FILE])
@@ -159,9 +162,14 @@ def _tokenized(
 
 
 def tokenize_records(
-    data: str, output: str, *, vocabulary: str, max_tokens: int = 60, num_oov_buckets: int = 1000,
-    overwrite: bool = False
-) -> dict[str, Any]:  # fmt: skip
+    data: str,
+    output: str,
+    *,
+    vocabulary: str,
+    max_tokens: int = 60,
+    num_oov_buckets: int = 1000,
+    overwrite: bool = False,
+) -> dict[str, Any]:
     """Write the token ids of all splits of a folder of records.
 
     Memory holds a few batches of records. The folder gets its name when it is complete. The next
@@ -205,10 +213,16 @@ def tokenize_records(
 
 
 def tokenize_utterances(
-    patterns: Sequence[str], output: str, *, vocabulary: str, max_tokens: int = 60,
-    num_oov_buckets: int = 1000, dev_fraction: float = 0.0, ignored_labels: Collection[str] = (),
-    overwrite: bool = False
-) -> dict[str, Any]:  # fmt: skip
+    patterns: Sequence[str],
+    output: str,
+    *,
+    vocabulary: str,
+    max_tokens: int = 60,
+    num_oov_buckets: int = 1000,
+    dev_fraction: float = 0.0,
+    ignored_labels: Collection[str] = (),
+    overwrite: bool = False,
+) -> dict[str, Any]:
     """Write the token ids of files of single texts, each text once.
 
     The files are read once for each split. The folder gets its name when it is complete.

@@ -144,9 +144,14 @@ class UtteranceDraws:
     """
 
     def __init__(
-        self, utterances: Utterances, *, per_pair: int, seed: int, in_pairs: bool = False,
-        teacher: TeacherVectors | None = None
-    ):  # fmt: skip
+        self,
+        utterances: Utterances,
+        *,
+        per_pair: int,
+        seed: int,
+        in_pairs: bool = False,
+        teacher: TeacherVectors | None = None,
+    ):
         if in_pairs and per_pair % 2:
             raise ValueError(
                 f"utterances_per_pair is {per_pair}, and the contrast of intents draws texts in "

@@ -47,8 +47,9 @@ def export_model(
       export_model("runs/convert", "mine.onnx", network_bits=32)
       export_model("runs/convert", "mine-huggingface", format="huggingface")
     """
-    format = format or ("onnx" if Path(output).suffix == ".onnx" else "module")
-    if (format == "onnx") != os.fspath(output).endswith(".onnx"):
+    is_onnx = Path(output).suffix == ".onnx"
+    format = format or ("onnx" if is_onnx else "module")
+    if (format == "onnx") != is_onnx or (is_onnx and os.fspath(output).endswith(os.sep)):
         raise ValueError(
             f"{os.fspath(output)!r} does not fit the format {format}: files of ONNX are named "
             "x.onnx, folders of other formats are not. Change one of the two."

@@ -302,9 +302,14 @@ class IntentClassifier(IntentOptions, TextClassifier):
         options = {"head": self.head, "lexical": self.lexical, "seed": self.random_state}
         options |= {name: getattr(self, name) for name in HEADS[self.head]}
         examples = heldout.with_helpful_names(
-            examples, self.classes_, encode, self.names, checked, left_out=self.out_of_scope_label,
+            examples,
+            self.classes_,
+            encode,
+            self.names,
+            checked,
+            left_out=self.out_of_scope_label,
             seed=self.random_state,
-        )  # fmt: skip
+        )
         self.names_ = bool(examples.is_name.any())
         self.kind_, held_answers = kinds[0], None
         if len(kinds) > 1:

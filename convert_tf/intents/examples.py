@@ -101,8 +101,11 @@ def examples_of(
     counts = checked_weights(weights, len(texts))
     is_kept = counts > 0
     texts, names, is_in, counts = (
-        [*compress(texts, is_kept)], names[is_kept], is_in[is_kept], counts[is_kept]
-    )  # fmt: skip
+        [*compress(texts, is_kept)],
+        names[is_kept],
+        is_in[is_kept],
+        counts[is_kept],
+    )
     intents = labels_of_one_kind(names[is_in])
     for message in check_intents([*compress(texts, is_in)], intents.tolist()):
         warnings.warn(message, stacklevel=3)
@@ -248,9 +251,11 @@ def listed_labels(labels: Any) -> list[Any]:
     names = column(labels, "labels")
     for index, name in enumerate(names):
         # A NumPy array of one string is a name.
-        if isinstance(name, Collection) and not isinstance(name, str | bytes) and (
-            getattr(name, "shape", None) != ()
-        ):  # fmt: skip
+        if (
+            isinstance(name, Collection)
+            and not isinstance(name, str | bytes)
+            and (getattr(name, "shape", None) != ())
+        ):
             raise ValueError(
                 f"Text {index} has several labels: {name!r}. Use MultiIntentClassifier for texts "
                 "with several intents, or none."

@@ -374,9 +374,11 @@ def finetuned_classifier(
     names = filter(None, map(name_in_words, examples.labels))
     texts = [*examples.texts, *(validation.texts if validation else []), *names]
     tuner = FewShotTuner(
-        checkpoint, [*dict.fromkeys(texts)], precision=choose_precision(precision),
+        checkpoint,
+        [*dict.fromkeys(texts)],
+        precision=choose_precision(precision),
         seed=classifier.random_state,
-    )  # fmt: skip
+    )
     judged = _Judged(tuner, examples, validation, classifier)
     facts, folds = judged.facts, None
     is_better = facts["is_finetuned"]
@@ -412,9 +414,12 @@ def finetuned_classifier(
         )
         classifier.fit(*examples, validation=validation, folds=folds)
         classifier.save(
-            output, overwrite=overwrite, module=module, facts={"finetuning": facts},
+            output,
+            overwrite=overwrite,
+            module=module,
+            facts={"finetuning": facts},
             keep_examples=keep_examples,
-        )  # fmt: skip
+        )
     return IntentClassifier.load(output)
 
 

@@ -34,8 +34,12 @@ from convert_tf.storage.json_text import json_file, written_json
 MODEL_FILE = "intent.json"
 HEAD_FILE = "head.npz"
 MODULE_FOLDER = "module"
-_FILES = (MODEL_FILE, HEAD_FILE, CHECKSUMS_FILE,
-          *(f"{MODULE_FOLDER}/{name}" for name in MODULE_FILES))  # fmt: skip
+_FILES = (
+    MODEL_FILE,
+    HEAD_FILE,
+    CHECKSUMS_FILE,
+    *(f"{MODULE_FOLDER}/{name}" for name in MODULE_FILES),
+)
 _VERSION = 2
 _TOLERANCE = 0.02  # per value of the encodings of probes, of length 1; bfloat16 differs by less
 # What reading damaged files of JSON and arrays raises.

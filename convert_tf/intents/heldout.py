@@ -410,9 +410,13 @@ def upper_level(label: Any) -> str:
 
 
 def with_upper_levels(
-    answers: np.ndarray, probabilities: np.ndarray, labels: np.ndarray, outside: Any,
-    threshold: float, min_margin: float,
-) -> np.ndarray:  # fmt: skip
+    answers: np.ndarray,
+    probabilities: np.ndarray,
+    labels: np.ndarray,
+    outside: Any,
+    threshold: float,
+    min_margin: float,
+) -> np.ndarray:
     """Answer rejected texts with an upper level, if the probability of all its intents is enough.
 
     Args:

@@ -128,9 +128,12 @@ def _intents(
 
 
 def _overlaps(
-    names: Sequence[str], labels: np.ndarray, nearest: np.ndarray, suspects: Sequence[int],
+    names: Sequence[str],
+    labels: np.ndarray,
+    nearest: np.ndarray,
+    suspects: Sequence[int],
     texts: Sequence[str],
-) -> list[dict[str, Any]]:  # fmt: skip
+) -> list[dict[str, Any]]:
     pairs: dict[tuple[int, ...], list[int]] = {}
     for i in suspects:
         pairs.setdefault(tuple(sorted((int(labels[i]), int(nearest[i])))), []).append(i)

@@ -440,9 +440,12 @@ def monitor_messages(
     groups = []
     if len({*rejected}) > 1:
         groups = discover_intents(
-            rejected, classifier=classifier, min_size=min_size, min_confidence=min_confidence,
+            rejected,
+            classifier=classifier,
+            min_size=min_size,
+            min_confidence=min_confidence,
             seed=seed,
-        )["groups"]  # fmt: skip
+        )["groups"]
     report: Report = {
         "messages": counts.total(),
         "unsure": len(rejected),

@@ -26,13 +26,17 @@ class ClassifierOptions:
 
     encoder: Any = dataclasses.field(kw_only=False)
     logistic_c: float = option(
-        LOGISTIC_C, "Logistic regression: scikit-learn's C, the inverse weight of the L2 penalty.",
-        group=OPTIMISATION, above=0, below=np.inf,
-    )  # fmt: skip
+        LOGISTIC_C,
+        "Logistic regression: scikit-learn's C, the inverse weight of the L2 penalty.",
+        group=OPTIMISATION,
+        above=0,
+        below=np.inf,
+    )
     lexical: str | None = option(
-        LEXICAL[0], "auto combines the head with a model of words, weighted by cross-validation.",
+        LEXICAL[0],
+        "auto combines the head with a model of words, weighted by cross-validation.",
         choices=[*LEXICAL, "none"],
-    )  # fmt: skip
+    )
     threshold: float | None = option(None, "Threshold to use instead of a fitted one.")
     random_state: int = 0
     kind: str = option("sentence", "Encodings to use.", choices=[*KINDS_OF_ENCODING])
@@ -58,28 +62,36 @@ class IntentOptions(ClassifierOptions):
     )
     grid: Mapping[str, Sequence[Any]] | None = None
     out_of_scope: str | None = option(
-        None, "Answer --out_of_scope_label if the highest probability (confidence) or the cosine "
-        "to the nearest intent (distance) is below a threshold.", choices=[*KINDS, "none"],
-    )  # fmt: skip
+        None,
+        "Answer --out_of_scope_label if the highest probability (confidence) or the cosine "
+        "to the nearest intent (distance) is below a threshold.",
+        choices=[*KINDS, "none"],
+    )
     min_margin: float = option(
-        0.0, "Also answer --out_of_scope_label if the highest probability leads the second one by "
-        "less.", at_least=0, below=1,
-    )  # fmt: skip
+        0.0,
+        "Also answer --out_of_scope_label if the highest probability leads the second one by less.",
+        at_least=0,
+        below=1,
+    )
     upper_levels: bool = option(
-        False, "For labels with levels such as faq/opening_hours: if no intent is sure enough but "
+        False,
+        "For labels with levels such as faq/opening_hours: if no intent is sure enough but "
         "its upper level is, answer the upper level.",
-    )  # fmt: skip
+    )
     out_of_scope_label: str | int | float | None = option(
         "oos", "Label of texts that are out of scope."
     )
     kind: str = option(
-        ANY_KIND, "Encodings to use: sentence (encode), similarity (encode_similarity), or auto "
-        "for the one with the better held-out accuracy.", choices=[ANY_KIND, *KINDS_OF_ENCODING],
-    )  # fmt: skip
+        ANY_KIND,
+        "Encodings to use: sentence (encode), similarity (encode_similarity), or auto "
+        "for the one with the better held-out accuracy.",
+        choices=[ANY_KIND, *KINDS_OF_ENCODING],
+    )
     names: str | None = option(
-        NAMES[0], "Use the names of the intents as examples. auto does so if the held-out accuracy "
-        "rises.", choices=[*NAMES, "none"],
-    )  # fmt: skip
+        NAMES[0],
+        "Use the names of the intents as examples. auto does so if the held-out accuracy rises.",
+        choices=[*NAMES, "none"],
+    )
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)

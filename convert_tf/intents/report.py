@@ -245,8 +245,9 @@ def report_text(report: Report) -> str:
             lines.append(f"no threshold has a precision of {precision}")
     lines += ["", *_worst_lines(report["intents"])]
     # Rejections depend on the threshold, and would hide which intents look alike.
-    confused = [row for row in report["confusions"]
-                if _NONE not in (row["intent"], row["predicted"])]  # fmt: skip
+    confused = [
+        row for row in report["confusions"] if _NONE not in (row["intent"], row["predicted"])
+    ]
     if confused:
         lines += ["", "most confused"]
     for row in confused[:_SHOWN]:

@@ -77,9 +77,14 @@ class RelativeSelfAttention(keras.layers.Layer):
     """
 
     def __init__(
-        self, attention_dim: int, max_distance: int, *, num_heads: int = 1,
-        use_relative_bias: bool = True, **kwargs: Any
-    ):  # fmt: skip
+        self,
+        attention_dim: int,
+        max_distance: int,
+        *,
+        num_heads: int = 1,
+        use_relative_bias: bool = True,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.attention_dim = attention_dim
         self.max_distance = max_distance

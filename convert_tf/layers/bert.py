@@ -61,15 +61,24 @@ class BertEmbedding(keras.layers.Layer):
     """
 
     def __init__(
-        self, num_rows: int, dim: int, *, max_positions: int = 512, num_segments: int = 2,
-        epsilon: float = 1e-12, dropout: float = 0.0, **kwargs: Any
-    ):  # fmt: skip
+        self,
+        num_rows: int,
+        dim: int,
+        *,
+        max_positions: int = 512,
+        num_segments: int = 2,
+        epsilon: float = 1e-12,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.dim = dim
         self.num_segments = num_segments
         self._sizes = {
-            "table": num_rows, "position_table": max_positions, "segment_table": num_segments
-        }  # fmt: skip
+            "table": num_rows,
+            "position_table": max_positions,
+            "segment_table": num_segments,
+        }
         self.norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype="float32", name="norm")
         self.drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
@@ -178,9 +187,14 @@ class BertBlock(keras.layers.Layer):
     """
 
     def __init__(
-        self, num_heads: int, *, feed_forward_dim: int, epsilon: float = 1e-12,
-        dropout: float = 0.0, **kwargs: Any
-    ):  # fmt: skip
+        self,
+        num_heads: int,
+        *,
+        feed_forward_dim: int,
+        epsilon: float = 1e-12,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.feed_forward_dim = feed_forward_dim
         policy = self.dtype_policy

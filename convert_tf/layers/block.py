@@ -209,15 +209,26 @@ class TransformerBlock(keras.layers.Layer):
     """
 
     def __init__(
-        self, attention_dim: int, max_distance: int, *, feed_forward_dim: int, num_heads: int = 1,
-        use_relative_bias: bool = True, dropout: float = 0.0, **kwargs: Any
-    ):  # fmt: skip
+        self,
+        attention_dim: int,
+        max_distance: int,
+        *,
+        feed_forward_dim: int,
+        num_heads: int = 1,
+        use_relative_bias: bool = True,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         policy = self.dtype_policy
         self.attention = RelativeSelfAttention(
-            attention_dim, max_distance, num_heads=num_heads, use_relative_bias=use_relative_bias,
-            dtype=policy, name="attention",
-        )  # fmt: skip
+            attention_dim,
+            max_distance,
+            num_heads=num_heads,
+            use_relative_bias=use_relative_bias,
+            dtype=policy,
+            name="attention",
+        )
         self.drop = Dropout(dropout, dtype=policy, name="dropout")
         self.attention_norm = LayerNorm(epsilon=1e-6, dtype=policy, name="attention_norm")
         self.feed_forward = FeedForward(feed_forward_dim, dtype=policy, name="feed_forward")

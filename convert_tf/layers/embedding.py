@@ -43,9 +43,15 @@ class SubwordEmbedding(keras.layers.Layer):
     """
 
     def __init__(
-        self, num_ids: int, dim: int, *, position_table_sizes: tuple[int, int] = (47, 11),
-        bits: int = 8, dropout: float = 0.0, **kwargs: Any
-    ):  # fmt: skip
+        self,
+        num_ids: int,
+        dim: int,
+        *,
+        position_table_sizes: tuple[int, int] = (47, 11),
+        bits: int = 8,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.num_ids = num_ids
         self.dim = dim

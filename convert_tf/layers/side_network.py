@@ -49,9 +49,14 @@ class SideNetwork(keras.layers.Layer):
     """
 
     def __init__(
-        self, num_layers: int, hidden_dim: int, *, encoding_dim: int, use_skip: bool = True,
-        **kwargs: Any
-    ):  # fmt: skip
+        self,
+        num_layers: int,
+        hidden_dim: int,
+        *,
+        encoding_dim: int,
+        use_skip: bool = True,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.hidden_dim = hidden_dim
         self.use_skip = use_skip

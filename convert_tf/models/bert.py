@@ -129,14 +129,22 @@ class BertTrunk(keras.Model):
         policy = self.dtype_policy
         common: Any = {"epsilon": config.layer_norm_epsilon, "dropout": dropout, "dtype": policy}
         self.embedding = BertEmbedding(
-            config.num_rows, config.dim, max_positions=config.max_positions,
-            num_segments=config.num_segments, name="embedding", **common,
-        )  # fmt: skip
+            config.num_rows,
+            config.dim,
+            max_positions=config.max_positions,
+            num_segments=config.num_segments,
+            name="embedding",
+            **common,
+        )
         self.blocks = [
-            BertBlock(config.num_heads, feed_forward_dim=config.feed_forward_dim,
-                      name=f"block_{i}", **common)
+            BertBlock(
+                config.num_heads,
+                feed_forward_dim=config.feed_forward_dim,
+                name=f"block_{i}",
+                **common,
+            )
             for i in range(config.num_layers)
-        ]  # fmt: skip
+        ]
         self.embedding.build((None, None))
         for block in self.blocks:
             block.build((None, None, config.dim))

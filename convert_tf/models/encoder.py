@@ -82,17 +82,27 @@ class Trunk(keras.layers.Layer):
         super().__init__(**kwargs)
         policy = self.dtype_policy
         self.embedding = SubwordEmbedding(
-            config.num_ids, config.embedding_dim, position_table_sizes=config.position_table_sizes,
-            bits=config.embedding_bits, dropout=embedding_dropout, dtype=policy, name="embedding",
-        )  # fmt: skip
+            config.num_ids,
+            config.embedding_dim,
+            position_table_sizes=config.position_table_sizes,
+            bits=config.embedding_bits,
+            dropout=embedding_dropout,
+            dtype=policy,
+            name="embedding",
+        )
         self.blocks = [
             TransformerBlock(
-                config.attention_dim, max_distance, feed_forward_dim=config.feed_forward_dim,
-                num_heads=config.num_heads, use_relative_bias=config.use_relative_bias,
-                dropout=attention_dropout, dtype=policy, name=f"block_{i}",
+                config.attention_dim,
+                max_distance,
+                feed_forward_dim=config.feed_forward_dim,
+                num_heads=config.num_heads,
+                use_relative_bias=config.use_relative_bias,
+                dropout=attention_dropout,
+                dtype=policy,
+                name=f"block_{i}",
             )
             for i, max_distance in enumerate(config.max_relative_attention)
-        ]  # fmt: skip
+        ]
 
     def build(
         self, token_ids_shape: Any, positions_shape: Any = None, attention_mask_shape: Any = None
@@ -166,6 +176,9 @@ class DualEncoder(keras.Model):
         `negative_encoding`: `[batch × k, encoding_dim]`, if there are `negative_slots`;
         `reduced_utterance`: `[texts, reduced_dim]`, if there are `utterance_slots`.
 
+    Raises:
+      ValueError: if a multi-context model gets no `extra_context_slots`.
+
     Example:
       encoder = DualEncoder(model_preset("tiny", vocab_size=1000))
       h = encoder.encode_context(token_ids)
@@ -198,9 +211,13 @@ class DualEncoder(keras.Model):
 
         def side_network(name: str) -> SideNetwork:
             return SideNetwork(
-                config.side_layers, config.side_hidden_dim, encoding_dim=config.encoding_dim,
-                use_skip=config.use_side_skip, dtype=policy, name=name,
-            )  # fmt: skip
+                config.side_layers,
+                config.side_hidden_dim,
+                encoding_dim=config.encoding_dim,
+                use_skip=config.use_side_skip,
+                dtype=policy,
+                name=name,
+            )
 
         self.context_side = side_network("context_side")
         self.response_side = side_network("response_side")
@@ -397,6 +414,11 @@ class DualEncoder(keras.Model):
             encodings["reduced_utterance"] = take_reduced("utterance")
         if not self.config.multi_context:
             return encodings
+        if "extra_context_slots" not in inputs:
+            raise ValueError(
+                "A multi-context model needs extra_context_slots, the slots of the earlier turns. "
+                f"Received: {sorted(inputs)}."
+            )
         lengths = ops.reshape(inputs["segment_lengths"], (-1,))
         has_extra_context = ops.take(lengths, inputs["extra_context_slots"], axis=0) > 0
         extra_context_encoding = self._extra_context_encoding(

@@ -56,9 +56,12 @@ class _ReducingHead(keras.layers.Layer):
     """Base class of the heads, which have a `Reduction`."""
 
     def __init__(
-        self, *, reduction: str = "first", shared_reduction: SqrtNReduction | None = None,
-        **kwargs: Any
-    ):  # fmt: skip
+        self,
+        *,
+        reduction: str = "first",
+        shared_reduction: SqrtNReduction | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.reduce = Reduction(
             reduction, shared=shared_reduction, dtype=self.dtype_policy, name="reduce"
@@ -77,9 +80,12 @@ class _EncodingHead(_ReducingHead):
         self.reduce.build(sequence_shape)
         # Learning the logarithm keeps the scale positive.
         self.log_scale = self.add_weight(
-            shape=(), initializer="zeros", trainable=self.learn_scale, autocast=False,
+            shape=(),
+            initializer="zeros",
+            trainable=self.learn_scale,
+            autocast=False,
             name="log_scale",
-        )  # fmt: skip
+        )
 
     def candidate_vector(self, sequence: Any, mask: Any) -> Any:
         """Reduce the outputs for candidates: `[C, tokens, dim]` → `[C, width]`."""

@@ -299,9 +299,11 @@ def _flatten_rows(token_ids: Any) -> Any:
 def _make_head(config: HeadConfig, trunk: RankerTrunk) -> RankerHead:
     shared = trunk.reduction if config.reduction == "sqrt_n" else None
     arguments: dict[str, Any] = {
-        "reduction": config.reduction, "shared_reduction": shared, "dtype": trunk.dtype_policy,
+        "reduction": config.reduction,
+        "shared_reduction": shared,
+        "dtype": trunk.dtype_policy,
         "name": "head",
-    }  # fmt: skip
+    }
     if config.head == "cross":
         return CrossHead(**arguments)
     arguments |= {"scale": config.scale or 1.0, "learn_scale": config.learn_scale}

@@ -153,11 +153,15 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
         )
         return {
             suffix: layer.add_weight(
-                shape=(), initializer=keras.initializers.Constant(value), dtype=dtype,
-                trainable=False, autocast=False, name=f"{name}_{suffix}",
+                shape=(),
+                initializer=keras.initializers.Constant(value),
+                dtype=dtype,
+                trainable=False,
+                autocast=False,
+                name=f"{name}_{suffix}",
             )
             for suffix, value, dtype in values
-        }  # fmt: skip
+        }
 
     def __call__(
         self,

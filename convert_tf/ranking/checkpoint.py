@@ -212,5 +212,5 @@ def ranking_report(scores: Sequence[np.ndarray], examples: RankingExamples) -> d
     return {
         **report,
         "loss": float(np.mean(losses)),
-        "candidates": round(float(np.mean([len(row) for own in scores])), 1),
+        "candidates": round(float(np.mean([len(row) for row in scores])), 1),
     }

@@ -41,12 +41,17 @@ _FORMAT = FolderFormat(
     facts_file=FACTS_FILE,
     version=_VERSION,
     kinds={
-        "version": int, "count": int, "dim": int, "dtype": str, "max_norm": float, "encoder": str,
+        "version": int,
+        "count": int,
+        "dim": int,
+        "dtype": str,
+        "max_norm": float,
+        "encoder": str,
         "texts": str,
     },
     dtypes=DTYPES,
     remedy=_AGAIN,
-)  # fmt: skip
+)
 _FILE_NAME = re.compile(
     rf"(vectors|scales|texts|offsets)\.npy|faiss-[\w-]+\.index|{re.escape(CHECKSUMS_FILE)}"
 )
@@ -206,9 +211,14 @@ def write_cache(
         if not dim:
             raise ValueError("There is no candidate: all texts are empty. Pass another --input.")
         facts = {
-            "version": _VERSION, "count": arrays["offsets"].size - 1, "dim": dim, "dtype": dtype,
-            "max_norm": max_norm, "encoder": fingerprint, "texts": digest.hexdigest(),
-        }  # fmt: skip
+            "version": _VERSION,
+            "count": arrays["offsets"].size - 1,
+            "dim": dim,
+            "dtype": dtype,
+            "max_norm": max_norm,
+            "encoder": fingerprint,
+            "texts": digest.hexdigest(),
+        }
         write_file(place / FACTS_FILE, written_json(facts))
         record_checksums(place, (FACTS_FILE, *(f"{name}.npy" for name in arrays)))
     return CandidateCache(folder)

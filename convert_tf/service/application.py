@@ -246,7 +246,8 @@ class _Service:
         self._check_name(request.model)
         texts = [request.input] if isinstance(request.input, str) else request.input
         vectors = await self._vectors("sentence", texts)
-        if len(vectors) and (request.dimensions or vectors.shape[1]) != vectors.shape[1]:
+        is_cut = request.dimensions is not None and request.dimensions != vectors.shape[1]
+        if len(vectors) and is_cut:
             raise RefusedError(
                 400,
                 f"The vectors have {vectors.shape[1]} numbers and cannot be cut to "

@@ -140,7 +140,9 @@ class Batcher:
         started = time.perf_counter()
         try:
             loop = asyncio.get_running_loop()
-            results = iter(await loop.run_in_executor(self._thread, self._functions[what], items))
+            results = list(await loop.run_in_executor(self._thread, self._functions[what], items))
+            if len(results) != len(items):
+                raise ValueError(f"{what} gave {len(results)} results for {len(items)} items")
         except Exception as error:
             for job in jobs:
                 if len(jobs) > 1 and not job.answer.done():
@@ -148,8 +150,9 @@ class Batcher:
                 elif not job.answer.done():
                     job.answer.set_exception(error)
             return
+        remaining = iter(results)
         for job in jobs:
-            own_results = list(islice(results, len(job.items)))
+            own_results = list(islice(remaining, len(job.items)))
             if not job.answer.done():
                 job.answer.set_result(own_results)
         self._on_batch(what, len(items), time.perf_counter() - started)

@@ -55,24 +55,41 @@ JSON, RASA_MARKDOWN, RASA_YAML, XML = "JSON", "Rasa's Markdown", "Rasa's YAML", 
 SUBRIP, WEBVTT = "subtitles in SubRip format (.srt)", "subtitles in WebVTT format (.vtt)"
 _SRT_TIME = r"\d{1,3}:\d{1,2}:\d{1,2}(?:[,.:]\d{1,3})?[ \t]*-->[ \t]*\d{1,3}:\d{1,2}"
 _FORMATS: tuple[tuple[str, str, str], ...] = (
-    (r'\{\s*("[^"\n]*"\s*:|\}\s*(\n|\Z)|\Z)|\[\s*(\{\s*["}]|\[\s*"|\]\s*\Z|\Z'
-     r'|"(?:[^"\\\n]|\\.)*("\s*[,\]]|\Z))',
-     JSON, "Write a text a line, for example with jq -r .text FILE."),
+    (
+        r'\{\s*("[^"\n]*"\s*:|\}\s*(\n|\Z)|\Z)|\[\s*(\{\s*["}]|\[\s*"|\]\s*\Z|\Z'
+        r'|"(?:[^"\\\n]|\\.)*("\s*[,\]]|\Z))',
+        JSON,
+        "Write a text a line, for example with jq -r .text FILE.",
+    ),
     (r"WEBVTT([ \t\r\n]|\Z)", WEBVTT, "convert-tf prepare --opensubtitles reads it."),
-    (rf"(?:[^\n]*\n){{0,5}}?[ \t]*{_SRT_TIME}",
-     SUBRIP, "convert-tf prepare --opensubtitles reads it."),
-    (r"(?:[;!][^\n]*\n|\s)*\[Script Info\]|\{\d+\}\{\d+\}|(?i:<sami)|\[INFORMATION\]"
-     r"|Scenarist_SCC|# VobSub|@ This file written with the Avid|(?i:<window[\s>])"
-     r"|(<\?xml[^>]*>\s*)?<(\w+:)?tt[\s>]|\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\s*\n",
-     "subtitles in another format than .srt, .vtt and OPUS's .xml",
-     "Convert it to .srt, for example with ffmpeg -i FILE subtitles.srt."),
-    (r"<\?xml\s|<!DOCTYPE\s|<(document|corpus|tmx|cesDoc|aiml|xliff|rss|TEI)[\s>]", XML,
-     "Write its texts to a plain file, one a line."),
-    (r"(?:[^\n]*\n){0,20}?##[ \t]*(intent|synonym|regex|lookup)[ \t]*:",
-     RASA_MARKDOWN, "Write a text a line."),
-    (r"(?:[ \t]*(?:#[^\n]*|---)?\r?\n){0,20}(version:[ \t]*[\"']?\d|nlu:[ \t]*(\r?\n|\Z))",
-     RASA_YAML, "Write a text a line."),
-)  # fmt: skip
+    (
+        rf"(?:[^\n]*\n){{0,5}}?[ \t]*{_SRT_TIME}",
+        SUBRIP,
+        "convert-tf prepare --opensubtitles reads it.",
+    ),
+    (
+        r"(?:[;!][^\n]*\n|\s)*\[Script Info\]|\{\d+\}\{\d+\}|(?i:<sami)|\[INFORMATION\]"
+        r"|Scenarist_SCC|# VobSub|@ This file written with the Avid|(?i:<window[\s>])"
+        r"|(<\?xml[^>]*>\s*)?<(\w+:)?tt[\s>]|\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\s*\n",
+        "subtitles in another format than .srt, .vtt and OPUS's .xml",
+        "Convert it to .srt, for example with ffmpeg -i FILE subtitles.srt.",
+    ),
+    (
+        r"<\?xml\s|<!DOCTYPE\s|<(document|corpus|tmx|cesDoc|aiml|xliff|rss|TEI)[\s>]",
+        XML,
+        "Write its texts to a plain file, one a line.",
+    ),
+    (
+        r"(?:[^\n]*\n){0,20}?##[ \t]*(intent|synonym|regex|lookup)[ \t]*:",
+        RASA_MARKDOWN,
+        "Write a text a line.",
+    ),
+    (
+        r"(?:[ \t]*(?:#[^\n]*|---)?\r?\n){0,20}(version:[ \t]*[\"']?\d|nlu:[ \t]*(\r?\n|\Z))",
+        RASA_YAML,
+        "Write a text a line.",
+    ),
+)
 
 # The first bytes of compressed files.
 _COMPRESSIONS: tuple[tuple[bytes, str], ...] = (

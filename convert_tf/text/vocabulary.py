@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from convert_tf.storage.content import compression
 from convert_tf.storage.files import write_file
 from convert_tf.text.subwords import WORD_START
 
@@ -88,8 +89,11 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
       FileNotFoundError: if there is no such file.
       VocabularyError: if the file is not a subword vocabulary.
     """
+    content = Path(path).read_bytes()
+    if kind := compression(content):
+        raise VocabularyError(f"{path} is compressed (.{kind}). Decompress it. {_LEARN}")
     try:
-        text = Path(path).read_bytes().decode("utf-8")
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise VocabularyError(f"{path} is not UTF-8 text ({error}). {_LEARN}") from None
     return parse_vocabulary(text, source=os.fspath(path))

@@ -53,6 +53,21 @@ CURVE_FILE = "curve.png"
 SECONDS_BETWEEN_LINES = 10.0
 STEPS_BETWEEN_SUMMARIES = 50
 LOCK_FILE = ".lock"
+_DECIDE_ORDER = {
+    "all_turns",
+    "batch_size",
+    "batch_tokens",
+    "data",
+    "first_train_example",
+    "max_examples",
+    "max_tokens",
+    "seed",
+    "shuffle_buffer",
+    "source_shares",
+    "train_examples",
+    "utterances",
+    "utterances_per_pair",
+}
 
 
 class Batch(NamedTuple):
@@ -532,6 +547,8 @@ def _resumed_checkpoint(run: Run) -> Path | None:
             changes[name] = before.get(name), value
     for name, (old, new) in changes.items():
         print(f"resuming with another {name}: {old} → {new}")
+    if changes.keys() & _DECIDE_ORDER:
+        print("these decide the order of the examples: some may be seen again, some later")
     return newest
 
 

@@ -94,7 +94,11 @@ def test_wrong_usage_is_one_line_and_status_2(capsys, arguments, message):
     assert not printed.out
 
 
-@pytest.mark.parametrize("error", [ValueError("of two\n lines"), FileNotFoundError(2, "No", "x")])
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("of two\n lines"), FileNotFoundError(2, "No", "x"), FloatingPointError("NaN"),
+     ImportError("Run pip install"), MemoryError("all")],
+)  # fmt: skip
 def test_errors_are_one_line_and_status_1(monkeypatch, capsys, error):
     def fail(*_, **__):
         raise error

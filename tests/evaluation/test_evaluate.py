@@ -302,7 +302,7 @@ def test_errors_of_given_candidates(given, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text(json.dumps(GIVEN[0]) + '\n{"context": "x"}\n')
     message = error_line("evaluate", f"--candidates={bad}", *arguments)
-    assert f"{bad}:2 is not an example (None is not a list of texts)" in message
+    assert f"{bad}:2 is not an example (context is not a list of texts)" in message
 
 
 def test_baselines_on_files_need_no_tensorflow(given):

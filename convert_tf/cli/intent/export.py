@@ -17,9 +17,12 @@ def define_flags(define: Define) -> None:
     define_model(define)
     define("output", NEEDED, "File to write, x.onnx.")
     define(
-        "network_bits", "8", "Bits of the encoder's weights. 8 is smaller and faster, 32 gives the "
-        "same answers as --model.", choices=["32", "8"],
-    )  # fmt: skip
+        "network_bits",
+        "8",
+        "Bits of the encoder's weights. 8 is smaller and faster, 32 gives the "
+        "same answers as --model.",
+        choices=["32", "8"],
+    )
     define("overwrite", False, "Replace an existing file.")
 
 
@@ -27,7 +30,9 @@ def run(values: Any) -> None:
     from convert_tf.intents.one_file import export_one_file
 
     path = export_one_file(
-        loaded_classifier(values), values.output, network_bits=int(values.network_bits),
+        loaded_classifier(values),
+        values.output,
+        network_bits=int(values.network_bits),
         overwrite=values.overwrite,
-    )  # fmt: skip
+    )
     print(f"wrote {path}, {path.stat().st_size / 1e6:.1f} MB")

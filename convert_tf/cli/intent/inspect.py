@@ -18,9 +18,12 @@ from convert_tf.storage.json_text import written_json
 
 def define_flags(define: Define) -> None:
     define_encoder(
-        define, [DEFAULT_ENCODER], text="a released name, the folder of a run or module, or an "
-        ".onnx file. Repeat the flag to concatenate the vectors of several encoders.", repeats=True,
-    )  # fmt: skip
+        define,
+        [DEFAULT_ENCODER],
+        text="a released name, the folder of a run or module, or an "
+        ".onnx file. Repeat the flag to concatenate the vectors of several encoders.",
+        repeats=True,
+    )
     define("data", NEEDED, "Examples: CSV files or nlu.yml.", kind=list)
     define("output", None, "Folder for the results.")
     text = "Character between the labels, if texts may have several intents or none."

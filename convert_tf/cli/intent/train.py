@@ -50,44 +50,68 @@ _OF_ONE_INTENT = (
 
 def define_flags(define: Define) -> None:
     define_encoder(
-        define, [], text="a released name, the folder of a run or module, or an .onnx file. Repeat "
+        define,
+        [],
+        text="a released name, the folder of a run or module, or an .onnx file. Repeat "
         "the flag to concatenate the vectors of several encoders. Default: the encoder of --model, "
-        f"or {DEFAULT_ENCODER}.", repeats=True,
-    )  # fmt: skip
+        f"or {DEFAULT_ENCODER}.",
+        repeats=True,
+    )
     define("data", [], "Examples: CSV files or nlu.yml.", group=DATA)
     define("model", None, "Also use the examples, encoder and options of this model.", group=DATA)
     define("remove", [], "Intents of --model to leave out.", group=DATA)
     define("rename", [], "New names for intents of --model, as OLD=NEW.", group=DATA)
     define(
-        "validation", [], "Files for choosing --kind, --names, --tune and thresholds. Default: "
-        "cross-validation on --data.", group=DATA,
-    )  # fmt: skip
+        "validation",
+        [],
+        "Files for choosing --kind, --names, --tune and thresholds. Default: "
+        "cross-validation on --data.",
+        group=DATA,
+    )
     define(
-        "label_separator", None, "Character between the labels, such as + or |, if texts may have "
-        "several intents or none.", group=DATA,
-    )  # fmt: skip
+        "label_separator",
+        None,
+        "Character between the labels, such as + or |, if texts may have several intents or none.",
+        group=DATA,
+    )
     define("output", NEEDED, "Folder of the model to write.", group=OUTPUT)
     define(
-        "forget_examples", False, "Do not write the texts of the examples. Then no intents can be "
-        "added to the model, and predict --explain shows no examples.", group=OUTPUT,
-    )  # fmt: skip
+        "forget_examples",
+        False,
+        "Do not write the texts of the examples. Then no intents can be "
+        "added to the model, and predict --explain shows no examples.",
+        group=OUTPUT,
+    )
     define("overwrite", False, "Replace an existing model.", group=OUTPUT)
     define(
-        "serving_module", None, "Also write the model with its encoder as one SavedModel to this "
-        "folder. --overwrite applies to it too.", group=OUTPUT,
-    )  # fmt: skip
+        "serving_module",
+        None,
+        "Also write the model with its encoder as one SavedModel to this "
+        "folder. --overwrite applies to it too.",
+        group=OUTPUT,
+    )
     define(
-        "finetune", False, "Also train the encoder, and keep it if that helps. It is written to "
-        "OUTPUT/module.", group=MODEL,
-    )  # fmt: skip
+        "finetune",
+        False,
+        "Also train the encoder, and keep it if that helps. It is written to OUTPUT/module.",
+        group=MODEL,
+    )
     define_fields(define, IntentOptions)
-    grids = (f"{name} {', '.join(map(str, values))}"
-             for grid in GRIDS.values() for name, values in grid.items())  # fmt: skip
+    grids = (
+        f"{name} {', '.join(map(str, values))}"
+        for grid in GRIDS.values()
+        for name, values in grid.items()
+    )
     define("tune", False, f"Search a grid of values: {'; '.join(grids)}.", group=OPTIMISATION)
     define("seed", 0, "Seed of the weights, batches, dropout and folds.", lower_bound=0,
            group=OPTIMISATION)  # fmt: skip
-    define("precision", "auto", "Number format of the encoder with --finetune.",
-           choices=PRECISIONS, group=OPTIMISATION)  # fmt: skip
+    define(
+        "precision",
+        "auto",
+        "Number format of the encoder with --finetune.",
+        choices=PRECISIONS,
+        group=OPTIMISATION,
+    )
 
 
 def run(values: Any) -> None:
@@ -205,9 +229,14 @@ def _train(values: Any, model: "IntentClassifier | None", head: str) -> tuple[An
         from convert_tf.intents.finetuning import finetuned_classifier
 
         classifier = finetuned_classifier(
-            values.encoder[0], examples, validation, output=values.output, params=params,
-            precision=values.precision, **saved,
-        )  # fmt: skip
+            values.encoder[0],
+            examples,
+            validation,
+            output=values.output,
+            params=params,
+            precision=values.precision,
+            **saved,
+        )
         _write_serving(classifier, values)  # it contains the module in --output
         return classifier, len(examples.texts)
     encoder = one_or_list(values.encoder) if model is None else model.encoder

@@ -55,10 +55,9 @@ class HuggingFaceBackend(OpenedFromPath):
         for name in (CONFIG_FILE, TOKENIZER_FILE, onnx_file):
             if not (folder / name).is_file():
                 raise self._unusable(f"{name} is missing")
-        tokenizer, config = json_file(folder / TOKENIZER_FILE), json_file(folder / CONFIG_FILE)
         try:
-            subwords = _subwords(tokenizer)
-            self._read_config(config, len(subwords))
+            subwords = _subwords(json_file(folder / TOKENIZER_FILE))
+            self._read_config(json_file(folder / CONFIG_FILE), len(subwords))
         except ValueError as error:
             raise self._unusable(error) from error
         self._sessions = Sessions(

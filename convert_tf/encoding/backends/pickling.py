@@ -66,6 +66,8 @@ def _open_again(kind: Any, path: str, options: Mapping[str, Any], expected: str)
             f"The weights or the vocabulary of {path!r} differ from those of the pickled encoder. "
             "Put the old encoder there, or create the pickle again."
         )
+    # Earlier versions wrote `untrained_seed`, which was None unless a benchmark set it.
+    options = {name: value for name, value in options.items() if name != "untrained_seed"}
     return _open(kind, path, tuple(sorted(options.items())), expected)
 
 

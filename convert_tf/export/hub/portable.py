@@ -137,6 +137,11 @@ def _known_ops() -> dict[str, dict[str, set[int]]]:
     return ops
 
 
+# TensorFlow's format of variables is a table of entries (`variables.index`) that say where the
+# bytes of an array are. An array may be stored in slices, and slices may share their bytes. The
+# slices of an array of zeros do. So a variable that is computed after loading has a value, which
+# distribution strategies, graphs and Keras need, and takes no space. References:
+# tensorflow/core/protobuf/tensor_bundle.proto; tensorflow/core/lib/io/table_format.txt.
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER_BYTES = 48
 _BLOCK_BYTES = 4096  # approximate size of a block of entries

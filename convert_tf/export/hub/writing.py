@@ -142,8 +142,8 @@ def _published(facts: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
     if facts.get("initial_weights"):
         found["initial_weights"] = shown_name(facts["initial_weights"])
     data = {"turn_prefixes": False, **data_facts(facts)}
-    if data.get("data"):
-        data["data"] = Path(data["data"]).name
+    if folder := data.pop("data", None):
+        data["data"] = Path(folder).name
     of_data = ("data", "train_examples", "first_train_example", "source_shares", "turn_prefixes")
     return {**found, "data": {name: data[name] for name in of_data if name in data}}
 

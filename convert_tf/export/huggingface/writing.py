@@ -42,13 +42,22 @@ with needs("huggingface", "Writing a folder for Hugging Face programs"):
 MODELING_FILE = "modeling_convert.py"
 _TEMPLATE = Path(__file__).with_name("template")
 _TEMPLATE_FILES = (
-    *("config_sentence_transformers.json", "modules.json", "sentence_bert_config.json"),
-    *("special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"),
+    "config_sentence_transformers.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
     "1_Pooling/config.json",
 )
 FILES = (
-    *(*_TEMPLATE_FILES, "config.json", "model.safetensors", MODELING_FILE, "README.md"),
-    *("onnx/model.onnx", "onnx/model_quantized.onnx"),
+    *_TEMPLATE_FILES,
+    "config.json",
+    "model.safetensors",
+    MODELING_FILE,
+    "README.md",
+    "onnx/model.onnx",
+    "onnx/model_quantized.onnx",
 )
 _HUB_METADATA = """\
 ---

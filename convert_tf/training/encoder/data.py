@@ -108,6 +108,8 @@ def share_of_unknown(folder: Folder, examples: Examples, data: str) -> float:
       examples: the training split.
       data: name of the folder.
     """
+    if not examples.num_examples:
+        raise ValueError(f"{data!r} has no training examples. Prepare it again with more text.")
     first = examples.load(np.arange(min(SAMPLE, examples.num_examples)))
     return checked_share(
         examples.token_ids(first).flat,

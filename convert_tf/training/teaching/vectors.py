@@ -186,8 +186,8 @@ def write_teacher_vectors(
         }
         work = Path(f"{output.rstrip(os.sep)}.partial")
         work.mkdir(parents=True, exist_ok=True)
-        settings = {**facts, "version": _WORK_VERSION, "subwords": len(texts.entries)}
-        done = _read_done(work, settings, some_subwords)
+        settings = {**facts, "version": _WORK_VERSION}
+        done = _read_done(work, settings, some_subwords, len(texts.entries))
         if done is None:
             done = {"settings": settings, "done": {}}
             (work / _DONE_FILE).unlink(missing_ok=True)  # it is of another teacher
@@ -205,7 +205,7 @@ def write_teacher_vectors(
 
 
 def _read_done(
-    work: Path, settings: dict[str, Any], some_subwords: np.ndarray
+    work: Path, settings: dict[str, Any], some_subwords: np.ndarray, num_subwords: int
 ) -> dict[str, Any] | None:
     """Return the progress of an earlier run with the same settings, or None.
 
@@ -213,8 +213,10 @@ def _read_done(
     """
     with contextlib.suppress(OSError, ValueError):
         done = parsed_json((work / _DONE_FILE).read_text())
-        before = load_array(work / SUBWORDS_FILE)[::_EVERY_SUBWORD]
-        if done["settings"] == settings and np.allclose(before, some_subwords, atol=_SAME_VECTORS):
+        before = load_array(work / SUBWORDS_FILE)
+        is_of_vocabulary = done["settings"] == settings and len(before) == num_subwords
+        before = before[::_EVERY_SUBWORD]
+        if is_of_vocabulary and np.allclose(before, some_subwords, atol=_SAME_VECTORS):
             return dict(done)
     return None
 
