@@ -130,8 +130,8 @@ class EncoderTraining(RankingTraining):
     )
     eval_splits: tuple[str, ...] = option(
         ("dev",),
-        "Splits to evaluate. The first one selects the best weights; without any, the last weights are "
-        "kept.",
+        "Splits to evaluate. The first one selects the best weights. Without any, the last ones "
+        "are kept.",
         group=DATA,
     )
     shuffle_buffer: int = option(

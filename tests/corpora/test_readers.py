@@ -58,6 +58,7 @@ LACKS = {
         ('{"turns": ["a", "", "b"]}', {"empty_turn": 1, "too_few_turns": 1}),
         ('{"turns": "a b"}', {"wrong_type_turns": 1}),
         ('{"turns": null}', {"missing_turns": 1}),
+        ('["a", "b"]', {"not_an_object": 1}),  # a pair only in files of pairs
         ('{"turns": ["a", "b"], "id": [1]}', {"wrong_type_id": 1}),
         ('{"turns": ["a", "b"], "id": true}', {"wrong_type_id": 1}),
         ('{"turns": ["a", "b"], "id": "%s"}' % ("x" * 201), {"too_long_id": 1}),

@@ -90,6 +90,12 @@ def test_a_full_disk_is_an_error_of_the_system(tmp_path, monkeypatch, writer):
     assert caught.value.errno == errno.ENOSPC
 
 
+def test_examples_that_are_not_sorted_by_shard_are_refused(tmp_path):
+    shards = [("train", shard, _example(shard)) for shard in (0, 1, 0)]
+    with pytest.raises(ValueError, match="more of shard 0 of train"):
+        write_shards(str(tmp_path), shards, num_shards={"train": 2})
+
+
 def test_folder_without_the_split(tmp_path):
     _write(tmp_path, split="train")
     with pytest.raises(ValueError, match="of the split test") as caught:

@@ -138,7 +138,7 @@ def test_a_name_that_is_not_found_is_one_sentence(cache, monkeypatch):
         with pytest.raises(HubError, match=f"'{name}' was not read from the Hugging Face hub"):
             SentenceEncoder(name)
     changed(cache / "config.json", model_type="bert")
-    with pytest.raises(HubError, match="cache: it is the folder of a Hugging Face BERT, which has no encodings of ours, not an en"):
+    with pytest.raises(HubError, match=r"cache: it is the folder of a Hugging Face BERT.*, not an"):
         SentenceEncoder("hf://me/encoder")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(HubError, match=r"pip install 'convert_tf\[huggingface\]'\.$"):

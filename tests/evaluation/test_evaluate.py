@@ -169,6 +169,21 @@ def test_damaged_records(paths, tmp_path, command):
     assert str(data) in error_line(*command, f"--encoder={paths['module']}", f"--data={data}")
 
 
+@pytest.mark.slow
+def test_places_that_cannot_be_read_or_written(paths, tmp_path, monkeypatch):
+    arguments = (f"--encoder={paths['module']}", f"--data={paths['data']}")
+    (tmp_path / "file").touch()
+    message = error_line("evaluate", *arguments, f"--output={tmp_path / 'file' / 'results'}")
+    assert "Not a directory" in message
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied", "data/test")
+
+    monkeypatch.setattr("convert_tf.data.records.read_turns", refuse)
+    for command in (("evaluate",), SEARCH):
+        assert "data/test" in error_line(*command, *arguments)
+
+
 GIVEN = [
     {"context": ["the cat sat", "reset my password"], "candidates": ["password reset", "no"],
      "label": 0},
@@ -302,7 +317,7 @@ def test_errors_of_given_candidates(given, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text(json.dumps(GIVEN[0]) + '\n{"context": "x"}\n')
     message = error_line("evaluate", f"--candidates={bad}", *arguments)
-    assert f"{bad}:2 is not an example (context is not a list of texts)" in message
+    assert f"{bad}:2 is not an example (candidates is not a list of texts)" in message
 
 
 def test_baselines_on_files_need_no_tensorflow(given):

@@ -160,6 +160,13 @@ def test_it_contains_the_single_context_model(encoder, small_config, make_encode
             call(ids)
 
 
+def test_a_batch_without_histories_is_refused(encoder, texts):
+    batch = batch_of(texts, encoder.config)
+    del batch["extra_context_slots"]
+    with pytest.raises(ValueError, match="needs extra_context_slots"):
+        encoder(batch)
+
+
 def test_sizes_are_the_papers():
     """§1: 59 MB, and 73 MB with several contexts; embeddings in 8 bits, the rest in 16.
 

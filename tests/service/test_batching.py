@@ -113,6 +113,15 @@ def test_nobody_waits_for_what_does_not_run():
     asyncio.run(go())
 
 
+def test_a_function_gives_a_result_for_each_item():
+    async def go():
+        async with Batcher({"short": lambda items: items[1:]}) as batcher:
+            with pytest.raises(ValueError, match="1 results for 2 items"):
+                await batcher("short", [1, 2])
+
+    asyncio.run(go())
+
+
 def test_callers_that_are_gone_are_left_out():
     function = Doubles()
 

@@ -70,6 +70,7 @@ def test_report_parity_with_loop():
         chances = naive.softmax(own)
         losses.append(-math.log(sum(chances[i] for i in right)))
     assert report["loss"] == pytest.approx(np.mean(losses), rel=1e-6)
+    assert report["candidates"] == 2.7
 
 
 def test_plateau_factor_is_part_of_the_step():
