@@ -278,73 +278,65 @@ def test_split_that_is_not_there_is_named(corpus):
         ArrayFolder(corpus.arrays).open("test", max_tokens=60)
 
 
-def _edit_facts(folder: Path, **changes) -> None:
-    facts = json.loads((folder / "arrays.json").read_text())
-    (folder / "arrays.json").write_text(json.dumps({**facts, **changes}))
+def _facts(**changes):
+    """Changes facts of a folder."""
+
+    def damage(folder: Path) -> None:
+        facts = json.loads((folder / "arrays.json").read_text())
+        (folder / "arrays.json").write_text(json.dumps({**facts, **changes}))
+
+    return damage
+
+
+def _text(content: str):
+    return lambda folder: (folder / "arrays.json").write_text(content)
+
+
+def _size(size: int):
+    return lambda folder: os.truncate(folder / "train-context-ids.npy", size)
+
+
+def _array(name: str, change):
+    def damage(folder: Path) -> None:
+        path = folder / f"train-context-{name}.npy"
+        np.save(path, change(np.load(path)))
+
+    return damage
+
+
+def _middle(value: int):
+    def change(values: np.ndarray) -> np.ndarray:
+        values[len(values) // 2] = value
+        return values
+
+    return change
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("damage", "message"),
     [
-        ({"version": 2}, "has version 2 of its format, and this convert_tf reads version 1"),
-        ({"padding_id": "9"}, "lacks padding_id or has another type"),
-        ({"dtype": "float32"}, "lacks dtype or has another type"),
-        ({"vocabulary_sha256": "0"}, "vocab.txt' is not the vocabulary"),
-        ({"vocabulary": "none.txt"}, "lacks its vocabulary"),
+        (_facts(version=2), "has version 2 of its format, and this convert_tf reads version 1"),
+        (_facts(padding_id="9"), "lacks padding_id or has another type"),
+        (_facts(dtype="float32"), "lacks dtype or has another type"),
+        (_facts(vocabulary_sha256="0"), "vocab.txt' is not the vocabulary"),
+        (_facts(vocabulary="none.txt"), "lacks its vocabulary"),
+        (_text("{"), r"arrays\.json"),
+        (_text("[]"), r"arrays\.json"),
+        (_size(0), "incomplete.*train-context-ids.*Write it again"),
+        (_size(50), "incomplete.*train-context-ids.*Write it again"),
+        (_size(1000), "incomplete.*train-context-ids.*Write it again"),
+        (lambda folder: (folder / "train-context-ids.npy").unlink(), "incomplete.*context-ids"),
+        (_array("ids", lambda ids: ids.astype(np.int32)), r"holds int32 .* instead of uint16"),
+        (_array("ids", lambda ids: ids[:-1]), "token ids are damaged.*context"),
+        (_array("offsets", lambda offsets: offsets[:-1]), "token ids are damaged.*context"),
+        (_array("ids", _middle(57)), "are damaged: id 57 among ids below 57.*context-ids"),
+        (_array("offsets", _middle(10**6)), "are damaged: an offset.*context-offsets"),
+        (_array("offsets", _middle(-5)), "are damaged: an offset.*context-offsets"),
     ],
 )
-def test_facts_that_are_wrong_are_refused(copy, changes, message):
-    _edit_facts(copy, **changes)
+def test_damaged_token_ids_are_refused(copy, damage, message):
+    damage(copy)
     with pytest.raises(ValueError, match=message):
-        ArrayFolder(str(copy))
-
-
-def test_facts_that_are_no_json_are_refused(copy):
-    for content in ("{", "[]"):
-        (copy / "arrays.json").write_text(content)
-        with pytest.raises(ValueError, match=r"arrays\.json"):
-            ArrayFolder(str(copy))
-
-
-def test_files_that_do_not_fit_are_refused(copy):
-    ids, offsets = copy / "train-context-ids.npy", copy / "train-context-offsets.npy"
-    content = ids.read_bytes(), offsets.read_bytes()
-
-    def refused(match):
-        with pytest.raises(ValueError, match=match):
-            ArrayFolder(str(copy)).open("train", max_tokens=60)
-        ids.write_bytes(content[0])
-        offsets.write_bytes(content[1])
-
-    for size in (0, 50, len(content[0]) - 2):
-        ids.write_bytes(content[0][:size])
-        refused(r"incomplete.*train-context-ids.*Write it again")
-    ids.unlink()
-    refused("incomplete.*train-context-ids")
-    np.save(ids, np.load(ids).astype(np.int32))
-    refused(r"holds int32 .* instead of uint16 of shape \(any,\)")
-    np.save(ids, np.load(ids)[:-1])
-    refused("token ids are damaged.*context")
-    np.save(offsets, np.load(offsets)[:-1])
-    refused("token ids are damaged.*context")
-    ArrayFolder(str(copy)).open("train", max_tokens=60)
-
-
-@pytest.mark.parametrize(
-    ("array", "value", "message"),
-    [
-        ("ids", 57, "id 57 among ids below 57"),
-        ("offsets", 10**6, "an offset"),
-        ("offsets", -5, "an offset"),
-    ],
-)
-def test_value_out_of_range_is_refused_when_it_is_read(copy, array, value, message):
-    path = copy / f"train-context-{array}.npy"
-    values = np.load(path)
-    values[len(values) // 2] = value
-    np.save(path, values)
-    told = rf"are damaged: {message}.*train-context-{array}\.npy"
-    with pytest.raises(ValueError, match=told):
         _batches(ArrayFolder(str(copy)), 2 * NUM_TRAIN // 8)
 
 
