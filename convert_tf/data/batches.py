@@ -150,7 +150,7 @@ class TrainingBatches:
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         size = self.batch_size
         index, parts = self.part
-        own = slice(index * size // parts, (index + 1) * size // parts)
+        share = slice(index * size // parts, (index + 1) * size // parts)
         position = self.skip_batches * size
         left: np.ndarray | None = None
         order = ExampleOrder(
@@ -162,8 +162,8 @@ class TrainingBatches:
                 loaded = np.concatenate([left, loaded])
             end = len(loaded) // size * size
             for start in range(0, end, size):
-                positions = np.arange(position, position + size)[own]
-                yield self._batch(loaded[start : start + size][own], positions)
+                positions = np.arange(position, position + size)[share]
+                yield self._batch(loaded[start : start + size][share], positions)
                 position += size
             left = loaded[end:].copy()  # a view would keep the whole group in memory
             del loaded

@@ -32,8 +32,8 @@ def top_columns(scores: np.ndarray, k: int) -> np.ndarray:
     best = np.argpartition(maxima, groups - k, axis=1)[:, groups - k :]
     places = (best[:, None, :] + groups * np.arange(width)[None, :, None]).reshape(rows, -1)
     places.sort(axis=1)  # so that the first of equal scores comes first
-    found = np.take_along_axis(scores, places, axis=1)
-    order = np.argsort(-found, axis=1, kind="stable")[:, :k]
+    values = np.take_along_axis(scores, places, axis=1)
+    order = np.argsort(-values, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(places, order, axis=1)
 
 
@@ -83,13 +83,13 @@ def hard_negatives(
     mined = np.full((examples, negatives), -1, np.int32)
     for start in range(0, examples, rows):
         part = slice(start, min(start + rows, examples))
-        own = np.arange(part.stop - start)
-        scores = np.matmul(contexts[part], table.T, out=buffer[: len(own)])
-        limits = scores[own, column_of[part]] + np.float32(margin or 0.0)
+        rows_of_part = np.arange(part.stop - start)
+        scores = np.matmul(contexts[part], table.T, out=buffer[: len(rows_of_part)])
+        limits = scores[rows_of_part, column_of[part]] + np.float32(margin or 0.0)
         scores[:, len(columns) :] = -np.inf
         lengths = stops[part] - starts[part]
         right = column_of[by_context[joined_ranges(starts[part], lengths)]]
-        scores[np.repeat(own, lengths), right] = -np.inf
+        scores[np.repeat(rows_of_part, lengths), right] = -np.inf
         if skip_top:
             np.put_along_axis(scores, top_columns(scores, skip_top), -np.inf, axis=1)
         if margin is not None:
@@ -98,5 +98,5 @@ def hard_negatives(
         is_found = np.take_along_axis(scores, best, axis=1) > -np.inf
         numbers = columns[np.minimum(best, len(columns) - 1)]
         mined[part, : best.shape[1]] = np.where(is_found, numbers, -1)
-        count(len(own))
+        count(len(rows_of_part))
     return mined

@@ -114,8 +114,8 @@ def text_groups(texts: TokenIds) -> np.ndarray:
     """
     flat = np.asarray(texts.flat, np.int32).tobytes()
     bounds = (4 * texts.row_splits).tolist()
-    own = (zlib.crc32(flat[start:stop]) for start, stop in itertools.pairwise(bounds))
-    return np.fromiter(own, np.uint32, len(bounds) - 1).view(np.int32)
+    checksums = (zlib.crc32(flat[start:stop]) for start, stop in itertools.pairwise(bounds))
+    return np.fromiter(checksums, np.uint32, len(bounds) - 1).view(np.int32)
 
 
 def assign_rows(lengths: np.ndarray, row_tokens: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -223,7 +223,7 @@ def pack_batch(
     return {
         "token_ids": packed.reshape(-1, row_tokens),
         "segment_lengths": places.segment_lengths,
-        **{f"{name}_slots": own for name, own in by_name(places.slots, names).items()},
+        **{f"{name}_slots": slots for name, slots in by_name(places.slots, names).items()},
     }
 
 

@@ -93,12 +93,12 @@ def arranged(
     begin, end = boundary + between, boundary + between + second[:, None]
     mask = places <= end
     row_starts = np.arange(len(contexts)) * width
-    for chosen, skipped, kept, column in (
+    for chosen, skipped, lengths_read, column in (
         (contexts, lengths[contexts] - first, first, 1),
         (responses, 0, second, 1 + between + first),
     ):
-        tokens = texts.flat[joined_ranges(texts.row_splits[chosen] + skipped, kept)]
-        rows.reshape(-1)[joined_ranges(row_starts + column, kept)] = tokens
+        tokens = texts.flat[joined_ranges(texts.row_splits[chosen] + skipped, lengths_read)]
+        rows.reshape(-1)[joined_ranges(row_starts + column, lengths_read)] = tokens
     is_between = (places >= boundary) & (places < begin)
     is_text = mask & (places > 0) & ~is_between & (places != end)
     rows[is_between] = config.start_id
@@ -172,10 +172,10 @@ def random_responses(number: int, rng: np.random.Generator) -> tuple[np.ndarray,
     Returns:
       int64 `[number]` and whether it is its own, bool `[number]`.
     """
-    own = np.arange(number)
+    right = np.arange(number)
     is_next = rng.random(number) < 0.5
-    others = (own + rng.integers(1, max(number, 2), number)) % number
-    return np.where(is_next, own, others), is_next | (others == own)
+    others = (right + rng.integers(1, max(number, 2), number)) % number
+    return np.where(is_next, right, others), is_next | (others == right)
 
 
 def batches_by_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
@@ -287,7 +287,7 @@ class PretrainingBatches:
         rng = np.random.default_rng([self.seed, group_number])
         texts = self.examples.token_ids(loaded)
         halves = _Halves(texts, self.config, self.batch_tokens, rng)
-        shuffled = [[own[i] for i in rng.permutation(len(own))] for own in halves.batches]
+        shuffled = [[parts[i] for i in rng.permutation(len(parts))] for parts in halves.batches]
         for i, (masked, following) in enumerate(zip(*shuffled, strict=False)):
             if 2 * i >= done:
                 yield halves.masked(masked, np.random.default_rng([self.seed, group_number, i]))
@@ -307,4 +307,4 @@ def evaluation_batches(
     rng = np.random.default_rng(0)
     halves = _Halves(texts, config, batch_tokens, rng)
     masked, following = halves.batches
-    return [*(halves.masked(each, rng) for each in masked), *map(halves.next_utterance, following)]
+    return [*(halves.masked(part, rng) for part in masked), *map(halves.next_utterance, following)]

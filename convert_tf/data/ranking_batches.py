@@ -56,8 +56,8 @@ def tokenize_examples(
     contexts, candidates, labels = [], [], []
     for example in examples:
         contexts.append(joined_context(example.turns))
-        own = [places.setdefault(text, len(places)) for text in example.candidates]
-        candidates.append(np.array(own, np.int64))
+        indices = [places.setdefault(text, len(places)) for text in example.candidates]
+        candidates.append(np.array(indices, np.int64))
         labels.append(np.array(example.labels, np.int64))
     if not contexts:
         raise ValueError(
@@ -86,9 +86,9 @@ def padded(
       int32 `[n, tokens]`, right-padded.
     """
     texts = np.asarray(texts, np.int64)
-    kept = np.maximum(texts, 0)
-    starts = token_ids.row_splits[kept].astype(np.int64)
-    lengths = np.where(texts < 0, 0, token_ids.row_splits[kept + 1] - starts)
+    indices = np.maximum(texts, 0)
+    starts = token_ids.row_splits[indices].astype(np.int64)
+    lengths = np.where(texts < 0, 0, token_ids.row_splits[indices + 1] - starts)
     longest = int(lengths.max(initial=1))
     width = -(-max(longest, 1) // multiple) * multiple
     rows = np.full(len(texts) * width, padding_id, np.int32)
@@ -123,7 +123,7 @@ class NegativeSampler:
         self.mined = mined
         rights = [examples.right(i) for i in range(examples.num_examples)]
         self._all_right = np.unique(np.concatenate(rights))
-        numbers = np.array([len(np.unique(own)) for own in rights])
+        numbers = np.array([len(np.unique(right)) for right in rights])
         available = len(self._all_right) - numbers
         if source == "given":
             available = np.array([len(self._given(i)) for i in range(len(rights))])
@@ -142,9 +142,9 @@ class NegativeSampler:
         left_out = self.examples.right(example)
         chosen = np.zeros(0, np.int64)
         if self.mined is not None:
-            own = self.mined[example]
-            own = own[(own >= 0) & ~np.isin(own, left_out)]
-            chosen = random.permutation(own)[: self.count]
+            mined = self.mined[example]
+            mined = mined[(mined >= 0) & ~np.isin(mined, left_out)]
+            chosen = random.permutation(mined)[: self.count]
             left_out = np.concatenate([left_out, chosen])
         wanted = self.count - len(chosen)
         drawn = random.choice(

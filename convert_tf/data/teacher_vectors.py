@@ -85,21 +85,21 @@ class TeacherVectors:
             )
         self.teacher: str = facts["teacher"]
         self.dim: int = facts["dim"]
-        own = facts["splits"].get("train") or {}
-        names, shares = taught_names(examples), own.get("source_shares")
+        split = facts["splits"].get("train") or {}
+        names, shares = taught_names(examples), split.get("source_shares")
         expected = {"examples": examples.num_examples, "texts_sha256": examples.checksum(names)}
         if shares:
             expected["sources_sha256"] = examples.sources_checksum()
         needed = ("taught", "of_first") if shares else ("taught",)
-        is_complete = all(isinstance(own.get(name), int) for name in needed)
-        if not is_complete or not expected.items() <= own.items():
+        is_complete = all(isinstance(split.get(name), int) for name in needed)
+        if not is_complete or not expected.items() <= split.items():
             raise ValueError(
                 f"The vectors in {str(folder)!r} belong to other texts or sources than train of "
                 f"these token ids. {_AGAIN}"
             )
-        self.numbers = np.arange(own["taught"])
+        self.numbers = np.arange(split["taught"])
         if shares:
-            self.numbers = examples.thinned(shares, 0, own["of_first"])
+            self.numbers = examples.thinned(shares, 0, split["of_first"])
 
         def mapped(name: str, rows: int) -> MappedFile:
             return _FORMAT.mapped(folder, name, DTYPE, (rows, self.dim))
@@ -127,4 +127,4 @@ class TeacherVectors:
         Raises:
           ValueError: if a file became shorter.
         """
-        return {name: own.checked()[examples] for name, own in self._vectors.items()}
+        return {name: file.checked()[examples] for name, file in self._vectors.items()}

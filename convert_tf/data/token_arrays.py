@@ -288,11 +288,11 @@ class ArrayExamples:
                 f"{', '.join(map(repr, sorted(self._source_names))) or f'none stored. {_AGAIN}'}"
             )
         places = self.sources()[start:stop]
-        kept = np.ones(len(places), bool)
+        is_kept = np.ones(len(places), bool)
         for name, share in shares.items():
-            own = np.flatnonzero(places == self._source_names.index(name))
-            kept[own] = np.diff(np.floor(np.arange(len(own) + 1) * share)) > 0
-        return start + np.flatnonzero(kept)
+            indices = np.flatnonzero(places == self._source_names.index(name))
+            is_kept[indices] = np.diff(np.floor(np.arange(len(indices) + 1) * share)) > 0
+        return start + np.flatnonzero(is_kept)
 
     def sources(self) -> np.ndarray:
         """Return the index of each example's source in the folder's `sources`, int32 `[examples]`.

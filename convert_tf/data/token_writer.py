@@ -43,7 +43,7 @@ _FILE_NAME = re.compile(
     + "|".join([*_VOCABULARY_FILES.values(), SETTINGS_FILE])
 )
 
-# Of a batch of examples: their texts, and what their columns say, such as the source of each.
+# The texts of a batch of examples, and the values of their columns, such as their sources.
 TextsAndColumns: TypeAlias = tuple[Sequence[TokenIds], Mapping[str, Sequence[str | None]]]
 
 
@@ -110,8 +110,8 @@ class _Writer:
                 offsets.append(np.zeros(1, np.int64))
             for batch, of_columns in batches:
                 for name, values in of_columns.items():
-                    known = self._places[name]
-                    places = [-1 if v is None else known.setdefault(v, len(known)) for v in values]
+                    codes = self._places[name]
+                    places = [-1 if v is None else codes.setdefault(v, len(codes)) for v in values]
                     columns[name].append(np.array(places))
                 for name, texts in zip(names, batch, strict=True):
                     ids, offsets = files[name]
@@ -150,15 +150,15 @@ def _tokenized(
 
     def tokenize(serialized: tf.Tensor) -> tuple[Any, tf.Tensor]:
         *texts, sources = parse_texts(serialized, (*PAIR_AND_EXTRA_CONTEXT, "source"))
-        cut = [tokenizer.token_ids(own)[:, :max_tokens] for own in texts]
-        return tuple((own.flat_values, own.row_splits) for own in cut), sources
+        cut = [tokenizer.token_ids(strings)[:, :max_tokens] for strings in texts]
+        return tuple((ids.flat_values, ids.row_splits) for ids in cut), sources
 
     records = tf.data.TFRecordDataset(list(shards)).batch(BATCH_SIZE)
     batches = records.map(tokenize, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     for batch, sources in batches.prefetch(2).as_numpy_iterator():
         progress.add(len(batch) * len(sources))
-        own_sources = [source.decode("utf-8", "replace") for source in sources.tolist()]
-        yield [TokenIds(*own) for own in batch], {"sources": own_sources}
+        names = [source.decode("utf-8", "replace") for source in sources.tolist()]
+        yield [TokenIds(*ids) for ids in batch], {"sources": names}
 
 
 def tokenize_records(

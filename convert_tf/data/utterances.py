@@ -180,8 +180,8 @@ class UtteranceDraws:
         Returns:
           int64 `[pairs, per_pair]`, numbers of texts.
         """
-        own = self.per_pair // 2 if self._in_pairs else self.per_pair
-        places = positions[:, None] * own + np.arange(own)
+        drawn = self.per_pair // 2 if self._in_pairs else self.per_pair
+        places = positions[:, None] * drawn + np.arange(drawn)
         epochs, within = np.divmod(places, self._utterances.examples.num_examples)
         numbers = np.empty_like(places)
         for epoch in np.unique(epochs).tolist():
@@ -205,11 +205,11 @@ class UtteranceDraws:
           int32 `[texts]`: `intent_groups` and `intent_names`, see the attributes `intents` and
           `label_names` of `Utterances`; with a teacher also `teacher_text`.
         """
-        found = {
+        columns = {
             "intent_groups": self._utterances.intents[numbers].astype(np.int32),
             "intent_names": self._utterances.label_names[numbers].astype(np.int32),
         }
-        return found if self._teacher is None else {**found, **self._teacher.columns(numbers)}
+        return columns if self._teacher is None else columns | self._teacher.columns(numbers)
 
     def _partners(self, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Return for each text another text of its intent, or any other text."""
