@@ -45,14 +45,12 @@ _AFTER_NUMERICS = " ".join(package for line in ORDER[1:] for package in line)
 # Who imports what is neither Python's own, nor numpy, nor ours: packages or files of convert_tf.
 LIBRARIES = {
     "tensorflow": (
-        "text.runs text.tokenizer data.records "
-        "data.token_writer data.turns corpora.vocabulary "
-        "checkpoints.module_weights "
-        "encoding.backends.module export.hub ranking.module "
+        "text.runs text.tokenizer data.records data.token_writer data.turns corpora.vocabulary "
+        "checkpoints.module_weights encoding.backends.module export.hub ranking.module "
         "training.encoder.micro_batches_tensorflow training.loop intents.serving "
         "numerics.tensorflow_cpu numerics.quiet"
     ),
-    "tensorflow_text": ("text.tokenizer encoding.backends.module ranking.module intents.serving"),
+    "tensorflow_text": "text.tokenizer encoding.backends.module ranking.module intents.serving",
     "tensorflow_hub": "intents.serving",
     "tensorflow_model_optimization": "numerics.quantization",
     "keras": "numerics layers models export training intents.finetuning",

@@ -21,8 +21,8 @@ class CandidateEncoder(NamedTuple):
     """Functions that encode the contexts and the candidates of an index.
 
     A score is the dot product of a context's vector and a candidate's; with several context vectors
-    it is the poly-encoder's (`convert_tf.search.index`). Factors of the scores
-    are part of the context vectors.
+    it is the poly-encoder's (`convert_tf.search.index`). Factors of the scores are part of the
+    context vectors.
 
     Attributes:
       fingerprint: differs between encoders whose candidate vectors differ.

@@ -77,23 +77,20 @@ def test_encode_as_base64_and_without_texts(client, encoder):
 
 
 def test_rank(client, encoder):
+    def ranked(contexts, responses, **asked):
+        body = {"contexts": contexts, "responses": responses, **asked}
+        return client.post("/rank", json=body).json()["rankings"]
+
     responses = ["card where", "zzz", "is my card"]
-    reply = client.post(
-        "/rank", json={"contexts": TEXTS[:2], "responses": responses, "top_k": 2}
-    ).json()
-    for context, found in zip(TEXTS[:2], reply["rankings"], strict=True):
+    for context, found in zip(TEXTS[:2], ranked(TEXTS[:2], responses, top_k=2), strict=True):
         expected = encoder.rank(context, responses, top_k=2)
-        assert [each["response"] for each in found] == [text for text, _ in expected]
-        scores = [each["score"] for each in found]
-        np.testing.assert_allclose(scores, [cosine for _, cosine in expected], rtol=1e-5)
+        assert [(each["response"], each["score"]) for each in found] == [
+            (text, pytest.approx(cosine, rel=1e-5)) for text, cosine in expected
+        ]
         assert [responses[each["index"]] for each in found] == [text for text, _ in expected]
-
-
-def test_rank_tells_ten_unless_it_is_asked_for_another_number(client):
-    responses = [f"response {n}" for n in range(30)]
-    for asked, told in ({}, 10), ({"top_k": 20}, 20), ({"top_k": 99}, 30):
-        reply = client.post("/rank", json={"contexts": ["a"], "responses": responses, **asked})
-        assert len(reply.json()["rankings"][0]) == told
+    many = [f"response {n}" for n in range(30)]
+    for asked, number in ({}, 10), ({"top_k": 20}, 20), ({"top_k": 99}, 30):
+        assert len(ranked(["a"], many, **asked)[0]) == number
 
 
 @pytest.mark.parametrize(
