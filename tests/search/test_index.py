@@ -272,6 +272,9 @@ def edit(folder, **changes):
 
 
 DAMAGES = {
+    "no facts": lambda folder: (folder / "candidates.json").unlink(),
+    "missing fact": lambda folder: edit(folder, max_norm=None),
+    "dtype": lambda folder: edit(folder, dtype="bfloat16"),
     "no JSON": lambda folder: (folder / "candidates.json").write_text("{"),
     "version": lambda folder: edit(folder, version=2),
     "another count": lambda folder: edit(folder, count=151),
