@@ -148,7 +148,7 @@ def test_commands_with_faiss_and_reranking(folders, tmp_path, capsys):
         (["search", "--encoder={bi}", "--cache=c", "--queries=q", "--rerank_cache=c"],
          "--rerank_cache has no effect without --rerank_checkpoint"),
         (["build", "--encoder={tmp}/n", "--input={tmp}/empty", "--output={tmp}/c"],
-         "convert-tf export"),
+         "is neither a file or folder"),
     ],
 )  # fmt: skip
 def test_command_errors_are_one_line(folders, tmp_path, arguments, message):
