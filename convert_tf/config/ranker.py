@@ -115,7 +115,7 @@ class RankerTraining(RankingTraining):
     negatives_from: str = option(
         "in_batch",
         "Where wrong candidates come from. in_batch: the other responses of the batch. given: the "
-        "data. sampled: random responses of the data. mined: those of --hard_negatives.",
+        "data. sampled: random responses of the data. mined: those in --hard_negatives.",
         group=DATA,
         choices=NEGATIVES,
     )

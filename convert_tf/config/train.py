@@ -323,10 +323,10 @@ def overridden(fields: dict[str, Any], overrides: dict[str, Any]) -> dict[str, A
 
 @dataclasses.dataclass(frozen=True)
 class Pretraining(Training):
-    """Options of pre-training. The defaults are those of arXiv 1905.01969 §4.1.
+    """Options of pre-training. The defaults are from arXiv 1905.01969 §4.1.
 
-    The paper does not give the length of the warm-up; 4,000 steps are those of XLM. After the
-    warm-up, the learning rate falls with the inverse square root of the step.
+    The paper does not give the length of the warm-up. XLM has 4,000 steps. After the warm-up, the
+    learning rate falls with the inverse square root of the step.
     """
 
     former: ClassVar[dict[str, Any]] = {

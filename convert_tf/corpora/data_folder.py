@@ -30,7 +30,7 @@ SINGLE_TEXTS = "single_texts.jsonl.zst"
 _REPORT, _PLOT, _TOKEN_IDS = "report.json", "report.png", "ids"
 _SAMPLE_OCCURRENCES = 4_000  # a subword of the sample's vocabulary stands in one of so many texts
 _MAX_TOKENS = 2**20  # more than any text has
-_LONGEST_BIN = 128  # longer texts are counted with those of this many subwords
+_LONGEST_BIN = 128  # longer texts count as texts of this many subwords
 
 
 @dataclasses.dataclass

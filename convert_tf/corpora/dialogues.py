@@ -104,8 +104,8 @@ def read(file: CountedFile, lines: Iterator[bytes] | None = None) -> Iterator[Co
             by another); pairs as `lists_on_both_sides`, `empty_context`, `empty_response`; and
             turns as `wrong_type_turn`, `empty_turn`. If the file is one list, its entries count as
             lines.
-        lines: the non-empty lines of a file of pairs, where a list of two texts is a pair; None
-            reads those of a file of dialogues.
+        lines: the non-empty lines of a file of pairs, where a list of two texts is a pair.
+            None reads `file`, which has dialogues.
 
     Raises:
         ValueError: if the first object has no known shape, or the file is one value that is not

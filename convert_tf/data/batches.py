@@ -94,8 +94,8 @@ class ExampleOrder:
             epoch, within = epoch + 1, 0
 
     def _permutation(self, size: int, epoch: int, stream: int) -> np.ndarray:
-        # Unlike those of Generator.permutation, the raw numbers of a bit generator are the same in
-        # all versions of numpy.
+        # Raw numbers of a bit generator are equal in all versions of numpy. Permutations of a
+        # Generator are not.
         keys = np.random.PCG64([self.seed, epoch, stream]).random_raw(size)
         return np.argsort(keys, kind="stable")
 

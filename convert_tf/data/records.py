@@ -134,8 +134,8 @@ class RecordExamples:
       max_tokens: longer texts are cut to this many tokens.
       with_extra_contexts: whether the earlier turns are there too, as one text.
       turn_prefixes: whether these turns are numbered, see `parse_texts`.
-      joins_turns: whether a context is all turns, the oldest first, of which the last tokens are
-        kept; then there are no others apart.
+      joins_turns: whether a context is all turns joined, the oldest first. Its last tokens are
+        kept, and earlier turns are not returned by themselves.
 
     Raises:
       ValueError: if there are no such shards, or one ends within a record.
@@ -195,7 +195,7 @@ class RecordExamples:
         return records.numpy()
 
     def token_ids(self, loaded: np.ndarray) -> TokenIds:
-        """Return the texts of records: those of the first name, then those of the second, ….
+        """Return the token ids of records: all texts of the first name, then of the second, ….
 
         Raises:
           ValueError: if these are no records of this schema.

@@ -252,8 +252,8 @@ def make_task(
       data: folder of records, or file of pairs or dialogues (`convert_tf.corpora.pairs`).
       candidates: file of candidates, instead of `data`.
       split: split of the records. Files are read as a whole.
-      ks: values of k in R_N@k. None for 1, 3 and 10 for `data`, and for those of 1, 2, 5 and 10
-        below the largest number of candidates for `candidates`.
+      ks: values of k in R_N@k. By default 1, 3 and 10 for `data`. For `candidates` 1, 2, 5 and 10,
+        where the largest number of candidates is greater.
       block_size: number of examples in a block of `data`. The last partial block is dropped.
       max_examples: largest number of examples.
       history: see `ranking.baselines.HISTORY`.

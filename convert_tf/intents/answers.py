@@ -101,7 +101,7 @@ class Predictor:
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
         """Return the probabilities of `classes_`: float32 `[texts, intents]`.
 
-        Rows sum to 1, except those of a classifier of several intents.
+        Rows sum to 1, unless a text may have several intents.
 
         Raises:
           ValueError: a text is empty.

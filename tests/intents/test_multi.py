@@ -136,7 +136,7 @@ def test_the_commands(tiny_onnx, tmp_path, capsys):
     with pytest.raises(SystemExit, match="--epochs has no effect with --label_separator"):
         call_command(*train, "--epochs=3")
     call_command(*train)
-    assert "3 intents, of which texts may have several" in capsys.readouterr().out
+    assert "3 intents, several in a text" in capsys.readouterr().out
     call_command("intent", "evaluate", f"--model={model}", f"--data={data}")
     assert "micro F1" in capsys.readouterr().out
     (tmp_path / "texts").write_text("hello there, i forgot the password\n\n")

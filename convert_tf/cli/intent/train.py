@@ -138,7 +138,7 @@ def run(values: Any) -> None:
         classifier, num_examples = (
             _train_several(values) if has_several else _train(values, model, head)
         )
-    several = ", of which texts may have several" if has_several else ""
+    several = ", several in a text" if has_several else ""
     names = ", names of intents are examples" if getattr(classifier, "names_", False) else ""
     print(
         f"wrote {values.output}: {len(classifier.classes_)} intents{several}, {num_examples:,} "
