@@ -6,6 +6,8 @@ from typing import Any, get_args
 
 from absl import flags
 
+from convert_tf.config.base import options_of
+
 DEFAULT_ENCODER = "convert_small"
 CLASSIFIER = (
     "a folder from convert-tf intent train, or an .onnx file from convert-tf intent export."
@@ -76,18 +78,18 @@ def define_fields(define: Define, *configs: Any, leave_out: Collection[str] = ()
 
     Args:
       define: see `Define`.
-      *configs: configurations or other dataclasses. Only fields made by `option` become flags. A
-        field of several configurations becomes one flag.
+      *configs: configurations. A field of several configurations becomes one flag.
       leave_out: fields without a flag.
     """
-    fields: dict[str, list[tuple[dataclasses.Field, str]]] = {}
+    fields: dict[str, list[tuple[dataclasses.Field, dict[str, Any]]]] = {}
     for config in configs:
+        options = options_of(config)
         for field in dataclasses.fields(config):
-            if field.metadata and field.name not in leave_out:
-                fields.setdefault(field.name, []).append((field, config.heading or FLAGS))
+            if field.name not in leave_out:
+                fields.setdefault(field.name, []).append((field, options[field.name]))
     for name, same_name in fields.items():
-        field, heading = same_name[0]
-        text, default = field.metadata["text"], field.default
+        field, settings = same_name[0]
+        text, default = settings["text"], field.default
         # Defaults of 0 and "" mean that another flag or the model decides, so they are not shown.
         other_defaults = [f.default for f, _ in same_name if f.default not in (0, "", default)]
         if default or other_defaults:
@@ -101,9 +103,9 @@ def define_fields(define: Define, *configs: Any, leave_out: Collection[str] = ()
             None,
             text,
             kind=get_args(field.type)[0] if default is None else type(default),
-            choices=list(dict.fromkeys(c for f, _ in same_name for c in f.metadata["choices"])),
-            group=field.metadata["group"] or heading,
-            is_common=field.metadata["is_common"],
+            choices=list(dict.fromkeys(c for _, s in same_name for c in s["choices"])),
+            group=settings["group"] or FLAGS,
+            is_common=settings["is_common"],
         )
 
 
@@ -119,10 +121,10 @@ def given_fields(
     """
     given = {}
     for field in dataclasses.fields(config):
-        if not field.metadata or field.name in leave_out or values[field.name].value is None:
+        if field.name in leave_out or values[field.name].value is None:
             continue
         value = values[field.name].value
-        if value == "none" in field.metadata["choices"]:
+        if value == "none" in options_of(config)[field.name]["choices"]:
             value = None
         if isinstance(field.default, tuple):
             kind = type(field.default[0]) if field.default else str

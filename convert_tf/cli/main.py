@@ -214,7 +214,8 @@ def _help(command: ModuleType, values: flags.FlagValues, called: str, *, is_full
 
     If the command marks common flags, the short page has only these and the first paragraph.
     """
-    before, example, after = (command.__doc__ or "").split("```", 2)
+    before, _, rest = (command.__doc__ or "").partition("```")  # none under python -OO
+    example, _, after = rest.partition("```")
     text = "\n".join(line for line in f"{before.strip()}{after}".splitlines() if line != "```")
     groups: dict[str, list[Any]] = values.flags_by_module_dict()
     common = {name: [flag for flag in group if flag.is_common] for name, group in groups.items()}

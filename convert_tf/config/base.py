@@ -1,6 +1,8 @@
 """Base class of configurations: frozen dataclasses that become JSON and command-line flags."""
 
 import dataclasses
+import inspect
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -57,42 +59,66 @@ def check(condition: bool, rule: str, received: object) -> None:
 
 def option(
     default: Any,
-    text: str,
     *,
-    group: str = "",
-    is_common: bool = False,
-    choices: Sequence[str] = (),
+    group: str | None = None,
+    is_common: bool | None = None,
+    choices: Sequence[str] | None = None,
     at_least: float | None = None,
     above: float | None = None,
     at_most: float | None = None,
     below: float | None = None,
     read_with: tuple[str, Any] | None = None,
 ) -> Any:
-    """Return a field of a `Config`.
+    """Return a field with settings. `options_of` reads them.
 
     Args:
       default: default value.
-      text: help text.
-      group: heading in the help; that of the class if empty.
-      is_common: whether the short help lists the field.
+      group: heading in the help; by default that of the class.
+      is_common: whether the short help lists the field; false by default.
       choices: allowed values; `"none"` for None.
       at_least, above, at_most, below: bounds of a number.
       read_with: another field, and its values with which this field has an effect. None instead of
         the values stands for all but "" and 0.
     """
-    metadata = {name: value for name, value in locals().items() if name != "default"}
-    return dataclasses.field(default=default, metadata=metadata)
+    given = {k: value for k, value in locals().items() if k != "default" and value is not None}
+    return dataclasses.field(default=default, metadata=given)
 
 
-def size(default: int, text: str) -> Any:
-    """Return a field of a `Config` that is a width or a number of rows of a network."""
-    return option(default, text, at_least=1, at_most=MAX_SIZE)
+def size(default: int) -> Any:
+    """Return a field that is a width or a number of rows of a network."""
+    return option(default, at_least=1, at_most=MAX_SIZE)
 
 
-def changed(config: type["Config"], name: str, default: Any, **changes: Any) -> Any:
-    """Return a field of a base class with another default, and other changed arguments."""
-    (field,) = (field for field in dataclasses.fields(config) if field.name == name)
-    return option(default, **{**field.metadata, **changes})
+def options_of(config: Any) -> dict[str, dict[str, Any]]:
+    """Return the settings of each field of a class, by name.
+
+    Settings are the arguments of `option`, and `text`, the help: what the docstring of the class
+    says about the field under `Attributes:`. It is empty under `python -OO`. A subclass that
+    defines a field again inherits the settings that it does not change.
+    """
+    unset = {
+        "text": "",
+        "group": config.heading,
+        "is_common": False,
+        "choices": (),
+        "read_with": None,
+    }
+    options: dict[str, dict[str, Any]] = {}
+    bases = [base for base in config.__mro__ if dataclasses.is_dataclass(base)]
+    for base in reversed(bases):
+        texts = _attributes(base.__doc__)
+        for field in dataclasses.fields(base):
+            inherited = options.get(field.name, unset)
+            text = texts.get(field.name, inherited["text"])
+            options[field.name] = {**inherited, **field.metadata, "text": text}
+    return options
+
+
+def _attributes(docstring: str | None) -> dict[str, str]:
+    """Return the entries under `Attributes:` in a docstring: name → text."""
+    section = inspect.cleandoc(docstring or "").partition("\nAttributes:\n")[2].partition("\n\n")[0]
+    entries = re.findall(r"^  (\w+): (.*(?:\n {4}.*)*)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
 
 
 _BOUNDS = {
@@ -103,22 +129,22 @@ _BOUNDS = {
 }
 
 
-def check_field(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
-    """Check the value of an `option`.
+def check_field(name: str, value: Any, settings: Mapping[str, Any]) -> None:
+    """Check the value of a field.
 
     Args:
       name: name of the field.
       value: its value. With a choice `"none"` it may be None.
-      metadata: the metadata of the field.
+      settings: the settings of the field, from `options_of`.
 
     Raises:
       ValueError: if the value is no choice or out of bounds.
     """
-    if choices := metadata.get("choices"):
+    if choices := settings["choices"]:
         values = [None if choice == "none" else choice for choice in choices]
         listed = ", ".join(map(str, values))
         check(value in values, f"{name} must be one of {listed}.", value)
-    bounds = {kind: metadata[kind] for kind in _BOUNDS if metadata.get(kind) is not None}
+    bounds = {kind: settings[kind] for kind in _BOUNDS if kind in settings}
     range_text = " and ".join(f"{_BOUNDS[kind][0]} {bound}" for kind, bound in bounds.items())
     try:
         is_within = all(_BOUNDS[kind][1](value, bound) for kind, bound in bounds.items())
@@ -141,12 +167,13 @@ class Config:
     former: ClassVar[Mapping[str, Any]] = {}
 
     def __post_init__(self) -> None:
+        options = options_of(type(self))
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if value is not None or field.default is not None:
                 is_integer = type(field.default) is not int or hasattr(value, "__index__")
                 check(is_integer, f"{field.name} must be a whole number.", value)
-                check_field(field.name, value, field.metadata)
+                check_field(field.name, value, options[field.name])
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -154,22 +181,19 @@ class Config:
 
     def group(self, name: str) -> dict[str, Any]:
         """Return the fields under a heading of the help, with their values."""
-        return {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if (field.metadata["group"] or self.heading) == name
-        }
+        options = options_of(type(self))
+        return {k: getattr(self, k) for k, settings in options.items() if settings["group"] == name}
 
     def unread(self, names: Sequence[str]) -> dict[str, str]:
         """Return those of the named fields that have no effect: name → the field that decides."""
         unread = {}
-        for field in dataclasses.fields(self):
-            if field.name not in names or not field.metadata["read_with"]:
-                continue
-            other, values = field.metadata["read_with"]
-            value = getattr(self, other)
-            if not value if values is None else value not in values:
-                unread[field.name] = other
+        options = options_of(type(self))
+        for name in names:
+            if read_with := options[name]["read_with"]:
+                other, values = read_with
+                value = getattr(self, other)
+                if not value if values is None else value not in values:
+                    unread[name] = other
         return unread
 
     def to_dict(self) -> dict[str, Any]:

@@ -13,39 +13,44 @@ BERT_TOKENIZERS = (*TOKENIZERS, "wordpiece")
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig(Config):
-    """Sizes and special tokens of a BERT-like trunk. The defaults are BERT-base uncased."""
+    """Sizes and special tokens of a BERT-like trunk. The defaults are BERT-base uncased.
+
+    Attributes:
+      vocab_size: Entries of the vocabulary, without hash buckets.
+      num_oov_buckets: Hash buckets for unknown tokens. WordPiece has none.
+      tokenizer: wordpiece, subword or sentencepiece.
+      start_id: Id of the token before the first text: [S], or [CLS] in a published BERT.
+      separator_id: Id of the token after each text: [S], or [SEP].
+      surrounds_each: Put an [S] before the second text of a joint sequence too: [S] c [S] [S] y [S]
+        (arXiv 1905.01969 §4.1, §4.3). Published BERTs were trained without it, with [CLS] c [SEP] y
+        [SEP].
+      mask_id: Id of the token that replaces masked tokens in pre-training.
+      dim: Width of embeddings and blocks.
+      num_layers: Number of transformer blocks.
+      num_heads: Attention heads per block.
+      feed_forward_dim: Hidden width of the feed-forward layers.
+      max_positions: Rows of the position table. Limits the length in tokens, special tokens
+        included.
+      num_segments: Rows of the segment table.
+      layer_norm_epsilon: Constant that the layer norms add to the variance.
+    """
 
     heading: ClassVar[str] = MODEL
 
-    vocab_size: int = size(30_522, "Entries of the vocabulary, without hash buckets.")
-    num_oov_buckets: int = option(
-        0, "Hash buckets for unknown tokens. WordPiece has none.", at_least=0
-    )
-    tokenizer: str = option(
-        "wordpiece", "wordpiece, subword or sentencepiece.", choices=BERT_TOKENIZERS
-    )
-    start_id: int = option(
-        101, "Id of the token before the first text: [S], or [CLS] in a published BERT."
-    )
-    separator_id: int = option(102, "Id of the token after each text: [S], or [SEP].")
-    surrounds_each: bool = option(
-        False,
-        "Put an [S] before the second text of a joint sequence too: [S] c [S] [S] y [S] "
-        "(arXiv 1905.01969 §4.1, §4.3). Published BERTs were trained without it, with "
-        "[CLS] c [SEP] y [SEP].",
-    )
-    mask_id: int = option(103, "Id of the token that replaces masked tokens in pre-training.")
-    dim: int = size(768, "Width of embeddings and blocks.")
-    num_layers: int = size(12, "Number of transformer blocks.")
-    num_heads: int = size(12, "Attention heads per block.")
-    feed_forward_dim: int = size(3_072, "Hidden width of the feed-forward layers.")
-    max_positions: int = size(
-        512, "Rows of the position table. Limits the length in tokens, special tokens included."
-    )
-    num_segments: int = option(2, "Rows of the segment table.", at_least=2)
-    layer_norm_epsilon: float = option(
-        1e-12, "Constant that the layer norms add to the variance.", above=0
-    )
+    vocab_size: int = size(30_522)
+    num_oov_buckets: int = option(0, at_least=0)
+    tokenizer: str = option("wordpiece", choices=BERT_TOKENIZERS)
+    start_id: int = 101
+    separator_id: int = 102
+    surrounds_each: bool = False
+    mask_id: int = 103
+    dim: int = size(768)
+    num_layers: int = size(12)
+    num_heads: int = size(12)
+    feed_forward_dim: int = size(3_072)
+    max_positions: int = size(512)
+    num_segments: int = option(2, at_least=2)
+    layer_norm_epsilon: float = option(1e-12, above=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -23,45 +23,56 @@ MAX_TOKENS = 512  # default limit of exported models for the tokens of a text
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig(Config):
-    """Sizes of a dual encoder. The defaults are the paper's (arXiv 1911.03688 §2.1, §3.1)."""
+    """Sizes of a dual encoder. The defaults are the paper's (arXiv 1911.03688 §2.1, §3.1).
+
+    Attributes:
+      vocab_size: Entries of the vocabulary, without hash buckets.
+      num_oov_buckets: Hash buckets for unknown characters.
+      tokenizer: subword (as in the paper) or sentencepiece.
+      embedding_dim: Width of subword embeddings and transformer blocks.
+      position_table_sizes: Rows of the two position tables. Position i reads row i mod size of
+        each.
+      max_relative_attention: How many tokens away attention may look: one number for each
+        transformer block.
+      num_heads: Attention heads per block; 1 in the paper, 8 in its ablation A.
+      attention_dim: Query/key width of one attention head.
+      use_relative_bias: Add a learned bias for each relative position to the attention scores.
+      feed_forward_dim: Hidden width of the feed-forward layers.
+      reduction_heads: Heads of the √N reduction. Its result r has reduction_heads × embedding_dim
+        numbers.
+      reduction_dim: Query/key width of one reduction head.
+      side_layers: Hidden layers of each side network.
+      side_hidden_dim: Width of the hidden layers of the side networks.
+      use_side_skip: Use skip connections in the side networks.
+      encoding_dim: Width of the normalised encodings h.
+      embedding_bits: 8 for quantization-aware training of the subword table, 32 for no
+        quantization.
+      max_tokens: Texts are cut to this many tokens in training.
+      multi_context: Read earlier turns too, up to ten of them joined into one text.
+    """
 
     heading: ClassVar[str] = MODEL
     former: ClassVar[dict[str, Any]] = {"use_value_projection": False}
 
-    vocab_size: int = size(31_476, "Entries of the vocabulary, without hash buckets.")
-    num_oov_buckets: int = size(1_000, "Hash buckets for unknown characters.")
-    tokenizer: str = option(
-        "subword", "subword (as in the paper) or sentencepiece.", choices=TOKENIZERS
-    )
-    embedding_dim: int = size(512, "Width of subword embeddings and transformer blocks.")
-    position_table_sizes: tuple[int, int] = option(
-        (47, 11), "Rows of the two position tables. Position i reads row i mod size of each."
-    )
-    max_relative_attention: tuple[int, ...] = option(
-        (3, 5, 48, 48, 48, 48),
-        "How many tokens away attention may look: one number for each transformer block.",
-    )
-    num_heads: int = size(1, "Attention heads per block; 1 in the paper, 8 in its ablation A.")
-    attention_dim: int = size(64, "Query/key width of one attention head.")
-    use_relative_bias: bool = option(
-        True, "Add a learned bias for each relative position to the attention scores."
-    )
-    feed_forward_dim: int = size(2_048, "Hidden width of the feed-forward layers.")
-    reduction_heads: int = size(
-        2, "Heads of the √N reduction. Its result r has reduction_heads × embedding_dim numbers."
-    )
-    reduction_dim: int = size(64, "Query/key width of one reduction head.")
-    side_layers: int = option(3, "Hidden layers of each side network.", at_least=0)
-    side_hidden_dim: int = size(1_024, "Width of the hidden layers of the side networks.")
-    use_side_skip: bool = option(True, "Use skip connections in the side networks.")
-    encoding_dim: int = size(512, "Width of the normalised encodings h.")
-    embedding_bits: int = option(
-        8, "8 for quantization-aware training of the subword table, 32 for no quantization."
-    )
-    max_tokens: int = size(60, "Texts are cut to this many tokens in training.")
-    multi_context: bool = option(
-        False, "Read earlier turns too, up to ten of them joined into one text."
-    )
+    vocab_size: int = size(31_476)
+    num_oov_buckets: int = size(1_000)
+    tokenizer: str = option("subword", choices=TOKENIZERS)
+    embedding_dim: int = size(512)
+    position_table_sizes: tuple[int, int] = (47, 11)
+    max_relative_attention: tuple[int, ...] = (3, 5, 48, 48, 48, 48)
+    num_heads: int = size(1)
+    attention_dim: int = size(64)
+    use_relative_bias: bool = True
+    feed_forward_dim: int = size(2_048)
+    reduction_heads: int = size(2)
+    reduction_dim: int = size(64)
+    side_layers: int = option(3, at_least=0)
+    side_hidden_dim: int = size(1_024)
+    use_side_skip: bool = True
+    encoding_dim: int = size(512)
+    embedding_bits: int = 8
+    max_tokens: int = size(60)
+    multi_context: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

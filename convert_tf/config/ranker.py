@@ -6,10 +6,10 @@ Reference: arXiv 1905.01969 §4, §5.
 import dataclasses
 from typing import Any, ClassVar
 
-from convert_tf.config.base import DATA, MODEL, Config, changed, check, option
+from convert_tf.config.base import DATA, MODEL, Config, check, option
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.model import ModelConfig
-from convert_tf.config.train import EncoderTraining, RankingTraining, Training, overridden
+from convert_tf.config.train import RankingTraining, overridden
 from convert_tf.storage.json_text import parsed_json, written_json
 
 HEADS = ("bi", "poly", "cross")
@@ -27,6 +27,18 @@ _IF_NOT_CROSS = ("head", ("bi", "poly"))
 class HeadConfig(Config):
     """Configuration of a head. The defaults are the paper's (arXiv 1905.01969 §4), except for
     `separate_trunks`, which is off.
+
+    Attributes:
+      head: Kind of ranker: a bi-, poly- or cross-encoder.
+      reduction: How the outputs for a text become one vector. auto is sqrt_n for ConveRT and first
+        for BERT-like trunks.
+      poly_codes: Context vectors of a poly-encoder.
+      poly_variant: How a poly-encoder computes the vectors of a context.
+      scale: Factor of dot products. 0: as in --init_from.
+      learn_scale: Train the factor of the dot products.
+      separate_trunks: Use a second trunk for candidates, which starts as a copy of the first.
+      max_context_tokens: Contexts are cut to their last tokens, this many.
+      max_candidate_tokens: Candidates are cut to their first tokens, this many.
     """
 
     heading: ClassVar[str] = MODEL
@@ -41,37 +53,15 @@ class HeadConfig(Config):
         ),
     }  # fmt: skip
 
-    head: str = option("bi", "Kind of ranker: a bi-, poly- or cross-encoder.", choices=HEADS)
-    reduction: str = option(
-        AUTO,
-        "How the outputs for a text become one vector. auto is sqrt_n for ConveRT and first for "
-        "BERT-like trunks.",
-        choices=(AUTO, *REDUCTIONS),
-    )
-    poly_codes: int = option(
-        64, "Context vectors of a poly-encoder.", at_least=1, at_most=MAX_CODES, read_with=_IF_POLY
-    )
-    poly_variant: str = option(
-        "learnt",
-        "How a poly-encoder computes the vectors of a context.",
-        choices=POLY_VARIANTS,
-        read_with=_IF_POLY,
-    )
-    scale: float = option(
-        0.0, "Factor of dot products. 0: as in --init_from.", at_least=0, read_with=_IF_NOT_CROSS
-    )
-    learn_scale: bool = option(
-        False, "Train the factor of the dot products.", read_with=_IF_NOT_CROSS
-    )
-    separate_trunks: bool = option(
-        False, "Use a second trunk for candidates, which starts as a copy of the first."
-    )
-    max_context_tokens: int = option(
-        120, "Contexts are cut to their last tokens, this many.", at_least=1
-    )
-    max_candidate_tokens: int = option(
-        60, "Candidates are cut to their first tokens, this many.", at_least=1
-    )
+    head: str = option("bi", choices=HEADS)
+    reduction: str = option(AUTO, choices=(AUTO, *REDUCTIONS))
+    poly_codes: int = option(64, at_least=1, at_most=MAX_CODES, read_with=_IF_POLY)
+    poly_variant: str = option("learnt", choices=POLY_VARIANTS, read_with=_IF_POLY)
+    scale: float = option(0.0, at_least=0, read_with=_IF_NOT_CROSS)
+    learn_scale: bool = option(False, read_with=_IF_NOT_CROSS)
+    separate_trunks: bool = False
+    max_context_tokens: int = option(120, at_least=1)
+    max_candidate_tokens: int = option(60, at_least=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,6 +79,16 @@ class RankerTraining(RankingTraining):
 
     With 0 `steps`, rankers are trained for one pass over the data, and with 0 `eval_every` they are
     evaluated twice in a pass. `adamw` has a weight decay of 0.01.
+
+    Attributes:
+      dev_data: Examples to evaluate on. Default: the dev split of --data.
+      max_examples: Train on the first examples only, this many. 0 uses all.
+      negatives_from: Where wrong candidates come from. in_batch: the other responses of the batch.
+        given: the data. sampled: random responses of the data. mined: those in --hard_negatives.
+      negatives: Wrong candidates per context.
+      hard_negatives: Folder of negatives from convert-tf mine, for the token ids.
+      freeze: Parts to keep unchanged. The default for a published BERT is embeddings.
+      trainable_blocks: Number of topmost blocks to train with --freeze=all_but_top_k.
     """
 
     former: ClassVar[dict[str, Any]] = {
@@ -106,47 +106,24 @@ class RankerTraining(RankingTraining):
         "epochs": None,
     }
 
-    dev_data: str = option(
-        "", "Examples to evaluate on. Default: the dev split of --data.", group=DATA
-    )
-    max_examples: int = option(
-        0, "Train on the first examples only, this many. 0 uses all.", group=DATA, at_least=0
-    )
-    negatives_from: str = option(
-        "in_batch",
-        "Where wrong candidates come from. in_batch: the other responses of the batch. given: the "
-        "data. sampled: random responses of the data. mined: those in --hard_negatives.",
-        group=DATA,
-        choices=NEGATIVES,
-    )
-    negatives: int = option(
-        15, "Wrong candidates per context.", group=DATA, at_least=1, read_with=_IF_NOT_IN_BATCH
-    )
-    hard_negatives: str = changed(EncoderTraining, "hard_negatives", "")
-    batch_size: int = changed(RankingTraining, "batch_size", 256)
-    optimizer: str = changed(
-        RankingTraining, "optimizer", "adamax", choices=("adadelta", "adam", "adamax", "adamw")
-    )
-    learning_rate: float = changed(Training, "learning_rate", 5e-5)
-    final_learning_rate: float = changed(RankingTraining, "final_learning_rate", 5e-5)
-    warmup_steps: int = changed(Training, "warmup_steps", 100)
-    label_smoothing: float = changed(RankingTraining, "label_smoothing", 0.0)
-    l2: float = changed(RankingTraining, "l2", 0.0)
-    freeze: str = option(
-        "nothing",
-        "Parts to keep unchanged. The default for a published BERT is embeddings.",
-        choices=("nothing", "embeddings", "all_but_top_k"),
-    )
-    trainable_blocks: int = option(
-        1,
-        "Number of topmost blocks to train with --freeze=all_but_top_k.",
-        at_least=0,
-        read_with=("freeze", ("all_but_top_k",)),
-    )
-    steps: int = changed(Training, "steps", 0, at_least=0)
-    eval_every: int = changed(Training, "eval_every", 0, at_least=0)
-    eval_examples: int = changed(Training, "eval_examples", 1_000, at_least=100)
-    checkpoint_every: int = changed(Training, "checkpoint_every", 0, at_least=0)
+    dev_data: str = option("", group=DATA)
+    max_examples: int = option(0, group=DATA, at_least=0)
+    negatives_from: str = option("in_batch", group=DATA, choices=NEGATIVES)
+    negatives: int = option(15, group=DATA, at_least=1, read_with=_IF_NOT_IN_BATCH)
+    hard_negatives: str = option("", group=DATA)
+    batch_size: int = 256
+    optimizer: str = option("adamax", choices=("adadelta", "adam", "adamax", "adamw"))
+    learning_rate: float = 5e-5
+    final_learning_rate: float = 5e-5
+    warmup_steps: int = 100
+    label_smoothing: float = 0.0
+    l2: float = 0.0
+    freeze: str = option("nothing", choices=("nothing", "embeddings", "all_but_top_k"))
+    trainable_blocks: int = option(1, at_least=0, read_with=("freeze", ("all_but_top_k",)))
+    steps: int = option(0, at_least=0)
+    eval_every: int = option(0, at_least=0)
+    eval_examples: int = option(1_000, at_least=100)
+    checkpoint_every: int = option(0, at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,7 +14,6 @@ from convert_tf.config.base import (
     OUTPUT,
     PRECISIONS,
     Config,
-    changed,
     check,
     option,
 )
@@ -22,67 +21,57 @@ from convert_tf.config.base import (
 
 @dataclasses.dataclass(frozen=True)
 class Training(Config):
-    """Options of all training runs. The subclasses set the defaults of their papers."""
+    """Options of all training runs. The subclasses set the defaults of their papers.
+
+    Attributes:
+      data: Folder from convert-tf prepare or tokenize, or a file of pairs or dialogues.
+      steps: Optimizer steps.
+      learning_rate: Peak learning rate.
+      warmup_steps: Steps in which the learning rate rises to its peak.
+      precision: Number format. auto is the fastest one on this device.
+      seed: Seed of the data order, weights and dropout.
+      eval_every: Steps between evaluations.
+      eval_examples: Largest number of dev examples for an evaluation.
+      checkpoint_every: Steps between checkpoints.
+      keep_checkpoints: Number of checkpoints to keep for resuming, the newest ones.
+    """
 
     heading: ClassVar[str] = OPTIMISATION
 
-    data: str = option(
-        "",
-        "Folder from convert-tf prepare or tokenize, or a file of pairs or dialogues.",
-        group=DATA,
-        is_common=True,
-    )
-    steps: int = option(100_000, "Optimizer steps.", is_common=True, at_least=1)
-    learning_rate: float = option(1.0, "Peak learning rate.", is_common=True, above=0)
-    warmup_steps: int = option(
-        0, "Steps in which the learning rate rises to its peak.", is_common=True, at_least=0
-    )
-    precision: str = option(
-        "auto",
-        "Number format. auto is the fastest one on this device.",
-        is_common=True,
-        choices=PRECISIONS,
-    )
-    seed: int = option(
-        0, "Seed of the data order, weights and dropout.", is_common=True, at_least=0
-    )
-    eval_every: int = option(
-        5_000, "Steps between evaluations.", group=OUTPUT, is_common=True, at_least=1
-    )
-    eval_examples: int = option(
-        10_000, "Largest number of dev examples for an evaluation.", group=OUTPUT, at_least=1
-    )
-    checkpoint_every: int = option(
-        1_000, "Steps between checkpoints.", group=OUTPUT, is_common=True, at_least=1
-    )
-    keep_checkpoints: int = option(
-        2, "Number of checkpoints to keep for resuming, the newest ones.", group=OUTPUT, at_least=1
-    )
+    data: str = option("", group=DATA, is_common=True)
+    steps: int = option(100_000, is_common=True, at_least=1)
+    learning_rate: float = option(1.0, is_common=True, above=0)
+    warmup_steps: int = option(0, is_common=True, at_least=0)
+    precision: str = option("auto", is_common=True, choices=PRECISIONS)
+    seed: int = option(0, is_common=True, at_least=0)
+    eval_every: int = option(5_000, group=OUTPUT, is_common=True, at_least=1)
+    eval_examples: int = option(10_000, group=OUTPUT, at_least=1)
+    checkpoint_every: int = option(1_000, group=OUTPUT, is_common=True, at_least=1)
+    keep_checkpoints: int = option(2, group=OUTPUT, at_least=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class RankingTraining(Training):
-    """Options of the training of dual encoders and rankers."""
+    """Options of the training of dual encoders and rankers.
 
-    batch_size: int = option(
-        512,
-        "Pairs per step. The other responses of a batch are the negatives of a context.",
-        is_common=True,
-        at_least=2,
-    )
-    optimizer: str = option("adadelta", "Optimizer.")
-    final_learning_rate: float = option(
-        0.001,
-        "Learning rate at the last step, after cosine decay. If you set only --learning_rate, "
-        "it changes by the same factor.",
-        at_least=0,
-    )
-    label_smoothing: float = option(
-        0.2, "Probability to spread evenly over the negatives.", at_least=0, below=1
-    )
-    l2: float = option(1e-5, "Weight of the sum of squared matrix weights in the loss.", at_least=0)
-    embedding_dropout: float = option(0.0, "Drop rate after the embedding.", at_least=0, below=1)
-    attention_dropout: float = option(0.0, "Drop rate after self-attention.", at_least=0, below=1)
+    Attributes:
+      batch_size: Pairs per step. The other responses of a batch are the negatives of a context.
+      optimizer: Optimizer.
+      final_learning_rate: Learning rate at the last step, after cosine decay. If you set only
+        --learning_rate, it changes by the same factor.
+      label_smoothing: Probability to spread evenly over the negatives.
+      l2: Weight of the sum of squared matrix weights in the loss.
+      embedding_dropout: Drop rate after the embedding.
+      attention_dropout: Drop rate after self-attention.
+    """
+
+    batch_size: int = option(512, is_common=True, at_least=2)
+    optimizer: str = "adadelta"
+    final_learning_rate: float = option(0.001, at_least=0)
+    label_smoothing: float = option(0.2, at_least=0, below=1)
+    l2: float = option(1e-5, at_least=0)
+    embedding_dropout: float = option(0.0, at_least=0, below=1)
+    attention_dropout: float = option(0.0, at_least=0, below=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,6 +88,36 @@ class EncoderTraining(RankingTraining):
 
     The defaults are those of the paper's pre-training (§3.1), if it gives a value. The loss is the
     mean over the batch, not the sum as in equation 1.
+
+    Attributes:
+      train_examples: Train on this many examples of the train split. 0 uses all.
+      first_train_example: Number of the first example to train on, from 0.
+      source_shares: Shares of sources to train on, such as forum=0.5,chat=0.1. Needs token ids.
+      eval_splits: Splits to evaluate. The first one selects the best weights. Without any, the last
+        ones are kept.
+      shuffle_buffer: Examples in memory for shuffling.
+      turn_prefixes: Put 0:, 1:, … before earlier turns, the latest first. For records only.
+      teacher: Folder of teacher vectors from convert-tf teach.
+      ranking_teacher: Folder of vectors from teach --sides, for --ranking_distillation.
+      utterances: Folder of token ids of single texts, to train on in addition to pairs.
+      utterance_teacher: Folder of teacher vectors of --utterances.
+      utterances_per_pair: Single texts per pair.
+      hard_negatives: Folder of negatives from convert-tf mine, for the token ids.
+      negatives_per_pair: Mined negatives to draw for each pair at each step. They are negatives for
+        the whole batch.
+      micro_batch: Pairs to encode at a time, to save memory; divides --batch_size. 0 is the whole
+        batch.
+      scale_start: Factor of the cosines at step 0.
+      scale_end: Factor of the cosines after --scale_anneal_steps. 0 is the square root of
+        --encoding_dim.
+      scale_anneal_steps: Steps over which the factor of the cosines changes linearly.
+      history_only: Train only the side networks of a multi-context model that read earlier turns.
+      mask_duplicates: Do not use copies of the right response as negatives.
+      ranking: Weight of the ranking loss. 0 learns only from a teacher or from intents.
+      ranking_distillation: Weight of the loss that learns how --ranking_teacher ranks a batch.
+      distillation: Weight of the loss that learns the vectors of --teacher.
+      intent_contrast: Weight of the loss that pulls together --utterances with the same label.
+      start_from_teacher: Initialise the subword table from the vectors of --teacher.
     """
 
     # row_tokens may have had any value: where texts stand changes no loss.
@@ -114,87 +133,33 @@ class EncoderTraining(RankingTraining):
         "row_tokens": None,
     }
 
-    steps: int = changed(Training, "steps", 966_000)
-    eval_examples: int = changed(Training, "eval_examples", 10_000, at_least=100)
-    optimizer: str = changed(RankingTraining, "optimizer", "adadelta", choices=("adadelta", "adam"))
-    train_examples: int = option(
-        0, "Train on this many examples of the train split. 0 uses all.", group=DATA, at_least=0
-    )
-    first_train_example: int = option(
-        0, "Number of the first example to train on, from 0.", group=DATA, at_least=0
-    )
-    source_shares: tuple[str, ...] = option(
-        (),
-        "Shares of sources to train on, such as forum=0.5,chat=0.1. Needs token ids.",
-        group=DATA,
-    )
-    eval_splits: tuple[str, ...] = option(
-        ("dev",),
-        "Splits to evaluate. The first one selects the best weights. Without any, the last ones "
-        "are kept.",
-        group=DATA,
-    )
-    shuffle_buffer: int = option(
-        100_000, "Examples in memory for shuffling.", group=DATA, at_least=1
-    )
-    turn_prefixes: bool = option(
-        False, "Put 0:, 1:, … before earlier turns, the latest first. For records only.", group=DATA
-    )
-    teacher: str = option("", "Folder of teacher vectors from convert-tf teach.", group=DATA)
-    ranking_teacher: str = option(
-        "", "Folder of vectors from teach --sides, for --ranking_distillation.", group=DATA
-    )
-    utterances: str = option(
-        "", "Folder of token ids of single texts, to train on in addition to pairs.", group=DATA
-    )
-    utterance_teacher: str = option("", "Folder of teacher vectors of --utterances.", group=DATA)
-    utterances_per_pair: int = option(
-        1, "Single texts per pair.", group=DATA, at_least=1, read_with=("utterances", None)
-    )
-    hard_negatives: str = option(
-        "", "Folder of negatives from convert-tf mine, for the token ids.", group=DATA
-    )
-    negatives_per_pair: int = option(
-        1,
-        "Mined negatives to draw for each pair at each step. They are negatives for the whole "
-        "batch.",
-        group=DATA,
-        at_least=1,
-        read_with=("hard_negatives", None),
-    )
-    micro_batch: int = option(
-        0,
-        "Pairs to encode at a time, to save memory; divides --batch_size. 0 is the whole batch.",
-        at_least=0,
-    )
-    scale_start: float = option(1.0, "Factor of the cosines at step 0.", above=0)
-    scale_end: float = option(
-        0.0,
-        "Factor of the cosines after --scale_anneal_steps. 0 is the square root of --encoding_dim.",
-        at_least=0,
-    )
-    scale_anneal_steps: int = option(
-        10_000, "Steps over which the factor of the cosines changes linearly.", at_least=0
-    )
-    history_only: bool = option(
-        False, "Train only the side networks of a multi-context model that read earlier turns."
-    )
-    mask_duplicates: bool = option(False, "Do not use copies of the right response as negatives.")
-    ranking: float = option(
-        1.0, "Weight of the ranking loss. 0 learns only from a teacher or from intents.", at_least=0
-    )
-    ranking_distillation: float = option(
-        0.0, "Weight of the loss that learns how --ranking_teacher ranks a batch.", at_least=0
-    )
-    distillation: float = option(
-        0.0, "Weight of the loss that learns the vectors of --teacher.", at_least=0
-    )
-    intent_contrast: float = option(
-        0.0, "Weight of the loss that pulls together --utterances with the same label.", at_least=0
-    )
-    start_from_teacher: bool = option(
-        False, "Initialise the subword table from the vectors of --teacher."
-    )
+    steps: int = 966_000
+    eval_examples: int = option(10_000, at_least=100)
+    optimizer: str = option("adadelta", choices=("adadelta", "adam"))
+    train_examples: int = option(0, group=DATA, at_least=0)
+    first_train_example: int = option(0, group=DATA, at_least=0)
+    source_shares: tuple[str, ...] = option((), group=DATA)
+    eval_splits: tuple[str, ...] = option(("dev",), group=DATA)
+    shuffle_buffer: int = option(100_000, group=DATA, at_least=1)
+    turn_prefixes: bool = option(False, group=DATA)
+    teacher: str = option("", group=DATA)
+    ranking_teacher: str = option("", group=DATA)
+    utterances: str = option("", group=DATA)
+    utterance_teacher: str = option("", group=DATA)
+    utterances_per_pair: int = option(1, group=DATA, at_least=1, read_with=("utterances", None))
+    hard_negatives: str = option("", group=DATA)
+    negatives_per_pair: int = option(1, group=DATA, at_least=1, read_with=("hard_negatives", None))
+    micro_batch: int = option(0, at_least=0)
+    scale_start: float = option(1.0, above=0)
+    scale_end: float = option(0.0, at_least=0)
+    scale_anneal_steps: int = option(10_000, at_least=0)
+    history_only: bool = False
+    mask_duplicates: bool = False
+    ranking: float = option(1.0, at_least=0)
+    ranking_distillation: float = option(0.0, at_least=0)
+    distillation: float = option(0.0, at_least=0)
+    intent_contrast: float = option(0.0, at_least=0)
+    start_from_teacher: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -327,6 +292,16 @@ class Pretraining(Training):
 
     The paper does not give the length of the warm-up. XLM has 4,000 steps. After the warm-up, the
     learning rate falls with the inverse square root of the step.
+
+    Attributes:
+      data: Folder of records, or of token ids.
+      all_turns: Use all turns as the context. Token ids only have the last turn.
+      max_tokens: Texts are cut to this many tokens. A context of all turns keeps its last tokens.
+      shuffle_buffer: Examples in memory, from which batches of similar length are made.
+      steps: Optimizer steps. Both objectives take turns.
+      batch_tokens: Tokens per batch, padding included.
+      learning_rate: Peak learning rate of Adam.
+      dropout: Drop rate in all layers.
     """
 
     former: ClassVar[dict[str, Any]] = {
@@ -338,34 +313,16 @@ class Pretraining(Training):
         "loss_scale": 128.0,
     }
 
-    data: str = changed(Training, "data", "", text="Folder of records, or of token ids.")
-    all_turns: bool = option(
-        True, "Use all turns as the context. Token ids only have the last turn.", group=DATA
-    )
-    max_tokens: int = option(
-        128,
-        "Texts are cut to this many tokens. A context of all turns keeps its last tokens.",
-        group=DATA,
-        at_least=1,
-    )
-    shuffle_buffer: int = option(
-        20_000,
-        "Examples in memory, from which batches of similar length are made.",
-        group=DATA,
-        at_least=4,  # two pairs for each objective
-    )
-    steps: int = changed(
-        Training, "steps", 100_000, text="Optimizer steps. Both objectives take turns."
-    )
-    batch_tokens: int = option(
-        32_000, "Tokens per batch, padding included.", is_common=True, at_least=1
-    )
-    learning_rate: float = changed(
-        Training, "learning_rate", 2e-4, text="Peak learning rate of Adam."
-    )
-    warmup_steps: int = changed(Training, "warmup_steps", 4_000, at_least=1)
-    dropout: float = option(0.1, "Drop rate in all layers.", at_least=0, below=1)
-    eval_examples: int = changed(Training, "eval_examples", 2_000)
+    data: str = ""
+    all_turns: bool = option(True, group=DATA)
+    max_tokens: int = option(128, group=DATA, at_least=1)
+    shuffle_buffer: int = option(20_000, group=DATA, at_least=4)  # two pairs for each objective
+    steps: int = 100_000
+    batch_tokens: int = option(32_000, is_common=True, at_least=1)
+    learning_rate: float = 2e-4
+    warmup_steps: int = option(4_000, at_least=1)
+    dropout: float = option(0.1, at_least=0, below=1)
+    eval_examples: int = 2_000
 
     def changes_since(self, before: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
         # Runs without this field used only the last turn as the context.

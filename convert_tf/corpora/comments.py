@@ -115,60 +115,55 @@ class Comment(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules(Config):
-    """The rules that decide which turns make examples. The defaults are PolyAI's for Reddit."""
+    """The rules that decide which turns make examples. The defaults are PolyAI's for Reddit.
 
-    min_context_length: int = option(9, "Shortest context, in characters.", at_least=1)
-    max_context_length: int = option(127, "Longest context, in characters.", at_least=1)
-    min_response_length: int = option(9, "Shortest response, in characters.", at_least=1)
-    max_response_length: int = option(127, "Longest response, in characters.", at_least=1)
-    max_extra_length: int = option(
-        127, "Earlier turns are cut to this many characters, at the end of a word.", at_least=1
-    )
-    long: str = option(
-        "drop",
-        "Whether longer texts are dropped or cut. A context keeps its end and a response its "
-        "beginning. Both are cut at the end of a sentence if possible.",
-        choices=["drop", "cut"],
-    )
-    max_path_length: int = option(
-        11,
-        "Largest number of comments in an example, from 2 to 11. A conversation without a title "
-        "may have one turn more.",
-        at_least=2,
-        at_most=MAX_EXTRA_CONTEXTS + 1,
-    )
-    unescape_html: bool = option(
-        False,
-        "Replace HTML entities such as &gt; by their characters before lengths are checked.",
-    )
-    strip_quotes: bool = option(False, "Remove quoted lines (> ...) from texts.")
-    strip_urls: bool = option(False, "Remove URLs from texts. The text of a Markdown link stays.")
-    drop_bots: bool = option(
-        False, "Drop examples whose context or response is by a bot or AutoModerator."
-    )
-    drop_self_replies: bool = option(False, "Drop responses of authors to themselves.")
-    drop_repeats: bool = option(False, "Drop responses that repeat their context.")
-    deduplicate: str = option(
-        "no",
-        "Keep one of several equal pairs, the one with the smallest thread id. exact compares "
-        "all characters, folded ignores case and white space.",
-        choices=["no", "exact", "folded"],
-    )
-    min_score: int | None = option(None, "Drop responses with a lower score on Reddit.")
-    more_pairs: bool = option(
-        False,
-        "Add examples to the train split: the last two turns as one context, and a Reddit title "
-        "with the text of its post.",
-    )
-    single_texts: bool = option(
-        False,
-        "Also write single texts: texts of train threads that are in no example, and the "
-        "sentences of long texts.",
-    )
-    subreddits: tuple[str, ...] = option(
-        (), "Read only these subreddits. Case is ignored. Default: all."
-    )
-    exclude_subreddits: tuple[str, ...] = option((), "Do not read these subreddits.")
+    Attributes:
+      min_context_length: Shortest context, in characters.
+      max_context_length: Longest context, in characters.
+      min_response_length: Shortest response, in characters.
+      max_response_length: Longest response, in characters.
+      max_extra_length: Earlier turns are cut to this many characters, at the end of a word.
+      long: Whether longer texts are dropped or cut. A context keeps its end and a response its
+        beginning. Both are cut at the end of a sentence if possible.
+      max_path_length: Largest number of comments in an example, from 2 to 11. A conversation
+        without a title may have one turn more.
+      unescape_html: Replace HTML entities such as &gt; by their characters before lengths are
+        checked.
+      strip_quotes: Remove quoted lines (> ...) from texts.
+      strip_urls: Remove URLs from texts. The text of a Markdown link stays.
+      drop_bots: Drop examples whose context or response is by a bot or AutoModerator.
+      drop_self_replies: Drop responses of authors to themselves.
+      drop_repeats: Drop responses that repeat their context.
+      deduplicate: Keep one of several equal pairs, the one with the smallest thread id. exact
+        compares all characters, folded ignores case and white space.
+      min_score: Drop responses with a lower score on Reddit.
+      more_pairs: Add examples to the train split: the last two turns as one context, and a Reddit
+        title with the text of its post.
+      single_texts: Also write single texts: texts of train threads that are in no example, and the
+        sentences of long texts.
+      subreddits: Read only these subreddits. Case is ignored. Default: all.
+      exclude_subreddits: Do not read these subreddits.
+    """
+
+    min_context_length: int = option(9, at_least=1)
+    max_context_length: int = option(127, at_least=1)
+    min_response_length: int = option(9, at_least=1)
+    max_response_length: int = option(127, at_least=1)
+    max_extra_length: int = option(127, at_least=1)
+    long: str = option("drop", choices=["drop", "cut"])
+    max_path_length: int = option(11, at_least=2, at_most=MAX_EXTRA_CONTEXTS + 1)
+    unescape_html: bool = False
+    strip_quotes: bool = False
+    strip_urls: bool = False
+    drop_bots: bool = False
+    drop_self_replies: bool = False
+    drop_repeats: bool = False
+    deduplicate: str = option("no", choices=["no", "exact", "folded"])
+    min_score: int | None = None
+    more_pairs: bool = False
+    single_texts: bool = False
+    subreddits: tuple[str, ...] = ()
+    exclude_subreddits: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -76,11 +76,16 @@ CORPORA = {corpus.name: corpus for corpus in _CORPORA}
 class PrepareOptions(Config):
     """Options of `prepare` in addition to the rules.
 
-    Args:
+    Attributes:
       rules: the rules for Reddit.
       corpus_rules: the rules for other corpora by name. Corpora that are not named have their own
         defaults (`CORPORA`).
       num_shards: number of files by split.
+      dev_fraction: Share of all data in the dev split. It is taken from PolyAI's train split.
+      memory_limit: Memory for sorting.
+      temp_dir: Folder for temporary files. Default: next to --output.
+      max_bad_lines: Stop if more lines are unusable. By default, stop only if nearly all lines of a
+        file are.
     """
 
     rules: Rules = dataclasses.field(default_factory=Rules)
@@ -88,19 +93,10 @@ class PrepareOptions(Config):
     num_shards: Mapping[str, int] = dataclasses.field(
         default_factory=lambda: {"train": 16, "dev": 1, "test": 4}
     )
-    dev_fraction: float = option(
-        0.01,
-        "Share of all data in the dev split. It is taken from PolyAI's train split.",
-        at_least=0,
-        at_most=threads.TRAIN_FRACTION,
-    )
-    memory_limit: str = option("512MB", "Memory for sorting.")
-    temp_dir: str = option("", "Folder for temporary files. Default: next to --output.")
-    max_bad_lines: int | None = option(
-        None,
-        "Stop if more lines are unusable. By default, stop only if nearly all lines of a file are.",
-        at_least=0,
-    )
+    dev_fraction: float = option(0.01, at_least=0, at_most=threads.TRAIN_FRACTION)
+    memory_limit: str = "512MB"
+    temp_dir: str = ""
+    max_bad_lines: int | None = option(None, at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from convert_tf.config.base import check_field
+from convert_tf.config.base import check_field, options_of
 from convert_tf.intents import heldout
 from convert_tf.intents.answers import Predictor
 from convert_tf.intents.data import LabelledTexts, held_out
@@ -143,10 +143,11 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
     def check_options(self) -> None:
         """Raise `ValueError` for options that are unknown or out of range."""
         grid = getattr(self, "grid", None) or {}  # values that replace an option
+        options = options_of(type(self))
         for field in dataclasses.fields(self):
             for value in grid.get(field.name, [getattr(self, field.name)]):
                 if value is not None or field.default is not None:
-                    check_field(field.name, value, field.metadata)
+                    check_field(field.name, value, options[field.name])
 
     def _encodings(self, kind: str | None = None) -> IntentEncodings:
         """Return the encodings of `kind`, by default of the chosen kind."""

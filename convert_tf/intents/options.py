@@ -20,85 +20,75 @@ _of_network = functools.partial(option, group=OPTIMISATION)
 # The classifiers compare and print as scikit-learn's do, so these do not define it.
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class ClassifierOptions:
-    """Parameters of both kinds of classifiers. A field made by `option` is checked, and a flag."""
+    """Parameters of both kinds of classifiers.
+
+    Attributes:
+      encoder: What encodes the texts: see `IntentClassifier`.
+      logistic_c: Logistic regression: scikit-learn's C, the inverse weight of the L2 penalty.
+      lexical: auto combines the head with a model of words, weighted by cross-validation.
+      threshold: Threshold to use instead of a fitted one.
+      random_state: Seed of the weights, batches, dropout and folds.
+      kind: Encodings to use.
+    """
 
     heading: ClassVar[str] = MODEL
 
     encoder: Any = dataclasses.field(kw_only=False)
-    logistic_c: float = option(
-        LOGISTIC_C,
-        "Logistic regression: scikit-learn's C, the inverse weight of the L2 penalty.",
-        group=OPTIMISATION,
-        above=0,
-        below=np.inf,
-    )
-    lexical: str | None = option(
-        LEXICAL[0],
-        "auto combines the head with a model of words, weighted by cross-validation.",
-        choices=[*LEXICAL, "none"],
-    )
-    threshold: float | None = option(None, "Threshold to use instead of a fitted one.")
+    logistic_c: float = option(LOGISTIC_C, group=OPTIMISATION, above=0, below=np.inf)
+    lexical: str | None = option(LEXICAL[0], choices=[*LEXICAL, "none"])
+    threshold: float | None = None
     random_state: int = 0
-    kind: str = option("sentence", "Encodings to use.", choices=[*KINDS_OF_ENCODING])
+    kind: str = option("sentence", choices=[*KINDS_OF_ENCODING])
 
 
 @dataclasses.dataclass(eq=False, repr=False)
 class IntentOptions(ClassifierOptions):
-    """Parameters of `IntentClassifier`."""
+    """Parameters of `IntentClassifier`.
+
+    Attributes:
+      head: Kind of classifier to train on the encodings.
+      hidden_dim: Network: units of the hidden layer.
+      dropout: Network: share of the encoding that is set to 0 in training.
+      learning_rate: Network: rate of the first epoch; it falls linearly to 0.
+      epochs: Network: epochs of training, at most.
+      batch_size: Network: examples of a step, drawn with replacement.
+      grid: Values to try by parameter name.
+      out_of_scope: Answer --out_of_scope_label if the highest probability (confidence) or the
+        cosine to the nearest intent (distance) is below a threshold.
+      min_margin: Also answer --out_of_scope_label if the highest probability leads the second one
+        by less.
+      upper_levels: For labels with levels such as faq/opening_hours: if no intent is sure enough
+        but its upper level is, answer the upper level.
+      out_of_scope_label: Label of texts that are out of scope.
+      kind: Encodings to use: sentence (encode), similarity (encode_similarity), or auto for the one
+        with the better held-out accuracy.
+      names: Use the names of the intents as examples. auto does so if the held-out accuracy rises.
+    """
 
     encoder: Any
-    head: str = option("network", "Kind of classifier to train on the encodings.", choices=[*HEADS])
+    head: str = option("network", choices=[*HEADS])
     _: dataclasses.KW_ONLY
-    hidden_dim: int = _of_network(512, "Network: units of the hidden layer.", at_least=1)
-    dropout: float = _of_network(
-        0.75, "Network: share of the encoding that is set to 0 in training.", at_least=0, below=1
-    )
-    learning_rate: float = _of_network(
-        0.7, "Network: rate of the first epoch; it falls linearly to 0.", above=0, below=np.inf
-    )
-    epochs: int = _of_network(500, "Network: epochs of training, at most.", at_least=1)
-    batch_size: int = _of_network(
-        32, "Network: examples of a step, drawn with replacement.", at_least=1
-    )
+    hidden_dim: int = _of_network(512, at_least=1)
+    dropout: float = _of_network(0.75, at_least=0, below=1)
+    learning_rate: float = _of_network(0.7, above=0, below=np.inf)
+    epochs: int = _of_network(500, at_least=1)
+    batch_size: int = _of_network(32, at_least=1)
     grid: Mapping[str, Sequence[Any]] | None = None
-    out_of_scope: str | None = option(
-        None,
-        "Answer --out_of_scope_label if the highest probability (confidence) or the cosine "
-        "to the nearest intent (distance) is below a threshold.",
-        choices=[*KINDS, "none"],
-    )
-    min_margin: float = option(
-        0.0,
-        "Also answer --out_of_scope_label if the highest probability leads the second one by less.",
-        at_least=0,
-        below=1,
-    )
-    upper_levels: bool = option(
-        False,
-        "For labels with levels such as faq/opening_hours: if no intent is sure enough but "
-        "its upper level is, answer the upper level.",
-    )
-    out_of_scope_label: str | int | float | None = option(
-        "oos", "Label of texts that are out of scope."
-    )
-    kind: str = option(
-        ANY_KIND,
-        "Encodings to use: sentence (encode), similarity (encode_similarity), or auto "
-        "for the one with the better held-out accuracy.",
-        choices=[ANY_KIND, *KINDS_OF_ENCODING],
-    )
-    names: str | None = option(
-        NAMES[0],
-        "Use the names of the intents as examples. auto does so if the held-out accuracy rises.",
-        choices=[*NAMES, "none"],
-    )
+    out_of_scope: str | None = option(None, choices=[*KINDS, "none"])
+    min_margin: float = option(0.0, at_least=0, below=1)
+    upper_levels: bool = False
+    out_of_scope_label: str | int | float | None = "oos"
+    kind: str = option(ANY_KIND, choices=[ANY_KIND, *KINDS_OF_ENCODING])
+    names: str | None = option(NAMES[0], choices=[*NAMES, "none"])
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class SeveralOptions(ClassifierOptions):
-    """Parameters of `MultiIntentClassifier`."""
+    """Parameters of `MultiIntentClassifier`.
 
-    threshold: float | None = option(
-        None, "Threshold to use instead of a fitted one.", above=0, below=1
-    )
+    Attributes:
+      label_separator: Character between the labels of a text in files.
+    """
+
+    threshold: float | None = option(None, above=0, below=1)
     label_separator: str = SEPARATORS[0]

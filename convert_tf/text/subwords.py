@@ -30,21 +30,22 @@ WORD_START = "\ufe4f"
 
 @dataclasses.dataclass(frozen=True)
 class SubwordConfig(Config):
-    """Options of vocabulary learning."""
+    """Options of vocabulary learning.
 
-    min_count: int = option(250, "Smallest number of occurrences of a subword.", at_least=1)
-    iterations: int = option(4, "Number of learning iterations.", at_least=1)
-    max_subword_length: int = option(
-        20, "Largest number of characters of a subword, word-start marker included.", at_least=2
-    )
-    max_consecutive_digits: int = option(
-        4, "Largest number of consecutive digits in a subword.", at_least=1
-    )
-    alphabet_min_count: int = option(
-        10,
-        "Smallest number of occurrences of a character. Rarer ones are not in any subword.",
-        at_least=1,
-    )
+    Attributes:
+      min_count: Smallest number of occurrences of a subword.
+      iterations: Number of learning iterations.
+      max_subword_length: Largest number of characters of a subword, word-start marker included.
+      max_consecutive_digits: Largest number of consecutive digits in a subword.
+      alphabet_min_count: Smallest number of occurrences of a character. Rarer ones are not in any
+        subword.
+    """
+
+    min_count: int = option(250, at_least=1)
+    iterations: int = option(4, at_least=1)
+    max_subword_length: int = option(20, at_least=2)
+    max_consecutive_digits: int = option(4, at_least=1)
+    alphabet_min_count: int = option(10, at_least=1)
 
 
 def learn_subwords(

@@ -5,10 +5,16 @@ import pytest
 from support.model_cases import packed_batch, random_texts
 
 from convert_tf.checkpoints.vocabulary import vocabulary_path
+from convert_tf.config.base import options_of
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.model import MODEL_PRESETS, ModelConfig, model_preset
 from convert_tf.config.ranker import HeadConfig, RankerTraining
-from convert_tf.config.train import EncoderTraining, Pretraining
+from convert_tf.config.train import EncoderTraining, Pretraining, RankingTraining
+from convert_tf.corpora.comments import Rules
+from convert_tf.corpora.options import PrepareOptions
+from convert_tf.intents.options import IntentOptions, SeveralOptions
+from convert_tf.service.batching import Limits
+from convert_tf.text.subwords import SubwordConfig
 
 CONFIGS = (ModelConfig, EncoderTraining, HeadConfig, RankerTraining, BertConfig, Pretraining)
 
@@ -45,6 +51,22 @@ def test_every_model_option_changes_the_network(small_config, make_encoder, name
     other_shapes, other_output = _shapes_and_output(other, make_encoder)
     if shapes == other_shapes:
         assert np.abs(output - other_output).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "config_class",
+    [*CONFIGS, Rules, PrepareOptions, SubwordConfig, Limits, IntentOptions, SeveralOptions],
+)
+def test_every_field_has_a_help_text(config_class):
+    texts = {name: settings["text"] for name, settings in options_of(config_class).items()}
+    assert [name for name, text in texts.items() if not text] == []
+
+
+def test_a_subclass_inherits_the_settings_that_it_does_not_change():
+    general, own = options_of(RankingTraining), options_of(Pretraining)
+    assert options_of(RankerTraining)["batch_size"] == general["batch_size"]
+    assert own["steps"]["text"] == "Optimizer steps. Both objectives take turns."
+    assert own["warmup_steps"] == {**general["warmup_steps"], "at_least": 1}
 
 
 def test_a_run_may_go_on_from_options_that_are_refused_now():

@@ -41,6 +41,8 @@ from convert_tf.storage.files import only_writer
 if TYPE_CHECKING:
     from convert_tf.intents.classifier import IntentClassifier
 
+# Fields of classifiers that other flags set.
+_NO_FLAG = ("encoder", "grid", "label_separator", "random_state")
 # Flags without effect for classifiers of several intents per text.
 _OF_ONE_INTENT = (
     *({*IntentOptions.__dataclass_fields__} - {*SeveralOptions.__dataclass_fields__}),
@@ -96,7 +98,7 @@ def define_flags(define: Define) -> None:
         "Also train the encoder, and keep it if that helps. It is written to OUTPUT/module.",
         group=MODEL,
     )
-    define_fields(define, IntentOptions)
+    define_fields(define, IntentOptions, leave_out=_NO_FLAG)
     grids = (
         f"{name} {', '.join(map(str, values))}"
         for grid in GRIDS.values()
@@ -197,7 +199,7 @@ def _train_several(values: Any) -> tuple[Any, int]:
     from convert_tf.intents.multi import MultiIntentClassifier, split_labels
 
     texts, labels = read_files(values.data, needs_labels=False)
-    leave_out = ("kind",) if values.kind == ANY_KIND else ()
+    leave_out = (*_NO_FLAG, "kind") if values.kind == ANY_KIND else _NO_FLAG
     classifier = MultiIntentClassifier(
         one_or_list(values.encoder),
         **given_fields(values, SeveralOptions, leave_out=leave_out),
@@ -217,7 +219,7 @@ def _train(values: Any, model: "IntentClassifier | None", head: str) -> tuple[An
     params = {} if model is None else model.get_params(deep=False)
     for name in params.keys() & {"encoder", "kind", "names"}:  # chosen again
         del params[name]
-    params |= given_fields(values, IntentOptions)
+    params |= given_fields(values, IntentOptions, leave_out=_NO_FLAG)
     if values["seed"].present:
         params["random_state"] = values.seed
     if values["tune"].present:
