@@ -6,6 +6,11 @@ convert-tf demo --port 8001
 
 In a clone, `make web` writes the page into `web/dist`. Without a clone, the page of the release is
 downloaded once. The browser computes everything; no text is sent to a server.
+
+Flags:
+  folder: Folder of the page. Default: that of the clone or the release.
+  host: Address to listen at.
+  port: Port; 0 for a free one.
 """
 
 from pathlib import Path
@@ -16,9 +21,9 @@ from convert_tf.service.page import page_folder, page_server
 
 
 def define_flags(define: Define) -> None:
-    define("folder", None, "Folder of the page. Default: that of the clone or the release.")
-    define("host", "127.0.0.1", "Address to listen at.")
-    define("port", 8001, "Port; 0 for a free one.", lower_bound=0, upper_bound=65_535)
+    define("folder", None)
+    define("host", "127.0.0.1")
+    define("port", 8001, lower_bound=0, upper_bound=65_535)
 
 
 def run(values: Any) -> None:

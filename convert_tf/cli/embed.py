@@ -12,6 +12,18 @@ be larger than the memory.
 `--engine=spark` encodes on a Spark cluster with an `.onnx` file and writes the same array. It needs
 the extra `[spark]` and Java. All machines must see the encoder and the output under the same path.
 Run the same command again to resume an interrupted run.
+
+Flags:
+  input: Text file with one text per line, plain or compressed, or - for standard input.
+  output: Array to write, x.npy.
+  kind: Kind of vectors. sentence: for classifiers. context, response: for ranking responses.
+    similarity: for comparing texts, of length 1.
+  engine: local runs on this machine, spark on a cluster.
+  batch_size: Largest number of texts in a batch.
+  compute_dtype: Number format of the network. auto chooses bfloat16 if it is faster on this
+    machine.
+  dtype: Number format of the vectors in the file.
+  overwrite: Replace an existing file.
 """
 
 import os
@@ -83,28 +95,15 @@ def _is_array(path: str) -> bool:
 
 def define_flags(define: Define) -> None:
     define_encoder(define)
-    lines = "Text file with one text per line, plain or compressed, or - for standard input."
-    define("input", NEEDED, lines)
-    define("output", NEEDED, "Array to write, x.npy.")
-    define(
-        "kind",
-        "sentence",
-        "Kind of vectors. sentence: for classifiers. context, response: for ranking responses. "
-        "similarity: for comparing texts, of length 1.",
-        choices=[*SIGNATURES],
-    )
-    engine = "local runs on this machine, spark on a cluster."
-    define("engine", "local", engine, choices=["local", "spark"])
+    define("input", NEEDED)
+    define("output", NEEDED)
+    define("kind", "sentence", choices=[*SIGNATURES])
+    define("engine", "local", choices=["local", "spark"])
     define_master(define)
-    define("batch_size", BATCH_SIZE, "Largest number of texts in a batch.", lower_bound=1)
-    define(
-        "compute_dtype",
-        "auto",
-        "Number format of the network. auto chooses bfloat16 if it is faster on this machine.",
-        choices=COMPUTE_DTYPES,
-    )
-    define("dtype", "float32", "Number format of the vectors in the file.", choices=DTYPES)
-    define("overwrite", False, "Replace an existing file.")
+    define("batch_size", BATCH_SIZE, lower_bound=1)
+    define("compute_dtype", "auto", choices=COMPUTE_DTYPES)
+    define("dtype", "float32", choices=DTYPES)
+    define("overwrite", False)
 
 
 def run(values: Any) -> None:

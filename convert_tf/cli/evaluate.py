@@ -19,6 +19,25 @@ A run cuts texts as in training, and a module at its own limit. Results may ther
 texts longer than the run's `max_tokens`.
 
 Reference: arXiv 1911.03688 §3.2; arXiv 1904.06472 §4.
+
+Flags:
+  vectors: Encoder for the baselines sim and map.
+  vector_signature: Signature of --vectors for both contexts and responses, for example default.
+  train_data: Data to fit tfidf, bm25 and map on: a folder of records, whose train split is used, or
+    a file of candidates. Default: --data.
+  train_examples: Largest number of examples of --train_data.
+  data: Folder of records, or file of pairs or dialogues.
+  split: Split of --data: train, dev or test.
+  candidates: JSON lines with contexts and their candidates, instead of --data.
+  k: Values of k in R_N@k. Default: 1,3,10 for --data, and 1,2,5,10 as far as they are below N for
+    --candidates.
+  block_size: N in R_N@k for --data: number of responses to rank.
+  max_examples: Largest number of examples.
+  history: Use of earlier turns. own: models with an input for them read them, others read the last
+    turn only. joined: others read all turns as one text. none: all read the last turn only.
+  by_source: Also evaluate each source of --data separately.
+  by_history: Also evaluate contexts with and without earlier turns separately.
+  output: Folder for evaluation.json, .md and .png. Rows of the same examples are kept.
 """
 
 import os
@@ -36,41 +55,20 @@ def define_flags(define: Define) -> None:
     models = "a released name, or the folder of a run or module. Rankers too."
     define_encoder(define, [], text=models, repeats=True)
     define("baselines", [], f"Baselines to compare: {', '.join(BASELINES)}.")
-    define("vectors", [], "Encoder for the baselines sim and map.", repeats=True)
-    signature = "Signature of --vectors for both contexts and responses, for example default."
-    define("vector_signature", None, signature)
-    define(
-        "train_data",
-        None,
-        "Data to fit tfidf, bm25 and map on: a folder of records, whose train split is used, or a "
-        "file of candidates. Default: --data.",
-    )
-    most = "Largest number of examples"
-    define("train_examples", 10_000, f"{most} of --train_data.", lower_bound=1)
-    define("data", None, "Folder of records, or file of pairs or dialogues.")
-    define("split", "test", "Split of --data: train, dev or test.")
-    define("candidates", None, "JSON lines with contexts and their candidates, instead of --data.")
-    define(
-        "k",
-        None,
-        "Values of k in R_N@k. Default: 1,3,10 for --data, and 1,2,5,10 as far as they are below "
-        "N for --candidates.",
-        kind=list,
-    )
-    number = "N in R_N@k for --data: number of responses to rank."
-    define("block_size", metrics.BLOCK_SIZE, number, lower_bound=1)
-    define("max_examples", None, f"{most}.", kind=int, lower_bound=1)
-    define(
-        "history",
-        HISTORY[0],
-        "Use of earlier turns. own: models with an input for them read them, others read the last "
-        "turn only. joined: others read all turns as one text. none: all read the last turn only.",
-        choices=HISTORY,
-    )
-    define("by_source", False, "Also evaluate each source of --data separately.")
-    define("by_history", False, "Also evaluate contexts with and without earlier turns separately.")
-    output = "Folder for evaluation.json, .md and .png. Rows of the same examples are kept."
-    define("output", None, output)
+    define("vectors", [], repeats=True)
+    define("vector_signature", None)
+    define("train_data", None)
+    define("train_examples", 10_000, lower_bound=1)
+    define("data", None)
+    define("split", "test")
+    define("candidates", None)
+    define("k", None, kind=list)
+    define("block_size", metrics.BLOCK_SIZE, lower_bound=1)
+    define("max_examples", None, kind=int, lower_bound=1)
+    define("history", HISTORY[0], choices=HISTORY)
+    define("by_source", False)
+    define("by_history", False)
+    define("output", None)
 
 
 def run(values: Any) -> None:

@@ -9,6 +9,15 @@ convert-tf export --encoder runs/convert --format huggingface --output my-encode
 
 The model card of a module is `MODEL_CARD.md`, that of a Hugging Face folder is `README.md`.
 sentence-transformers, SetFit, fastembed and transformers.js open a Hugging Face folder.
+
+Flags:
+  output: Folder or file x.onnx to write.
+  format: What to write. Default: onnx if --output ends with .onnx, otherwise module.
+  max_tokens: Texts are cut to this many tokens. Default: 512, or the limit of a module.
+  network_bits: Bits of the network's weights: 16 (default) or 8 in a module, 8 (default) or 32 in
+    x.onnx.
+  notes: Markdown file to add to the model card, for example about the data.
+  overwrite: Replace an existing --output.
 """
 
 from pathlib import Path
@@ -19,17 +28,12 @@ from convert_tf.cli.flags import NEEDED, Define, define_encoder, same
 
 def define_flags(define: Define) -> None:
     define_encoder(define, NEEDED, text="a released name, or the folder of a run. Rankers too.")
-    define("output", NEEDED, "Folder or file x.onnx to write.")
-    form = "What to write. Default: onnx if --output ends with .onnx, otherwise module."
-    define("format", None, form, choices=["module", "onnx", "huggingface"])
-    limit = "Texts are cut to this many tokens. Default: 512, or the limit of a module."
-    define("max_tokens", None, limit, kind=int)
-    bits = (
-        "Bits of the network's weights: 16 (default) or 8 in a module, 8 (default) or 32 in x.onnx."
-    )
-    define("network_bits", None, bits, choices=["32", "16", "8"])
-    define("notes", None, "Markdown file to add to the model card, for example about the data.")
-    define("overwrite", False, "Replace an existing --output.")
+    define("output", NEEDED)
+    define("format", None, choices=["module", "onnx", "huggingface"])
+    define("max_tokens", None, kind=int)
+    define("network_bits", None, choices=["32", "16", "8"])
+    define("notes", None)
+    define("overwrite", False)
 
 
 def run(values: Any) -> None:

@@ -36,7 +36,7 @@ def define_flag(
     values: flags.FlagValues,
     name: str,
     default: Any,
-    text: str,
+    text: str = "",
     *,
     kind: type | None = None,
     choices: Sequence[str] | None = None,
@@ -51,7 +51,7 @@ def define_flag(
       values: the flags of the command.
       name: name without dashes.
       default: default value; `NEEDED` for a required flag.
-      text: help text.
+      text: help text; by default the entry under `Flags:` in the docstring of the command.
       kind: type of the value; by default the type of `default`, or `str` if that is None.
       choices: allowed values.
       repeats: whether the flag may be given several times, for a list of strings.

@@ -1,8 +1,8 @@
 """The command line `convert-tf`, also `python -m convert_tf`.
 
 Each command is a module of this package with `define_flags(define)` and `run(values)`. Its
-docstring is its help page and contains an example. This module lists the commands, parses flags and
-prints errors.
+docstring is its help page: an example, a description, and under `Flags:` the texts of the flags.
+This module lists the commands, parses flags and prints errors.
 """
 
 import difflib
@@ -24,7 +24,7 @@ from absl import flags
 
 from convert_tf import __version__
 from convert_tf.cli.flags import FLAGS, UsageError, define_flag, resolve_names
-from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT
+from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, entries
 from convert_tf.numerics.quiet import quieten
 
 # In the order in which people use them. "index build" is the module `convert_tf.cli.index.build`.
@@ -215,7 +215,8 @@ def _help(command: ModuleType, values: flags.FlagValues, called: str, *, is_full
     If the command marks common flags, the short page has only these and the first paragraph.
     """
     before, _, rest = (command.__doc__ or "").partition("```")  # none under python -OO
-    example, _, after = rest.partition("```")
+    example, _, after = rest.partition("\n\nFlags:\n")[0].partition("```")
+    texts = entries(command.__doc__, "Flags")
     text = "\n".join(line for line in f"{before.strip()}{after}".splitlines() if line != "```")
     groups: dict[str, list[Any]] = values.flags_by_module_dict()
     common = {name: [flag for flag in group if flag.is_common] for name, group in groups.items()}
@@ -227,19 +228,18 @@ def _help(command: ModuleType, values: flags.FlagValues, called: str, *, is_full
     for name in sorted(groups, key=_GROUPS.index):
         lines += ["", "Other:" if name == FLAGS and len(groups) > 1 else f"{name}:"]
         for flag in sorted(groups[name], key=lambda flag: flag.name == "verbosity"):
-            lines += _flag_help(flag)
+            lines += _flag_help(flag, flag.text or texts.get(flag.name, ""))
     if is_short:
         lines += ["", f"{called} --helpfull lists all {len([*values])} flags."]
     return "\n".join(lines)
 
 
-def _flag_help(flag: Any) -> list[str]:
+def _flag_help(flag: Any, text: str) -> list[str]:
     """Return the lines about a flag: its name, default and text."""
     default = ",".join(flag.default) if isinstance(flag.default, list) else flag.default
     form = f"  --{flag.name}={'' if default is None else default}"
     if flag.boolean:
         form = f"  --[no]{flag.name}" + (", on by default" if flag.default else "")
-    text = flag.text
     if isinstance(flag, flags.EnumFlag):
         text = f"{', '.join(flag.parser.enum_values)}. {text}"
     if isinstance(flag, flags.MultiFlag):

@@ -9,6 +9,18 @@ Hard negatives are wrong responses that an encoder ranks high. For each context,
 all responses of a block of examples. The best `--skip_top` wrong responses are skipped, because
 many of them would be right answers too. The next `--negatives` are written.
 `convert_tf.data.negatives` describes the output folder.
+
+Flags:
+  data: Folder of token ids.
+  output: Folder of negatives to write.
+  max_examples: Mine for the first examples only, this many. 0 uses all.
+  negatives: Largest number of negatives per example.
+  skip_top: Number of the best wrong responses to skip.
+  margin: Skip responses whose cosine is larger than that of the right response plus this number,
+    which may be negative. Default: skip none.
+  block_size: Number of responses to rank for each context. Time and memory grow with it.
+  precision: Number format of the encoder.
+  overwrite: Replace existing negatives in --output.
 """
 
 from typing import Any
@@ -20,28 +32,15 @@ from convert_tf.data.mining import BLOCK_SIZE
 
 def define_flags(define: Define) -> None:
     define_encoder(define, NEEDED, text="a released name, or the folder of a run or of a module.")
-    define("data", NEEDED, "Folder of token ids.")
-    define("output", NEEDED, "Folder of negatives to write.")
-    define(
-        "max_examples", 0, "Mine for the first examples only, this many. 0 uses all.", lower_bound=0
-    )
-    define("negatives", 8, "Largest number of negatives per example.", lower_bound=1)
-    define("skip_top", 10, "Number of the best wrong responses to skip.", lower_bound=0)
-    define(
-        "margin",
-        None,
-        "Skip responses whose cosine is larger than that of the right response plus this number, "
-        "which may be negative. Default: skip none.",
-        kind=float,
-    )
-    define(
-        "block_size",
-        BLOCK_SIZE,
-        "Number of responses to rank for each context. Time and memory grow with it.",
-        lower_bound=2,
-    )
-    define("precision", "auto", "Number format of the encoder.", choices=PRECISIONS)
-    define("overwrite", False, "Replace existing negatives in --output.")
+    define("data", NEEDED)
+    define("output", NEEDED)
+    define("max_examples", 0, lower_bound=0)
+    define("negatives", 8, lower_bound=1)
+    define("skip_top", 10, lower_bound=0)
+    define("margin", None, kind=float)
+    define("block_size", BLOCK_SIZE, lower_bound=2)
+    define("precision", "auto", choices=PRECISIONS)
+    define("overwrite", False)
 
 
 def run(values: Any) -> None:

@@ -16,6 +16,15 @@ gets token ids, from which a machine without TensorFlow can train.
 
 `--engine=spark` runs on a Spark cluster and writes the same files. It needs the extra `[spark]` and
 Java. All machines must see input and output under the same path.
+
+Flags:
+  input: Dumps of Reddit comments: a file or quoted pattern.
+  submissions: Dumps of Reddit submissions, which have the titles.
+  output: Folder to write.
+  overwrite: Replace existing records in --output.
+  engine: duckdb runs on this machine and sorts on disk. spark runs on a cluster.
+  tokenize: Also write token ids. Needs --vocab.
+  vocab: Vocabulary for --tokenize and for the lengths in the report.
 """
 
 import errno
@@ -49,14 +58,13 @@ _TOGETHER = {
 
 
 def define_flags(define: Define) -> None:
-    define("input", [], "Dumps of Reddit comments: a file or quoted pattern.", repeats=True)
-    define("submissions", [], "Dumps of Reddit submissions, which have the titles.", repeats=True)
+    define("input", [], repeats=True)
+    define("submissions", [], repeats=True)
     for name, corpus in CORPORA.items():
         define(name, [], corpus.description, repeats=True)
-    define("output", NEEDED, "Folder to write.")
-    define("overwrite", False, "Replace existing records in --output.")
-    engine = "duckdb runs on this machine and sorts on disk. spark runs on a cluster."
-    define("engine", "duckdb", engine, choices=["duckdb", "spark"])
+    define("output", NEEDED)
+    define("overwrite", False)
+    define("engine", "duckdb", choices=["duckdb", "spark"])
     define_master(define)
     for split, number in PrepareOptions().num_shards.items():
         define(f"num_shards_{split}", number, f"Number of files of the {split} split.")
@@ -65,8 +73,8 @@ def define_flags(define: Define) -> None:
     for name, fields in _TOGETHER.items():
         define(name, None, f"Sets --{', --'.join(fields)}.", kind=int)
     define_fields(define, Rules)
-    define("tokenize", False, "Also write token ids. Needs --vocab.")
-    define("vocab", None, "Vocabulary for --tokenize and for the lengths in the report.")
+    define("tokenize", False)
+    define("vocab", None)
     define_fields(define, PrepareOptions, leave_out=_NO_FLAG)
 
 

@@ -10,6 +10,13 @@ resume an interrupted run. The run keeps the weights with the lowest loss on the
 starts from such a run, or from a BERT in Hugging Face's format, and uses its vocabulary.
 
 Reference: arXiv 1905.01969 §4.1 ("Pre-training Procedure").
+
+Flags:
+  vocab: Vocabulary file. Not needed for token ids.
+  model: Preset of a new trunk.
+  init_from: BERT-like trunk to start from.
+  num_oov_buckets: Hash buckets for unknown tokens.
+  output: Folder of the run.
 """
 
 from typing import Any
@@ -28,19 +35,12 @@ FROM_VOCABULARY = (
 
 def define_flags(define: Define) -> None:
     define_fields(define, Pretraining)
-    define("vocab", None, "Vocabulary file. Not needed for token ids.", group=DATA, is_common=True)
-    define(
-        "model",
-        None,
-        "Preset of a new trunk.",
-        choices=sorted(BERT_PRESETS),
-        group=MODEL,
-        is_common=True,
-    )
-    define("init_from", None, "BERT-like trunk to start from.", group=MODEL, is_common=True)
-    define("num_oov_buckets", 1_000, "Hash buckets for unknown tokens.", group=MODEL)
+    define("vocab", None, group=DATA, is_common=True)
+    define("model", None, choices=sorted(BERT_PRESETS), group=MODEL, is_common=True)
+    define("init_from", None, group=MODEL, is_common=True)
+    define("num_oov_buckets", 1_000, group=MODEL)
     define_fields(define, BertConfig, leave_out=FROM_VOCABULARY)
-    define("output", NEEDED, "Folder of the run.", group=OUTPUT, is_common=True)
+    define("output", NEEDED, group=OUTPUT, is_common=True)
 
 
 def run(values: Any) -> None:

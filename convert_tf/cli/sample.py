@@ -7,6 +7,11 @@ convert-tf sample --output dumps/ --seed 0
 A random generator makes the texts. `RC_sample.zst` (comments) and `RS_sample.zst` (submissions)
 have the format of the monthly Reddit dumps. Most threads consist of a question (the title), one or
 two answers and the asker's reaction. As in real dumps, `convert-tf prepare` drops some comments.
+
+Flags:
+  output: Folder to write.
+  seed: Seed of the generator. The same seed gives the same files.
+  num_threads: Number of threads.
 """
 
 import os
@@ -17,9 +22,9 @@ from convert_tf.corpora.sample import NUM_THREADS, write_sample
 
 
 def define_flags(define: Define) -> None:
-    define("output", NEEDED, "Folder to write.")
-    define("seed", 0, "Seed of the generator. The same seed gives the same files.")
-    define("num_threads", NUM_THREADS, "Number of threads.", lower_bound=1)
+    define("output", NEEDED)
+    define("seed", 0)
+    define("num_threads", NUM_THREADS, lower_bound=1)
 
 
 def run(values: Any) -> None:

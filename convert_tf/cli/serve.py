@@ -7,6 +7,12 @@ convert-tf serve --intents model/ --port 8000
 The paths are `/encode`, `/rank`, `/classify`, `/v1/embeddings`, `/v1/models`, `/health` and
 `/metrics`. `/docs` describes them. Texts of simultaneous requests are computed in one batch. After
 SIGTERM the service answers the open requests and stops.
+
+Flags:
+  name: Name of the model in /v1/embeddings. Default: the name of the encoder.
+  host: Address to listen on; 0.0.0.0 for all of this machine.
+  port: Port; 0 for a free one.
+  compute_dtype: Number format of the network.
 """
 
 import re
@@ -26,11 +32,11 @@ _KEEP_ALIVE = 75
 def define_flags(define: Define) -> None:
     define_encoder(define)
     define("intents", None, f"Classifier for /classify: {CLASSIFIER}")
-    define("name", None, "Name of the model in /v1/embeddings. Default: the name of the encoder.")
-    define("host", "127.0.0.1", "Address to listen on; 0.0.0.0 for all of this machine.")
-    define("port", 8000, "Port; 0 for a free one.", lower_bound=0, upper_bound=65_535)
+    define("name", None)
+    define("host", "127.0.0.1")
+    define("port", 8000, lower_bound=0, upper_bound=65_535)
     define_fields(define, Limits)
-    define("compute_dtype", "auto", "Number format of the network.", choices=COMPUTE_DTYPES)
+    define("compute_dtype", "auto", choices=COMPUTE_DTYPES)
 
 
 def run(values: Any) -> None:

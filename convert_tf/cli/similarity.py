@@ -13,6 +13,11 @@ A linear map from the reduced encoding r to the teacher's vectors is fitted by r
 is rotated so that the first 256, 128 or 64 numbers of a vector are good shorter vectors. Exported
 modules then have the signature `encode_similarity`. Every twentieth text is held out to measure the
 result.
+
+Flags:
+  token_ids: Token ids of pairs or single texts in the encoder's vocabulary.
+  teacher: Folder of teacher vectors of these texts from convert-tf teach.
+  output: Folder of the new model. Default: add the map to --encoder.
 """
 
 from typing import Any
@@ -22,9 +27,9 @@ from convert_tf.cli.flags import NEEDED, Define, define_encoder
 
 def define_flags(define: Define) -> None:
     define_encoder(define, NEEDED, text="a released name, or the folder of a run or of a module.")
-    define("token_ids", NEEDED, "Token ids of pairs or single texts in the encoder's vocabulary.")
-    define("teacher", NEEDED, "Folder of teacher vectors of these texts from convert-tf teach.")
-    define("output", None, "Folder of the new model. Default: add the map to --encoder.")
+    define("token_ids", NEEDED)
+    define("teacher", NEEDED)
+    define("output", None)
 
 
 def run(values: Any) -> None:

@@ -7,6 +7,12 @@ convert-tf prepare --engine=spark --master spark://HOST:7077 --input 'parts/RC_*
 
 A monthly Reddit dump is one zstd stream with a window of 2 GiB. Only one task can read it, and it
 needs that much memory. The parts contain the same lines, and `prepare` makes the same records.
+
+Flags:
+  input: A dump, compressed or not.
+  output: Folder of the parts; it may hold parts of other dumps.
+  part_megabytes: Size of a part before compression, in MB.
+  overwrite: Replace earlier parts of this dump.
 """
 
 from typing import Any
@@ -15,10 +21,10 @@ from convert_tf.cli.flags import NEEDED, Define
 
 
 def define_flags(define: Define) -> None:
-    define("input", NEEDED, "A dump, compressed or not.")
-    define("output", NEEDED, "Folder of the parts; it may hold parts of other dumps.")
-    define("part_megabytes", 1024, "Size of a part before compression, in MB.", lower_bound=1)
-    define("overwrite", False, "Replace earlier parts of this dump.")
+    define("input", NEEDED)
+    define("output", NEEDED)
+    define("part_megabytes", 1024, lower_bound=1)
+    define("overwrite", False)
 
 
 def run(values: Any) -> None:

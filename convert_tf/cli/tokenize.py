@@ -8,6 +8,17 @@ convert-tf tokenize --utterances 'requests/*.jsonl.zst' --vocab vocab.txt --outp
 `convert-tf train --data ids/` uses the same batches as `--data data/ --vocab vocab.txt`.
 `--utterances` are single texts, for learning from a teacher or from intent labels. The module
 `convert_tf.data.token_arrays` describes the files, `convert_tf.data.utterances` single texts.
+
+Flags:
+  data: Folder of records from convert-tf prepare.
+  utterances: Files of single texts instead of --data: JSON lines with text, source and label.
+  dev_fraction: Share of the intents and unlabelled texts of --utterances that become the split dev.
+  ignored_labels: With --utterances: sources whose labels are not intents.
+  vocab: Vocabulary file.
+  output: Folder of token ids to write.
+  max_tokens: Texts are cut to this many tokens.
+  num_oov_buckets: Number of ids for unknown tokens.
+  overwrite: Replace existing token ids in --output.
 """
 
 from typing import Any
@@ -16,17 +27,15 @@ from convert_tf.cli.flags import NEEDED, Define, UsageError, check_read, same
 
 
 def define_flags(define: Define) -> None:
-    define("data", None, "Folder of records from convert-tf prepare.")
-    utterances = "Files of single texts instead of --data: JSON lines with text, source and label."
-    define("utterances", [], utterances)
-    dev = "Share of the intents and unlabelled texts of --utterances that become the split dev."
-    define("dev_fraction", 0.0, dev)
-    define("ignored_labels", [], "With --utterances: sources whose labels are not intents.")
-    define("vocab", NEEDED, "Vocabulary file.")
-    define("output", NEEDED, "Folder of token ids to write.")
-    define("max_tokens", 60, "Texts are cut to this many tokens.")
-    define("num_oov_buckets", 1000, "Number of ids for unknown tokens.")
-    define("overwrite", False, "Replace existing token ids in --output.")
+    define("data", None)
+    define("utterances", [])
+    define("dev_fraction", 0.0)
+    define("ignored_labels", [])
+    define("vocab", NEEDED)
+    define("output", NEEDED)
+    define("max_tokens", 60)
+    define("num_oov_buckets", 1000)
+    define("overwrite", False)
 
 
 def run(values: Any) -> None:

@@ -20,6 +20,19 @@ records, token ids or a file of candidates:
 convert-tf train --init_from runs/convert --head poly --poly_codes 64 --data train.jsonl.gz \
     --dev_data valid.jsonl.gz --negatives_from given --output runs/poly
 ```
+
+Flags:
+  vocab: Vocabulary file. Not needed for token ids.
+  model: Preset of a new model.
+  init_from: Model to start from (fine-tuning): a released name, a run's folder or a module.
+  head: Fine-tune --init_from as a ranker of this kind.
+  recipe: Options to start from; flags that you set override them. small: Adam, for up to a million
+    pairs. paper: ADADELTA, for half a billion. Default: small for a file, else paper.
+  output: Folder of the run.
+  num_processes: Processes that share every batch.
+  process_id: Number of this process, from 0. Process 0 writes and prints.
+  coordinator: Address of process 0 as host:port. auto asks Slurm, Open MPI, Kubernetes or Cloud TPU
+    for this address and the two numbers.
 """
 
 import functools
@@ -42,26 +55,12 @@ _OF_ENCODERS = ("model", "vocab", "recipe", *_PROCESSES)  # and the fields of co
 
 def define_flags(define: Define) -> None:
     common = functools.partial(define, is_common=True)
-    common("vocab", None, "Vocabulary file. Not needed for token ids.", group=DATA)
-    common("model", None, "Preset of a new model.", choices=sorted(MODEL_PRESETS), group=MODEL)
-    common(
-        "init_from",
-        None,
-        "Model to start from (fine-tuning): a released name, a run's folder or a module.",
-        group=MODEL,
-    )
-    common(
-        "head", None, "Fine-tune --init_from as a ranker of this kind.", choices=HEADS, group=MODEL
-    )
-    common(
-        "recipe",
-        None,
-        "Options to start from; flags that you set override them. small: Adam, for up to a million "
-        "pairs. paper: ADADELTA, for half a billion. Default: small for a file, else paper.",
-        choices=sorted(TRAIN_RECIPES),
-        group=OPTIMISATION,
-    )
-    common("output", NEEDED, "Folder of the run.", group=OUTPUT)
+    common("vocab", None, group=DATA)
+    common("model", None, choices=sorted(MODEL_PRESETS), group=MODEL)
+    common("init_from", None, group=MODEL)
+    common("head", None, choices=HEADS, group=MODEL)
+    common("recipe", None, choices=sorted(TRAIN_RECIPES), group=OPTIMISATION)
+    common("output", NEEDED, group=OUTPUT)
     define_fields(
         define,
         EncoderTraining,
@@ -71,16 +70,9 @@ def define_flags(define: Define) -> None:
         leave_out=(*_FROM_VOCABULARY, "head"),
     )
     of_processes = functools.partial(define, group=OPTIMISATION)
-    of_processes("num_processes", None, "Processes that share every batch.", kind=int)
-    of_processes(
-        "process_id", None, "Number of this process, from 0. Process 0 writes and prints.", kind=int
-    )
-    of_processes(
-        "coordinator",
-        None,
-        "Address of process 0 as host:port. auto asks Slurm, Open MPI, Kubernetes or Cloud TPU for "
-        "this address and the two numbers.",
-    )
+    of_processes("num_processes", None, kind=int)
+    of_processes("process_id", None, kind=int)
+    of_processes("coordinator", None)
 
 
 def run(values: Any) -> None:

@@ -9,6 +9,13 @@ convert-tf vocabulary --input 'corpus/*.txt.gz' --output vocab.txt --min_count 5
 From a folder of records, the contexts and responses of the train split are read. A text that is in
 several examples of a thread counts once. A file is text with one sentence per line, plain or
 compressed (.gz, .bz2, .xz, .zst).
+
+Flags:
+  input: Folder of records, text file, or quoted pattern.
+  output: Vocabulary file to write.
+  tokenizer: Kind of vocabulary.
+  max_sentences: Number of texts to learn from; a random sample of more.
+  vocab_size: Number of pieces, with --tokenizer=sentencepiece.
 """
 
 import time
@@ -19,13 +26,12 @@ from convert_tf.text.subwords import SubwordConfig
 
 
 def define_flags(define: Define) -> None:
-    define("input", NEEDED, "Folder of records, text file, or quoted pattern.", repeats=True)
-    define("output", NEEDED, "Vocabulary file to write.")
-    define("tokenizer", "subword", "Kind of vocabulary.", choices=["subword", "sentencepiece"])
+    define("input", NEEDED, repeats=True)
+    define("output", NEEDED)
+    define("tokenizer", "subword", choices=["subword", "sentencepiece"])
     define_fields(define, SubwordConfig)
-    about = "Number of texts to learn from; a random sample of more."
-    define("max_sentences", 10_000_000, about, lower_bound=1)
-    define("vocab_size", 31_476, "Number of pieces, with --tokenizer=sentencepiece.")
+    define("max_sentences", 10_000_000, lower_bound=1)
+    define("vocab_size", 31_476)
 
 
 def run(values: Any) -> None:

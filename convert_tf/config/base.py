@@ -106,7 +106,7 @@ def options_of(config: Any) -> dict[str, dict[str, Any]]:
     options: dict[str, dict[str, Any]] = {}
     bases = [base for base in config.__mro__ if dataclasses.is_dataclass(base)]
     for base in reversed(bases):
-        texts = _attributes(base.__doc__)
+        texts = entries(base.__doc__, "Attributes")
         for field in dataclasses.fields(base):
             inherited = options.get(field.name, unset)
             text = texts.get(field.name, inherited["text"])
@@ -114,11 +114,11 @@ def options_of(config: Any) -> dict[str, dict[str, Any]]:
     return options
 
 
-def _attributes(docstring: str | None) -> dict[str, str]:
-    """Return the entries under `Attributes:` in a docstring: name → text."""
-    section = inspect.cleandoc(docstring or "").partition("\nAttributes:\n")[2].partition("\n\n")[0]
-    entries = re.findall(r"^  (\w+): (.*(?:\n {4}.*)*)", section, re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in entries}
+def entries(docstring: str | None, heading: str) -> dict[str, str]:
+    """Return the entries under a heading of a docstring: name → text."""
+    section = inspect.cleandoc(docstring or "").partition(f"\n{heading}:\n")[2].partition("\n\n")[0]
+    found = re.findall(r"^  (\w+): (.*(?:\n {4}.*)*)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}
 
 
 _BOUNDS = {

@@ -21,6 +21,7 @@ from support.documents import (
 
 from convert_tf.cli.flags import define_flag
 from convert_tf.cli.main import COMMANDS, main
+from convert_tf.config.base import entries
 
 RECIPES = ROOT / "hub_modules" / "recipes"
 # Of "text" is what other programs read or run, with versions that are not installed here.
@@ -38,10 +39,17 @@ def module_of(name):
 
 
 def flags_of(name):
-    """The names of a command's flags."""
+    """The flags of a command."""
     values = flags.FlagValues()
     module_of(name).define_flags(functools.partial(define_flag, values))
-    return [*values]
+    return values
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_docstrings_describe_the_flags(name):
+    values = flags_of(name)
+    described = entries(module_of(name).__doc__, "Flags")
+    assert {*described} == {flag for flag in values if not values[flag].text}
 
 
 @pytest.fixture

@@ -6,6 +6,13 @@ convert-tf index build --input candidates.txt --output cache/ --dtype int8
 
 `--encoder` may also be the run of a bi- or poly-encoder. `convert_tf.search.cache` describes the
 output folder.
+
+Flags:
+  input: Text file with one candidate per line, plain or compressed.
+  output: Folder to write.
+  dtype: Number format of the stored vectors.
+  batch_size: Number of texts in a batch.
+  overwrite: Replace an existing cache.
 """
 
 from typing import Any
@@ -19,11 +26,11 @@ from convert_tf.storage.lines import filled_lines
 def define_flags(define: Define) -> None:
     define_encoder(define)
     define_search_kind(define)
-    define("input", NEEDED, "Text file with one candidate per line, plain or compressed.")
-    define("output", NEEDED, "Folder to write.")
-    define("dtype", "float32", "Number format of the stored vectors.", choices=DTYPES)
-    define("batch_size", 1024, "Number of texts in a batch.", lower_bound=1)
-    define("overwrite", False, "Replace an existing cache.")
+    define("input", NEEDED)
+    define("output", NEEDED)
+    define("dtype", "float32", choices=DTYPES)
+    define("batch_size", 1024, lower_bound=1)
+    define("overwrite", False)
 
 
 def run(values: Any) -> None:

@@ -8,6 +8,20 @@ convert-tf index search --candidates candidates.txt --queries "how do I reset my
 All candidates are scored, or with `--faiss` those that FAISS finds. `--encoder` must be the encoder
 that built the cache. Without a cache, the texts of `--candidates` or `--data` are encoded for this
 search only. With `--rerank_checkpoint` a ranker scores the first `--top_n` candidates again.
+
+Flags:
+  cache: Folder written by convert-tf index build.
+  candidates: Text file with one candidate per line, instead of --cache.
+  data: Folder of records with the candidates, instead of --cache.
+  split: Split of --data: train, dev or test.
+  max_candidates: Largest number of texts of --candidates or --data.
+  queries: A query.
+  top_k: Number of candidates to show for each query.
+  faiss: FAISS index to search, which is written into the cache. Needs the extra [faiss].
+  rerank_checkpoint: Run or module of a ranker that scores the first --top_n again.
+  rerank_cache: Cache of the candidates for --rerank_checkpoint. By default each search encodes
+    them.
+  top_n: Number of candidates that --rerank_checkpoint scores again.
 """
 
 import contextlib
@@ -34,22 +48,17 @@ from convert_tf.storage.lines import filled_lines
 def define_flags(define: Define) -> None:
     define_encoder(define)
     define_search_kind(define)
-    define("cache", None, "Folder written by convert-tf index build.")
-    define("candidates", None, "Text file with one candidate per line, instead of --cache.")
-    define("data", None, "Folder of records with the candidates, instead of --cache.")
-    define("split", "test", "Split of --data: train, dev or test.")
-    most = "Largest number of texts of --candidates or --data."
-    define("max_candidates", 20_000, most, lower_bound=1)
-    define("queries", NEEDED, "A query.", repeats=True)
-    define("top_k", 5, "Number of candidates to show for each query.", lower_bound=1)
-    faiss = "FAISS index to search, which is written into the cache. Needs the extra [faiss]."
-    define("faiss", None, faiss, choices=FAISS_KINDS)
-    again = "Run or module of a ranker that scores the first --top_n again."
-    define("rerank_checkpoint", None, again)
-    cache = "Cache of the candidates for --rerank_checkpoint. By default each search encodes them."
-    define("rerank_cache", None, cache)
-    number = "Number of candidates that --rerank_checkpoint scores again."
-    define("top_n", 100, number, lower_bound=1)
+    define("cache", None)
+    define("candidates", None)
+    define("data", None)
+    define("split", "test")
+    define("max_candidates", 20_000, lower_bound=1)
+    define("queries", NEEDED, repeats=True)
+    define("top_k", 5, lower_bound=1)
+    define("faiss", None, choices=FAISS_KINDS)
+    define("rerank_checkpoint", None)
+    define("rerank_cache", None)
+    define("top_n", 100, lower_bound=1)
 
 
 def run(values: Any) -> None:

@@ -8,6 +8,10 @@ convert-tf intent discover --input log.txt --encoder convert_small --output grou
 With `--model`, only messages are grouped that the classifier rejects or answers with a low
 probability. `--output` gets `groups.html`, a page to read, and `groups.csv`. Correct the column
 `label` of this file and pass it to `convert-tf intent train`.
+
+Flags:
+  output: Folder for the results.
+  groups: Number of groups. Default: chosen for the messages.
 """
 
 from pathlib import Path
@@ -29,9 +33,8 @@ from convert_tf.storage.files import write_file
 
 def define_flags(define: Define) -> None:
     define_log(define, None)
-    define("output", NEEDED, "Folder for the results.")
-    text = "Number of groups. Default: chosen for the messages."
-    define("groups", None, text, kind=int, lower_bound=2)
+    define("output", NEEDED)
+    define("groups", None, kind=int, lower_bound=2)
     define_groups(define)
 
 

@@ -8,6 +8,11 @@ Data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`. The rep
 accuracy depends on the share of texts that are answered. With `--precision` it recommends a
 confidence threshold. `--output` gets `evaluation.json` and `confusions.png`. Classifiers of several
 intents per text are evaluated by F1.
+
+Flags:
+  data: Labelled texts: CSV files or nlu.yml.
+  precision: Recommend a threshold above which this share of answers is right.
+  output: Folder for the results.
 """
 
 from pathlib import Path
@@ -21,12 +26,9 @@ from convert_tf.storage.json_text import written_json
 
 def define_flags(define: Define) -> None:
     define_model(define)
-    define("data", NEEDED, "Labelled texts: CSV files or nlu.yml.", kind=list)
-    define(
-        "precision", None, "Recommend a threshold above which this share of answers is right.",
-        kind=float, lower_bound=0.0, upper_bound=1.0,
-    )  # fmt: skip
-    define("output", None, "Folder for the results.")
+    define("data", NEEDED, kind=list)
+    define("precision", None, kind=float, lower_bound=0.0, upper_bound=1.0)
+    define("output", None)
 
 
 def run(values: Any) -> None:

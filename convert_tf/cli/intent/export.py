@@ -6,6 +6,12 @@ convert-tf intent predict --model intents.onnx --input texts.txt
 ```
 
 `--serving_module` of `convert-tf intent train` writes a SavedModel instead.
+
+Flags:
+  output: File to write, x.onnx.
+  network_bits: Bits of the encoder's weights. 8 is smaller and faster, 32 gives the same answers as
+    --model.
+  overwrite: Replace an existing file.
 """
 
 from typing import Any
@@ -15,15 +21,9 @@ from convert_tf.cli.flags import NEEDED, Define, define_model, loaded_classifier
 
 def define_flags(define: Define) -> None:
     define_model(define)
-    define("output", NEEDED, "File to write, x.onnx.")
-    define(
-        "network_bits",
-        "8",
-        "Bits of the encoder's weights. 8 is smaller and faster, 32 gives the "
-        "same answers as --model.",
-        choices=["32", "8"],
-    )
-    define("overwrite", False, "Replace an existing file.")
+    define("output", NEEDED)
+    define("network_bits", "8", choices=["32", "8"])
+    define("overwrite", False)
 
 
 def run(values: Any) -> None:

@@ -6,6 +6,12 @@ convert-tf intent inspect --data train.csv --output inspection/
 
 A label is probably wrong if the three nearest examples of another intent are nearer than the three
 nearest examples of the same intent. `--output` gets the report as `inspection.json`.
+
+Flags:
+  data: Examples: CSV files or nlu.yml.
+  output: Folder for the results.
+  label_separator: Character between the labels, if texts may have several intents or none.
+  top_k: Number of results of each kind to print.
 """
 
 from pathlib import Path
@@ -24,11 +30,10 @@ def define_flags(define: Define) -> None:
         ".onnx file. Repeat the flag to concatenate the vectors of several encoders.",
         repeats=True,
     )
-    define("data", NEEDED, "Examples: CSV files or nlu.yml.", kind=list)
-    define("output", None, "Folder for the results.")
-    text = "Character between the labels, if texts may have several intents or none."
-    define("label_separator", None, text)
-    define("top_k", 10, "Number of results of each kind to print.", lower_bound=1)
+    define("data", NEEDED, kind=list)
+    define("output", None)
+    define("label_separator", None)
+    define("top_k", 10, lower_bound=1)
 
 
 def run(values: Any) -> None:

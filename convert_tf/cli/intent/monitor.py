@@ -7,6 +7,10 @@ convert-tf intent monitor --model model/ --input week2.txt --output week2.json -
 The report shows the share of each intent and the share of unsure answers. A statistical test shows
 whether the messages are farther from the examples than the examples are from each other. Messages
 with unsure answers are grouped. With `--since` the report also shows which shares have changed.
+
+Flags:
+  output: JSON file to write, for --since of a later period.
+  since: JSON file of an earlier period.
 """
 
 from typing import Any
@@ -18,8 +22,8 @@ from convert_tf.storage.json_text import json_file, written_json
 
 def define_flags(define: Define) -> None:
     define_log(define, NEEDED)
-    define("output", NEEDED, "JSON file to write, for --since of a later period.")
-    define("since", None, "JSON file of an earlier period.")
+    define("output", NEEDED)
+    define("since", None)
     define_groups(define)
 
 

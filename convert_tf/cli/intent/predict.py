@@ -9,6 +9,11 @@ An object has `text`, `intent` and `confidence`, the calibrated probability. The
 texts that are out of scope, and null for empty lines. `--top_k` adds `intents` with their
 probabilities. `--explain` adds `explanation`: the margin to the second intent, the most important
 words and the nearest examples.
+
+Flags:
+  input: Text file with one text per line, or - for standard input.
+  top_k: Number of intents to print with their probabilities.
+  explain: Explain each answer: the margin, the most important words and the nearest examples.
 """
 
 import json
@@ -24,10 +29,9 @@ _LINES_AT_ONCE = 256
 
 def define_flags(define: Define) -> None:
     define_model(define)
-    define("input", "-", "Text file with one text per line, or - for standard input.")
-    define("top_k", 1, "Number of intents to print with their probabilities.", lower_bound=1)
-    text = "Explain each answer: the margin, the most important words and the nearest examples."
-    define("explain", False, text)
+    define("input", "-")
+    define("top_k", 1, lower_bound=1)
+    define("explain", False)
 
 
 def run(values: Any) -> None:

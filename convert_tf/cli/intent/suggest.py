@@ -7,6 +7,11 @@ convert-tf intent suggest --input log.txt --model model/ --budget 100 --output t
 With `--model`, these are different messages that the classifier is unsure of. Without it, they are
 typical messages of groups, for a first set of examples. `--output` is a CSV file with the columns
 `text` and `label`. Fill in the labels and pass the file to `convert-tf intent train`.
+
+Flags:
+  budget: Number of messages to choose.
+  output: CSV file to write.
+  seed: Seed of the random choices.
 """
 
 from typing import Any
@@ -27,9 +32,9 @@ def define_flags(define: Define) -> None:
     from convert_tf.intents.logs import BUDGET
 
     define_log(define, None)
-    define("budget", BUDGET, "Number of messages to choose.", lower_bound=1)
-    define("output", NEEDED, "CSV file to write.")
-    define("seed", 0, "Seed of the random choices.", lower_bound=0)
+    define("budget", BUDGET, lower_bound=1)
+    define("output", NEEDED)
+    define("seed", 0, lower_bound=0)
 
 
 def run(values: Any) -> None:

@@ -13,6 +13,25 @@ set have the values of that model. Only `--kind` and `--names` are chosen again.
 Data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`.
 
 Reference: arXiv 2003.04807; arXiv 1911.03688 §3.1, §4.4.
+
+Flags:
+  data: Examples: CSV files or nlu.yml.
+  model: Also use the examples, encoder and options of this model.
+  remove: Intents of --model to leave out.
+  rename: New names for intents of --model, as OLD=NEW.
+  validation: Files for choosing --kind, --names, --tune and thresholds. Default: cross-validation
+    on --data.
+  label_separator: Character between the labels, such as + or |, if texts may have several intents
+    or none.
+  output: Folder of the model to write.
+  forget_examples: Do not write the texts of the examples. Then no intents can be added to the
+    model, and predict --explain shows no examples.
+  overwrite: Replace an existing model.
+  serving_module: Also write the model with its encoder as one SavedModel to this folder.
+    --overwrite applies to it too.
+  finetune: Also train the encoder, and keep it if that helps. It is written to OUTPUT/module.
+  seed: Seed of the weights, batches, dropout and folds.
+  precision: Number format of the encoder with --finetune.
 """
 
 import os
@@ -59,45 +78,17 @@ def define_flags(define: Define) -> None:
         f"or {DEFAULT_ENCODER}.",
         repeats=True,
     )
-    define("data", [], "Examples: CSV files or nlu.yml.", group=DATA)
-    define("model", None, "Also use the examples, encoder and options of this model.", group=DATA)
-    define("remove", [], "Intents of --model to leave out.", group=DATA)
-    define("rename", [], "New names for intents of --model, as OLD=NEW.", group=DATA)
-    define(
-        "validation",
-        [],
-        "Files for choosing --kind, --names, --tune and thresholds. Default: "
-        "cross-validation on --data.",
-        group=DATA,
-    )
-    define(
-        "label_separator",
-        None,
-        "Character between the labels, such as + or |, if texts may have several intents or none.",
-        group=DATA,
-    )
-    define("output", NEEDED, "Folder of the model to write.", group=OUTPUT)
-    define(
-        "forget_examples",
-        False,
-        "Do not write the texts of the examples. Then no intents can be "
-        "added to the model, and predict --explain shows no examples.",
-        group=OUTPUT,
-    )
-    define("overwrite", False, "Replace an existing model.", group=OUTPUT)
-    define(
-        "serving_module",
-        None,
-        "Also write the model with its encoder as one SavedModel to this "
-        "folder. --overwrite applies to it too.",
-        group=OUTPUT,
-    )
-    define(
-        "finetune",
-        False,
-        "Also train the encoder, and keep it if that helps. It is written to OUTPUT/module.",
-        group=MODEL,
-    )
+    define("data", [], group=DATA)
+    define("model", None, group=DATA)
+    define("remove", [], group=DATA)
+    define("rename", [], group=DATA)
+    define("validation", [], group=DATA)
+    define("label_separator", None, group=DATA)
+    define("output", NEEDED, group=OUTPUT)
+    define("forget_examples", False, group=OUTPUT)
+    define("overwrite", False, group=OUTPUT)
+    define("serving_module", None, group=OUTPUT)
+    define("finetune", False, group=MODEL)
     define_fields(define, IntentOptions, leave_out=_NO_FLAG)
     grids = (
         f"{name} {', '.join(map(str, values))}"
@@ -105,15 +96,8 @@ def define_flags(define: Define) -> None:
         for name, values in grid.items()
     )
     define("tune", False, f"Search a grid of values: {'; '.join(grids)}.", group=OPTIMISATION)
-    define("seed", 0, "Seed of the weights, batches, dropout and folds.", lower_bound=0,
-           group=OPTIMISATION)  # fmt: skip
-    define(
-        "precision",
-        "auto",
-        "Number format of the encoder with --finetune.",
-        choices=PRECISIONS,
-        group=OPTIMISATION,
-    )
+    define("seed", 0, lower_bound=0, group=OPTIMISATION)
+    define("precision", "auto", choices=PRECISIONS, group=OPTIMISATION)
 
 
 def run(values: Any) -> None:
