@@ -224,21 +224,15 @@ def define_log(define: Define, model: Any) -> None:
 
 def loaded_classifier(values: Any) -> Any:
     """Load `--model`: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`."""
-    encoders = list(values.encoder)
     if values.model.endswith(".onnx"):
         from convert_tf.intents.one_file import IntentFile
 
-        if encoders:
+        if values.encoder:
             raise UsageError(f"{values.model} contains its encoder. Remove --encoder.")
         return IntentFile(values.model)
     from convert_tf.intents.multi import load_classifier
 
-    return load_classifier(values.model, encoder=one_or_list(encoders) if encoders else None)
-
-
-def one_or_list(encoders: Sequence[str]) -> str | list[str]:
-    """Return a single encoder as a string, and several encoders as a list."""
-    return encoders[0] if len(encoders) == 1 else list(encoders)
+    return load_classifier(values.model, encoder=values.encoder or None)
 
 
 def same(values: Any, names: str) -> dict[str, Any]:

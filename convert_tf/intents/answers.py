@@ -36,9 +36,8 @@ class Predictor:
     thresholds_: np.ndarray | None = None
     best_params_: Mapping[str, Any] = MappingProxyType({})
     examples_: LabelledTexts | None = None
-    # Files of earlier versions do not have these two options.
-    min_margin: float = 0.0
-    upper_levels: bool = False
+    min_margin: float
+    upper_levels: bool
     out_of_scope: str | None
     out_of_scope_label: Any
     label_separator: str

@@ -23,7 +23,9 @@ from convert_tf.intents.encodings import (
     encodes_similarity,
 )
 from convert_tf.intents.examples import (
+    Encode,
     IntentExamples,
+    check_equally_many,
     checked_labels,
     checked_texts,
     checked_weights,
@@ -46,8 +48,6 @@ Validation = tuple[Iterable[str], Iterable[Any]]
 
 
 _Self = TypeVar("_Self", bound="TextClassifier")
-# Options of earlier versions, which had no effect after training.
-_OF_EARLIER_TRAININGS = ("patience", "rejected_share", "validation_fraction")
 
 
 class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimator):
@@ -58,7 +58,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
 
     kind_: str
     names_: bool
-    _encoded: tuple[Any, dict[str, IntentEncodings]]
+    _encoded: tuple[Any, IntentEncodings]
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:
         """Return the encodings that the head reads: float32 `[texts, dim]`.
@@ -79,11 +79,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
           ValueError: there are more texts or more labels, or a text is empty.
         """
         answers, expected = self.predict(texts).tolist(), self._listed_labels(labels)
-        if len(answers) != len(expected):
-            raise ValueError(
-                f"There are {len(answers)} texts and {len(expected)} labels. Pass one label, or "
-                "one set of labels, for each text."
-            )
+        check_equally_many(answers, expected)
         is_right = [bool(a == b) for a, b in zip(answers, expected, strict=True)]
         return float(np.average(is_right, weights=checked_weights(sample_weight, len(answers))))
 
@@ -122,11 +118,6 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
     def load(cls: type[_Self], folder: str | os.PathLike[str], *, encoder: Any = None) -> _Self:
         """Read a folder of `save`; arguments and errors as in `read_classifier`."""
         params, fitted, encodings = read_classifier(folder, encoder)
-        # The behaviour of versions that did not write these options.
-        params.setdefault("kind", "sentence")
-        if "names" in cls._get_param_names():
-            params.setdefault("names", None)
-        params = {k: value for k, value in params.items() if k not in _OF_EARLIER_TRAININGS}
         try:
             classifier = cls(**params)
             classifier.check_options()
@@ -137,7 +128,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
             ) from error
         classifier.__dict__.update(fitted, kind_=classifier.kind)
         classifier.names_ = params.get("names") == "always"
-        classifier._encoded = (classifier.encoder, {classifier.kind: encodings})
+        classifier._encoded = (classifier.encoder, encodings)
         return classifier
 
     def check_options(self) -> None:
@@ -153,27 +144,19 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         """Return the encodings of `kind`, by default of the chosen kind."""
         if isinstance(self.encoder, IntentEncodings):
             return self.encoder
-        by_kind = self._encoded_by_kind()
-        if kind is None:
-            kind = self.kind if self.kind != ANY_KIND else getattr(self, "kind_", "sentence")
-        if not by_kind:
-            by_kind[kind] = IntentEncodings(self.encoder, kind=kind)
-        if kind not in by_kind:
-            by_kind[kind] = next(iter(by_kind.values())).of_kind(kind)
-        return by_kind[kind]
-
-    def _encoded_by_kind(self) -> dict[str, IntentEncodings]:
         known = self.__dict__.get("_encoded")
         if known is None or known[0] is not self.encoder:  # set_params may have changed it
-            known = self._encoded = (self.encoder, {})
-        return known[1]
+            known = self._encoded = (self.encoder, IntentEncodings(self.encoder))
+        if kind is None:
+            kind = self.kind if self.kind != ANY_KIND else getattr(self, "kind_", "sentence")
+        return known[1].of_kind(kind)
 
     def __sklearn_clone__(self: _Self) -> _Self:
         # The clone shares the encoder and its encodings.
         params = self.get_params(deep=False)
         encoder = params.pop("encoder")
         clone = type(self)(encoder, **copy.deepcopy(params))
-        clone._encoded = (encoder, self._encoded_by_kind())
+        clone._encoded = (encoder, self._encodings())
         return clone
 
     def __getstate__(self) -> dict[str, Any]:
@@ -284,11 +267,10 @@ class IntentClassifier(IntentOptions, TextClassifier):
                 "folds need one kind of encodings and names that are set. Received: "
                 f"kind={self.kind!r}, names={self.names!r}."
             )
-        outside = None if self.out_of_scope is None else self.out_of_scope_label
-        encode = self._encodings(kinds[0])
         self.examples_ = LabelledTexts(checked_texts(texts), checked_labels(labels).tolist())
         self._example_vectors: np.ndarray | None = None
-        examples, self.classes_ = examples_of(*self.examples_, sample_weight, encode, outside)
+        encode = self._encodings(kinds[0])
+        examples, checked = self.prepared(self.examples_, sample_weight, validation, encode)
         num_outside = int((~examples.is_inside).sum())
         if num_outside and self.threshold is not None:
             warnings.warn(
@@ -297,20 +279,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
                 "Omit the examples or the threshold.",
                 stacklevel=2,
             )
-        checked = None
-        if validation is not None:
-            checked = validated(*validation, self.classes_, encode, outside)
         options = {"head": self.head, "lexical": self.lexical, "seed": self.random_state}
         options |= {name: getattr(self, name) for name in HEADS[self.head]}
-        examples = heldout.with_helpful_names(
-            examples,
-            self.classes_,
-            encode,
-            self.names,
-            checked,
-            left_out=self.out_of_scope_label,
-            seed=self.random_state,
-        )
         self.names_ = bool(examples.is_name.any())
         self.kind_, held_answers = kinds[0], None
         if len(kinds) > 1:
@@ -322,6 +292,42 @@ class IntentClassifier(IntentOptions, TextClassifier):
         self.parts_ = heldout.train_parts(options, examples)
         self._fit_on_answers(examples, options, checked, folds, held_answers)
         return self
+
+    def prepared(
+        self,
+        data: LabelledTexts,
+        sample_weight: Any,
+        validation: Validation | None,
+        encode: Encode,
+    ) -> tuple[IntentExamples, IntentExamples | None]:
+        """Check and encode examples, add the names of intents if they help, and set `classes_`.
+
+        Args:
+          data: the examples.
+          sample_weight, validation: see `fit`.
+          encode: texts → float32 `[texts, dim]`.
+
+        Returns:
+          The examples and the validation data.
+
+        Raises:
+          ValueError: see `fit`.
+        """
+        outside = None if self.out_of_scope is None else self.out_of_scope_label
+        examples, self.classes_ = examples_of(*data, sample_weight, encode, outside)
+        checked = None
+        if validation is not None:
+            checked = validated(*validation, self.classes_, encode, outside)
+        examples = heldout.with_helpful_names(
+            examples,
+            self.classes_,
+            encode,
+            self.names,
+            checked,
+            left_out=self.out_of_scope_label,
+            seed=self.random_state,
+        )
+        return examples, checked
 
     @classmethod
     def from_descriptions(
@@ -403,23 +409,17 @@ class IntentClassifier(IntentOptions, TextClassifier):
           The examples and the validation data in this kind, and the answers to held-out examples;
           None if nothing was held out.
         """
-        tried: list[tuple[IntentExamples, IntentExamples | None, heldout.Answers]] = []
+        tried: list[heldout.Trial] = []
         for kind in kinds:
             encode = self._encodings(kind)
             examples = examples._replace(encodings=encode(examples.texts))
             checked = checked and checked._replace(encodings=encode(checked.texts))
-            judged_options = quick_options({**options, "lexical": None} if tried else options)
             folds = heldout.frozen_folds(examples, seed=self.random_state)
-            answers = heldout.judged_answers(judged_options, examples, checked, folds)
-            if answers is None:  # nothing can be held out, so texts are compared by similarity
-                self.kind_ = kinds[-1]
-                encodings = self._encodings(self.kind_)(examples.texts)
-                return examples._replace(encodings=encodings), None, None
-            if tried:  # words do not depend on the kind
-                answers = answers._replace(lexical=tried[0][-1].lexical)
-            tried.append((examples, checked, answers))
-        best = int(np.argmax([heldout.right_answers(answers).mean() for *_, answers in tried]))
-        self.kind_, (examples, checked, answers) = kinds[best], tried[best]
+            tried.append((quick_options(options), examples, checked, folds))
+        judged = heldout.most_right(tried)
+        # If nothing can be held out, texts are compared by similarity, the last kind.
+        best, answers = (-1, None) if judged is None else judged[:2]
+        self.kind_, (_, examples, checked, _) = kinds[best], tried[best]
         return examples, checked, answers if checked is None else None
 
     def _fit_on_answers(

@@ -30,8 +30,6 @@ def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]
     Raises:
       ValueError: it is none of these, or has no encodings of that kind.
     """
-    if kind not in [*KINDS_OF_ENCODING]:  # a file may hold any value
-        raise ValueError(f"kind must be one of {', '.join(KINDS_OF_ENCODING)}. Received: {kind!r}.")
     method = KINDS_OF_ENCODING[kind]
     encoder = _loaded(encoder)
     encode = getattr(encoder, method, encoder if kind == "sentence" else None)
@@ -103,6 +101,7 @@ class IntentEncodings:
         self._functions: list[Callable[[list[str]], Any]] = []
         self._lock = threading.Lock()
         self._kept = EncodingCache(self._encode, size=max_texts)
+        self._of_kinds = {kind: self}
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Encode texts.
@@ -130,10 +129,12 @@ class IntentEncodings:
         return self._encoders
 
     def of_kind(self, kind: str) -> "IntentEncodings":
-        """Return encodings of another kind by the same encoder, which is loaded once for both."""
-        other = IntentEncodings(self._encoders, kind=kind)
-        other._encoders, other._lock = self._encoders, self._lock
-        return other
+        """Return encodings of a kind by the same encoder, which is loaded once for all kinds."""
+        if kind not in self._of_kinds:
+            other = self._of_kinds[kind] = IntentEncodings(self._encoders, kind=kind)
+            other._encoders, other._lock = self._encoders, self._lock
+            other._of_kinds = self._of_kinds
+        return self._of_kinds[kind]
 
 
 def _unit_vectors(vectors: Any, texts: Sequence[str]) -> np.ndarray:

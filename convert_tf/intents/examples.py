@@ -8,7 +8,7 @@ Reference: arXiv 2404.12365 (FastFit), whose examples are compared with names of
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence, Sized
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -100,19 +100,14 @@ def examples_of(
     texts, names, is_in = _checked(texts, labels, outside)
     counts = checked_weights(weights, len(texts))
     is_kept = counts > 0
-    texts, names, is_in, counts = (
-        [*compress(texts, is_kept)],
-        names[is_kept],
-        is_in[is_kept],
-        counts[is_kept],
-    )
+    is_in &= is_kept
     intents = labels_of_one_kind(names[is_in])
     for message in check_intents([*compress(texts, is_in)], intents.tolist()):
-        warnings.warn(message, stacklevel=3)
+        warnings.warn(message, stacklevel=4)
     classes, numbers = np.unique(intents, return_inverse=True)
     if np.ptp(counts[is_in]) == 0:  # equal weights have no effect
         counts = np.ones(len(texts))
-    return _numbered(texts, encode, is_in, numbers, counts), classes
+    return _numbered(texts, encode, is_in, numbers, counts).rows(is_kept), classes
 
 
 def validated(
@@ -149,11 +144,7 @@ def _checked(
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Return the texts, their labels, and which are in scope, bool `[texts]`."""
     texts, names = checked_texts(texts), checked_labels(labels)
-    if names.shape != (len(texts),):
-        raise ValueError(
-            f"There must be one label for each text. Received: {len(texts)} texts and labels of "
-            f"shape {names.shape}."
-        )
+    check_equally_many(texts, names)
     is_in = [outside is None or name != outside for name in names.tolist()]
     return texts, names, np.array(is_in, bool)
 
@@ -183,6 +174,15 @@ def checked_texts(texts: Any) -> list[str]:
                 f"Text {index} is empty or not a string. Received: {text!r}. Remove or replace it."
             )
     return [str(text) for text in found]
+
+
+def check_equally_many(texts: Sized, labels: Sized) -> None:
+    """Raise `ValueError` unless each text has a label, or a set of labels."""
+    if len(texts) != len(labels):
+        raise ValueError(
+            f"There are {len(texts)} texts and {len(labels)} labels. Pass one label, or one set of "
+            "labels, for each text."
+        )
 
 
 def column(values: Any, what: str = "texts") -> list[Any]:

@@ -32,16 +32,13 @@ from convert_tf.export.hub.writing import export_module
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
-from convert_tf.intents.examples import IntentExamples, examples_of, name_in_words, validated
+from convert_tf.intents.examples import IntentExamples, name_in_words
 from convert_tf.intents.head import Head, check_step, quick_options, train_logistic
 from convert_tf.intents.heldout import (
-    Answers,
     Fold,
     are_clearly_more,
     held_parts,
-    judged_answers,
-    right_answers,
-    with_helpful_names,
+    most_right,
 )
 from convert_tf.layers.side_network import l2_normalize
 from convert_tf.models.distillation import sentence_encodings
@@ -460,28 +457,12 @@ class _Judged:
                 f"--kind=similarity needs a model with vectors for similarity. {SIMILARITY_REMEDY}"
             )
         self._variants = [(kind, head) for kind in kinds for head in dict.fromkeys(heads)]
-        left_out = classifier.out_of_scope_label
-        outside = None if classifier.out_of_scope is None else left_out
         vectors = tuner.encodings()
-
-        def encode(texts: list[str]) -> np.ndarray:
-            return vectors[self._rows(texts)]
-
-        self.examples, classes = examples_of(*examples, None, encode, outside)
-        checked = None
-        if validation is not None:
-            checked = validated(*validation, classes, encode, outside)
-        judged = with_helpful_names(
-            self._in("sentence", self.examples),
-            classes,
-            lambda texts: tuner.sentences(encode(texts)),
-            classifier.names,
-            checked and self._in("sentence", checked),
-            left_out=left_out,
-            seed=seed,
+        prepared, checked = classifier.prepared(
+            examples, None, validation, lambda texts: tuner.sentences(vectors[self._rows(texts)])
         )
-        if judged.is_name.any():
-            self.examples = self.examples.with_names(classes, encode, left_out=left_out)
+        self.examples = self._with(vectors, prepared)
+        checked = checked and self._with(vectors, checked)
         self.folds: list[Fold] | None = None
         self.facts: dict[str, Any] = {}
         right_frozen, right_tuned = self._judge(checked, seed)
@@ -511,9 +492,9 @@ class _Judged:
             return encoded._replace(encodings=self._tuner.sentences(encodings))
         return encoded._replace(encodings=unit_rows(encodings @ self._map))
 
-    def _tuned(self, encoded: IntentExamples) -> IntentExamples:
-        """Return examples with encodings by the current encoder."""
-        return encoded._replace(encodings=self._tuner.encodings()[self._rows(encoded.texts)])
+    def _with(self, vectors: np.ndarray, examples: IntentExamples) -> IntentExamples:
+        """Return examples with their rows of `vectors`, one for each text of the tuner."""
+        return examples._replace(encodings=vectors[self._rows(examples.texts)])
 
     def _judge(self, checked: IntentExamples | None, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Return which examples the best frozen and the best tuned variant answer right."""
@@ -531,11 +512,13 @@ class _Judged:
             self.folds = []
             for part in parts:
                 self.facts = self.train(~part)
-                self.folds.append(Fold(part, self._tuned(examples).encodings))
+                tuned = self._with(self._tuner.encodings(), examples)
+                self.folds.append(Fold(part, tuned.encodings))
         right_frozen = self._best("_frozen", examples, checked, frozen)
         if checked is not None:
             self.facts |= self.train(np.ones(len(examples.texts), bool))
-            examples, checked = self._tuned(examples), self._tuned(checked)
+            vectors = self._tuner.encodings()
+            examples, checked = self._with(vectors, examples), self._with(vectors, checked)
         return right_frozen, self._best("", examples, checked, self.folds or [])
 
     def _best(
@@ -546,24 +529,23 @@ class _Judged:
         held: list[Fold],
     ) -> np.ndarray:
         """Note the best variant in `facts`, and return which examples it answers right."""
-        tried: list[Answers] = []
-        for kind, head in self._variants:
-            # Words do not depend on the encoder.
-            options = {**self._options, "head": head, **({"lexical": None} if tried else {})}
-            answers = judged_answers(
-                options,
-                self._in(kind, examples),
-                checked and self._in(kind, checked),
-                [self._in(kind, fold) for fold in held],
-            )
-            assert answers is not None  # there is a fold
-            tried.append(answers._replace(lexical=tried[0].lexical) if tried else answers)
-        right = [right_answers(answers) for answers in tried]
-        place = int(np.argmax([each.mean() for each in right]))
+        judged = most_right(
+            [
+                (
+                    {**self._options, "head": head},
+                    self._in(kind, examples),
+                    checked and self._in(kind, checked),
+                    [self._in(kind, fold) for fold in held],
+                )
+                for kind, head in self._variants
+            ]
+        )
+        assert judged is not None  # there is a fold
+        place, _, is_right = judged
         kind, head = self._variants[place]
         self.facts |= {
-            f"accuracy{suffix}": float(right[place].mean()),
+            f"accuracy{suffix}": float(is_right.mean()),
             f"kind{suffix}": kind,
             f"head{suffix}": head,
         }
-        return right[place]
+        return is_right

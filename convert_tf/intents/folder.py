@@ -20,7 +20,13 @@ from convert_tf.checkpoints.kinds import MODULE_FILES, files_that_count
 from convert_tf.checkpoints.released import model_path
 from convert_tf.intents.answers import Predictor
 from convert_tf.intents.data import LabelledTexts
-from convert_tf.intents.encodings import PROBES, IntentEncodings, encoder_paths, encoders_of
+from convert_tf.intents.encodings import (
+    KINDS_OF_ENCODING,
+    PROBES,
+    IntentEncodings,
+    encoder_paths,
+    encoders_of,
+)
 from convert_tf.intents.examples import checked_texts
 from convert_tf.intents.head import head_arrays, head_of_arrays
 from convert_tf.intents.heldout import Mixture, Parts
@@ -164,7 +170,7 @@ def read_classifier(
         elif _fingerprint(each) != record["fingerprint"]:
             raise _other_encoder(folder, f"{os.fspath(each)!r}, whose files differ")
     params |= {"encoder": encoder}
-    encodings = IntentEncodings(encoder, kind=params.get("kind", "sentence"))
+    encodings = IntentEncodings(encoder, kind=params["kind"])
     if not is_known:
         probes, expected = encodings(PROBES), arrays["probes"]
         if probes.shape != expected.shape or np.abs(probes - expected).max() > _TOLERANCE:
@@ -238,6 +244,8 @@ def restored(
         raise ValueError(f"{mixture} is out of range")
     if threshold is not None and not np.isfinite(float(threshold)):
         raise ValueError(f"threshold {threshold}")
+    if params["kind"] not in [*KINDS_OF_ENCODING]:
+        raise ValueError(f"kind {params['kind']!r}")
     if not isinstance(labels, list) or labels != sorted({*labels}):
         raise ValueError("the labels are not sorted intents")
     examples = None

@@ -129,6 +129,10 @@ class Fold(NamedTuple):
     encodings: np.ndarray
 
 
+# The arguments of `judged_answers`.
+Trial = tuple[Options, IntentExamples, IntentExamples | None, Sequence[Fold]]
+
+
 def train_parts(options: Options, examples: IntentExamples) -> Parts:
     """Train all parts of a classifier.
 
@@ -227,6 +231,28 @@ def judged_answers(
     return Answers(*columns)
 
 
+def most_right(tried: Sequence[Trial]) -> tuple[int, Answers, np.ndarray] | None:
+    """Return which of several classifiers answers the most examples right, the first of equals.
+
+    Args:
+      tried: the arguments of `judged_answers` for each classifier. All have the same words, which
+        are trained for the first one only.
+
+    Returns:
+      The place of the best one in `tried`, its answers, and which examples in scope it answers
+      right, bool `[in scope]`; None if nothing can be held out.
+    """
+    found: list[Answers] = []
+    for options, *data in tried:
+        answers = judged_answers({**options, "lexical": None} if found else options, *data)
+        if answers is None:
+            return None
+        found.append(answers._replace(lexical=found[0].lexical) if found else answers)
+    right = [right_answers(answers) for answers in found]
+    best = int(np.argmax([each.mean() for each in right]))
+    return best, found[best], right[best]
+
+
 def with_helpful_names(
     examples: IntentExamples,
     classes: Iterable[Any],
@@ -255,13 +281,11 @@ def with_helpful_names(
         named = examples.with_names(classes, encode, left_out=left_out)
     if names == "always" or not named.is_name.any():
         return named
-    accuracies = []
-    for tried in (examples, named):
-        answers = judged_answers(_LOGISTIC, tried, checked, frozen_folds(tried, seed=seed))
-        if answers is None:
-            return examples
-        accuracies.append(right_answers(answers).mean())
-    return named if accuracies[1] > accuracies[0] else examples
+    both = (examples, named)
+    judged = most_right(
+        [(_LOGISTIC, each, checked, frozen_folds(each, seed=seed)) for each in both]
+    )
+    return examples if judged is None else both[judged[0]]
 
 
 def fit_mixture(answers: Answers) -> Mixture:

@@ -13,7 +13,12 @@ from sklearn.metrics import f1_score
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from convert_tf.intents.classifier import IntentClassifier, TextClassifier
-from convert_tf.intents.examples import IntentExamples, checked_texts, checked_weights
+from convert_tf.intents.examples import (
+    IntentExamples,
+    check_equally_many,
+    checked_texts,
+    checked_weights,
+)
 from convert_tf.intents.folder import MODEL_FILE, UNREADABLE
 from convert_tf.intents.heldout import Fold, Mixture, fit_mixture, judged_answers, train_parts
 from convert_tf.intents.options import SEPARATORS, SeveralOptions
@@ -73,11 +78,7 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
         """
         self.check_options()
         texts, sets = checked_texts(texts), label_sets(labels)
-        if len(texts) != len(sets):
-            raise ValueError(
-                f"There are {len(texts)} texts and {len(sets)} sets of labels. Pass a set for each "
-                "text, an empty one for no intent."
-            )
+        check_equally_many(texts, sets)
         weights = checked_weights(sample_weight, len(texts))
         self.examples_ = None  # examples cannot be added later
         self.classes_ = np.unique([label for labels in sets for label in labels])

@@ -124,7 +124,7 @@ class IntentFile(Predictor):
             ) from error
         vars(self).update(params, **fitted)
         self._encodings = IntentEncodings(
-            SentenceEncoder(backend), kind=params.get("kind", "sentence"), max_texts=max_texts
+            SentenceEncoder(backend), kind=params["kind"], max_texts=max_texts
         )
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:

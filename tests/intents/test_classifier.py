@@ -1,6 +1,5 @@
 """`IntentClassifier` as a scikit-learn estimator, out of scope, and labels with levels."""
 
-import json
 import warnings
 from functools import partial
 
@@ -18,10 +17,8 @@ from support.tiny_checkpoint import write_checkpoint
 from convert_tf import IntentClassifier, SentenceEncoder
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import MAX_TEXTS, IntentEncodings
-from convert_tf.intents.folder import HEAD_FILE, MODEL_FILE
 from convert_tf.intents.heldout import WEIGHTS, with_upper_levels
 from convert_tf.intents.report import evaluate_classifier, report_text
-from convert_tf.storage.checksums import record_checksums
 
 QUICK = {"epochs": 40, "hidden_dim": 16}
 QUERIES = ["hello friend", "password reset", "order today"]
@@ -142,7 +139,7 @@ def test_unknown_options_are_refused(encoder, options, message):
     [
         ((["x", "y"], ["a", "a"]), "only 'a'"),
         ((["x", ""], ["a", "b"]), "Text 1 is empty"),
-        ((["x", "y"], ["a"]), "2 texts and labels of shape"),
+        ((["x", "y"], ["a"]), "2 texts and 1 labels"),
         ((TEXTS * 2, NUMBERS + LABELS), r"mix strings and numbers \('greet', 0"),
         ((TEXTS, LABELS, [1.0]), "each of the 12 texts. Received: shape"),
         ((TEXTS, LABELS, [np.nan] * 12), "nan at index 0"),
@@ -286,18 +283,6 @@ def test_names_of_intents_are_examples_where_they_help(encoder, head, is_validat
         classifier.save(tmp_path / "model", overwrite=True)
         loaded = IntentClassifier.load(tmp_path / "model", encoder=encoder)
         assert (loaded.names, loaded.names_) == (names, names == "always")
-
-
-def test_a_model_of_before_has_no_names_and_options_that_are_gone(encoder, tmp_path):
-    make(encoder).fit(TEXTS, LABELS).save(tmp_path / "model")
-    path = tmp_path / "model" / MODEL_FILE
-    described = json.loads(path.read_text())
-    del described["params"]["names"]
-    described["params"] |= {"patience": None, "validation_fraction": 0.1, "rejected_share": 0.05}
-    path.write_text(json.dumps(described))
-    record_checksums(tmp_path / "model", [MODEL_FILE, HEAD_FILE])
-    loaded = IntentClassifier.load(tmp_path / "model", encoder=encoder)
-    assert (loaded.names, loaded.names_) == (None, False)
 
 
 def test_what_has_no_intent_has_no_name(encoder):

@@ -13,7 +13,7 @@ from support.tiny_checkpoint import write_checkpoint
 from convert_tf.checkpoints.folder import load_checkpoint
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.export.hub.writing import export_module
-from convert_tf.intents import finetuning
+from convert_tf.intents import finetuning, heldout
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.encodings import encode_function
 from convert_tf.intents.finetuning import FewShotTuner, balanced_batches, number_of_steps
@@ -163,7 +163,7 @@ def test_a_tuned_model_holds_its_module(
     checkpoint, quick, tmp_path, capsys, monkeypatch, is_validated
 ):
     shares = iter([0.5, 0.4, 0.55, 0.6])  # of both heads on the frozen encoder, then on the tuned
-    monkeypatch.setattr(finetuning, "right_answers", lambda answers: right(next(shares)))
+    monkeypatch.setattr(heldout, "right_answers", lambda answers: right(next(shares)))
     arguments = [f"--validation={write_csv(tmp_path / 'dev.csv')}"] if is_validated else []
     classifier, facts = train(checkpoint, tmp_path, "--names=always", *arguments)
     printed = capsys.readouterr().out
@@ -187,8 +187,8 @@ def test_the_frozen_encoder_is_kept_where_it_is_better(
         source = tmp_path / "module"
         export_module(checkpoint, source)
     shares = iter([0.5, 0.6, 0.61, 0.5])  # one of a hundred is not better
-    monkeypatch.setattr(finetuning, "right_answers", lambda answers: right(next(shares)))
-    classifier, facts = train(source, tmp_path)
+    monkeypatch.setattr(heldout, "right_answers", lambda answers: right(next(shares)))
+    classifier, facts = train(source, tmp_path, "--names=none")
     printed = capsys.readouterr().out
     assert "the frozen one is kept" in printed
     assert "was trained" not in printed
@@ -207,8 +207,8 @@ def test_both_kinds_of_encodings_are_judged(quick, tmp_path, monkeypatch, best, 
     source = write_checkpoint(tmp_path / "similar", similarity_dim=9)
     # Two kinds of the frozen encoder with either head, then of the tuned one.
     shares = iter([float(place == best - 1) for place in range(8)])
-    monkeypatch.setattr(finetuning, "right_answers", lambda answers: right(next(shares)))
-    classifier, facts = train(source, tmp_path)
+    monkeypatch.setattr(heldout, "right_answers", lambda answers: right(next(shares)))
+    classifier, facts = train(source, tmp_path, "--names=none")
     assert facts["is_finetuned"] == (best > 4)
     assert (classifier.kind_, classifier.kind) == (kind, kind)
     encodings, reduced = classifier.encode(TEXTS), load_checkpoint(source)[0].config.reduced_dim
@@ -237,18 +237,19 @@ def test_held_out_answers_are_of_encoders_that_did_not_see_them(
     checkpoint, quick, tmp_path, monkeypatch
 ):
     trained, judged = [], []
-    train_encoder, answer = FewShotTuner.train, finetuning.judged_answers
+    train_encoder, compare = FewShotTuner.train, finetuning.most_right
 
     def spied_training(self, labels, places):
         trained.append(set(places.tolist()))
         return train_encoder(self, labels, places)
 
-    def spied_answers(options, examples, checked, folds):
-        judged.append([set(np.flatnonzero(fold.is_held).tolist()) for fold in folds])
-        return answer(options, examples, checked, folds)
+    def spied_comparison(tried):
+        for *_, folds in tried:
+            judged.append([set(np.flatnonzero(fold.is_held).tolist()) for fold in folds])
+        return compare(tried)
 
     monkeypatch.setattr(FewShotTuner, "train", spied_training)
-    monkeypatch.setattr(finetuning, "judged_answers", spied_answers)
+    monkeypatch.setattr(finetuning, "most_right", spied_comparison)
     classifier, facts = train(checkpoint, tmp_path, "--names=always")
     assert classifier.names_ and facts["has_names"]
     everything = {*range(len(TEXTS))}

@@ -25,7 +25,6 @@ from convert_tf.cli.flags import (
     define_groups,
     define_log,
     loaded_classifier,
-    one_or_list,
     same,
 )
 from convert_tf.storage.files import write_file
@@ -47,7 +46,7 @@ def run(values: Any) -> None:
     check_read(values, {"without --model": () if values.model else ("min_confidence",)})
     found = discover_intents(
         TextLines(values.input),
-        one_or_list(values.encoder or [DEFAULT_ENCODER]),
+        values.encoder or [DEFAULT_ENCODER],
         classifier=classifier,
         num_groups=values.groups,
         masks=values.mask,

@@ -22,7 +22,6 @@ from convert_tf.cli.flags import (
     Define,
     define_log,
     loaded_classifier,
-    one_or_list,
     same,
 )
 from convert_tf.storage.files import write_file
@@ -44,7 +43,7 @@ def run(values: Any) -> None:
 
     found = suggest_messages(
         TextLines(values.input),
-        one_or_list(values.encoder or [DEFAULT_ENCODER]),
+        values.encoder or [DEFAULT_ENCODER],
         classifier=None if values.model is None else loaded_classifier(values),
         masks=values.mask,
         **same(values, "budget seed"),

@@ -47,7 +47,6 @@ from convert_tf.cli.flags import (
     define_encoder,
     define_fields,
     given_fields,
-    one_or_list,
 )
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, PRECISIONS
 from convert_tf.intents.data import LabelledTexts, read_files
@@ -145,8 +144,7 @@ def _read_model(values: Any) -> "IntentClassifier":
     """
     from convert_tf.intents.multi import MultiIntentClassifier, load_classifier
 
-    encoder = one_or_list(values.encoder) if values.encoder else None
-    model = load_classifier(values.model, encoder=encoder)
+    model = load_classifier(values.model, encoder=values.encoder or None)
     if isinstance(model, MultiIntentClassifier):
         raise ValueError(
             f"{values.model} has several intents in a text. Train again on all examples instead."
@@ -185,7 +183,7 @@ def _train_several(values: Any) -> tuple[Any, int]:
     texts, labels = read_files(values.data, needs_labels=False)
     leave_out = (*_NO_FLAG, "kind") if values.kind == ANY_KIND else _NO_FLAG
     classifier = MultiIntentClassifier(
-        one_or_list(values.encoder),
+        values.encoder,
         **given_fields(values, SeveralOptions, leave_out=leave_out),
         label_separator=values.label_separator,
         random_state=values.seed,
@@ -225,15 +223,14 @@ def _train(values: Any, model: "IntentClassifier | None", head: str) -> tuple[An
         )
         _write_serving(classifier, values)  # it contains the module in --output
         return classifier, len(examples.texts)
-    encoder = one_or_list(values.encoder) if model is None else model.encoder
+    encoder = values.encoder if model is None else model.encoder
     classifier = IntentClassifier(encoder, **params)
     classifier.fit(*examples, validation=validation)
     # This comes first: if it is killed, the command can be repeated without --overwrite.
     _write_serving(classifier, values)
     # A fine-tuned encoder is in the folder of its model, and is copied.
-    module = os.path.abspath(os.path.join(values.model or "", MODULE_FOLDER))
-    is_tuned = values.model and isinstance(encoder, str) and os.path.abspath(encoder) == module
-    classifier.save(values.output, module=module if is_tuned else None, **saved)
+    module = os.path.join(values.model, MODULE_FOLDER) if values.model else None
+    classifier.save(values.output, module=module, **saved)
     return classifier, len(examples.texts)
 
 
