@@ -243,8 +243,10 @@ def most_right(tried: Sequence[Trial]) -> tuple[int, Answers, np.ndarray] | None
       right, bool `[in scope]`; None if nothing can be held out.
     """
     found: list[Answers] = []
-    for options, *data in tried:
-        answers = judged_answers({**options, "lexical": None} if found else options, *data)
+    for options, examples, checked, folds in tried:
+        if found:
+            options = {**options, "lexical": None}
+        answers = judged_answers(options, examples, checked, folds)
         if answers is None:
             return None
         found.append(answers._replace(lexical=found[0].lexical) if found else answers)
