@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from convert_tf.encoding.backends.onnx import with_checksum
 from convert_tf.storage.checksums import CHECKSUMS_FILE
 
 _JUMP_SECONDS = 3 * 86_400
@@ -187,7 +188,6 @@ def hostile_files(targets: Mapping[str, Target], secret: Path) -> dict[str, tupl
             each for each in onnx.load(targets["onnx"].path).metadata_props if each.key != "sha256"
         )
         facts = next(each for each in model.metadata_props if each.key == "convert_tf")
-        facts.value = facts.value.replace('"has_checksum": true', '"has_checksum": false')
         largest = max(model.graph.initializer, key=lambda each: len(each.raw_data))
         if kind in ("an absolute path", "a path upwards"):
             path = secret if kind == "an absolute path" else Path("..", "..", secret.name)
@@ -212,7 +212,7 @@ def hostile_files(targets: Mapping[str, Target], secret: Path) -> dict[str, tupl
         "an unknown op", "facts of a terabyte",
     )  # fmt: skip
     for kind in kinds if "onnx" in targets else ():
-        found[f"onnx with {kind}"] = ("onnx", changed(kind).SerializeToString())
+        found[f"onnx with {kind}"] = ("onnx", with_checksum(changed(kind).SerializeToString()))
     huge = b'{"version": 1, "dim": 1099511627776, "size": 1099511627776, "dtype": "float32"}'
     for target in sorted(targets.keys() - {"onnx"}):
         files = [each for each in targets[target].path.rglob("*") if each.is_file()]

@@ -69,7 +69,7 @@ def main(argv: list[str]) -> None:
         return
 
     run, ops = all_results(_MODEL.value)
-    nothing = no_texts(backend._sessions.one_thread)
+    nothing = no_texts(backend._one_thread)
     batches = ([texts[worst], *texts[i : i + 20]] for i in range(0, len(texts), 20))
     # Not in each batch a rounding changes a byte.
     batch = next(

@@ -9,33 +9,43 @@ import numpy as np
 
 
 class EncodingCache:
-    """Cache of the most recent encodings. Several threads may use it at once.
+    """A function that encodes, and keeps the most recent encodings. Several threads may use it.
 
     Args:
       encode: distinct keys → float `[keys, dim]`. It is called outside of the lock. If two threads
         need the same key at the same time, both compute it.
       size: maximum number of encodings; 0 for none.
-
-    Attributes:
-      hits: number of keys that were found in the cache.
+      keys: the arguments of a call → keys. By default, a call takes the keys.
     """
 
-    def __init__(self, encode: Callable[[Any], np.ndarray], *, size: int):
+    def __init__(
+        self,
+        encode: Callable[[Any], np.ndarray],
+        *,
+        size: int,
+        keys: Callable[..., Sequence[Hashable]] = list,
+    ):
         self._encode = encode
         self._size = size
+        self._keys = keys
         self._rows: OrderedDict[Hashable, np.ndarray] = OrderedDict()
         self._lock = threading.Lock()
-        self.hits = 0
+        self._hits = 0
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a pickle, without the encodings."""
-        return {**self.__dict__, "_rows": OrderedDict(), "_lock": None, "hits": 0}
+        return {**self.__dict__, "_rows": OrderedDict(), "_lock": None, "_hits": 0}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
 
-    def __call__(self, keys: Sequence[Hashable]) -> np.ndarray:
-        """Return the encodings of keys in their order, in a new array."""
+    def cache_hits(self) -> int:
+        """Return the number of keys that were found in the cache."""
+        return self._hits
+
+    def __call__(self, *args: Any, **kwargs: Any) -> np.ndarray:
+        """Return the encodings of the keys of a call in their order, in a new array."""
+        keys = self._keys(*args, **kwargs)
         found: dict[Hashable, np.ndarray] = {}
         missing: list[Hashable] = []
         with self._lock:
@@ -45,7 +55,7 @@ class EncodingCache:
                 else:
                     self._rows.move_to_end(key)
                     found[key] = row
-            self.hits += len(found)
+            self._hits += len(found)
         if missing or not keys:
             encodings = self._encode(missing)
             if not found and len(missing) == len(keys):

@@ -7,13 +7,14 @@ import re
 import string
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from convert_tf.checkpoints.facts import data_facts
 from convert_tf.checkpoints.folder import shown_name
-from convert_tf.config.model import ModelConfig
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.encoding.signatures import SHORTER_DIMS, SIGNATURES
+from convert_tf.export.source import EncoderSource
 
 CARD_FILE = "MODEL_CARD.md"
 
@@ -29,31 +30,26 @@ _NEEDS = {
 
 def encoder_card(
     form: str,
-    config: ModelConfig,
-    training: dict[str, Any],
+    source: EncoderSource,
     *,
-    max_tokens: int,
     network_bits: int,
-    sizes: Mapping[str, int] | None = None,
-    similarity_dim: int = 0,
+    sizes: Mapping[str, int] = MappingProxyType({}),
     notes: str = "",
 ) -> str:
     """Return the card of an encoder, as Markdown.
 
     Args:
       form: `"module"`, `"onnx"` or `"huggingface"`.
-      config: configuration of the model.
-      training: facts of the checkpoint: `data`, `precision`, `parameters`, `train`, `teacher`,
+      source: the encoder. Its facts are `data`, `precision`, `parameters`, `train`, `teacher` and
         `evaluation`. Lines without facts are omitted.
-      max_tokens: maximum length of a text, in subwords.
       network_bits: bits of the stored weights of the network.
-      sizes: bytes of each file of a module, without the card. None for other forms.
-      similarity_dim: length of the vectors for similarity; 0 without them.
+      sizes: bytes of each file of a module, without the card.
       notes: Markdown by the author, such as data sources and accuracy.
 
     Returns:
       The text of the card.
     """
+    config, training = source.encoder.config, source.training
     shown = {
         "encoder": True,
         form: True,
@@ -73,10 +69,10 @@ def encoder_card(
         needs=_NEEDS[form],
         blocks=len(config.max_relative_attention),
         reaches=", ".join(map(str, config.max_relative_attention)),
-        signatures=_signature_rows(config, similarity_dim),
-        read_tokens=max_tokens,
+        signatures=_signature_rows(source),
+        read_tokens=source.max_tokens,
         parameters=_rows((f"{name} parameters", f"{n:,}") for name, n in sizes_of_parts.items()),
-        table_bits=min(config.embedding_bits, 16) if form == "module" else None,
+        table_bits=min(config.embedding_bits, 16),
         quantization="with" if config.embedding_bits == 8 else "without",
         notes=notes,
         **_file_facts(sizes, network_bits),
@@ -107,7 +103,6 @@ def ranker_card(
         "poly": head.head == "poly",
         "two_trunks": head.separate_trunks,
     }
-    names = {"dev_data": "dev_data", "started_from": "init_from"}
     return _filled(
         shown,
         **vars(head),
@@ -119,8 +114,9 @@ def ranker_card(
         context_tokens=context_tokens,
         candidate_tokens=candidate_tokens,
         notes=notes,
+        dev_data=_shown(training.get("dev_data")),
+        started_from=_shown(training.get("init_from")),
         **_file_facts(sizes, network_bits),
-        **{name: shown_name(training[key]) for name, key in names.items() if training.get(key)},
         **_training_facts(training),
     )
 
@@ -151,14 +147,19 @@ def _rows(rows: Iterable[tuple[str, Any]]) -> str | None:
     return "\n".join(f"| {name} | {value} |" for name, value in rows) or None
 
 
-def _signature_rows(config: ModelConfig, similarity_dim: int) -> str | None:
-    dims = {**vars(config), "similarity_dim": similarity_dim}
-    dims |= {"reduced_dim": config.reduced_dim}
+def _shown(path: str | None) -> str | None:
+    return shown_name(path) if path else None
+
+
+def _signature_rows(source: EncoderSource) -> str | None:
+    config = source.encoder.config
+    dims = {"reduced_dim": config.reduced_dim, "similarity_dim": source.similarity_dim}
+    dims["encoding_dim"] = config.encoding_dim
     names: dict[str, str] = {}
     for signature in SIGNATURES.values():
         if dim := dims[signature.dim]:
             vectors = f"{dim} {signature.vectors}"
-            if signature.kind == "sentence" and similarity_dim:
+            if signature.kind == "sentence" and source.similarity_dim:
                 vectors += ", leaning towards meaning"
             shorter = [str(first) for first in SHORTER_DIMS if first < dim]
             if signature.kind == "similarity" and shorter:
@@ -167,10 +168,8 @@ def _signature_rows(config: ModelConfig, similarity_dim: int) -> str | None:
     return _rows((name, vectors) for vectors, name in names.items())
 
 
-def _file_facts(sizes: Mapping[str, int] | None, network_bits: int) -> dict[str, Any]:
+def _file_facts(sizes: Mapping[str, int], network_bits: int) -> dict[str, Any]:
     """Return how the network is stored, and the sizes of all files."""
-    if sizes is None:
-        return {}
     return {
         "network_bits": network_bits,
         "files": _rows((f"`{name}`", f"{size:,} bytes") for name, size in sorted(sizes.items())),
@@ -190,7 +189,7 @@ def _training_facts(training: dict[str, Any]) -> dict[str, Any]:
     if number or first:
         examples = f"the first {number:,}" if number else "all"
         examples += f" after the first {first:,}" if first else ""
-    initial, teacher = training.get("initial_weights"), training.get("teacher")
+    teacher = training.get("teacher")
     ranking_teacher = None
     if training.get("ranking_teacher"):
         ranking_teacher = f"`{Path(training['ranking_teacher']).name}`"
@@ -200,11 +199,11 @@ def _training_facts(training: dict[str, Any]) -> dict[str, Any]:
     names = ("steps", "batch_size", "optimizer", "learning_rate", "label_smoothing", "seed")
     return {
         **{name: options.get(name) for name in names},
-        "data": shown_name(path) if path else None,
+        "data": _shown(path),
         "training_examples": examples,
         "source_shares": ", ".join(data.get("source_shares") or ()) or None,
         "precision": training.get("precision"),
-        "initial_weights": shown_name(initial) if initial else None,
+        "initial_weights": _shown(training.get("initial_weights")),
         "teacher": Path(teacher).name if teacher and options.get("distillation") else None,
         "ranking_teacher": ranking_teacher,
         "similarity_teacher": fitted and f"`{fitted['teacher']}`, from {fitted['texts']:,} texts",

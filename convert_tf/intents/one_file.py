@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from convert_tf.encoding.backends.onnx import OnnxBackend, OnnxError
+from convert_tf.encoding.backends.onnx import OnnxBackend
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.intents.answers import Predictor
 from convert_tf.intents.encodings import MAX_TEXTS, IntentEncodings, encoder_paths
@@ -54,9 +54,9 @@ def export_one_file(
       `output`.
 
     Raises:
-      OnnxError: `output` exists, or a package is missing.
-      ValueError: the encoder is no module with a subword vocabulary, or there are several; or
-        another process writes `output`.
+      ValueError: `output` exists, or another process writes it; the encoder is no module with a
+        subword vocabulary, or there are several.
+      MissingLibraryError: a package is missing.
     """
     encoders = encoder_paths(classifier.encoder)
     encoder = encoders[0]
@@ -69,7 +69,7 @@ def export_one_file(
 
     name = os.fspath(output)
     if Path(name).suffix != ".onnx" or name.endswith(os.sep):
-        raise OnnxError(
+        raise ValueError(
             f"The file must be named x.onnx. Received: {name!r}. Choose another --output."
         )
     described, arrays = stored(classifier)
@@ -101,7 +101,7 @@ class IntentFile(Predictor):
       mixture_: how much words count, and the temperature.
 
     Raises:
-      OnnxError: if the file is damaged, or was not written by `intent export`.
+      ValueError: if the file is damaged, or was not written by `intent export`.
       MissingLibraryError: if `onnxruntime` is not installed.
 
     Example:
@@ -118,7 +118,7 @@ class IntentFile(Predictor):
             arrays = load_arrays(io.BytesIO(base64.b64decode(metadata[HEAD_FILE])))
             params, fitted = restored(described, arrays)
         except UNREADABLE as error:
-            raise OnnxError(
+            raise ValueError(
                 f"{os.fspath(path)!r} is not a file that convert-tf intent export wrote "
                 f"({reason_of(error)}). Name such a file, or export it again."
             ) from error

@@ -85,7 +85,7 @@ def changed(path, **values):
         (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json is missing"),
         (lambda f: shutil.rmtree(f / "onnx"), "onnx/model.onnx is missing"),
         (lambda f: (f / "tokenizer.json").write_text("{"), "tokenizer.json' is not valid JSON"),
-        (lambda f: (f / "onnx" / "model.onnx").write_bytes(b"x"), "model.onnx is damaged"),
+        (lambda f: (f / "onnx" / "model.onnx").write_bytes(b"x"), "model.onnx failed"),
         (lambda f: changed(f / "config.json", hidden_size=200), "and config.json says 200"),
         (lambda f: changed(f / "config.json", similarity_dim=9**9), "similarity_dim: 387420489"),
         (lambda f: changed(f / "config.json", encoding_dim="5"), "encoding_dim: '5'"),

@@ -89,13 +89,6 @@ def test_the_model_that_was_pickled_must_be_there(models, tmp_path, damage):
         pickle.loads(pickled)
 
 
-def test_a_pickle_of_an_earlier_version_opens(models):
-    encoder = SentenceEncoder(models["run"])
-    encoder._model._options["untrained_seed"] = None
-    again = pickle.loads(pickle.dumps(encoder))
-    np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
-
-
 def test_a_fitted_classifier_in_another_process(models, tmp_path):
     classifier = IntentClassifier(SentenceEncoder(models["onnx"]), epochs=2).fit(TEXTS, LABELS)
     np.testing.assert_array_equal(

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from convert_tf.checkpoints.kinds import CONFIG_FILE, ONNX_FILES, TOKENIZER_FILE
-from convert_tf.encoding.backends.onnx import Sessions, checked_number, encode_pieces
-from convert_tf.encoding.backends.pickling import OpenedFromPath
+from convert_tf.encoding.backends.onnx import GraphBackend, checked_number, encode_pieces
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.encoding.text_batches import Columns
 from convert_tf.storage.json_text import json_file
@@ -23,7 +22,7 @@ from convert_tf.text.vocabulary import check_subwords
 _OUTPUT = "last_hidden_state"
 
 
-class HuggingFaceBackend(OpenedFromPath):
+class HuggingFaceBackend(GraphBackend):
     """A Hugging Face folder. Weights in 8 bits are used if the folder has them.
 
     All characters outside the vocabulary have the same id. Several threads may use the backend at
@@ -47,6 +46,7 @@ class HuggingFaceBackend(OpenedFromPath):
     """
 
     reads_history = False
+    _REMEDY = "Pass a folder from convert-tf export --format huggingface, or download it again."
 
     def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None):
         super().__init__(path, num_threads=num_threads)
@@ -60,18 +60,13 @@ class HuggingFaceBackend(OpenedFromPath):
             self._read_config(json_file(folder / CONFIG_FILE), len(subwords))
         except ValueError as error:
             raise self._unusable(error) from error
-        self._sessions = Sessions(
-            str(folder / onnx_file),
-            lambda reason: self._unusable(f"{onnx_file} is damaged ({reason})"),
-            num_threads=num_threads,
-        )
-        shapes = {output.name: output.shape for output in self._sessions.one_thread.get_outputs()}
+        session = self._open(str(folder / onnx_file))
+        shapes = {output.name: output.shape for output in session.get_outputs()}
         width = shapes.get(_OUTPUT, [None])[-1]
         if width != self._width:
             raise self._unusable(
                 f"{onnx_file} has vectors of {width} numbers and {CONFIG_FILE} says {self._width}"
             )
-        self.concurrent_batches = self._sessions.concurrent_batches
         self.outputs = {*self._kinds}
         # All unknown characters have one bucket, the id after the vocabulary.
         self._tokenizer = PlainTokenizer(subwords, num_oov_buckets=1)
@@ -115,19 +110,13 @@ class HuggingFaceBackend(OpenedFromPath):
             input_ids = np.where(is_token, kind_id, self._padding_id)
             input_ids[:, 1:][is_token[:, 1:]] = ids
             feeds = {"input_ids": input_ids, "attention_mask": is_token.astype(np.int64)}
-            vectors = self._sessions.run(_OUTPUT, feeds, num_tokens=input_ids.size)[:, 0]
+            vectors = self._compute(_OUTPUT, feeds, num_tokens=input_ids.size)[:, 0]
             if vectors[:, dim:].any():
                 raise self._unusable(f"the vectors of {output} have more numbers than {dim}")
             return vectors[:, :dim]
 
         token_ids = self._tokenizer.token_ids(columns[0], max_tokens=self._max_tokens)
         return encode_pieces(*token_ids, encode, dim=dim)
-
-    def _unusable(self, reason: object) -> ValueError:
-        return ValueError(
-            f"{self.path!r} is not a complete folder of convert-tf export --format huggingface: "
-            f"{reason}. Download or export it again."
-        )
 
 
 def _subwords(tokenizer: Any) -> list[str]:

@@ -35,6 +35,8 @@ class ModuleBackend(OpenedFromPath):
       ForkedError: if the process was forked after a model had been opened, also in `run`.
     """
 
+    _REMEDY = "Pass the folder of a module from convert-tf export."
+
     def __init__(self, folder: str | os.PathLike[str], *, compute_dtype: str = "float32"):
         super().__init__(folder, compute_dtype=compute_dtype)
         check_not_forked(self.path)
@@ -93,14 +95,6 @@ class ModuleBackend(OpenedFromPath):
         if signature not in self._signatures:
             return set()
         return set(self._signatures[signature].structured_input_signature[1])
-
-    def _unusable(self, error: Exception) -> ValueError:
-        # TensorFlow's messages have many lines about its functions.
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        return ValueError(
-            f"{self.path!r} cannot be used: {reason}. Pass the folder of a module from convert-tf "
-            "export."
-        )
 
 
 @functools.cache

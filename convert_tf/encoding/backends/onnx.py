@@ -1,7 +1,7 @@
-"""Backend of `SentenceEncoder` for `.onnx` files, without TensorFlow.
+"""Backends of `SentenceEncoder` that ONNX Runtime computes, without TensorFlow.
 
-It needs `onnxruntime` and `numpy`. `convert-tf export --output model.onnx` writes such files, which
-contain the vocabulary.
+The backend for `.onnx` files needs `onnxruntime` and `numpy`. `convert-tf export --output
+model.onnx` writes such files, which contain the vocabulary.
 """
 
 import contextlib
@@ -39,11 +39,75 @@ _LEAST_FILL = 0.9  # with one text in a row
 _TOKENS_PER_RUN = 256
 
 
-class OnnxError(ValueError):
-    """Error: an `.onnx` file cannot be read or written."""
+class GraphBackend(OpenedFromPath):
+    """A model whose graph ONNX Runtime computes. Several threads may use it at once.
+
+    It has a session with a single thread, and one with all threads for short calls.
+
+    Args:
+      path: path of the model.
+      num_threads: number of threads; None for one per core.
+
+    Attributes:
+      concurrent_batches: number of batches to encode at once, each in a thread. This is faster than
+        several threads that wait for each other in each op.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None):
+        super().__init__(path, num_threads=num_threads)
+        self.concurrent_batches = num_threads or _number_of_cores()
+        self._calls, self._lock = 0, threading.Lock()
+
+    def _open(self, file: str) -> Any:
+        """Open the sessions of a graph, and return the one with a single thread.
+
+        Raises:
+          MissingLibraryError: if `onnxruntime` is not installed.
+          ValueError: if ONNX Runtime cannot read the file.
+        """
+        with needs("", "Reading .onnx files", package="onnxruntime"):
+            import onnxruntime  # noqa: F401
+        with self._errors():
+            self._one_thread = self._all_threads = _session(file, 1)
+            if self.concurrent_batches > 1:
+                num_threads = self._options["num_threads"] or 0  # 0 lets ONNX Runtime choose
+                self._all_threads = _session(file, num_threads)
+        return self._one_thread
+
+    def _compute(
+        self, output: str, feeds: Mapping[str, np.ndarray], *, num_tokens: int
+    ) -> np.ndarray:
+        """Compute one output.
+
+        Args:
+          output: its name.
+          feeds: the inputs by name.
+          num_tokens: number of tokens in the inputs.
+
+        Raises:
+          ValueError: if ONNX Runtime cannot compute it.
+        """
+        with self._lock:
+            self._calls += 1
+            is_alone = self._calls == 1
+        try:
+            is_short = num_tokens <= _FEW_TOKENS
+            session = self._all_threads if is_alone and is_short else self._one_thread
+            with self._errors():
+                return session.run([output], feeds)[0]
+        finally:
+            with self._lock:
+                self._calls -= 1
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # ONNX Runtime has no common class of errors
+            raise self._unusable(error) from error
 
 
-class OnnxBackend(OpenedFromPath):
+class OnnxBackend(GraphBackend):
     """An exported `.onnx` file.
 
     Texts are cut to the `max_tokens` of the file. Several threads may use the backend at once.
@@ -53,42 +117,38 @@ class OnnxBackend(OpenedFromPath):
       num_threads: number of threads; None for one per core.
 
     Attributes:
-      concurrent_batches: number of batches to encode at once, each in a thread. This is faster than
-        several threads that wait for each other in each op.
       outputs: names of the signatures of the file.
       reads_history: whether `encode_context` has earlier turns as a second column.
-      numbers_turns: whether it was trained with `turn_prefixes`. Older files do not say.
+      numbers_turns: whether it was trained with `turn_prefixes`.
       facts: facts in the file: `max_tokens`, `network_bits` and widths.
       metadata: all metadata of the file, texts by name.
 
     Raises:
-      OnnxError: if the file is damaged, or was not written by convert-tf export.
+      ValueError: if the file is damaged, or was not written by convert-tf export.
       MissingLibraryError: if `onnxruntime` is not installed.
 
     Example:
       OnnxBackend("model.onnx").run("default", [[b"how do I reset my password?"]])
     """
 
+    _REMEDY = "Pass an .onnx file from convert-tf export."
+
     def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None):
         super().__init__(path, num_threads=num_threads)
         if not os.path.isfile(self.path):
             raise self._unusable("it does not exist")
-        has_checksum = _is_as_written(self.path)
-        if has_checksum is False:
-            raise self._unusable("it was damaged or changed, because its checksum is wrong")
-        self._sessions = Sessions(self.path, self._unusable, num_threads=num_threads)
-        self.concurrent_batches = self._sessions.concurrent_batches
-        session = self._sessions.one_thread
+        if not _is_as_written(self.path):
+            raise self._unusable(
+                "it was damaged or changed, or another program wrote it, because its checksum is "
+                "wrong or missing"
+            )
+        session = self._open(self.path)
         metadata = self.metadata = dict(session.get_modelmeta().custom_metadata_map)
         try:
             facts = self.facts = _checked_facts(parsed_json(metadata[FACTS_KEY]))
             entries = parse_vocabulary(metadata[VOCABULARY_KEY], source=self.path)
-        except KeyError as error:
-            raise self._unusable(f"it has no metadata of convert_tf ({error})") from error
-        except (ValueError, TypeError) as error:
+        except (KeyError, ValueError, TypeError) as error:
             raise self._unusable(f"its metadata cannot be read ({error})") from error
-        if facts.get("has_checksum") and not has_checksum:
-            raise self._unusable("it was damaged or changed, because its checksum is missing")
         graph_outputs = {each.name for each in session.get_outputs()}
         self.outputs = {
             name
@@ -119,7 +179,7 @@ class OnnxBackend(OpenedFromPath):
         def encode(ids: np.ndarray, row_splits: np.ndarray) -> np.ndarray:
             inputs = graph_inputs(ids, row_splits)
             feeds = {**self._no_texts, **inputs, **_slots(name, inputs["slots"], row_splits)}
-            vectors = self._sessions.run(name, feeds, num_tokens=feeds["token_ids"].size)
+            vectors = self._compute(name, feeds, num_tokens=feeds["token_ids"].size)
             shape = (len(row_splits) - 1) // width, dim
             if vectors.shape != shape:
                 raise self._unusable(f"{name} has shape {vectors.shape}, not {shape}")
@@ -133,18 +193,12 @@ class OnnxBackend(OpenedFromPath):
         """Return `(ids, row_splits)` as `PlainTokenizer.token_ids` does."""
         return self._tokenizer.token_ids(texts, max_tokens=self.facts["max_tokens"])
 
-    def _unusable(self, reason: object) -> OnnxError:
-        return OnnxError(
-            f"{self.path!r} cannot be used: {reason}. Pass an .onnx file from convert-tf export."
-        )
-
 
 def _checked_facts(facts: Any) -> dict[str, Any]:
     """Return the facts of a file.
 
     Raises:
-      KeyError, TypeError: if they are another program's.
-      ValueError: if a fact is missing or has another type.
+      KeyError, TypeError, ValueError: if a fact is missing or has another type.
     """
     if facts["format_version"] != FORMAT_VERSION:
         raise ValueError(
@@ -152,7 +206,7 @@ def _checked_facts(facts: Any) -> dict[str, Any]:
         )
     for name in ("max_tokens", "num_oov_buckets", "reduced_dim", "encoding_dim"):
         checked_number(facts, name)
-    checked_number({"similarity_dim": 0, **facts}, "similarity_dim", least=0)
+    checked_number(facts, "similarity_dim", least=0)
     if not isinstance(facts["multi_context"], bool):
         raise ValueError(f"multi_context: {facts['multi_context']!r}")
     return facts
@@ -169,16 +223,13 @@ def with_checksum(model: bytes) -> bytes:
     return model + _CHECKSUM + checksum([model]).encode()
 
 
-def _is_as_written(path: str) -> bool | None:
-    """Return whether the checksum at the end of a file is right; None if it has none."""
+def _is_as_written(path: str) -> bool:
+    """Return whether a file ends with its checksum (`with_checksum`)."""
     with open(path, "rb") as file:
         size = max(os.path.getsize(path) - _CHECKSUM_BYTES, 0)
         pieces = iter(lambda: file.read(min(2**16, size - file.tell())), b"")
         found = checksum(pieces)
-        end = file.read()
-    if not end.startswith(_CHECKSUM):
-        return None
-    return end == _CHECKSUM + found.encode()
+        return file.read() == _CHECKSUM + found.encode()
 
 
 def _slots(name: str, slots: np.ndarray, row_splits: np.ndarray) -> Mapping[str, np.ndarray]:
@@ -194,68 +245,6 @@ def _slots(name: str, slots: np.ndarray, row_splits: np.ndarray) -> Mapping[str,
             "has_extra_context": has_extra_context.astype(np.float32),
         }
     return {"slots": slots[:0], name.replace("_encoding", "_slots"): slots}
-
-
-class Sessions:
-    """A session with a single thread, and one with all threads for short calls.
-
-    Args:
-      path: the `.onnx` file.
-      unusable: makes the exception for a reason why ONNX Runtime cannot use the file.
-      num_threads: number of threads; None for one per core.
-
-    Attributes:
-      one_thread: the session with a single thread.
-      concurrent_batches: number of batches to encode at once.
-
-    Raises:
-      MissingLibraryError: if `onnxruntime` is not installed.
-      Exception: the result of `unusable` if ONNX Runtime cannot read the file.
-    """
-
-    def __init__(
-        self, path: str, unusable: Callable[[str], Exception], *, num_threads: int | None = None
-    ):
-        self._unusable = unusable
-        self.concurrent_batches = num_threads or _number_of_cores()
-        with needs("", "Reading .onnx files", package="onnxruntime"):
-            import onnxruntime  # noqa: F401
-        with self._errors():
-            self.one_thread = self._all_threads = _session(path, 1)
-            if self.concurrent_batches > 1:
-                self._all_threads = _session(path, num_threads or 0)  # 0 lets ONNX Runtime choose
-        self._calls, self._lock = 0, threading.Lock()
-
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # ONNX Runtime has no common class of errors
-            first_line = next(iter(str(error).splitlines()), repr(error))
-            raise self._unusable(first_line) from error
-
-    def run(self, output: str, feeds: Mapping[str, np.ndarray], *, num_tokens: int) -> np.ndarray:
-        """Compute one output.
-
-        Args:
-          output: its name.
-          feeds: the inputs by name.
-          num_tokens: number of tokens in the inputs.
-
-        Raises:
-          Exception: the result of `unusable` if ONNX Runtime cannot compute it.
-        """
-        with self._lock:
-            self._calls += 1
-            is_alone = self._calls == 1
-        try:
-            is_short = num_tokens <= _FEW_TOKENS
-            session = self._all_threads if is_alone and is_short else self.one_thread
-            with self._errors():
-                return session.run([output], feeds)[0]
-        finally:
-            with self._lock:
-                self._calls -= 1
 
 
 def checked_number(

@@ -1,4 +1,6 @@
-"""Pickles of opened models. A pickle stores the path, and unpickling opens the model again."""
+"""Models that are opened from a path. A pickle stores the path, and unpickling opens the model
+again.
+"""
 
 import functools
 import os
@@ -29,6 +31,8 @@ class OpenedFromPath:
       path, weights_path: the path as given, and absolute.
     """
 
+    _REMEDY: str  # what to do if the model cannot be used: a sentence
+
     def __init__(self, path: str | os.PathLike[str], **options: Any):
         self.path = os.fspath(path)
         self.weights_path = os.path.abspath(path)
@@ -37,6 +41,16 @@ class OpenedFromPath:
     def __reduce__(self) -> tuple[Any, ...]:
         path = self.weights_path
         return _open_again, (type(self), path, self._options, _fingerprint(path))
+
+    def _unusable(self, reason: object) -> ValueError:
+        """Return the exception for a model that cannot be opened, or cannot compute.
+
+        Args:
+          reason: an error or a text. Libraries add many lines about their functions, so only the
+            first line is used.
+        """
+        first_line = next(iter(str(reason).splitlines()), type(reason).__name__)
+        return ValueError(f"{self.path!r} cannot be used: {first_line}. {self._REMEDY}")
 
     def __copy__(self: _Self) -> _Self:
         return self
@@ -66,8 +80,6 @@ def _open_again(kind: Any, path: str, options: Mapping[str, Any], expected: str)
             f"The weights or the vocabulary of {path!r} differ from those of the pickled encoder. "
             "Put the old encoder there, or create the pickle again."
         )
-    # Earlier versions wrote `untrained_seed`, which was None unless a benchmark set it.
-    options = {name: value for name, value in options.items() if name != "untrained_seed"}
     return _open(kind, path, tuple(sorted(options.items())), expected)
 
 

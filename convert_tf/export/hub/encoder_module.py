@@ -78,7 +78,7 @@ class EncoderModule(tf.Module):
       regularization_losses: empty; required by `hub.KerasLayer`.
 
     Raises:
-      WeightsError: if a weight is NaN, infinite or too large for 16 bits.
+      ValueError: if a weight is NaN, infinite or too large for 16 bits.
 
     Example:
       module = tf.saved_model.load("hub_modules/convert/1")

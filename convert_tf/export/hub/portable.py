@@ -10,6 +10,7 @@ import functools
 import itertools
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -336,21 +337,12 @@ def _varints(content: bytes, place: int, count: int) -> list[int]:
     return [*numbers, place]
 
 
-@functools.cache
-def _crc_steps() -> list[int]:
-    steps = []
-    for number in range(256):
-        for _ in range(8):
-            number = number >> 1 ^ (0x82F63B78 if number & 1 else 0)
-        steps.append(number)
-    return steps
-
-
 @functools.lru_cache(64)
 def _crc(content: bytes) -> int:
-    """Return TensorFlow's checksum, a masked CRC-32C."""
-    steps, crc = _crc_steps(), 0xFFFFFFFF
-    for byte in content:
-        crc = steps[(crc ^ byte) & 255] ^ crc >> 8
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    """Return TensorFlow's checksum, a masked CRC-32C, with which a file of records ends."""
+    file = f"ram://convert_tf/{threading.get_ident()}"  # in memory
+    with tf.io.TFRecordWriter(file) as writer:
+        writer.write(content)
+    record = tf.io.gfile.GFile(file, "rb").read()
+    tf.io.gfile.remove(file)
+    return int.from_bytes(record[-4:], "little")

@@ -53,7 +53,7 @@ class RankerModule(tf.Module):
       regularization_losses: empty.
 
     Raises:
-      WeightsError: if a weight is NaN, infinite or too large for 16 bits.
+      ValueError: if a weight is NaN, infinite or too large for 16 bits.
 
     Example:
       module = tf.saved_model.load("hub_modules/poly/1")

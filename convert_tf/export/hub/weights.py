@@ -28,10 +28,6 @@ NETWORK_BITS = (16, 8, 32)
 SMALLEST_SIDE = 64
 
 
-class WeightsError(ValueError):
-    """Error: weights cannot be stored."""
-
-
 class StoredWeights(tf.Module):
     """The weights of a Keras model, for a `tf.Module` that computes with that model's layers.
 
@@ -50,8 +46,7 @@ class StoredWeights(tf.Module):
       variables: these, the stored values, and whether they are unpacked.
 
     Raises:
-      WeightsError: a weight is no number or too large for 16 bits.
-      ValueError: `bits` is none of these.
+      ValueError: `bits` is none of these, or a weight is no number or too large for 16 bits.
 
     Example:
       class Module(tf.Module):
@@ -191,7 +186,7 @@ class StoredMap(tf.Module):
       bits: bits of the stored numbers: 32, 16, or 8 with a scale for each column.
 
     Raises:
-      WeightsError: if a number is NaN, infinite or too large for 16 bits.
+      ValueError: if a number is NaN, infinite or too large for 16 bits.
 
     Example:
       vectors = StoredMap(kernel, bits=8)(reduced)
@@ -255,12 +250,12 @@ def float16_values(variable: Any) -> np.ndarray:
     """Return the values of a variable in 16 bits.
 
     Raises:
-      WeightsError: if a value is NaN, infinite or too large.
+      ValueError: if a value is NaN, infinite or too large.
     """
     with np.errstate(over="ignore"):
         values = keras.ops.convert_to_numpy(variable).astype(np.float16)
     if not np.isfinite(values).all():
-        raise WeightsError(
+        raise ValueError(
             f"{variable.path} holds NaN, or numbers beyond 65,504, the largest of 16 bits. Export "
             "an earlier checkpoint of the run."
         )

@@ -17,14 +17,8 @@ from convert_tf.checkpoints.facts import (
     read_tokens,
     training_facts,
 )
-from convert_tf.checkpoints.folder import (
-    CONFIG_FILE,
-    CheckpointError,
-    load_checkpoint,
-    load_similarity_map,
-    shown_name,
-)
-from convert_tf.checkpoints.kinds import MODULE_FILES, Kind, kind_of
+from convert_tf.checkpoints.folder import shown_name
+from convert_tf.checkpoints.kinds import CONFIG_FILE, MODULE_FILES, Kind, kind_of
 from convert_tf.checkpoints.loading import load_ranker
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.config.model import MAX_TOKENS
@@ -32,7 +26,7 @@ from convert_tf.export.cards import CARD_FILE, encoder_card, ranker_card
 from convert_tf.export.hub.encoder_module import EncoderModule, MultiContextEncoderModule
 from convert_tf.export.hub.portable import save_portable
 from convert_tf.export.hub.ranker_module import RankerModule, make_ranker_module
-from convert_tf.export.hub.weights import WeightsError
+from convert_tf.export.source import load_source
 from convert_tf.storage.checksums import record_checksums
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.json_text import written_json
@@ -63,19 +57,13 @@ def export_module(
 
     Raises:
       CheckpointError: if the checkpoint is incomplete or damaged, or has another vocabulary.
-      ValueError: if `output` exists, or another argument is out of range.
+      ValueError: if `output` exists, another argument is out of range, or a weight is NaN,
+        infinite or too large for 16 bits.
       OSError: if `output` cannot be written.
     """
     target = OutputFolder(output, replaceable=MODULE_FILES, overwrite=overwrite)
     parts = _ranker_parts if kind_of(checkpoint) is Kind.RANKER else _encoder_parts
-    facts = training_facts(checkpoint)
-    max_tokens = read_tokens(facts, max_tokens)
-    try:
-        module, card, extra_files = parts(
-            checkpoint, facts, network_bits=network_bits, max_tokens=max_tokens
-        )
-    except WeightsError as error:
-        raise CheckpointError(f"{os.fspath(checkpoint)}: {error}") from error
+    module, card, extra_files = parts(checkpoint, network_bits, max_tokens)
     with target.open() as folder:
         save_portable(module, folder, signatures=module.signatures)
         for name, text in extra_files.items():
@@ -91,29 +79,32 @@ def export_module(
 _Parts = tuple[EncoderModule | RankerModule, Callable[..., str], dict[str, str]]
 
 
-def _encoder_parts(checkpoint: str | os.PathLike, facts: dict[str, Any], **options: int) -> _Parts:
-    encoder, vocabulary = load_checkpoint(checkpoint)
-    config = encoder.config
-    tokenizer = fitting_tokenizer(vocabulary, config)
+def _encoder_parts(
+    checkpoint: str | os.PathLike, network_bits: int, max_tokens: int | None
+) -> _Parts:
+    source = load_source(checkpoint, max_tokens)
+    config = source.encoder.config
     kind = MultiContextEncoderModule if config.multi_context else EncoderModule
-    similarity_map = load_similarity_map(checkpoint)
-    module = kind(encoder, tokenizer, similarity_map=similarity_map, **options)
-    card = partial(
-        encoder_card,
-        "module",
-        config,
-        facts,
-        max_tokens=module.max_tokens,
-        similarity_dim=0 if similarity_map is None else similarity_map.shape[1],
+    module = kind(
+        source.encoder,
+        fitting_tokenizer(source.vocabulary, config),
+        network_bits=network_bits,
+        max_tokens=source.max_tokens,
+        similarity_map=source.similarity_map,
     )
-    published = written_json(_published(facts, module.max_tokens))
-    return module, card, {CONFIG_FILE: config.to_json(), TRAINING_FILE: published}
+    published = written_json(_published(source.training, source.max_tokens))
+    files = {CONFIG_FILE: config.to_json(), TRAINING_FILE: published}
+    return module, partial(encoder_card, "module", source), files
 
 
-def _ranker_parts(checkpoint: str | os.PathLike, facts: dict[str, Any], **options: int) -> _Parts:
+def _ranker_parts(
+    checkpoint: str | os.PathLike, network_bits: int, max_tokens: int | None
+) -> _Parts:
+    facts = training_facts(checkpoint)
+    max_tokens = read_tokens(facts, max_tokens)
     ranker, vocabulary = load_ranker(checkpoint)
     tokenizer = fitting_tokenizer(vocabulary, ranker.config.model)
-    module = make_ranker_module(ranker, tokenizer, **options)
+    module = make_ranker_module(ranker, tokenizer, network_bits=network_bits, max_tokens=max_tokens)
     card = partial(
         ranker_card,
         ranker.config,

@@ -19,10 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.checkpoints.facts import read_tokens, training_facts
-from convert_tf.config.model import ModelConfig
 from convert_tf.encoding.backends.huggingface import swapped_mark
 from convert_tf.export.cards import encoder_card
+from convert_tf.export.source import EncoderSource
 from convert_tf.extras import needs
 from convert_tf.models.distillation import SENTENCE_SCALE
 from convert_tf.models.encoder import DualEncoder
@@ -101,9 +100,8 @@ def export_huggingface(
     Example:
       export_huggingface("runs/convert", "my-encoder")
     """
-    max_tokens = read_tokens(training_facts(checkpoint), max_tokens)
     target = OutputFolder(output, replaceable=FILES, overwrite=overwrite)
-    source = load_for_onnx(checkpoint)
+    source = load_for_onnx(checkpoint, max_tokens)
     config = source.encoder.config
     if config.multi_context:
         raise ValueError(
@@ -114,24 +112,14 @@ def export_huggingface(
     special = _special_tokens(len(subwords), has_similarity=source.similarity_map is not None)
     files = {name: json_file(_TEMPLATE / name) for name in _TEMPLATE_FILES}
     _fill_tokenizer(files["tokenizer.json"], subwords, special)
-    files["tokenizer_config.json"]["model_max_length"] = max_tokens
-    files["sentence_bert_config.json"]["max_seq_length"] = max_tokens
+    files["tokenizer_config.json"]["model_max_length"] = source.max_tokens
+    files["sentence_bert_config.json"]["max_seq_length"] = source.max_tokens
     files["1_Pooling/config.json"]["word_embedding_dimension"] = config.reduced_dim
     settings = files["config_sentence_transformers.json"]
     # sentence-transformers uses the first two names of prompts, mteb the last.
     settings["prompts"] = {n: token for n, token in settings["prompts"].items() if token in special}
-    files["config.json"] = _model_config(
-        config, special, max_tokens=max_tokens, similarity_dim=source.similarity_dim
-    )
-    card = encoder_card(
-        "huggingface",
-        config,
-        training_facts(checkpoint),
-        max_tokens=max_tokens,
-        network_bits=32,
-        similarity_dim=source.similarity_dim,
-        notes=notes,
-    )
+    files["config.json"] = _model_config(source, special)
+    card = encoder_card("huggingface", source, network_bits=32, notes=notes)
     with target.open() as folder:
         for name in ("1_Pooling", "onnx"):
             (folder / name).mkdir()
@@ -141,14 +129,8 @@ def export_huggingface(
             text = json.dumps(content, ensure_ascii=False) if is_long else written_json(content)
             (folder / name).write_text(text, encoding="utf-8")
         (folder / "README.md").write_text(_HUB_METADATA + card, encoding="utf-8")
-        for name, bits in (("model", 32), ("model_quantized", 8)):
-            graph = BatchGraphBuilder(
-                source.encoder,
-                max_tokens=max_tokens,
-                ranges=calibrated(source.encoder, max_tokens) if bits == 8 else None,
-                similarity_map=source.similarity_map,
-                kind_ids=_kind_ids(special),
-            )
+        for name, ranges in (("model", None), ("model_quantized", calibrated(source))):
+            graph = BatchGraphBuilder(source, ranges, kind_ids=_kind_ids(special))
             (folder / "onnx" / f"{name}.onnx").write_bytes(graph.build().SerializeToString())
         weights = torch_weights(source.encoder, source.similarity_map)
         (folder / "model.safetensors").write_bytes(save(weights, {"format": "pt"}))
@@ -198,10 +180,9 @@ def _fill_tokenizer(
     tokenizer["model"]["vocab"] = {**vocabulary, **special}
 
 
-def _model_config(
-    config: ModelConfig, special: dict[str, int], *, max_tokens: int, similarity_dim: int
-) -> dict[str, Any]:
+def _model_config(source: EncoderSource, special: dict[str, int]) -> dict[str, Any]:
     """Return `config.json`."""
+    config = source.encoder.config
     return {
         **config.to_dict(),
         "model_type": "convert_tf",
@@ -211,14 +192,14 @@ def _model_config(
             for name, kind in (("AutoConfig", "ConvertConfig"), ("AutoModel", "ConvertModel"))
         },
         "hidden_size": config.reduced_dim,
-        "max_position_embeddings": max_tokens,
+        "max_position_embeddings": source.max_tokens,
         "num_hidden_layers": len(config.max_relative_attention),
         "num_attention_heads": config.num_heads,
         "vocab_size": config.vocab_size + len(special),
         "pad_token_id": special[_PADDING],
         "unknown_id": special[_UNKNOWN],
         "kind_ids": _kind_ids(special),
-        "similarity_dim": similarity_dim,
+        "similarity_dim": source.similarity_dim,
         "sentence_scale": SENTENCE_SCALE,
     }
 

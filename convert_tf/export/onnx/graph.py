@@ -22,8 +22,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.export.onnx.ops import CONTRIB, GraphWriter, as_array
+from convert_tf.export.source import EncoderSource
 from convert_tf.models.distillation import SENTENCE_SCALE
-from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.quantization import pack_table
 from convert_tf.numerics.vectors import unit_rows
 
@@ -51,31 +51,21 @@ class GraphBuilder(GraphWriter):
     """Build the graph of one encoder.
 
     Args:
-      encoder: the encoder.
-      max_tokens: maximum length of a text, in tokens.
+      source: the encoder. With a similarity map, the graph has the input `similarity_slots` and the
+        output `similarity_encoding`, and `default` is
+        `convert_tf.models.distillation.sentence_encodings` of r.
       ranges: for the int8 form, the lowest and highest value of each tensor in `observed`; None for
         float32.
-      similarity_map: float32 `[reduced_dim, dim]`, the map from r to similarity vectors. With it,
-        the graph has the input `similarity_slots` and the output `similarity_encoding`, and
-        `default` is `convert_tf.models.distillation.sentence_encodings` of r.
 
     Example:
-      model = GraphBuilder(encoder, max_tokens=512).build()
+      model = GraphBuilder(load_source("runs/convert", 512)).build()
     """
 
-    def __init__(
-        self,
-        encoder: DualEncoder,
-        *,
-        max_tokens: int,
-        ranges: dict[str, tuple[float, float]] | None = None,
-        similarity_map: np.ndarray | None = None,
-    ):
+    def __init__(self, source: EncoderSource, ranges: dict[str, tuple[float, float]] | None = None):
         super().__init__(ranges)
-        self._similarity_map = similarity_map
-        self._encoder = encoder
-        self._config = encoder.config
-        self._max_tokens = max_tokens
+        self._encoder, self._config = source.encoder, source.encoder.config
+        self._similarity_map = source.similarity_map
+        self._max_tokens = source.max_tokens
 
     def build(self, *, observes: bool = False) -> onnx.ModelProto:
         """Return the model. With `observes`, the tensors of `observed` are outputs too."""
@@ -364,16 +354,16 @@ class BatchGraphBuilder(GraphBuilder):
     largest one counts.
 
     Args:
-      encoder, max_tokens, ranges, similarity_map: as in `GraphBuilder`.
+      source, ranges: as in `GraphBuilder`.
       kind_ids: increasing ids of the tokens that select a kind of vector, by the kind in
         `convert_tf.encoding.signatures`. The first one is the default.
 
     Example:
-      model = BatchGraphBuilder(encoder, max_tokens=512, kind_ids={"sentence": 24668}).build()
+      model = BatchGraphBuilder(source, kind_ids={"sentence": 24668}).build()
     """
 
-    def __init__(self, encoder: DualEncoder, *, kind_ids: dict[str, int], **options: Any):
-        super().__init__(encoder, **options)
+    def __init__(self, *args: Any, kind_ids: dict[str, int]):
+        super().__init__(*args)
         self._kind_ids = kind_ids
 
     def build(self, *, observes: bool = False) -> onnx.ModelProto:

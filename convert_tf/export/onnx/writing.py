@@ -8,27 +8,25 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from convert_tf.checkpoints.facts import numbers_turns, read_tokens, training_facts
-from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint, load_similarity_map
+from convert_tf.checkpoints.facts import numbers_turns
+from convert_tf.checkpoints.kinds import CheckpointError
 from convert_tf.checkpoints.vocabulary import plain_tokenizer
 from convert_tf.encoding.backends.onnx import (
     CONFIG_KEY,
     FACTS_KEY,
     FORMAT_VERSION,
     VOCABULARY_KEY,
-    OnnxError,
     graph_inputs,
     is_exported,
     no_texts,
     with_checksum,
 )
 from convert_tf.export.cards import CARD_FILE, encoder_card
+from convert_tf.export.source import EncoderSource, load_source
 from convert_tf.extras import needs
-from convert_tf.models.encoder import DualEncoder
 from convert_tf.storage.files import check_replaceable, only_writer, write_file
 
 with needs("onnx", "Writing .onnx files"):
@@ -75,39 +73,23 @@ def export_onnx(
       `output`.
 
     Raises:
-      OnnxError: if an argument is invalid.
-      ValueError: if `output` exists, or another process writes it.
+      ValueError: if an argument is invalid, `output` exists, or another process writes it.
       CheckpointError: if the run is incomplete or damaged, or has no subword vocabulary.
     """
     check_replaceable(output, is_exported, overwrite=overwrite)
     if network_bits not in NETWORK_BITS:
-        raise OnnxError(
+        raise ValueError(
             f".onnx files can have {' or '.join(map(str, NETWORK_BITS))} bits. "
             f"Received: network_bits={network_bits}. 8 is smaller and faster."
         )
-    max_tokens = read_tokens(training_facts(checkpoint), max_tokens)
     with only_writer(output):
-        source = load_for_onnx(checkpoint)
-        encoder, config = source.encoder, source.encoder.config
-        options: dict[str, Any] = {
-            "max_tokens": max_tokens,
-            "similarity_map": source.similarity_map,
-        }
-        if network_bits == 8:
-            options["ranges"] = calibrated(encoder, max_tokens)
-        model = GraphBuilder(encoder, **options).build()
-        card = encoder_card(
-            "onnx",
-            config,
-            training_facts(checkpoint),
-            max_tokens=max_tokens,
-            network_bits=network_bits,
-            similarity_dim=source.similarity_dim,
-            notes=notes,
-        )
+        source = load_for_onnx(checkpoint, max_tokens)
+        config = source.encoder.config
+        model = GraphBuilder(source, calibrated(source) if network_bits == 8 else None).build()
+        card = encoder_card("onnx", source, network_bits=network_bits, notes=notes)
         facts = {
             "format_version": FORMAT_VERSION,
-            "max_tokens": max_tokens,
+            "max_tokens": source.max_tokens,
             "network_bits": network_bits,
             "num_oov_buckets": config.num_oov_buckets,
             "multi_context": config.multi_context,
@@ -115,7 +97,6 @@ def export_onnx(
             "encoding_dim": config.encoding_dim,
             "similarity_dim": source.similarity_dim,
             "turn_prefixes": numbers_turns(checkpoint),
-            "has_checksum": True,
         }
         for key, value in (
             (FACTS_KEY, json.dumps(facts)),
@@ -129,44 +110,33 @@ def export_onnx(
     return Path(output)
 
 
-class OnnxSource(NamedTuple):
-    """The content of an ONNX file: an encoder, its vocabulary and its similarity map."""
-
-    encoder: DualEncoder
-    vocabulary: Path
-    similarity_map: np.ndarray | None
-
-    @property
-    def similarity_dim(self) -> int:
-        return 0 if self.similarity_map is None else self.similarity_map.shape[1]
-
-
-def load_for_onnx(checkpoint: str | os.PathLike) -> OnnxSource:
-    """Load an encoder for an ONNX file. Errors are those of `export_onnx`."""
-    encoder, vocabulary = load_checkpoint(checkpoint)
-    config = encoder.config
+def load_for_onnx(checkpoint: str | os.PathLike, max_tokens: int | None) -> EncoderSource:
+    """Load an encoder for an ONNX file. Arguments and errors are those of `export_onnx`."""
+    source = load_source(checkpoint, max_tokens)
+    config = source.encoder.config
     if config.tokenizer != "subword":
         raise CheckpointError(
             f"The tokenizer of {os.fspath(checkpoint)!r} is {config.tokenizer}; .onnx files "
             "support only subword vocabularies. Export a module instead: pass a folder as --output."
         )
-    plain_tokenizer(vocabulary, config)  # an error if they do not fit
-    for variable in encoder.trainable_variables:
+    plain_tokenizer(source.vocabulary, config)  # an error if they do not fit
+    for variable in source.encoder.trainable_variables:
         if not np.isfinite(as_array(variable)).all():
             raise CheckpointError(
                 f"{variable.path} holds NaN or infinite numbers. Export an earlier checkpoint of "
                 "the run."
             )
-    return OnnxSource(encoder, Path(vocabulary), load_similarity_map(checkpoint))
+    return source
 
 
-def calibrated(encoder: DualEncoder, max_tokens: int) -> dict[str, tuple[float, float]]:
+def calibrated(source: EncoderSource) -> dict[str, tuple[float, float]]:
     """Measure the ranges of the activations of blocks on random texts with every subword.
 
     No data are needed: layer norms keep the ranges of all texts similar, and those of real
     sentences are about as wide.
     """
-    builder = GraphBuilder(encoder, max_tokens=max_tokens)
+    config = source.encoder.config
+    builder = GraphBuilder(source._replace(similarity_map=None))
     model = builder.build(observes=True)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # threads that wait for each other are slow on a busy machine
@@ -174,9 +144,9 @@ def calibrated(encoder: DualEncoder, max_tokens: int) -> dict[str, tuple[float, 
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     rng = np.random.default_rng(0)
-    longest = min(encoder.config.max_tokens, max_tokens)
+    longest = min(config.max_tokens, source.max_tokens)
     ranges = dict.fromkeys(builder.observed, (0.0, 0.0))
-    every_id = np.arange(encoder.config.num_ids, dtype=np.int32)
+    every_id = np.arange(config.num_ids, dtype=np.int32)
     all_ids = np.concatenate([rng.permutation(every_id) for _ in range(_CALIBRATION_PASSES)])
     start = 0
     while start < len(all_ids):

@@ -1,0 +1,53 @@
+"""An encoder that is exported, with the facts that every form of it holds."""
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from convert_tf.checkpoints.facts import read_tokens, training_facts
+from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map
+from convert_tf.models.encoder import DualEncoder
+
+
+class EncoderSource(NamedTuple):
+    """An encoder, its vocabulary and its similarity map.
+
+    Attributes:
+      encoder: the encoder.
+      vocabulary: path of its vocabulary.
+      similarity_map: float32 `[reduced_dim, dim]`; None if it has no vectors for similarity.
+      training: facts of the checkpoint.
+      max_tokens: maximum length of a text, in tokens.
+    """
+
+    encoder: DualEncoder
+    vocabulary: Path
+    similarity_map: np.ndarray | None
+    training: dict[str, Any]
+    max_tokens: int
+
+    @property
+    def similarity_dim(self) -> int:
+        """Length of the vectors for similarity; 0 without them."""
+        return 0 if self.similarity_map is None else self.similarity_map.shape[1]
+
+
+def load_source(checkpoint: str | os.PathLike, max_tokens: int | None) -> EncoderSource:
+    """Load an encoder to export.
+
+    Args:
+      checkpoint: run or module of a dual encoder.
+      max_tokens: maximum length of a text, in tokens. None for 512, or for the limit of
+        `checkpoint` if it is a module.
+
+    Raises:
+      CheckpointError: if the checkpoint is incomplete or damaged.
+      ValueError: if `max_tokens` is not positive.
+    """
+    training = training_facts(checkpoint)
+    max_tokens = read_tokens(training, max_tokens)
+    encoder, vocabulary = load_checkpoint(checkpoint)
+    similarity_map = load_similarity_map(checkpoint)
+    return EncoderSource(encoder, vocabulary, similarity_map, training, max_tokens)
