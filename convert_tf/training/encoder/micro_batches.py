@@ -7,26 +7,12 @@ Reference: arXiv 2101.06983 §3.2 (same loss and gradient as for the whole batch
 1604.06174 (recomputation instead of storage).
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
-from keras import ops
+from keras import ops, tree
 
 from convert_tf.models.encoder import DualEncoder
-
-
-class State(NamedTuple):
-    """Values of untrained variables that change when a micro-batch is encoded.
-
-    Attributes:
-      seeds: seeds of dropout. Each micro-batch starts where the one before ended.
-      others: the quantizer's range and counter. Each micro-batch starts from the values before the
-        step, so that a step counts once.
-    """
-
-    seeds: list[Any]
-    others: list[Any]
 
 
 def is_in_micro_batches(inputs: dict[str, Any]) -> bool:
@@ -57,30 +43,43 @@ def encode_micro_batches(
         if name in ("token_ids", "segment_lengths") or name.endswith("_slots")
     }
     weights = {id(v) for v in encoder.weights}
-    trained = encoder.trainable_variables
-    seeds = [v for v in encoder.non_trainable_variables if id(v) not in weights]
-    others = [v for v in encoder.non_trainable_variables if id(v) in weights]
+    untrained = encoder.non_trainable_variables
+    kinds = (
+        encoder.trainable_variables,
+        [v for v in untrained if id(v) not in weights],  # the seeds of dropout
+        [v for v in untrained if id(v) in weights],  # the quantizer's range and counter
+    )
+    trained, seeds, others = ([ops.convert_to_tensor(v) for v in own] for own in kinds)
 
-    def encode_part(
-        of_trained: list[Any], of_seeds: list[Any], of_others: list[Any], part: dict[str, Any]
-    ) -> tuple[dict[str, Any], list[Any], list[Any]]:
-        variables = [*trained, *seeds, *others]
-        values = [*of_trained, *of_seeds, *of_others]
+    def encode_part(of_trained: Any, inputs: Any) -> tuple[dict[str, Any], list[Any], list[Any]]:
+        part, of_seeds = inputs
+        variables = [v for own in kinds for v in own]
+        values = [*of_trained, *of_seeds, *others]
         with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
             outputs = encoder(part, training=training)
-        after = [[scope.get_current_value(v) for v in own] for own in (seeds, others)]
+        after = [[scope.get_current_value(v) for v in own] for own in kinds[1:]]
         return outputs, *after
 
+    # Of the first micro-batch, only the seeds after it are computed here. Each other one starts
+    # where the one before ended. All start with the quantizer's values before the step, so that a
+    # step counts once.
+    first = encode_part(trained, (tree.map_structure(lambda x: x[0], packed), seeds))
+    numbers = ops.arange(ops.shape(packed["token_ids"])[0])[:, None]
+    starts = [
+        start + ops.cast(numbers, start.dtype) * (end - start)
+        for start, end in zip(seeds, first[1], strict=True)
+    ]
     if keras.backend.backend() == "tensorflow":
-        from convert_tf.training.encoder.micro_batches_tensorflow import encode_parts
+        from convert_tf.training.encoder.micro_batches_tensorflow import map_parts
+
+        encoded = map_parts(encode_part, trained, (packed, starts), like=first)
     else:
-        encode_parts = _scan_parts
-    trained_values, *before = ([ops.convert_to_tensor(v) for v in own]
-                               for own in (trained, seeds, others))  # fmt: skip
-    outputs, after = encode_parts(encode_part, trained_values, State(*before), packed)
-    for own, values in zip((seeds, others), after, strict=True):
+        encode_again = keras.remat(encode_part)
+        encoded = ops.map(lambda inputs: encode_again(trained, inputs), (packed, starts))
+    outputs, *after = encoded
+    for own, values in zip(kinds[1:], after, strict=True):
         for variable, value in zip(own, values, strict=True):
-            variable.assign(value)
+            variable.assign(value[-1])
     examples = ops.shape(packed["context_slots"])[1]
     return {name: _in_order(value, examples) for name, value in outputs.items()}
 
@@ -90,17 +89,3 @@ def _in_order(outputs: Any, examples: int) -> Any:
     parts, _, *rest = ops.shape(outputs)
     by_example = ops.reshape(outputs, (parts, examples, -1, *rest))
     return ops.reshape(ops.swapaxes(by_example, 0, 1), (-1, *rest))
-
-
-def _scan_parts(
-    encode_part: Callable[..., Any], trained: list[Any], before: State, packed: dict[str, Any]
-) -> tuple[dict[str, Any], State]:
-    """Return the outputs `[micro-batches, …]` and the last state, if a scan has a gradient."""
-    encode_again = keras.remat(encode_part)
-
-    def encode(state: State, part: dict[str, Any]) -> tuple[State, dict[str, Any]]:
-        outputs, *after = encode_again(trained, state.seeds, before.others, part)
-        return State(*after), outputs
-
-    after, outputs = ops.scan(encode, before, packed)
-    return outputs, after
