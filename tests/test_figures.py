@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from convert_tf import figures
-from convert_tf.training.summaries import ranking_curve
+from convert_tf.training.summaries import curves
 
 ROWS = [
     {"pairs": pairs, "ranking_loss": 3.0 - pairs / 100, "dev": {"R100@1": 0.1 + pairs / 1000}}
@@ -15,7 +15,7 @@ ROWS = [
 
 
 def draw():
-    return ranking_curve(ROWS, ["dev"], ["R100@1"])
+    return curves(ROWS, {"recall": [("dev", "R100@1")], "loss": [("", "ranking_loss")]})
 
 
 def test_a_picture_has_the_style(tmp_path):

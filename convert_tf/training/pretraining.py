@@ -25,7 +25,6 @@ from convert_tf.data.pretraining_batches import (
     evaluation_batches,
 )
 from convert_tf.data.schema import Examples
-from convert_tf.figures import picture
 from convert_tf.layers.bert import INITIAL_STDDEV, dense
 from convert_tf.models.bert import BertTrunk
 from convert_tf.numerics.devices import choose_precision
@@ -33,10 +32,15 @@ from convert_tf.numerics.initializers import set_seed
 from convert_tf.training.encoder.data import Folder, open_folder, share_of_unknown
 from convert_tf.training.loop import Batch, Run, carry_out, only_run_in
 from convert_tf.training.objective import LOSS_SCALE, InverseSquareRoot, Objective, compile_with
+from convert_tf.training.summaries import curves
 
 _MEANS = ("masked_loss", "masked_accuracy", "next_loss", "next_accuracy")
 POSITION_KEY = "position"
 LOSSES = ("masked_loss", "next_loss")
+_PANELS = {
+    "masked language model, nats per token": [("train", "masked_loss"), ("eval", "masked_loss")],
+    "next utterance, nats per pair": [("train", "next_loss"), ("eval", "next_loss")],
+}
 
 
 def _objective_of(metric: str) -> str:
@@ -291,7 +295,7 @@ def make_run(trunk: BertTrunk, data: Folder, config: Pretraining, folder: Path) 
         batches_from=batches_from,
         evaluate=evaluate,
         score=lambda row: -sum(row["eval"].get(name, 0.0) for name in LOSSES),
-        curve=draw_curve,
+        curve=lambda rows: curves(rows, _PANELS, horizontal="step"),
         model_changes=model_changes,
         start=start,
         run_file="pretrain_config.json",
@@ -323,29 +327,3 @@ def evaluate_pretraining(
             sums[name] += weight * float(measured[name])
             weights[name] += weight
     return {name: total / weights[name] for name, total in sums.items() if weights[name]}
-
-
-@picture
-def draw_curve(rows: list[dict[str, Any]]) -> Any:
-    """Draw both losses on the evaluation split over steps."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots(1, 2)
-    for axis, (name, label) in zip(
-        axes,
-        (
-            ("masked_loss", "masked language model, nats per token"),
-            ("next_loss", "next utterance, nats per pair"),
-        ),
-        strict=True,
-    ):
-        for source, style in (("train", "--"), ("eval", "-")):
-            points = [(r["step"], r[source][name]) for r in rows if name in r.get(source, {})]
-            if points:
-                axis.plot(*zip(*points, strict=True), ls=style, marker=".", label=source)
-        axis.set_xlabel("steps")
-        axis.set_ylabel(label)
-        axis.grid()
-        axis.legend()
-    return figure

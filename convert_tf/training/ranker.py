@@ -43,7 +43,7 @@ from convert_tf.training.objective import (
     decaying_on_plateau,
     make_optimizer,
 )
-from convert_tf.training.summaries import ranking_curve
+from convert_tf.training.summaries import LOSS, RECALL, curves
 from convert_tf.training.teaching.vectors import first_places
 
 _DEV_LIST = 20  # candidates of a context where records are ranked by a cross-encoder
@@ -417,7 +417,7 @@ def make_run(head: HeadConfig, config: RankerTraining, *, init_from: str, folder
         batches_from=batches_from,
         evaluate=evaluate,
         score=lambda row: row["dev"]["R@1"],
-        curve=lambda rows: ranking_curve(rows, ["dev"], ["R@1"]),
+        curve=lambda rows: curves(rows, {RECALL: [("dev", "R@1")], LOSS: [("", "ranking_loss")]}),
         model_changes=model_changes,
     )
 

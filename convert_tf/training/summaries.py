@@ -4,13 +4,17 @@ import io
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from convert_tf.extras import MissingLibraryError, needs
-from convert_tf.figures import GREY, picture
+from convert_tf.figures import picture
 from convert_tf.storage.files import writing
+
+# Vertical axes of the curves of encoders and rankers.
+RECALL = "recall, %"
+LOSS = "loss since the last point, nats per pair"
 
 
 class EventFile:
@@ -77,13 +81,20 @@ def opened_summaries(log_dir: Path) -> EventFile | None:
 
 
 @picture
-def ranking_curve(rows: list[dict[str, Any]], splits: Sequence[str], names: Sequence[str]) -> Any:
-    """Draw loss and recall over pairs seen.
+def curves(
+    rows: Sequence[Mapping[str, Any]],
+    panels: Mapping[str, Sequence[tuple[str, str]]],
+    *,
+    horizontal: str = "pairs",
+) -> Any:
+    """Draw measurements of a run.
 
     Args:
       rows: rows of `metrics.jsonl`.
-      splits: which splits' recall is drawn.
-      names: which of their metrics.
+      panels: two or more. For each label of a vertical axis its lines: the entry of a row and the
+        metric in that entry, as `("dev", "R100@1")`; or an empty text and a number of the row
+        itself. Recalls are shown in percent.
+      horizontal: the number of a row on the horizontal axis.
 
     Returns:
       A figure, which `picture` makes a PNG.
@@ -91,25 +102,19 @@ def ranking_curve(rows: list[dict[str, Any]], splits: Sequence[str], names: Sequ
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
-    recall_axis = figure.add_subplot()
-    loss_axis = recall_axis.twinx()
-    for split in splits:
-        for name in names:
-            points = [(r["pairs"], 100 * r[split][name]) for r in rows if name in r.get(split, ())]
+    axes = figure.subplots(1, len(panels))
+    for axis, (label, lines) in zip(axes, panels.items(), strict=True):
+        for source, metric in lines:
+            found = [
+                (r[horizontal], (r.get(source, {}) if source else r).get(metric)) for r in rows
+            ]
+            factor = 100 if "@" in metric else 1
+            points = [(place, factor * value) for place, value in found if value is not None]
             if points:
-                recall_axis.plot(
-                    *zip(*points, strict=True), marker="o", clip_on=False, label=f"{split} {name}"
-                )
-    losses = [(r["pairs"], r["ranking_loss"]) for r in rows if r["ranking_loss"] is not None]
-    if losses:
-        loss_axis.plot(*zip(*losses, strict=True), color=GREY, ls="--", label="training loss")
-    recall_axis.set_xlabel("pairs seen")
-    recall_axis.set_ylabel("recall, %")
-    recall_axis.set_ylim(bottom=0)
-    loss_axis.set_ylabel("ranking loss since the last point, nats per pair")
-    recall_axis.grid()
-    loss_axis.spines["right"].set_visible(True)
-    figure.legend(
-        handles=[*recall_axis.lines, *loss_axis.lines], loc="outside upper center", ncols=3
-    )
+                name = f"{source} {metric}".strip()
+                axis.plot(*zip(*points, strict=True), marker="o", label=name)
+        axis.set(xlabel=horizontal, ylabel=label)
+        axis.grid()
+        if axis.lines:
+            axis.legend()
     return figure

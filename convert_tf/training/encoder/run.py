@@ -30,7 +30,7 @@ from convert_tf.training.processes import (
     running_processes,
     spread_over_devices,
 )
-from convert_tf.training.summaries import ranking_curve
+from convert_tf.training.summaries import LOSS, RECALL, curves
 from convert_tf.training.teaching.similarity import taught_texts
 
 _TURNED_EXAMPLES = 1_024  # whose encodings decide which numbers of vectors for similarity are first
@@ -142,9 +142,10 @@ def make_run(data: RunData, folder: Path, *, precision: str, processes: Processe
         return row[first]["R100@1"] if first in row else None
 
     def curve(rows: list[dict[str, Any]]) -> bytes:
-        if config.history_only:  # the loss of the context alone does not change
-            rows = [{**row, "ranking_loss": row.get("both_ranking_loss")} for row in rows]
-        return ranking_curve(rows, list(config.eval_splits), _DRAWN)
+        # With history_only, the loss of the context alone does not change.
+        loss = "both_ranking_loss" if config.history_only else "ranking_loss"
+        recalls = [(split, name) for split in config.eval_splits for name in _DRAWN]
+        return curves(rows, {RECALL: recalls, LOSS: [("", loss)]})
 
     def to_agree_on(resume_from: Path | None) -> Any:
         numbers = {split: opened.num_examples for split, opened in data.examples.items()}
