@@ -237,14 +237,6 @@ def _file_facts(file: CountedFile) -> dict[str, Any]:
     }
 
 
-def skipped_lines(report: Mapping[str, Any]) -> Counter[str]:
-    """Return the number of skipped lines of all files, by reason."""
-    skipped: Counter[str] = Counter()
-    for file in itertools.chain(*report["files"].values()):
-        skipped.update(file["skipped"])
-    return skipped
-
-
 def table(report: Mapping[str, Any]) -> str:
     """Return the counts of a report as a short table."""
     counts, examples = report["threads"], report["examples"]
@@ -310,9 +302,11 @@ def draw(report: Mapping[str, Any]) -> Any:
 
 def _left_out(report: Mapping[str, Any]) -> dict[str, int]:
     """Return the numbers of lines and turns that are in no example, by reason."""
-    counts = report["threads"]
+    counts, skipped = report["threads"], Counter[str]()
+    for file in itertools.chain(*report["files"].values()):
+        skipped.update(file["skipped"])
     return {
-        **{f"skipped: {reason}": n for reason, n in sorted(skipped_lines(report).items())},
+        **{f"skipped: {reason}": n for reason, n in sorted(skipped.items())},
         "duplicates": counts["duplicates"],
         "first turn, no title": counts["top_level"],
         "orphans": counts["orphans"],

@@ -3,15 +3,12 @@
 import json
 import math
 import os
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from convert_tf.config.train import TRAIN_RECIPES
 from convert_tf.corpora import dumps
-from convert_tf.corpora.data_folder import skipped_lines
+from convert_tf.corpora.data_folder import table
 from convert_tf.corpora.local import prepare
 from convert_tf.corpora.options import CORPORA, PrepareOptions
 from convert_tf.corpora.vocabulary import learn
@@ -101,8 +98,10 @@ def prepare_own_file(
     report = json_file(data / "report.json")
     numbers = {split: one["examples"] for split, one in report["splits"].items()}
     total = sum(numbers.values())
-    print(f"{path}: {total:,} pairs → {data} ({_listed(numbers)}; dev and test are held out)")
-    _print_what_was_left_out(report)
+    print(f"{path}: {total:,} pairs → {data}; dev and test are held out")
+    print(table(report))
+    if first := report["bad_lines"]["first"]:
+        print(f"lines that were skipped: {', '.join(first)}")
     if vocabulary is None and learns_vocabulary:
         learnt = folder / "vocab.txt"
         if not learnt.is_file():
@@ -131,16 +130,3 @@ def _prepare(path: str, data: str) -> None:
         report = prepare([], data, corpora=corpora, options=options, overwrite=True)
         if report["splits"]["dev"]["examples"] >= BLOCK_SIZE:
             return
-
-
-def _print_what_was_left_out(report: Mapping[str, Any]) -> None:
-    skipped = Counter(report["threads"]["dropped"])
-    skipped.update(skipped_lines(report))
-    if skipped:
-        reasons = ", ".join(f"{number:,} {reason}" for reason, number in skipped.most_common())
-        first = report["bad_lines"]["first"]
-        print(f"not used: {reasons}" + (f"; the first: {', '.join(first)}" if first else ""))
-
-
-def _listed(numbers: dict[str, int]) -> str:
-    return ", ".join(f"{split} {number:,}" for split, number in numbers.items())

@@ -38,7 +38,7 @@ def test_a_csv_becomes_data_and_a_vocabulary(tmp_path, capsys):
     data, vocabulary = (str(tmp_path / "run" / name) for name in ("data", "vocab.txt"))
     assert own == OwnFile(data, vocabulary, ("dev",), numbers["train"])
     assert "﹏thing" in (tmp_path / "run" / "vocab.txt").read_text()
-    assert f"train {numbers['train']}" in capsys.readouterr().out
+    assert f"train examples            {numbers['train']:>10}\n" in capsys.readouterr().out
 
 
 def test_a_prepared_file_is_found_again_and_another_one_refused(tmp_path):
@@ -111,8 +111,10 @@ def test_rows_that_are_not_used_are_named(tmp_path, capsys):
     path.write_text("question,answer\n" + "why?,because\nhow?,so, and so\n" * 20)
     _prepare(path, tmp_path / "run")
     printed = capsys.readouterr().out
-    assert "20 too_many_columns" in printed and f"{path}:3 (too_many_columns)" in printed
-    assert "19 duplicate_pair" in printed
+    assert f"{path}:3 (too_many_columns)" in printed
+    counts = [line.rsplit(maxsplit=1) for line in printed.splitlines()]
+    assert ["skipped: too_many_columns", "20"] in counts
+    assert ["dropped: duplicate_pair", "19"] in counts
 
 
 def test_dialogues_without_limits(tmp_path):
