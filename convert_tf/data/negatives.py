@@ -11,7 +11,6 @@ A folder that `convert-tf mine` wrote holds
 """
 
 import os
-import re
 
 import numpy as np
 
@@ -25,7 +24,6 @@ FACTS_FILE = "negatives.json"
 ARRAY_FILE = "train-negatives.npy"
 FORMAT_VERSION = 1
 DTYPE = "int32"
-_FILE_NAME = re.compile(r"\w+-negatives\.npy")  # of an earlier version also of other splits
 _AGAIN = "Write it again with `convert-tf mine`."
 _FORMAT = FolderFormat(
     what="folder of negatives",
@@ -46,7 +44,7 @@ _FORMAT = FolderFormat(
 
 def negative_files(folder: str) -> list[str]:
     """Return the files of a folder of negatives. The last is `negatives.json`, which marks it."""
-    return files_with_facts(folder, FACTS_FILE, _FILE_NAME.fullmatch)
+    return files_with_facts(folder, FACTS_FILE, lambda name: name == ARRAY_FILE)
 
 
 def scattered(values: np.ndarray) -> np.ndarray:

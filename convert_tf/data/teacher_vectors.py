@@ -7,8 +7,7 @@ A folder that `convert-tf teach` wrote holds
   ones, and the SHA-256 of the token ids of their texts (`texts_sha256`). The first examples are
   taught. With `source_shares`, the ones that a run with these shares draws from the first
   `of_first` are taught, and there is the SHA-256 of the sources (`sources_sha256`). `has_sides`
-  says that contexts and responses were encoded differently. Earlier versions also wrote
-  `joined_sources`: pairs of other sources have vectors of the first teacher alone;
+  says that contexts and responses were encoded differently;
 - for `context` and `response`, or for single texts `text`, `train-{name}-vectors.npy`, float16
   `[examples, dim]`, of length 1, in the order of the token ids; zeros if there is no vector. The
   vectors of several teachers are joined to one;
@@ -77,11 +76,11 @@ class TeacherVectors:
         flag: str = "teacher",
     ):
         facts = _FORMAT.facts(folder)
-        if flag == "teacher" and (facts.get("has_sides") or "joined_sources" in facts):
+        if flag == "teacher" and facts.get("has_sides"):
             raise ValueError(
-                f"A text in {str(folder)!r} may have two vectors, for example one as a context and "
-                "another as a response, and --teacher needs one. Pass the folder as "
-                "--ranking_teacher, or write vectors with `convert-tf teach` without --sides."
+                f"A text in {str(folder)!r} may have one vector as a context and another as a "
+                "response, and --teacher needs one. Pass the folder as --ranking_teacher, or write "
+                "vectors with `convert-tf teach` without --sides."
             )
         self.teacher: str = facts["teacher"]
         self.dim: int = facts["dim"]

@@ -23,7 +23,7 @@ import numpy as np
 
 from convert_tf.data.packing import TokenIds, join_texts, joined_ranges
 from convert_tf.data.schema import PAIR, PAIR_AND_EXTRA_CONTEXT
-from convert_tf.storage.arrays import FolderFormat, MappedFile
+from convert_tf.storage.arrays import FolderFormat
 from convert_tf.storage.checksums import checksum, file_checksum
 
 FACTS_FILE = "arrays.json"
@@ -61,9 +61,9 @@ def offsets_file(split: str, name: str) -> str:
     return f"{split}-{name}-offsets.npy"
 
 
-def sources_file(split: str) -> str:
-    """Return the file name of the sources of examples."""
-    return f"{split}-sources.npy"
+def column_file(split: str, name: str) -> str:
+    """Return the file name of a column of examples, such as their sources."""
+    return f"{split}-{name}.npy"
 
 
 def dtype_of_ids(padding_id: int) -> str:
@@ -156,10 +156,6 @@ class ArrayFolder:
             )
         return self._open(split, ("text",), max_tokens)
 
-    def mapped(self, name: str, dtype: str, size: int) -> MappedFile:
-        """Return another file of the folder, an array `[size]`; −1 allows any size."""
-        return _FORMAT.mapped(self.folder, name, dtype, (size,))
-
     def _open(self, split: str, names: tuple[str, ...], max_tokens: int) -> "ArrayExamples":
         if split not in self._facts["splits"]:
             raise ValueError(
@@ -188,6 +184,9 @@ class ArrayExamples:
       names: names of the texts to read.
       max_tokens: longer texts are cut to this many tokens.
 
+    Attributes:
+      source_names: names of the folder's sources.
+
     Raises:
       ValueError: if a file is missing, damaged, or does not fit the others.
     """
@@ -205,8 +204,8 @@ class ArrayExamples:
         self.max_tokens = max_tokens
         self.padding_id: int = facts["padding_id"]
         self.num_examples: int = facts["splits"][split]["examples"]
-        self._sources_path = Path(folder) / sources_file(split)
-        self._source_names: list[str] = facts.get("sources", [])
+        self.source_names: list[str] = facts.get("sources", [])
+        self._folder, self._split = folder, split
         self._files = {}
         for name in names:
             files = (
@@ -281,16 +280,16 @@ class ArrayExamples:
         Raises:
           ValueError: if there is no such source, or the file of sources is missing or damaged.
         """
-        unknown = sorted(set(shares) - set(self._source_names))
+        unknown = sorted(set(shares) - set(self.source_names))
         if unknown:
             raise ValueError(
                 f"The token ids lack the sources {', '.join(map(repr, unknown))}. They have "
-                f"{', '.join(map(repr, sorted(self._source_names))) or f'none stored. {_AGAIN}'}"
+                f"{', '.join(map(repr, sorted(self.source_names))) or f'none stored. {_AGAIN}'}"
             )
         places = self.sources()[start:stop]
         is_kept = np.ones(len(places), bool)
         for name, share in shares.items():
-            indices = np.flatnonzero(places == self._source_names.index(name))
+            indices = np.flatnonzero(places == self.source_names.index(name))
             is_kept[indices] = np.diff(np.floor(np.arange(len(indices) + 1) * share)) > 0
         return start + np.flatnonzero(is_kept)
 
@@ -300,12 +299,20 @@ class ArrayExamples:
         Raises:
           ValueError: if the file is missing or damaged.
         """
-        path = self._sources_path
-        mapped = _FORMAT.mapped(path.parent, path.name, COLUMN_DTYPE, (self.num_examples,))
-        places = mapped.checked()
-        if len(places) and not 0 <= places.min() <= places.max() < len(self._source_names):
-            raise _damaged(f"source {places.max()} of {len(self._source_names)}", path)
+        places = self.column("sources")
+        if len(places) and not 0 <= places.min() <= places.max() < len(self.source_names):
+            path = Path(self._folder) / column_file(self._split, "sources")
+            raise _damaged(f"source {places.max()} of {len(self.source_names)}", path)
         return places
+
+    def column(self, name: str) -> np.ndarray:
+        """Return a column, such as `labels`: int32 `[examples]`, indices into its values.
+
+        Raises:
+          ValueError: if the file is missing or damaged.
+        """
+        file, shape = column_file(self._split, name), (self.num_examples,)
+        return _FORMAT.mapped(self._folder, file, COLUMN_DTYPE, shape).checked()
 
     def checksum(self, names: Iterable[str]) -> str:
         """Return the SHA-256 of the texts of some names, which reads all of their files."""
@@ -314,7 +321,7 @@ class ArrayExamples:
 
     def sources_checksum(self) -> str:
         """Return the SHA-256 of the sources of all examples; see `sources` for errors."""
-        names = "\n".join(self._source_names).encode()
+        names = "\n".join(self.source_names).encode()
         return checksum([names, np.ascontiguousarray(self.sources()).view(np.uint8).data])
 
 

@@ -102,7 +102,8 @@ class _Writer:
                 return arrays.enter_context(GrowingArray(self._folder / file, dtype))
 
             columns = {
-                name: new(f"{split}-{name}.npy", token_arrays.COLUMN_DTYPE) for name in self._places
+                name: new(token_arrays.column_file(split, name), token_arrays.COLUMN_DTYPE)
+                for name in self._places
             }
             for name in names:
                 offsets = new(token_arrays.offsets_file(split, name), "int64")

@@ -26,7 +26,7 @@ import numpy as np
 from convert_tf.data.negatives import scattered
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.teacher_vectors import TeacherVectors
-from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
+from convert_tf.data.token_arrays import ArrayExamples
 from convert_tf.storage.checksums import short_digest
 from convert_tf.storage.content import JSON
 from convert_tf.storage.json_text import json_of_texts
@@ -100,32 +100,6 @@ def is_held_out(utterance: Utterance, dev_fraction: float) -> bool:
     return int.from_bytes(short_digest(key.encode()), "big") < dev_fraction * 2**64
 
 
-class Utterances:
-    """A split of a folder of single texts.
-
-    Args:
-      folder: folder that `convert-tf tokenize --utterances` wrote.
-      split: name of the split.
-      max_tokens: longer texts are cut to this many tokens.
-
-    Attributes:
-      examples: the token ids, as `convert_tf.data.schema.Examples` with the name `text`.
-      intents: int64 `[examples]`, equal numbers for equal source and label; −1 for no label.
-      label_names: int64 `[examples]`, equal numbers for labels of the same name in any source.
-
-    Raises:
-      ValueError: if the folder holds pairs, or is damaged.
-    """
-
-    def __init__(self, folder: ArrayFolder, split: str, *, max_tokens: int):
-        self.examples: ArrayExamples = folder.open_utterances(split, max_tokens=max_tokens)
-        number = self.examples.num_examples
-        labels = folder.mapped(f"{split}-labels.npy", "int32", number).checked()
-        self.label_names = labels.astype(np.int64)
-        intents = self.label_names * len(folder.sources) + self.examples.sources()
-        self.intents = np.where(labels == NO_LABEL, NO_LABEL, intents)
-
-
 class UtteranceDraws:
     """Single texts for each position in the order of pairs, also after a run resumes.
 
@@ -133,19 +107,22 @@ class UtteranceDraws:
     another one of the intent of the text before it, or any other text if there is none.
 
     Args:
-      utterances: the texts.
+      examples: the texts.
       per_pair: number of texts for each pair.
       seed: seed of the order.
       in_pairs: whether texts of one intent are drawn together; `per_pair` is even then.
       teacher: vectors of the texts; None for none.
 
+    Attributes:
+      intents: int64 `[examples]`, equal numbers for equal source and label; −1 for no label.
+
     Raises:
-      ValueError: if `per_pair` is odd with `in_pairs`.
+      ValueError: if `per_pair` is odd with `in_pairs`, or the labels are damaged.
     """
 
     def __init__(
         self,
-        utterances: Utterances,
+        examples: ArrayExamples,
         *,
         per_pair: int,
         seed: int,
@@ -158,18 +135,20 @@ class UtteranceDraws:
                 "twos. Pass an even number."
             )
         self.per_pair = per_pair
-        self._utterances = utterances
+        self._examples = examples
         self._seed = seed
         self._in_pairs = in_pairs
         self._teacher = teacher
-        number = utterances.examples.num_examples
+        number = examples.num_examples
         # Usually a batch has texts of at most two epochs.
         self._order = functools.lru_cache(maxsize=2)(
             lambda epoch: np.random.default_rng([seed, epoch]).permutation(number)
         )
-        intents = utterances.intents
-        self._by_intent = np.argsort(intents, kind="stable")
-        self._sorted_intents = intents[self._by_intent]
+        self._labels = examples.column("labels")
+        intents = self._labels.astype(np.int64) * len(examples.source_names) + examples.sources()
+        self.intents = np.where(self._labels == NO_LABEL, NO_LABEL, intents)
+        self._by_intent = np.argsort(self.intents, kind="stable")
+        self._sorted_intents = self.intents[self._by_intent]
 
     def draw(self, positions: np.ndarray) -> np.ndarray:
         """Draw the texts for some pairs.
@@ -182,7 +161,7 @@ class UtteranceDraws:
         """
         drawn = self.per_pair // 2 if self._in_pairs else self.per_pair
         places = positions[:, None] * drawn + np.arange(drawn)
-        epochs, within = np.divmod(places, self._utterances.examples.num_examples)
+        epochs, within = np.divmod(places, self._examples.num_examples)
         numbers = np.empty_like(places)
         for epoch in np.unique(epochs).tolist():
             of_epoch = epochs == epoch
@@ -193,7 +172,7 @@ class UtteranceDraws:
 
     def token_ids(self, numbers: np.ndarray) -> TokenIds:
         """Return the token ids of texts, given by their numbers, int64 `[texts]`."""
-        return self._utterances.examples.token_ids(numbers)
+        return self._examples.token_ids(numbers)
 
     def columns(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
         """Return the columns of a batch for texts.
@@ -202,12 +181,12 @@ class UtteranceDraws:
           numbers: int64 `[texts]`.
 
         Returns:
-          int32 `[texts]`: `intent_groups` and `intent_names`, see the attributes `intents` and
-          `label_names` of `Utterances`; with a teacher also `teacher_text`.
+          int32 `[texts]`: `intent_groups`, see the attribute `intents`, and `intent_names`, equal
+          numbers for labels of the same name in any source; with a teacher also `teacher_text`.
         """
         columns = {
-            "intent_groups": self._utterances.intents[numbers].astype(np.int32),
-            "intent_names": self._utterances.label_names[numbers].astype(np.int32),
+            "intent_groups": self.intents[numbers].astype(np.int32),
+            "intent_names": self._labels[numbers],
         }
         return columns if self._teacher is None else columns | self._teacher.columns(numbers)
 
@@ -215,7 +194,7 @@ class UtteranceDraws:
         """Return for each text another text of its intent, or any other text."""
         keys = scattered(np.full(places.shape, self._seed, np.uint64))
         keys = scattered(keys + places.astype(np.uint64))
-        intents = self._utterances.intents[numbers]
+        intents = self.intents[numbers]
         starts = np.searchsorted(self._sorted_intents, intents, side="left")
         sizes = np.searchsorted(self._sorted_intents, intents, side="right") - starts
         has_other = (intents != NO_LABEL) & (sizes > 1)

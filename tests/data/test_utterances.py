@@ -14,7 +14,6 @@ from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.data.utterances import (
     Utterance,
     UtteranceDraws,
-    Utterances,
     is_held_out,
     read_utterances,
 )
@@ -53,7 +52,7 @@ def folder(corpus, files, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def utterances(folder):
-    return Utterances(ArrayFolder(folder), "train", max_tokens=7)
+    return ArrayFolder(folder).open_utterances("train", max_tokens=7)
 
 
 def as_stored(text):
@@ -83,7 +82,7 @@ def test_token_ids_are_those_of_the_tokenizer(corpus, files, utterances):
     texts = [each.text for each in read_utterances(files)]
     tokenizer = load_tokenizer(corpus.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS)
     numbers = np.array([59, 0, 31])
-    found = utterances.examples.token_ids(numbers)
+    found = utterances.token_ids(numbers)
     expected = tokenizer.token_ids(tf.constant([texts[i] for i in numbers]))[:, :7]
     np.testing.assert_array_equal(found.flat, expected.flat_values)
     np.testing.assert_array_equal(found.row_splits, expected.row_splits)
@@ -91,12 +90,13 @@ def test_token_ids_are_those_of_the_tokenizer(corpus, files, utterances):
 
 def test_intents_are_those_of_a_source(files, utterances):
     rows = list(read_utterances(files))
-    assert (utterances.intents[30:] == -1).all()  # whose labels are ignored
+    intents = UtteranceDraws(utterances, per_pair=1, seed=0).intents
+    assert (intents[30:] == -1).all()  # whose labels are ignored
     for i in range(30):
-        assert (utterances.intents[i] == -1) == (not rows[i].label)
+        assert (intents[i] == -1) == (not rows[i].label)
         for j in range(30):
             same = (rows[i].source, rows[i].label) == (rows[j].source, rows[j].label)
-            assert (utterances.intents[i] == utterances.intents[j]) == same
+            assert (intents[i] == intents[j]) == same
 
 
 def test_an_intent_is_held_out_as_a_whole(corpus, files, tmp_path):
@@ -107,7 +107,7 @@ def test_an_intent_is_held_out_as_a_whole(corpus, files, tmp_path):
         expected["dev" if is_held_out(row, 0.5) else "train"].append(row.text)
     for split, texts in expected.items():
         ids = ArrayFolder(folder)
-        found = Utterances(ids, split, max_tokens=60).examples
+        found = ids.open_utterances(split, max_tokens=60)
         numbers = np.arange(found.num_examples)
         assert StoredTexts(ids)(found.token_ids(numbers)) == [*map(as_stored, texts)]
     intents = {(row.source, row.label) for row in rows if row.label}
@@ -137,7 +137,7 @@ def test_every_second_text_is_of_the_intent_of_the_first(utterances):
     drawn = draws.draw(np.arange(60)).reshape(-1, 2)
     firsts, seconds = drawn.T
     assert sorted(firsts[:60].tolist()) == list(range(60))
-    intents = utterances.intents
+    intents = draws.intents
     labelled = intents[firsts] >= 0
     np.testing.assert_array_equal(intents[firsts][labelled], intents[seconds][labelled])
     assert (firsts != seconds).all()
@@ -155,7 +155,7 @@ def test_columns_say_what_texts_are(utterances):
     numbers = np.array([4, 0, 33])
     columns = draws.columns(numbers)
     np.testing.assert_array_equal(columns["teacher_text"], numbers[:, None])
-    np.testing.assert_array_equal(columns["intent_groups"], utterances.intents[numbers])
+    np.testing.assert_array_equal(columns["intent_groups"], draws.intents[numbers])
     assert columns["intent_names"].dtype == np.int32
 
 
@@ -163,7 +163,7 @@ def test_folders_of_pairs_and_of_single_texts_are_told_apart(corpus, folder):
     with pytest.raises(ValueError, match="Pass it as --utterances"):
         ArrayFolder(folder).open("train", max_tokens=7)
     with pytest.raises(ValueError, match="holds pairs"):
-        Utterances(ArrayFolder(corpus.arrays), "train", max_tokens=7)
+        ArrayFolder(corpus.arrays).open_utterances("train", max_tokens=7)
 
 
 def test_a_share_that_is_none_is_refused(corpus, files, tmp_path):

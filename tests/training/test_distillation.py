@@ -23,7 +23,7 @@ from convert_tf.data.batches import EvaluationBatches, TrainingBatches
 from convert_tf.data.schema import PAIR, SelectedExamples
 from convert_tf.data.teacher_vectors import vectors_file
 from convert_tf.data.token_arrays import ArrayFolder
-from convert_tf.data.utterances import UtteranceDraws, Utterances
+from convert_tf.data.utterances import UtteranceDraws
 from convert_tf.models.distillation import fitted_map, initial_rows, vector_losses
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.losses import distinct_responses, intent_losses, taught_ranking_losses
@@ -372,11 +372,11 @@ def test_losses_are_those_of_every_text_however_the_batch_is_encoded(corpus, tex
     """One batch, and the same in micro-batches: the vector loss by hand, and equal ones."""
     examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
     folder = ArrayFolder(texts[0])
-    utterances, stored = Utterances(folder, "train", max_tokens=60), StoredTexts(folder)
+    utterances, stored = folder.open_utterances("train", max_tokens=60), StoredTexts(folder)
 
     class Vectors:
         def columns(self, numbers):
-            own = stored(utterances.examples.token_ids(numbers))
+            own = stored(utterances.token_ids(numbers))
             return {"teacher_text": letters_teacher(own).astype(np.float32)}
 
     class OfPairs:

@@ -20,7 +20,7 @@ from support.token_corpus import write_utterances
 
 from convert_tf.data.schema import PAIR
 from convert_tf.data.teacher_vectors import FACTS_FILE, SUBWORDS_FILE, vectors_file
-from convert_tf.data.token_arrays import ArrayFolder, ids_file, offsets_file, sources_file
+from convert_tf.data.token_arrays import ArrayFolder, column_file, ids_file, offsets_file
 from convert_tf.storage.files import only_writer
 from convert_tf.training.teaching import teacher as teachers
 from convert_tf.training.teaching.teacher import Teacher, package_folder
@@ -258,8 +258,8 @@ def test_shares_are_those_of_the_sources_that_the_token_ids_have(corpus, tmp_pat
     """Of equal texts: of other sources other examples would be drawn, some without vectors."""
     other = tmp_path / "ids"
     shutil.copytree(corpus.arrays, other)
-    places = np.load(other / sources_file("train"))
-    np.save(other / sources_file("train"), places[::-1])
+    places = np.load(other / column_file("train", "sources"))
+    np.save(other / column_file("train", "sources"), places[::-1])
     write_vectors(corpus.arrays, tmp_path / "vectors", letters_teacher, source_shares=SHARES)
     opened_vectors(corpus.arrays, tmp_path / "vectors")
     with pytest.raises(ValueError, match="belong to other texts or sources"):

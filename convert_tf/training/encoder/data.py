@@ -22,7 +22,7 @@ from convert_tf.data.schema import Examples, SelectedExamples
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
 from convert_tf.data.unknown_tokens import SAMPLE, checked_share
-from convert_tf.data.utterances import UtteranceDraws, Utterances
+from convert_tf.data.utterances import UtteranceDraws
 from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.numerics.devices import compiles_feed_forward, compiles_shapes
 from convert_tf.training.processes import ALONE, Processes, rows_of_a_share
@@ -297,15 +297,15 @@ class RunData:
                 f"{rule}. Received: {config.utterances!r}, with {folder.num_oov_buckets} hash "
                 f"buckets in place of {self.source.num_oov_buckets}. {remedy}"
             )
-        utterances = Utterances(folder, "train", max_tokens=self.model.max_tokens)
+        examples = folder.open_utterances("train", max_tokens=self.model.max_tokens)
         if config.utterance_teacher:
-            vectors = self._opened_utterance_teacher(utterances.examples)
+            vectors = self._opened_utterance_teacher(examples)
             if self.targets is None:
                 # They are stored by source, so some of all sources are drawn.
                 drawn = np.random.default_rng(0).permutation(vectors.numbers)[:FITTED_EXAMPLES]
-                self.targets = SelectedExamples(utterances.examples, drawn), vectors
+                self.targets = SelectedExamples(examples, drawn), vectors
         return UtteranceDraws(
-            utterances,
+            examples,
             per_pair=config.utterances_per_pair,
             seed=config.seed,
             in_pairs=bool(config.intent_contrast),
