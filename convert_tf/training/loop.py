@@ -21,7 +21,7 @@ import numpy as np
 from convert_tf.checkpoints.folder import CheckpointError, save_checkpoint, training_facts
 from convert_tf.checkpoints.kinds import kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary, vocabulary_path
-from convert_tf.config.base import Config
+from convert_tf.config.base import DATA, Config
 from convert_tf.config.train import Training
 from convert_tf.data.prefetch import prefetched
 from convert_tf.figures import write_picture
@@ -53,21 +53,6 @@ CURVE_FILE = "curve.png"
 SECONDS_BETWEEN_LINES = 10.0
 STEPS_BETWEEN_SUMMARIES = 50
 LOCK_FILE = ".lock"
-_DECIDE_ORDER = {
-    "all_turns",
-    "batch_size",
-    "batch_tokens",
-    "data",
-    "first_train_example",
-    "max_examples",
-    "max_tokens",
-    "seed",
-    "shuffle_buffer",
-    "source_shares",
-    "train_examples",
-    "utterances",
-    "utterances_per_pair",
-}
 
 
 class Batch(NamedTuple):
@@ -134,15 +119,19 @@ class Run:
 
 
 class NonFiniteError(FloatingPointError):
-    """The loss or a weight is NaN or infinite."""
+    """The loss or a weight is NaN or infinite.
 
+    Args:
+      what: what is no number.
+      step: the step after which it is.
+    """
 
-def _non_finite(what: str, step: int) -> NonFiniteError:
-    return NonFiniteError(
-        f"Training stopped: {what} at step {step}. The checkpoints written so far are kept. Lower "
-        "--learning_rate or change --precision, and run the same command again to resume from the "
-        "last one."
-    )
+    def __init__(self, what: str, step: int):
+        super().__init__(
+            f"Training stopped: {what} at step {step}. The checkpoints written so far are kept. "
+            "Lower --learning_rate or change --precision, and run the same command again to resume "
+            "from the last one."
+        )
 
 
 class Clock:
@@ -247,7 +236,7 @@ class _Steps:
         """Note that a batch was trained on, with these means of the metrics."""
         loss = float(logs["loss"])
         if not math.isfinite(loss):
-            raise _non_finite(f"a loss of {loss}", self.step)
+            raise NonFiniteError(f"a loss of {loss}", self.step)
         self.run.facts |= batch.facts
         self.clock.count(batch.units)
         self._logs = logs
@@ -302,7 +291,7 @@ class _Steps:
         """Raise before they are saved: the loss is no number only a step after a weight."""
         for variable in self.run.model.trainable_variables:
             if not np.isfinite(keras.ops.convert_to_numpy(variable)).all():
-                raise _non_finite(f"a value that is no number in {variable.path}", self.step)
+                raise NonFiniteError(f"a value that is no number in {variable.path}", self.step)
 
     def evaluate(self, logs: dict[str, float]) -> None:
         """Add a row to `metrics.jsonl`; in all processes, of which the first one writes."""
@@ -547,8 +536,8 @@ def _resumed_checkpoint(run: Run) -> Path | None:
             changes[name] = before.get(name), value
     for name, (old, new) in changes.items():
         print(f"resuming with another {name}: {old} → {new}")
-    if changes.keys() & _DECIDE_ORDER:
-        print("these decide the order of the examples: some may be seen again, some later")
+    if changes.keys() & {*run.config.group(DATA), "batch_size", "batch_tokens", "seed"}:
+        print("these may change the order of the examples: some may be seen again, some later")
     return newest
 
 

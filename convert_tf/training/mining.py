@@ -48,8 +48,7 @@ def mine(
     """Write the hard negatives of the examples of train.
 
     A multi-context model ranks by the encoding of the context and the earlier turns. Memory holds
-    the encodings of one block, or of 131,072 examples if that is more, and the result. The folder
-    gets its name when it is complete.
+    the encodings of one block and the result. The folder gets its name when it is complete.
 
     Args:
       checkpoint: model directory of a dual encoder with the vocabulary of the token ids.
@@ -100,26 +99,20 @@ def mine(
             GrowingArray(written / ARRAY_FILE, DTYPE, row_shape=(negatives,)) as array,
         ):
             bounds = np.linspace(0, number, blocks + 1).astype(np.int64)
-            together = max(1, BLOCK_SIZE // block_size)  # small blocks are encoded together
-            for first in range(0, blocks, together):
-                own_bounds = bounds[first : first + together + 1]
-                offset = own_bounds[0]
-                in_blocks = SelectedExamples(examples, range(offset, own_bounds[-1]))
-                contexts, responses = _encode(encoder, in_blocks, progress)
-                for start, stop in itertools.pairwise(own_bounds):
-                    block = np.arange(start, stop)
-                    mined = hard_negatives(
-                        contexts[start - offset : stop - offset],
-                        responses[start - offset : stop - offset],
-                        context_groups=text_groups(examples.texts("context", block)),
-                        response_groups=text_groups(examples.texts("response", block)),
-                        negatives=negatives,
-                        skip_top=skip_top,
-                        margin=margin,
-                        count=progress.add,
-                    )
-                    uses[start:stop] = np.bincount(mined[mined >= 0], minlength=len(block))
-                    array.append(np.where(mined < 0, -1, mined + start))
+            for start, stop in itertools.pairwise(bounds):
+                block = np.arange(start, stop)
+                in_block = SelectedExamples(examples, range(start, stop))
+                mined = hard_negatives(
+                    *_encode(encoder, in_block, progress),
+                    context_groups=text_groups(examples.texts("context", block)),
+                    response_groups=text_groups(examples.texts("response", block)),
+                    negatives=negatives,
+                    skip_top=skip_top,
+                    margin=margin,
+                    count=progress.add,
+                )
+                uses[start:stop] = np.bincount(mined[mined >= 0], minlength=len(block))
+                array.append(np.where(mined < 0, -1, mined + start))
             for start in range(number, examples.num_examples, BLOCK_SIZE):
                 rest = min(BLOCK_SIZE, examples.num_examples - start)
                 array.append(np.full((rest, negatives), -1))
