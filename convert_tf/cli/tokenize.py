@@ -29,11 +29,11 @@ from convert_tf.cli.flags import NEEDED, Define, UsageError, check_read, same
 def define_flags(define: Define) -> None:
     define("data", None)
     define("utterances", [])
-    define("dev_fraction", 0.0)
+    define("dev_fraction", 0.0, lower_bound=0.0, upper_bound=1.0)
     define("ignored_labels", [])
     define("vocab", NEEDED)
     define("output", NEEDED)
-    define("max_tokens", 60)
+    define("max_tokens", 60, lower_bound=1)
     define("num_oov_buckets", 1000)
     define("overwrite", False)
 

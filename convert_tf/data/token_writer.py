@@ -192,10 +192,6 @@ def tokenize_records(
         `output` is not empty.
       OSError: if a file cannot be read or written.
     """
-    if max_tokens < 1:
-        raise ValueError(
-            f"max_tokens must be at least 1. Received: {max_tokens}. The paper has 60."
-        )
     place = OutputFolder(output, data_files=array_files, is_own=True, overwrite=overwrite)
     started = time.monotonic()
     found = {os.path.basename(path).split("-")[0] for path in record_files(data)}
@@ -232,8 +228,8 @@ def tokenize_utterances(
       patterns: names or patterns of the files.
       output: folder to write.
       vocabulary, max_tokens, num_oov_buckets, overwrite: as of `tokenize_records`.
-      dev_fraction: share of the intents, and of the texts without one, in the split `dev`. The
-        rest is in `train`.
+      dev_fraction: share of the intents, and of the texts without one, in the split `dev`, from 0
+        to 1. The rest is in `train`.
       ignored_labels: sources whose labels are not intents, such as the forums of titles.
 
     Returns:
@@ -244,11 +240,6 @@ def tokenize_utterances(
         `output` is not empty.
       OSError: if a file cannot be read or written.
     """
-    if not 0 <= dev_fraction < 1:
-        raise ValueError(
-            f"dev_fraction must be at least 0 and below 1. Received: {dev_fraction}. Pass 0.1 for "
-            "a tenth, or 0 for none."
-        )
     place = OutputFolder(output, data_files=array_files, is_own=True, overwrite=overwrite)
     started = time.monotonic()
     tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)

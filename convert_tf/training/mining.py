@@ -55,11 +55,11 @@ def mine(
       data: folder of token ids.
       output: folder to write.
       max_examples: mine for the first examples only, this many; the others get none. 0 for all.
-      negatives: maximum number of negatives per example.
+      negatives: maximum number of negatives per example, at least 1.
       skip_top: number of the best wrong responses to leave out.
       margin: leave out responses with a cosine above that of the right one plus this; None keeps
         all.
-      block_size: maximum number of examples in a block; blocks have about equal sizes.
+      block_size: maximum number of examples in a block, at least 2; blocks have about equal sizes.
       precision: precision of the encoder, as `Training.precision`.
       overwrite: whether to replace negatives in `output`.
 
@@ -68,15 +68,10 @@ def mine(
       `most_used`, how often the most frequent response is used, and `seconds`.
 
     Raises:
-      ValueError: if an option is out of range, `data` has no token ids or another vocabulary, no
-        negative was found, or `output` is not empty.
+      ValueError: if `data` has no token ids or another vocabulary, no negative was found, or
+        `output` is not empty.
       OSError: if a file cannot be read or written.
     """
-    if min(negatives, block_size - 1) < 1 or skip_top < 0:
-        raise ValueError(
-            "negatives must be at least 1, block_size at least 2 and skip_top at least 0. "
-            f"Received: {negatives}, {block_size} and {skip_top}."
-        )
     if kind_of(data) is not Kind.TOKEN_IDS:
         raise ValueError(
             f"{data!r} holds no token ids. Write some with `convert-tf tokenize` and pass them as "

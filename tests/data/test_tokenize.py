@@ -347,7 +347,6 @@ def test_wrong_input_leaves_nothing(corpus, tmp_path):
                              **options)  # fmt: skip
         assert not [name for name in os.listdir(tmp_path) if "ids" in name]
 
-    fails("max_tokens must be at least 1", max_tokens=0)
     fails("No such file", vocabulary=tmp_path / "none.txt")
     fails("holds no records of the split train", data=tmp_path)
     damaged = tmp_path / "damaged"

@@ -166,11 +166,6 @@ def test_folders_of_pairs_and_of_single_texts_are_told_apart(corpus, folder):
         ArrayFolder(corpus.arrays).open_utterances("train", max_tokens=7)
 
 
-def test_a_share_that_is_none_is_refused(corpus, files, tmp_path):
-    with pytest.raises(ValueError, match=r"Received: 1\.0"):
-        write_utterances(tmp_path / "ids", files, corpus.vocabulary, dev_fraction=1.0)
-
-
 def test_vectors_are_those_of_these_texts(files, folder, tmp_path):
     from convert_tf.training.teaching.vectors import write_teacher_vectors
 

@@ -10,10 +10,8 @@ from support.model_cases import fill_weights
 from convert_tf.config.ranker import POLY_VARIANTS, REDUCTIONS
 from convert_tf.layers.reduction import Reduction, SqrtNReduction
 from convert_tf.models.heads import (
-    BiHead,
     CrossHead,
     PolyHead,
-    masked_softmax,
     poly_scores,
 )
 
@@ -86,21 +84,6 @@ def test_poly_parity_with_loop(variant, m):
         np.testing.assert_allclose(kept[np.lexsort(kept.T)], own[np.lexsort(own.T)], atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["mean", "mean_without_first"])
-def test_bi_parity_with_loop(kind):
-    head = _built(BiHead(reduction=kind, scale=2.5))
-    texts, candidates = _texts(), _texts([2, 4, 1], seed=1)
-    encoded = head.candidate_vector(*_batch(candidates))
-    expected = [
-        [
-            2.5 * naive_heads.dot(naive_heads.reduction(t, kind), naive_heads.reduction(c, kind))
-            for c in candidates
-        ]
-        for t in texts
-    ]
-    np.testing.assert_allclose(_scores(head, texts, encoded), expected, atol=1e-5)
-
-
 def test_cross_parity_with_loop():
     head = _built(CrossHead(reduction="first"))
     texts = _texts([3, 1, 5])
@@ -128,11 +111,6 @@ def test_large_scores_stay_finite():
     products = np.array([[[1e5, -1e5], [9e4, 3e4]]], "float32")
     scores = np.asarray(poly_scores(products, np.ones((1, 2), bool)))
     np.testing.assert_allclose(scores, [[1e5, 3e4]], rtol=1e-6)
-
-
-def test_masked_softmax_of_nothing_is_zeros():
-    result = masked_softmax(np.array([[1.0, 2.0], [3.0, 3.0]]), np.array([[False] * 2, [True] * 2]))
-    np.testing.assert_allclose(np.asarray(result), [[0.0, 0.0], [0.5, 0.5]])
 
 
 @pytest.mark.parametrize("variant", POLY_VARIANTS)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import gc
-import json
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from support import naive
 from support.model_cases import gradients_of, one_per_row, outputs_of, ragged, random_texts
 from support.processes import results_on_jax
 
-from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.config.model import ModelConfig, model_preset
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.packing import pack_batch
@@ -303,23 +301,6 @@ def test_evaluation_parity_with_loop():
     outputs["has_extra_context"] = np.arange(examples) < 99
     few = evaluate_encoder(_Encodings(outputs), [slice(None)])
     assert set(few) == {"R100@1", "MRR", "examples", "context/R100@1"}
-
-
-def test_checkpoints_from_before_there_were_several_contexts_load(
-    small_config, make_encoder, tmp_path
-):
-    single = make_encoder(small_config)
-    (tmp_path / "vocab.txt").write_text("﹏a\na\n")
-    save_checkpoint(tmp_path / "run", single, vocabulary=tmp_path / "vocab.txt", training={})
-    path = tmp_path / "run" / "config.json"
-    values = json.loads(path.read_text())
-    del values["multi_context"]
-    path.write_text(json.dumps(values))
-    (tmp_path / "run" / "sha256.json").unlink()  # which those had not either
-    loaded, _ = load_checkpoint(tmp_path / "run")
-    assert loaded.config == small_config
-    for a, b in zip(single.variables, loaded.variables, strict=True):
-        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
 _TRAINING = {
