@@ -56,7 +56,7 @@ def fuzz_texts(
     ]
     strings = [rng.randbytes(rng.choice((1, 4, 30))) for _ in texts]
     ids = tokenizer.token_ids([*map(str.encode, texts), *strings])
-    own_ids, own_splits = plain.token_ids([*texts, *strings])
+    own_ids, own_splits = plain.flat_ids([*texts, *strings])
     if not (
         np.array_equal(ids.flat_values.numpy(), own_ids)
         and np.array_equal(ids.row_splits.numpy(), own_splits)

@@ -45,7 +45,7 @@ def main(argv: list[str]) -> None:
         of_graph = token_ids(strings)
         rates["graph"].append(len(batch) / (time.perf_counter() - moment))
         moment = time.perf_counter()
-        of_light = plain.token_ids(batch)
+        of_light = plain.flat_ids(batch)
         rates["light"].append(len(batch) / (time.perf_counter() - moment))
         flat, splits = of_graph.flat_values.numpy(), of_graph.row_splits.numpy()
         if not (np.array_equal(flat, of_light[0]) and np.array_equal(splits, of_light[1])):

@@ -106,7 +106,7 @@ class Comment(NamedTuple):
     thread_id: str
     parent_id: str | None
     body: str
-    is_trimmed: bool
+    is_trimmed: bool = False
     author: str = ""
     subreddit: str = ""
     score: int | None = None
@@ -227,20 +227,16 @@ def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[s
         UnusableError: if a field is missing or malformed, or the subreddit is excluded.
     """
     thread_id = _normalised_id(fields, "link_id")
-    parent_id = _parent_id(fields, thread_id)
-    body = text_field(fields, "body")
-    subreddit = _subreddit(fields, rules)
-    return make_turn(
-        body,
-        rules,
-        changed,
-        id=_normalised_id(fields, "id"),
+    comment = Comment(
+        parent_id=_parent_id(fields, thread_id),
         thread_id=thread_id,
-        parent_id=parent_id,
+        body=text_field(fields, "body"),
+        subreddit=_subreddit(fields, rules),
+        id=_normalised_id(fields, "id"),
         author=name_field(fields, "author"),
-        subreddit=subreddit,
         score=_score(fields.get("score")),
     )
+    return clean_turn(comment, rules, changed)
 
 
 def parse_submission(
@@ -253,68 +249,44 @@ def parse_submission(
     Returns:
         The title, the root turn of its thread; and the text, if there is one and the rules use it.
     """
-    subreddit = _subreddit(fields, rules)
-    texts = {TITLE_ID: text_field(fields, "title")}
+    title = Comment(
+        subreddit=_subreddit(fields, rules),
+        body=text_field(fields, "title"),
+        id=TITLE_ID,
+        thread_id=_normalised_id(fields, "id"),
+        parent_id=None,
+        author=name_field(fields, "author"),
+    )
+    turns = [title]
     post = fields.get("selftext")
     uses_post = rules.more_pairs or rules.single_texts
     if uses_post and isinstance(post, str) and post.strip() and not is_removal_notice(post):
-        texts[POST_ID] = post
-    return [
-        make_turn(
-            text,
-            rules,
-            changed,
-            id=turn_id,
-            thread_id=_normalised_id(fields, "id"),
-            parent_id=None if turn_id == TITLE_ID else TITLE_ID,
-            author=name_field(fields, "author"),
-            subreddit=subreddit,
-        )
-        for turn_id, text in texts.items()
-    ]
+        turns.append(title._replace(id=POST_ID, parent_id=TITLE_ID, body=post))
+    return [clean_turn(turn, rules, changed) for turn in turns]
 
 
-def make_turn(
-    text: str,
-    rules: Rules,
-    changed: Counter[str],
-    *,
-    id: str,
-    thread_id: str,
-    parent_id: str | None,
-    author: str = "",
-    subreddit: str = "",
-    score: int | None = None,
-    is_reddit: bool = True,
+def clean_turn(
+    turn: Comment, rules: Rules, changed: Counter[str], *, is_reddit: bool = True
 ) -> Comment:
-    """Make a turn with a cleaned and trimmed text. All notices of removal become the same text.
+    """Clean and trim the text of a turn. All notices of removal become the same text.
 
     Args:
-        text: the original text.
+        turn: a turn whose body is the whole original text.
         rules: how it is cleaned and trimmed.
         changed: counts the texts that each rule changed.
-        id, thread_id, parent_id, author, subreddit, score: fields of the turn.
         is_reddit: see `is_removal_notice`.
     """
+    text = turn.body
     if is_removal_notice(text, is_reddit=is_reddit):
         text = text if text == "[deleted]" else REMOVED
     text = clean_text(text, rules, changed=changed)
     longest = max(rules.max_context_length, rules.max_response_length, rules.max_extra_length)
+    if len(text) <= longest:
+        return turn if text is turn.body else turn._replace(body=text)
     body = trim(text, longest)
-    is_trimmed = len(text) > longest
-    keeps_rest = is_trimmed and (rules.long == "cut" or rules.single_texts)
+    keeps_rest = rules.long == "cut" or rules.single_texts
     rest = text[len(body) :] if keeps_rest else ""
-    return Comment(
-        id=id,
-        thread_id=thread_id,
-        parent_id=parent_id,
-        body=body,
-        is_trimmed=is_trimmed,
-        author=author,
-        subreddit=subreddit,
-        score=score,
-        rest=rest,
-    )
+    return turn._replace(body=body, is_trimmed=True, rest=rest)
 
 
 def _normalised_id(fields: Mapping[str, Any], name: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from convert_tf.corpora.comments import POST_ID, REMOVED, TITLE_ID, Comment, Rules, make_turn, trim
+from convert_tf.corpora.comments import POST_ID, REMOVED, TITLE_ID, Comment, Rules, clean_turn, trim
 from convert_tf.corpora.dumps import Conversation, hash_of
 from convert_tf.data.schema import SPLITS, Example
 
@@ -69,14 +69,12 @@ class ThreadCounts:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the counts as JSON values. `additional` is left out if there are none."""
-        counters = {
-            name: {key: number for key, number in sorted(counter.items()) if number}
-            for name, counter in (("dropped", self.dropped), ("changed", self.changed))
+        return {
+            # A plus drops the keys whose number is 0.
+            name: dict(sorted((+value).items())) if isinstance(value, Counter) else value
+            for name, value in vars(self).items()
+            if value or name != "additional"
         }
-        counts = vars(self) | counters
-        if not self.additional:
-            del counts["additional"]
-        return counts
 
 
 def total_counts(all_counts: Iterable[ThreadCounts]) -> ThreadCounts:
@@ -140,19 +138,17 @@ def comments_of(conversation: Conversation, rules: Rules, changed: Counter[str])
         rules: how texts are cleaned.
         changed: counts the texts that each rule changed.
     """
-    return [
-        make_turn(
-            turn.text,
-            rules,
-            changed,
+    turns = (
+        Comment(
             id=str(index),
             thread_id=conversation.id,
             parent_id=str(index - 1) if index else TITLE_ID,
+            body=turn.text,
             author=turn.author,
-            is_reddit=False,
         )
         for index, turn in enumerate(conversation.turns)
-    ]
+    )
+    return [clean_turn(turn, rules, changed, is_reddit=False) for turn in turns]
 
 
 def create_examples(
@@ -395,19 +391,13 @@ def _letters(text: str) -> str:
 def sentence_ends(text: str) -> Iterator[int]:
     """Yield the ends of the sentences of a text, in characters from its start."""
     for match in _END.finditer(text):
-        end = match.end()
-        if match["dot"] and _is_within(text, match.start(), end):
-            continue
+        start, end = match.span()
+        if match["dot"] and (following := text[end : end + 40].lstrip(" \t")):
+            before = text[max(0, start - 12) : start]
+            if following[0].islower() or _ABBREVIATION.search(before):
+                continue  # the full stop is within a sentence
         if text[:end].strip():
             yield end
-
-
-def _is_within(text: str, start: int, end: int) -> bool:
-    """Return whether a full stop is within a sentence."""
-    following = text[end : end + 40].lstrip(" \t")
-    if following[:1].islower():
-        return True
-    return bool(following) and _ABBREVIATION.search(text[max(0, start - 12) : start]) is not None
 
 
 def first_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:

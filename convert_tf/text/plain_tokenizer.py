@@ -17,7 +17,7 @@ from convert_tf.storage.json_text import json_file, whole_characters
 from convert_tf.text.subwords import WORD_START
 
 TABLES: dict[str, str] = json_file(Path(__file__).with_name("unicode_tables.json"))
-_SIGMA, _FINAL_SIGMA = "Σ", "ς"
+_SIGMA = "Σ"
 _ESCAPE = "\ufe4e"
 ESCAPES = {_ESCAPE: _ESCAPE * 2, WORD_START: _ESCAPE + "\ufe4d", "\0": _ESCAPE + "\ufe4c"}
 _UNESCAPES = {escaped: character for character, escaped in ESCAPES.items()}
@@ -26,25 +26,24 @@ BETWEEN_TEXTS = "\0"
 
 
 def _numbers(table: str) -> Iterator[int]:
-    return (int(number, 36) for number in table.split())
+    return (int(number, 36) for number in TABLES[table].split())
 
 
-def _ranges(table: str) -> Iterator[range]:
+def _character_class(table: str) -> str:
+    """Return the characters of a table for a class of a regular expression, without brackets."""
+    ranges = ""
     numbers = _numbers(table)
     end = 0
     for gap, length in zip(numbers, numbers, strict=True):
         start = end + gap
         end = start + length
-        yield range(start, end)
-
-
-def _characters(table: str) -> frozenset[str]:
-    return frozenset(chr(c) for code_points in _ranges(table) for c in code_points)
+        ranges += rf"\U{start:08x}-\U{end - 1:08x}"
+    return ranges
 
 
 def _lower_casings() -> dict[int, str]:
     mapped: dict[int, str] = {}
-    numbers = _numbers(TABLES["lower"])
+    numbers = _numbers("lower")
     end = 0
     for gap, number, step, difference in zip(numbers, numbers, numbers, numbers, strict=True):
         start = end + gap
@@ -56,12 +55,12 @@ def _lower_casings() -> dict[int, str]:
 _NORMAL = {
     **_lower_casings(),
     0x130: "i\u0307",
-    ord(_SIGMA): "σ",
     **{ord(character): escaped for character, escaped in ESCAPES.items()},
 }
-_CASED = _characters(TABLES["cased"]) | {_SIGMA}
-_IGNORABLE = _characters(TABLES["ignorable"])
-_MARKS = "".join(rf"\U{r[0]:08x}-\U{r[-1]:08x}" for r in _ranges(TABLES["marks"]))
+_MARKS = _character_class("marks")
+_LETTER = re.compile(
+    f"[{_character_class('ignorable')}]*[{_character_class('cased')}{_SIGMA}\u0130]"
+)
 _RUN = re.compile(f"[{_MARKS}]+|[^{_MARKS}]+")
 _SPACE = re.compile(f"(?<=[^{_MARKS}{BETWEEN_TEXTS}]){WORD_START}(?=[^{_MARKS}])")
 _ESCAPED = re.compile(f"{_ESCAPE}[{''.join(key[1] for key in _UNESCAPES)}]")
@@ -89,28 +88,20 @@ def _normal(text: str) -> str:
     if text.isascii() and "\0" not in text:
         return text.lower()
     if _SIGMA in text:
-        text = _with_final_sigmas(text.replace("\u0130", _NORMAL[0x130]))
+        text = _with_lower_sigmas(text)
     return text.translate(_NORMAL)
 
 
-def _with_final_sigmas(text: str) -> str:
-    """Replace capital sigmas at the end of words by ς, following Unicode's rule."""
-    characters = list(text)
-    for index, character in enumerate(text):
-        if (
-            character == _SIGMA
-            and _is_next_to_letter(text, index, -1)
-            and not _is_next_to_letter(text, index, 1)
-        ):
-            characters[index] = _FINAL_SIGMA
-    return "".join(characters)
+def _with_lower_sigmas(text: str) -> str:
+    """Replace capital sigmas by ς at the end of words and by σ elsewhere, by Unicode's rule."""
+    backwards = text[::-1]
 
+    def lower(match: re.Match[str]) -> str:
+        start, end = match.span()
+        follows_letter = _LETTER.match(backwards, len(text) - start)
+        return "ς" if follows_letter and not _LETTER.match(text, end) else "σ"
 
-def _is_next_to_letter(text: str, index: int, step: int) -> bool:
-    index += step
-    while 0 <= index < len(text) and text[index] in _IGNORABLE:
-        index += step
-    return 0 <= index < len(text) and text[index] in _CASED
+    return re.sub(_SIGMA, lower, text)
 
 
 CACHED_RUNS = 100_000
@@ -174,7 +165,7 @@ class PlainTokenizer:
       padding_id: id of padding; equal to `num_ids`.
 
     Example:
-      ids, row_splits = PlainTokenizer(subwords).token_ids(["Hello there!"])
+      ids, row_splits = PlainTokenizer(subwords).flat_ids(["Hello there!"])
 
     Reference: arXiv 1911.03688 §3.1.
     """
@@ -189,14 +180,19 @@ class PlainTokenizer:
         self._runs = _Runs(self)
         self._outer_space = tuple(self.run_ids(" "))
 
-    def token_ids(
-        self, texts: Iterable[str | bytes], *, max_tokens: int | None = None
+    def flat_ids(
+        self,
+        texts: Iterable[str | bytes],
+        max_tokens: int | None = None,
+        *,
+        keeps_last: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Split texts into tokens and return their ids.
 
         Args:
           texts: strings or bytes.
           max_tokens: longer texts are cut.
+          keeps_last: whether long texts lose their first tokens instead of their last ones.
 
         Returns:
           `(ids, row_splits)`: int32 `[all tokens]`, the texts one after another, and int64
@@ -206,21 +202,14 @@ class PlainTokenizer:
         row_splits = array("q", [0])
         for text in texts:
             start = len(ids)
-            ids.extend(self._text_ids(text, max_tokens))
-            if max_tokens is not None:
-                del ids[start + max_tokens :]
+            ids.extend(self._text_ids(text, None if keeps_last else max_tokens))
+            if max_tokens is not None and len(ids) > start + max_tokens:
+                if keeps_last:
+                    del ids[start:-max_tokens]
+                else:
+                    del ids[start + max_tokens :]
             row_splits.append(len(ids))
         return np.array(ids, np.int32), np.array(row_splits, np.int64)
-
-    def flat_ids(
-        self, texts: Iterable[str | bytes], max_tokens: int, *, keeps_last: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the same as `token_ids`. With `keeps_last`, long texts lose their first tokens."""
-        if not keeps_last:
-            return self.token_ids(texts, max_tokens=max_tokens)
-        rows = [array("i", self._text_ids(text, None))[-max_tokens:] for text in texts]
-        ids = np.concatenate([np.zeros(0, np.int32), *(np.array(row, np.int32) for row in rows)])
-        return ids, np.cumsum([0, *map(len, rows)], dtype=np.int64)
 
     def run_ids(self, run: str) -> list[int]:
         """Return the ids of a run without marker."""

@@ -89,7 +89,7 @@ def test_kinds_may_be_mixed_in_a_batch(exported, tokenizer):
 )
 def test_tokens_are_those_of_the_vocabulary(exported, tokenizer, text):
     subwords = read_vocabulary(exported / "run" / "vocab.txt")
-    wanted, _ = PlainTokenizer(subwords, num_oov_buckets=7).token_ids([text])
+    wanted, _ = PlainTokenizer(subwords, num_oov_buckets=7).flat_ids([text])
     tokenizer.no_truncation()
     found = tokenizer.encode(text, add_special_tokens=False).ids
     tokenizer.enable_truncation(MAX_TOKENS)

@@ -159,7 +159,7 @@ def plain():
 
 
 def assert_same(plain, graph_ids, texts):
-    for got, expected in zip(plain.token_ids(texts), graph_ids(texts), strict=True):
+    for got, expected in zip(plain.flat_ids(texts), graph_ids(texts), strict=True):
         np.testing.assert_array_equal(got, expected)
 
 
@@ -201,9 +201,9 @@ def test_tables_are_tensorflows():
 def test_cut_texts_begin_as_whole_ones(plain):
     rng = np.random.default_rng(0)
     texts = ["", *("".join(rng.choice(list(LETTERS + "  é"), 400)) for _ in range(20))]
-    ids, splits = plain.token_ids(texts)
+    ids, splits = plain.flat_ids(texts)
     for max_tokens in (1, 2, 9, 100):
-        cut, cut_splits = plain.token_ids(texts, max_tokens=max_tokens)
+        cut, cut_splits = plain.flat_ids(texts, max_tokens=max_tokens)
         for i in range(len(texts)):
             whole = ids[splits[i] : splits[i + 1]]
             np.testing.assert_array_equal(
@@ -218,7 +218,7 @@ def test_a_megabyte_and_ten_thousand_accents(plain, graph_ids):
         b"a" * 50_000,
     ]
     assert_same(plain, graph_ids, texts)
-    splits = plain.token_ids(texts, max_tokens=512)[1]
+    splits = plain.flat_ids(texts, max_tokens=512)[1]
     assert np.diff(splits).tolist() == [512, 512, 512]
 
 
@@ -226,8 +226,8 @@ def test_the_cache_is_bounded(monkeypatch):
     monkeypatch.setattr(plain_tokenizer, "CACHED_RUNS", 50)
     tokenizer = PlainTokenizer(SUBWORDS, num_oov_buckets=97)
     words = [f"word{i}" for i in range(300)]
-    first = tokenizer.token_ids([*words, "x" * 1000, "a b"])
-    again = tokenizer.token_ids([*words, "x" * 1000, "a b"])
+    first = tokenizer.flat_ids([*words, "x" * 1000, "a b"])
+    again = tokenizer.flat_ids([*words, "x" * 1000, "a b"])
     np.testing.assert_array_equal(first[0], again[0])
     assert len(tokenizer._runs) <= 50
     assert max(map(len, tokenizer._runs)) <= plain_tokenizer.LONGEST_CACHED_RUN

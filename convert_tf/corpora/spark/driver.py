@@ -99,7 +99,7 @@ def _written(run: Preparation, context: Any) -> list[FileWritten]:
     rules = run.options.rules_by_corpus(run.paths).values()
     if any(one.deduplicate != "no" for one in rules):
         rows = _shuffled(run, rows, grouped).mapPartitions(partial(tasks.replace, PAIRS))
-    rows = _shuffled(run, rows, Partitioner(tasks.file_of, tasks.num_files()))
+    rows = _shuffled(run, rows, Partitioner(tasks.file_of, len(tasks.files)))
     written = rows.mapPartitions(tasks.write).collect()
     return sorted(written, key=lambda one: (one.split, one.number))
 

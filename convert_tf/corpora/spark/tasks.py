@@ -1,10 +1,11 @@
 """The tasks of `prepare` on the workers of a Spark cluster, without TensorFlow and PySpark.
 
-Between the steps, rows are lines of text. Sorted, they have one order, whatever the number of tasks
-and however often Spark repeats one. A step also yields notes: objects for the driver, such as
-counts. Spark keeps the output of one attempt of each task, so each note arrives once.
+Sorted, the rows have one order, whatever the number of tasks and however often Spark repeats one. A
+step also yields notes: objects for the driver, such as counts. Spark keeps the output of one
+attempt of each task, so each note arrives once.
 """
 
+import functools
 import itertools
 import os
 import uuid
@@ -15,25 +16,15 @@ from typing import Any
 
 from convert_tf.corpora.dumps import BadLines, CountedFile
 from convert_tf.corpora.options import PrepareOptions
-from convert_tf.corpora.rows import (
-    EXAMPLES,
-    PAIRS,
-    TEXTS,
-    TURNS,
-    Output,
-    Row,
-    RowMaker,
-    split_and_shard,
-)
-from convert_tf.data.schema import SPLITS
+from convert_tf.corpora.rows import TEXTS, TURNS, Output, Row, RowMaker, split_and_shard
 from convert_tf.data.shards import in_record_file, serialize_example
 
 NUM_TEXT_FILES = 16  # one for each first digit of a text's hash
 LIBRARIES = ("google_crc32c", "zstandard")  # which a worker needs
 
-# A line of a row and None, or NOTE and an object. Spark partitions and sorts by the first of them.
-Item = tuple[str, Any]
-NOTE = ""
+# A row and None, or NOTE and an object. Spark partitions and sorts by the first of them.
+Item = tuple[tuple[str, ...], Any]
+NOTE = ()
 
 
 @dataclass
@@ -83,7 +74,7 @@ class Tasks:
             file = CountedFile(place, name=path, bad_lines=bad_lines)
             note = FileRead(what, file)
             try:
-                yield from map(_item, maker.rows_of_file(what, file))
+                yield from _items(maker.rows_of_file(what, file))
             except ValueError as error:
                 note.error = error
             yield NOTE, note
@@ -98,47 +89,43 @@ class Tasks:
         """
         maker = RowMaker(self.options)
         new_rows = maker.rows_of_threads if kind == TURNS else maker.unique_pairs
-        for own, lines in itertools.groupby(_lines(items), key=_kind):
-            if own == kind:
-                yield from map(_item, new_rows(map(_key_and_payload, lines)))
-            else:
-                yield from ((line, None) for line in lines)
+        for row_kind, rows in itertools.groupby(_rows(items), key=lambda row: row.kind):
+            if row_kind == kind:
+                rows = new_rows(row[1:] for row in rows)
+            yield from _items(rows)
         yield NOTE, maker
 
     def write(self, items: Iterable[Item]) -> Iterator[FileWritten]:
         """Write sorted rows to files, under names of this attempt."""
-        for (kind, split, number), lines in itertools.groupby(_lines(items), key=_target):
+        for (split, number), rows in itertools.groupby(_rows(items), key=_target):
             path = os.path.join(self.folder, uuid.uuid4().hex)
             output = Output(num_train_shards=self.options.num_shards["train"])
-            rows = map(_key_and_payload, lines)
+            pairs = (row[1:] for row in rows)
             with open(path, "wb") as file:
-                if kind == EXAMPLES:
-                    for _, _, example in output.examples_of(rows):
+                if split:
+                    for _, _, example in output.examples_of(pairs):
                         file.write(in_record_file(serialize_example(example)))
                 else:
-                    file.writelines(output.lines_of(rows))
+                    file.writelines(output.lines_of(pairs))
                 file.flush()
                 os.fsync(file.fileno())
             yield FileWritten(path, split, number, output)
 
-    def num_files(self) -> int:
-        """Return how many files `write` may write."""
-        return sum(self.options.num_shards.values()) + NUM_TEXT_FILES
+    @functools.cached_property
+    def files(self) -> dict[tuple[str, int], int]:
+        """Numbers of the files that `write` may write, by split and number of `FileWritten`."""
+        sizes = {**self.options.num_shards, "": NUM_TEXT_FILES}
+        files = [(split, number) for split in sizes for number in range(sizes[split])]
+        return {file: number for number, file in enumerate(files)}
 
-    def file_of(self, line: str) -> int:
+    def file_of(self, row: Row) -> int:
         """Return the number of the file that a row belongs to."""
-        kind, split, number = _target(line)
-        if kind == TEXTS:
-            return sum(self.options.num_shards.values()) + number
-        before = itertools.takewhile(lambda one: one != split, SPLITS)
-        return sum(self.options.num_shards[one] for one in before) + number
+        return self.files[_target(row)]
 
 
-def thread_or_pair_of(line: str) -> int:
+def thread_or_pair_of(row: Row) -> int:
     """Return a number that the turns of a thread, and equal pairs, have in common."""
-    if _kind(line) == PAIRS:
-        return int(_key_and_payload(line)[0][:8], 16)
-    return zlib.crc32(line.split("\t", 1)[0].encode())
+    return zlib.crc32(row.key.split(" ", 1)[0].encode())
 
 
 @dataclass(frozen=True)
@@ -146,15 +133,17 @@ class Partitioner:
     """The partition of a key. Notes go to the last one.
 
     Args:
-        number_of: returns the same number for lines that must be in the same partition.
-        num_partitions: number of partitions for lines.
+        number_of: returns the same number for rows that must be in the same partition.
+        num_partitions: number of partitions for rows.
     """
 
-    number_of: Callable[[str], int]
+    number_of: Callable[[Row], int]
     num_partitions: int
 
-    def __call__(self, line: str) -> int:
-        return self.number_of(line) % self.num_partitions if line else self.num_partitions
+    def __call__(self, key: tuple[str, ...]) -> int:
+        if key == NOTE:
+            return self.num_partitions
+        return self.number_of(Row(*key)) % self.num_partitions
 
 
 def notes(items: Iterable[Item]) -> list[Any]:
@@ -162,27 +151,17 @@ def notes(items: Iterable[Item]) -> list[Any]:
     return [note for _, note in items]
 
 
-def _lines(items: Iterable[Item]) -> Iterator[str]:
-    return (line for line, _ in items if line != NOTE)
+def _items(rows: Iterable[Row]) -> Iterator[Item]:
+    # Plain tuples take less time than named ones to send to another process.
+    return ((tuple(row), None) for row in rows)
 
 
-def _item(row: Row) -> Item:
-    return f"{row.kind} {row.key}\t{row.payload}", None
+def _rows(items: Iterable[Item]) -> Iterator[Row]:
+    return (Row(*key) for key, _ in items if key != NOTE)
 
 
-def _kind(line: str) -> str:
-    return line.split(" ", 1)[0]
-
-
-def _key_and_payload(line: str) -> tuple[str, str]:
-    """Return key and payload of the row in a line."""
-    key, payload = line.split("\t", 1)
-    return key.split(" ", 1)[1], payload
-
-
-def _target(line: str) -> tuple[str, str, int]:
-    """Return a row's kind, its split (`""` for texts), and its shard or the text's first digit."""
-    kind, key = line.split("\t", 1)[0].split(" ", 1)
-    if kind == TEXTS:
-        return kind, "", int(key[0], NUM_TEXT_FILES)
-    return kind, *split_and_shard(key)
+def _target(row: Row) -> tuple[str, int]:
+    """Return the split of a row and its shard; for texts `""` and the first digit of the hash."""
+    if row.kind == TEXTS:
+        return "", int(row.key[0], NUM_TEXT_FILES)
+    return split_and_shard(row.key)

@@ -115,7 +115,7 @@ class HuggingFaceBackend(GraphBackend):
                 raise self._unusable(f"the vectors of {output} have more numbers than {dim}")
             return vectors[:, :dim]
 
-        token_ids = self._tokenizer.token_ids(columns[0], max_tokens=self._max_tokens)
+        token_ids = self._tokenizer.flat_ids(columns[0], max_tokens=self._max_tokens)
         return encode_pieces(*token_ids, encode, dim=dim)
 
 

@@ -190,8 +190,8 @@ class OnnxBackend(GraphBackend):
         return encode_pieces(*self.token_ids(texts), encode, width=width, dim=dim)
 
     def token_ids(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-        """Return `(ids, row_splits)` as `PlainTokenizer.token_ids` does."""
-        return self._tokenizer.token_ids(texts, max_tokens=self.facts["max_tokens"])
+        """Return `(ids, row_splits)` as `PlainTokenizer.flat_ids` does."""
+        return self._tokenizer.flat_ids(texts, max_tokens=self.facts["max_tokens"])
 
 
 def _checked_facts(facts: Any) -> dict[str, Any]:
@@ -359,7 +359,7 @@ def encode_pieces(
     estimates the tokens.
 
     Args:
-      ids, row_splits: the tokens of the texts, as from `PlainTokenizer.token_ids`.
+      ids, row_splits: the tokens of the texts, as from `PlainTokenizer.flat_ids`.
       encode: function from the `ids` and `row_splits` of some texts to float `[rows, dim]`.
       width: number of texts of a row.
       dim: length of a vector.
