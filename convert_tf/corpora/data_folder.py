@@ -12,7 +12,7 @@ import numpy as np
 from convert_tf.corpora import threads
 from convert_tf.corpora.dumps import BadLines, CountedFile
 from convert_tf.corpora.options import PrepareOptions
-from convert_tf.corpora.rows import Output, RowMaker
+from convert_tf.corpora.rows import Steps
 from convert_tf.corpora.vocabulary import count_words
 from convert_tf.data.schema import MAX_EXTRA_CONTEXTS, PAIR, SPLITS
 from convert_tf.data.shards import record_files
@@ -44,7 +44,7 @@ class Preparation:
         scratch: folder for temporary files.
 
     Attributes:
-        maker: makes the rows, and counts turns and threads.
+        steps: makes the rows and counts.
         bad_lines: the unusable lines of all files.
         files: the files that were read, by kind. The engine adds them.
     """
@@ -56,7 +56,7 @@ class Preparation:
     files: dict[str, list[CountedFile]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.maker = RowMaker(self.options)
+        self.steps = Steps(self.options)
         self.bad_lines = BadLines(limit=self.options.max_bad_lines)
 
     def write_single_texts(self, lines: Iterable[bytes]) -> None:
@@ -68,8 +68,8 @@ class Preparation:
                     target.write(line)
 
 
-# Reads the files, and writes records and single texts. Returns their counts.
-Engine = Callable[[Preparation], Output]
+# Reads the files of a run, and writes records and single texts.
+Engine = Callable[[Preparation], None]
 
 
 def prepare(
@@ -122,12 +122,12 @@ def prepare(
     paths = {"comments": inputs, "submissions": submissions, **(corpora or {})}
     with target.open() as place:
         run = Preparation(options, paths, folder=str(place), scratch=target.scratch)
-        written = engine(run)
+        engine(run)
         for file in itertools.chain(*run.files.values()):
             file.print_warnings()
-        if not written.examples:
+        if not run.steps.examples:
             raise ValueError(_why_no_example(run))
-        report = _report(run, written, vocabulary)
+        report = _report(run, vocabulary)
         write_file(place / _REPORT, written_json(report, sort_keys=True))
         write_picture(place / _PLOT, lambda: draw(report))
         if tokenize and vocabulary is not None:
@@ -143,7 +143,7 @@ def _data_files(folder: str) -> list[str]:
 
 def _why_no_example(run: Preparation) -> str:
     """Return the error of an input without examples."""
-    total = threads.total_counts(run.maker.counts.values())
+    total = threads.total_counts(run.steps.counts.values())
     reasons = Counter(total.dropped)
     for file in itertools.chain(*run.files.values()):
         reasons.update(file.skipped)
@@ -155,15 +155,14 @@ def _why_no_example(run: Preparation) -> str:
     )
 
 
-def _report(run: Preparation, written: Output, vocabulary: str | None) -> dict[str, Any]:
+def _report(run: Preparation, vocabulary: str | None) -> dict[str, Any]:
     """Return the content of `report.json`.
 
     Args:
         run: the run, with its counts.
-        written: counts and a sample of the output.
         vocabulary: a vocabulary file to measure lengths with; None learns one from the sample.
     """
-    maker, examples, texts = run.maker, written.examples, written.single_texts
+    steps, examples, texts = run.steps, run.steps.examples, run.steps.single_texts
     return ({"single_texts": dict(sorted(texts.items()))} if texts else {}) | {
         "rules": {
             corpus: dataclasses.asdict(rules)
@@ -172,12 +171,12 @@ def _report(run: Preparation, written: Output, vocabulary: str | None) -> dict[s
         "dev_fraction": run.options.dev_fraction,
         "files": {what: [*map(_file_facts, files)] for what, files in run.files.items() if files},
         "bad_lines": {"count": run.bad_lines.count, "first": run.bad_lines.first},
-        "threads": threads.total_counts(maker.counts.values()).as_dict(),
-        "sources": {source: one.as_dict() for source, one in sorted(maker.counts.items())},
+        "threads": threads.total_counts(steps.counts.values()).as_dict(),
+        "sources": {source: one.as_dict() for source, one in sorted(steps.counts.items())},
         "splits": {
             split: {
                 "examples": sum(numbers[split] for numbers in examples.values()),
-                "threads": maker.num_threads[split],
+                "threads": steps.num_threads[split],
             }
             for split in SPLITS
         },
@@ -185,8 +184,8 @@ def _report(run: Preparation, written: Output, vocabulary: str | None) -> dict[s
             source: {split: numbers[split] for split in SPLITS}
             for source, numbers in sorted(examples.items())
         },
-        "history": [written.history[turns] for turns in range(MAX_EXTRA_CONTEXTS + 1)],
-        "lengths": _subword_lengths(written.sample, vocabulary),
+        "history": [steps.history[turns] for turns in range(MAX_EXTRA_CONTEXTS + 1)],
+        "lengths": _subword_lengths(steps.sample, vocabulary),
     }
 
 

@@ -16,7 +16,7 @@ from convert_tf.corpora import data_folder
 from convert_tf.corpora.data_folder import Preparation
 from convert_tf.corpora.dumps import CountedFile
 from convert_tf.corpora.options import CORPORA
-from convert_tf.corpora.rows import EXAMPLES, KINDS, PAIRS, TEXTS, TURNS, Output, Row, RowMaker
+from convert_tf.corpora.rows import EXAMPLES, KINDS, PAIRS, TEXTS, TURNS, Row, Steps
 from convert_tf.data import records
 from convert_tf.extras import needs
 from convert_tf.storage.progress import Progress
@@ -121,9 +121,9 @@ class ExternalSorter:
                 os.remove(self._path)
 
 
-def _sort_on_disk(run: Preparation) -> Output:
+def _sort_on_disk(run: Preparation) -> None:
     """Do the work of a run (`data_folder.Engine`)."""
-    maker, options = run.maker, run.options
+    steps, options = run.steps, run.options
     with contextlib.ExitStack() as stack:
 
         def sorter(kind: str) -> ExternalSorter:
@@ -133,29 +133,24 @@ def _sort_on_disk(run: Preparation) -> Output:
         sorters = {kind: sorter(kind) for kind in KINDS}
         for what, paths in run.paths.items():
             run.files[what] = [CountedFile(path, bad_lines=run.bad_lines) for path in paths]
-            _sort(_rows_of_files(maker, what, run.files[what]), sorters)
-        _sort(maker.rows_of_threads(_sorted(sorters[TURNS], "turns in threads")), sorters)
-        _sort(maker.unique_pairs(_sorted(sorters[PAIRS], "pairs compared")), sorters)
-        written = Output(num_train_shards=options.num_shards["train"])
-        records.write_shards(
-            run.folder,
-            written.examples_of(_sorted(sorters[EXAMPLES], "examples written")),
-            num_shards=options.num_shards,
-        )
-        run.write_single_texts(written.lines_of(_sorted(sorters[TEXTS], "single texts written")))
-    return written
+            _sort(_rows_of_files(steps, what, run.files[what]), sorters)
+        _sort(steps.rows_of_threads(_sorted(sorters[TURNS], "turns in threads")), sorters)
+        _sort(steps.unique_pairs(_sorted(sorters[PAIRS], "pairs compared")), sorters)
+        examples = steps.examples_of(_sorted(sorters[EXAMPLES], "examples written"))
+        records.write_shards(run.folder, examples, num_shards=options.num_shards)
+        run.write_single_texts(steps.lines_of(_sorted(sorters[TEXTS], "single texts written")))
 
 
 prepare = functools.partial(data_folder.prepare, engine=_sort_on_disk)
 
 
-def _rows_of_files(maker: RowMaker, what: str, files: Sequence[CountedFile]) -> Iterator[Row]:
+def _rows_of_files(steps: Steps, what: str, files: Sequence[CountedFile]) -> Iterator[Row]:
     sizes = [os.path.getsize(file.path) for file in files]
     unit = f"examples of {what}" if what in CORPORA else f"{what} read"
     with Progress(unit, total_bytes=sum(sizes)) as progress:
         for number, file in enumerate(files):
             before = sum(sizes[:number])
-            for row in maker.rows_of_file(what, file):
+            for row in steps.rows_of_file(what, file):
                 progress.add(bytes_done=before + file.compressed_bytes)
                 yield row
 

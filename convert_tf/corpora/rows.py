@@ -38,8 +38,11 @@ class Row(NamedTuple):
 SortedRows = Iterable[tuple[str, str]]
 
 
-class RowMaker:
-    """Makes rows, and counts turns and threads.
+class Steps:
+    """The steps of a run or of a task, and what they count.
+
+    `sample` has the first examples of each train shard. Shards are in the order of a hash, so the
+    sample is random, and the same in every run.
 
     Args:
         options: rules, sizes and limits.
@@ -47,18 +50,33 @@ class RowMaker:
     Attributes:
         counts: outcomes of the turns of each source.
         num_threads: number of threads with examples by split, before duplicates are dropped.
+        examples: number of written examples by source and split.
+        single_texts: number of written single texts by source.
+        history: number of written examples by number of earlier turns.
+        sample: texts by role, for measurements.
     """
 
     def __init__(self, options: PrepareOptions) -> None:
         self.options = options
         self.counts: dict[str, threads.ThreadCounts] = defaultdict(threads.ThreadCounts)
         self.num_threads: Counter[str] = Counter()
+        self.examples: dict[str, Counter[str]] = defaultdict(Counter)
+        self.single_texts: Counter[str] = Counter()
+        self.history: Counter[int] = Counter()
+        self.sample: dict[str, list[str]] = {"context": [], "response": []}
+        self._sampled: Counter[int] = Counter()
 
-    def merge(self, other: "RowMaker") -> None:
-        """Add the counts of another task."""
+    def merge(self, other: "Steps") -> None:
+        """Add the counts of another task. If it wrote examples, they are those of later shards."""
         for source, counts in other.counts.items():
             self.counts[source] = threads.total_counts([self.counts[source], counts])
+        for source, numbers in other.examples.items():
+            self.examples[source] += numbers
         self.num_threads += other.num_threads
+        self.single_texts += other.single_texts
+        self.history += other.history
+        for role, texts in other.sample.items():
+            self.sample[role] += texts
 
     def rows_of_file(self, what: str, file: CountedFile) -> Iterator[Row]:
         """Yield the turns of a Reddit dump, or the examples and texts of conversations.
@@ -149,39 +167,15 @@ class RowMaker:
                 counts.examples -= 1
                 counts.dropped["duplicate_pair"] += 1
 
-
-class Output:
-    """Decodes the rows that are written, counts them and keeps a sample for measurements.
-
-    The sample has the first examples of each train shard. Shards are in the order of a hash, so the
-    sample is random, and the same in every run.
-
-    Args:
-        num_train_shards: number of shards of the train split.
-
-    Attributes:
-        examples: number of examples by source and split.
-        single_texts: number of single texts by source.
-        history: number of examples by number of earlier turns.
-        sample: texts by role.
-    """
-
-    def __init__(self, *, num_train_shards: int) -> None:
-        self._per_shard = -(-_SAMPLE_SIZE // num_train_shards)
-        self._sampled: Counter[int] = Counter()
-        self.sample: dict[str, list[str]] = {"context": [], "response": []}
-        self.examples: dict[str, Counter[str]] = defaultdict(Counter)
-        self.single_texts: Counter[str] = Counter()
-        self.history: Counter[int] = Counter()
-
     def examples_of(self, rows: SortedRows) -> Iterator[tuple[str, int, Example]]:
         """Yield split, shard and example of rows of the kind `EXAMPLES`."""
+        most_of_shard = -(-_SAMPLE_SIZE // self.options.num_shards["train"])
         for key, payload in rows:
             split, shard = split_and_shard(key)
             example = Example(*parsed_json(payload))
             self.examples[example.source][split] += 1
             self.history[len(example.extra_contexts)] += 1
-            if split == "train" and self._sampled[shard] < self._per_shard:
+            if split == "train" and self._sampled[shard] < most_of_shard:
                 self._sampled[shard] += 1
                 self.sample["context"].append(example.context)
                 self.sample["response"].append(example.response)
@@ -196,15 +190,6 @@ class Output:
                 last_hash = text_hash
                 self.single_texts[parsed_json(source)] += 1
                 yield payload.encode() + b"\n"
-
-    def merge(self, later: "Output") -> None:
-        """Add the counts and the sample of later shards."""
-        for source, numbers in later.examples.items():
-            self.examples[source] += numbers
-        self.single_texts += later.single_texts
-        self.history += later.history
-        for role, texts in later.sample.items():
-            self.sample[role] += texts
 
 
 def split_and_shard(key: str) -> tuple[str, int]:

@@ -105,50 +105,41 @@ class SampleThreads:
             yield self._thread(question)
 
     def _thread(self, question: Question) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        choose = self._rng.choice
+        with_question, with_answer = question.situation
         asker = self._author()
-        submission = self._post(question, asker, title=self._question(question), selftext="")
+        asked = choose(question.questions).format(o=choose(question.asked))
+        remark = choose(with_question)
+        title = f"{remark[0].upper()}{remark[1:]}. {asked}"
+        submission = self._post(question, asker, title=title, selftext="")
         link = f"t3_{submission['id']}"
+
+        def comment(parent: str, body: str, author: str = "") -> dict[str, Any]:
+            author = author or self._author()
+            return self._post(question, author, link_id=link, parent_id=parent, body=body)
+
+        def reaction() -> str:
+            return choose(question.reactions).format(o=choose(question.asked)) + "."
+
         comments = []
-        advice = self._rng.sample(question.answers, self._rng.choice((1, 1, 2)))
-        for template in advice:
-            answer = self._comment(question, link, link, self._answer(question, template))
+        for template in self._rng.sample(question.answers, choose((1, 1, 2))):
+            advice = template.format(r=choose(question.answered))
+            answer = comment(link, f"{advice}. {choose(with_answer)}.")
             comments.append(answer)
             if self._rng.random() < 0.5:
-                reply = self._reaction(question)
-                comments.append(
-                    self._comment(question, link, f"t1_{answer['id']}", reply, author=asker)
-                )
+                comments.append(comment(f"t1_{answer['id']}", reaction(), asker))
         if self._rng.random() < 0.05:
-            self._spoil(question, link, comments)
+            # One comment is damaged, or one is added, in a way that occurs in real dumps.
+            fault = self._rng.randrange(4)
+            if fault == 0:
+                comments[0]["body"], comments[0]["author"] = "[deleted]", "[deleted]"
+            elif fault == 1:
+                comments.append(comment(f"t1_{comments[-1]['id']}", choose(_SHORT)))
+            elif fault == 2:
+                comments[-1]["body"] += _RAMBLING * 2
+            else:  # its parent is lost
+                comments.append(comment(f"t1_{self._new_id()}", reaction()))
         return submission, comments
-
-    def _spoil(self, question: Question, link: str, comments: list[dict[str, Any]]) -> None:
-        """Add or damage a comment in a way that occurs in real dumps."""
-        kind = self._rng.randrange(4)
-        if kind == 0:
-            comments[0]["body"], comments[0]["author"] = "[deleted]", "[deleted]"
-        elif kind == 1:
-            parent = f"t1_{comments[-1]['id']}"
-            comments.append(self._comment(question, link, parent, self._rng.choice(_SHORT)))
-        elif kind == 2:
-            comments[-1]["body"] += _RAMBLING * 2
-        else:
-            lost_parent = f"t1_{self._new_id()}"
-            comments.append(self._comment(question, link, lost_parent, self._reaction(question)))
-
-    def _question(self, question: Question) -> str:
-        template = self._rng.choice(question.questions)
-        asked = template.format(o=self._rng.choice(question.asked))
-        remark = self._rng.choice(question.situation[0])
-        return f"{remark[0].upper()}{remark[1:]}. {asked}"
-
-    def _answer(self, question: Question, template: str) -> str:
-        advice = template.format(r=self._rng.choice(question.answered))
-        return f"{advice}. {self._rng.choice(question.situation[1])}."
-
-    def _reaction(self, question: Question) -> str:
-        template = self._rng.choice(question.reactions)
-        return template.format(o=self._rng.choice(question.asked)) + "."
 
     def _new_id(self) -> str:
         self._next_id += self._rng.randrange(1, 1000)
@@ -157,23 +148,15 @@ class SampleThreads:
     def _author(self) -> str:
         return f"user_{_base36(self._rng.randrange(36**4, 36**5))}"
 
-    def _post(self, question: Question, author: str, **fields: Any) -> dict[str, Any]:
-        new_id = self._new_id()
+    def _post(self, question: Question, author: str, **fields: str) -> dict[str, Any]:
         return {
-            "id": new_id,
+            "id": self._new_id(),
             "author": author,
             "subreddit": question.subreddit,
             "score": self._rng.randrange(1, 50),
             "created_utc": _FIRST_TIME + (self._next_id - _FIRST_ID) // 10,
             **fields,
         }
-
-    def _comment(
-        self, question: Question, link: str, parent: str, body: str, *, author: str = ""
-    ) -> dict[str, Any]:
-        return self._post(
-            question, author or self._author(), link_id=link, parent_id=parent, body=body
-        )
 
 
 def write_sample(folder: str, *, seed: int = 0, num_threads: int = NUM_THREADS) -> list[str]:

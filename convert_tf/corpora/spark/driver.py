@@ -16,7 +16,7 @@ from typing import Any
 from convert_tf.corpora import data_folder
 from convert_tf.corpora.data_folder import Preparation
 from convert_tf.corpora.options import CORPORA, PrepareOptions
-from convert_tf.corpora.rows import PAIRS, TURNS, Output
+from convert_tf.corpora.rows import PAIRS, TURNS
 from convert_tf.corpora.spark.cluster import check_workers, cluster
 from convert_tf.corpora.spark.tasks import (
     LIBRARIES,
@@ -53,20 +53,18 @@ def prepare_with_spark(
             step fails even after Spark repeated it.
     """
 
-    def engine(run: Preparation) -> Output:
+    def engine(run: Preparation) -> None:
         with cluster(master) as context:
             written = _written(run, context)
         # No attempt writes any more.
         num_shards = run.options.num_shards
-        total = Output(num_train_shards=1)
         for one in written:
-            total.merge(one.output)
+            run.steps.merge(one.steps)
             if one.split:
                 name = shard_name(one.split, one.number, num_shards[one.split])
                 os.rename(one.path, os.path.join(run.folder, name))
         add_empty_shards(run.folder, num_shards)
         run.write_single_texts(_lines(one.path for one in written if not one.split))
-        return total
 
     options = dataclasses.replace(others.pop("options", None) or PrepareOptions(), temp_dir="")
     return data_folder.prepare(inputs, output, engine=engine, options=options, **others)
@@ -120,7 +118,7 @@ def _shuffled(run: Preparation, items: Any, partitioner: Partitioner) -> Any:
         if isinstance(note, FileRead):
             reads[note.what, note.file.name] = note
         else:
-            run.maker.merge(note)
+            run.steps.merge(note)
     # In the order in which one machine reads the files.
     for what, paths in run.paths.items():
         for read in (reads[what, path] for path in paths if (what, path) in reads):

@@ -16,7 +16,7 @@ from typing import Any
 
 from convert_tf.corpora.dumps import BadLines, CountedFile
 from convert_tf.corpora.options import PrepareOptions
-from convert_tf.corpora.rows import TEXTS, TURNS, Output, Row, RowMaker, split_and_shard
+from convert_tf.corpora.rows import TEXTS, TURNS, Row, Steps, split_and_shard
 from convert_tf.data.shards import in_record_file, serialize_example
 
 NUM_TEXT_FILES = 16  # one for each first digit of a text's hash
@@ -49,7 +49,7 @@ class FileWritten:
     path: str
     split: str
     number: int
-    output: Output
+    steps: Steps
 
 
 @dataclass(frozen=True)
@@ -69,16 +69,16 @@ class Tasks:
     def read(self, files: Iterable[tuple[str, str]]) -> Iterator[Item]:
         """Read files, each with its kind, to rows."""
         for what, path in files:
-            maker, bad_lines = RowMaker(self.options), BadLines(self.options.max_bad_lines)
+            steps, bad_lines = Steps(self.options), BadLines(self.options.max_bad_lines)
             place = os.path.join(self.working_folder, path)
             file = CountedFile(place, name=path, bad_lines=bad_lines)
             note = FileRead(what, file)
             try:
-                yield from _items(maker.rows_of_file(what, file))
+                yield from _items(steps.rows_of_file(what, file))
             except ValueError as error:
                 note.error = error
             yield NOTE, note
-            yield NOTE, maker
+            yield NOTE, steps
 
     def replace(self, kind: str, items: Iterable[Item]) -> Iterator[Item]:
         """Turn sorted rows of turns into examples and texts, or drop duplicates from pairs.
@@ -87,29 +87,29 @@ class Tasks:
             kind: `TURNS` or `PAIRS`. Other rows are passed on.
             items: the sorted items of a partition.
         """
-        maker = RowMaker(self.options)
-        new_rows = maker.rows_of_threads if kind == TURNS else maker.unique_pairs
+        steps = Steps(self.options)
+        new_rows = steps.rows_of_threads if kind == TURNS else steps.unique_pairs
         for row_kind, rows in itertools.groupby(_rows(items), key=lambda row: row.kind):
             if row_kind == kind:
                 rows = new_rows(row[1:] for row in rows)
             yield from _items(rows)
-        yield NOTE, maker
+        yield NOTE, steps
 
     def write(self, items: Iterable[Item]) -> Iterator[FileWritten]:
         """Write sorted rows to files, under names of this attempt."""
         for (split, number), rows in itertools.groupby(_rows(items), key=_target):
             path = os.path.join(self.folder, uuid.uuid4().hex)
-            output = Output(num_train_shards=self.options.num_shards["train"])
+            steps = Steps(self.options)
             pairs = (row[1:] for row in rows)
             with open(path, "wb") as file:
                 if split:
-                    for _, _, example in output.examples_of(pairs):
+                    for _, _, example in steps.examples_of(pairs):
                         file.write(in_record_file(serialize_example(example)))
                 else:
-                    file.writelines(output.lines_of(pairs))
+                    file.writelines(steps.lines_of(pairs))
                 file.flush()
                 os.fsync(file.fileno())
-            yield FileWritten(path, split, number, output)
+            yield FileWritten(path, split, number, steps)
 
     @functools.cached_property
     def files(self) -> dict[tuple[str, int], int]:
