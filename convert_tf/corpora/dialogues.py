@@ -124,7 +124,7 @@ def read(file: CountedFile, lines: Iterator[bytes] | None = None) -> Iterator[Co
                 yield from _dialogue(value, value[name], file_source, file)
             elif names := _pair_names(value):
                 fields = {key.lower(): one for key, one in value.items()} | value
-                yield from _pairs(fields, names, file_source, file)
+                yield from pairs_of(fields, names, file_source, file)
             elif was_first:
                 keys = ", ".join(repr(key[:40]) for key in [*value][:_SHOWN_KEYS]) or "none"
                 raise ValueError(
@@ -191,9 +191,20 @@ def _are_objects(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], dict | list)
 
 
-def _pairs(
-    fields: dict[str, Any], names: tuple[str, str], source: str, file: CountedFile
+def pairs_of(
+    fields: Mapping[str, Any], names: tuple[str, str], source: str, file: CountedFile
 ) -> Iterator[Conversation]:
+    """Yield the pairs of an object or of a row of a table.
+
+    Args:
+        fields: the object, with keys in lower case.
+        names: the result of `names_of_pair`.
+        source: name of the corpus.
+        file: counts pairs without a context or response.
+
+    Raises:
+        UnusableError: if a side is missing, or has neither texts nor turns.
+    """
     for unstripped in _pairs_in(fields, names):
         turns = tuple(turn._replace(text=turn.text.strip()) for turn in unstripped)
         if not turns[-2].text:
@@ -342,7 +353,7 @@ def _pairs_in(fields: Mapping[str, Any], names: tuple[str, str]) -> Iterator[lis
     responses = _alternatives(fields[response_name], response_name, are_turns=False)
     if len(contexts) > 1 and len(responses) > 1:
         raise UnusableError("lists_on_both_sides")
-    further = fields.get(FURTHER_INPUT.get(name, ""))
+    further = fields.get(FURTHER_INPUT[name]) if name in FURTHER_INPUT else None
     earlier = _earlier(fields)
     for context in contexts:
         if isinstance(further, str) and further.strip() and context[-1].text:

@@ -27,12 +27,12 @@ from convert_tf.corpora.dialogues import FURTHER_INPUT, names_of_pair
 from convert_tf.corpora.dumps import (
     Conversation,
     CountedFile,
-    Turn,
     UnusableError,
     base_name,
     corpus_name,
     lines_in,
 )
+from convert_tf.data.schema import PAIR
 from convert_tf.storage.content import HEAD_BYTES, JSON, check_format
 from convert_tf.storage.lines import open_decompressed
 
@@ -104,16 +104,15 @@ def _read_table(file: CountedFile, stream: io.BufferedReader) -> Iterator[Conver
                 if columns:
                     continue
                 _check_is_pair(file.name, row, delimiter)
-                columns = _Columns(0, 1, number=2)
+                columns = _Columns(PAIR, {"context": 0, "response": 1}, number=2)
                 file.warn(
                     "the first row names no columns that are known and is read as a pair; if it is "
                     "a header, name the columns 'context' and 'response'"
                 )
             num_rows += 1
             with file.skipping():
-                context, response = _pair(row, columns)
-                pair = (Turn(context), Turn(response))
-                yield Conversation(dialogues.pair_id([context]), source, pair)
+                fields = _fields(row, columns)
+                yield from dialogues.pairs_of(fields, columns.pair, source, file)
         if columns is not None and not num_rows:
             file.warn("the table has no rows")
 
@@ -123,15 +122,16 @@ def _suffix(path: str) -> str:
 
 
 class _Columns(NamedTuple):
-    """Indices of the columns of contexts and responses, and the number of columns.
+    """The columns of a table.
 
-    `further` is the index of a column whose text follows the context: the input of an instruction.
+    `pair` has the names of the contexts and the responses. `indices` has their places by name, and
+    that of a column whose text follows the context: the input of an instruction. `number` is the
+    number of all columns.
     """
 
-    context: int
-    response: int
+    pair: tuple[str, str]
+    indices: dict[str, int]
     number: int
-    further: int | None = None
 
 
 class _Line(NamedTuple):
@@ -295,13 +295,9 @@ def _header(row: Sequence[str]) -> _Columns | None:
             raise ValueError(
                 f"There are {names.count(name)} columns {name!r}. Rename or remove columns."
             )
-    further = FURTHER_INPUT.get(found[0])
-    return _Columns(
-        context=names.index(found[0]),
-        response=names.index(found[1]),
-        number=len(row),
-        further=names.index(further) if further in names else None,
-    )
+    read = (*found, FURTHER_INPUT.get(found[0]))
+    indices = {name: names.index(name) for name in names if name in read}
+    return _Columns(found, indices, len(row))
 
 
 def _without_empty_end(row: Sequence[str]) -> list[str]:
@@ -312,21 +308,16 @@ def _without_empty_end(row: Sequence[str]) -> list[str]:
     return list(row[:size])
 
 
-def _pair(row: Sequence[str], columns: _Columns) -> tuple[str, str]:
-    """Return context and response of a row.
+def _fields(row: Sequence[str], columns: _Columns) -> dict[str, str]:
+    """Return the texts of a row by the names of their columns.
 
     Raises:
-        UnusableError: if one of them is missing, or there are too many columns.
+        UnusableError: if there are too few or too many columns.
     """
-    if len(row) <= max(columns.context, columns.response):
+    texts = {name: row[index] for name, index in columns.indices.items() if index < len(row)}
+    if not texts.keys() >= {*columns.pair}:
         raise UnusableError("too_few_columns")
     if any(cell.strip() for cell in row[columns.number :]):
         raise UnusableError("too_many_columns")  # a delimiter in a text without quotes
-    context, response = row[columns.context].strip(), row[columns.response].strip()
-    if context and columns.further is not None and columns.further < len(row):
-        context = f"{context}\n{row[columns.further]}".strip()
-    if not context:
-        raise UnusableError("empty_context", is_bad=False)
-    if not response:
-        raise UnusableError("empty_response", is_bad=False)
-    return context, response
+    context = columns.pair[0]
+    return texts | {context: texts[context].strip()}

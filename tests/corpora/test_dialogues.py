@@ -116,7 +116,7 @@ PAIRS = [
     {"id": 7, "question": Q, "answer": A},
     {"Question": Q, "ANSWER": f" {A}\n"},
     {"question": Q, "QUESTION": B, "answer": A},
-    {"context": Q, "response": A},
+    {"": "3", "context": Q, "response": A},  # R's numbers of rows
     {"dialogue": [{"user": Q, "system": A}]},
     {"query_id": "1", "query": Q, "positive_passages": [{"docid": "9", "text": A}]},
     {"anchor": Q, "positive": A, "negative": "No"},
