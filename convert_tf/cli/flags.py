@@ -12,6 +12,10 @@ DEFAULT_ENCODER = "convert_small"
 CLASSIFIER = (
     "a folder from convert-tf intent train, or an .onnx file from convert-tf intent export."
 )
+ENCODERS = (
+    "a released name, the folder of a run or module, or an .onnx file. Repeat the flag to "
+    "concatenate the vectors of several encoders."
+)
 FLAGS = "Flags"  # default heading in help pages
 NEEDED = object()  # default of required flags
 

@@ -80,7 +80,8 @@ class Predictor:
         if self.threshold_ is not None:
             limits = self.threshold_ if self.thresholds_ is None else self.thresholds_
             limits = np.broadcast_to(limits, len(self.classes_))
-            is_outside |= self._sureness(answers) < limits[best]
+            scores = heldout.sureness(answers, self.mixture_, self.out_of_scope)
+            is_outside |= scores < limits[best]
         intents, outside = self.classes_[best], self.out_of_scope_label
         if self.threshold_ is not None or is_outside.any():
             is_text = intents.dtype.kind == "U" and isinstance(outside, str)
@@ -93,9 +94,6 @@ class Predictor:
         return heldout.with_upper_levels(
             intents, probabilities, self.classes_, outside, threshold, self.min_margin
         )
-
-    def _sureness(self, answers: heldout.Answers) -> np.ndarray:
-        return heldout.sureness(answers, self.mixture_, self.out_of_scope)
 
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
         """Return the probabilities of `classes_`: float32 `[texts, intents]`.
@@ -119,7 +117,7 @@ class Predictor:
 
     def scope_scores(self, texts: Iterable[str]) -> np.ndarray:
         """Return how surely texts are in scope, float32 `[texts]`. Thresholds compare with it."""
-        return self._sureness(self.raw_answers(texts))
+        return heldout.sureness(self.raw_answers(texts), self.mixture_, self.out_of_scope)
 
     def nearest_examples(self, text: str) -> list[dict[str, Any]]:
         """Return the training examples nearest to a text; none if they are not kept."""
@@ -167,16 +165,17 @@ class Predictor:
         return {
             "intent": str(self.classes_[best]),
             "second": str(self.classes_[second]),
-            "margin": _rounded(probabilities[best] - probabilities[second]),
+            "margin": rounded(probabilities[best] - probabilities[second]),
             "words": [
-                {"word": words[i], "effect": _rounded(effects[i]), "lexical": _rounded(lexical[i])}
+                {"word": words[i], "effect": rounded(effects[i]), "lexical": rounded(lexical[i])}
                 for i in np.argsort(-np.abs(effects), kind="stable")
             ],
             "examples": self.nearest_examples(text),
         }
 
 
-def _rounded(value: Any) -> float:
+def rounded(value: Any) -> float:
+    """Return a number for people, with four digits after the point."""
     return round(float(value), _DIGITS)
 
 
@@ -240,7 +239,7 @@ def _answer(
     classifier: Any, text: str, intent: Any, probabilities: np.ndarray, explains: bool
 ) -> Answer:
     best = np.argsort(-probabilities, kind="stable")
-    shares = [(str(classifier.classes_[i]), _rounded(probabilities[i])) for i in best]
+    shares = [(str(classifier.classes_[i]), rounded(probabilities[i])) for i in best]
     confidence = shares[0][1]
     if isinstance(intent, tuple):
         answered = [share for label, share in shares if label in intent]

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from convert_tf.config.base import check_field, options_of
 from convert_tf.intents import heldout
-from convert_tf.intents.answers import Predictor
+from convert_tf.intents.answers import Predictor, rounded
 from convert_tf.intents.data import LabelledTexts, held_out
 from convert_tf.intents.encodings import (
     ANY_KIND,
@@ -253,8 +253,9 @@ class IntentClassifier(IntentOptions, TextClassifier):
           validation: texts and labels that choose `grid`, `kind`, `names`, the weight of
             words and the thresholds. Nothing else is learnt from them.
           folds: held-out parts of the examples, if the encoder was trained on the examples. Each
-            fold then has encodings of an encoder that was not trained on its part. With
-            `names="always"` each fold also has a row for each name, after the rows of the examples.
+            fold then has encodings of an encoder that was not trained on its part. `kind` and
+            `names` must not be `"auto"`. With `names="always"` each fold also has a row for each
+            name, after the rows of the examples.
 
         Raises:
           ValueError: a text is empty, there are fewer than two intents, an option is unknown or out
@@ -262,11 +263,6 @@ class IntentClassifier(IntentOptions, TextClassifier):
         """
         self.check_options()
         kinds = self._kinds()
-        if folds is not None and (len(kinds) > 1 or self.names == "auto"):
-            raise ValueError(
-                "folds need one kind of encodings and names that are set. Received: "
-                f"kind={self.kind!r}, names={self.names!r}."
-            )
         self.examples_ = LabelledTexts(checked_texts(texts), checked_labels(labels).tolist())
         self._example_vectors: np.ndarray | None = None
         encode = self._encodings(kinds[0])
@@ -476,7 +472,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         # Concatenated vectors of several encoders are longer than 1.
         cosines = unit_rows(vectors) @ unit_rows(self.encode([text]))[0]
         return [
-            {"text": texts[i], "label": labels[i], "cosine": round(float(cosines[i]), 4)}
+            {"text": texts[i], "label": labels[i], "cosine": rounded(cosines[i])}
             for i in np.argsort(-cosines, kind="stable")[:_NEAREST]
         ]
 
@@ -488,10 +484,6 @@ class IntentClassifier(IntentOptions, TextClassifier):
                 f"grid must have values of {', '.join(names)}. Received: {self.grid!r}."
             )
         super().check_options()
-        if self.threshold is not None and not np.isfinite(self.threshold):
-            raise ValueError(
-                f"threshold must be a finite number, or None to fit it. Received: {self.threshold}."
-            )
         if self.threshold is not None and self.out_of_scope is None:
             raise ValueError(
                 f"threshold={self.threshold} has no effect without out_of_scope. Set that to "

@@ -332,12 +332,7 @@ def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
       ValueError: there are fewer than two intents.
     """
     counts = Counter(labels)
-    if len(counts) < 2:
-        raise ValueError(
-            "Training needs examples of at least two intents. Received: "
-            f"{f'only {next(iter(counts))!r}' if counts else 'no example'}. Add examples of other "
-            "intents."
-        )
+    check_at_least_two(counts)
     notes = []
     if single := [str(label) for label, number in counts.items() if number == 1]:
         notes.append(
@@ -358,6 +353,16 @@ def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
             "can learn both; decide on one."
         )
     return notes
+
+
+def check_at_least_two(intents: Collection[Any]) -> None:
+    """Raise `ValueError` if there are fewer than two intents."""
+    if len(intents) < 2:
+        received = f"only {next(iter(intents))!r}" if intents else "no example"
+        raise ValueError(
+            f"There must be examples of at least two intents. Received: {received}. Add examples "
+            "of other intents."
+        )
 
 
 def name_in_words(label: Any) -> str:

@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from convert_tf.intents.answers import rounded
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import IntentEncodings
+from convert_tf.intents.examples import check_at_least_two
 from convert_tf.intents.multi import split_labels, truth_of
 from convert_tf.storage.messages import shortened
 
@@ -50,10 +52,7 @@ def inspect_examples(
     if label_separator is not None:
         sets = split_labels(data.labels, label_separator)
     names = sorted({label for labels in sets for label in labels})
-    if len(names) < 2:
-        raise ValueError(
-            f"There must be examples of two or more intents. Received: {len(names)} intents."
-        )
+    check_at_least_two(names)
     truth, vectors = truth_of(sets, np.array(names)), encodings(data.texts)
     places, labels = np.nonzero(truth)  # an example is a text and one of its intents
     texts = [data.texts[place] for place in places]
@@ -74,7 +73,7 @@ def inspect_examples(
                 "text": texts[i],
                 "label": names[labels[i]],
                 "nearest": names[nearest[i]],
-                "margin": round(float(margins[i]), 4),
+                "margin": rounded(margins[i]),
             }
             for i in suspects[:_MAX_LISTED]
         ],
@@ -83,7 +82,7 @@ def inspect_examples(
             {
                 "texts": [data.texts[place] for place in pair],
                 "labels": [" + ".join(sets[place]) for place in pair],
-                "cosine": round(cosine, 4),
+                "cosine": rounded(cosine),
             }
             for *pair, cosine in pairs[:_MAX_LISTED]
         ],
@@ -122,7 +121,7 @@ def _intents(
     for intent, name in enumerate(names):
         members = labels == intent
         is_alone = not np.isfinite(nearness[members]).any()
-        share = None if is_alone else round(float(1 - is_suspect[members].mean()), 4)
+        share = None if is_alone else rounded(1 - is_suspect[members].mean())
         rows.append({"intent": name, "examples": int(members.sum()), "own": share})
     return sorted(rows, key=lambda row: (row["own"] is None, row["own"]))
 
@@ -142,7 +141,7 @@ def _overlaps(
         {
             "intents": [names[first], names[second]],
             "examples": len(places),
-            "share": round(len(places) / int(sizes[first] + sizes[second]), 4),
+            "share": rounded(len(places) / int(sizes[first] + sizes[second])),
             "texts": [texts[i] for i in places[:_EXAMPLES]],
         }
         for (first, second), places in pairs.items()

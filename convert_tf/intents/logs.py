@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from convert_tf.intents.answers import rounded
 from convert_tf.intents.encodings import IntentEncodings, encodes_similarity
 from convert_tf.intents.heldout import margins
 from convert_tf.intents.lexical import word_terms
@@ -40,7 +41,6 @@ _EXPLAINED = 0.52
 _WORDS, _NAMED = 5, 3  # words that tell a group apart, and words of a suggested label
 _CENTRAL = 5  # messages of a group that are shown
 _MAX_TEXT = 90  # characters
-_DIGITS = 4
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:50em;margin:2em auto;padding:0 1em}"
     "section{border-top:1px solid #ccc}h2{font-size:1.1em;margin-bottom:0}p{margin:.3em 0}"
@@ -89,15 +89,9 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _encode_of(encoder: Any, classifier: Any) -> Callable[[list[str]], np.ndarray]:
-    """Return the encodings of a classifier; without one, those of an encoder to compare texts with.
-
-    Raises:
-      ValueError: both are None.
-    """
+    """Return the encodings of a classifier, or those of an encoder to compare texts with."""
     if classifier is not None:
         return classifier.encode  # type: ignore[no-any-return]
-    if encoder is None:
-        raise ValueError("encoder or classifier is needed. Pass one of them.")
     encoders = IntentEncodings(encoder).encoders
     kind = "similarity" if encodes_similarity(encoders) else "sentence"
     return IntentEncodings(encoders, kind=kind, max_texts=0)
@@ -244,16 +238,16 @@ def discover_intents(
         places = np.flatnonzero(numbers == number)
         places = places[np.argsort(-cosines[places], kind="stable")]
         row: dict[str, Any] = {
-            "cohesion": _rounded(cosines[places].mean()),
+            "cohesion": rounded(cosines[places].mean()),
             "words": words,
             "texts": [sample[place] for place in places],
             "size": int(sizes[number]),
-            "share": _rounded(sizes[number] / counts.total()),
+            "share": rounded(sizes[number] / counts.total()),
         }
         if classifier is not None:
             nearest = unit_rows(classifier.parts_.centroids) @ centres[number]
             intent = str(classifier.classes_[nearest.argmax()])
-            row["nearest"] = {"intent": intent, "cosine": _rounded(nearest.max())}
+            row["nearest"] = {"intent": intent, "cosine": rounded(nearest.max())}
         if row["size"] >= min_size:
             groups.append(row)
     groups.sort(key=lambda row: -row["size"])
@@ -344,10 +338,6 @@ def _telling_words(texts: Sequence[str], numbers: np.ndarray) -> list[list[str]]
         }
         telling.append(sorted(scores, key=lambda word: (-scores[word], word))[:_WORDS])
     return telling
-
-
-def _rounded(value: Any) -> float:
-    return round(float(value), _DIGITS)
 
 
 def discovery_text(report: Report, *, shown: int = 10) -> str:
@@ -454,7 +444,7 @@ def monitor_messages(
         "groups": [
             {
                 **{name: row[name] for name in ("label", "words", "size")},
-                "share": _rounded(row["size"] / counts.total()),
+                "share": rounded(row["size"] / counts.total()),
                 "texts": row["texts"][:_CENTRAL],
             }
             for row in groups
@@ -479,7 +469,7 @@ def _drift(messages: list[str], classifier: Any, seed: int) -> dict[str, float] 
     cosines = (unit_rows(classifier.encode(messages[:_COMPARED])) @ references.T).max(axis=1)
     test = mannwhitneyu(between.max(axis=1), cosines, alternative="greater")
     farther = test.statistic / (len(between) * len(cosines))
-    return {"farther": _rounded(farther), "p_value": float(test.pvalue)}
+    return {"farther": rounded(farther), "p_value": float(test.pvalue)}
 
 
 def _add_earlier_shares(
@@ -510,7 +500,7 @@ def _changes(report: Report, since: Mapping[str, Any]) -> list[dict[str, Any]]:
         error = np.sqrt(pooled * (1 - pooled) * (1 / numbers).sum())
         p_value = float(2 * norm.sf(abs(now - before) / max(error, 1e-12))) * len(rows)
         if p_value < _SIGNIFICANCE:
-            shares = {"before": _rounded(before), "now": _rounded(now)}
+            shares = {"before": rounded(before), "now": rounded(now)}
             changes.append({"name": name, **shares, "p_value": p_value})
     return sorted(changes, key=lambda row: -abs(row["now"] - row["before"]))
 

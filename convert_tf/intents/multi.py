@@ -15,6 +15,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 from convert_tf.intents.classifier import IntentClassifier, TextClassifier
 from convert_tf.intents.examples import (
     IntentExamples,
+    check_at_least_two,
     check_equally_many,
     checked_texts,
     checked_weights,
@@ -82,11 +83,7 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
         weights = checked_weights(sample_weight, len(texts))
         self.examples_ = None  # examples cannot be added later
         self.classes_ = np.unique([label for labels in sets for label in labels])
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"There must be two or more intents. Received: {len(self.classes_)}. Add examples "
-                "of others."
-            )
+        check_at_least_two(self.classes_.tolist())
         self.kind_ = self.kind
         encodings, truth = self.encode(texts), truth_of(sets, self.classes_)
         examples = IntentExamples(texts, encodings, truth, np.zeros(len(texts), bool), weights)

@@ -15,6 +15,15 @@ from convert_tf.storage.messages import listed, shortened
 _NONE = "(out of scope)"
 _EXAMPLES, _SHOWN = 3, 10
 _MAX_TEXT = 90  # characters
+# Printed before each score of a report.
+_SCORES = {
+    "accuracy": "accuracy",
+    "micro_f1": "micro F1",
+    "macro_f1": "macro F1",
+    "exact_match": "all intents of a text right",
+    "upper_accuracy": "accuracy of upper levels",
+    "calibration_error": "expected calibration error of the confidence",
+}
 _SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # of the texts that are answered
 
 Report = dict[str, Any]
@@ -219,34 +228,39 @@ def _confusions(
 
 def report_text(report: Report) -> str:
     """Format a report for a terminal."""
-    if "micro_f1" in report:
-        return _multi_text(report)
-    lines = []
-    if report["accuracy"] is not None:
-        lines.append(
-            f"accuracy {report['accuracy']:.2%}, macro F1 {report['macro_f1']:.2%}, "
-            f"{report['examples']:,} examples in scope; confidence is off by "
-            f"{report['calibration_error']:.2%} (expected calibration error)"
-        )
-    if "upper_accuracy" in report:
-        lines.append(f"accuracy of upper levels {report['upper_accuracy']:.2%}")
-    if "out_of_scope" in report:
-        outside = report["out_of_scope"]
+    lines = [f"{report['examples']:,} examples"]
+    lines += [
+        f"{title} {report[name]:.2%}"
+        for name, title in _SCORES.items()
+        if report.get(name) is not None
+    ]
+    if outside := report.get("out_of_scope"):
         lines.append(
             f"out-of-scope recall {outside['recall']:.2%}, {outside['examples']:,} examples"
         )
-    lines += ["", "answering only sure texts: texts answered, right of these, threshold"]
-    lines += map(_coverage_line, report["coverage"])
+    if "coverage" in report:  # of one intent in a text
+        lines += ["", "answering only sure texts: texts answered, right of these, threshold"]
+        lines += map(_coverage_line, report["coverage"])
     if wanted := report.get("precision_threshold"):
         precision = f"{wanted['precision']:.0%}"
         if "threshold" in wanted:
             lines += [f"for a precision of {precision}:", _coverage_line(wanted)]
         else:
             lines.append(f"no threshold has a precision of {precision}")
-    lines += ["", *_worst_lines(report["intents"])]
+    lines += ["", "worst intents: F1, precision, recall, examples"]
+    for row in report["intents"][:_SHOWN]:
+        shares = "".join(f"{row[name]:9.2%}" for name in ("f1", "precision", "recall"))
+        lines.append(f"{shares}{row['examples']:6}  {row['intent']}")
+    if errors := report.get("errors"):  # of several intents in a text
+        lines += ["", "some errors: missed, wrong"]
+        for row in errors[:_SHOWN]:
+            missed, wrong = (", ".join(row[name]) or "–" for name in ("missed", "wrong"))
+            lines += [f"  {shortened(row['text'], _MAX_TEXT)}", f"      {missed}; {wrong}"]
     # Rejections depend on the threshold, and would hide which intents look alike.
     confused = [
-        row for row in report["confusions"] if _NONE not in (row["intent"], row["predicted"])
+        row
+        for row in report.get("confusions", ())
+        if _NONE not in (row["intent"], row["predicted"])
     ]
     if confused:
         lines += ["", "most confused"]
@@ -258,30 +272,6 @@ def report_text(report: Report) -> str:
 
 def _coverage_line(row: Mapping[str, float]) -> str:
     return f"{row['answered']:9.1%}{row['accuracy']:9.1%}{row['threshold']:9.3f}"
-
-
-def _multi_text(report: Report) -> str:
-    macro = "" if report["macro_f1"] is None else f", macro F1 {report['macro_f1']:.2%}"
-    lines = [
-        f"micro F1 {report['micro_f1']:.2%}{macro}, all intents of a text right "
-        f"{report['exact_match']:.2%}, {report['examples']:,} examples",
-        "",
-        *_worst_lines(report["intents"]),
-    ]
-    if report["errors"]:
-        lines += ["", "some errors: missed, wrong"]
-    for row in report["errors"][:_SHOWN]:
-        missed, wrong = (", ".join(row[name]) or "–" for name in ("missed", "wrong"))
-        lines += [f"  {' '.join(row['text'].split())}", f"      {missed}; {wrong}"]
-    return "\n".join(lines)
-
-
-def _worst_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    lines = ["worst intents: F1, precision, recall, examples"]
-    for row in rows[:_SHOWN]:
-        shares = "".join(f"{row[name]:9.2%}" for name in ("f1", "precision", "recall"))
-        lines.append(f"{shares}{row['examples']:6}  {row['intent']}")
-    return lines
 
 
 @picture

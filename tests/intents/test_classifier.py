@@ -124,7 +124,10 @@ def test_every_option_reaches_the_head(encoder, head, option):
         ({"dropout": None}, r"dropout must be .*Received: None"),
         ({"learning_rate": float("nan")}, "learning_rate must be greater than 0"),
         ({"head": "logistic", "logistic_c": 0.0}, "logistic_c must be greater than 0"),
-        ({"out_of_scope": "distance", "threshold": float("nan")}, "finite number"),
+        (
+            {"out_of_scope": "distance", "threshold": float("nan")},
+            r"threshold .* Received: nan",
+        ),
         ({"out_of_scope": "distance", "upper_levels": True}, "upper_levels needs probabilities"),
     ],
     ids=str,

@@ -92,14 +92,6 @@ def test_an_encoder_that_has_a_path_is_saved_by_it(folders, tmp_path, capsys, fo
     np.testing.assert_allclose(own.predict_proba(TEXTS), classifier.predict_proba(TEXTS), atol=1e-3)
 
 
-def test_an_encoder_without_a_path_is_not_found_again(folders, tmp_path):
-    encoder = SentenceEncoder(folders / "checkpoint_a")
-    encoder.path = None
-    IntentClassifier(encoder, **QUICK).fit(TEXTS, LABELS).save(tmp_path / "model")
-    with pytest.raises(ValueError, match=r"no path \(SentenceEncoder\)"):
-        IntentClassifier.load(tmp_path / "model")
-
-
 def test_a_folder_is_written_once_and_read_whole(folders, tmp_path):
     classifier = IntentClassifier.load(folders / "model")
     with pytest.raises(ValueError, match=r"already exists.*--overwrite"):
@@ -177,6 +169,7 @@ DAMAGES = {
     "encoders": (changed_description(encoders=lambda x: [{}]), "without paths of encoders"),
     "a flat kernel": (changed_arrays(kernel_0=lambda x: x[0]), "do not fit"),
     "a missing bias": (changed_arrays(bias_1=lambda x: None), "without 'bias_1'"),
+    "no kernels": (changed_arrays(kernel_0=lambda x: None, kernel_1=lambda x: None), "kernel_0"),
     "a wider kernel": (changed_arrays(kernel_1=lambda x: np.ones((9, 3), "f4")), "mismatch"),
     "no numbers": (changed_arrays(kernel_0=lambda x: x * np.nan), "finite"),
     "missing words": (changed_arrays(words=lambda x: None), "without 'words'"),

@@ -7,9 +7,6 @@ import numpy as np
 import pytest
 
 from convert_tf.intents.head import (
-    accuracy_of,
-    head_arrays,
-    head_of_arrays,
     initial_network,
     train_logistic,
     train_network,
@@ -70,17 +67,6 @@ def test_training_is_the_loop_that_it_says():
     np.testing.assert_allclose(found.layers[0].kernel, expected.layers[0].kernel, atol=1e-6)
 
 
-def test_it_learns_and_repeats_itself():
-    x, y = _examples()
-    test = _examples(200, seed=1)
-    head = train_network(x, y, seed=0, epochs=60)
-    assert accuracy_of(head, *test) > 0.9
-    again = train_network(x, y, seed=0, epochs=60)
-    other = train_network(x, y, seed=1, epochs=60)
-    np.testing.assert_array_equal(head.layers[0].kernel, again.layers[0].kernel)
-    assert not np.array_equal(head.layers[0].kernel, other.layers[0].kernel)
-
-
 def test_logistic_regression_is_scikit_learns():
     from sklearn.linear_model import LogisticRegression
 
@@ -98,15 +84,6 @@ def test_batches_of_rows_change_nothing():
     alone = np.concatenate([head.probabilities(x[i : i + 1]) for i in (0, 4095, 4096, 4999)])
     np.testing.assert_allclose(head.probabilities(x)[[0, 4095, 4096, 4999]], alone, atol=1e-6)
     assert head.probabilities(x[:0]).shape == (0, 3)
-
-
-def test_weights_go_to_arrays_and_back():
-    head = initial_network(12, 5, 3, np.random.default_rng(0))
-    back = head_of_arrays({**head_arrays(head), "other": np.zeros(1)})
-    for one, two in zip(_weights(head), _weights(back), strict=True):
-        np.testing.assert_array_equal(one, two)
-    with pytest.raises(KeyError, match="kernel_0"):
-        head_of_arrays({})
 
 
 @pytest.mark.parametrize("rate", [1e9, 1e38])
@@ -128,15 +105,6 @@ def test_probabilities_are_never_nan():
         layer.kernel[:] = 3e38 * np.sign(layer.kernel)
     with pytest.raises(ValueError, match=r"not finite.*lower learning rate"):
         head.probabilities(10 * x)
-
-
-def test_weights_say_how_often_an_example_is_drawn():
-    x, y = _examples(60)
-    weights = np.where(y == 0, 1e-9, 1.0)
-    options = {"seed": 0, "epochs": 40, "hidden_dim": 8, "dropout": 0.1}
-    head = train_network(x, y, weights=weights, **options)
-    assert head.probabilities(x)[:, 0].max() < 0.1  # as good as never seen
-    assert train_network(x, y, **options).probabilities(x)[y == 0, 0].mean() > 0.5
 
 
 def test_one_example_of_each_intent_is_no_reason_for_a_warning():

@@ -71,7 +71,7 @@ def test_duplicates_across_intents_are_found(encodings):
 
 
 def test_one_intent_is_refused(encodings):
-    with pytest.raises(ValueError, match=r"two or more intents\. Received: 1"):
+    with pytest.raises(ValueError, match=r"at least two intents. Received: only 'x'"):
         inspect_examples(encodings, LabelledTexts(["a", "b"], ["x", "x"]))
 
 

@@ -117,7 +117,7 @@ def test_masks(text, wanted):
     [
         (["", " "], {"encoder": WordEncoder()}, "no messages"),
         ([*LOG, *LOG], {"encoder": WordEncoder(), "num_groups": 20}, "12 different .* the 20 "),
-        (LOG, {}, "encoder or classifier"),
+        (LOG, {}, "None is no encoder"),
     ],
 )
 def test_what_cannot_be_grouped(log, options, message):

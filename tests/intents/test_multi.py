@@ -156,7 +156,7 @@ def test_the_commands(tiny_onnx, tmp_path, capsys):
         ("a", [[1]], {}, r"Labels must be strings. Received: \[1\]"),
         ("a", [None], {}, "a list for each text"),
         ("ab", [["c"]], {}, "2 texts and 1 labels"),
-        ("ab", [["c"], []], {}, "two or more intents"),
+        ("ab", [["c"], []], {}, r"at least two intents\. Received: only 'c'"),
         ("ab", [["c"], ["d"]], {"label_separator": ""}, r"between two labels\. Received: ''"),
         ("ab", [["c"], ["d"]], {"threshold": 2}, r"threshold must be .* less than 1\. Received: 2"),
     ],

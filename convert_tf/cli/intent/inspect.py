@@ -17,19 +17,13 @@ Flags:
 from pathlib import Path
 from typing import Any
 
-from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, define_encoder
+from convert_tf.cli.flags import DEFAULT_ENCODER, ENCODERS, NEEDED, Define, define_encoder
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import written_json
 
 
 def define_flags(define: Define) -> None:
-    define_encoder(
-        define,
-        [DEFAULT_ENCODER],
-        text="a released name, the folder of a run or module, or an "
-        ".onnx file. Repeat the flag to concatenate the vectors of several encoders.",
-        repeats=True,
-    )
+    define_encoder(define, [DEFAULT_ENCODER], text=ENCODERS, repeats=True)
     define("data", NEEDED, kind=list)
     define("output", None)
     define("label_separator", None)

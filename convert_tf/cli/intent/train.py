@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any
 from convert_tf.checkpoints.released import ONNX_SUFFIX, model_path
 from convert_tf.cli.flags import (
     DEFAULT_ENCODER,
+    ENCODERS,
     NEEDED,
     Define,
     UsageError,
@@ -69,14 +70,8 @@ _OF_ONE_INTENT = (
 
 
 def define_flags(define: Define) -> None:
-    define_encoder(
-        define,
-        [],
-        text="a released name, the folder of a run or module, or an .onnx file. Repeat "
-        "the flag to concatenate the vectors of several encoders. Default: the encoder of --model, "
-        f"or {DEFAULT_ENCODER}.",
-        repeats=True,
-    )
+    text = f"{ENCODERS} Default: the encoder of --model, or {DEFAULT_ENCODER}."
+    define_encoder(define, [], text=text, repeats=True)
     define("data", [], group=DATA)
     define("model", None, group=DATA)
     define("remove", [], group=DATA)
