@@ -54,13 +54,11 @@ def picture(draw: Callable[_Arguments, Any]) -> Callable[_Arguments, bytes]:
         with needs("plots", "Drawing a picture"):
             import matplotlib
             from cycler import cycler
-            from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         style: Any = {**_STYLE, "axes.prop_cycle": cycler(color=COLOURS)}
         file = io.BytesIO()
         with matplotlib.rc_context(style):
             figure = draw(*args, **kwargs)
-            FigureCanvasAgg(figure)
             figure.savefig(file, dpi=_DOTS_PER_INCH)
         return file.getvalue()
 

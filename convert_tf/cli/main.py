@@ -194,9 +194,7 @@ def _run(command: Any, values: flags.FlagValues, arguments: Sequence[str]) -> No
     except flags.UnrecognizedFlagError as error:
         if error.flagname in _FORMER and "encoder" in values:
             raise UsageError(f"--{error.flagname} is now called --encoder") from error
-        near = difflib.get_close_matches(error.flagname, list(values), n=3, cutoff=0.6)
-        tip = f" Did you mean {' or '.join(f'--{name}' for name in near)}?" if near else ""
-        raise UsageError(f"There is no flag --{error.flagname}.{tip}") from error
+        raise
     flags_by_name: dict[str, Any] = {f"--{name}": values[name] for name in values}
     if missing := [n for n, flag in flags_by_name.items() if flag.is_needed and flag.value is None]:
         raise UsageError(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} required")

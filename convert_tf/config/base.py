@@ -204,19 +204,6 @@ class Config:
 
     @classmethod
     def from_dict(cls: type[ConfigT], values: dict[str, Any]) -> ConfigT:
-        defaults = cls.defaults()
-        values = cls._without_former(values)
-        unknown = sorted(set(values) - set(defaults))
-        if unknown:
-            raise ValueError(
-                f"{cls.__name__} has no field {' or '.join(unknown)}. "
-                f"Its fields are {', '.join(sorted(defaults))}."
-            )
-        return cls(**{k: _typed(k, v, defaults[k]) for k, v in values.items()})
-
-    @classmethod
-    def _without_former(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Drop the fields of earlier versions. Raise `ValueError` if one had an effect."""
         for name in values.keys() & cls.former.keys():
             if cls.former[name] not in (None, values[name]):
                 raise ValueError(
@@ -224,7 +211,15 @@ class Config:
                     f"This version only supports {cls.former[name]!r}. Train the model again, or "
                     "use the earlier version."
                 )
-        return {name: value for name, value in values.items() if name not in cls.former}
+        values = {name: value for name, value in values.items() if name not in cls.former}
+        defaults = cls.defaults()
+        unknown = sorted(set(values) - set(defaults))
+        if unknown:
+            raise ValueError(
+                f"{cls.__name__} has no field {' or '.join(unknown)}. "
+                f"Its fields are {', '.join(sorted(defaults))}."
+            )
+        return cls(**{k: _typed(k, v, defaults[k]) for k, v in values.items()})
 
     @classmethod
     def from_json(cls: type[ConfigT], text: str) -> ConfigT:
@@ -240,16 +235,14 @@ class Config:
         """Compare with a configuration that another version of convert_tf may have written.
 
         Args:
-          before: the parsed JSON of the other configuration. Missing fields have their defaults.
+          before: the parsed JSON of the other configuration. Missing fields have their defaults,
+            and unknown ones are ignored.
 
         Returns:
           The fields that differ: name → (value before, value here), as in JSON.
-
-        Raises:
-          ValueError: if the other configuration has an option that is not supported any more.
         """
         old, new = (parsed_json(config.to_json()) for config in (type(self)(), self))
-        old |= self._without_former(before)
+        old |= before
         return {name: (old[name], new[name]) for name in new if old[name] != new[name]}
 
     def differences(self: ConfigT, other: ConfigT) -> dict[str, tuple[Any, Any]]:

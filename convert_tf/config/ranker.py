@@ -91,21 +91,6 @@ class RankerTraining(RankingTraining):
       trainable_blocks: Number of topmost blocks to train with --freeze=all_but_top_k.
     """
 
-    former: ClassVar[dict[str, Any]] = {
-        "loss_scale": 128.0,
-        "embedding_clip": 0.0,
-        "quantizer_update_steps": 100,
-        "learning_rate_cycles": 1,
-        "adadelta_rho": 0.9,
-        "mined_top": 100,
-        "mined_with": None,
-        "plateau_decay": 0.4,
-        "output_std": 0.0,
-        "evaluations_per_epoch": None,
-        "weight_decay": None,
-        "epochs": None,
-    }
-
     dev_data: str = option("", group=DATA)
     max_examples: int = option(0, group=DATA, at_least=0)
     negatives_from: str = option("in_batch", group=DATA, choices=NEGATIVES)

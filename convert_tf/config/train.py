@@ -120,19 +120,6 @@ class EncoderTraining(RankingTraining):
       start_from_teacher: Initialise the subword table from the vectors of --teacher.
     """
 
-    # row_tokens may have had any value: where texts stand changes no loss.
-    former: ClassVar[dict[str, Any]] = {
-        "learning_rate_cycles": 1,
-        "adadelta_rho": 0.9,
-        "weight_decay": 0.0,
-        "loss_reduction": "mean",
-        "embedding_clip": 1.0,
-        "quantizer_update_steps": 100,
-        "loss_scale": 128.0,
-        "train_split": "train",
-        "row_tokens": None,
-    }
-
     steps: int = 966_000
     eval_examples: int = option(10_000, at_least=100)
     optimizer: str = option("adadelta", choices=("adadelta", "adam"))
@@ -304,15 +291,6 @@ class Pretraining(Training):
       dropout: Drop rate in all layers.
     """
 
-    former: ClassVar[dict[str, Any]] = {
-        "train_split": "train",
-        "eval_split": "dev",
-        "mask_rate": 0.15,
-        "beta_1": 0.9,
-        "beta_2": 0.98,
-        "loss_scale": 128.0,
-    }
-
     data: str = ""
     all_turns: bool = option(True, group=DATA)
     max_tokens: int = option(128, group=DATA, at_least=1)
@@ -323,7 +301,3 @@ class Pretraining(Training):
     warmup_steps: int = option(4_000, at_least=1)
     dropout: float = option(0.1, at_least=0, below=1)
     eval_examples: int = 2_000
-
-    def changes_since(self, before: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-        # Runs without this field used only the last turn as the context.
-        return super().changes_since({"all_turns": False, **before})

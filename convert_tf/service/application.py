@@ -21,7 +21,6 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.service.batching import Batcher, Limits
 from convert_tf.service.middleware import HANDLERS, REFUSALS, Counters, Middleware, RefusedError
 
-_RANKED = 10  # responses for each context by default
 _MAX_RESULTS, _MAX_RESULT_CHARACTERS = 100_000, 16 * 2**20  # in the answer to a request
 _MAX_EXPLAINED_WORDS = 2_000  # in a request; the classifier answers a shorter text for each word
 
@@ -59,9 +58,9 @@ class RankRequest(_Request):
     """For `/rank`."""
 
     contexts: Texts
-    responses: Annotated[Texts, Field(json_schema_extra={"minItems": 1})]
+    responses: Annotated[Texts, Field(min_length=1)]
     extra_contexts: Turns | None = None
-    top_k: Annotated[Count, Field(description="10 by default")] | None = None
+    top_k: Count = 10
 
 
 class ClassifyRequest(_Request):
@@ -183,12 +182,7 @@ class _Service:
         functions["classify"] = partial(answers, self._classifier)
         functions["explain"] = partial(answers, self._classifier, explains=True)
         self.counters = Counters(lambda: self.batcher.queued)
-        self.batcher = Batcher(
-            functions,
-            max_batch=limits.batch_size,
-            max_queued=limits.max_queue,
-            on_batch=self.counters.batch,
-        )
+        self.batcher = Batcher(functions, limits, on_batch=self.counters.batch)
 
     async def encode(self, request: EncodeRequest) -> Response:
         """Return vectors of texts: `{"vectors": [[…], …], "dim": n}`."""
@@ -212,11 +206,9 @@ class _Service:
 
     async def rank(self, request: RankRequest) -> Response:
         """Return the responses for each context, the best first, with their cosines."""
-        if not request.responses:
-            raise RefusedError(422, "responses is empty. Add at least one.")
         self._check(request.contexts)
         self._check(request.responses)
-        top_k = min(request.top_k or _RANKED, len(request.responses))
+        top_k = min(request.top_k, len(request.responses))
         self._check_results(len(request.contexts), top_k, [*map(len, request.responses)])
         contexts = await self._contexts(request.contexts, request.extra_contexts)
         responses = await self._vectors("response", request.responses)
@@ -337,10 +329,7 @@ def _check_limit(number: int, limit: int, what: str, remedy: str) -> None:
 
 
 async def _answer(write: Callable[..., str], *values: Any) -> Response:
-    return _json(await asyncio.to_thread(write, *values))
-
-
-def _json(text: str) -> Response:
+    text = await asyncio.to_thread(write, *values)
     return Response(text, media_type="application/json")
 
 

@@ -53,9 +53,8 @@ class Batcher:
 
     Args:
       functions: functions by name, from items to one result for each item.
-      max_batch: largest number of items of several callers in a batch. The items of one caller are
-        never split.
-      max_queued: largest number of waiting items of all callers.
+      limits: the largest numbers of items of several callers in a batch, and of waiting items of
+        all callers; None for the defaults. The items of one caller are never split.
       on_batch: called after each batch with the name of the function, the number of items and the
         seconds.
 
@@ -67,14 +66,12 @@ class Batcher:
     def __init__(
         self,
         functions: Mapping[str, Compute],
+        limits: Limits | None = None,
         *,
-        max_batch: int = 256,
-        max_queued: int = 10_000,
         on_batch: Callable[[str, int, float], None] = lambda what, items, seconds: None,
     ):
         self._functions = functions
-        self._max_batch = max_batch
-        self._max_queued = max_queued
+        self._limits = limits or Limits()
         self._on_batch = on_batch
         self._waiting: list[_Job] = []
         self._computing: list[_Job] = []
@@ -119,9 +116,10 @@ class Batcher:
             return []
         if not self.is_running:
             raise _not_running()
-        if (queued := self.queued) and queued + len(items) > self._max_queued:
+        max_queue = self._limits.max_queue
+        if (queued := self.queued) and queued + len(items) > max_queue:
             raise BusyError(
-                f"The queue is full: {queued:,} of {self._max_queued:,} texts wait, and "
+                f"The queue is full: {queued:,} of {max_queue:,} texts wait, and "
                 f"this request has {len(items):,}. Try again in a second."
             )
         job = _Job(what, list(items), asyncio.get_running_loop().create_future())
@@ -170,7 +168,7 @@ class Batcher:
             if job.answer.done():
                 continue
             total = size + len(job.items)
-            if not taken or (job.what == taken[0].what and total <= self._max_batch):
+            if not taken or (job.what == taken[0].what and total <= self._limits.batch_size):
                 taken.append(job)
                 size = total
             else:

@@ -167,7 +167,11 @@ class Middleware:
             message = await receive()
             received += len(message.get("body", b""))
             if received > self._max_bytes:
-                raise self._too_long(f"{received:,} and more")
+                raise RefusedError(
+                    413,
+                    f"The request has {received:,} or more bytes, and at most {self._max_bytes:,} "
+                    "are allowed. Split it.",
+                )
             if not message.get("more_body", False):
                 is_read.set()
             return message
@@ -182,11 +186,7 @@ class Middleware:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        application = self._application
-        length = dict(scope["headers"]).get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self._max_bytes:
-            application = _refusal(413, self._too_long(f"{int(length):,}").detail)
-        work = asyncio.create_task(application(scope, read, answer))
+        work = asyncio.create_task(self._application(scope, read, answer))
         gone = asyncio.create_task(leave())
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -202,9 +202,3 @@ class Middleware:
             # Paths that do not exist count as one, or they could fill the memory.
             path = getattr(scope.get("route"), "path", "other")
             self._counters.request(path, status or 500, time.perf_counter() - started)
-
-    def _too_long(self, received: str) -> RefusedError:
-        allowed = f"{self._max_bytes:,}"
-        return RefusedError(
-            413, f"The request has {received} bytes, and at most {allowed} are allowed. Split it."
-        )

@@ -85,8 +85,14 @@ def test_flags_of_fields_have_the_text_of_the_docstring(option, text):
     [
         (["smaple"], "convert-tf: There is no command 'smaple'. Did you mean sample?"),
         (["index", "serch"], "There is no command 'index serch'. Did you mean index search"),
-        (["sample", "--outputs=x"], "convert-tf sample: There is no flag --outputs. Did you mean "),
-        (["prepare", "--memory=1"], "There is no flag --memory. Did you mean --memory_limit?"),
+        (
+            ["sample", "--outputs=x"],
+            "convert-tf sample: Unknown command line flag 'outputs'. Did you",
+        ),
+        (
+            ["prepare", "--memory=1"],
+            "Unknown command line flag 'memory'. Did you mean: memory_limit ?",
+        ),
         (["sample"], "convert-tf sample: --output is required. convert-tf sample --help lists"),
         (["index", "search", "--queries=a"], "--cache, --candidates and --data. Received: none."),
         (["tokenize", "--vocab=v", "--output=o"], "Pass either --data or --utterances."),

@@ -80,12 +80,10 @@ def test_a_run_may_go_on_from_options_that_are_refused_now():
 
 
 def test_options_of_earlier_versions_are_read_if_they_had_no_effect():
-    old = {"steps": 7, "learning_rate_cycles": 1, "loss_reduction": "mean", "adadelta_rho": 0.9}
-    assert EncoderTraining.from_dict(old) == EncoderTraining(steps=7)
-    with pytest.raises(ValueError, match=r"learning_rate_cycles=3 is an option of an earlier"):
-        EncoderTraining.from_dict({**old, "learning_rate_cycles": 3})
-    with pytest.raises(ValueError, match=r"only supports 'mean'"):
-        EncoderTraining().changes_since({"loss_reduction": "sum"})
+    old = {"side_layers": 2, "use_value_projection": False}
+    assert ModelConfig.from_dict(old) == ModelConfig(side_layers=2)
+    with pytest.raises(ValueError, match=r"use_value_projection=True is an option of an earlier"):
+        ModelConfig.from_dict({**old, "use_value_projection": True})
     head = {"head": "poly", "negatives_from": "mined", "mined_with": "x", "epochs": 3.0}
     assert HeadConfig.from_dict({**head, "output_std": 0.0}) == HeadConfig(head="poly")
 

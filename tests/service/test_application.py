@@ -219,7 +219,7 @@ def test_the_client_of_the_page(encoder):
         ("encode", {"texts": ["a"], "kind": "similarity"}, 422, "one of sentence, context"),
         ("encode", {"texts": ["a"], "txts": []}, 422, "body.txts"),
         ("encode", {"texts": ["a"], "extra_contexts": [""]}, 422, "have no earlier turns"),
-        ("rank", {"contexts": ["a"], "responses": []}, 422, "responses is empty"),
+        ("rank", {"contexts": ["a"], "responses": []}, 422, "body.responses"),
         ("rank", {"contexts": ["a"], "responses": ["b"], "extra_contexts": ["c"]}, 422,
          "does not read earlier turns"),
         ("rank", {"contexts": ["a"], "responses": ["b"], "top_k": True}, 422, "body.top_k"),

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from convert_tf.service.batching import Batcher, BusyError
+from convert_tf.service.batching import Batcher, BusyError, Limits
 
 
 class Doubles:
@@ -51,7 +51,7 @@ def test_batches_are_of_one_function_and_not_too_large():
     }
 
     async def go():
-        async with Batcher(functions, max_batch=5) as batcher:
+        async with Batcher(functions, Limits(batch_size=5)) as batcher:
             jobs = [batcher("ab"[n % 2], [n] * 2) for n in range(8)]
             found = await asyncio.gather(*jobs, batcher("a", [9] * 50))
             assert found == [[n] * 2 for n in range(8)] + [[9] * 50]
@@ -66,7 +66,7 @@ def test_too_much_is_refused_and_the_rest_is_answered():
     function = Doubles()
 
     async def go():
-        async with Batcher({"double": function}, max_queued=3) as batcher:
+        async with Batcher({"double": function}, Limits(max_queue=3)) as batcher:
             (running,) = await asked(batcher, [0])
             (waiting,) = await asked(batcher, [1, 2])
             with pytest.raises(BusyError, match=r"2 of 3 texts wait, and this request has 2"):
