@@ -19,7 +19,6 @@ BLUE, RED, GREEN, YELLOW, CYAN, PURPLE, GREY = COLOURS = (
     "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb",
 )  # fmt: skip
 SMALLEST = 7  # font size in points that is still readable in print
-_DOTS_PER_INCH = 200  # enough for printers
 _STYLE = {
     "axes.grid": False,
     "axes.spines.right": False,
@@ -37,6 +36,7 @@ _STYLE = {
     "lines.linewidth": 1.5,
     "lines.markersize": 4,
     "savefig.bbox": "tight",
+    "savefig.dpi": 200,  # enough for printers
 }
 
 _Arguments = ParamSpec("_Arguments")
@@ -59,7 +59,7 @@ def picture(draw: Callable[_Arguments, Any]) -> Callable[_Arguments, bytes]:
         file = io.BytesIO()
         with matplotlib.rc_context(style):
             figure = draw(*args, **kwargs)
-            figure.savefig(file, dpi=_DOTS_PER_INCH)
+            figure.savefig(file)
         return file.getvalue()
 
     return png

@@ -87,20 +87,15 @@ def test_extras_that_errors_name_exist():
 def test_the_base_installation_has_no_library_of_an_extra():
     extras = setup_extras()
     base = {re.split(r"[<>=]", each)[0] for each in extras[""]}
-    assert not base & {
-        "duckdb",
-        "matplotlib",
-        "sentencepiece",
-        "zstandard",
-        "onnxruntime",
-        "faiss-cpu",
-    }
+    optional = {"duckdb", "matplotlib", "sentencepiece", "zstandard", "onnxruntime", "faiss-cpu"}
+    assert not base & optional
 
 
 @pytest.mark.parametrize(
     ("missing", "extra", "command"),
     [
         ("zstandard", "data", "sample --output {}/dumps"),
+        ("zstandard", "data", "vocabulary --input {}/texts.zst --output {}/v"),
         ("duckdb", "data", "prepare --pairs {}/faq.csv --output {}/data"),
         ("sentencepiece", "data", "vocabulary --input {}/texts.txt --output {}/v --tokenizer "
          "sentencepiece --vocab_size 20"),
@@ -109,6 +104,7 @@ def test_the_base_installation_has_no_library_of_an_extra():
 def test_a_command_without_its_extra(missing, extra, command, tmp_path, monkeypatch):
     (tmp_path / "faq.csv").write_text("question,answer\nhow are you?,fine and you?\n")
     (tmp_path / "texts.txt").write_text("how are you?\nfine, and you?\n")
+    (tmp_path / "texts.zst").write_bytes(b"\x28\xb5\x2f\xfd")
     monkeypatch.setitem(sys.modules, missing, None)
     monkeypatch.delitem(sys.modules, "convert_tf.corpora.local", raising=False)
     with pytest.raises(SystemExit) as stopped:
@@ -116,16 +112,6 @@ def test_a_command_without_its_extra(missing, extra, command, tmp_path, monkeypa
     (line,) = str(stopped.value.code).splitlines()
     assert f"needs the extra [{extra}]" in line
     assert f"pip install 'convert_tf[{extra}]'" in line
-
-
-def test_zst_files_name_their_extra(tmp_path, monkeypatch):
-    from convert_tf.storage.lines import TextLines
-
-    path = tmp_path / "texts.zst"
-    path.write_bytes(b"\x28\xb5\x2f\xfd")
-    monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(MissingLibraryError, match=r"\.zst files needs the extra \[data\]"):
-        list(TextLines(path))
 
 
 @pytest.fixture(scope="module")

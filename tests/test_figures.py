@@ -74,7 +74,7 @@ def test_pictures_can_be_printed():
         assert read.info["dpi"] == pytest.approx((200, 200), abs=0.1)
     report = {"labels": ["a", "b", "oos"], "matrix": [[1, 1, 0], [0, 2, 0], [0, 0, 1]]}
     with matplotlib.rc_context(figures._STYLE):
-        for figure in (confusion_chart.__wrapped__(report),):
-            texts = [each for each in figure.findobj(Text) if each.get_text()]
-            assert len(texts) >= 3
-            assert min(each.get_fontsize() for each in texts) >= 7
+        figure = confusion_chart.__wrapped__(report)
+    texts = [each for each in figure.findobj(Text) if each.get_text()]
+    assert len(texts) >= 3
+    assert min(each.get_fontsize() for each in texts) >= 7

@@ -40,7 +40,7 @@ import os
 from typing import Any
 
 from convert_tf.cli.flags import NEEDED, Define, check_read, define_fields, given_fields, same
-from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, Config
+from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT
 from convert_tf.config.model import MODEL_PRESETS, ModelConfig, model_preset
 from convert_tf.config.ranker import HEADS, HeadConfig, RankerTraining
 from convert_tf.config.train import TRAIN_RECIPES, EncoderTraining, overridden, train_recipe
@@ -131,7 +131,7 @@ def _train_encoder(values: Any) -> None:
         scale = trained_scale(values.init_from)
         options = {"scale_start": scale, "scale_end": scale, **options}
     config = train_recipe(recipe, **options)
-    _check_effect(config, given)
+    config.check_effect(given)
     from convert_tf.training.encoder.run import train
     from convert_tf.training.processes import join_processes
 
@@ -153,21 +153,8 @@ def _train_ranker(values: Any) -> None:
         )
     if head.head == "cross":
         options.setdefault("negatives_from", "sampled" if os.path.isdir(data) else "given")
-    _check_effect(head, given_fields(values, HeadConfig))
-    _check_effect(RankerTraining(**overridden(RankerTraining.defaults(), options)), options)
+    head.check_effect(given_fields(values, HeadConfig))
+    RankerTraining(**overridden(RankerTraining.defaults(), options)).check_effect(options)
     from convert_tf.training.ranker import train_ranker
 
     train_ranker(head, options, **same(values, "init_from output"))
-
-
-def _check_effect(config: Config, given: dict[str, Any]) -> None:
-    """Refuses flags that have no effect next to the others.
-
-    Raises:
-      ValueError: there is one.
-    """
-    for name, other in config.unread(list(given)).items():
-        raise ValueError(
-            f"--{name} has no effect with --{other}={getattr(config, other)}. Leave it out, or "
-            f"change --{other}."
-        )

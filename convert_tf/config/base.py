@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from convert_tf.storage.json_text import parsed_json, written_json
@@ -121,6 +121,13 @@ def entries(docstring: str | None, heading: str) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, text in found}
 
 
+def preset(presets: Mapping[str, dict[str, Any]], name: str) -> dict[str, Any]:
+    """Return the fields of a preset. Raise `ValueError` if there is none of this name."""
+    if name not in presets:
+        raise ValueError(f"{name!r} is not a preset. Choose one of {', '.join(sorted(presets))}.")
+    return presets[name]
+
+
 _BOUNDS = {
     "at_least": ("at least", lambda value, bound: value >= bound),
     "above": ("greater than", lambda value, bound: value > bound),
@@ -184,17 +191,17 @@ class Config:
         options = options_of(type(self))
         return {k: getattr(self, k) for k, settings in options.items() if settings["group"] == name}
 
-    def unread(self, names: Sequence[str]) -> dict[str, str]:
-        """Return those of the named fields that have no effect: name → the field that decides."""
-        unread = {}
-        options = options_of(type(self))
-        for name in names:
-            if read_with := options[name]["read_with"]:
-                other, values = read_with
+    def check_effect(self, names: Container[str]) -> None:
+        """Raise `ValueError` if one of the named fields has no effect next to the others."""
+        for name, settings in options_of(type(self)).items():
+            if name in names and settings["read_with"]:
+                other, values = settings["read_with"]
                 value = getattr(self, other)
                 if not value if values is None else value not in values:
-                    unread[name] = other
-        return unread
+                    raise ValueError(
+                        f"--{name} has no effect with --{other}={value}. Leave it out, or change "
+                        f"--{other}."
+                    )
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

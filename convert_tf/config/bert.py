@@ -6,7 +6,16 @@ Reference: arXiv 1905.01969 §4.1.
 import dataclasses
 from typing import Any, ClassVar
 
-from convert_tf.config.base import MODEL, TOKENIZERS, Config, check, check_weights, option, size
+from convert_tf.config.base import (
+    MODEL,
+    TOKENIZERS,
+    Config,
+    check,
+    check_weights,
+    option,
+    preset,
+    size,
+)
 
 BERT_TOKENIZERS = (*TOKENIZERS, "wordpiece")
 
@@ -130,10 +139,6 @@ def bert_preset(
     Raises:
       ValueError: if `name` is not a preset, or an override is not a field.
     """
-    if name not in BERT_PRESETS:
-        raise ValueError(
-            f"{name!r} is not a BERT preset. Choose one of {', '.join(sorted(BERT_PRESETS))}."
-        )
     vocabulary = {
         "vocab_size": vocab_size,
         "num_oov_buckets": num_oov_buckets,
@@ -141,5 +146,11 @@ def bert_preset(
     }
     after_padding = vocab_size + num_oov_buckets + 1
     ids = {"start_id": after_padding, "separator_id": after_padding, "mask_id": after_padding + 1}
-    fields = {**BERT_PRESETS[name], **vocabulary, **ids, "surrounds_each": True, **overrides}
+    fields = {
+        **preset(BERT_PRESETS, name),
+        **vocabulary,
+        **ids,
+        "surrounds_each": True,
+        **overrides,
+    }
     return BertConfig.from_dict(fields)

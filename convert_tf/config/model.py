@@ -15,6 +15,7 @@ from convert_tf.config.base import (
     check,
     check_weights,
     option,
+    preset,
     size,
 )
 
@@ -145,8 +146,4 @@ def model_preset(name: str, **overrides: Any) -> ModelConfig:
     Raises:
       ValueError: if `name` is not a preset, or an override is not a field.
     """
-    if name not in MODEL_PRESETS:
-        raise ValueError(
-            f"{name!r} is not a model preset. Choose one of {', '.join(sorted(MODEL_PRESETS))}."
-        )
-    return ModelConfig.from_dict({**MODEL_PRESETS[name], **overrides})
+    return ModelConfig.from_dict({**preset(MODEL_PRESETS, name), **overrides})

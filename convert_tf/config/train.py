@@ -16,6 +16,7 @@ from convert_tf.config.base import (
     Config,
     check,
     option,
+    preset,
 )
 
 
@@ -253,11 +254,7 @@ def train_recipe(name: str, **overrides: Any) -> EncoderTraining:
     Raises:
       ValueError: if `name` is not a recipe, or an override is not a field.
     """
-    if name not in TRAIN_RECIPES:
-        raise ValueError(
-            f"{name!r} is not a recipe. Choose one of {', '.join(sorted(TRAIN_RECIPES))}."
-        )
-    fields = {**EncoderTraining.defaults(), **TRAIN_RECIPES[name]}
+    fields = {**EncoderTraining.defaults(), **preset(TRAIN_RECIPES, name)}
     return EncoderTraining.from_dict(overridden(fields, overrides))
 
 

@@ -169,7 +169,7 @@ def test_presets():
         config = bert_preset(name, vocab_size=7, num_oov_buckets=2, tokenizer="subword")
         assert BertConfig.from_json(config.to_json()) == config
     with pytest.raises(
-        ValueError, match=r"'bert_huge' is not a BERT preset\. Choose one of bert_base, bert_tiny"
+        ValueError, match=r"'bert_huge' is not a preset\. Choose one of bert_base, bert_tiny"
     ):
         bert_preset("bert_huge", vocab_size=7, num_oov_buckets=2, tokenizer="subword")
 

@@ -156,7 +156,7 @@ def test_recipes():
     assert tuned.embedding_dropout == tuned.attention_dropout == 0.2
     assert (tuned.optimizer, tuned.label_smoothing, tuned.l2) == ("adadelta", 0.2, 1e-5)
     assert tuned.scale_anneal_steps == 0
-    with pytest.raises(ValueError, match="'large' is not a recipe"):
+    with pytest.raises(ValueError, match="'large' is not a preset"):
         train_recipe("large")
 
 
