@@ -119,6 +119,7 @@ class ArrayFolder:
         max_tokens: int,
         with_extra_contexts: bool = False,
         turn_prefixes: bool = False,
+        utterances: bool = False,
     ) -> "ArrayExamples":
         """Return the examples of a split.
 
@@ -127,10 +128,11 @@ class ArrayFolder:
           max_tokens: longer texts are cut to this many tokens, at most the stored ones.
           with_extra_contexts: whether to read the earlier turns too, as one text.
           turn_prefixes: must be False, because the ends of turns are not stored.
+          utterances: whether the examples must be single texts, and not pairs.
 
         Raises:
           ValueError: if there is no such split, its files do not fit together, texts were cut
-            shorter, or `turn_prefixes` is set.
+            shorter, the folder holds examples of the other kind, or `turn_prefixes` is set.
         """
         if turn_prefixes:
             raise ValueError(
@@ -138,25 +140,13 @@ class ArrayFolder:
                 "and turn_prefixes needs single turns. Train on the records, or without "
                 "--turn_prefixes."
             )
-        if self.holds_utterances:
+        if utterances != self.holds_utterances:
+            found = "single texts" if self.holds_utterances else "pairs"
             raise ValueError(
-                f"{str(self.folder)!r} holds single texts, and training needs pairs. Pass it as "
-                "--utterances, and token ids of pairs as --data."
+                f"{str(self.folder)!r} holds {found}. Token ids of pairs go with --data. Those of "
+                "single texts, which `convert-tf tokenize --utterances` writes, go with "
+                "--utterances."
             )
-        names = PAIR_AND_EXTRA_CONTEXT if with_extra_contexts else PAIR
-        return self._open(split, names, max_tokens)
-
-    def open_utterances(self, split: str, *, max_tokens: int) -> "ArrayExamples":
-        """Return the single texts of a split; see `open` for the arguments."""
-        if not self.holds_utterances:
-            raise ValueError(
-                f"{str(self.folder)!r} holds pairs, and --utterances needs single texts, which "
-                "`convert-tf tokenize --utterances` writes. Pass it as --data, or choose another "
-                "folder."
-            )
-        return self._open(split, ("text",), max_tokens)
-
-    def _open(self, split: str, names: tuple[str, ...], max_tokens: int) -> "ArrayExamples":
         if split not in self._facts["splits"]:
             raise ValueError(
                 f"{str(self.folder)!r} lacks the split {split!r}. It has "
@@ -169,6 +159,8 @@ class ArrayFolder:
                 f"{self.max_tokens} tokens. Lower --max_tokens, or tokenize again with a higher "
                 "one."
             )
+        names = PAIR_AND_EXTRA_CONTEXT if with_extra_contexts else PAIR
+        names = ("text",) if utterances else names
         return ArrayExamples(self.folder, self._facts, split, names=names, max_tokens=max_tokens)
 
 

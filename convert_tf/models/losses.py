@@ -99,11 +99,10 @@ def intent_losses(vectors: Any, groups: Any, names: Any, *, scale: Any) -> Any:
     is_positive = ops.logical_and(groups[:, None] == groups[None, :], has_labels)
     is_positive = ops.logical_and(is_positive, is_other)
     is_negative = ops.logical_and(names[:, None] != names[None, :], has_labels)
-    is_candidate = ops.logical_or(is_positive, is_negative)
-    log_probability = ops.log_softmax(ops.where(is_candidate, scores, -1e30), axis=-1)
+    log_probability = _log_softmax(scores, ops.logical_or(is_positive, is_negative))
     positives = ops.cast(is_positive, "float32")
     num_positives = ops.sum(positives, axis=-1)
-    total = ops.sum(ops.where(is_positive, log_probability, 0.0), axis=-1)
+    total = ops.sum(log_probability * positives, axis=-1)
     return -total / ops.maximum(num_positives, 1.0), num_positives > 0
 
 

@@ -297,7 +297,7 @@ class RunData:
                 f"{rule}. Received: {config.utterances!r}, with {folder.num_oov_buckets} hash "
                 f"buckets in place of {self.source.num_oov_buckets}. {remedy}"
             )
-        examples = folder.open_utterances("train", max_tokens=self.model.max_tokens)
+        examples = folder.open("train", max_tokens=self.model.max_tokens, utterances=True)
         if config.utterance_teacher:
             vectors = self._opened_utterance_teacher(examples)
             if self.targets is None:

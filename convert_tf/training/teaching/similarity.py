@@ -76,8 +76,8 @@ def fit_similarity(
         rule="Token ids are read by the model whose vocabulary cut them",
         remedy=f"Write them again with `convert-tf tokenize --vocab {vocabulary}`.",
     )
-    opens = folder.open_utterances if folder.holds_utterances else folder.open
-    examples = opens("train", max_tokens=min(encoder.config.max_tokens, folder.max_tokens))
+    max_tokens = min(encoder.config.max_tokens, folder.max_tokens)
+    examples = folder.open("train", max_tokens=max_tokens, utterances=folder.holds_utterances)
     vectors = TeacherVectors(teacher, examples, vocab_size=folder.vocab_size)
     chosen = SelectedExamples(examples, vectors.numbers)
     with Progress("examples", total=chosen.num_examples) as progress:

@@ -240,8 +240,9 @@ class _TaughtExamples:
     """
 
     def __init__(self, folder: ArrayFolder, max_examples: int | None, shares: Mapping[str, float]):
-        opening = folder.open_utterances if folder.holds_utterances else folder.open
-        own = self._examples = opening("train", max_tokens=folder.max_tokens)
+        own = self._examples = folder.open(
+            "train", max_tokens=folder.max_tokens, utterances=folder.holds_utterances
+        )
         wanted = min(own.num_examples, max_examples or own.num_examples)
         self._numbers = own.thinned(shares, 0, wanted) if shares else np.arange(wanted)
         if not len(self._numbers):
