@@ -199,6 +199,7 @@ class TrainingBatches:
         return batch | columns
 
 
+@dataclasses.dataclass
 class EvaluationBatches:
     """Packed batches of the first examples, in order, with few shapes if these are compiled.
 
@@ -210,31 +211,31 @@ class EvaluationBatches:
       max_examples: largest number of examples; None for all.
       batch_size: examples of a batch; the last one may be smaller.
 
+    Attributes:
+      num_examples: number of examples in all batches.
+
     Yields:
       The dicts of `packing.pack_batch`.
     """
 
-    def __init__(
-        self,
-        examples: Examples,
-        max_tokens: int,
-        *,
-        max_examples: int | None = None,
-        batch_size: int = 128,
-    ):
-        self._examples = examples
-        self._row_tokens = max(packing.ROW_TOKENS, max_tokens)
-        self._batch_size = batch_size
-        self.num_examples = min(max_examples or examples.num_examples, examples.num_examples)
+    examples: Examples
+    max_tokens: int
+    _: dataclasses.KW_ONLY
+    max_examples: int | None = None
+    batch_size: int = 128
+
+    def __post_init__(self) -> None:
+        number = self.examples.num_examples
+        self.num_examples = min(self.max_examples or number, number)
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        for start in range(0, self.num_examples, self._batch_size):
-            stop = min(start + self._batch_size, self.num_examples)
-            loaded = self._examples.load(np.arange(start, stop))
+        for start in range(0, self.num_examples, self.batch_size):
+            stop = min(start + self.batch_size, self.num_examples)
+            loaded = self.examples.load(np.arange(start, stop))
             yield packing.pack_batch(
-                self._examples.token_ids(loaded),
-                self._examples.names,
-                row_tokens=self._row_tokens,
-                padding_id=self._examples.padding_id,
+                self.examples.token_ids(loaded),
+                self.examples.names,
+                row_tokens=max(packing.ROW_TOKENS, self.max_tokens),
+                padding_id=self.examples.padding_id,
                 row_multiple=packing.ROW_MULTIPLE if compiles_shapes() else 1,
             )

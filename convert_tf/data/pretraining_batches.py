@@ -36,11 +36,8 @@ class Position(NamedTuple):
       batches: finished batches of the next group.
     """
 
-    groups: int
-    batches: int
-
-
-START = Position(0, 0)
+    groups: int = 0
+    batches: int = 0
 
 
 class Rows(NamedTuple):
@@ -265,7 +262,7 @@ class PretrainingBatches:
     batch_tokens: int
     shuffle_buffer: int
     seed: int
-    position: Position = START
+    position: Position = dataclasses.field(default_factory=Position)
 
     def __iter__(self) -> Iterator[tuple[dict[str, np.ndarray], Position]]:
         order = ExampleOrder(

@@ -97,6 +97,7 @@ def padded(
     return rows.reshape(len(texts), width)
 
 
+@dataclasses.dataclass
 class NegativeSampler:
     """Draws wrong candidates for an example.
 
@@ -114,26 +115,26 @@ class NegativeSampler:
       ValueError: if an example has no wrong candidate.
     """
 
-    def __init__(
-        self, examples: RankingExamples, *, source: str, count: int, mined: np.ndarray | None = None
-    ):
-        self.examples = examples
-        self.source = source
-        self.count = count
-        self.mined = mined
-        rights = [examples.right(i) for i in range(examples.num_examples)]
+    examples: RankingExamples
+    _: dataclasses.KW_ONLY
+    source: str
+    count: int
+    mined: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        rights = [self.examples.right(i) for i in range(self.examples.num_examples)]
         self._all_right = np.unique(np.concatenate(rights))
         numbers = np.array([len(np.unique(right)) for right in rights])
         available = len(self._all_right) - numbers
-        if source == "given":
+        if self.source == "given":
             available = np.array([len(self._given(i)) for i in range(len(rights))])
         if not available.all():
             raise ValueError(
                 f"Context {available.argmin()} has no wrong candidate with "
-                f"negatives_from={source}, and training needs at least one. Use data that holds "
-                "wrong candidates, another --negatives_from, or more data."
+                f"negatives_from={self.source}, and training needs at least one. Use data that "
+                "holds wrong candidates, another --negatives_from, or more data."
             )
-        self.most = min(count, int(available.max()))
+        self.most = min(self.count, int(available.max()))
 
     def draw(self, example: int, random: np.random.Generator) -> np.ndarray:
         """Return int64 `[up to count]` indices into the pool, all wrong for the example."""

@@ -159,7 +159,7 @@ class ArrayFolder:
                 f"{self.max_tokens} tokens. Lower --max_tokens, or tokenize again with a higher "
                 "one."
             )
-        names = PAIR_AND_EXTRA_CONTEXT if with_extra_contexts else PAIR
+        names: tuple[str, ...] = PAIR_AND_EXTRA_CONTEXT if with_extra_contexts else PAIR
         names = ("text",) if utterances else names
         return ArrayExamples(self.folder, self._facts, split, names=names, max_tokens=max_tokens)
 

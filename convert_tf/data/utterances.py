@@ -16,6 +16,7 @@ may be missing. Other fields are ignored:
 The same label of two sources is two intents: `greet` of one bot may differ from that of another.
 """
 
+import dataclasses
 import functools
 import glob
 from collections.abc import Iterator, Sequence
@@ -100,6 +101,7 @@ def is_held_out(utterance: Utterance, dev_fraction: float) -> bool:
     return int.from_bytes(short_digest(key.encode()), "big") < dev_fraction * 2**64
 
 
+@dataclasses.dataclass
 class UtteranceDraws:
     """Single texts for each position in the order of pairs, also after a run resumes.
 
@@ -120,32 +122,27 @@ class UtteranceDraws:
       ValueError: if `per_pair` is odd with `in_pairs`, or the labels are damaged.
     """
 
-    def __init__(
-        self,
-        examples: ArrayExamples,
-        *,
-        per_pair: int,
-        seed: int,
-        in_pairs: bool = False,
-        teacher: TeacherVectors | None = None,
-    ):
-        if in_pairs and per_pair % 2:
+    examples: ArrayExamples
+    _: dataclasses.KW_ONLY
+    per_pair: int
+    seed: int
+    in_pairs: bool = False
+    teacher: TeacherVectors | None = None
+
+    def __post_init__(self) -> None:
+        if self.in_pairs and self.per_pair % 2:
             raise ValueError(
-                f"utterances_per_pair is {per_pair}, and the contrast of intents draws texts in "
-                "twos. Pass an even number."
+                f"utterances_per_pair is {self.per_pair}, and the contrast of intents draws texts "
+                "in twos. Pass an even number."
             )
-        self.per_pair = per_pair
-        self._examples = examples
-        self._seed = seed
-        self._in_pairs = in_pairs
-        self._teacher = teacher
-        number = examples.num_examples
+        number = self.examples.num_examples
         # Usually a batch has texts of at most two epochs.
         self._order = functools.lru_cache(maxsize=2)(
-            lambda epoch: np.random.default_rng([seed, epoch]).permutation(number)
+            lambda epoch: np.random.default_rng([self.seed, epoch]).permutation(number)
         )
-        self._labels = examples.column("labels")
-        intents = self._labels.astype(np.int64) * len(examples.source_names) + examples.sources()
+        self._labels = self.examples.column("labels")
+        sources = self.examples.sources()
+        intents = self._labels.astype(np.int64) * len(self.examples.source_names) + sources
         self.intents = np.where(self._labels == NO_LABEL, NO_LABEL, intents)
         self._by_intent = np.argsort(self.intents, kind="stable")
         self._sorted_intents = self.intents[self._by_intent]
@@ -159,20 +156,20 @@ class UtteranceDraws:
         Returns:
           int64 `[pairs, per_pair]`, numbers of texts.
         """
-        drawn = self.per_pair // 2 if self._in_pairs else self.per_pair
+        drawn = self.per_pair // 2 if self.in_pairs else self.per_pair
         places = positions[:, None] * drawn + np.arange(drawn)
-        epochs, within = np.divmod(places, self._examples.num_examples)
+        epochs, within = np.divmod(places, self.examples.num_examples)
         numbers = np.empty_like(places)
         for epoch in np.unique(epochs).tolist():
             of_epoch = epochs == epoch
             numbers[of_epoch] = self._order(epoch)[within[of_epoch]]
-        if not self._in_pairs:
+        if not self.in_pairs:
             return numbers
         return np.stack([numbers, self._partners(numbers, places)], axis=2).reshape(len(places), -1)
 
     def token_ids(self, numbers: np.ndarray) -> TokenIds:
         """Return the token ids of texts, given by their numbers, int64 `[texts]`."""
-        return self._examples.token_ids(numbers)
+        return self.examples.token_ids(numbers)
 
     def columns(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
         """Return the columns of a batch for texts.
@@ -188,11 +185,11 @@ class UtteranceDraws:
             "intent_groups": self.intents[numbers].astype(np.int32),
             "intent_names": self._labels[numbers],
         }
-        return columns if self._teacher is None else columns | self._teacher.columns(numbers)
+        return columns if self.teacher is None else columns | self.teacher.columns(numbers)
 
     def _partners(self, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Return for each text another text of its intent, or any other text."""
-        keys = scattered(np.full(places.shape, self._seed, np.uint64))
+        keys = scattered(np.full(places.shape, self.seed, np.uint64))
         keys = scattered(keys + places.astype(np.uint64))
         intents = self.intents[numbers]
         starts = np.searchsorted(self._sorted_intents, intents, side="left")

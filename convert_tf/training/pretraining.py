@@ -18,12 +18,7 @@ from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.config.bert import BertConfig, bert_preset
 from convert_tf.config.train import Pretraining
-from convert_tf.data.pretraining_batches import (
-    START,
-    Position,
-    PretrainingBatches,
-    evaluation_batches,
-)
+from convert_tf.data.pretraining_batches import Position, PretrainingBatches, evaluation_batches
 from convert_tf.data.schema import Examples
 from convert_tf.layers.bert import INITIAL_STDDEV, dense
 from convert_tf.models.bert import BertTrunk
@@ -267,7 +262,7 @@ def make_run(trunk: BertTrunk, data: Folder, config: Pretraining, folder: Path) 
     )
 
     def start(resumed: dict[str, Any] | None) -> None:
-        batches.position = Position(*resumed[POSITION_KEY]) if resumed else START
+        batches.position = Position(*resumed[POSITION_KEY]) if resumed else Position()
 
     def batches_from(step: int) -> Iterator[Batch]:
         for inputs, position in batches:

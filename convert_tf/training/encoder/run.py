@@ -15,6 +15,8 @@ from convert_tf.checkpoints.released import model_path
 from convert_tf.config.base import DATA
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import EncoderTraining
+from convert_tf.data.schema import Examples
+from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.models.distillation import fitted_map, initial_rows, similarity_map
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.numerics.initializers import set_seed
@@ -122,7 +124,7 @@ def make_run(data: RunData, folder: Path, *, precision: str, processes: Processe
         facts["teacher"] = data.targets[1].teacher
     if data.ranking_teacher is not None:
         facts["ranking_teacher"] = data.ranking_teacher.teacher
-    similarity = _Similarity(data, model, is_alone=processes.number == 1)
+    similarity = _Similarity(data.targets, model, is_alone=processes.number == 1)
 
     def batches_from(step: int) -> Iterator[Batch]:
         batches.skip_batches = step
@@ -199,19 +201,26 @@ def make_run(data: RunData, folder: Path, *, precision: str, processes: Processe
     )
 
 
+@dataclasses.dataclass
 class _Similarity:
-    """The maps of a run from r to the teacher's vectors and to vectors for similarity."""
+    """The maps of a run from r to the teacher's vectors and to vectors for similarity.
 
-    def __init__(self, data: RunData, model: ResponseRanking, *, is_alone: bool):
-        self._targets = data.targets
-        self._model = model
-        self._is_alone = is_alone  # several processes fit no map: none computes with all variables
-        self._kept: Any = None
+    Args:
+      targets: as of `RunData`.
+      model: the model.
+      is_alone: whether one process trains. Several fit no map: none computes with all variables.
+      kept: the map to vectors for similarity of an earlier model.
+    """
+
+    targets: tuple[Examples, TeacherVectors] | None
+    model: ResponseRanking
+    is_alone: bool
+    kept: Any = None
 
     def keep(self, folder: str | Path) -> None:
         """Keep the map to vectors for similarity of an earlier model if this run trains none."""
-        if not (self._model.distillation and self._is_alone):
-            self._kept = checkpoint.load_similarity_map(folder)
+        if not (self.model.distillation and self.is_alone):
+            self.kept = checkpoint.load_similarity_map(folder)
 
     def start_projection(self, init_from: str) -> None:
         """Start the map to the teacher's vectors from that of the initial run.
@@ -219,33 +228,33 @@ class _Similarity:
         A random map would undo in the first steps what that run has learnt. A module has no such
         map; then one is fitted to some of the training texts.
         """
-        if not self._model.distillation or self._targets is None:
+        if not self.model.distillation or self.targets is None:
             return
-        kernel = self._model.teacher_projection.kernel
-        known = checkpoint.load_teacher_projection(init_from, self._targets[1].teacher)
+        kernel = self.model.teacher_projection.kernel
+        known = checkpoint.load_teacher_projection(init_from, self.targets[1].teacher)
         if known is not None and known.shape == kernel.shape:
             kernel.assign(known)
             print(f"the map to the teacher's vectors starts as in {init_from}")
-        elif not self._is_alone:
+        elif not self.is_alone:
             print(
                 f"the map to the teacher's vectors starts anew: {init_from} has none, and several "
                 "processes fit none"
             )
         else:
-            texts = taught_texts(self._model.encoder, *self._targets, max_examples=FITTED_EXAMPLES)
+            texts = taught_texts(self.model.encoder, *self.targets, max_examples=FITTED_EXAMPLES)
             kernel.assign(fitted_map(*texts))
             print("the map to the teacher's vectors is fitted to texts that are trained on")
 
     def to_save(self) -> dict[str, Any]:
         """Return the arguments of `save_checkpoint` for the best weights."""
-        saved = {} if self._kept is None else {"similarity_map": self._kept}
-        if not self._model.distillation:
+        saved = {} if self.kept is None else {"similarity_map": self.kept}
+        if not self.model.distillation:
             return saved
-        kernel = ops.convert_to_numpy(self._model.teacher_projection.kernel)
+        kernel = ops.convert_to_numpy(self.model.teacher_projection.kernel)
         saved["teacher_projection"] = kernel
-        if self._is_alone and self._targets is not None:
+        if self.is_alone and self.targets is not None:
             reduced, _ = taught_texts(
-                self._model.encoder, *self._targets, max_examples=_TURNED_EXAMPLES
+                self.model.encoder, *self.targets, max_examples=_TURNED_EXAMPLES
             )
             saved["similarity_map"] = similarity_map(reduced, kernel)
         return saved
