@@ -325,10 +325,9 @@ def json_in_line(line: bytes, *, is_dump: bool = False) -> Any:
     Raises:
         UnusableError: `invalid_utf8` or `not_json`.
     """
+    text = decoded(line).removeprefix("\ufeff")
     try:
-        return json_of_texts(line, is_dump=is_dump)
-    except UnicodeDecodeError as error:
-        raise UnusableError("invalid_utf8") from error
+        return json_of_texts(text, is_dump=is_dump)
     except ValueError as error:
         raise UnusableError("not_json") from error
 

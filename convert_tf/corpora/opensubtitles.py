@@ -36,6 +36,7 @@ import html
 import io
 import re
 from collections.abc import Iterable, Iterator
+from string import ascii_lowercase
 from typing import Any
 from xml.etree import ElementTree
 
@@ -47,7 +48,6 @@ from convert_tf.storage.lines import InputFile, open_decompressed
 LINES_PER_FILE = 100_000
 SOURCE = "opensubtitles"
 _MAX_LINE_BYTES = 10_000  # a conversation is 100,000 lines in memory
-_SUFFIX_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _SPEAKER = re.compile(r"(?:^|[.!?]\s)\w+:")
 _BRACKETED = re.compile(r"[\[(][^\])]*[\])]")
 _CODE = r"(?:\d+:)?\d{1,3}:\d{1,2}(?:[,.:]\d{1,3})?"
@@ -158,11 +158,8 @@ def _conversation(
 def _piece_id(file_id: str, start: int) -> str:
     """Return the name that `split -a 3` gives to the piece that starts after `start` lines."""
     number = start // LINES_PER_FILE
-    letters = ""
-    while number or len(letters) < 3:
-        number, letter = divmod(number, len(_SUFFIX_LETTERS))
-        letters = _SUFFIX_LETTERS[letter] + letters
-    return f"{file_id}-{letters}"
+    letters = [ascii_lowercase[number // 26**place % 26] for place in (2, 1, 0)]
+    return f"{file_id}-{''.join(letters)}"
 
 
 def _caption_lines(lines: Iterable[str], kind: str) -> Iterator[str]:

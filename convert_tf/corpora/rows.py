@@ -14,7 +14,7 @@ from convert_tf.corpora import threads
 from convert_tf.corpora.comments import Comment, Rules, parse_comment, parse_submission
 from convert_tf.corpora.dumps import CountedFile, hash_of, read_objects
 from convert_tf.corpora.options import CORPORA, REDDIT, PrepareOptions
-from convert_tf.data.schema import SPLITS, Example
+from convert_tf.data.schema import PAIR, SPLITS, Example
 from convert_tf.storage.json_text import parsed_json
 
 TURNS, PAIRS, EXAMPLES, TEXTS = KINDS = "turns", "pairs", "examples", "texts"
@@ -63,7 +63,7 @@ class Steps:
         self.examples: dict[str, Counter[str]] = defaultdict(Counter)
         self.single_texts: Counter[str] = Counter()
         self.history: Counter[int] = Counter()
-        self.sample: dict[str, list[str]] = {"context": [], "response": []}
+        self.sample: dict[str, list[str]] = {role: [] for role in PAIR}
         self._sampled: Counter[int] = Counter()
 
     def merge(self, other: "Steps") -> None:

@@ -147,8 +147,10 @@ class _Level:
     keys: np.ndarray  # int64 [nodes], ascending: parent node * num_codes + last code
     counts: np.ndarray  # int64 [nodes], later reduced by the counts of accepted extensions
     digits: np.ndarray  # int64 [nodes], number of consecutive digits at the end
-    accepted: np.ndarray  # bool [nodes]
-    useful: np.ndarray  # bool [nodes], true if the node or an extension is accepted
+
+    def __post_init__(self) -> None:
+        self.accepted = np.zeros(self.keys.size, bool)  # [nodes]
+        self.useful = self.accepted.copy()  # [nodes], true if it or an extension is accepted
 
 
 class _Trie:
@@ -169,7 +171,7 @@ class _Trie:
         node = corpus.codes[starts].astype(np.int64)
         weights = corpus.weights[starts]
         counts = _sums(node, weights, num_codes)
-        levels = [_new_level(np.arange(num_codes), counts, is_digit)]
+        levels = [_Level(np.arange(num_codes), counts, is_digit)]
         alive = counts[node] >= config.min_count
         starts, node, weights = starts[alive], node[alive], weights[alive]
         # A code at the start of a word stands for two characters, one of them the marker.
@@ -186,9 +188,7 @@ class _Trie:
             is_candidate = (counts >= config.min_count) & (digits <= config.max_consecutive_digits)
             if not is_candidate.any():
                 break
-            levels.append(
-                _new_level(keys[is_candidate], counts[is_candidate], digits[is_candidate])
-            )
+            levels.append(_Level(keys[is_candidate], counts[is_candidate], digits[is_candidate]))
             alive = is_candidate[node]
             node = (np.cumsum(is_candidate) - 1)[node[alive]]
             starts, weights, length = starts[alive], weights[alive], length[alive]
@@ -251,12 +251,6 @@ class _Trie:
             rows = zip(level.counts.tolist(), texts, level.accepted, strict=True)
             counted += [(count, text) for count, text, accepted in rows if accepted and text]
         return [text for _, text in sorted(counted, reverse=True)]
-
-
-def _new_level(keys: np.ndarray, counts: np.ndarray, digits: np.ndarray) -> _Level:
-    return _Level(
-        keys, counts, digits, accepted=np.zeros(keys.size, bool), useful=np.zeros(keys.size, bool)
-    )
 
 
 def _sums(groups: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:

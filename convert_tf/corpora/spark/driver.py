@@ -7,24 +7,23 @@ on a disk that all machines share. Of each task, the driver keeps the files of o
 them their final names.
 """
 
-import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from convert_tf.corpora import data_folder
 from convert_tf.corpora.data_folder import Preparation
-from convert_tf.corpora.options import CORPORA, PrepareOptions
-from convert_tf.corpora.rows import PAIRS, TURNS
+from convert_tf.corpora.options import CORPORA
+from convert_tf.corpora.rows import PAIRS, TURNS, Row
 from convert_tf.corpora.spark.cluster import check_workers, cluster
 from convert_tf.corpora.spark.tasks import (
     LIBRARIES,
     FileRead,
     FileWritten,
-    Partitioner,
     Tasks,
     notes,
+    partition,
     thread_or_pair_of,
 )
 from convert_tf.data.shards import add_empty_shards, shard_name
@@ -41,8 +40,7 @@ def prepare_with_spark(
         inputs, output: as for `convert_tf.corpora.data_folder.prepare`. All machines must see the
             files and the folder under the same path.
         master: address of the cluster, as Spark's `--master`.
-        **others: further arguments of `prepare`. The options `memory_limit` and `temp_dir` are not
-            used.
+        **others: further arguments of `prepare`. The option `memory_limit` is not used.
 
     Returns:
         The report, as written to `report.json`.
@@ -66,8 +64,7 @@ def prepare_with_spark(
         add_empty_shards(run.folder, num_shards)
         run.write_single_texts(_lines(one.path for one in written if not one.split))
 
-    options = dataclasses.replace(others.pop("options", None) or PrepareOptions(), temp_dir="")
-    return data_folder.prepare(inputs, output, engine=engine, options=options, **others)
+    return data_folder.prepare(inputs, output, engine=engine, **others)
 
 
 def _lines(paths: Iterable[str]) -> Iterator[bytes]:
@@ -90,19 +87,21 @@ def _written(run: Preparation, context: Any) -> list[FileWritten]:
         return items.mapPartitions(tasks.read)
 
     num_tasks = 2 * context.defaultParallelism + sum(sizes.values()) // _BYTES_PER_PARTITION
-    grouped = Partitioner(thread_or_pair_of, num_tasks)
+    grouped = partial(_shuffled, run, number_of=thread_or_pair_of, num_partitions=num_tasks)
     turns = rows_of([file for file in sizes if file[0] not in CORPORA])
-    rows = _shuffled(run, turns, grouped).mapPartitions(partial(tasks.replace, TURNS))
+    rows = grouped(turns).mapPartitions(partial(tasks.replace, TURNS))
     rows = rows.union(rows_of([file for file in sizes if file[0] in CORPORA]))
     rules = run.options.rules_by_corpus(run.paths).values()
     if any(one.deduplicate != "no" for one in rules):
-        rows = _shuffled(run, rows, grouped).mapPartitions(partial(tasks.replace, PAIRS))
-    rows = _shuffled(run, rows, Partitioner(tasks.file_of, len(tasks.files)))
+        rows = grouped(rows).mapPartitions(partial(tasks.replace, PAIRS))
+    rows = _shuffled(run, rows, number_of=tasks.file_of, num_partitions=len(tasks.files))
     written = rows.mapPartitions(tasks.write).collect()
     return sorted(written, key=lambda one: (one.split, one.number))
 
 
-def _shuffled(run: Preparation, items: Any, partitioner: Partitioner) -> Any:
+def _shuffled(
+    run: Preparation, items: Any, *, number_of: Callable[[Row], int], num_partitions: int
+) -> Any:
     """Return items, sorted in their new partitions, and take in the notes.
 
     The job that fetches the notes makes Spark run the steps before the shuffle. The next job reads
@@ -111,10 +110,10 @@ def _shuffled(run: Preparation, items: Any, partitioner: Partitioner) -> Any:
     Raises:
         ValueError: if an input file cannot be used, or too many lines are unusable.
     """
-    num_partitions = partitioner.num_partitions + 1
-    shuffled = items.repartitionAndSortWithinPartitions(num_partitions, partitioner)
+    partitioner = partial(partition, number_of, num_partitions)
+    shuffled = items.repartitionAndSortWithinPartitions(num_partitions + 1, partitioner)
     reads = {}
-    for note in items.context.runJob(shuffled, notes, [partitioner.num_partitions]):
+    for note in items.context.runJob(shuffled, notes, [num_partitions]):
         if isinstance(note, FileRead):
             reads[note.what, note.file.name] = note
         else:

@@ -128,22 +128,15 @@ def thread_or_pair_of(row: Row) -> int:
     return zlib.crc32(row.key.split(" ", 1)[0].encode())
 
 
-@dataclass(frozen=True)
-class Partitioner:
-    """The partition of a key. Notes go to the last one.
+def partition(number_of: Callable[[Row], int], num_partitions: int, key: tuple[str, ...]) -> int:
+    """Return the partition of a key. Notes go to an additional one, the last.
 
     Args:
         number_of: returns the same number for rows that must be in the same partition.
         num_partitions: number of partitions for rows.
+        key: a row or NOTE.
     """
-
-    number_of: Callable[[Row], int]
-    num_partitions: int
-
-    def __call__(self, key: tuple[str, ...]) -> int:
-        if key == NOTE:
-            return self.num_partitions
-        return self.number_of(Row(*key)) % self.num_partitions
+    return number_of(Row(*key)) % num_partitions if key else num_partitions
 
 
 def notes(items: Iterable[Item]) -> list[Any]:
