@@ -4,8 +4,6 @@ import gzip
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.dump_files import json_lines
 
 from convert_tf.corpora.amazon_qa import read
@@ -203,17 +201,3 @@ def test_nothing_is_run(write_dump, tmp_path):
     conversations, file = _read(write_dump("qa.json", line.encode()))
     assert not conversations and not trace.exists()
     assert file.skipped == {"not_a_dictionary": 1}
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    questions=st.lists(st.tuples(st.text("ab '\"\\\n😀é", max_size=30), st.text(max_size=30))),
-)
-def test_texts_come_back_as_they_were_written(tmp_path_factory, questions):
-    path = tmp_path_factory.mktemp("qa") / "qa.json"
-    objects = [{"asin": "B", "question": q, "answer": a} for q, a in questions]
-    path.write_bytes(_lines(objects))
-    kept = [
-        pair for pair in questions if all(t.strip() and t.count(" ") in range(3, 59) for t in pair)
-    ]
-    assert [(q, a) for _, q, a in _pairs(_read(str(path))[0])] == kept
