@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.cli.flags import NEEDED, Define, check_read, define_encoder, define_master, same
+from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, check_read, same
 from convert_tf.encoding.sentence_encoder import BATCH_SIZE, COMPUTE_DTYPES, SentenceEncoder
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.search.cache import stored_vectors
@@ -94,12 +94,12 @@ def _is_array(path: str) -> bool:
 
 
 def define_flags(define: Define) -> None:
-    define_encoder(define)
+    define("encoder", DEFAULT_ENCODER)
     define("input", NEEDED)
     define("output", NEEDED)
     define("kind", "sentence", choices=[*SIGNATURES])
     define("engine", "local", choices=["local", "spark"])
-    define_master(define)
+    define("master", "local[*]")
     define("batch_size", BATCH_SIZE, lower_bound=1)
     define("compute_dtype", "auto", choices=COMPUTE_DTYPES)
     define("dtype", "float32", choices=DTYPES)

@@ -21,6 +21,7 @@ texts longer than the run's `max_tokens`.
 Reference: arXiv 1911.03688 §3.2; arXiv 1904.06472 §4.
 
 Flags:
+  encoder: Encoder: a released name, or the folder of a run or module. Rankers too.
   vectors: Encoder for the baselines sim and map.
   vector_signature: Signature of --vectors for both contexts and responses, for example default.
   train_data: Data to fit tfidf, bm25 and map on: a folder of records, whose train split is used, or
@@ -44,7 +45,7 @@ import os
 from typing import Any
 
 from convert_tf import metrics
-from convert_tf.cli.flags import Define, UsageError, check_read, define_encoder, same
+from convert_tf.cli.flags import Define, UsageError, check_read, same
 from convert_tf.evaluation.compare import compare, make_task
 from convert_tf.evaluation.tables import ranking_table, write_report
 from convert_tf.ranking.baselines import BASELINES, HISTORY, baseline_rankers, check_baselines
@@ -52,8 +53,7 @@ from convert_tf.ranking.ranker import open_ranker
 
 
 def define_flags(define: Define) -> None:
-    models = "a released name, or the folder of a run or module. Rankers too."
-    define_encoder(define, [], text=models, repeats=True)
+    define("encoder", [], repeats=True)
     define("baselines", [], f"Baselines to compare: {', '.join(BASELINES)}.")
     define("vectors", [], repeats=True)
     define("vector_signature", None)

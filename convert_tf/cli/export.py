@@ -11,6 +11,7 @@ The model card of a module is `MODEL_CARD.md`, that of a Hugging Face folder is 
 sentence-transformers, SetFit, fastembed and transformers.js open a Hugging Face folder.
 
 Flags:
+  encoder: Encoder: a released name, or the folder of a run. Rankers too.
   output: Folder or file x.onnx to write.
   format: What to write. Default: onnx if --output ends with .onnx, otherwise module.
   max_tokens: Texts are cut to this many tokens. Default: 512, or the limit of a module.
@@ -23,11 +24,11 @@ Flags:
 from pathlib import Path
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define, define_encoder, same
+from convert_tf.cli.flags import NEEDED, Define, same
 
 
 def define_flags(define: Define) -> None:
-    define_encoder(define, NEEDED, text="a released name, or the folder of a run. Rankers too.")
+    define("encoder", NEEDED)
     define("output", NEEDED)
     define("format", None, choices=["module", "onnx", "huggingface"])
     define("max_tokens", None, kind=int)

@@ -1,4 +1,19 @@
-"""Definition of flags, flags from the fields of configurations, and checks of flags."""
+"""Definition of flags, flags from the fields of configurations, and checks of flags.
+
+Flags of several commands have their texts here. The docstring of a command takes precedence.
+
+Flags:
+  encoder: Encoder: a released name, the folder of a run or module, a Hugging Face folder, an .onnx
+    file, or hf://OWNER/NAME.
+  kind: response: answers to the queries. similarity: similar texts. Build and search with the same
+    kind.
+  mask: First replace numbers and e-mail addresses by placeholders.
+  master: Spark cluster for --engine=spark, for example spark://HOST:7077 or yarn.
+  min_confidence: Messages that --model answers with a lower probability are unsure, and grouped.
+  min_size: Smallest number of messages in a group.
+  model: Classifier: a folder from convert-tf intent train, or an .onnx file from convert-tf intent
+    export.
+"""
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -6,18 +21,13 @@ from typing import Any, get_args
 
 from absl import flags
 
-from convert_tf.config.base import options_of
+from convert_tf.config.base import entries, options_of
 
 DEFAULT_ENCODER = "convert_small"
-CLASSIFIER = (
-    "a folder from convert-tf intent train, or an .onnx file from convert-tf intent export."
-)
-ENCODERS = (
-    "a released name, the folder of a run or module, or an .onnx file. Repeat the flag to "
-    "concatenate the vectors of several encoders."
-)
 FLAGS = "Flags"  # default heading in help pages
 NEEDED = object()  # default of required flags
+
+COMMON_TEXTS = entries(__doc__, "Flags")
 
 # Type of the argument of `define_flags` in commands: `define_flag` without `values`.
 Define = Callable[..., None]
@@ -55,7 +65,7 @@ def define_flag(
       values: the flags of the command.
       name: name without dashes.
       default: default value; `NEEDED` for a required flag.
-      text: help text; by default the entry under `Flags:` in the docstring of the command.
+      text: help text; by default the entry under `Flags:` in the docstring of the command, or here.
       kind: type of the value; by default the type of `default`, or `str` if that is None.
       choices: allowed values.
       repeats: whether the flag may be given several times, for a list of strings.
@@ -153,45 +163,9 @@ def resolve_names(values: flags.FlagValues) -> None:
             flag.value = model_path(flag.value)
 
 
-def define_encoder(
-    define: Define,
-    default: Any = DEFAULT_ENCODER,
-    *,
-    text: str = "a released name, the folder of a run or module, a Hugging Face folder, an .onnx "
-    "file, or hf://OWNER/NAME.",
-    repeats: bool = False,
-) -> None:
-    """Define `--encoder`, the model that a command uses.
-
-    Args:
-      define: see `Define`.
-      default: default of the flag.
-      text: allowed values, for the help.
-      repeats: whether several encoders may be given.
-    """
-    define("encoder", default, f"Encoder: {text}", repeats=repeats)
-
-
-def define_master(define: Define) -> None:
-    """Define `--master`, the cluster of `--engine=spark`."""
-    text = "Spark cluster for --engine=spark, for example spark://HOST:7077 or yarn."
-    define("master", "local[*]", text)
-
-
-def define_search_kind(define: Define) -> None:
-    """Define `--kind` of an index."""
-    from convert_tf.search.encoders import SEARCH_KINDS
-
-    text = (
-        "response: answers to the queries. similarity: similar texts. Build and search "
-        "with the same kind."
-    )
-    define("kind", "response", text, choices=SEARCH_KINDS)
-
-
 def define_model(define: Define, default: Any = NEEDED) -> None:
     """Define the flags of `loaded_classifier`; without a default, `--model` is required."""
-    define("model", default, f"Classifier: {CLASSIFIER}")
+    define("model", default)
     text = "New path of the classifier's encoder, if it was moved."
     if default is not NEEDED:
         text += f" Without --model: the encoder, {DEFAULT_ENCODER} by default."
@@ -202,14 +176,8 @@ def define_groups(define: Define) -> None:
     """Define the flags of commands that group the unsure messages of a log."""
     from convert_tf.intents.logs import MIN_CONFIDENCE, MIN_SIZE
 
-    define("min_size", MIN_SIZE, "Smallest number of messages in a group.", lower_bound=1)
-    define(
-        "min_confidence",
-        MIN_CONFIDENCE,
-        "Messages that --model answers with a lower probability are unsure, and grouped.",
-        lower_bound=0.0,
-        upper_bound=1.0,
-    )
+    define("min_size", MIN_SIZE, lower_bound=1)
+    define("min_confidence", MIN_CONFIDENCE, lower_bound=0.0, upper_bound=1.0)
     define("top_k", 10, "Number of intents or groups to print.", lower_bound=1)
     define("seed", 0, "Seed of the samples of messages.", lower_bound=0)
 
@@ -222,7 +190,7 @@ def define_log(define: Define, model: Any) -> None:
       model: default of `--model`; `NEEDED` if there must be one.
     """
     define("input", NEEDED, "Log: a text file with one message per line, or - for standard input.")
-    define("mask", False, "First replace numbers and e-mail addresses by placeholders.")
+    define("mask", False)
     define_model(define, model)
 
 

@@ -23,7 +23,7 @@ from typing import Any
 from absl import flags
 
 from convert_tf import __version__
-from convert_tf.cli.flags import FLAGS, UsageError, define_flag, resolve_names
+from convert_tf.cli.flags import COMMON_TEXTS, FLAGS, UsageError, define_flag, resolve_names
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, entries
 from convert_tf.numerics.quiet import quieten
 
@@ -214,7 +214,7 @@ def _help(command: ModuleType, values: flags.FlagValues, called: str, *, is_full
     """
     before, _, rest = (command.__doc__ or "").partition("```")  # none under python -OO
     example, _, after = rest.partition("\n\nFlags:\n")[0].partition("```")
-    texts = entries(command.__doc__, "Flags")
+    texts = {**COMMON_TEXTS, **entries(command.__doc__, "Flags")}
     text = "\n".join(line for line in f"{before.strip()}{after}".splitlines() if line != "```")
     groups: dict[str, list[Any]] = values.flags_by_module_dict()
     common = {name: [flag for flag in group if flag.is_common] for name, group in groups.items()}

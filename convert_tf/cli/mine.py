@@ -11,6 +11,7 @@ many of them would be right answers too. The next `--negatives` are written.
 `convert_tf.data.negatives` describes the output folder.
 
 Flags:
+  encoder: Encoder: a released name, or the folder of a run or of a module.
   data: Folder of token ids.
   output: Folder of negatives to write.
   max_examples: Mine for the first examples only, this many. 0 uses all.
@@ -25,13 +26,13 @@ Flags:
 
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define, define_encoder, same
+from convert_tf.cli.flags import NEEDED, Define, same
 from convert_tf.config.base import PRECISIONS
 from convert_tf.data.mining import BLOCK_SIZE
 
 
 def define_flags(define: Define) -> None:
-    define_encoder(define, NEEDED, text="a released name, or the folder of a run or of a module.")
+    define("encoder", NEEDED)
     define("data", NEEDED)
     define("output", NEEDED)
     define("max_examples", 0, lower_bound=0)

@@ -34,15 +34,7 @@ from typing import Any
 
 from absl import flags
 
-from convert_tf.cli.flags import (
-    NEEDED,
-    Define,
-    check_read,
-    define_fields,
-    define_master,
-    given_fields,
-    same,
-)
+from convert_tf.cli.flags import NEEDED, Define, check_read, define_fields, given_fields, same
 from convert_tf.corpora.comments import PRESETS, Rules
 from convert_tf.corpora.dumps import find_files
 from convert_tf.corpora.options import CORPORA, PrepareOptions
@@ -65,7 +57,7 @@ def define_flags(define: Define) -> None:
     define("output", NEEDED)
     define("overwrite", False)
     define("engine", "duckdb", choices=["duckdb", "spark"])
-    define_master(define)
+    define("master", "local[*]")
     for split, number in PrepareOptions().num_shards.items():
         define(f"num_shards_{split}", number, f"Number of files of the {split} split.")
     preset = f"Rules, which other flags override. clean sets {', '.join(PRESETS['clean'])}."

@@ -9,6 +9,8 @@ The paths are `/encode`, `/rank`, `/classify`, `/v1/embeddings`, `/v1/models`, `
 SIGTERM the service answers the open requests and stops.
 
 Flags:
+  intents: Classifier for /classify: a folder from convert-tf intent train, or an .onnx file from
+    convert-tf intent export.
   name: Name of the model in /v1/embeddings. Default: the name of the encoder.
   host: Address to listen on; 0.0.0.0 for all of this machine.
   port: Port; 0 for a free one.
@@ -19,7 +21,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from convert_tf.cli.flags import CLASSIFIER, Define, define_encoder, define_fields, given_fields
+from convert_tf.cli.flags import DEFAULT_ENCODER, Define, define_fields, given_fields
 from convert_tf.encoding.sentence_encoder import COMPUTE_DTYPES
 from convert_tf.extras import needs
 from convert_tf.service.batching import Limits
@@ -30,8 +32,8 @@ _KEEP_ALIVE = 75
 
 
 def define_flags(define: Define) -> None:
-    define_encoder(define)
-    define("intents", None, f"Classifier for /classify: {CLASSIFIER}")
+    define("encoder", DEFAULT_ENCODER)
+    define("intents", None)
     define("name", None)
     define("host", "127.0.0.1")
     define("port", 8000, lower_bound=0, upper_bound=65_535)

@@ -15,6 +15,7 @@ modules then have the signature `encode_similarity`. Every twentieth text is hel
 result.
 
 Flags:
+  encoder: Encoder: a released name, or the folder of a run or of a module.
   token_ids: Token ids of pairs or single texts in the encoder's vocabulary.
   teacher: Folder of teacher vectors of these texts from convert-tf teach.
   output: Folder of the new model. Default: add the map to --encoder.
@@ -22,11 +23,11 @@ Flags:
 
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define, define_encoder
+from convert_tf.cli.flags import NEEDED, Define
 
 
 def define_flags(define: Define) -> None:
-    define_encoder(define, NEEDED, text="a released name, or the folder of a run or of a module.")
+    define("encoder", NEEDED)
     define("token_ids", NEEDED)
     define("teacher", NEEDED)
     define("output", None)

@@ -17,15 +17,15 @@ Flags:
 
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define, define_encoder, define_search_kind, same
+from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, same
 from convert_tf.search.cache import DTYPES, write_cache
-from convert_tf.search.encoders import load_encoder
+from convert_tf.search.encoders import SEARCH_KINDS, load_encoder
 from convert_tf.storage.lines import filled_lines
 
 
 def define_flags(define: Define) -> None:
-    define_encoder(define)
-    define_search_kind(define)
+    define("encoder", DEFAULT_ENCODER)
+    define("kind", "response", choices=SEARCH_KINDS)
     define("input", NEEDED)
     define("output", NEEDED)
     define("dtype", "float32", choices=DTYPES)

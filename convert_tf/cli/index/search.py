@@ -30,24 +30,17 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from convert_tf.cli.flags import (
-    NEEDED,
-    Define,
-    UsageError,
-    check_read,
-    define_encoder,
-    define_search_kind,
-)
+from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, UsageError, check_read
 from convert_tf.ranking.ranker import open_ranker
 from convert_tf.search.cache import CandidateCache, write_cache
-from convert_tf.search.encoders import CandidateEncoder, load_encoder
+from convert_tf.search.encoders import SEARCH_KINDS, CandidateEncoder, load_encoder
 from convert_tf.search.index import FAISS_KINDS, CandidateIndex, FaissIndex, RerankedIndex
 from convert_tf.storage.lines import filled_lines
 
 
 def define_flags(define: Define) -> None:
-    define_encoder(define)
-    define_search_kind(define)
+    define("encoder", DEFAULT_ENCODER)
+    define("kind", "response", choices=SEARCH_KINDS)
     define("cache", None)
     define("candidates", None)
     define("data", None)

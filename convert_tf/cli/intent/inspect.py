@@ -8,6 +8,8 @@ A label is probably wrong if the three nearest examples of another intent are ne
 nearest examples of the same intent. `--output` gets the report as `inspection.json`.
 
 Flags:
+  encoder: Encoder: a released name, the folder of a run or module, or an .onnx file. Repeat the
+    flag to concatenate the vectors of several encoders.
   data: Examples: CSV files or nlu.yml.
   output: Folder for the results.
   label_separator: Character between the labels, if texts may have several intents or none.
@@ -17,13 +19,13 @@ Flags:
 from pathlib import Path
 from typing import Any
 
-from convert_tf.cli.flags import DEFAULT_ENCODER, ENCODERS, NEEDED, Define, define_encoder
+from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import written_json
 
 
 def define_flags(define: Define) -> None:
-    define_encoder(define, [DEFAULT_ENCODER], text=ENCODERS, repeats=True)
+    define("encoder", [DEFAULT_ENCODER], repeats=True)
     define("data", NEEDED, kind=list)
     define("output", None)
     define("label_separator", None)

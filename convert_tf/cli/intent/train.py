@@ -15,6 +15,9 @@ Data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`.
 Reference: arXiv 2003.04807; arXiv 1911.03688 §3.1, §4.4.
 
 Flags:
+  encoder: Encoder: a released name, the folder of a run or module, or an .onnx file. Repeat the
+    flag to concatenate the vectors of several encoders. Default: the encoder of --model, or
+    convert_small.
   data: Examples: CSV files or nlu.yml.
   model: Also use the examples, encoder and options of this model.
   remove: Intents of --model to leave out.
@@ -40,12 +43,10 @@ from typing import TYPE_CHECKING, Any
 from convert_tf.checkpoints.released import ONNX_SUFFIX, model_path
 from convert_tf.cli.flags import (
     DEFAULT_ENCODER,
-    ENCODERS,
     NEEDED,
     Define,
     UsageError,
     check_read,
-    define_encoder,
     define_fields,
     given_fields,
 )
@@ -70,8 +71,7 @@ _OF_ONE_INTENT = (
 
 
 def define_flags(define: Define) -> None:
-    text = f"{ENCODERS} Default: the encoder of --model, or {DEFAULT_ENCODER}."
-    define_encoder(define, [], text=text, repeats=True)
+    define("encoder", [], repeats=True)
     define("data", [], group=DATA)
     define("model", None, group=DATA)
     define("remove", [], group=DATA)
