@@ -47,7 +47,7 @@ LIBRARIES = {
     "tensorflow": (
         "text.runs text.tokenizer data.records data.token_writer data.turns corpora.vocabulary "
         "checkpoints.module_weights encoding.backends.module export.hub ranking.module "
-        "training.encoder.micro_batches_tensorflow training.loop intents.serving "
+        "training.encoder.micro_batches training.loop intents.serving "
         "numerics.tensorflow_cpu numerics.quiet"
     ),
     "tensorflow_text": "text.tokenizer encoding.backends.module ranking.module intents.serving",

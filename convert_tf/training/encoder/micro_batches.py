@@ -7,6 +7,7 @@ Reference: arXiv 2101.06983 §3.2 (same loss and gradient as for the whole batch
 1604.06174 (recomputation instead of storage).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -70,9 +71,7 @@ def encode_micro_batches(
         for start, end in zip(seeds, first[1], strict=True)
     ]
     if keras.backend.backend() == "tensorflow":
-        from convert_tf.training.encoder.micro_batches_tensorflow import map_parts
-
-        encoded = map_parts(encode_part, trained, (packed, starts), like=first)
+        encoded = _map_on_tensorflow(encode_part, trained, (packed, starts), like=first)
     else:
         encode_again = keras.remat(encode_part)
         encoded = ops.map(lambda inputs: encode_again(trained, inputs), (packed, starts))
@@ -89,3 +88,72 @@ def _in_order(outputs: Any, examples: int) -> Any:
     parts, _, *rest = ops.shape(outputs)
     by_example = ops.reshape(outputs, (parts, examples, -1, *rest))
     return ops.reshape(ops.swapaxes(by_example, 0, 1), (-1, *rest))
+
+
+def _map_on_tensorflow(
+    encode_part: Callable[..., tuple[dict[str, Any], list[Any], list[Any]]],
+    trained: list[Any],
+    inputs: Any,
+    *,
+    like: Any,
+) -> tuple[dict[str, Any], list[Any], list[Any]]:
+    """Encode micro-batches one after the other, where a loop has no gradient that recomputes.
+
+    The gradient encodes them again.
+
+    Args:
+      encode_part: takes values of the variables that are trained, and the inputs of a micro-batch;
+        returns a dict of outputs, and two lists of values without a gradient. It must not read
+        variables.
+      trained: values of the trained variables, for which the gradient is computed.
+      inputs: a structure of `[micro-batches, …]`.
+      like: the results for a micro-batch, of which shapes and types are read.
+
+    Returns:
+      The results, `[micro-batches, …]` each.
+    """
+    import tensorflow as tf
+
+    # Several at once would need the memory of several.
+    one_by_one = {"parallel_iterations": 1}
+    signature = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), like)
+    names = [name for name, value in like[0].items() if value.dtype.is_floating]
+    results: Any = None
+
+    def plus(total: Any, gradient: Any) -> Any:
+        if gradient is None:
+            return total
+        if isinstance(gradient, tf.IndexedSlices):  # of a gathered table
+            return tf.tensor_scatter_nd_add(total, gradient.indices[:, None], gradient.values)
+        return total + gradient
+
+    @tf.custom_gradient
+    def encode(*trained: Any) -> Any:
+        nonlocal results
+        results = tf.map_fn(
+            lambda inputs_of_part: encode_part(list(trained), inputs_of_part),
+            inputs,
+            fn_output_signature=signature,
+            **one_by_one,
+        )
+
+        def add_gradients(sums: list[Any], part: Any) -> list[Any]:
+            inputs_of_part, upstream = part
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                values = [tf.identity(value) for value in trained]
+                tape.watch(values)
+                outputs, *_ = encode_part(values, inputs_of_part)
+                with_gradient = [outputs[name] for name in names]
+            gradients = tape.gradient(with_gradient, values, output_gradients=upstream)
+            return [plus(total, g) for total, g in zip(sums, gradients, strict=True)]
+
+        def gradient(*upstream: Any) -> list[Any]:
+            zeros = [tf.zeros_like(value) for value in trained]
+            return tf.foldl(add_gradients, (inputs, list(upstream)), zeros, **one_by_one)
+
+        return [results[0][name] for name in names], gradient
+
+    # Keras gives variables, which tf.custom_gradient does not take.
+    with_gradient = encode(*map(tf.convert_to_tensor, trained))
+    outputs, *after = results
+    return {**outputs, **dict(zip(names, with_gradient, strict=True))}, *after
