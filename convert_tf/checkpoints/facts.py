@@ -37,11 +37,11 @@ def training_facts(folder: str | os.PathLike) -> dict[str, Any]:
     """Return the content of a model's `training.json`; empty if there is none.
 
     Raises:
-      CheckpointError: if the file is damaged, or missing although there is a checksum of it.
+      ValueError: if the file is damaged, or missing although there is a checksum of it.
     """
     path = Path(folder) / TRAINING_FILE
     if not path.is_file():
-        check_files(folder, TRAINING_FILE, error=CheckpointError)
+        check_files(folder, TRAINING_FILE)
         return {}
     try:
         facts = parsed_json(path.read_text())
@@ -51,7 +51,7 @@ def training_facts(folder: str | os.PathLike) -> dict[str, Any]:
         raise CheckpointError(
             f"{path} is not an object of facts ({error}). Copy the folder again."
         ) from error
-    check_files(folder, TRAINING_FILE, error=CheckpointError)
+    check_files(folder, TRAINING_FILE)
     return facts
 
 
@@ -59,7 +59,7 @@ def numbers_turns(folder: str | os.PathLike) -> bool:
     """Return whether the model was trained with `--turn_prefixes`.
 
     Raises:
-      CheckpointError: if `training.json` is damaged.
+      ValueError: if `training.json` is damaged.
     """
     return bool(data_facts(training_facts(folder)).get("turn_prefixes"))
 

@@ -96,7 +96,7 @@ def save_checkpoint(
       is_rounded: whether to store matrices in 8 bits.
 
     Raises:
-      CheckpointError: if a file cannot be written.
+      ValueError: if a file cannot be written.
     """
     folder = Path(folder)
     if kind_of(folder).is_module:
@@ -171,7 +171,7 @@ def read_config(
       *expected: the allowed kinds of folders.
 
     Raises:
-      CheckpointError: if the folder is of another kind, or its configuration is damaged.
+      ValueError: if the folder is of another kind, or its configuration is damaged.
     """
     kind_of(folder, *expected)
     path = Path(folder) / CONFIG_FILE
@@ -183,7 +183,7 @@ def read_config(
         ) from error
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}") from error
-    check_files(folder, CONFIG_FILE, error=CheckpointError)
+    check_files(folder, CONFIG_FILE)
     return config
 
 
@@ -191,7 +191,7 @@ def load_config(folder: str | os.PathLike) -> ModelConfig:
     """Return the configuration of a dual encoder.
 
     Raises:
-      CheckpointError: if the folder is neither the run nor the module of a dual encoder.
+      ValueError: if the folder is neither the run nor the module of a dual encoder.
     """
     return read_config(folder, ModelConfig.from_json, Kind.DUAL_ENCODER, Kind.ENCODER_MODULE)
 
@@ -200,11 +200,11 @@ def load_weights(encoder: Model, folder: str | os.PathLike) -> None:
     """Load the weights of a run, or of an encoder's module, into `encoder`.
 
     Raises:
-      CheckpointError: if the file is missing, damaged, or has other shapes.
+      ValueError: if the file is missing, damaged, or has other shapes.
     """
     reads_module = kind_of(folder).is_module and isinstance(encoder, DualEncoder)
     path = Path(folder) / "variables" if reads_module else _weights_file(folder)
-    check_files(folder, *(() if reads_module else (path.name,)), error=CheckpointError)
+    check_files(folder, *(() if reads_module else (path.name,)))
     try:
         if reads_module:
             with needs("", "Reading the weights of a module"):
@@ -229,7 +229,7 @@ def load_initial_weights(encoder: DualEncoder, folder: str | os.PathLike) -> Non
     (`DualEncoder.start_from`).
 
     Raises:
-      CheckpointError: if a file is missing, damaged, or has other shapes.
+      ValueError: if a file is missing, damaged, or has other shapes.
     """
     config = load_config(folder)
     is_shallower = len(config.max_relative_attention) < len(encoder.trunk.blocks)
@@ -254,7 +254,7 @@ def load_teacher_projection(folder: str | os.PathLike, teacher: str) -> np.ndarr
     """Return the linear map to the vectors of this teacher; None if there is none.
 
     Raises:
-      CheckpointError: if the file is damaged.
+      ValueError: if the file is damaged.
     """
     if training_facts(folder).get("teacher") != teacher:
         return None
@@ -268,7 +268,7 @@ def load_similarity_map(folder: str | os.PathLike) -> np.ndarray | None:
       folder: run or module of a dual encoder.
 
     Raises:
-      CheckpointError: if the file is damaged.
+      ValueError: if the file is damaged.
     """
     if not kind_of(folder).is_module:
         return _load_array(folder, SIMILARITY_FILE)
@@ -285,7 +285,7 @@ def load_similarity_map(folder: str | os.PathLike) -> np.ndarray | None:
 
 def _load_array(folder: str | os.PathLike, name: str) -> np.ndarray | None:
     path = Path(folder) / name
-    check_files(folder, name, error=CheckpointError)
+    check_files(folder, name)
     if not path.is_file():
         return None
     try:
@@ -308,7 +308,7 @@ def load_checkpoint(
       The encoder and the path of its vocabulary, which `vocabulary.fitting_tokenizer` takes.
 
     Raises:
-      CheckpointError: if the folder is incomplete or damaged, or has another vocabulary.
+      ValueError: if the folder is incomplete or damaged, or has another vocabulary.
     """
     config = load_config(folder)
     vocabulary = checked_vocabulary(folder, config)

@@ -88,7 +88,7 @@ def kind_of(path: str | os.PathLike[str], *expected: Kind) -> Kind:
       *expected: the allowed kinds. Without any, the result may be `Kind.UNKNOWN`.
 
     Raises:
-      CheckpointError: if the kind is not one of `expected`.
+      ValueError: if the kind is not one of `expected`.
     """
     kind = _kind_of(Path(path))
     if expected and kind not in expected:

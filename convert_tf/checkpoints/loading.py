@@ -31,7 +31,7 @@ def load_model(
       `convert_tf.text.tokenizer.load_tokenizer` takes.
 
     Raises:
-      CheckpointError: if the folder is not a model, is incomplete or damaged, or has another
+      ValueError: if the folder is not a model, is incomplete or damaged, or has another
         vocabulary.
 
     Example:
@@ -52,7 +52,7 @@ def load_ranker_config(folder: str | os.PathLike) -> RankerConfig:
     """Return the configuration of a ranker.
 
     Raises:
-      CheckpointError: if the folder is not the run of a ranker.
+      ValueError: if the folder is not the run of a ranker.
     """
     return checkpoint.read_config(folder, RankerConfig.from_json, Kind.RANKER)
 
@@ -68,7 +68,7 @@ def load_ranker(folder: str | os.PathLike, *, dtype: str = "float32") -> tuple[R
       The ranker and the path of its vocabulary.
 
     Raises:
-      CheckpointError: if the folder is incomplete or damaged, or has another vocabulary.
+      ValueError: if the folder is incomplete or damaged, or has another vocabulary.
     """
     config = load_ranker_config(folder)
     vocabulary = checked_vocabulary(folder, config)
@@ -113,7 +113,7 @@ def initial_ranker(
       The ranker and the path of its vocabulary.
 
     Raises:
-      CheckpointError: if the folder is incomplete or damaged.
+      ValueError: if the folder is incomplete or damaged.
     """
     source, vocabulary = load_model(folder)
     trunks: tuple[Any, Any] = (source, source)

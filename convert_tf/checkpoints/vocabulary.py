@@ -37,11 +37,11 @@ def checked_vocabulary(
     """Return the path of the vocabulary of a run or module, after checking the file.
 
     Raises:
-      CheckpointError: if the file is missing, or not the one that the model was trained with.
+      ValueError: if the file is missing, or not the one that the model was trained with.
     """
     path = vocabulary_path(folder, config)
     sha256 = file_checksum(path) if path.is_file() else None
-    check_files(folder, SETTINGS_FILE, error=CheckpointError)
+    check_files(folder, SETTINGS_FILE)
     if sha256 is None:
         raise CheckpointError(f"{str(path)!r} is missing. Copy the model's vocabulary there.")
     if training_facts(folder).get("vocabulary_sha256", sha256) != sha256:
@@ -64,7 +64,7 @@ def check_same_vocabulary(
       remedy: what to do if they are not: a sentence.
 
     Raises:
-      CheckpointError: if the files differ, or the expected one is missing.
+      ValueError: if the files differ, or the expected one is missing.
     """
     if not Path(expected).is_file():
         raise CheckpointError(f"{rule}. {str(expected)!r} is missing. {remedy}")
@@ -78,7 +78,7 @@ def fitting_tokenizer(
     """Return the tokenizer of a model as TensorFlow ops.
 
     Raises:
-      CheckpointError: if the vocabulary does not fit the configuration of the model.
+      ValueError: if the vocabulary does not fit the configuration of the model.
     """
     from convert_tf.text.tokenizer import load_tokenizer
 
@@ -93,7 +93,7 @@ def plain_tokenizer(
     """Return the tokenizer of a model, without TensorFlow if it is a subword tokenizer.
 
     Raises:
-      CheckpointError: if the vocabulary does not fit the configuration of the model.
+      ValueError: if the vocabulary does not fit the configuration of the model.
     """
     if config.tokenizer != "subword":
         return fitting_tokenizer(vocabulary, config)

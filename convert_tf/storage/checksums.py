@@ -90,51 +90,29 @@ def record_checksums(folder: str | os.PathLike[str], names: Iterable[str]) -> No
     _write(folder, _recorded(folder) | sums)
 
 
-def wrong_files(folder: str | os.PathLike[str]) -> list[str]:
-    """Return the files that were changed or are missing; none in a folder without checksums.
-
-    Raises:
-        ValueError: if the checksums cannot be read.
-    """
-    return [
-        name
-        for name, sums in sorted(_recorded(folder).items())
-        if _checksum_or_none(os.path.join(folder, name)) not in sums
-    ]
-
-
-def check_files(
-    folder: str | os.PathLike[str], *names: str, error: type[ValueError] = ValueError
-) -> None:
+def check_files(folder: str | os.PathLike[str], *names: str) -> None:
     """Raise an error if files were changed or are missing.
 
     Args:
         folder: a folder. Earlier versions wrote folders without checksums; these are not checked.
         *names: files, relative to the folder; by default all that have a checksum. A file without
             one is not checked, even if it is missing.
-        error: class of the error.
 
     Raises:
         ValueError: if a file is damaged, changed or missing, or the checksums are damaged.
     """
-    try:
-        recorded = _recorded(folder)
-    except ValueError as damage:
-        raise error(str(damage)) from damage
-    for name in names or recorded:
+    for name, sums in _recorded(folder).items():
+        if names and name not in names:
+            continue
         path = os.path.join(folder, name)
-        found = _checksum_or_none(path) if name in recorded else _NONE
-        if name in recorded and found not in recorded[name]:
+        found = file_checksum(path) if os.path.isfile(path) else _NONE
+        if found not in sums:
             reason = (
                 f"was damaged or changed: its SHA-256 is not in {CHECKSUMS_FILE}"
                 if found
                 else f"is missing: its SHA-256 is in {CHECKSUMS_FILE}"
             )
-            raise error(f"{path!r} {reason}. Copy it again, or create it again.")
-
-
-def _checksum_or_none(path: str) -> str:
-    return file_checksum(path) if os.path.isfile(path) else _NONE
+            raise ValueError(f"{path!r} {reason}. Copy it again, or create it again.")
 
 
 def _recorded(folder: str | os.PathLike[str]) -> dict[str, list[str]]:

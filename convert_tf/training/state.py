@@ -22,7 +22,7 @@ from convert_tf.checkpoints.folder import (
     write_error,
 )
 from convert_tf.storage.arrays import load_arrays
-from convert_tf.storage.checksums import record_checksums, wrong_files
+from convert_tf.storage.checksums import check_files, record_checksums
 from convert_tf.storage.files import write_file
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.training.objective import Objective
@@ -57,28 +57,22 @@ def newest_checkpoint(run: str | os.PathLike) -> Path | None:
     """
     damages: list[str] = []
     for folder in saved_checkpoints(run):
-        damage = _damage(folder)
-        if damage is None:
-            for earlier in damages:
-                print(f"{earlier}; the checkpoint before it is used", file=sys.stderr)
-            return folder
-        damages.append(f"{folder} is damaged: {damage}")
+        try:
+            if not (folder / STATE_FILE).is_file():
+                raise ValueError(f"it has no {STATE_FILE}.")
+            check_files(folder)
+        except (OSError, ValueError) as error:
+            damages.append(f"{folder} is damaged: {error}")
+            continue
+        for damage in damages:
+            print(f"{damage} The checkpoint before it is used.", file=sys.stderr)
+        return folder
     if damages:
         raise CheckpointError(
-            f"No checkpoint of the run can be read: {'; '.join(damages)}. Remove "
+            f"No checkpoint of the run can be read. {' '.join(damages)} Remove "
             f"{CHECKPOINTS_FOLDER}/ to start the run again, or choose another --output."
         )
     return None
-
-
-def _damage(folder: Path) -> str | None:
-    if not (folder / STATE_FILE).is_file():
-        return f"it has no {STATE_FILE}"
-    try:
-        wrong = wrong_files(folder)
-    except (OSError, ValueError) as error:
-        return str(error)
-    return f"{', '.join(wrong)} not as written" if wrong else None
 
 
 def save_training_state(

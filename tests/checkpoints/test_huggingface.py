@@ -6,7 +6,7 @@ import pytest
 from support import huggingface_folder as made
 from support import naive_bert
 
-from convert_tf.checkpoints.bert import bert_config_of, load_bert, read_safetensors
+from convert_tf.checkpoints.bert import bert_config_of, load_bert
 from convert_tf.checkpoints.kinds import Kind, kind_of
 
 
@@ -28,33 +28,21 @@ def test_parity_with_loop(tmp_path):
         np.testing.assert_allclose(np.asarray(sequence[row])[: len(ids)], expected, atol=2e-5)
 
 
-def test_other_spellings_and_precisions(tmp_path):
+@pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16])
+def test_other_spellings_and_precisions(tmp_path, dtype):
     """Tensors of `BertForPreTraining`, old names of layer norms, half precision."""
     tensors = made.random_tensors()
     renamed = {
         "bert."
         + name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
             "LayerNorm.bias", "LayerNorm.beta"
-        ): tensor.astype("float16")
+        ): tensor.astype(dtype)
         for name, tensor in tensors.items()
     }
     plain, _ = load_bert(made.write_folder(tmp_path / "a", tensors))
     other, _ = load_bert(made.write_folder(tmp_path / "b", renamed))
     for variable, expected in zip(other.variables, plain.variables, strict=True):
-        np.testing.assert_allclose(np.asarray(variable), np.asarray(expected), atol=2e-3)
-
-
-def test_safetensors_round_trip(tmp_path):
-    tensors = {
-        "a": np.arange(6, dtype="float32").reshape(2, 3),
-        "b": np.array([1.5], "float64"),
-        "c": np.arange(3),
-        "d": np.array([0.1, -2]).astype(ml_dtypes.bfloat16),
-    }
-    made.write_safetensors(tmp_path / "x", tensors)
-    for name, found in read_safetensors(tmp_path / "x").items():
-        np.testing.assert_array_equal(found, tensors[name])
-        assert found.dtype == tensors[name].dtype
+        np.testing.assert_allclose(np.asarray(variable), np.asarray(expected), atol=2e-2)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from support.commands import call_command
 from support.tiny_checkpoint import random_texts, write_checkpoint
 
 from convert_tf import SentenceEncoder
-from convert_tf.checkpoints.folder import SIMILARITY_FILE, CheckpointError, load_similarity_map
+from convert_tf.checkpoints.folder import SIMILARITY_FILE, load_similarity_map
 from convert_tf.export.model import export_model
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.encodings import encodes_similarity
@@ -184,7 +184,7 @@ def test_a_module_of_a_module_has_its_map_and_its_card(folders, tmp_path):
 def test_a_damaged_map_is_refused(tmp_path):
     folder = write_checkpoint(tmp_path / "damaged", similarity_dim=4)
     (folder / SIMILARITY_FILE).write_bytes(b"cut")
-    with pytest.raises(CheckpointError, match=SIMILARITY_FILE):
+    with pytest.raises(ValueError, match=SIMILARITY_FILE):
         load_similarity_map(folder)
 
 

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from convert_tf.checkpoints.bert import bert_config_of, read_safetensors
+from convert_tf.checkpoints.bert import bert_config_of
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.ranker import RankerConfig
@@ -37,12 +37,6 @@ def written(tmp_path, name, content=DEEP):
     return tmp_path / name
 
 
-def safetensors(tmp_path):
-    content = DEEP.encode()
-    (tmp_path / "x").write_bytes(len(content).to_bytes(8, "little") + content)
-    return read_safetensors(tmp_path / "x")
-
-
 READERS = {
     "a model's configuration": lambda p: ModelConfig.from_json(DEEP),
     "a ranker's configuration": lambda p: RankerConfig.from_json(DEEP),
@@ -51,7 +45,6 @@ READERS = {
     "a published model, no object": lambda p: bert_config_of(
         written(p, "config.json", "[1]").parent
     ),
-    "safetensors": safetensors,
     "utterances": lambda p: list(read_utterances([str(written(p, "a.jsonl"))])),
     "results": lambda p: _read(written(p, "results.json")),
 }

@@ -187,7 +187,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(finished, tmp_path, ca
     newest, before = saved_checkpoints(folder)
     flip_a_bit(newest / checkpoint.WEIGHTS_FILE)
     assert newest_checkpoint(folder) == before
-    assert "step-00000008 is damaged: model.weights.h5 not as written" in capsys.readouterr().err
+    assert "model.weights.h5' was damaged or changed: its SHA-256 is not" in capsys.readouterr().err
     carried_out(folder)
     assert newest_checkpoint(folder) == newest
     assert weights(folder) == weights(finished)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save
 
 from convert_tf.encoding.backends.huggingface import swapped_mark
 from convert_tf.export.cards import encoder_card
@@ -32,8 +33,6 @@ from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import read_vocabulary
 
 with needs("huggingface", "Writing a folder for Hugging Face programs"):
-    from safetensors.numpy import save
-
     from convert_tf.export.onnx.graph import BatchGraphBuilder
     from convert_tf.export.onnx.ops import as_array
     from convert_tf.export.onnx.writing import calibrated, load_for_onnx
