@@ -34,7 +34,6 @@ _FORMAT = FolderFormat(
         "examples": int,
         "texts_sha256": str,
         "negatives": int,
-        "dtype": str,
         "checkpoint": str,
     },
     dtypes=(DTYPE,),

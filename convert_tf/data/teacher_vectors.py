@@ -31,7 +31,7 @@ _FORMAT = FolderFormat(
     what="folder of teacher vectors",
     facts_file=FACTS_FILE,
     version=FORMAT_VERSION,
-    kinds={"teacher": str, "dim": int, "dtype": str, "splits": dict},
+    kinds={"teacher": str, "dim": int, "splits": dict},
     dtypes=(DTYPE,),
     remedy=_AGAIN,
 )

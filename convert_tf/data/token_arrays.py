@@ -41,7 +41,6 @@ _FORMAT = FolderFormat(
         "num_oov_buckets": int,
         "padding_id": int,
         "max_tokens": int,
-        "dtype": str,
         "vocabulary": str,
         "vocabulary_sha256": str,
         "splits": dict,

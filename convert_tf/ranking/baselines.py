@@ -230,35 +230,29 @@ def fit_mapping(
     x, y = normalized(contexts), normalized(responses)
     first = np.linalg.qr(rng.standard_normal((x.shape[1],) * 2))[0].astype(np.float32)
     runs = (
-        _run(
-            VectorMapping(first, 1.0, rate, regularizer, -1.0, 0, score),
-            _Pairs(x[train], y[train]),
-            _Pairs(x[dev], y[dev]),
-        )
+        _run(VectorMapping(first, 1.0, rate, regularizer, -1.0, 0, score), x, y, train, dev)
         for rate, regularizer in itertools.product(LEARNING_RATES, REGULARIZERS)
     )
     return max(runs, key=lambda mapping: mapping.dev_accuracy)
 
 
-class _Pairs(NamedTuple):
-    contexts: np.ndarray
-    responses: np.ndarray
-
-
-def _run(best: VectorMapping, train: _Pairs, dev: _Pairs) -> VectorMapping:
+def _run(
+    best: VectorMapping, x: np.ndarray, y: np.ndarray, train: np.ndarray, dev: np.ndarray
+) -> VectorMapping:
+    """Train one point of the grid on rows `train` of contexts x and responses y."""
     rng = np.random.default_rng(_SEED)
     weights, alpha = best.weights.copy(), best.alpha
     weights_seen = np.full_like(weights, _FIRST_ACCUMULATOR)
     alpha_seen = _FIRST_ACCUMULATOR
     for epoch in range(1, _MAX_EPOCHS + 1):
-        order = rng.permutation(len(train.contexts))
+        order = rng.permutation(train)
         for start in range(0, len(order), _BATCH_SIZE):
             batch = order[start : start + _BATCH_SIZE]
             slope, alpha_slope = mapping_gradients(
                 weights,
                 alpha,
-                contexts=train.contexts[batch],
-                responses=train.responses[batch],
+                contexts=x[batch],
+                responses=y[batch],
                 regularizer=best.regularizer,
             )
             weights_seen += np.square(slope)
@@ -270,7 +264,7 @@ def _run(best: VectorMapping, train: _Pairs, dev: _Pairs) -> VectorMapping:
         if not (np.isfinite(weights).all() and np.isfinite(alpha)):
             break
         current = best._replace(weights=weights, alpha=alpha, epochs=epoch)
-        ranks = metrics.block_ranks(dev.contexts, current.candidates(dev.responses))
+        ranks = metrics.block_ranks(x[dev], current.candidates(y[dev]))
         accuracy = metrics.recall_at_k(ranks, 1)
         if accuracy > best.dev_accuracy:
             best = current._replace(weights=weights.copy(), dev_accuracy=accuracy)
@@ -333,15 +327,14 @@ def read_training_pairs(data: str, max_examples: int, *, history: str = "own") -
     Raises:
       ValueError: if there are no examples.
     """
-    pairs: list[tuple[Turns, str]] = []
     if os.path.isdir(data):
         from convert_tf.data.records import read_turns
 
-        for record in read_turns(data, "train", max_examples=max_examples):
-            pairs.append((record.turns, record.response))
+        records = read_turns(data, "train", max_examples=max_examples)
+        pairs = [(record.turns, record.response) for record in records]
     else:
-        for example in itertools.islice(read_candidates(data), max_examples):
-            pairs.append((example.turns, example.candidates[example.labels[0]]))
+        examples = itertools.islice(read_candidates(data), max_examples)
+        pairs = [(turns, candidates[labels[0]]) for turns, candidates, labels in examples]
     turns, responses = zip(*pairs, strict=True)
     return [visible_turns(context, history) for context in turns], list(responses)
 

@@ -41,10 +41,8 @@ _FORMAT = FolderFormat(
     facts_file=FACTS_FILE,
     version=_VERSION,
     kinds={
-        "version": int,
         "count": int,
         "dim": int,
-        "dtype": str,
         "max_norm": float,
         "encoder": str,
         "texts": str,

@@ -391,38 +391,6 @@ class _ChunkScorer:
         return scores if largest is None else scores + largest
 
 
-class _Best:
-    """Candidates that may be among the best `k` of one context."""
-
-    def __init__(self, cache: CandidateCache, vectors: np.ndarray, *, k: int, error: float):
-        self._cache = cache
-        self._vectors = vectors
-        self._k = k
-        self._slack = 2 * error
-        self._ids = np.zeros(0, np.int64)
-        self._scores = np.zeros(0, np.float32)
-        self.cut = -np.inf  # below it no candidate can be among the best
-
-    def add(self, ids: np.ndarray, scores: np.ndarray) -> None:
-        """Add candidates whose ids are larger than all earlier ones."""
-        self._ids = np.concatenate([self._ids, ids])
-        self._scores = np.concatenate([self._scores, scores])
-        if len(self._ids) <= self._k:
-            return
-        place = len(self._ids) - self._k
-        self.cut = np.partition(self._scores, place)[place] - self._slack
-        is_kept = self._scores >= self.cut
-        self._ids, self._scores = self._ids[is_kept], self._scores[is_kept]
-        if len(self._ids) > self._k + _MAX_KEPT:
-            self._ids, self._scores = self.best()
-
-    def best(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return ids and exact scores of the best candidates."""
-        scores = exact_scores(self._cache, self._ids, self._vectors)
-        order = np.lexsort((self._ids, -scores))[: self._k]
-        return self._ids[order], scores[order]
-
-
 def best_candidates(
     cache: CandidateCache, contexts: Sequence[np.ndarray], *, k: int
 ) -> BestCandidates:
@@ -436,20 +404,30 @@ def best_candidates(
     Returns:
       Ids and scores, `[len(contexts), k]`.
     """
+
+    def exact(number: int, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        scores = exact_scores(cache, ids, contexts[number])
+        order = np.lexsort((ids, -scores))[:k]
+        return ids[order], scores[order]
+
     scorer = _ChunkScorer(cache, contexts)
-    errors = scorer.error_bounds()
-    best = [
-        _Best(cache, vectors, k=k, error=float(error))
-        for vectors, error in zip(contexts, errors, strict=True)
-    ]
-    cuts = np.full(len(contexts), -np.inf)
+    slack = 2 * scorer.error_bounds()
+    cuts = np.full(len(contexts), -np.inf)  # below them no candidate can be among the best
+    # Candidates of each context that may be among the best.
+    ids, scores = [np.zeros(0, np.int64)] * len(cuts), [np.zeros(0, np.float32)] * len(cuts)
     for start in range(0, cache.count, scorer.rows):
-        stop = min(start + scorer.rows, cache.count)
-        scores = scorer.scores(start, stop)
-        is_kept = scores >= cuts
-        for number in np.flatnonzero(is_kept.any(axis=0)):
-            places = np.flatnonzero(is_kept[:, number])
-            best[number].add(start + places, scores[places, number])
-            cuts[number] = best[number].cut
-    ids, exact = zip(*(context_best.best() for context_best in best), strict=True)
-    return BestCandidates(np.stack(ids), np.stack(exact))
+        of_chunk = scorer.scores(start, min(start + scorer.rows, cache.count))
+        is_kept = of_chunk >= cuts
+        for i in np.flatnonzero(is_kept.any(axis=0)):
+            places = np.flatnonzero(is_kept[:, i])
+            ids[i] = np.concatenate([ids[i], start + places])
+            scores[i] = np.concatenate([scores[i], of_chunk[places, i]])
+            if (place := len(ids[i]) - k) <= 0:
+                continue
+            cuts[i] = np.partition(scores[i], place)[place] - slack[i]
+            is_best = scores[i] >= cuts[i]
+            ids[i], scores[i] = ids[i][is_best], scores[i][is_best]
+            if len(ids[i]) > k + _MAX_KEPT:
+                ids[i], scores[i] = exact(i, ids[i])
+    best = [exact(i, some) for i, some in enumerate(ids)]
+    return BestCandidates(*map(np.stack, zip(*best, strict=True)))

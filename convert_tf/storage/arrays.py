@@ -174,7 +174,7 @@ class FolderFormat:
                 f"{self.version}. {self.remedy}"
             )
         wrong = [name for name, kind in self.kinds.items() if not isinstance(facts.get(name), kind)]
-        if wrong or facts["dtype"] not in self.dtypes:
+        if wrong or facts.get("dtype") not in self.dtypes:
             raise ValueError(
                 f"{path} lacks {', '.join(wrong or ['dtype'])} or has another type there. "
                 f"{self.remedy}"

@@ -109,20 +109,6 @@ def compression(head: bytes) -> str:
     return next((kind for rule, kind in _COMPRESSIONS if re.match(rule, head)), "")
 
 
-def known_content(head: bytes) -> tuple[str, str] | None:
-    """Return name and remedy of content that is not text, from its first bytes; else None."""
-    if compression(head):
-        return "compressed more than once", "Decompress it once and pass the result."
-    for rule, name, remedy in _BINARY:
-        if re.match(rule, head, re.DOTALL):
-            return name, remedy
-    if not wide_encoding(head) and _is_binary(head):
-        return "binary data, or text in another encoding than UTF-8", (
-            "Save it as text in UTF-8 and pass that file."
-        )
-    return None
-
-
 def check_is_text(name: str, head: bytes) -> None:
     """Raise an error if a file is not text.
 
@@ -133,8 +119,15 @@ def check_is_text(name: str, head: bytes) -> None:
     Raises:
       ContentError: if the file is not text. The message says what it is and what to do.
     """
-    if found := known_content(head):
-        raise ContentError(f"{name} is {found[0]}. {found[1]}")
+    found = ((what, remedy) for rule, what, remedy in _BINARY if re.match(rule, head, re.DOTALL))
+    what, remedy = next(found, ("", ""))
+    if compression(head):
+        what, remedy = "compressed more than once", "Decompress it once and pass the result."
+    elif not (what or wide_encoding(head)) and _is_binary(head):
+        what = "binary data, or text in another encoding than UTF-8"
+        remedy = "Save it as text in UTF-8 and pass that file."
+    if what:
+        raise ContentError(f"{name} is {what}. {remedy}")
 
 
 def text_format(head: bytes) -> str:

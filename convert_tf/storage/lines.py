@@ -40,7 +40,7 @@ class InputFile:
     """A file to read, and what is known about it so far.
 
     Attributes:
-        path: the file.
+        path: the file; `"-"` for standard input.
         name: name of the file for messages; the path by default.
         kind: `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `"plain"`; empty before the first byte is read.
         compressed_bytes: size of the file on disk.
@@ -64,6 +64,9 @@ class InputFile:
             ValueError: if it is a folder.
             OSError: if it cannot be opened.
         """
+        if self.path == STANDARD_INPUT:
+            # Without its buffer, which waits until it is full, whatever was typed.
+            return getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
         if os.path.isdir(self.path):
             raise ValueError(
                 f"{self.name} is a folder. Pass the files in it, as '{self.name.rstrip('/')}/*'."
@@ -228,12 +231,6 @@ def open_decompressed(file: InputFile) -> io.BufferedReader:
     return io.BufferedReader(_Pieces(file), buffer_size=2**16)
 
 
-class _StandardInput(InputFile):
-    def open(self) -> BinaryIO:
-        # Without its buffer, which waits until it is full, whatever was typed.
-        return getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
-
-
 class TextLines:
     """The lines of a UTF-8 file, without line ends. Empty lines are included.
 
@@ -259,9 +256,7 @@ class TextLines:
     def __init__(self, path: str | os.PathLike[str], *, formats: Collection[str] = ()):
         path = os.fspath(path)
         is_standard_input = path == STANDARD_INPUT
-        self._file = (
-            _StandardInput(path, "standard input") if is_standard_input else InputFile(path)
-        )
+        self._file = InputFile(path, "standard input" if is_standard_input else path)
         self.name = self._file.name
         self.is_typed = is_standard_input and sys.stdin.isatty()
         self._formats = formats
@@ -275,30 +270,26 @@ class TextLines:
         return self._plain_bytes if is_plain else self._file.compressed_bytes
 
     def __iter__(self) -> Iterator[str]:
-        for line in self._lines():
-            self.number += 1
-            if self._file.is_cut_off and not line.endswith(b"\n"):
-                break
-            self._plain_bytes += len(line)
-            if len(line) > MAX_LINE_BYTES:
-                raise self._unusable(f"longer than {MAX_LINE_BYTES:,} bytes")
-            try:
-                text = line.decode("utf-8-sig" if self.number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise self._unusable(str(error)) from error
-            yield text.removesuffix("\n").removesuffix("\r")
+        with open_decompressed(self._file) as stream:
+            if not self.is_typed:
+                check_format(self.name, stream.peek()[:HEAD_BYTES], read=self._formats)
+            while line := stream.readline(MAX_LINE_BYTES + 1):
+                self.number += 1
+                if self._file.is_cut_off and not line.endswith(b"\n"):
+                    break
+                self._plain_bytes += len(line)
+                if len(line) > MAX_LINE_BYTES:
+                    raise self._unusable(f"longer than {MAX_LINE_BYTES:,} bytes")
+                try:
+                    text = line.decode("utf-8-sig" if self.number == 1 else "utf-8")
+                except UnicodeDecodeError as error:
+                    raise self._unusable(str(error)) from error
+                yield text.removesuffix("\n").removesuffix("\r")
         if self._file.is_cut_off:
             raise ValueError(
                 f"Line {self.number:,} of {self.name} is the end of {self._file.damage}. Copy the "
                 "file again."
             )
-
-    def _lines(self) -> Iterator[bytes]:
-        with open_decompressed(self._file) as stream:
-            if not self.is_typed:
-                check_format(self.name, stream.peek()[:HEAD_BYTES], read=self._formats)
-            while line := stream.readline(MAX_LINE_BYTES + 1):
-                yield line
 
     def _unusable(self, reason: str) -> ValueError:
         return ValueError(
