@@ -29,7 +29,7 @@ _NAME = re.compile(
 
 
 class ModuleNameError(ValueError):
-    """Error: there is no module of this name, or it cannot be downloaded."""
+    """Error: there is no model of this name, or it cannot be downloaded."""
 
 
 def module_path(name: str) -> str:
@@ -80,8 +80,7 @@ def model_path(path: str | os.PathLike[str]) -> str:
         file.
 
     Raises:
-      ModuleNameError: if a released module cannot be downloaded.
-      HubError: if `hf://owner/name` cannot be downloaded.
+      ModuleNameError: if the model cannot be downloaded.
     """
     text = os.fspath(path)
     if text.startswith(SCHEME):
@@ -114,10 +113,6 @@ def release_file(name: str) -> Path:
     return fetched(base, name)
 
 
-class HubError(ValueError):
-    """Error: there is no such encoder on the hub or in its cache."""
-
-
 def hub_folder(address: str) -> str:
     """Return the folder of an encoder in the cache of `huggingface_hub`; downloaded if it is not.
 
@@ -125,8 +120,8 @@ def hub_folder(address: str) -> str:
       address: `hf://owner/name`.
 
     Raises:
-      HubError: if `huggingface_hub` is not installed, the encoder cannot be downloaded, or the
-        model is another one.
+      ModuleNameError: if `huggingface_hub` is not installed, the encoder cannot be downloaded, or
+        the model is another one.
     """
     try:
         folder = _downloaded(address, CONFIG_FILE).parent
@@ -137,7 +132,7 @@ def hub_folder(address: str) -> str:
             _downloaded(address, *files, revision=folder.name)
     except (ImportError, OSError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), repr(error)).rstrip(". ")
-        raise HubError(
+        raise ModuleNameError(
             f"{address!r} was not read from the Hugging Face hub or its cache: {reason}."
         ) from error
     return str(folder)

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from convert_tf.numerics.initializers import GlorotUniform
+from convert_tf.numerics.initializers import glorot_uniform
 
 MASKED_SCORE = float("-inf")
 
@@ -94,7 +94,7 @@ class RelativeSelfAttention(keras.layers.Layer):
     def build(self, x_shape: Any) -> None:
         self.query_key_kernel = self.add_weight(
             shape=(x_shape[-1], 2 * self.num_heads * self.attention_dim),
-            initializer=GlorotUniform(),
+            initializer=glorot_uniform(),
             name="query_key_kernel",
         )
         if self.use_relative_bias:

@@ -10,7 +10,7 @@ from keras import ops
 
 from convert_tf.layers.attention import RelativeSelfAttention
 from convert_tf.numerics.devices import is_tensorflow_on_cpu
-from convert_tf.numerics.initializers import GlorotUniform
+from convert_tf.numerics.initializers import glorot_uniform
 
 
 class Dropout(keras.layers.Dropout):
@@ -137,9 +137,9 @@ class FeedForward(keras.layers.Layer):
         self.hidden_kernel, self.hidden_bias, self.output_kernel, self.output_bias = (
             self.add_weight(shape=shape, initializer=initializer, name=name)
             for name, shape, initializer in (
-                ("hidden_kernel", (dim, self.hidden_dim), GlorotUniform()),
+                ("hidden_kernel", (dim, self.hidden_dim), glorot_uniform()),
                 ("hidden_bias", (self.hidden_dim,), "zeros"),
-                ("output_kernel", (self.hidden_dim, dim), GlorotUniform(_RESIDUAL_GAIN)),
+                ("output_kernel", (self.hidden_dim, dim), glorot_uniform(_RESIDUAL_GAIN)),
                 ("output_bias", (dim,), "zeros"),
             )
         )

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from convert_tf.layers.block import Dropout, LayerNorm
-from convert_tf.numerics.initializers import TruncatedNormal
+from convert_tf.numerics.initializers import truncated_normal
 from convert_tf.numerics.quantization import GrowingRangeQuantizer
 
 
@@ -69,7 +69,7 @@ class SubwordEmbedding(keras.layers.Layer):
         # Tables stay in float32, because casting the whole token table at every step costs more
         # than casting the rows that a batch reads.
         def table(name: str, size: int, stddev: float) -> Any:
-            initializer = TruncatedNormal(stddev)
+            initializer = truncated_normal(stddev)
             shape = (size, self.dim)
             return self.add_weight(shape=shape, initializer=initializer, autocast=False, name=name)
 

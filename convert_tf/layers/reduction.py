@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from convert_tf.layers.attention import attention_weights, split_heads
-from convert_tf.numerics.initializers import GlorotUniform
+from convert_tf.numerics.initializers import glorot_uniform
 
 
 class SqrtNReduction(keras.layers.Layer):
@@ -53,7 +53,7 @@ class SqrtNReduction(keras.layers.Layer):
     ) -> None:
         self.query_key_kernel = self.add_weight(
             shape=(x_shape[-1], 2 * self.num_heads * self.attention_dim),
-            initializer=GlorotUniform(),
+            initializer=glorot_uniform(),
             name="query_key_kernel",
         )
 

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from convert_tf.layers.block import fast_gelu
-from convert_tf.numerics.initializers import Orthogonal
+from convert_tf.numerics.initializers import orthogonal
 
 
 def l2_normalize(x: Any) -> Any:
@@ -64,7 +64,7 @@ class SideNetwork(keras.layers.Layer):
 
         def dense(width: int, name: str, activation: Any = None) -> keras.layers.Dense:
             return keras.layers.Dense(
-                width, activation, kernel_initializer=Orthogonal(), dtype=policy, name=name
+                width, activation, kernel_initializer=orthogonal(), dtype=policy, name=name
             )
 
         self.hidden = [dense(hidden_dim, f"hidden_{i}", fast_gelu) for i in range(num_layers)]

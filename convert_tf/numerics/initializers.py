@@ -6,6 +6,7 @@ numbers for the same seed. These use numpy's `RandomState`, whose numbers never 
 
 import math
 import random
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -23,55 +24,47 @@ def set_seed(seed: int) -> None:
         np.random.seed(seed)
 
 
-class _NumpyInitializer(keras.initializers.Initializer):
-    """Base class of the initializers. The seed is from Python's `random`, as in Keras."""
+def _initializer(draw: Callable[[np.random.RandomState, tuple[int, ...]], np.ndarray]) -> Any:
+    """Return an initializer of Keras. Its seed is from Python's `random`, as in Keras."""
+    seed = random.randint(1, 10**9)
 
-    def __init__(self) -> None:
-        self._seed = random.randint(1, 10**9)
+    def initial_values(shape: Any, dtype: Any = None) -> Any:
+        values = draw(np.random.RandomState(seed), tuple(shape)).astype("float32")
+        return ops.convert_to_tensor(values, dtype=dtype or keras.backend.floatx())
 
-    def __call__(self, shape: Any, dtype: Any = None) -> Any:
-        values = self._draw(np.random.RandomState(self._seed), tuple(shape))
-        return ops.convert_to_tensor(
-            values.astype("float32"), dtype=dtype or keras.backend.floatx()
-        )
-
-    def _draw(self, rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
-        raise NotImplementedError
+    return initial_values
 
 
-class TruncatedNormal(_NumpyInitializer):
-    """Normal numbers; those beyond two standard deviations are drawn again."""
+def truncated_normal(stddev: float) -> Any:
+    """Return an initializer with normal numbers; those beyond two deviations are drawn again."""
 
-    def __init__(self, stddev: float):
-        super().__init__()
-        self.stddev = stddev
-
-    def _draw(self, rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
+    def draw(rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
         values = rng.standard_normal(shape)
         while (is_outside := np.abs(values) > 2.0).any():
             values[is_outside] = rng.standard_normal(int(is_outside.sum()))
-        return self.stddev * values
+        return stddev * values
+
+    return _initializer(draw)
 
 
-class GlorotUniform(_NumpyInitializer):
-    """Matrix of uniform numbers with the variance `gain²` × 2 / (inputs + outputs)."""
+def glorot_uniform(gain: float = 1.0) -> Any:
+    """Return an initializer of matrices: uniform, variance `gain²` × 2 / (inputs + outputs)."""
 
-    def __init__(self, gain: float = 1.0):
-        super().__init__()
-        self.gain = gain
-
-    def _draw(self, rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
-        limit = self.gain * math.sqrt(6.0 / (shape[-2] + shape[-1]))
+    def draw(rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
+        limit = gain * math.sqrt(6.0 / (shape[-2] + shape[-1]))
         return rng.uniform(-limit, limit, shape)
 
+    return _initializer(draw)
 
-class Orthogonal(_NumpyInitializer):
-    """Random matrix with orthonormal rows or columns, whichever are fewer."""
 
-    def _draw(self, rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
-        rows, columns = shape
+def orthogonal() -> Any:
+    """Return an initializer of matrices with orthonormal rows or columns, whichever are fewer."""
+
+    def draw(rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
         # On a busy machine, OpenBLAS with two threads takes a hundred times as long as with one.
         with threadpool_limits(1, user_api="blas"):
             q, r = np.linalg.qr(rng.standard_normal((max(shape), min(shape))))
         q *= np.sign(np.diag(r))
-        return q if rows >= columns else q.T
+        return q if shape[0] >= shape[1] else q.T
+
+    return _initializer(draw)

@@ -116,31 +116,28 @@ def pack_kernel(kernel: Any) -> tuple[np.ndarray, np.ndarray]:
 class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
     """8-bit fake quantization of the embedding rows that a batch uses.
 
-    Only the rows of the batch are quantized, not the whole table. Every `update_steps` training
-    calls, the range is updated to contain all values of the table, with a margin on either side:
-    10 % of the range, but at least 0.01.
+    Only the rows of the batch are quantized, not the whole table. Every 100 training calls, the
+    range is updated to contain all values of the table, with a margin on either side: 10 % of the
+    range, but at least 0.01.
 
     Masking: none; rows of padding are quantized too.
 
     Args:
-      update_steps: training calls between updates of the range.
       initial_range: range before the first update, `(min, max)` with min ≤ 0 ≤ max.
 
     Example:
-      quantizer = GrowingRangeQuantizer(update_steps=100)
+      quantizer = GrowingRangeQuantizer(initial_range=(-0.5, 0.5))
       weights = quantizer.build(table.shape, "embedding", layer)
       rows = quantizer(ops.take(table, ids, axis=0), True, weights, table=table)
 
     Reference: arXiv 1911.03688 §2.1, "Quantization".
     """
 
+    UPDATE_STEPS = 100  # training calls between updates of the range
     MARGIN_SHARE = 0.1
     MIN_MARGIN = 0.01
 
-    def __init__(
-        self, update_steps: int = 100, *, initial_range: tuple[float, float] = (-1.0, 1.0)
-    ):
-        self.update_steps = update_steps
+    def __init__(self, initial_range: tuple[float, float]):
         self.initial_range = tuple(initial_range)
 
     def build(self, tensor_shape: Any, name: str, layer: keras.layers.Layer) -> dict[str, Any]:
@@ -172,7 +169,7 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
         table: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Fake-quantize `inputs`. In training, also update the range every `update_steps` calls.
+        """Fake-quantize `inputs`. In training, also update the range every 100 calls.
 
         Args:
           inputs: float32 rows `[..., dim]`.
@@ -200,11 +197,11 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
         # `.value`, because in a stateless scope a variable cannot be assigned to itself.
         old = (weights["range_min"].value, weights["range_max"].value)
         new = ops.cond(
-            ops.equal(calls % self.update_steps, 0), lambda: self.range_of(table), lambda: old
+            ops.equal(calls % self.UPDATE_STEPS, 0), lambda: self.range_of(table), lambda: old
         )
         weights["range_min"].assign(new[0])
         weights["range_max"].assign(new[1])
         weights["calls"].assign(calls + 1)
 
     def get_config(self) -> dict[str, Any]:
-        return {"update_steps": self.update_steps, "initial_range": self.initial_range}
+        return {"initial_range": self.initial_range}

@@ -76,6 +76,9 @@ def test_other_models_are_refused(tmp_path, change):
 
 def test_what_is_missing_is_named(tmp_path):
     made.write_folder(tmp_path)
+    (tmp_path / "config.json").write_text("[1]")
+    with pytest.raises(ValueError, match=r"config\.json' is not a JSON object"):
+        bert_config_of(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(ValueError, match="lacks 'hidden_size'"):
         bert_config_of(tmp_path)

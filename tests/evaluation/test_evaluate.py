@@ -19,7 +19,7 @@ from convert_tf.checkpoints.loading import initial_ranker
 from convert_tf.config.ranker import HeadConfig
 from convert_tf.encoding.backends.checkpoint import CheckpointBackend
 from convert_tf.evaluation.compare import compare, evaluate, make_task
-from convert_tf.ranking.ranker import EncoderRanker, open_encoder
+from convert_tf.ranking.ranker import open_encoder
 
 
 @pytest.fixture(scope="module")
@@ -280,16 +280,6 @@ def test_joined_turns_lose_their_oldest_tokens(paths):
     np.testing.assert_allclose(by_newest[1], by_oldest[1], atol=1e-5)
     assert np.abs(by_newest[0] - by_oldest[0]).max() > 1e-3
     np.testing.assert_array_equal(newest.encode_responses([text]), encoder.encode_responses([text]))
-
-
-def test_vectors_of_one_signature(paths, tmp_path):
-    """SIM and MAP over `default`, of both sides alike."""
-    ranker = EncoderRanker(open_encoder(paths["module"]), kinds=("default", "default"))
-    texts = ["reset my password", "thanks"]
-    expected = tf.saved_model.load(paths["module"])(tf.constant(texts)).numpy()
-    for found in (ranker.encode_contexts([(text,) for text in texts]),
-                  ranker.encode_candidates(texts)):  # fmt: skip
-        np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(

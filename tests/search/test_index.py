@@ -11,6 +11,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from support.commands import own_environment
+from support.damage import flip_a_bit
 from support.full_disk import room_for
 from support.index_stubs import (
     CONTEXTS,
@@ -292,16 +293,10 @@ def test_damaged_caches(tmp_path, damage):
         CandidateCache(tmp_path / "cache")
 
 
-def flip(path):
-    content = bytearray(path.read_bytes())
-    content[-40] ^= 1
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize("name", ["vectors", "scales", "texts", "offsets"])
 def test_a_flipped_bit_is_found(tmp_path, name):
     make_cache(tmp_path / "cache", dtype="int8")
-    flip(tmp_path / "cache" / f"{name}.npy")
+    flip_a_bit(tmp_path / "cache" / f"{name}.npy")
     with pytest.raises(ValueError, match=rf"{name}\.npy' was damaged or changed"):
         CandidateCache(tmp_path / "cache")
 
@@ -437,7 +432,7 @@ def test_errors_of_faiss(cache):
     path.unlink()
     CandidateCache(cache.folder)  # though the checksum of the index is there
     FaissIndex(cache, StubEncoder())
-    flip(path)
+    flip_a_bit(path)
     with pytest.raises(ValueError, match=r"damaged or changed"):
         FaissIndex(cache, StubEncoder())
     path.unlink()

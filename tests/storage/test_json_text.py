@@ -1,17 +1,9 @@
-"""JSON that is damaged, or nested deeper than the parser goes, and who reads it; checksums."""
+"""JSON that is damaged, or nested deeper than the parser goes; checksums."""
 
 import hashlib
 
 import pytest
 
-from convert_tf.checkpoints.bert import bert_config_of
-from convert_tf.checkpoints.kinds import Kind, kind_of
-from convert_tf.config.model import ModelConfig
-from convert_tf.config.ranker import RankerConfig
-from convert_tf.data.utterances import read_utterances
-from convert_tf.evaluation.tables import _read
-from convert_tf.intents.rasa import _is_mark
-from convert_tf.search.cache import CandidateCache
 from convert_tf.storage.checksums import checksum, file_checksum, fingerprint
 from convert_tf.storage.json_text import json_file, json_of_texts, parsed_json
 
@@ -30,37 +22,6 @@ def test_a_damaged_file_is_named(tmp_path, content):
     (tmp_path / "options.json").write_bytes(content)
     with pytest.raises(ValueError, match=r"options\.json' is not valid JSON: "):
         json_file(tmp_path / "options.json")
-
-
-def written(tmp_path, name, content=DEEP):
-    (tmp_path / name).write_text(content)
-    return tmp_path / name
-
-
-READERS = {
-    "a model's configuration": lambda p: ModelConfig.from_json(DEEP),
-    "a ranker's configuration": lambda p: RankerConfig.from_json(DEEP),
-    "candidates": lambda p: CandidateCache(written(p, "candidates.json").parent),
-    "a published model": lambda p: bert_config_of(written(p, "config.json").parent),
-    "a published model, no object": lambda p: bert_config_of(
-        written(p, "config.json", "[1]").parent
-    ),
-    "utterances": lambda p: list(read_utterances([str(written(p, "a.jsonl"))])),
-    "results": lambda p: _read(written(p, "results.json")),
-}
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_every_reader_refuses_it_in_one_line(tmp_path, name):
-    with pytest.raises(ValueError) as caught:
-        READERS[name](tmp_path)
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 1000
-
-
-def test_it_is_no_mark_and_no_ranker(tmp_path):
-    assert not _is_mark('"a":' + DEEP)
-    assert kind_of(written(tmp_path, "config.json").parent) is Kind.DUAL_ENCODER
 
 
 def test_a_key_that_is_there_twice_is_refused_but_in_dumps():

@@ -21,7 +21,7 @@ from convert_tf.models.losses import (
     softmax_losses,
     taught_ranking_losses,
 )
-from convert_tf.numerics.initializers import GlorotUniform
+from convert_tf.numerics.initializers import glorot_uniform
 from convert_tf.training.encoder.micro_batches import encode_micro_batches, is_in_micro_batches
 from convert_tf.training.objective import Objective, compile_with, make_optimizer
 
@@ -81,7 +81,7 @@ class ResponseRanking(Objective):
             self.teacher_projection = keras.layers.Dense(
                 teacher_dim,
                 use_bias=False,
-                kernel_initializer=GlorotUniform(),
+                kernel_initializer=glorot_uniform(),
                 dtype=encoder.dtype_policy,
                 name="teacher_projection",
             )
