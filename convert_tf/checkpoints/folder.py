@@ -20,7 +20,7 @@ import numpy as np
 from convert_tf.checkpoints.facts import TRAINING_FILE, training_facts
 from convert_tf.checkpoints.kinds import CONFIG_FILE, CheckpointError, Kind, kind_of
 from convert_tf.checkpoints.rounded import rounded_archive, rounded_arrays
-from convert_tf.checkpoints.vocabulary import VOCABULARY_FILES, checked_vocabulary
+from convert_tf.checkpoints.vocabulary import checked_vocabulary
 from convert_tf.config.model import ModelConfig
 from convert_tf.extras import needs
 from convert_tf.models.bert import BertTrunk
@@ -30,7 +30,7 @@ from convert_tf.numerics.quantization import pack_table
 from convert_tf.storage.arrays import load_array
 from convert_tf.storage.checksums import check_files, checksum, write_files
 from convert_tf.storage.json_text import written_json
-from convert_tf.text.vocabulary import SETTINGS_FILE
+from convert_tf.text.vocabulary import SETTINGS_FILE, VOCABULARY_FILES
 
 WEIGHTS_FILE = "model.weights.h5"
 ROUNDED_WEIGHTS_FILE = "model.weights.8bit.npz"

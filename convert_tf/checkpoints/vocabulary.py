@@ -11,16 +11,10 @@ from convert_tf.config.model import ModelConfig
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.storage.checksums import check_files, file_checksum
 from convert_tf.text.plain_tokenizer import PlainTokenizer
-from convert_tf.text.vocabulary import SETTINGS_FILE, read_vocabulary
+from convert_tf.text.vocabulary import SETTINGS_FILE, VOCABULARY_FILES, read_vocabulary
 
 if TYPE_CHECKING:
     from convert_tf.text.tokenizer import Tokenizer
-
-VOCABULARY_FILES = {
-    "subword": "vocab.txt",
-    "sentencepiece": "vocab.model",
-    "wordpiece": "vocab.txt",
-}
 
 
 def vocabulary_path(

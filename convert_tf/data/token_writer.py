@@ -29,18 +29,13 @@ from convert_tf.storage.folders import OutputFolder, files_with_facts
 from convert_tf.storage.json_text import written_json
 from convert_tf.storage.progress import Progress
 from convert_tf.text.tokenizer import load_tokenizer
-from convert_tf.text.vocabulary import SETTINGS_FILE
+from convert_tf.text.vocabulary import SETTINGS_FILE, VOCABULARY_FILES
 
 BATCH_SIZE = 1024  # records or single texts
 
-_VOCABULARY_FILES = {
-    "subword": "vocab.txt",
-    "sentencepiece": "vocab.model",
-    "wordpiece": "vocab.txt",
-}
 _FILE_NAME = re.compile(
     r"\w+-(\w+-ids|[\w-]+-offsets|sources|labels|bytes)\.npy|"
-    + "|".join([*_VOCABULARY_FILES.values(), SETTINGS_FILE])
+    + "|".join([*VOCABULARY_FILES.values(), SETTINGS_FILE])
 )
 
 # The texts of a batch of examples, and the values of their columns, such as their sources.
@@ -61,7 +56,7 @@ class _Writer:
         self._folder = folder
         self._dtype = token_arrays.dtype_of_ids(tokenizer.padding_id)
         path = Path(tokenizer.path)
-        name = _VOCABULARY_FILES[tokenizer.name]
+        name = VOCABULARY_FILES[tokenizer.name]
         write_file(folder / name, path.read_bytes())
         settings = path.with_name(SETTINGS_FILE)
         if tokenizer.name == "wordpiece" and settings.is_file():

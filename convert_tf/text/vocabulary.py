@@ -13,6 +13,12 @@ from convert_tf.storage.content import compression
 from convert_tf.storage.files import write_file
 from convert_tf.text.subwords import WORD_START
 
+# File names by the kind of the tokenizer.
+VOCABULARY_FILES = {
+    "subword": "vocab.txt",
+    "sentencepiece": "vocab.model",
+    "wordpiece": "vocab.txt",
+}
 # In the folder of a WordPiece vocabulary; says whether to lower-case letters.
 SETTINGS_FILE = "tokenizer_config.json"
 

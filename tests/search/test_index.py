@@ -58,15 +58,12 @@ def set_buffer(monkeypatch):
     return functools.partial(monkeypatch.setattr, index_module, "BUFFER_BYTES")
 
 
-def test_a_text_is_one_turn_and_what_is_none_is_refused(cache):
+def test_a_text_is_one_turn(cache):
     texts = [turns[-1] for turns in CONTEXTS]
     for own, other in zip(
         search(cache, StubEncoder(), texts), search(cache, StubEncoder()), strict=True
     ):
         np.testing.assert_array_equal(own, other)
-    for wrong in "one text", [None], [("a", 1)]:
-        with pytest.raises(ValueError, match=r"Contexts must be a list|list of turns, .* Received"):
-            search(cache, StubEncoder(), wrong)
 
 
 # One candidate, a prime number of them, more than there are.
