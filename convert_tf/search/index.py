@@ -7,6 +7,7 @@ depend neither on the size of chunks nor on other contexts, and equal candidates
 FAISS is the extra `[faiss]`. Its indexes hold all vectors in memory, as float32.
 """
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -131,9 +132,9 @@ class CandidateIndex:
 class FaissIndex(CandidateIndex):
     """Approximate search (exact for `flat`) with FAISS, for encoders with one vector per context.
 
-    The index is built on first use and stored in the cache's folder. Scores are those of
-    `CandidateIndex`. `ivf` and `hnsw` may miss candidates, and may find fewer than requested: ids
-    are −1 and scores −∞ at the end.
+    The index is built on first use and stored in the cache's folder; a damaged file is built again.
+    Scores are those of `CandidateIndex`. `ivf` and `hnsw` may miss candidates, and may find fewer
+    than requested: ids are −1 and scores −∞ at the end.
 
     Args:
       cache: the candidates.
@@ -182,14 +183,9 @@ class FaissIndex(CandidateIndex):
         options = {"ivf": f"-{lists}", "hnsw": f"-{_LINKS}"}.get(self.kind, "")
         path = self.cache.folder / f"faiss-{self.kind}{options}.index"
         if path.is_file():
-            try:
+            with contextlib.suppress(RuntimeError, ValueError):  # a damaged one is built again
                 check_files(path.parent, path.name)
                 return self._faiss.read_index(str(path))
-            except (RuntimeError, ValueError) as error:
-                raise ValueError(
-                    f"The FAISS index {path} is damaged ({error}). Delete the file; the next "
-                    "search builds it again."
-                ) from error
         index = self._make(lists)
         with whole_file(path) as temporary:
             try:
@@ -418,7 +414,7 @@ def best_candidates(
     for start in range(0, cache.count, scorer.rows):
         of_chunk = scorer.scores(start, min(start + scorer.rows, cache.count))
         is_kept = of_chunk >= cuts
-        for i in np.flatnonzero(is_kept.any(axis=0)):
+        for i in np.flatnonzero(is_kept.any(axis=0)).tolist():
             places = np.flatnonzero(is_kept[:, i])
             ids[i] = np.concatenate([ids[i], start + places])
             scores[i] = np.concatenate([scores[i], of_chunk[places, i]])

@@ -423,13 +423,9 @@ def test_errors_of_faiss(cache):
     with pytest.raises(ValueError, match="an encoder with 3"):
         FaissIndex(cache, StubEncoder(3)).search(CONTEXTS)
     path = cache.folder / "faiss-flat.index"
-    os.truncate(path, 100)
-    with pytest.raises(ValueError, match="is damaged"):
+    whole = path.read_bytes()
+    for damage in (flip_a_bit, lambda path: os.truncate(path, 100), os.remove):
+        damage(path)
+        CandidateCache(cache.folder)  # though the checksum of the index is there
         FaissIndex(cache, StubEncoder())
-    path.unlink()
-    CandidateCache(cache.folder)  # though the checksum of the index is there
-    FaissIndex(cache, StubEncoder())
-    flip_a_bit(path)
-    with pytest.raises(ValueError, match=r"damaged or changed"):
-        FaissIndex(cache, StubEncoder())
-    path.unlink()
+        assert path.read_bytes() == whole
