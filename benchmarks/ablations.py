@@ -40,8 +40,7 @@ from training_runs import (
 )
 
 from convert_tf.checkpoints.kinds import Kind, kind_of
-from convert_tf.data.token_arrays import ArrayFolder, dtype_of_ids
-from convert_tf.data.token_writer import array_files
+from convert_tf.data.token_arrays import FORMAT, ArrayFolder, dtype_of_ids
 from convert_tf.figures import BLUE, GREY, picture, write_picture
 from convert_tf.storage.files import write_file
 from convert_tf.storage.messages import as_markdown
@@ -112,7 +111,7 @@ def write_with_one_bucket(data: str, output: Path) -> None:
     new = output.with_name(output.name + ".tmp")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    for path in map(Path, array_files(data)):
+    for path in map(Path, FORMAT.files(data)):
         if path.name.endswith("-ids.npy"):
             ids = np.minimum(np.load(path, mmap_mode="r"), folder.vocab_size)
             np.save(new / path.name, ids.astype(dtype_of_ids(padding_id)))

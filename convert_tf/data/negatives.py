@@ -18,17 +18,16 @@ from convert_tf.data.packing import TokenIds
 from convert_tf.data.schema import PAIR
 from convert_tf.data.token_arrays import ArrayExamples
 from convert_tf.storage.arrays import FolderFormat
-from convert_tf.storage.folders import files_with_facts
 
 FACTS_FILE = "negatives.json"
 ARRAY_FILE = "train-negatives.npy"
-FORMAT_VERSION = 1
 DTYPE = "int32"
 _AGAIN = "Write it again with `convert-tf mine`."
-_FORMAT = FolderFormat(
+FORMAT = FolderFormat(
     what="folder of negatives",
     facts_file=FACTS_FILE,
-    version=FORMAT_VERSION,
+    other_files=r"train-negatives\.npy",
+    version=1,
     kinds={
         "split": str,
         "examples": int,
@@ -39,11 +38,6 @@ _FORMAT = FolderFormat(
     dtypes=(DTYPE,),
     remedy=_AGAIN,
 )
-
-
-def negative_files(folder: str) -> list[str]:
-    """Return the files of a folder of negatives. The last is `negatives.json`, which marks it."""
-    return files_with_facts(folder, FACTS_FILE, lambda name: name == ARRAY_FILE)
 
 
 def scattered(values: np.ndarray) -> np.ndarray:
@@ -75,7 +69,7 @@ class HardNegatives:
     def __init__(
         self, folder: str | os.PathLike[str], examples: ArrayExamples, *, per_pair: int, seed: int
     ):
-        facts = _FORMAT.facts(folder)
+        facts = FORMAT.facts(folder)
         mined = facts["split"], facts["examples"], facts["texts_sha256"]
         if mined != ("train", examples.num_examples, examples.checksum(PAIR)):
             raise ValueError(
@@ -91,7 +85,7 @@ class HardNegatives:
         self.per_pair = per_pair
         self.seed = seed
         self._examples = examples
-        self._mined = _FORMAT.mapped(
+        self._mined = FORMAT.mapped(
             folder, ARRAY_FILE, DTYPE, (examples.num_examples, facts["negatives"])
         )
 

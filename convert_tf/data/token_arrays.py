@@ -25,16 +25,18 @@ from convert_tf.data.packing import TokenIds, join_texts, joined_ranges
 from convert_tf.data.schema import PAIR, PAIR_AND_EXTRA_CONTEXT
 from convert_tf.storage.arrays import FolderFormat
 from convert_tf.storage.checksums import checksum, file_checksum
+from convert_tf.text.vocabulary import SETTINGS_FILE, VOCABULARY_FILES
 
 FACTS_FILE = "arrays.json"
-FORMAT_VERSION = 1
 DTYPES = ("uint16", "int32")
 COLUMN_DTYPE = "int32"
 _AGAIN = "Write it again with `convert-tf tokenize`."
-_FORMAT = FolderFormat(
+FORMAT = FolderFormat(
     what="folder of token ids",
     facts_file=FACTS_FILE,
-    version=FORMAT_VERSION,
+    other_files=r"\w+-(\w+-ids|[\w-]+-offsets|sources|labels|bytes)\.npy|"
+    + "|".join([*VOCABULARY_FILES.values(), SETTINGS_FILE]),
+    version=1,
     kinds={
         "tokenizer": str,
         "vocab_size": int,
@@ -92,7 +94,7 @@ class ArrayFolder:
 
     def __init__(self, folder: str):
         self.folder = folder
-        facts = _FORMAT.facts(folder)
+        facts = FORMAT.facts(folder)
         self.tokenizer_name: str = facts["tokenizer"]
         self.vocab_size: int = facts["vocab_size"]
         self.num_oov_buckets: int = facts["num_oov_buckets"]
@@ -200,8 +202,8 @@ class ArrayExamples:
         self._files = {}
         for name in names:
             files = (
-                _FORMAT.mapped(folder, ids_file(split, name), facts["dtype"], (-1,)),
-                _FORMAT.mapped(folder, offsets_file(split, name), "int64", (-1,)),
+                FORMAT.mapped(folder, ids_file(split, name), facts["dtype"], (-1,)),
+                FORMAT.mapped(folder, offsets_file(split, name), "int64", (-1,)),
             )
             ids, offsets = (file.array for file in files)
             if len(offsets) != self.num_examples + 1 or offsets[0] or offsets[-1] != len(ids):
@@ -303,7 +305,7 @@ class ArrayExamples:
           ValueError: if the file is missing or damaged.
         """
         file, shape = column_file(self._split, name), (self.num_examples,)
-        return _FORMAT.mapped(self._folder, file, COLUMN_DTYPE, shape).checked()
+        return FORMAT.mapped(self._folder, file, COLUMN_DTYPE, shape).checked()
 
     def checksum(self, names: Iterable[str]) -> str:
         """Return the SHA-256 of the texts of some names, which reads all of their files."""

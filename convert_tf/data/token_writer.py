@@ -5,7 +5,6 @@
 
 import contextlib
 import os
-import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
@@ -25,18 +24,11 @@ from convert_tf.data.utterances import TEXT, is_held_out, read_utterances
 from convert_tf.storage.arrays import GrowingArray
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.files import write_file
-from convert_tf.storage.folders import OutputFolder, files_with_facts
-from convert_tf.storage.json_text import written_json
 from convert_tf.storage.progress import Progress
 from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.text.vocabulary import SETTINGS_FILE, VOCABULARY_FILES
 
 BATCH_SIZE = 1024  # records or single texts
-
-_FILE_NAME = re.compile(
-    r"\w+-(\w+-ids|[\w-]+-offsets|sources|labels|bytes)\.npy|"
-    + "|".join([*VOCABULARY_FILES.values(), SETTINGS_FILE])
-)
 
 # The texts of a batch of examples, and the values of their columns, such as their sources.
 TextsAndColumns: TypeAlias = tuple[Sequence[TokenIds], Mapping[str, Sequence[str | None]]]
@@ -64,7 +56,6 @@ class _Writer:
         self._tokenizer = tokenizer
         self._num_tokens = self._num_unknown = 0
         self._facts: dict[str, Any] = {
-            "version": token_arrays.FORMAT_VERSION,
             "tokenizer": tokenizer.name,
             "vocab_size": tokenizer.vocab_size,
             "num_oov_buckets": tokenizer.num_oov_buckets,
@@ -130,13 +121,8 @@ class _Writer:
         if "labels" in self._places:
             self._facts["utterances"] = {"labels": list(self._places["labels"])}
         self._facts["sources"] = list(self._places["sources"])
-        write_file(self._folder / token_arrays.FACTS_FILE, written_json(self._facts))
+        token_arrays.FORMAT.write_facts(self._folder, self._facts)
         return self._facts
-
-
-def array_files(folder: str) -> list[str]:
-    """Return the files of a folder of token ids. The last is `arrays.json`, which marks it."""
-    return files_with_facts(folder, token_arrays.FACTS_FILE, _FILE_NAME.fullmatch)
 
 
 def _tokenized(
@@ -187,7 +173,7 @@ def tokenize_records(
         `output` is not empty.
       OSError: if a file cannot be read or written.
     """
-    place = OutputFolder(output, data_files=array_files, is_own=True, overwrite=overwrite)
+    place = token_arrays.FORMAT.output(output, overwrite=overwrite)
     started = time.monotonic()
     found = {os.path.basename(path).split("-")[0] for path in record_files(data)}
     shards = {split: list_shards(data, split) for split in SPLITS if split in found or not found}
@@ -235,7 +221,7 @@ def tokenize_utterances(
         `output` is not empty.
       OSError: if a file cannot be read or written.
     """
-    place = OutputFolder(output, data_files=array_files, is_own=True, overwrite=overwrite)
+    place = token_arrays.FORMAT.output(output, overwrite=overwrite)
     started = time.monotonic()
     tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)
 

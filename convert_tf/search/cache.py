@@ -17,7 +17,6 @@ The id of a candidate is its position, from 0.
 import contextlib
 import hashlib
 import os
-import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -26,20 +25,17 @@ import numpy as np
 
 from convert_tf.storage.arrays import FolderFormat, GrowingArray
 from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, record_checksums
-from convert_tf.storage.files import write_file
-from convert_tf.storage.folders import OutputFolder, files_with_facts
-from convert_tf.storage.json_text import written_json
 from convert_tf.storage.progress import Progress
 
 FACTS_FILE = "candidates.json"
-_VERSION = 1
 DTYPES = ("float32", "float16", "int8")
 _ARRAYS = ("vectors", "scales", "texts", "offsets")
 _AGAIN = "Build it again with `convert-tf index build`."
 _FORMAT = FolderFormat(
     what="candidate cache",
     facts_file=FACTS_FILE,
-    version=_VERSION,
+    other_files=r"(vectors|scales|texts|offsets)\.npy|faiss-[\w-]+\.index|sha256\.json",
+    version=1,
     kinds={
         "count": int,
         "dim": int,
@@ -49,9 +45,6 @@ _FORMAT = FolderFormat(
     },
     dtypes=DTYPES,
     remedy=_AGAIN,
-)
-_FILE_NAME = re.compile(
-    rf"(vectors|scales|texts|offsets)\.npy|faiss-[\w-]+\.index|{re.escape(CHECKSUMS_FILE)}"
 )
 # A float16 is widened as an integer: its exponent then is 112 too small for a float32.
 _EXPONENT_OF_FLOAT16 = np.float32(2.0**112)
@@ -133,11 +126,6 @@ class CandidateCache:
         return self._texts[start:stop].tobytes().decode("utf-8")
 
 
-def _cache_files(folder: str) -> list[str]:
-    """Return the files of a cache; none if there is no `candidates.json`, which is written last."""
-    return files_with_facts(folder, FACTS_FILE, _FILE_NAME.fullmatch)
-
-
 def write_cache(
     folder: str | os.PathLike[str],
     texts: Iterable[str],
@@ -171,7 +159,7 @@ def write_cache(
     Example:
       cache = write_cache("cache/", ["yes", "no"], encode, fingerprint="mine", dtype="int8")
     """
-    output = OutputFolder(folder, data_files=_cache_files, is_own=True, overwrite=overwrite)
+    output = _FORMAT.output(folder, overwrite=overwrite)
     dtypes = {"vectors": dtype, "texts": "uint8", "offsets": "int64", "scales": "float32"}
     if dtype != "int8":
         del dtypes["scales"]
@@ -209,7 +197,6 @@ def write_cache(
         if not dim:
             raise ValueError("There is no candidate: all texts are empty. Pass another --input.")
         facts = {
-            "version": _VERSION,
             "count": arrays["offsets"].size - 1,
             "dim": dim,
             "dtype": dtype,
@@ -217,7 +204,7 @@ def write_cache(
             "encoder": fingerprint,
             "texts": digest.hexdigest(),
         }
-        write_file(place / FACTS_FILE, written_json(facts))
+        _FORMAT.write_facts(place, facts)
         record_checksums(place, (FACTS_FILE, *(f"{name}.npy" for name in arrays)))
     return CandidateCache(folder)
 

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import io
 import os
+import re
 import tokenize
 import zipfile
 import zlib
@@ -16,8 +17,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from convert_tf.storage.folders import put_aside
-from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.files import write_file
+from convert_tf.storage.folders import OutputFolder, put_aside
+from convert_tf.storage.json_text import parsed_json, written_json
 
 # The errors that numpy raises for damaged files. It parses headers as Python and unpacks archives.
 # A MemoryError comes from the sizes in a damaged header.
@@ -141,10 +143,11 @@ class FolderFormat:
     Args:
       what: name of the folder's kind for messages.
       facts_file: name of the JSON file.
-      version: version of the format that is read.
+      version: version of the format.
       kinds: type of each required entry of the file.
       dtypes: allowed values of its `dtype`.
       remedy: last sentence of messages.
+      other_files: pattern of the names of the other files, for `files` and `output`.
     """
 
     what: str
@@ -153,6 +156,7 @@ class FolderFormat:
     kinds: Mapping[str, Any]
     dtypes: Collection[str]
     remedy: str
+    other_files: str = ""
 
     def facts(self, folder: str | os.PathLike[str]) -> dict[str, Any]:
         """Return the content of the JSON file.
@@ -180,6 +184,22 @@ class FolderFormat:
                 f"{self.remedy}"
             )
         return facts
+
+    def write_facts(self, folder: str | os.PathLike[str], facts: Mapping[str, Any]) -> None:
+        """Write the JSON file, which completes a folder."""
+        content = written_json({"version": self.version, **facts})
+        write_file(Path(folder) / self.facts_file, content)
+
+    def files(self, folder: str) -> list[str]:
+        """Return the files of a folder, the JSON file as the last; none without it."""
+        if not os.path.isfile(os.path.join(folder, self.facts_file)):
+            return []
+        names = sorted(name for name in os.listdir(folder) if re.fullmatch(self.other_files, name))
+        return [os.path.join(folder, name) for name in (*names, self.facts_file)]
+
+    def output(self, folder: str | os.PathLike[str], *, overwrite: bool) -> OutputFolder:
+        """Return a folder to write, which may replace one of this kind and no other files."""
+        return OutputFolder(folder, data_files=self.files, is_own=True, overwrite=overwrite)
 
     def mapped(
         self, folder: str | os.PathLike[str], name: str, dtype: str, shape: tuple[int, ...]

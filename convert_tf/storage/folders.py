@@ -220,17 +220,3 @@ def _sync(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def files_with_facts(folder: str, facts_file: str, is_file: Callable[[str], object]) -> list[str]:
-    """Return the files of a folder of arrays. The file of facts, which completes it, is the last.
-
-    Args:
-        folder: the folder.
-        facts_file: name of the file that describes the arrays.
-        is_file: returns whether a file name belongs to such a folder.
-    """
-    if not os.path.isfile(os.path.join(folder, facts_file)):
-        return []
-    names = sorted(name for name in os.listdir(folder) if is_file(name) and name != facts_file)
-    return [os.path.join(folder, name) for name in (*names, facts_file)]

@@ -15,16 +15,13 @@ from convert_tf.checkpoints import folder as checkpoints
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.data.batches import EvaluationBatches
 from convert_tf.data.mining import BLOCK_SIZE, hard_negatives
-from convert_tf.data.negatives import ARRAY_FILE, DTYPE, FACTS_FILE, FORMAT_VERSION, negative_files
+from convert_tf.data.negatives import ARRAY_FILE, DTYPE, FORMAT
 from convert_tf.data.packing import text_groups
 from convert_tf.data.schema import PAIR, Examples, SelectedExamples
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.storage.arrays import GrowingArray
 from convert_tf.storage.checksums import file_checksum
-from convert_tf.storage.files import write_file
-from convert_tf.storage.folders import OutputFolder
-from convert_tf.storage.json_text import written_json
 from convert_tf.storage.progress import Progress
 from convert_tf.training.encoder.data import open_data
 from convert_tf.training.encoder.evaluation import encode_batches
@@ -77,7 +74,7 @@ def mine(
             f"{data!r} holds no token ids. Write some with `convert-tf tokenize` and pass them as "
             "--data."
         )
-    place = OutputFolder(output, data_files=negative_files, is_own=True, overwrite=overwrite)
+    place = FORMAT.output(output, overwrite=overwrite)
     started = time.monotonic()
     folder, config = open_data(data, None, None, checkpoint)
     examples: Any = folder.open(
@@ -118,7 +115,6 @@ def mine(
                 "lower --skip_top."
             )
         facts = {
-            "version": FORMAT_VERSION,
             "split": "train",
             "examples": examples.num_examples,
             "mined_examples": number,
@@ -131,7 +127,7 @@ def mine(
             "margin": margin,
             "block_size": block_size,
         }
-        write_file(written / FACTS_FILE, written_json(facts))
+        FORMAT.write_facts(written, facts)
     return {
         **facts,
         "found": float(uses.sum() / (number * negatives)),

@@ -3,6 +3,7 @@
 import zlib
 
 import numpy as np
+from scipy.special import softmax
 from support.texts import random_texts
 
 from convert_tf.search.cache import write_cache
@@ -57,18 +58,14 @@ class StubRanker:
 
 
 def brute_force(encoder, candidates, contexts, k):
-    """Ids and scores by the definition, one candidate and one vector at a time, in float64."""
+    """Ids and scores by the definition in float64: attended vectors are formed, and read."""
     vectors, mask = encoder.encode_contexts(contexts)
+    candidates = candidates.astype(np.float64)
     ids, scores = [], []
     for b in range(len(contexts)):
-        own = vectors[b] if mask is None else vectors[b][mask[b]]
-        row = []
-        for candidate in candidates.astype(np.float64):
-            products = [sum(v * c) for v, c in ((v.astype(np.float64), candidate) for v in own)]
-            weights = np.exp(np.array(products) - max(products, default=0))
-            attended = sum(w * v.astype(np.float64) for w, v in zip(weights, own, strict=True))
-            row.append(float(sum(attended * candidate) / weights.sum()) if products else 0.0)
-        row = np.array(row, np.float32)
+        own = (vectors[b] if mask is None else vectors[b][mask[b]]).astype(np.float64)
+        attended = softmax(candidates @ own.T, axis=1) @ own if len(own) else 0 * candidates
+        row = (attended * candidates).sum(axis=1).astype(np.float32)
         order = sorted(range(len(row)), key=lambda i: (-row[i], i))[:k]
         ids.append(order)
         scores.append(row[order])
