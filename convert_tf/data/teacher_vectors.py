@@ -23,14 +23,13 @@ from convert_tf.data.token_arrays import ArrayExamples
 from convert_tf.storage.arrays import FolderFormat, MappedFile
 
 FACTS_FILE = "teacher.json"
-FORMAT_VERSION = 1
 DTYPE = "float16"
 SUBWORDS_FILE = "subword-vectors.npy"
 _AGAIN = "Write it again with `convert-tf teach`."
-_FORMAT = FolderFormat(
+FORMAT = FolderFormat(
     what="folder of teacher vectors",
     facts_file=FACTS_FILE,
-    version=FORMAT_VERSION,
+    version=1,
     kinds={"teacher": str, "dim": int, "splits": dict},
     dtypes=(DTYPE,),
     remedy=_AGAIN,
@@ -75,7 +74,7 @@ class TeacherVectors:
         vocab_size: int,
         flag: str = "teacher",
     ):
-        facts = _FORMAT.facts(folder)
+        facts = FORMAT.facts(folder)
         if flag == "teacher" and facts.get("has_sides"):
             raise ValueError(
                 f"A text in {str(folder)!r} may have one vector as a context and another as a "
@@ -101,7 +100,7 @@ class TeacherVectors:
             self.numbers = examples.thinned(shares, 0, split["of_first"])
 
         def mapped(name: str, rows: int) -> MappedFile:
-            return _FORMAT.mapped(folder, name, DTYPE, (rows, self.dim))
+            return FORMAT.mapped(folder, name, DTYPE, (rows, self.dim))
 
         self._subwords = mapped(SUBWORDS_FILE, vocab_size)
         self._vectors = {

@@ -17,19 +17,12 @@ from convert_tf.data.negatives import scattered
 from convert_tf.data.packing import TokenIds, join_texts
 from convert_tf.data.prefetch import in_order
 from convert_tf.data.schema import PAIR
-from convert_tf.data.teacher_vectors import (
-    DTYPE,
-    FACTS_FILE,
-    FORMAT_VERSION,
-    SUBWORDS_FILE,
-    taught_names,
-    vectors_file,
-)
+from convert_tf.data.teacher_vectors import DTYPE, FORMAT, SUBWORDS_FILE, taught_names, vectors_file
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
 from convert_tf.extras import needs
 from convert_tf.storage.arrays import load_array
 from convert_tf.storage.files import only_writer, write_file
-from convert_tf.storage.json_text import parsed_json, written_json
+from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.progress import Progress
 from convert_tf.text.plain_tokenizer import BETWEEN_TEXTS, restored_texts
 from convert_tf.text.subwords import WORD_START
@@ -177,7 +170,6 @@ def write_teacher_vectors(
         examples = _TaughtExamples(folder, max_examples, shares)
         some_subwords = np.asarray(encode(texts.entries[::_EVERY_SUBWORD]), DTYPE)
         facts: dict[str, Any] = {
-            "version": FORMAT_VERSION,
             "teacher": name,
             "dim": int(some_subwords.shape[1]),
             "dtype": DTYPE,
@@ -186,7 +178,7 @@ def write_teacher_vectors(
         }
         work = Path(f"{output.rstrip(os.sep)}.partial")
         work.mkdir(parents=True, exist_ok=True)
-        settings = {**facts, "version": _WORK_VERSION}
+        settings = {"version": _WORK_VERSION, **facts}
         done = _read_done(work, settings, some_subwords, len(texts.entries))
         if done is None:
             done = {"settings": settings, "done": {}}
@@ -198,7 +190,7 @@ def write_teacher_vectors(
             for number in examples.write(work, texts, encode, names, dim=facts["dim"], start=start):
                 done["done"][names[0]] = number
                 write_file(work / _DONE_FILE, json.dumps(done))
-        write_file(work / FACTS_FILE, written_json(facts))
+        FORMAT.write_facts(work, facts)
         (work / _DONE_FILE).unlink()
         os.rename(work, output)
     return facts
