@@ -19,13 +19,11 @@ from convert_tf.data.schema import PAIR
 from convert_tf.data.token_arrays import ArrayExamples
 from convert_tf.storage.arrays import FolderFormat
 
-FACTS_FILE = "negatives.json"
 ARRAY_FILE = "train-negatives.npy"
 DTYPE = "int32"
-_AGAIN = "Write it again with `convert-tf mine`."
 FORMAT = FolderFormat(
     what="folder of negatives",
-    facts_file=FACTS_FILE,
+    facts_file="negatives.json",
     other_files=r"train-negatives\.npy",
     version=1,
     kinds={
@@ -36,7 +34,7 @@ FORMAT = FolderFormat(
         "checkpoint": str,
     },
     dtypes=(DTYPE,),
-    remedy=_AGAIN,
+    remedy="Write it again with `convert-tf mine`.",
 )
 
 
@@ -104,8 +102,8 @@ class HardNegatives:
         mined = np.asarray(self._mined.checked()[examples], np.int64)
         if mined.min(initial=-1) < -1 or mined.max(initial=-1) >= self._examples.num_examples:
             raise ValueError(
-                f"The negatives are damaged: they have numbers from {mined.min()} to "
-                f"{mined.max()}, and the split has {self._examples.num_examples} examples. {_AGAIN}"
+                f"The negatives are damaged: numbers go from {mined.min()} to {mined.max()}, and "
+                f"the split has {self._examples.num_examples} examples. {FORMAT.remedy}"
             )
         return mined
 

@@ -22,17 +22,15 @@ from convert_tf.data.schema import PAIR, Examples
 from convert_tf.data.token_arrays import ArrayExamples
 from convert_tf.storage.arrays import FolderFormat, MappedFile
 
-FACTS_FILE = "teacher.json"
 DTYPE = "float16"
 SUBWORDS_FILE = "subword-vectors.npy"
-_AGAIN = "Write it again with `convert-tf teach`."
 FORMAT = FolderFormat(
     what="folder of teacher vectors",
-    facts_file=FACTS_FILE,
+    facts_file="teacher.json",
     version=1,
     kinds={"teacher": str, "dim": int, "splits": dict},
     dtypes=(DTYPE,),
-    remedy=_AGAIN,
+    remedy="Write it again with `convert-tf teach`.",
 )
 
 
@@ -93,7 +91,7 @@ class TeacherVectors:
         if not is_complete or not expected.items() <= split.items():
             raise ValueError(
                 f"The vectors in {str(folder)!r} belong to other texts or sources than train of "
-                f"these token ids. {_AGAIN}"
+                f"these token ids. {FORMAT.remedy}"
             )
         self.numbers = np.arange(split["taught"])
         if shares:

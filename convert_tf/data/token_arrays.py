@@ -27,13 +27,11 @@ from convert_tf.storage.arrays import FolderFormat
 from convert_tf.storage.checksums import checksum, file_checksum
 from convert_tf.text.vocabulary import SETTINGS_FILE, VOCABULARY_FILES
 
-FACTS_FILE = "arrays.json"
 DTYPES = ("uint16", "int32")
 COLUMN_DTYPE = "int32"
-_AGAIN = "Write it again with `convert-tf tokenize`."
 FORMAT = FolderFormat(
     what="folder of token ids",
-    facts_file=FACTS_FILE,
+    facts_file="arrays.json",
     other_files=r"\w+-(\w+-ids|[\w-]+-offsets|sources|labels|bytes)\.npy|"
     + "|".join([*VOCABULARY_FILES.values(), SETTINGS_FILE]),
     version=1,
@@ -48,7 +46,7 @@ FORMAT = FolderFormat(
         "splits": dict,
     },
     dtypes=DTYPES,
-    remedy=_AGAIN,
+    remedy="Write it again with `convert-tf tokenize`.",
 )
 
 
@@ -105,7 +103,7 @@ class ArrayFolder:
         self._facts = facts
         if not self.vocabulary.is_file():
             raise ValueError(
-                f"{str(folder)!r} lacks its vocabulary, {self.vocabulary.name}. {_AGAIN}"
+                f"{str(folder)!r} lacks its vocabulary, {self.vocabulary.name}. {FORMAT.remedy}"
             )
         if file_checksum(self.vocabulary) != facts["vocabulary_sha256"]:
             raise ValueError(
@@ -210,7 +208,7 @@ class ArrayExamples:
                 raise ValueError(
                     f"The token ids are damaged: {len(offsets)} offsets from {offsets[:1]} to "
                     f"{offsets[-1:]} for {len(ids)} ids of {self.num_examples} examples, {name} of "
-                    f"{split} in {str(folder)!r}. {_AGAIN}"
+                    f"{split} in {str(folder)!r}. {FORMAT.remedy}"
                 )
             self._files[name] = files
 
@@ -275,9 +273,10 @@ class ArrayExamples:
         """
         unknown = sorted(set(shares) - set(self.source_names))
         if unknown:
+            stored = ", ".join(map(repr, sorted(self.source_names)))
             raise ValueError(
                 f"The token ids lack the sources {', '.join(map(repr, unknown))}. They have "
-                f"{', '.join(map(repr, sorted(self.source_names))) or f'none stored. {_AGAIN}'}"
+                f"{stored or 'none stored. ' + FORMAT.remedy}"
             )
         places = self.sources()[start:stop]
         is_kept = np.ones(len(places), bool)
@@ -319,4 +318,4 @@ class ArrayExamples:
 
 
 def _damaged(what: str, path: Path) -> ValueError:
-    return ValueError(f"The token ids are damaged: {what}, in {str(path)!r}. {_AGAIN}")
+    return ValueError(f"The token ids are damaged: {what}, in {str(path)!r}. {FORMAT.remedy}")

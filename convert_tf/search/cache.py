@@ -27,13 +27,11 @@ from convert_tf.storage.arrays import FolderFormat, GrowingArray
 from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, record_checksums
 from convert_tf.storage.progress import Progress
 
-FACTS_FILE = "candidates.json"
 DTYPES = ("float32", "float16", "int8")
 _ARRAYS = ("vectors", "scales", "texts", "offsets")
-_AGAIN = "Build it again with `convert-tf index build`."
-_FORMAT = FolderFormat(
+FORMAT = FolderFormat(
     what="candidate cache",
-    facts_file=FACTS_FILE,
+    facts_file="candidates.json",
     other_files=r"(vectors|scales|texts|offsets)\.npy|faiss-[\w-]+\.index|sha256\.json",
     version=1,
     kinds={
@@ -44,7 +42,7 @@ _FORMAT = FolderFormat(
         "texts": str,
     },
     dtypes=DTYPES,
-    remedy=_AGAIN,
+    remedy="Build it again with `convert-tf index build`.",
 )
 # A float16 is widened as an integer: its exponent then is 112 too small for a float32.
 _EXPONENT_OF_FLOAT16 = np.float32(2.0**112)
@@ -73,7 +71,7 @@ class CandidateCache:
 
     def __init__(self, folder: str | os.PathLike[str]):
         self.folder = Path(folder)
-        facts = _FORMAT.facts(folder)
+        facts = FORMAT.facts(folder)
         self.count: int = facts["count"]
         self.dim: int = facts["dim"]
         self.dtype: str = facts["dtype"]
@@ -83,12 +81,12 @@ class CandidateCache:
         if not (self.folder / CHECKSUMS_FILE).is_file():
             raise ValueError(
                 f"{str(folder)!r} has no {CHECKSUMS_FILE}: it is incomplete, or an earlier version "
-                f"wrote it. {_AGAIN}"
+                f"wrote it. {FORMAT.remedy}"
             )
-        check_files(folder, FACTS_FILE, *(f"{name}.npy" for name in _ARRAYS))
+        check_files(folder, FORMAT.facts_file, *(f"{name}.npy" for name in _ARRAYS))
 
         def mapped(name: str, dtype: str, size: int) -> np.ndarray:
-            return _FORMAT.mapped(folder, f"{name}.npy", dtype, (size,)).array
+            return FORMAT.mapped(folder, f"{name}.npy", dtype, (size,)).array
 
         flat = mapped("vectors", self.dtype, self.count * self.dim)
         self._vectors = flat.reshape(self.count, self.dim)
@@ -159,7 +157,7 @@ def write_cache(
     Example:
       cache = write_cache("cache/", ["yes", "no"], encode, fingerprint="mine", dtype="int8")
     """
-    output = _FORMAT.output(folder, overwrite=overwrite)
+    output = FORMAT.output(folder, overwrite=overwrite)
     dtypes = {"vectors": dtype, "texts": "uint8", "offsets": "int64", "scales": "float32"}
     if dtype != "int8":
         del dtypes["scales"]
@@ -204,8 +202,8 @@ def write_cache(
             "encoder": fingerprint,
             "texts": digest.hexdigest(),
         }
-        _FORMAT.write_facts(place, facts)
-        record_checksums(place, (FACTS_FILE, *(f"{name}.npy" for name in arrays)))
+        FORMAT.write_facts(place, facts)
+        record_checksums(place, (FORMAT.facts_file, *(f"{name}.npy" for name in arrays)))
     return CandidateCache(folder)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from convert_tf.data import mining
 from convert_tf.data.mining import hard_negatives, top_columns
-from convert_tf.data.negatives import ARRAY_FILE, FACTS_FILE, HardNegatives
+from convert_tf.data.negatives import ARRAY_FILE, FORMAT, HardNegatives
 from convert_tf.data.packing import TokenIds
 
 
@@ -97,7 +97,7 @@ def write_negatives(folder, mined, **changes):
         "version": 1, "split": "train", "examples": 50, "texts_sha256": "context-response",
         "negatives": mined.shape[1], "dtype": "int32", "checkpoint": "runs/x", **changes,
     }  # fmt: skip
-    (folder / FACTS_FILE).write_text(json.dumps(facts))
+    (folder / FORMAT.facts_file).write_text(json.dumps(facts))
     return folder
 
 

@@ -16,7 +16,7 @@ from convert_tf.checkpoints.folder import load_checkpoint, load_config, save_che
 from convert_tf.config.ranker import HeadConfig, RankerConfig, RankerTraining
 from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import TrainingBatches
-from convert_tf.data.negatives import ARRAY_FILE, FACTS_FILE, HardNegatives
+from convert_tf.data.negatives import ARRAY_FILE, FORMAT, HardNegatives
 from convert_tf.data.packing import TokenIds, by_name, pack_batch, text_groups
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.models.encoder import DualEncoder
@@ -95,7 +95,7 @@ def test_mining_finds_what_a_naive_loop_finds(corpus, checkpoints, tmp_path, kin
     )
     expected = naive_mined(encoder, examples, [0, 30, 60, 90], 4, 2)
     np.testing.assert_array_equal(mined_in(tmp_path / "mined"), expected)
-    written = json.loads((tmp_path / "mined" / FACTS_FILE).read_text())
+    written = json.loads((tmp_path / "mined" / FORMAT.facts_file).read_text())
     assert written.items() <= facts.items()
     assert (written["skip_top"], written["block_size"], written["margin"]) == (2, 40, None)
     assert facts["found"] == 1.0
@@ -113,7 +113,7 @@ def test_the_command_passes_its_options_on(corpus, checkpoints, tmp_path, capsys
     assert mined.shape == (NUM_TRAIN, 2)
     assert mined[:20].max() < 20 <= mined[20:40].min()
     assert (mined[40:] == -1).all()
-    facts = json.loads((tmp_path / "mined" / FACTS_FILE).read_text())
+    facts = json.loads((tmp_path / "mined" / FORMAT.facts_file).read_text())
     assert [facts[name] for name in ("skip_top", "margin", "block_size")] == [1, 2.0, 20]
 
 

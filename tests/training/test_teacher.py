@@ -19,7 +19,7 @@ from support.letter_teachers import (
 from support.token_corpus import write_utterances
 
 from convert_tf.data.schema import PAIR
-from convert_tf.data.teacher_vectors import FACTS_FILE, SUBWORDS_FILE, vectors_file
+from convert_tf.data.teacher_vectors import FORMAT, SUBWORDS_FILE, vectors_file
 from convert_tf.data.token_arrays import ArrayFolder, column_file, ids_file, offsets_file
 from convert_tf.storage.files import only_writer
 from convert_tf.training.teaching import teacher as teachers
@@ -246,7 +246,7 @@ def test_vectors_are_of_the_examples_that_shares_of_sources_draw(repeats, tmp_pa
         )
         np.testing.assert_array_equal(some[drawn], everything[drawn])
         assert not np.delete(some, drawn, axis=0).any()
-    facts = json.loads((tmp_path / "some" / FACTS_FILE).read_text())["splits"]["train"]
+    facts = json.loads((tmp_path / "some" / FORMAT.facts_file).read_text())["splits"]["train"]
     assert (facts["taught"], facts["of_first"]) == (len(drawn), 160)
     with pytest.raises(ValueError, match=r"lack the sources 'nowhere'"):
         write("more", {"nowhere": 0.5})
