@@ -63,15 +63,6 @@ def shown_name(path: str) -> str:
     return "/".join([*parents[-1:], name]) if is_numbered else name
 
 
-def write_error(path: Path, error: Exception) -> CheckpointError:
-    """Return the exception for a checkpoint that could not be written."""
-    reason = str(getattr(error, "strerror", None) or error)
-    return CheckpointError(
-        f"The checkpoint {path} could not be written ({reason}), and nothing was left of it. Free "
-        "some space or choose another folder, and run the same command again."
-    )
-
-
 def save_checkpoint(
     folder: str | os.PathLike,
     encoder: Model,
@@ -96,7 +87,8 @@ def save_checkpoint(
       is_rounded: whether to store matrices in 8 bits.
 
     Raises:
-      ValueError: if a file cannot be written.
+      CheckpointError: if the folder is a module.
+      FileWriteError: if a file cannot be written.
     """
     folder = Path(folder)
     if kind_of(folder).is_module:
@@ -122,11 +114,8 @@ def save_checkpoint(
             np.save(content, array)
             contents[name] = content.getvalue()
     contents[TRAINING_FILE] = written_json(facts).encode()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_files(folder, contents)
-    except OSError as error:
-        raise write_error(folder, error) from error
+    folder.mkdir(parents=True, exist_ok=True)
+    write_files(folder, contents)
 
 
 def _rounded_weights(model: Model) -> bytes:

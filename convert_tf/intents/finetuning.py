@@ -244,7 +244,7 @@ class FewShotTuner:
         """Write the current encoder as a checkpoint, with `facts`.
 
         Raises:
-          CheckpointError: the checkpoint cannot be written.
+          FileWriteError: the checkpoint cannot be written.
         """
         known = training_facts(self._checkpoint)
         known.pop("similarity", None)  # measured with the untrained encoder

@@ -43,8 +43,7 @@ def quieten() -> None:
     """
     if os.environ.setdefault(LEVEL, "2") in ("0", "1") or "tensorflow" in sys.modules:
         return
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    sys.meta_path.insert(0, _Finder())
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -10,7 +10,6 @@ Item = TypeVar("Item")
 
 _SECONDS_ON_TERMINAL = 0.2
 _SECONDS_IN_LOG = 30.0
-_CALLS_BETWEEN_CLOCKS = 1_000
 
 
 def _size(num_bytes: float) -> str:
@@ -43,6 +42,7 @@ class Progress:
         self.count = 0
         self.bytes_done = 0
         self._is_terminal = sys.stderr.isatty()
+        self._pause = _SECONDS_ON_TERMINAL if self._is_terminal else _SECONDS_IN_LOG
         self._started = self._printed = time.monotonic()
         self._is_line_open = False
 
@@ -55,14 +55,10 @@ class Progress:
 
     def add(self, number: int = 1, *, bytes_done: int = 0) -> None:
         """Count items, and note the position in the input in bytes."""
-        before = self.count // _CALLS_BETWEEN_CLOCKS
         self.count += number
         self.bytes_done = bytes_done
-        if self.count // _CALLS_BETWEEN_CLOCKS == before:
-            return
         now = time.monotonic()
-        pause = _SECONDS_ON_TERMINAL if self._is_terminal else _SECONDS_IN_LOG
-        if now - self._printed >= pause:
+        if now - self._printed >= self._pause:
             self._printed = now
             line = self.line(now - self._started)
             if self._is_terminal:

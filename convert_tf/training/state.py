@@ -15,12 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from convert_tf.checkpoints.folder import (
-    CheckpointError,
-    load_weights,
-    save_checkpoint,
-    write_error,
-)
+from convert_tf.checkpoints.folder import CheckpointError, load_weights, save_checkpoint
 from convert_tf.storage.arrays import load_arrays
 from convert_tf.storage.checksums import check_files, record_checksums
 from convert_tf.storage.files import write_file
@@ -98,23 +93,20 @@ def save_training_state(
       The new folder.
 
     Raises:
-      CheckpointError: it could not be written; earlier checkpoints are left as they are.
+      FileWriteError: it could not be written; earlier checkpoints are left as they are.
     """
     final = Path(run) / CHECKPOINTS_FOLDER / step_folder(step)
-    try:
-        with OutputFolder(final, replaceable=["*"], overwrite=True).open() as written:
-            save_checkpoint(written, model.encoder, vocabulary=vocabulary, training=training)
-            state = {
-                f"{kind}_{i}": keras.ops.convert_to_numpy(variable)
-                for kind, variables in _state(model).items()
-                for i, variable in enumerate(variables)
-            }
-            content = io.BytesIO()  # a zip file that cannot be ended says so once more, later
-            np.savez(content, step=step, **state)
-            write_file(written / STATE_FILE, content.getvalue())
-            record_checksums(written, [STATE_FILE])
-    except OSError as error:
-        raise write_error(final, error) from error
+    with OutputFolder(final, replaceable=["*"], overwrite=True).open() as written:
+        save_checkpoint(written, model.encoder, vocabulary=vocabulary, training=training)
+        state = {
+            f"{kind}_{i}": keras.ops.convert_to_numpy(variable)
+            for kind, variables in _state(model).items()
+            for i, variable in enumerate(variables)
+        }
+        content = io.BytesIO()  # a zip file that cannot be ended says so once more, later
+        np.savez(content, step=step, **state)
+        write_file(written / STATE_FILE, content.getvalue())
+        record_checksums(written, [STATE_FILE])
     for old in saved_checkpoints(run)[keep:]:
         shutil.rmtree(old)
     return final

@@ -22,6 +22,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import EncoderTraining
+from convert_tf.storage.files import FileWriteError
 from convert_tf.training import loop, state
 from convert_tf.training.loop import (
     LOCK_FILE,
@@ -290,7 +291,7 @@ def test_a_full_disk_keeps_earlier_checkpoints(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(state.np, "savez", no_space)
-    with pytest.raises(checkpoint.CheckpointError, match="No space left on device"):
+    with pytest.raises(FileWriteError, match="No space left on device"):
         carried_out(folder)
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step-00000004"]
 
