@@ -13,7 +13,6 @@ import numpy as np
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.kinds import CONFIG_FILE, Kind, kind_of
-from convert_tf.checkpoints.vocabulary import checked_vocabulary
 from convert_tf.config.bert import BertConfig
 from convert_tf.models.bert import BertTrunk
 from convert_tf.storage.json_text import json_file
@@ -40,15 +39,13 @@ def load_bert(
       `(trunk, vocabulary path)`. `convert_tf.text.tokenizer.load_tokenizer` takes the path.
 
     Raises:
-      ValueError: if the folder of a run is incomplete or damaged, or has another vocabulary.
-      ValueError: if a Hugging Face folder is incomplete or damaged, or not a supported BERT.
+      ValueError: if the folder is incomplete or damaged, has another vocabulary than the run, or is
+        not a supported BERT.
     """
     if kind_of(folder, Kind.BERT, Kind.HUGGING_FACE) is Kind.BERT:
         config = checkpoint.read_config(folder, BertConfig.from_json, Kind.BERT)
-        vocabulary = checked_vocabulary(folder, config)
         trunk = BertTrunk(config, dropout=dropout, dtype=dtype)
-        checkpoint.load_weights(trunk, folder)
-        return trunk, vocabulary
+        return checkpoint.with_weights(trunk, folder)
     config, weights = bert_config_of(folder), Path(folder) / WEIGHTS_FILE
     if not weights.is_file():
         raise ValueError(

@@ -41,6 +41,7 @@ SIMILARITY_FILE = "similarity_map.npy"
 
 Model = DualEncoder | RankerModel | BertTrunk
 _ConfigT = TypeVar("_ConfigT")
+_ModelT = TypeVar("_ModelT", DualEncoder, RankerModel, BertTrunk)
 
 
 def weights_files(folder: str | os.PathLike) -> list[Path]:
@@ -300,7 +301,19 @@ def load_checkpoint(
       ValueError: if the folder is incomplete or damaged, or has another vocabulary.
     """
     config = load_config(folder)
-    vocabulary = checked_vocabulary(folder, config)
     encoder = DualEncoder(config, attention_dropout=attention_dropout, dtype=dtype)
-    load_weights(encoder, folder)
-    return encoder, vocabulary
+    return with_weights(encoder, folder)
+
+
+def with_weights(model: _ModelT, folder: str | os.PathLike) -> tuple[_ModelT, Path]:
+    """Load the weights of a run or module into a new model with its configuration.
+
+    Returns:
+      The model and the path of its vocabulary.
+
+    Raises:
+      ValueError: if the folder is incomplete or damaged, or has another vocabulary.
+    """
+    vocabulary = checked_vocabulary(folder, model.config)
+    load_weights(model, folder)
+    return model, vocabulary

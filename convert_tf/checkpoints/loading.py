@@ -9,7 +9,6 @@ from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.bert import load_bert
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.released import model_path
-from convert_tf.checkpoints.vocabulary import checked_vocabulary
 from convert_tf.config.ranker import HeadConfig, RankerConfig
 from convert_tf.models.bert import BertTrunk
 from convert_tf.models.encoder import DualEncoder
@@ -70,11 +69,7 @@ def load_ranker(folder: str | os.PathLike, *, dtype: str = "float32") -> tuple[R
     Raises:
       ValueError: if the folder is incomplete or damaged, or has another vocabulary.
     """
-    config = load_ranker_config(folder)
-    vocabulary = checked_vocabulary(folder, config)
-    ranker = make_ranker(config, dtype=dtype)
-    checkpoint.load_weights(ranker, folder)
-    return ranker, vocabulary
+    return checkpoint.with_weights(make_ranker(load_ranker_config(folder), dtype=dtype), folder)
 
 
 def trained_scale(folder: str | os.PathLike) -> float:
