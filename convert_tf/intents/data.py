@@ -19,7 +19,6 @@ from convert_tf.storage.content import (
     RASA_YAML,
     ContentError,
     check_format,
-    text_format,
 )
 from convert_tf.storage.json_text import holds_one_value, json_of_texts
 from convert_tf.storage.lines import COMPRESSED_SUFFIXES, InputFile, open_decompressed
@@ -119,7 +118,7 @@ def _rows(path: str) -> list[_Row]:
             "Convert it: iconv -f WINDOWS-1252 -t UTF-8."
         ) from error
     head = text[:HEAD_BYTES].encode()
-    kind = text_format(head)
+    kind = check_format(path, head, read=(JSON, RASA_MARKDOWN, RASA_YAML))
     if _suffix(path) in _YAML or kind == RASA_YAML:
         from convert_tf.intents.rasa import read_nlu
 
@@ -128,7 +127,6 @@ def _rows(path: str) -> list[_Row]:
         raise _of_rasa(path, kind, " of Rasa 2")
     if kind == JSON:
         return [*_json_rows(text, path)]
-    check_format(path, head)
     return [*_csv_rows(text, path)]
 
 

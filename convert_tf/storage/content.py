@@ -130,13 +130,8 @@ def check_is_text(name: str, head: bytes) -> None:
         raise ContentError(f"{name} is {what}. {remedy}")
 
 
-def text_format(head: bytes) -> str:
-    """Return the format of a UTF-8 text from its first bytes; `""` for plain text and tables."""
-    return _format_of(head)[0]
-
-
 def check_format(name: str, head: bytes, *, read: Collection[str] = ()) -> str:
-    """Return the format of a text as `text_format`. Raise an error if it is not to be read.
+    """Return the format of a UTF-8 text; `""` for plain text and tables.
 
     Args:
       name: name of the file for messages.
@@ -146,17 +141,12 @@ def check_format(name: str, head: bytes, *, read: Collection[str] = ()) -> str:
     Raises:
       ContentError: if the text has another known format.
     """
-    kind, remedy = _format_of(head)
+    text = head.decode("utf-8", "ignore").removeprefix("\ufeff").lstrip()
+    found = ((kind, remedy) for rule, kind, remedy in _FORMATS if re.match(rule, text))
+    kind, remedy = next(found, ("", ""))
     if kind and kind not in read:
         raise ContentError(f"{name} is {kind}, not plain text. {remedy}")
     return kind
-
-
-def _format_of(head: bytes) -> tuple[str, str]:
-    """Return the name of a format and a remedy; both are empty for plain text and tables."""
-    text = head.decode("utf-8", "ignore").removeprefix("\ufeff").lstrip()
-    found = ((kind, remedy) for rule, kind, remedy in _FORMATS if re.match(rule, text))
-    return next(found, ("", ""))
 
 
 def wide_encoding(head: bytes) -> str:
