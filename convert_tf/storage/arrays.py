@@ -185,10 +185,13 @@ class FolderFormat:
             )
         return facts
 
-    def write_facts(self, folder: str | os.PathLike[str], facts: Mapping[str, Any]) -> None:
-        """Write the JSON file, which completes a folder."""
-        content = written_json({"version": self.version, **facts})
-        write_file(Path(folder) / self.facts_file, content)
+    def write_facts(
+        self, folder: str | os.PathLike[str], facts: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Write the JSON file, which completes a folder, and return its content."""
+        content = {"version": self.version, **facts}
+        write_file(Path(folder) / self.facts_file, written_json(content))
+        return content
 
     def files(self, folder: str) -> list[str]:
         """Return the files of a folder, the JSON file as the last; none without it."""

@@ -71,7 +71,8 @@ def _locked_temporary(folder: str, name: str) -> FileIO:
     """Create the hidden file. Its lock says that the process that writes it is alive."""
     while True:
         lock = opened_lock(os.path.join(folder, f".new-{secrets.token_hex(4)}.{name}"))
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):  # some file systems have no locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
         if is_still_at_its_place(lock):
             return lock
         lock.close()  # another process deleted it before it was locked

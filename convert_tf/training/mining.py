@@ -127,7 +127,7 @@ def mine(
             "margin": margin,
             "block_size": block_size,
         }
-        FORMAT.write_facts(written, facts)
+        facts = FORMAT.write_facts(written, facts)
     return {
         **facts,
         "found": float(uses.sum() / (number * negatives)),
