@@ -121,8 +121,7 @@ class _Writer:
         if "labels" in self._places:
             self._facts["utterances"] = {"labels": list(self._places["labels"])}
         self._facts["sources"] = list(self._places["sources"])
-        token_arrays.FORMAT.write_facts(self._folder, self._facts)
-        return self._facts
+        return token_arrays.FORMAT.write_facts(self._folder, self._facts)
 
 
 def _tokenized(

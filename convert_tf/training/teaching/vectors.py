@@ -190,7 +190,7 @@ def write_teacher_vectors(
             for number in examples.write(work, texts, encode, names, dim=facts["dim"], start=start):
                 done["done"][names[0]] = number
                 write_file(work / _DONE_FILE, json.dumps(done))
-        FORMAT.write_facts(work, facts)
+        facts = FORMAT.write_facts(work, facts)
         (work / _DONE_FILE).unlink()
         os.rename(work, output)
     return facts
