@@ -135,15 +135,13 @@ class _Runs(dict[str, tuple[int, ...]]):
     def __init__(self, tokenizer: "PlainTokenizer"):
         super().__init__()
         self._tokenizer = tokenizer
-        # The marker of the second word stands for a space between two words.
-        self[" "] = ()
 
     def __missing__(self, run: str) -> tuple[int, ...]:
-        ids = tuple(self._tokenizer.run_ids(run))
+        # The marker of the second word stands for a space between two words.
+        ids = () if run == " " else tuple(self._tokenizer.run_ids(run))
         if len(run) <= LONGEST_CACHED_RUN:
             if len(self) >= CACHED_RUNS:
                 self.clear()
-                self[" "] = ()
             self[run] = ids
         return ids
 

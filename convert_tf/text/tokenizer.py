@@ -226,8 +226,7 @@ class SentencePieceTokenizer(Tokenizer):
     """
 
     def __init__(self, path: str | os.PathLike[str], num_oov_buckets: int = 1000):
-        with open(path, "rb") as file:
-            model = file.read()
+        model = Path(path).read_bytes()
         try:
             cutter = tf_text.SentencepieceTokenizer(model=model, out_type=tf.string)
             entries = cutter.id_to_string(tf.range(cutter.vocab_size())).numpy().tolist()

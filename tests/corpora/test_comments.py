@@ -286,8 +286,5 @@ def test_subreddits(rules, is_read):
 
 
 def test_scores_come_from_the_dump():
-    line = comment("a", "t3_5h6yvl", "a body of text", score=-3)
-    assert parse_comment(line, Rules(), changed=Counter()).score == -3
-    assert parse_comment({**line, "score": None}, Rules(), changed=Counter()).score is None
-    assert parse_comment({**line, "score": "-3"}, Rules(), changed=Counter()).score == -3
-    assert parse_comment({**line, "score": "many"}, Rules(), changed=Counter()).score is None
+    for score, expected in ((-3, -3), ("-3", -3), (None, None), ("many", None)):
+        assert _parsed(comment("a", "t3_5h6yvl", "a body", score=score)).score == expected

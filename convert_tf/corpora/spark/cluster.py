@@ -13,6 +13,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from convert_tf import __version__
@@ -160,8 +161,7 @@ def check_workers(
     """
     # Another disk may have a folder of the same name, but not this file.
     seen = os.path.join(folder, f"seen-by-workers-{uuid.uuid4().hex}")
-    with open(seen, "wb"):
-        pass
+    Path(seen).touch()
     try:
         folder, *names = map(os.path.abspath, (folder, seen, *files))
         check = functools.partial(problems_of_worker, folder, names, libraries, __version__)
