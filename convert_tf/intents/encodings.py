@@ -58,14 +58,8 @@ def encodes_similarity(encoder: Any) -> bool:
 
 
 def encoders_of(encoder: Any) -> list[Any]:
-    """Return encoders as a list, with paths in place of the names of released modules.
-
-    Raises:
-      ValueError: there is none.
-    """
+    """Return encoders as a list, with paths in place of the names of released modules."""
     encoders = list(encoder) if isinstance(encoder, list | tuple) else [encoder]
-    if not encoders:
-        raise ValueError("encoder is an empty list. Pass an encoder.")
     return [model_path(each) if isinstance(each, str | os.PathLike) else each for each in encoders]
 
 

@@ -463,16 +463,23 @@ class _Judged:
         )
         self.examples = self._with(vectors, prepared)
         checked = checked and self._with(vectors, checked)
-        self.folds: list[Fold] | None = None
-        self.facts: dict[str, Any] = {}
-        right_frozen, right_tuned = self._judge(checked, seed)
+        self.facts: dict[str, Any] = {"has_names": bool(prepared.is_name.any())}
+        parts = [] if checked else self._held_parts(seed)
+        frozen = [Fold(part, self.examples.encodings) for part in parts]
+        right_frozen = self._best("_frozen", self.examples, checked, frozen)
+        tuned, tuned_folds = self.examples, []
+        for part in parts:
+            tuned = self._with(self._tuned_vectors(~part), tuned)
+            tuned_folds.append(Fold(part, tuned.encodings))
+        if checked:
+            vectors = self._tuned_vectors(np.ones(len(tuned.texts), bool))
+            tuned, checked = self._with(vectors, tuned), self._with(vectors, checked)
+        right_tuned = self._best("", tuned, checked, tuned_folds)
         self.facts |= {
-            "has_names": bool(self.examples.is_name.any()),
             "is_finetuned": are_clearly_more(right_tuned, right_frozen),
             "judged_examples": len(right_tuned),
         }
-        if self.folds is not None:
-            self.folds = [self._in(self.facts["kind"], fold) for fold in self.folds]
+        self.folds = [self._in(self.facts["kind"], fold) for fold in tuned_folds] or None
 
     def train(self, is_trained: np.ndarray) -> dict[str, Any]:
         """Train the encoder on examples of intents in `is_trained`, bool `[n]`; return facts."""
@@ -496,30 +503,21 @@ class _Judged:
         """Return examples with their rows of `vectors`, one for each text of the tuner."""
         return examples._replace(encodings=vectors[self._rows(examples.texts)])
 
-    def _judge(self, checked: IntentExamples | None, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return which examples the best frozen and the best tuned variant answer right."""
-        examples, frozen = self.examples, []
-        if checked is None:
-            parts = held_parts(examples, seed=seed)
-            if (examples.is_inside & ~examples.is_name).sum() > _FEW:
-                parts = parts[:2]
-            if not parts:
-                raise ValueError(
-                    "Each intent has one example, so none can be held out to judge the fine-tuned "
-                    "encoder. Add examples, or pass validation data."
-                )
-            frozen = [Fold(part, examples.encodings) for part in parts]
-            self.folds = []
-            for part in parts:
-                self.facts = self.train(~part)
-                tuned = self._with(self._tuner.encodings(), examples)
-                self.folds.append(Fold(part, tuned.encodings))
-        right_frozen = self._best("_frozen", examples, checked, frozen)
-        if checked is not None:
-            self.facts |= self.train(np.ones(len(examples.texts), bool))
-            vectors = self._tuner.encodings()
-            examples, checked = self._with(vectors, examples), self._with(vectors, checked)
-        return right_frozen, self._best("", examples, checked, self.folds or [])
+    def _tuned_vectors(self, is_trained: np.ndarray) -> np.ndarray:
+        """Train as `train` does, and return r of all texts of the tuner."""
+        self.facts |= self.train(is_trained)
+        return self._tuner.encodings()
+
+    def _held_parts(self, seed: int) -> list[np.ndarray]:
+        """Return the parts of the examples that are held out in turn, bool `[n]` each."""
+        parts = held_parts(self.examples, seed=seed)
+        if not parts:
+            raise ValueError(
+                "Each intent has one example, so none can be held out to judge the fine-tuned "
+                "encoder. Add examples, or pass validation data."
+            )
+        is_many = (self.examples.is_inside & ~self.examples.is_name).sum() > _FEW
+        return parts[:2] if is_many else parts
 
     def _best(
         self,

@@ -228,12 +228,12 @@ def _confusions(
 
 def report_text(report: Report) -> str:
     """Format a report for a terminal."""
-    lines = [f"{report['examples']:,} examples"]
-    lines += [
+    scores = [
         f"{title} {report[name]:.2%}"
         for name, title in _SCORES.items()
         if report.get(name) is not None
     ]
+    lines = [", ".join([*scores, f"{report['examples']:,} examples"])]
     if outside := report.get("out_of_scope"):
         lines.append(
             f"out-of-scope recall {outside['recall']:.2%}, {outside['examples']:,} examples"

@@ -142,6 +142,7 @@ def test_unknown_options_are_refused(encoder, options, message):
     [
         ((["x", "y"], ["a", "a"]), "only 'a'"),
         ((["x", ""], ["a", "b"]), "Text 1 is empty"),
+        ((["x", None], ["a", "b"]), "Text 1 is empty or not a string"),
         ((["x", "y"], ["a"]), "2 texts and 1 labels"),
         ((TEXTS * 2, NUMBERS + LABELS), r"mix strings and numbers \('greet', 0"),
         ((TEXTS, LABELS, [1.0]), "each of the 12 texts. Received: shape"),
@@ -200,22 +201,6 @@ def test_descriptions_are_enough_and_examples_refine_them(encoder):
     assert refined.predict(["good morning to you"]).tolist() == ["greet"]
 
 
-def test_descriptions_alone_are_compared_by_similarity():
-    class Encoder(WordEncoder):
-        def encode_similarity(self, texts):
-            return self(texts)[:, ::-1]
-
-        encode = WordEncoder.__call__
-
-    descriptions = {"reset": "the password is lost", "greet": "hello hi"}
-    begin = IntentClassifier.from_descriptions
-    assert begin(descriptions, Encoder(), **QUICK).kind_ == "similarity"
-    assert begin(descriptions, Encoder(), kind="sentence", **QUICK).kind_ == "sentence"
-    refined = begin(descriptions, Encoder(), examples=(TEXTS[:4], LABELS[:4]), **QUICK)
-    assert refined.kind_ == "sentence"
-    assert begin(descriptions, [Encoder(), WordEncoder()], **QUICK).kind_ == "sentence"
-
-
 class TwoKinds:
     """Encodes what tells intents apart in one way, and nothing in the other."""
 
@@ -240,6 +225,16 @@ def test_the_kind_of_encodings_is_that_of_more_right_answers(telling, is_validat
     loaded = IntentClassifier.load(tmp_path / "model", encoder=TwoKinds(telling))
     assert (loaded.kind, loaded.kind_) == (telling, telling)
     np.testing.assert_array_equal(loaded.predict_proba(QUERIES), expected)
+
+
+def test_descriptions_alone_are_compared_by_similarity():
+    descriptions = {"reset": "the password is lost", "greet": "hello hi"}
+    begin, encoder = IntentClassifier.from_descriptions, TwoKinds("sentence")
+    assert begin(descriptions, encoder, **QUICK).kind_ == "similarity"
+    assert begin(descriptions, encoder, kind="sentence", **QUICK).kind_ == "sentence"
+    refined = begin(descriptions, encoder, examples=(TEXTS[:4], LABELS[:4]), **QUICK)
+    assert refined.kind_ == "sentence"
+    assert begin(descriptions, [encoder, WordEncoder()], **QUICK).kind_ == "sentence"
 
 
 def test_an_encoder_of_two_kinds_is_loaded_once(tmp_path, monkeypatch):

@@ -115,12 +115,6 @@ def test_unusable_files_say_what_is_wrong(tmp_path, name, content, message):
         data.read_labelled(tmp_path / name)
 
 
-@pytest.mark.parametrize("texts", ["hello", ["a", " "], ["a", None]])
-def test_texts_are_strings_that_hold_something(texts):
-    with pytest.raises(ValueError, match=r"a single value in a list|Text 1 is empty"):
-        examples.checked_texts(texts)
-
-
 class NotAvailable:
     """As NA of pandas."""
 

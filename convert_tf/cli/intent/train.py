@@ -131,19 +131,15 @@ def run(values: Any) -> None:
     )
 
 
-def _read_model(values: Any) -> "IntentClassifier":
+def _read_model(values: Any) -> Any:
     """Read --model.
 
     Raises:
       ValueError: no examples can be added to it.
     """
-    from convert_tf.intents.multi import MultiIntentClassifier, load_classifier
+    from convert_tf.intents.multi import load_classifier
 
     model = load_classifier(values.model, encoder=values.encoder or None)
-    if isinstance(model, MultiIntentClassifier):
-        raise ValueError(
-            f"{values.model} has several intents in a text. Train again on all examples instead."
-        )
     if model.examples_ is None:
         raise ValueError(
             f"{values.model} does not hold its examples. Train again on all examples instead."
