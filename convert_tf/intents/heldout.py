@@ -154,16 +154,13 @@ def answers_of(
     parts: Parts, texts: Sequence[str], encodings: np.ndarray, labels: np.ndarray
 ) -> Answers:
     """Return answers to texts; arguments as in `Answers`."""
-    lexical = None
+    lexical = None if parts.lexical is None else parts.lexical.logits(texts)
     if labels.ndim > 1:
         ((kernel, bias),) = parts.head.layers
         head = encodings @ kernel + bias
-        if parts.lexical is not None:
-            lexical = parts.lexical.logits(texts)
     else:
         head = log_of(parts.head.probabilities(encodings))
-        if parts.lexical is not None:
-            lexical = log_of(parts.lexical.probabilities(texts))
+        lexical = None if lexical is None else log_of(softmax(lexical))
     nearest = (encodings @ parts.centroids.T).max(axis=1, initial=-1)
     return Answers(labels, head, lexical, nearest)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.intents.head import DenseLayer, Head, softmax, train_logistic
+from convert_tf.intents.head import DenseLayer, Head, train_logistic
 
 # In cross-validation on the training files of BANKING77 and CLINC150, 3 and 4 were about as good as
 # 2 to 5, with smaller tables. Pairs of words cost accuracy.
@@ -41,7 +41,7 @@ class LexicalModel:
 
     Example:
       model = train_lexical(["where is my card?", …], labels)
-      model.probabilities(["my card is lost"])
+      model.logits(["my card is lost"])
     """
 
     words: list[str]
@@ -55,10 +55,6 @@ class LexicalModel:
         words = {term: row for row, term in enumerate(self.words)}
         runs = {term: row for row, term in enumerate(self.characters, len(words))}
         return [(word_terms, words), (character_terms, runs)]
-
-    def probabilities(self, texts: Sequence[str]) -> np.ndarray:
-        """Return float32 `[texts, intents]`; each row sums to 1."""
-        return softmax(self.logits(texts))
 
     def logits(self, texts: Sequence[str]) -> np.ndarray:
         """Return the logits of the intents: float32 `[texts, intents]`."""

@@ -8,6 +8,7 @@ from sklearn.pipeline import make_union
 from support.intent_examples import LABELS, TEXTS
 
 from convert_tf.intents import lexical
+from convert_tf.intents.head import softmax
 
 Y = np.unique(LABELS, return_inverse=True)[1]
 QUERIES = [
@@ -17,6 +18,10 @@ QUERIES = [
     "...",
     "l'été à 10€ und ßtraße",
 ]
+
+
+def probabilities(model, texts=QUERIES):
+    return softmax(model.logits(texts))
 
 
 def test_words_and_runs_of_letters_are_what_they_say():
@@ -40,17 +45,16 @@ def test_it_is_the_tf_idf_and_the_regression_of_scikit_learn():
             row[places] = 0
         assert not row.any()
     regression = LogisticRegression(C=10.0, max_iter=2000, tol=1e-6).fit(expected, Y)
-    found = model.probabilities(QUERIES)
+    found = probabilities(model)
     theirs = regression.predict_proba(vectorizer.transform(QUERIES))
     np.testing.assert_allclose(found, theirs, atol=2e-3)
 
 
 def test_many_examples_are_regressed_in_the_space_of_terms(monkeypatch):
-    few = lexical.train_lexical(TEXTS, Y).probabilities(QUERIES)
+    few = probabilities(lexical.train_lexical(TEXTS, Y))
     monkeypatch.setattr(lexical, "_FEW_EXAMPLES", 3)
-    np.testing.assert_allclose(
-        lexical.train_lexical(TEXTS, Y).probabilities(QUERIES), few, atol=2e-3
-    )
+    many = probabilities(lexical.train_lexical(TEXTS, Y))
+    np.testing.assert_allclose(many, few, atol=2e-3)
 
 
 def test_the_commonest_terms_are_kept(monkeypatch):
@@ -62,14 +66,14 @@ def test_the_commonest_terms_are_kept(monkeypatch):
 
 def test_texts_without_words_say_nothing():
     model = lexical.train_lexical(["...", "??"], np.array([0, 1]))
-    np.testing.assert_allclose(model.probabilities(["x", "..."]), 0.5)
+    np.testing.assert_allclose(probabilities(model, ["x", "..."]), 0.5)
     again = lexical.lexical_of_arrays(lexical.lexical_arrays(model))
     assert (again.words, again.characters) == ([], [])
 
 
 def test_weights_count():
     weights = np.where(Y == 0, 1e-6, 1.0)
-    assert lexical.train_lexical(TEXTS, Y, weights).probabilities(TEXTS)[:, 0].max() < 0.1
+    assert probabilities(lexical.train_lexical(TEXTS, Y, weights), TEXTS)[:, 0].max() < 0.1
 
 
 def test_a_model_becomes_arrays_and_comes_back():
@@ -77,7 +81,7 @@ def test_a_model_becomes_arrays_and_comes_back():
     arrays = lexical.lexical_arrays(model)
     again = lexical.lexical_of_arrays(arrays)
     assert (again.words, again.characters) == (model.words, model.characters)
-    np.testing.assert_array_equal(again.probabilities(QUERIES), model.probabilities(QUERIES))
+    np.testing.assert_array_equal(again.logits(QUERIES), model.logits(QUERIES))
     assert lexical.lexical_of_arrays({"kernel_0": np.ones(1)}) is None
     del arrays["rarity"]
     with pytest.raises(KeyError, match="rarity"):
