@@ -79,7 +79,8 @@ _TEXTS = (
 _SORTED = sorted((*_TEXTS, *EXTRA_FEATURES), key=lambda name: f"{name}\x7f")
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
+    """Return a number in protobuf's variable length: 7 bits per byte, the lowest ones first."""
     groups = []
     while number > 0x7F:
         groups.append(number & 0x7F | 0x80)
@@ -87,10 +88,10 @@ def _varint(number: int) -> bytes:
     return bytes([*groups, number])
 
 
-_SHORT = [_varint(number) for number in range(1 << 11)]
+_SHORT = [varint(number) for number in range(1 << 11)]
 # Each field has a tag (the number 1 or 2, with protobuf's type of texts and messages), a length and
 # bytes. An entry of the map of features begins with its name.
-_NAMES = [(name, b"\x0a" + _varint(len(name)) + name.encode("ascii")) for name in _SORTED]
+_NAMES = [(name, b"\x0a" + varint(len(name)) + name.encode("ascii")) for name in _SORTED]
 
 
 def serialize_example(example: Example) -> bytes:
@@ -112,7 +113,7 @@ def serialize_example(example: Example) -> bytes:
 
 def _length(value: bytes) -> bytes:
     number = len(value)
-    return _SHORT[number] if number < len(_SHORT) else _varint(number)
+    return _SHORT[number] if number < len(_SHORT) else varint(number)
 
 
 def in_record_file(record: bytes) -> bytes:

@@ -20,12 +20,6 @@ CARD_FILE = "MODEL_CARD.md"
 
 _TEMPLATE = Path(__file__).with_name("card.md")
 _TABLE = "| | |\n|---|---|"
-_HEADS = {"bi": "Bi-encoder", "poly": "Poly-encoder", "cross": "Cross-encoder"}
-_NEEDS = {
-    "module": "Loading it needs `tensorflow`, 2.6 or later, and `tensorflow_text`",
-    "onnx": "Reading it needs `convert_tf`, `onnxruntime` and `numpy`",
-    "huggingface": "Open it with sentence-transformers",
-}
 
 
 def encoder_card(
@@ -66,7 +60,6 @@ def encoder_card(
     return _filled(
         shown,
         **vars(config),
-        needs=_NEEDS[form],
         blocks=len(config.max_relative_attention),
         reaches=", ".join(map(str, config.max_relative_attention)),
         signatures=_signature_rows(source),
@@ -106,9 +99,8 @@ def ranker_card(
     return _filled(
         shown,
         **vars(head),
-        kind=_HEADS[head.head],
+        kind=f"{head.head.capitalize()}-encoder",
         trunk=config.trunk,
-        needs=_NEEDS["module"],
         tokenizer=config.tokenizer,
         vocab_size=config.model.vocab_size,
         context_tokens=context_tokens,

@@ -61,14 +61,10 @@ class Column:
         return np.array(self.texts, object)
 
 
-def as_series(texts):
-    return pytest.importorskip("pandas").Series(texts, index=range(5, 5 + len(texts)))
-
-
 @pytest.mark.parametrize(
     "container",
-    [list, tuple, iter, lambda t: np.array(t, object), Column, as_series, np.array],
-    ids=["list", "tuple", "iterator", "objects", "column", "pandas", "strings"],
+    [list, tuple, iter, lambda t: np.array(t, object), Column, np.array],
+    ids=["list", "tuple", "iterator", "objects", "column", "strings"],
 )
 def test_any_container_keeps_the_order(container):
     texts = TEXTS[:-2] if container is np.array else TEXTS

@@ -1,4 +1,7 @@
-"""Clients of the original modules with ours: Rasa 2.x and whatlies call as they always did."""
+"""A client of the original modules with ours: Rasa 2.x calls as it always did.
+
+`tests/clients/real/` has the programs themselves, and whatlies.
+"""
 
 import shutil
 import unicodedata
@@ -6,9 +9,10 @@ import unicodedata
 import numpy as np
 import pytest
 from clients.rasa import FILES, RasaClient, Word, joined, whitespace_words
-from clients.whatlies import SIGNATURES, WhatliesClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from convert_tf import SentenceEncoder
 
 ENGLISH = ["how do i reset my password", "The Cat sat on the MAT", "i'm lost: where's my card?"]
 PUNCTUATED = [
@@ -119,20 +123,5 @@ def test_sentence_features_are_r(rasa, tiny_modules):
     texts = [*ENGLISH, ""]
     features = rasa.sentence(texts)
     assert features.shape == (4, 1, 128)
-    default = WhatliesClient(str(tiny_modules["single"][1]))
-    for text, feature in zip(texts, features[:, 0], strict=True):
-        np.testing.assert_allclose(feature, default[text], atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["single", "multi"])
-def test_whatlies(tiny_modules, kind):
-    folder = str(tiny_modules[kind][1])
-    widths = {"default": 128, "encode_context": 64, "encode_response": 64, "encode_sequence": 64}
-    for signature in SIGNATURES:
-        # whatlies knows that the context of a multi-context module takes two texts.
-        if (kind, signature) != ("multi", "encode_context"):
-            vector = WhatliesClient(folder, signature)["bank of the river"]
-            assert vector.shape == (widths[signature],)
-            assert np.isfinite(vector).all()
-            assert vector.any()
+    encoder = SentenceEncoder(tiny_modules["single"][1], compute_dtype="float32")
+    np.testing.assert_allclose(features[:, 0], encoder.encode(texts), atol=1e-5)

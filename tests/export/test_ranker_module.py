@@ -1,5 +1,7 @@
 """Rankers as modules: scores of every form, against the checkpoint's own scoring."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,13 +16,13 @@ from convert_tf import Ranker
 from convert_tf.checkpoints.folder import CheckpointError, save_checkpoint
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.loading import initial_ranker, load_ranker
+from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.config.ranker import HeadConfig
 from convert_tf.export.hub import network as graph_batches
 from convert_tf.export.hub.network import in_length_batches
 from convert_tf.export.hub.ranker_module import PADDING_SCORE, make_ranker_module
 from convert_tf.export.hub.weights import StoredTable
 from convert_tf.export.hub.writing import export_module
-from convert_tf.text.tokenizer import load_tokenizer
 
 pytestmark = pytest.mark.slow
 
@@ -84,17 +86,15 @@ FACTS = {
 @pytest.fixture(scope="module")
 def modules(checkpoints):
     """Modules that are not saved, by name and bits."""
-    known = {}
+    return functools.cache(
+        lambda name, bits=16: unsaved_module(checkpoints[name], network_bits=bits)
+    )
 
-    def make(name, bits=16):
-        if (name, bits) not in known:
-            ranker, vocabulary = load_ranker(checkpoints[name])
-            buckets = ranker.config.model.num_oov_buckets
-            tokenizer = load_tokenizer(vocabulary, num_oov_buckets=buckets)
-            known[name, bits] = make_ranker_module(ranker, tokenizer, network_bits=bits)
-        return known[name, bits]
 
-    return make
+def unsaved_module(checkpoint, **options):
+    ranker, vocabulary = load_ranker(checkpoint)
+    tokenizer = fitting_tokenizer(vocabulary, ranker.config.model)
+    return make_ranker_module(ranker, tokenizer, **options)
 
 
 @pytest.fixture(scope="module")
@@ -261,20 +261,15 @@ def test_wrong_shapes_are_refused(modules):
 def test_few_tokens_at_once_give_the_same_scores(checkpoints, modules, monkeypatch):
     monkeypatch.setattr(graph_batches, "BATCH_TOKENS", 24)
     for name in ("last", "cross"):
-        ranker, vocabulary = load_ranker(checkpoints[name])
-        tokenizer = load_tokenizer(vocabulary, num_oov_buckets=7)
-        module = make_ranker_module(ranker, tokenizer)
         np.testing.assert_allclose(
-            score(module, CONTEXTS, CANDIDATES),
+            score(unsaved_module(checkpoints[name]), CONTEXTS, CANDIDATES),
             score(modules(name), CONTEXTS, CANDIDATES),
             atol=2e-5,
         )
 
 
 def test_a_module_may_read_fewer_tokens_than_its_ranker(checkpoints):
-    ranker, vocabulary = load_ranker(checkpoints["poly"])
-    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=7)
-    assert make_ranker_module(ranker, tokenizer, max_tokens=9).context_tokens == 9
+    assert unsaved_module(checkpoints["poly"], max_tokens=9).context_tokens == 9
 
 
 @pytest.mark.parametrize("max_rows", [None, 2])

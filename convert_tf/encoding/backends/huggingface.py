@@ -80,14 +80,13 @@ class HuggingFaceBackend(GraphBackend):
             kind_ids = config.get("kind_ids")
             if not isinstance(kind_ids, dict) or not {"sentence"} <= {*kind_ids} <= {*SIGNATURES}:
                 raise ValueError(f"kind_ids: {kind_ids!r}")
+            dims = {**config, "reduced_dim": self._width}
             self._kinds: dict[str, tuple[int, int]] = {}
-            for kind in kind_ids:
-                dim = self._width
-                if kind != "sentence":
-                    dim = checked_number(config, SIGNATURES[kind].dim, most=self._width)
+            for signature in map(SIGNATURES.__getitem__, kind_ids):
                 # A token that is no subword selects the kind.
-                kind_id = checked_number(kind_ids, kind, least=vocab_size + 1)
-                self._kinds[SIGNATURES[kind].name] = (kind_id, dim)
+                kind_id = checked_number(kind_ids, signature.kind, least=vocab_size + 1)
+                dim = checked_number(dims, signature.dim, most=self._width)
+                self._kinds[signature.name] = (kind_id, dim)
         except ValueError as error:
             raise ValueError(f"{CONFIG_FILE} has {error}") from error
 

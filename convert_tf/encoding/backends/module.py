@@ -72,15 +72,15 @@ class ModuleBackend(OpenedFromPath):
     def _compute_in(self, compute_dtype: str) -> str:
         """Set the number format of the module, and return it. Loaded modules compute in float32."""
         use_bfloat16 = getattr(self._module, "use_bfloat16", None)
-        if use_bfloat16 is None and compute_dtype == "bfloat16":
-            raise ValueError(
-                f"{self.path!r} computes in float32 only. Received: compute_dtype='bfloat16'. Pass "
-                "'auto', or export the module again."
-            )
         if compute_dtype == "auto":
-            can = use_bfloat16 is not None
-            compute_dtype = "bfloat16" if can and _is_faster_in_bfloat16() else "float32"
-        if use_bfloat16 is not None and compute_dtype == "bfloat16":
+            is_faster = use_bfloat16 is not None and _is_faster_in_bfloat16()
+            compute_dtype = "bfloat16" if is_faster else "float32"
+        if compute_dtype == "bfloat16":
+            if use_bfloat16 is None:
+                raise ValueError(
+                    f"{self.path!r} computes in float32 only. Received: compute_dtype='bfloat16'. "
+                    "Pass 'auto', or export the module again."
+                )
             use_bfloat16(True)
         return compute_dtype
 

@@ -28,8 +28,6 @@ FACTS_KEY, CONFIG_KEY, VOCABULARY_KEY = "convert_tf", "config.json", "vocab.txt"
 
 # The start of the last entry of the metadata in protobuf. Its 64 digits end the file.
 _CHECKSUM = b"\x72\x4a\x0a\x06sha256\x12\x40"
-# The key of an entry that every file has.
-_FACTS = b"\x0a" + bytes([len(FACTS_KEY)]) + FACTS_KEY.encode() + b"\x12"
 _CHECKSUM_BYTES = len(_CHECKSUM) + 64
 # Up to this many tokens, a call uses all threads, unless another call is in progress.
 _FEW_TOKENS = 128
@@ -137,7 +135,7 @@ class OnnxBackend(GraphBackend):
         super().__init__(path, num_threads=num_threads)
         if not os.path.isfile(self.path):
             raise self._unusable("it does not exist")
-        if not _is_as_written(self.path):
+        if not is_exported(self.path):
             raise self._unusable(
                 "it was damaged or changed, or another program wrote it, because its checksum is "
                 "wrong or missing"
@@ -178,7 +176,16 @@ class OnnxBackend(GraphBackend):
 
         def encode(ids: np.ndarray, row_splits: np.ndarray) -> np.ndarray:
             inputs = graph_inputs(ids, row_splits)
-            feeds = {**self._no_texts, **inputs, **_slots(name, inputs["slots"], row_splits)}
+            slots = inputs.pop("slots")
+            chosen = {signature.slots: slots}
+            if reads_both:
+                has_history = np.diff(row_splits)[1::2, None] > 0
+                chosen = {
+                    "context_slots": slots[::2],
+                    "extra_context_slots": slots[1::2],
+                    "has_extra_context": has_history.astype(np.float32),
+                }
+            feeds = {**self._no_texts, **inputs, **chosen}
             vectors = self._compute(name, feeds, num_tokens=feeds["token_ids"].size)
             shape = (len(row_splits) - 1) // width, dim
             if vectors.shape != shape:
@@ -212,39 +219,18 @@ def _checked_facts(facts: Any) -> dict[str, Any]:
     return facts
 
 
-def is_exported(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file has the metadata that convert-tf export writes."""
-    with open(path, "rb") as file:
-        return _FACTS in file.read()
-
-
 def with_checksum(model: bytes) -> bytes:
     """Return an ONNX model with metadata at its end: the SHA-256 of all bytes before."""
     return model + _CHECKSUM + checksum([model]).encode()
 
 
-def _is_as_written(path: str) -> bool:
+def is_exported(path: str | os.PathLike[str]) -> bool:
     """Return whether a file ends with its checksum (`with_checksum`)."""
     with open(path, "rb") as file:
         size = max(os.path.getsize(path) - _CHECKSUM_BYTES, 0)
         pieces = iter(lambda: file.read(min(2**16, size - file.tell())), b"")
         found = checksum(pieces)
         return file.read() == _CHECKSUM + found.encode()
-
-
-def _slots(name: str, slots: np.ndarray, row_splits: np.ndarray) -> Mapping[str, np.ndarray]:
-    """Return the inputs that select the texts for an output."""
-    if name == "default":
-        return {"slots": slots}
-    if name == "both_encoding":
-        has_extra_context = (np.diff(row_splits) > 0)[1::2, None]
-        return {
-            "slots": slots[:0],
-            "context_slots": slots[::2],
-            "extra_context_slots": slots[1::2],
-            "has_extra_context": has_extra_context.astype(np.float32),
-        }
-    return {"slots": slots[:0], name.replace("_encoding", "_slots"): slots}
 
 
 def checked_number(

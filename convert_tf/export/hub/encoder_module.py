@@ -15,7 +15,12 @@ import tensorflow as tf
 
 from convert_tf.config.model import MAX_TOKENS
 from convert_tf.encoding.signatures import BY_NAME
-from convert_tf.export.hub.network import encode_row, in_length_batches, use_plain_gelu
+from convert_tf.export.hub.network import (
+    encode_row,
+    ids_of_beginnings,
+    in_length_batches,
+    use_plain_gelu,
+)
 from convert_tf.export.hub.weights import Bfloat16Copies, StoredMap, StoredTable, StoredWeights
 from convert_tf.layers.reduction import SqrtNReduction
 from convert_tf.models.encoder import DualEncoder, Trunk
@@ -246,10 +251,7 @@ class EncoderModule(tf.Module):
             return self._encoder().response_side(reduced)
 
     def _ids(self, strings: tf.Tensor) -> _Ids:
-        longest = self.tokenizer.bytes_of(self.max_tokens)
-        if longest is not None:  # so that long texts cost no more
-            strings = tf.strings.substr(strings, 0, longest)
-        ids = self.tokenizer.token_ids(strings)
+        ids = ids_of_beginnings(self.tokenizer, strings, self.max_tokens)
         splits = tf.cast(ids.row_splits, tf.int32)
         lengths = tf.minimum(splits[1:] - splits[:-1], self.max_tokens)
         return _Ids(ids.values, splits[:-1], lengths)

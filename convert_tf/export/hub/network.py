@@ -16,6 +16,7 @@ from convert_tf.layers.attention import RelativeSelfAttention
 from convert_tf.layers.block import fast_gelu, plain_fast_gelu
 from convert_tf.layers.reduction import SqrtNReduction
 from convert_tf.models.encoder import Trunk
+from convert_tf.text.tokenizer import Tokenizer
 
 # Not −∞, because a padded query may have no key within reach, and its gradient would be NaN.
 _MASKED_SCORE = -1e9
@@ -65,6 +66,14 @@ def use_plain_gelu(model: keras.Model) -> None:
     for layer in model._flatten_layers():
         if getattr(layer, "activation", None) is fast_gelu:
             layer.activation = plain_fast_gelu
+
+
+def ids_of_beginnings(tokenizer: Tokenizer, strings: tf.Tensor, num_tokens: int) -> Any:
+    """Return token ids of texts, ragged int32: the first `num_tokens`, and maybe further ones."""
+    longest = tokenizer.bytes_of(num_tokens)
+    if longest is not None:  # so that long texts cost no more
+        strings = tf.strings.substr(strings, 0, longest)
+    return tokenizer.token_ids(strings)
 
 
 def encode_row(

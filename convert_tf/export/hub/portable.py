@@ -24,6 +24,8 @@ from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleH
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.saved_model import fingerprinting_utils
 
+from convert_tf.data.shards import varint
+
 # `scripts/list_ops.py` wrote it.
 _OPS_FILE = Path(__file__).with_name("ops_of_tensorflow_2_6.txt")
 # An op in the function that saves the variables of a loaded module. It has no effect on values.
@@ -145,7 +147,6 @@ def _known_ops() -> dict[str, dict[str, set[int]]]:
 # tensorflow/core/protobuf/tensor_bundle.proto; tensorflow/core/lib/io/table_format.txt.
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER_BYTES = 48
-_BLOCK_BYTES = 4096  # approximate size of a block of entries
 _ZERO_BYTES = 2**18  # largest slice of zeros
 # Types whose slices TensorFlow can join. float16 is not one of them.
 _SLICED_TYPES = (types_pb2.DT_FLOAT, types_pb2.DT_BFLOAT16, types_pb2.DT_INT32)
@@ -289,39 +290,25 @@ def _read_block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes,
 
 
 def _table(entries: Mapping[bytes, bytes]) -> bytes:
-    """Return a table of sorted entries."""
+    """Return a table of sorted entries, all in one block."""
     content = bytearray()
 
-    def append(block: list[tuple[bytes, bytes]]) -> bytes:
-        """Appends a block; returns where it is."""
+    def append(block: Mapping[bytes, bytes]) -> bytes:
+        """Append a block, and return where it is."""
         body, restarts = bytearray(), []
-        for key, value in block:
+        for key, value in block.items():
             restarts.append(len(body))
-            body += _varint(0) + _varint(len(key)) + _varint(len(value)) + key + value
+            body += varint(0) + varint(len(key)) + varint(len(value)) + key + value
         for number in (*(restarts or [0]), max(len(restarts), 1)):
             body += number.to_bytes(4, "little")
-        handle = _varint(len(content)) + _varint(len(body))
+        handle = varint(len(content)) + varint(len(body))
         content.extend(body)
         content.extend(b"\x00" + _crc(bytes(body) + b"\x00").to_bytes(4, "little"))
         return handle
 
-    index, block, size = [], [], 0
-    for number, (key, value) in enumerate(entries.items(), 1):
-        block.append((key, value))
-        size += len(key) + len(value)
-        if size >= _BLOCK_BYTES or number == len(entries):
-            index.append((key, append(block)))
-            block, size = [], 0
-    footer = append([]) + append(index)
+    index = {max(entries): append(entries)}
+    footer = append({}) + append(index)
     return bytes(content) + footer.ljust(_FOOTER_BYTES - len(_MAGIC), b"\x00") + _MAGIC
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number >= 128:
-        out.append(number % 128 + 128)
-        number //= 128
-    return bytes([*out, number])
 
 
 def _varints(content: bytes, place: int, count: int) -> list[int]:

@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from convert_tf.config.model import MAX_TOKENS
-from convert_tf.export.hub.network import in_length_batches, use_plain_gelu
+from convert_tf.export.hub.network import ids_of_beginnings, in_length_batches, use_plain_gelu
 from convert_tf.export.hub.weights import StoredTable, StoredWeights
 from convert_tf.models.ranker import RankerModel
 from convert_tf.text.tokenizer import Tokenizer
@@ -99,11 +99,6 @@ class RankerModule(tf.Module):
         parts: list[Any] = [self.weights, *self.tables]
         self.variables = [variable for part in parts for variable in part.variables]
         self.regularization_losses: list[Any] = []
-
-    def _trace(self) -> None:
-        """A saved function knows only those arguments that it was traced for."""
-        for candidates in (_MATRIX, _CANDIDATES, _RAGGED):
-            self.score.get_concrete_function(_CONTEXTS, candidates)
 
     def _scores(
         self, context: tf.Tensor, candidates: tf.Tensor, places: tf.Tensor | None
@@ -198,10 +193,8 @@ class RankerModule(tf.Module):
         return self.tokenizer.token_ids(strings)[:, -self.context_tokens :]
 
     def _candidate_ids(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        longest = self.tokenizer.bytes_of(self.candidate_tokens)
-        if longest is not None:  # so that long texts cost no more
-            strings = tf.strings.substr(strings, 0, longest)
-        return self.tokenizer.token_ids(strings)[:, : self.candidate_tokens]
+        ids = ids_of_beginnings(self.tokenizer, strings, self.candidate_tokens)
+        return ids[:, : self.candidate_tokens]
 
     def _padded(self, ids: tf.RaggedTensor, places: tf.Tensor) -> tf.Tensor:
         """Some rows, int32 `[n, tokens]`, with a column at least."""
@@ -232,7 +225,11 @@ def _check_rows(context: tf.Tensor, rows: tf.Tensor) -> None:
 def make_ranker_module(ranker: RankerModel, tokenizer: Tokenizer, **kwargs: Any) -> RankerModule:
     """Return the module of a ranker. Arguments are those of `RankerModule`."""
     kind = CrossRankerModule if ranker.is_joint else EncodingRankerModule
-    return kind(ranker, tokenizer, **kwargs)
+    module = kind(ranker, tokenizer, **kwargs)
+    # A saved function knows only those arguments that it was traced for.
+    for candidates in (_MATRIX, _CANDIDATES, _RAGGED):
+        module.score.get_concrete_function(_CONTEXTS, candidates)
+    return module
 
 
 class EncodingRankerModule(RankerModule):
@@ -265,7 +262,6 @@ class EncodingRankerModule(RankerModule):
         self.score_vectors = tf.function(
             self._score_vectors, autograph=False, input_signature=[vectors, mask, candidates]
         )
-        self._trace()
 
     @tf.function(autograph=False, input_signature=[_CANDIDATES])
     def encode_candidates(self, candidates: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -375,10 +371,6 @@ class CrossRankerModule(RankerModule):
 
     Reference: arXiv 1905.01969 §4.3.
     """
-
-    def __init__(self, ranker: RankerModel, tokenizer: Tokenizer, **kwargs: Any):
-        super().__init__(ranker, tokenizer, **kwargs)
-        self._trace()
 
     @tf.function(autograph=False, input_signature=[_IDS, _IDS])
     def _joint_network(self, context_ids: tf.Tensor, candidate_ids: tf.Tensor) -> tf.Tensor:

@@ -25,7 +25,6 @@ from convert_tf.export.cards import encoder_card
 from convert_tf.export.source import EncoderSource
 from convert_tf.extras import needs
 from convert_tf.models.distillation import SENTENCE_SCALE
-from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.quantization import pack_table
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.json_text import json_file, written_json
@@ -34,28 +33,20 @@ from convert_tf.text.vocabulary import read_vocabulary
 
 with needs("huggingface", "Writing a folder for Hugging Face programs"):
     from convert_tf.export.onnx.graph import BatchGraphBuilder
-    from convert_tf.export.onnx.ops import as_array
+    from convert_tf.export.onnx.ops import as_array, with_one_unknown
     from convert_tf.export.onnx.writing import calibrated, load_for_onnx
 
 MODELING_FILE = "modeling_convert.py"
 _TEMPLATE = Path(__file__).with_name("template")
-_TEMPLATE_FILES = (
-    "config_sentence_transformers.json",
-    "modules.json",
-    "sentence_bert_config.json",
-    "special_tokens_map.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "1_Pooling/config.json",
-)
+_TEMPLATE_FILES = [path.relative_to(_TEMPLATE).as_posix() for path in _TEMPLATE.rglob("*.json")]
 FILES = (
-    *_TEMPLATE_FILES,
+    MODELING_FILE,
     "config.json",
     "model.safetensors",
-    MODELING_FILE,
     "README.md",
     "onnx/model.onnx",
     "onnx/model_quantized.onnx",
+    *_TEMPLATE_FILES,
 )
 _HUB_METADATA = """\
 ---
@@ -131,8 +122,8 @@ def export_huggingface(
         for name, ranges in (("model", None), ("model_quantized", calibrated(source))):
             graph = BatchGraphBuilder(source, ranges, kind_ids=_kind_ids(special))
             (folder / "onnx" / f"{name}.onnx").write_bytes(graph.build().SerializeToString())
-        weights = torch_weights(source.encoder, source.similarity_map)
-        (folder / "model.safetensors").write_bytes(save(weights, {"format": "pt"}))
+        weights = save(torch_weights(source), {"format": "pt"})
+        (folder / "model.safetensors").write_bytes(weights)
         shutil.copyfile(Path(__file__).with_name(MODELING_FILE), folder / MODELING_FILE)
     return Path(output)
 
@@ -203,36 +194,33 @@ def _model_config(source: EncoderSource, special: dict[str, int]) -> dict[str, A
     }
 
 
-def torch_weights(encoder: DualEncoder, similarity_map: np.ndarray | None) -> dict[str, np.ndarray]:
+def torch_weights(source: EncoderSource) -> dict[str, np.ndarray]:
     """Return float32 arrays by the names of `modeling_convert.py`, matrices as in `nn.Linear`.
 
-    Args:
-      encoder: the encoder. Its table has the values that 8 bits hold, as in exported modules.
-      similarity_map: float32 `[reduced_dim, dim]`, or None.
+    The table has the values that 8 bits hold, as in exported modules.
     """
+    encoder = source.encoder
     embedding = encoder.trunk.embedding
     weights = {"tokens.weight": _table(embedding, encoder.config.vocab_size)}
     for i, table in enumerate(embedding.position_tables):
         weights[f"positions.{i}.weight"] = as_array(table)
-    weights |= _norm("norm", embedding.norm)
+    weights |= _layer("norm", embedding.norm.gamma, embedding.norm.beta)
     for i, block in enumerate(encoder.trunk.blocks):
-        weights |= {f"blocks.{i}.{name}": array for name, array in _block(block).items()}
+        weights |= _block(f"blocks.{i}", block)
     weights["reduction.weight"] = as_array(encoder.reduction.query_key_kernel).T
     for name in ("context", "response"):
         side = getattr(encoder, f"{name}_side")
         for i, (hidden, norm) in enumerate(zip(side.hidden, side.norms, strict=True)):
-            weights |= _dense(f"sides.{name}.hidden.{i}", hidden.kernel, hidden.bias)
-            weights |= _norm(f"sides.{name}.norms.{i}", norm)
-        weights |= _dense(f"sides.{name}.linear", side.linear.kernel, side.linear.bias)
-    if similarity_map is not None:
-        weights["similarity.weight"] = similarity_map.T
+            weights |= _layer(f"sides.{name}.hidden.{i}", hidden.kernel, hidden.bias)
+            weights |= _layer(f"sides.{name}.norms.{i}", norm.gamma, norm.beta)
+        weights |= _layer(f"sides.{name}.linear", side.linear.kernel, side.linear.bias)
+    if source.similarity_map is not None:
+        weights["similarity.weight"] = source.similarity_map.T
     return {name: np.ascontiguousarray(array, np.float32) for name, array in weights.items()}
 
 
 def _table(embedding: Any, vocab_size: int) -> np.ndarray:
-    """Rows of the vocabulary, then the mean of the rows of the hash buckets."""
-    table = as_array(embedding.table)
-    table = np.concatenate([table[:vocab_size], table[vocab_size:].mean(axis=0, keepdims=True)])
+    table = with_one_unknown(as_array(embedding.table), vocab_size)
     if embedding.quantizer is None:
         return table
     ranges = embedding.quantizer_weights
@@ -240,26 +228,23 @@ def _table(embedding: Any, vocab_size: int) -> np.ndarray:
     return np.float32(offset) + np.float32(step) * codes
 
 
-def _block(block: Any) -> dict[str, np.ndarray]:
+def _block(name: str, block: Any) -> dict[str, np.ndarray]:
     attention, layer = block.attention, block.feed_forward
     bias = np.zeros((attention.num_heads, 2 * attention.max_distance + 1), np.float32)
-    return (
-        {
-            "query_key.weight": as_array(attention.query_key_kernel).T,
-            "relative_bias": as_array(attention.relative_bias)
-            if attention.use_relative_bias
-            else bias,
-        }
-        | _norm("attention_norm", block.attention_norm)
-        | _dense("hidden", layer.hidden_kernel, layer.hidden_bias)
-        | _dense("output", layer.output_kernel, layer.output_bias)
-        | _norm("output_norm", block.feed_forward_norm)
-    )
+    if attention.use_relative_bias:
+        bias = as_array(attention.relative_bias)
+    return {
+        f"{name}.query_key.weight": as_array(attention.query_key_kernel).T,
+        f"{name}.relative_bias": bias,
+        **_layer(f"{name}.attention_norm", block.attention_norm.gamma, block.attention_norm.beta),
+        **_layer(f"{name}.hidden", layer.hidden_kernel, layer.hidden_bias),
+        **_layer(f"{name}.output", layer.output_kernel, layer.output_bias),
+        **_layer(
+            f"{name}.output_norm", block.feed_forward_norm.gamma, block.feed_forward_norm.beta
+        ),
+    }
 
 
-def _norm(name: str, norm: Any) -> dict[str, np.ndarray]:
-    return {f"{name}.weight": as_array(norm.gamma), f"{name}.bias": as_array(norm.beta)}
-
-
-def _dense(name: str, kernel: Any, bias: Any) -> dict[str, np.ndarray]:
-    return {f"{name}.weight": as_array(kernel).T, f"{name}.bias": as_array(bias)}
+def _layer(name: str, weight: Any, bias: Any) -> dict[str, np.ndarray]:
+    """Return the two arrays of a linear layer or a norm. PyTorch transposes kernels."""
+    return {f"{name}.weight": as_array(weight).T, f"{name}.bias": as_array(bias)}

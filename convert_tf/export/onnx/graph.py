@@ -21,7 +21,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from convert_tf.encoding.signatures import SIGNATURES
-from convert_tf.export.onnx.ops import CONTRIB, GraphWriter, as_array
+from convert_tf.export.onnx.ops import CONTRIB, GraphWriter, as_array, with_one_unknown
 from convert_tf.export.source import EncoderSource
 from convert_tf.models.distillation import SENTENCE_SCALE
 from convert_tf.numerics.quantization import pack_table
@@ -374,8 +374,7 @@ class BatchGraphBuilder(GraphBuilder):
         return self._model(_BATCH_INPUTS, {BATCH_OUTPUT: shape}, self.observed if observes else ())
 
     def _table(self) -> np.ndarray:
-        table, size = super()._table(), self._config.vocab_size
-        return np.concatenate([table[:size], table[size:].mean(axis=0, keepdims=True)])
+        return with_one_unknown(super()._table(), self._config.vocab_size)
 
     def _prepare_rows(self) -> None:
         """Compute the inputs of `encoding.backends.onnx.graph_inputs`, with one text per row."""

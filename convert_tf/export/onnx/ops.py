@@ -24,6 +24,12 @@ def as_array(variable: Any) -> np.ndarray:
     return np.asarray(keras.ops.convert_to_numpy(variable), np.float32)
 
 
+def with_one_unknown(table: np.ndarray, vocab_size: int) -> np.ndarray:
+    """Return the rows of the vocabulary, then the mean of the rows of the hash buckets."""
+    unknown = table[vocab_size:].mean(axis=0, keepdims=True)
+    return np.concatenate([table[:vocab_size], unknown])
+
+
 class GraphWriter:
     """Collects the ops and constants of a graph.
 
