@@ -55,7 +55,7 @@ def test_a_missing_library_is_named_with_what_installs_it():
         ("onnx", "from convert_tf import export_model\n"
          "export_model('x', 'y', format='huggingface')", "'convert_tf[huggingface]'"),
         ("onnxruntime", "from convert_tf.encoding.backends import onnx\n"
-         "onnx._is_as_written = bool\nonnx.OnnxBackend('setup.py')", "onnxruntime"),
+         "onnx.is_exported = bool\nonnx.OnnxBackend('setup.py')", "onnxruntime"),
     ],
 )  # fmt: skip
 def test_what_a_library_is_missing_for_says_what_to_install(library, statement, remedy):
