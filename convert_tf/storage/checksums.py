@@ -1,10 +1,9 @@
 """SHA-256 checksums of bytes, files and folders, in hexadecimal digits.
 
-A folder that is read again has `sha256.json`: the checksum of each of its files by name. It is
-missing while files are replaced.
+A folder that is read again has `sha256.json`: the checksum of each of its files by name. While a
+file is replaced, it lists all checksums that the file may have, with `""` if it may be missing.
 """
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,6 +12,7 @@ from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import parsed_json, written_json
 
 CHECKSUMS_FILE = "sha256.json"
+_NONE = ""  # in place of the checksum of a file that is not there
 _PIECE_BYTES = 2**16
 
 
@@ -58,8 +58,8 @@ def _pieces(path: str | os.PathLike[str]) -> Iterator[bytes]:
 def write_files(folder: str | os.PathLike[str], contents: Mapping[str, bytes | str]) -> None:
     """Write files and their checksums into a folder, each file whole.
 
-    If the process is killed between two files, the folder has old and new files. It then has no
-    checksums, so none of them counts as damaged.
+    If the process is killed between two files, the folder has old and new files, and none of them
+    counts as damaged.
 
     Args:
         folder: an existing folder.
@@ -69,25 +69,25 @@ def write_files(folder: str | os.PathLike[str], contents: Mapping[str, bytes | s
         FileWriteError: if a file could not be written.
         ValueError: if the existing checksums cannot be read.
     """
-    recorded = _recorded(folder)
-    with contextlib.suppress(FileNotFoundError):
-        os.remove(os.path.join(folder, CHECKSUMS_FILE))
-    for name, content in contents.items():
+    encoded = {
+        name: content.encode("utf-8") if isinstance(content, str) else content
+        for name, content in contents.items()
+    }
+    before = _recorded(folder)
+    for name in encoded.keys() - before.keys():
+        if os.path.isfile(os.path.join(folder, name)):
+            before[name] = [file_checksum(os.path.join(folder, name))]
+    new = {name: [checksum([content])] for name, content in encoded.items()}
+    _write(folder, before | {name: [*before.get(name, [_NONE]), *new[name]] for name in new})
+    for name, content in encoded.items():
         write_file(os.path.join(folder, name), content)
-    _record(folder, recorded, contents)
+    _write(folder, before | new)
 
 
 def record_checksums(folder: str | os.PathLike[str], names: Iterable[str]) -> None:
     """Add the current contents of files to the checksums of a folder. Names are relative to it."""
-    _record(folder, _recorded(folder), names)
-
-
-def _record(
-    folder: str | os.PathLike[str], recorded: Mapping[str, object], names: Iterable[str]
-) -> None:
-    sums = {name: file_checksum(os.path.join(folder, name)) for name in names}
-    content = written_json({**recorded, **sums}, sort_keys=True)
-    write_file(os.path.join(folder, CHECKSUMS_FILE), content)
+    sums = {name: [file_checksum(os.path.join(folder, name))] for name in names}
+    _write(folder, _recorded(folder) | sums)
 
 
 def check_files(folder: str | os.PathLike[str], *names: str) -> None:
@@ -105,8 +105,8 @@ def check_files(folder: str | os.PathLike[str], *names: str) -> None:
         if names and name not in names:
             continue
         path = os.path.join(folder, name)
-        found = file_checksum(path) if os.path.isfile(path) else ""
-        if found not in ([sums] if isinstance(sums, str) else sums):
+        found = file_checksum(path) if os.path.isfile(path) else _NONE
+        if found not in sums:
             reason = (
                 f"was damaged or changed: its SHA-256 is not in {CHECKSUMS_FILE}"
                 if found
@@ -115,13 +115,12 @@ def check_files(folder: str | os.PathLike[str], *names: str) -> None:
             raise ValueError(f"{path!r} {reason}. Copy it again, or create it again.")
 
 
-def _recorded(folder: str | os.PathLike[str]) -> dict[str, str | list[str]]:
-    """Return the recorded checksums; earlier versions that were killed left several of a file."""
+def _recorded(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
     path = os.path.join(folder, CHECKSUMS_FILE)
     try:
         with open(path, encoding="utf-8") as file:
             found = parsed_json(file.read())
-        return {name: sums if isinstance(sums, str) else [*sums] for name, sums in found.items()}
+        return {name: [sums] if isinstance(sums, str) else [*sums] for name, sums in found.items()}
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError, AttributeError) as error:
@@ -129,3 +128,8 @@ def _recorded(folder: str | os.PathLike[str]) -> dict[str, str | list[str]]:
             f"{path!r} is damaged: it does not hold checksums in JSON ({error}). Copy the folder "
             "again, or create it again."
         ) from error
+
+
+def _write(folder: str | os.PathLike[str], sums: Mapping[str, list[str]]) -> None:
+    listed = {name: own if len(own) > 1 else own[0] for name, own in sorted(sums.items())}
+    write_file(os.path.join(folder, CHECKSUMS_FILE), written_json(listed))

@@ -121,7 +121,7 @@ def test_a_process_killed_between_two_files_leaves_a_folder_that_is_read(
     write, written = checksums.write_file, []
 
     def dies(path, content):
-        if len(written) == 3:
+        if len(written) == 5:
             raise KeyboardInterrupt
         written.append(path)
         write(path, content)
