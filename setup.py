@@ -14,7 +14,7 @@ VERSION = re.search(
 EXTRAS = {
     "data": ["duckdb>=1.1", "matplotlib>=3.8", "sentencepiece>=0.2", "zstandard>=0.22"],
     "plots": ["matplotlib>=3.8", "tensorboard>=2.19"],
-    "serve": ["fastapi>=0.115", "uvicorn>=0.32"],
+    "serve": ["fastapi>=0.115", "prometheus_client>=0.20", "uvicorn>=0.32"],
     "spark": ["google-crc32c>=1.5", "pyspark>=4.0", "zstandard>=0.22"],
     "faiss": ["faiss-cpu>=1.8"],
     "jax": ["jax>=0.6"],

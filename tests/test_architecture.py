@@ -62,6 +62,7 @@ LIBRARIES = {
     "faiss": "search.index",
     "fastapi": "service",
     "google_crc32c": "data.shards",
+    "prometheus_client": "service",
     "py4j": "corpora.spark.cluster",
     "pydantic": "service",
     "pyspark": "corpora.spark.cluster",

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from fastapi import FastAPI, Response
 from fastapi.responses import PlainTextResponse
+from prometheus_client import generate_latest
 from pydantic import BaseModel, Field, StrictBool, StrictStr, field_validator, model_validator
 
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
@@ -272,7 +273,8 @@ class _Service:
 
     async def metrics(self) -> Response:
         """Return counts for Prometheus."""
-        return Response(self.counters.text(), media_type="text/plain; version=0.0.4")
+        counts = generate_latest(self.counters.registry)
+        return Response(counts, media_type="text/plain; version=0.0.4")
 
     def _encode_contexts(self, rows: list[tuple[str, Any]]) -> np.ndarray:
         texts, extra = zip(*rows, strict=True)

@@ -2,15 +2,13 @@
 
 import asyncio
 import json
-import math
-import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
@@ -18,15 +16,6 @@ from convert_tf.service.batching import BusyError
 
 _SECONDS_TO_WAIT = "1"  # until a client should try again
 _CLIENT_LEFT = 499  # the status of nginx for this case; it is only counted
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, math.inf)
-_FAMILIES = {
-    "requests_total": "counter",
-    "request_seconds": "histogram",
-    "batches_total": "counter",
-    "texts_total": "counter",
-    "model_seconds_total": "counter",
-    "queued_texts": "gauge",
-}
 
 
 class _Error(BaseModel):
@@ -100,50 +89,35 @@ HANDLERS: dict[Any, Any] = dict.fromkeys(
 
 
 class Counters:
-    """Thread-safe counts of requests, batches and texts since the service started.
+    """Counts of requests, batches and texts since the service started, for Prometheus.
 
     Args:
       queued: returns the number of waiting texts.
-
-    Reference: Prometheus, "Exposition formats", text format 0.0.4.
     """
 
     def __init__(self, queued: Callable[[], int] = lambda: 0):
-        self._lock = threading.Lock()
-        self._queued = queued
-        self._values: dict[str, dict[str, float]] = {
-            family: defaultdict(float) for family in _FAMILIES
-        }
-        self._values["model_seconds_total"][""] = 0.0
+        self.registry = CollectorRegistry()
+
+        def metric(kind: type, name: str, text: str, labels: Sequence[str] = ()) -> Any:
+            return kind(f"convert_tf_{name}", text, labels, registry=self.registry)
+
+        self._requests = metric(Counter, "requests", "Answered requests.", ["path", "status"])
+        self._times = metric(Histogram, "request_seconds", "Seconds of requests.", ["path"])
+        self._batches = metric(Counter, "batches", "Batches of the model.", ["kind"])
+        self._texts = metric(Counter, "texts", "Texts in these batches.", ["kind"])
+        self._model_seconds = metric(Counter, "model_seconds", "Seconds in these batches.")
+        metric(Gauge, "queued_texts", "Waiting texts.").set_function(queued)
 
     def request(self, path: str, status: int, seconds: float) -> None:
         """Count an answered request."""
-        times = self._values["request_seconds"]
-        with self._lock:
-            self._values["requests_total"][f'{{path="{path}",status="{status}"}}'] += 1
-            for bound in _SECONDS:
-                name = "+Inf" if bound == math.inf else f"{bound:g}"
-                times[f'_bucket{{path="{path}",le="{name}"}}'] += seconds <= bound
-            times[f'_sum{{path="{path}"}}'] += seconds
-            times[f'_count{{path="{path}"}}'] += 1
+        self._requests.labels(path, status).inc()
+        self._times.labels(path).observe(seconds)
 
     def batch(self, what: str, texts: int, seconds: float) -> None:
         """Count a batch of the model."""
-        with self._lock:
-            self._values["batches_total"][f'{{kind="{what}"}}'] += 1
-            self._values["texts_total"][f'{{kind="{what}"}}'] += texts
-            self._values["model_seconds_total"][""] += seconds
-
-    def text(self) -> str:
-        """Return all counts, one per line."""
-        lines = []
-        with self._lock:
-            self._values["queued_texts"][""] = self._queued()
-            for family, kind in _FAMILIES.items():
-                lines.append(f"# TYPE convert_tf_{family} {kind}\n")
-                for rest, value in self._values[family].items():
-                    lines.append(f"convert_tf_{family}{rest} {value:.15g}\n")
-        return "".join(lines)
+        self._batches.labels(what).inc()
+        self._texts.labels(what).inc(texts)
+        self._model_seconds.inc(seconds)
 
 
 class Middleware:

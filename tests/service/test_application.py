@@ -325,18 +325,18 @@ def test_health_and_metrics(encoder):
             assert client.get(f"/{path}").status_code == 404
         text = client.get("/metrics").text
     for line in (
-        'convert_tf_requests_total{path="/encode",status="200"} 1',
-        'convert_tf_requests_total{path="/encode",status="422"} 1',
-        'convert_tf_requests_total{path="other",status="404"} 2',
-        'convert_tf_request_seconds_bucket{path="/encode",le="+Inf"} 2',
-        'convert_tf_request_seconds_bucket{path="/encode",le="10"} 2',
-        'convert_tf_request_seconds_count{path="/encode"} 2',
-        'convert_tf_texts_total{kind="sentence"} 2',
-        "convert_tf_queued_texts 0",
+        'convert_tf_requests_total{path="/encode",status="200"} 1.0',
+        'convert_tf_requests_total{path="/encode",status="422"} 1.0',
+        'convert_tf_requests_total{path="other",status="404"} 2.0',
+        'convert_tf_request_seconds_bucket{le="+Inf",path="/encode"} 2.0',
+        'convert_tf_request_seconds_bucket{le="10.0",path="/encode"} 2.0',
+        'convert_tf_request_seconds_count{path="/encode"} 2.0',
+        'convert_tf_texts_total{kind="sentence"} 2.0',
+        "convert_tf_queued_texts 0.0",
     ):
         assert line in text.splitlines(), text
     for line in text.splitlines():
-        assert re.fullmatch(r'# TYPE \w+ \w+|\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [\d.e+-]+', line)
+        assert re.fullmatch(r'# (HELP|TYPE) .+|\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [\d.e+-]+', line)
 
 
 def test_the_command_serves_a_module_until_it_is_told_to_end(tiny_modules, tmp_path):
