@@ -336,7 +336,8 @@ def test_health_and_metrics(encoder):
     ):
         assert line in text.splitlines(), text
     for line in text.splitlines():
-        assert re.fullmatch(r'# (HELP|TYPE) .+|\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [\d.e+-]+', line)
+        number = r'\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [\d.e+-]+'
+        assert re.fullmatch(f"# (HELP|TYPE) .+|{number}", line)
 
 
 def test_the_command_serves_a_module_until_it_is_told_to_end(tiny_modules, tmp_path):
