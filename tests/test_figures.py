@@ -18,7 +18,7 @@ def draw():
     return curves(ROWS, {"recall": [("dev", "R100@1")], "loss": [("", "ranking_loss")]})
 
 
-def test_a_picture_has_the_style(tmp_path):
+def test_a_picture_has_the_style():
     seen = {}
 
     @figures.picture
@@ -78,3 +78,16 @@ def test_pictures_can_be_printed():
     texts = [each for each in figure.findobj(Text) if each.get_text()]
     assert len(texts) >= 3
     assert min(each.get_fontsize() for each in texts) >= 7
+
+
+def test_curves_are_those_of_the_rows():
+    rows = [
+        {"pairs": 50, "dev": {"R100@1": 0.1}, "ranking_loss": None},
+        {"pairs": 90, "ranking_loss": 2.0},
+    ]
+    panels = {"recall": [("dev", "R100@1")], "loss": [("", "ranking_loss")]}
+    recall, loss = curves.__wrapped__(rows, panels).axes
+    (drawn,) = recall.lines
+    assert drawn.get_xydata().tolist() == [[50, 10]]  # in percent
+    assert drawn.get_label() == "dev R100@1"
+    assert loss.lines[0].get_xydata().tolist() == [[90, 2]]

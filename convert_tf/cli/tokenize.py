@@ -29,7 +29,7 @@ from convert_tf.cli.flags import NEEDED, Define, UsageError, check_read, same
 def define_flags(define: Define) -> None:
     define("data", None)
     define("utterances", [])
-    define("dev_fraction", 0.0, lower_bound=0.0, upper_bound=1.0)
+    define("dev_fraction", 0.0)
     define("ignored_labels", [])
     define("vocab", NEEDED)
     define("output", NEEDED)

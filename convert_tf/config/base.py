@@ -80,8 +80,10 @@ def option(
       read_with: another field, and its values with which this field has an effect. None instead of
         the values stands for all but "" and 0.
     """
-    given = {k: value for k, value in locals().items() if k != "default" and value is not None}
-    return dataclasses.field(default=default, metadata=given)
+    settings = {
+        name: value for name, value in locals().items() if name != "default" and value is not None
+    }
+    return dataclasses.field(default=default, metadata=settings)
 
 
 def size(default: int) -> Any:
@@ -189,7 +191,8 @@ class Config:
     def group(self, name: str) -> dict[str, Any]:
         """Return the fields under a heading of the help, with their values."""
         options = options_of(type(self))
-        return {k: getattr(self, k) for k, settings in options.items() if settings["group"] == name}
+        names = [field for field, settings in options.items() if settings["group"] == name]
+        return {field: getattr(self, field) for field in names}
 
     def check_effect(self, names: Container[str]) -> None:
         """Raise `ValueError` if one of the named fields has no effect next to the others."""

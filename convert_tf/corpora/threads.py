@@ -69,12 +69,12 @@ class ThreadCounts:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the counts as JSON values. `additional` is left out if there are none."""
-        return {
-            # A plus drops the keys whose number is 0.
-            name: dict(sorted((+value).items())) if isinstance(value, Counter) else value
-            for name, value in vars(self).items()
-            if value or name != "additional"
-        }
+        counts = {**vars(self)}
+        for name in ("dropped", "changed"):
+            counts[name] = {rule: number for rule, number in sorted(counts[name].items()) if number}
+        if not self.additional:
+            del counts["additional"]
+        return counts
 
 
 def total_counts(all_counts: Iterable[ThreadCounts]) -> ThreadCounts:

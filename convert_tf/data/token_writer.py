@@ -209,17 +209,19 @@ def tokenize_utterances(
       output: folder to write.
       vocabulary, max_tokens, num_oov_buckets, overwrite: as of `tokenize_records`.
       dev_fraction: share of the intents, and of the texts without one, in the split `dev`, from 0
-        to 1. The rest is in `train`.
+        to below 1. The rest is in `train`.
       ignored_labels: sources whose labels are not intents, such as the forums of titles.
 
     Returns:
       What `arrays.json` says, and `seconds`.
 
     Raises:
-      ValueError: if there is no file, a line is not a text, the vocabulary cannot be read, or
-        `output` is not empty.
+      ValueError: if there is no file, a line is not a text, `dev_fraction` is no such share, the
+        vocabulary cannot be read, or `output` is not empty.
       OSError: if a file cannot be read or written.
     """
+    if not 0 <= dev_fraction < 1:
+        raise ValueError(f"dev_fraction must be from 0 to below 1. Received: {dev_fraction}.")
     place = token_arrays.FORMAT.output(output, overwrite=overwrite)
     started = time.monotonic()
     tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)

@@ -9,43 +9,33 @@ import numpy as np
 
 
 class EncodingCache:
-    """A function that encodes, and keeps the most recent encodings. Several threads may use it.
+    """Cache of the most recent encodings. Several threads may use it at once.
 
     Args:
       encode: distinct keys → float `[keys, dim]`. It is called outside of the lock. If two threads
         need the same key at the same time, both compute it.
       size: maximum number of encodings; 0 for none.
-      keys: the arguments of a call → keys. By default, a call takes the keys.
+
+    Attributes:
+      hits: number of keys that were found in the cache.
     """
 
-    def __init__(
-        self,
-        encode: Callable[[Any], np.ndarray],
-        *,
-        size: int,
-        keys: Callable[..., Sequence[Hashable]] = list,
-    ):
+    def __init__(self, encode: Callable[[Any], np.ndarray], *, size: int):
         self._encode = encode
         self._size = size
-        self._keys = keys
         self._rows: OrderedDict[Hashable, np.ndarray] = OrderedDict()
         self._lock = threading.Lock()
-        self._hits = 0
+        self.hits = 0
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a pickle, without the encodings."""
-        return {**self.__dict__, "_rows": OrderedDict(), "_lock": None, "_hits": 0}
+        return {**self.__dict__, "_rows": OrderedDict(), "_lock": None, "hits": 0}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
 
-    def cache_hits(self) -> int:
-        """Return the number of keys that were found in the cache."""
-        return self._hits
-
-    def __call__(self, *args: Any, **kwargs: Any) -> np.ndarray:
-        """Return the encodings of the keys of a call in their order, in a new array."""
-        keys = self._keys(*args, **kwargs)
+    def __call__(self, keys: Sequence[Hashable]) -> np.ndarray:
+        """Return the encodings of keys in their order, in a new array."""
         found: dict[Hashable, np.ndarray] = {}
         missing: list[Hashable] = []
         with self._lock:
@@ -55,7 +45,7 @@ class EncodingCache:
                 else:
                     self._rows.move_to_end(key)
                     found[key] = row
-            self._hits += len(found)
+            self.hits += len(found)
         if missing or not keys:
             encodings = self._encode(missing)
             if not found and len(missing) == len(keys):

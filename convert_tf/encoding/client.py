@@ -1,7 +1,9 @@
 """PolyAI's client of the original modules, for today's modules."""
 
+import functools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Concatenate, Generic, ParamSpec
 
 import numpy as np
 
@@ -9,14 +11,48 @@ from convert_tf.encoding.cache import EncodingCache
 from convert_tf.encoding.sentence_encoder import Backend, SentenceEncoder, Texts
 from convert_tf.encoding.text_batches import is_count, rows_of, text_bytes
 
+_Arguments = ParamSpec("_Arguments")
+
+
+class _CachedMethod(Generic[_Arguments]):
+    """A method of the client with `cache_hits()`, as in the original.
+
+    Args:
+      cache: the attribute of the client with the cache of the method.
+      function: the method.
+      client: the client; None in the class.
+    """
+
+    def __init__(
+        self,
+        cache: str,
+        function: Callable[Concatenate[Any, _Arguments], np.ndarray],
+        client: Any = None,
+    ):
+        functools.update_wrapper(self, function)
+        self._cache, self._function, self._client = cache, function, client
+
+    def __get__(self, client: Any, owner: type) -> "_CachedMethod[_Arguments]":
+        return _CachedMethod(self._cache, self._function, client)
+
+    def __call__(self, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> np.ndarray:
+        return self._function(self._client, *args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self._client, self._function.__name__)
+
+    def cache_hits(self) -> int:
+        """Return the number of encodings that were found in the cache of this method."""
+        return getattr(self._client, self._cache).hits
+
 
 class EncoderClient:
     """A drop-in replacement for PolyAI's client, on today's modules.
 
-    Constructor, functions and defaults are those of `encoder_client.EncoderClient`. Texts are
-    encoded in batches of similar length, and equal texts once. Recent encodings are cached in
-    memory: `client.encode_sentences.cache_hits()` returns the number of hits, as for the other
-    functions. Returned arrays may be changed.
+    Constructor, methods and defaults are those of `encoder_client.EncoderClient`. Texts are encoded
+    in batches of similar length, and equal texts once. Recent encodings are cached in memory:
+    `client.encode_sentences.cache_hits()` returns the number of hits, as for the other methods.
+    Returned arrays may be changed.
 
     Args:
       uri: anything that `SentenceEncoder` opens: the folder of a module, an `.onnx` file or a run.
@@ -28,19 +64,9 @@ class EncoderClient:
       internal_batch_size: maximum number of texts per batch.
       compute_dtype: as in `SentenceEncoder`.
 
-    Attributes:
-      encode_sentences: function from `sentences`, a list of texts, to their encodings, as
-        `SentenceEncoder.encode`: float32 `[sentences, reduced_dim]`.
-      encode_contexts: function from `contexts`, the last turn of each conversation, to h, of length
-        1: float32 `[contexts, encoding_dim]`. With `use_extra_context`, it also takes
-        `extra_contexts`: for each conversation the turns before, the oldest first.
-      encode_responses: function from `responses` to h, of length 1: float32 `[responses,
-        encoding_dim]`.
-
     Raises:
       ValueError: if `uri` is not an encoder or is damaged, if the model does not read extra
-        contexts but should, or if a number is negative. When texts are encoded: if an item is not a
-        text, or extra contexts are not used or differ in number.
+        contexts but should, or if a number is negative.
 
     Example:
       client = EncoderClient("convert_small")
@@ -74,35 +100,47 @@ class EncoderClient:
         self._use_extra_context = use_extra_context
         self._use_extra_context_prefixes = use_extra_context_prefixes or encoder.numbers_turns
         self._max_extra_contexts = max_extra_contexts
-        self.encode_sentences = EncodingCache(
-            encoder.encode, size=cache_size, keys=self._sentence_keys
-        )
-        self.encode_contexts = EncodingCache(
-            self._encode_pairs, size=cache_size, keys=self._context_keys
-        )
-        self.encode_responses = EncodingCache(
-            encoder.encode_responses, size=cache_size, keys=self._response_keys
-        )
+        self._sentences = EncodingCache(encoder.encode, size=cache_size)
+        self._contexts = EncodingCache(self._encode_pairs, size=cache_size)
+        self._responses = EncodingCache(encoder.encode_responses, size=cache_size)
 
-    def _sentence_keys(self, sentences: Texts) -> list[bytes]:
-        return [*text_bytes(sentences)]
+    @functools.partial(_CachedMethod, "_sentences")
+    def encode_sentences(self, sentences: Texts) -> np.ndarray:
+        """Encode sentences as `SentenceEncoder.encode` does: float32 `[sentences, reduced_dim]`."""
+        return self._sentences([*text_bytes(sentences)])
 
-    def _response_keys(self, responses: Texts) -> list[bytes]:
-        return [*text_bytes(responses)]
-
-    def _context_keys(
+    @functools.partial(_CachedMethod, "_contexts")
+    def encode_contexts(
         self, contexts: Texts, extra_contexts: Iterable[Iterable[str]] | None = None
-    ) -> list[tuple[bytes, ...]]:
+    ) -> np.ndarray:
+        """Encode contexts as h, of length 1.
+
+        Args:
+          contexts: the last turn of each conversation.
+          extra_contexts: for each conversation the turns before, the oldest first; for models with
+            `use_extra_context`.
+
+        Returns:
+          float32 `[contexts, encoding_dim]`.
+
+        Raises:
+          ValueError: if the model does not use extra contexts, or their number differs.
+        """
         texts = [*text_bytes(contexts)]
         if extra_contexts is None:
-            return [(text, b"") for text in texts]
+            return self._contexts([(text, b"") for text in texts])
         if not self._use_extra_context:
             raise ValueError(
                 "This client does not use extra contexts. Create it with use_extra_context=True "
                 "and a multi-context encoder."
             )
         history = [self._joined(turns) for turns in extra_contexts]
-        return [*rows_of([iter(texts), iter(history)])]
+        return self._contexts([*rows_of([iter(texts), iter(history)])])
+
+    @functools.partial(_CachedMethod, "_responses")
+    def encode_responses(self, responses: Texts) -> np.ndarray:
+        """Encode responses as h, of length 1: float32 `[responses, encoding_dim]`."""
+        return self._responses([*text_bytes(responses)])
 
     def _encode_pairs(self, pairs: Sequence[tuple[bytes, bytes]]) -> np.ndarray:
         texts = [text for text, _ in pairs]

@@ -1,4 +1,4 @@
-"""An encoder that is exported, with the facts that every form of it holds."""
+"""An encoder to export, with the facts that modules, ONNX files and Hugging Face folders need."""
 
 import os
 from pathlib import Path

@@ -53,6 +53,7 @@ CURVE_FILE = "curve.png"
 SECONDS_BETWEEN_LINES = 10.0
 STEPS_BETWEEN_SUMMARIES = 50
 LOCK_FILE = ".lock"
+_NOT_OF_ORDER = ("dev_data", "eval_splits", "turn_prefixes")  # of the options of the data
 
 
 class Batch(NamedTuple):
@@ -122,8 +123,8 @@ class NonFiniteError(FloatingPointError):
     """The loss or a weight is NaN or infinite.
 
     Args:
-      what: what is no number.
-      step: the step after which it is.
+      what: what is NaN or infinite, and how, as "the loss is nan".
+      step: number of the step.
     """
 
     def __init__(self, what: str, step: int):
@@ -536,7 +537,8 @@ def _resumed_checkpoint(run: Run) -> Path | None:
             changes[name] = before.get(name), value
     for name, (old, new) in changes.items():
         print(f"resuming with another {name}: {old} → {new}")
-    if changes.keys() & {*run.config.group(DATA), "batch_size", "batch_tokens", "seed"}:
+    decide = {*run.config.group(DATA), "batch_size", "batch_tokens", "seed"} - {*_NOT_OF_ORDER}
+    if changes.keys() & decide:
         print("these may change the order of the examples: some may be seen again, some later")
     return newest
 

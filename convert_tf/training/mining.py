@@ -94,8 +94,10 @@ def mine(
             for start, stop in itertools.pairwise(bounds):
                 block = np.arange(start, stop)
                 in_block = SelectedExamples(examples, range(start, stop))
+                contexts, responses = _encode(encoder, in_block, progress)
                 mined = hard_negatives(
-                    *_encode(encoder, in_block, progress),
+                    contexts,
+                    responses,
                     context_groups=text_groups(examples.texts("context", block)),
                     response_groups=text_groups(examples.texts("response", block)),
                     negatives=negatives,

@@ -105,6 +105,9 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         share = (ops.cast(step, "float32") + 1.0) / self.warmup_steps
         return self.peak * ops.minimum(share, ops.rsqrt(share))
 
+    def get_config(self) -> dict[str, Any]:
+        return {"peak": self.peak, "warmup_steps": self.warmup_steps}
+
 
 def _with_embedding_clip(base: type, table: Any, max_norm: float) -> type:
     """`base`, an optimizer class, with dense gradients and one variable's clipped by its L2 norm.

@@ -105,11 +105,13 @@ def curves(
     axes = figure.subplots(1, len(panels))
     for axis, (label, lines) in zip(axes, panels.items(), strict=True):
         for source, metric in lines:
-            found = [
-                (r[horizontal], (r.get(source, {}) if source else r).get(metric)) for r in rows
-            ]
             factor = 100 if "@" in metric else 1
-            points = [(place, factor * value) for place, value in found if value is not None]
+            entries = [row.get(source, {}) if source else row for row in rows]
+            points = [
+                (row[horizontal], factor * entry[metric])
+                for row, entry in zip(rows, entries, strict=True)
+                if entry.get(metric) is not None
+            ]
             if points:
                 name = f"{source} {metric}".strip()
                 axis.plot(*zip(*points, strict=True), marker="o", label=name)

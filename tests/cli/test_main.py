@@ -129,10 +129,12 @@ def test_errors_are_one_line_and_status_1(monkeypatch, capsys, error):
     told = capsys.readouterr().err
     assert told.startswith("Traceback ") and told.endswith(f"\nconvert-tf sample: {message}\n")
 
-    def fail_unexpectedly(*_, **__):
+
+def test_other_errors_are_not_hidden(monkeypatch):
+    def fail(*_, **__):
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(sample, "write_sample", fail_unexpectedly)
+    monkeypatch.setattr(sample, "write_sample", fail)
     with pytest.raises(RuntimeError, match="of ours"):
         main(["sample", "--output=x"])
 
@@ -260,3 +262,21 @@ def test_the_console_script_is_main():
     setup = (ROOT / "setup.py").read_text()
     assert "convert-tf=convert_tf.cli.main:main" in setup
     assert main_module.main is main
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["mine", "--encoder=m", "--data=d", "--output=o", "--negatives=0"],
+        ["mine", "--encoder=m", "--data=d", "--output=o", "--skip_top=-1"],
+        ["mine", "--encoder=m", "--data=d", "--output=o", "--block_size=1"],
+        ["tokenize", "--data=d", "--vocab=v", "--output=o", "--max_tokens=0"],
+        ["vocabulary", "--input=i", "--output=o", "--max_sentences=0"],
+        ["split-dump", "--input=i", "--output=o", "--part_megabytes=0"],
+    ],
+    ids=lambda arguments: arguments[-1],
+)
+def test_numbers_out_of_bounds_are_refused_by_the_flag(capsys, arguments):
+    """The functions behind do not look."""
+    assert main(arguments) == 2
+    assert f"flag {arguments[-1]}: " in capsys.readouterr().err

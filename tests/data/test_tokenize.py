@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from support.commands import call_command
 from support.model_cases import texts_in
 from support.record_files import read_texts
 from support.token_corpus import NUM_OOV_BUCKETS, SOURCES, write_corpus
@@ -402,3 +403,37 @@ def test_texts_that_a_vocabulary_hardly_knows_are_warned_of(corpus, tmp_path, to
     (tmp_path / "other.txt").write_text("﹏ж\nж\n")
     with pytest.warns(UserWarning, match=r"100% of the tokens .* are unknown to .*other\.txt"):
         tokenize_records(corpus.records, str(tmp_path / "ids"), vocabulary=f"{tmp_path}/other.txt")
+
+
+def test_the_command_passes_its_options_on(corpus, tmp_path):
+    output = tmp_path / "ids"
+    options = (
+        "tokenize", f"--vocab={corpus.vocabulary}", f"--output={output}",
+        f"--num_oov_buckets={NUM_OOV_BUCKETS}",
+    )  # fmt: skip
+    call_command(*options, f"--data={corpus.records}")
+    for name in os.listdir(corpus.arrays):
+        assert (output / name).read_bytes() == Path(corpus.arrays, name).read_bytes()
+    with pytest.raises(SystemExit, match="--dev_fraction has no effect without --utterances"):
+        call_command(*options, f"--data={corpus.records}", "--dev_fraction=0.1")
+
+    for fraction in ("1", "-0.1", "nan"):
+        with pytest.raises(SystemExit, match="dev_fraction must be from 0 to below 1"):
+            call_command(*options, "--utterances=texts", f"--dev_fraction={fraction}")
+
+    texts = tmp_path / "texts.jsonl"
+    with texts.open("w") as file:
+        for letter in "abcdefgh":
+            asked = {"text": f"what is {letter}", "label": letter, "source": "bot"}
+            seen = {"text": f"i saw {letter}", "label": "seen", "source": "forum"}
+            file.write(f"{json.dumps(asked)}\n{json.dumps(seen)}\n")
+    call_command(
+        *options, f"--utterances={texts}", "--overwrite", "--max_tokens=4", "--dev_fraction=0.5",
+        "--ignored_labels=forum",
+    )  # fmt: skip
+    folder = ArrayFolder(str(output))
+    assert folder.max_tokens == 4
+    for split in ("train", "dev"):
+        assert folder.open(split, max_tokens=4, utterances=True).num_examples > 0
+    facts = json.loads((output / "arrays.json").read_text())
+    assert sorted(facts["utterances"]["labels"]) == [*"abcdefgh"]

@@ -338,7 +338,7 @@ def test_the_cache():
     first[:] = 0  # the caller's own
     np.testing.assert_array_equal(cache([2, 3, 1]), [[1, 2], [2, 3], [1, 1]])
     assert calls == [[1, 2], [3]]
-    assert cache.cache_hits() == 2
+    assert cache.hits == 2
     cache([2])[:] = 0
     cache([4])  # 1 is the one that was not asked for the longest, as 3 came after it
     np.testing.assert_array_equal(cache([2, 3, 1]), [[1, 2], [2, 3], [4, 1]])

@@ -144,7 +144,7 @@ assert counts[-1] == counts[1], counts
 
 
 @pytest.mark.slow
-def test_a_process_that_loads_it_again_keeps_nothing(folder, tmp_path):
+def test_a_process_that_loads_it_again_keeps_nothing(folder):
     printed_by(RELOADING, folder)
 
 

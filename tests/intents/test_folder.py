@@ -247,7 +247,7 @@ def test_one_saved_model_serves_without_the_package(folders, monkeypatch, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bits", [16, 8])
-def test_a_served_model_is_as_large_as_what_it_is_made_of(folders, tmp_path, bits):
+def test_a_served_model_is_as_large_as_what_it_is_made_of(tmp_path, bits):
     def size(folder):
         return sum(file.stat().st_size for file in (folder / "variables").iterdir())
 

@@ -97,7 +97,7 @@ def test_texts_of_tables_and_half_an_emoji(folders, form):
     assert np.isfinite(own).all()
 
 
-def test_what_is_no_ranker(tiny_modules, folders, tmp_path):
+def test_what_is_no_ranker(tiny_modules, tmp_path):
     for folder in (*tiny_modules["single"], tmp_path):
         with pytest.raises(ValueError, match=r"ranker.* folder"):
             Ranker(folder)

@@ -141,7 +141,7 @@ def test_more_than_there_are_and_no_context(cache):
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 50.0])
-def test_quantization_errors_and_sizes(tmp_path, scale):
+def test_quantization_errors_and_sizes(scale):
     vectors = scale * np.random.default_rng(0).standard_normal((40, 300)).astype(np.float32)
     vectors[7] = 0
     sizes = {}

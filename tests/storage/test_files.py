@@ -186,3 +186,13 @@ def test_a_full_disk_only_takes_the_note(tmp_path, monkeypatch):
             pytest.raises(ValueError, match=r"Another process is writing\..*--output\.$"),
         ):
             files.lock_output(second, "writing")
+
+
+def test_interruption_leaves_no_temporary_file(tmp_path, monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files.os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_file(tmp_path / "file", "text")
+    assert os.listdir(tmp_path) == []

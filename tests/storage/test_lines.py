@@ -8,9 +8,13 @@ import io
 import json
 import lzma
 import os
+import pickle
 import sys
+import tarfile
 import threading
+import zipfile
 
+import numpy as np
 import pytest
 
 from convert_tf.corpora.dumps import CountedFile, read_objects
@@ -50,6 +54,20 @@ def test_lines_of_a_file(tmp_path, content, lines, packed):
 
 
 RUSSIAN = "Привет как дела сегодня\n" * 8  # in UTF-16, this is also UTF-8
+WIDE = [
+    text.encode(name)
+    for text in ("hi\nthere\n", "\nthere\n", RUSSIAN)
+    for name in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
+]
+FORMATS = [
+    ("JSON", b'{"text": "hi", "label": "greet"}\n'),
+    ("JSON", b'[\n  {"text": "hi"}\n]\n'),
+    ("SubRip", b"1\n00:00:01,000 --> 00:00:02,600\nHi\n"),
+    ("WebVTT", b"WEBVTT\n\n00:01.000 --> 00:02.600\nHi\n"),
+    ("XML", b'<?xml version="1.0"?>\n<document/>\n'),
+    ("Rasa's Markdown", b"## intent:greet\n- hi\n"),
+    ("Rasa's YAML", b'version: "3.1"\nnlu:\n'),
+]
 
 
 @pytest.mark.parametrize(
@@ -57,22 +75,10 @@ RUSSIAN = "Привет как дела сегодня\n" * 8  # in UTF-16, this
     [
         (gzip.compress(b"one\n" * 1000, mtime=0)[:-9], "the end of a truncated gz archive"),
         (b"fine\ncaf\xe9\n", r"line 2 of .*texts as text: 'utf-8'"),
-        *(
-            (text.encode(name), "texts is .*text in another encoding than UTF-8")
-            for text in ("hi\nthere\n", "\nthere\n", RUSSIAN)
-            for name in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
-        ),
+        *((text, "texts is .*text in another encoding than UTF-8") for text in WIDE),
         *(
             (b"\xef\xbb\xbf" + text, f"texts is .*{name}.*, not plain text")
-            for text, name in (
-                (b'{"text": "hi", "label": "greet"}\n', "JSON"),
-                (b'[\n  {"text": "hi"}\n]\n', "JSON"),
-                (b"1\n00:00:01,000 --> 00:00:02,600\nHi\n", "SubRip"),
-                (b"WEBVTT\n\n00:01.000 --> 00:02.600\nHi\n", "WebVTT"),
-                (b'<?xml version="1.0"?>\n<document/>\n', "XML"),
-                (b"## intent:greet\n- hi\n", "Rasa's Markdown"),
-                (b'version: "3.1"\nnlu:\n', "Rasa's YAML"),
-            )
+            for name, text in FORMATS
         ),
     ],
 )
@@ -169,3 +175,48 @@ def test_a_file_of_which_something_was_read_before_is_whole(tmp_path, monkeypatc
         os.lseek(file.fileno(), len("read before\n"), os.SEEK_SET)
         monkeypatch.setattr("sys.stdin", file)
         assert list(TextLines("-")) == ["hi"]
+
+
+def zipped(name):
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr(name, "x")
+    return archive.getvalue()
+
+
+def tarred():
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as file:
+        file.addfile(tarfile.TarInfo("a"), io.BytesIO())
+    return archive.getvalue()
+
+
+def saved():
+    array = io.BytesIO()
+    np.save(array, np.arange(3))
+    return array.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (zipped("xl/workbook.xml"), "an Excel workbook"),
+        (zipped("word/document.xml"), "a Word document"),
+        (zipped("a.txt"), "a zip archive"),
+        (tarred(), "a tar archive"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), "an Office file from before 2007"),
+        (b"PAR1\x15\x04\x15" + bytes(100), "a Parquet file"),
+        (b"SQLite format 3\x00" + bytes(84), "an SQLite database"),
+        (saved(), "a NumPy array"),
+        (pickle.dumps(["a"]), "a Python pickle"),
+        (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a PDF"),
+        (rb"{\rtf1\ansi hi}", "a rich text file"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a pointer of Git LFS"),
+        (b"<!DOCTYPE html>\n<html><body>404</body></html>\n", "a web page"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_binary_files_are_named(tmp_path, content, kind):
+    (tmp_path / "texts").write_bytes(content)
+    with pytest.raises(ValueError, match=f"texts is {kind}"):
+        list(TextLines(tmp_path / "texts"))

@@ -344,5 +344,5 @@ def test_each_process_reads_its_own_examples(arrays, monkeypatch):
 
 
 @pytest.mark.parametrize(("number", "rows"), [(1, 32), (2, 16), (3, 11), (64, 1)])
-def test_rows_of_all_shares_are_a_multiple_about_as_large(monkeypatch, number, rows):
+def test_rows_of_all_shares_are_a_multiple_about_as_large(number, rows):
     assert rows_of_a_share(32, Processes(number)) == rows

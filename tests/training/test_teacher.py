@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from support.commands import ROOT
+from support.commands import ROOT, call_command
 from support.letter_teachers import (
     SIDES,
     backwards,
@@ -90,7 +90,7 @@ def test_the_type_of_the_faster_product_is_taken(monkeypatch, folder, is_faster)
     assert dtypes == {torch.bfloat16 if is_faster else torch.float32}
 
 
-def test_folders_that_are_no_teachers_are_named(folder, tmp_path):
+def test_folders_that_are_no_teachers_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"it has no modules\.json"):
         Teacher(str(tmp_path))
     (tmp_path / "modules.json").write_text("[]")
@@ -300,3 +300,17 @@ def test_two_processes_do_not_teach_into_one_folder(corpus, tmp_path):
     with only_writer(output), pytest.raises(ValueError, match="Another process is writing"):
         write_vectors(corpus.arrays, output, letters_teacher)
     write_vectors(corpus.arrays, output, letters_teacher)
+
+
+def test_the_command_passes_its_options_on(corpus, monkeypatch, tmp_path):
+    monkeypatch.setattr(teachers, "Teacher", lambda _: letters_teacher)
+    call_command(
+        "teach", f"--token_ids={corpus.arrays}", f"--output={tmp_path / 'vectors'}",
+        "--teacher=one,other", "--teacher_weights=1,2", "--source_shares=forum=0.3,chat=0",
+        "--max_examples=160",
+    )  # fmt: skip
+    facts = json.loads((tmp_path / "vectors" / FORMAT.facts_file).read_text())
+    own = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    assert facts["teacher"] == "1 one + 2 other"
+    assert facts["splits"]["train"]["source_shares"] == SHARES
+    assert facts["splits"]["train"]["taught"] == len(own.thinned(SHARES, 0, 160))

@@ -137,8 +137,8 @@ class OnnxBackend(GraphBackend):
             raise self._unusable("it does not exist")
         if not is_exported(self.path):
             raise self._unusable(
-                "it was damaged or changed, or another program wrote it, because its checksum is "
-                "wrong or missing"
+                "it has no checksum, or a wrong one. An earlier version or another program wrote "
+                "it, or it was damaged or changed"
             )
         session = self._open(self.path)
         metadata = self.metadata = dict(session.get_modelmeta().custom_metadata_map)

@@ -330,6 +330,7 @@ def _crc(content: bytes) -> int:
     file = f"ram://convert_tf/{threading.get_ident()}"  # in memory
     with tf.io.TFRecordWriter(file) as writer:
         writer.write(content)
-    record = tf.io.gfile.GFile(file, "rb").read()
+    with tf.io.gfile.GFile(file, "rb") as written:
+        record = written.read()
     tf.io.gfile.remove(file)
     return int.from_bytes(record[-4:], "little")

@@ -362,8 +362,14 @@ class BatchGraphBuilder(GraphBuilder):
       model = BatchGraphBuilder(source, kind_ids={"sentence": 24668}).build()
     """
 
-    def __init__(self, *args: Any, kind_ids: dict[str, int]):
-        super().__init__(*args)
+    def __init__(
+        self,
+        source: EncoderSource,
+        ranges: dict[str, tuple[float, float]] | None = None,
+        *,
+        kind_ids: dict[str, int],
+    ):
+        super().__init__(source, ranges)
         self._kind_ids = kind_ids
 
     def build(self, *, observes: bool = False) -> onnx.ModelProto:

@@ -53,8 +53,16 @@ class Client(NamedTuple):
 
 _HUGGINGFACE = "huggingface_probe.py"
 _PROGRAMS = (
-    *("sentence-transformers", "SetFit", "fastembed", "mteb", "LangChain", "LlamaIndex"),
-    *("Haystack", "KeyBERT", "BERTopic", "txtai"),
+    "sentence-transformers",
+    "SetFit",
+    "fastembed",
+    "mteb",
+    "LangChain",
+    "LlamaIndex",
+    "Haystack",
+    "KeyBERT",
+    "BERTopic",
+    "txtai",
 )
 _SIGNATURES = ("module_probe.py", "{vectors}")
 _TRAINED = ("keras_probe.py", "--train")
