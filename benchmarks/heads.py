@@ -80,8 +80,8 @@ class Runs:
         self.models: dict[str, Any] = {}
 
     def _read(self, data: str, split: str, number: int) -> Any:
+        from convert_tf.data.candidates import read_examples
         from convert_tf.data.ranking_batches import tokenize_examples
-        from convert_tf.training.ranker import read_examples
 
         return tokenize_examples(
             read_examples(data, split, max_examples=number),

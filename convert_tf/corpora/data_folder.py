@@ -28,7 +28,7 @@ from convert_tf.text.tokenizer import Tokenizer, load_tokenizer
 
 SINGLE_TEXTS = "single_texts.jsonl.zst"
 _REPORT, _PLOT, _TOKEN_IDS = "report.json", "report.png", "ids"
-_SAMPLE_OCCURRENCES = 4_000  # a subword of the sample's vocabulary stands in one of so many texts
+_TEXTS_PER_OCCURRENCE = 4_000  # a subword of a small vocabulary is in one of so many texts
 _MAX_TOKENS = 2**20  # more than any text has
 _LONGEST_BIN = 128  # longer texts count as texts of this many subwords
 
@@ -209,8 +209,7 @@ def _subword_lengths(texts: Mapping[str, Sequence[str]], vocabulary: str | None)
         name = os.path.basename(vocabulary)
     else:
         words = count_words(text.encode() for text in everything).counts()
-        min_count = max(1, len(everything) // _SAMPLE_OCCURRENCES)
-        subwords = learn_subwords(words, SubwordConfig(min_count=min_count, alphabet_min_count=1))
+        subwords = learn_subwords(words, small_vocabulary(len(everything)))
         tokenizer = PlainTokenizer(subwords)
         name = f"{len(subwords):,} subwords learnt from a sample of the examples"
     found: dict[str, Any] = {"vocabulary": name}
@@ -223,6 +222,17 @@ def _subword_lengths(texts: Mapping[str, Sequence[str]], vocabulary: str | None)
             "histogram": np.bincount(np.minimum(numbers, _LONGEST_BIN)).tolist(),
         }
     return found
+
+
+def small_vocabulary(num_texts: int, *, at_least: int = 1) -> SubwordConfig:
+    """Return options to learn a vocabulary from few texts, with all of their characters.
+
+    Args:
+        num_texts: number of texts.
+        at_least: smallest number of occurrences of a subword.
+    """
+    min_count = max(at_least, num_texts // _TEXTS_PER_OCCURRENCE)
+    return SubwordConfig(min_count=min_count, alphabet_min_count=1)
 
 
 def _file_facts(file: CountedFile) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convert_tf.extras import needs
-from convert_tf.storage.files import write_file
+from convert_tf.storage.files import write_results
 
 NUM_THREADS = 4000
 _FIRST_ID = 36**5  # six characters, as ids have had since 2012
@@ -168,15 +168,14 @@ def write_sample(folder: str, *, seed: int = 0, num_threads: int = NUM_THREADS) 
     with needs("data", "Writing a sample dump"):
         import zstandard
 
-    os.makedirs(folder, exist_ok=True)
     submissions, comments = [], []
     for submission, replies in SampleThreads(seed).generate(num_threads):
         submissions.append(submission)
         comments.extend(replies)
-    paths = []
+    compress = zstandard.ZstdCompressor(level=19).compress
+    contents = {}
     for name, posts in (("RC_sample.zst", comments), ("RS_sample.zst", submissions)):
         text = "".join(json.dumps(post, ensure_ascii=False) + "\n" for post in posts)
-        path = os.path.join(folder, name)
-        write_file(path, zstandard.ZstdCompressor(level=19).compress(text.encode("utf-8")))
-        paths.append(path)
-    return paths
+        contents[name] = compress(text.encode("utf-8"))
+    write_results(folder, contents)
+    return [os.path.join(folder, name) for name in contents]

@@ -1,7 +1,5 @@
 """Learn a vocabulary from prepared data or from text."""
 
-import collections
-import concurrent.futures
 import contextlib
 import io
 import itertools
@@ -13,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import tensorflow as tf
 
 from convert_tf.corpora import dumps
+from convert_tf.data.prefetch import in_order
 from convert_tf.data.records import parse_texts
 from convert_tf.data.schema import PAIR
 from convert_tf.data.shards import list_shards
@@ -96,15 +95,11 @@ def in_graph(
     """
     graph = tf.function(function, input_signature=[_IN_GRAPH]).get_concrete_function()
     iterator = iter(sentences)
-    threads = os.cpu_count() or 1
-    waiting: collections.deque[concurrent.futures.Future[tf.Tensor]] = collections.deque()
-    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        while batch := list(itertools.islice(iterator, _BATCH)):
-            waiting.append(pool.submit(graph, tf.constant(batch)))
-            if len(waiting) > 2 * threads:
-                yield waiting.popleft().result().numpy().tolist()
-        for future in waiting:
-            yield future.result().numpy().tolist()
+    batches = iter(lambda: list(itertools.islice(iterator, _BATCH)), [])
+    # Twice as many calls as cores, so that no core waits for texts.
+    at_once = 2 * (os.cpu_count() or 1)
+    for output in in_order(graph, map(tf.constant, batches), at_once=at_once):
+        yield output.numpy().tolist()
 
 
 def count_words(sentences: Iterable[bytes]) -> WordCounter:

@@ -5,6 +5,7 @@ context of one turn may be the text itself, and a label may be a list where seve
 right. Other keys are not read. Files may be compressed, as dumps may.
 """
 
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -81,6 +82,29 @@ def read_candidates(path: str | os.PathLike) -> Iterator[CandidateExample]:
             f"{lines.name!r} holds no examples. A candidates file has lines like "
             '{"context": ["…"], "candidates": ["…"], "label": 0}. Name another file.'
         )
+
+
+def read_examples(
+    data: str, split: str, *, max_examples: int | None = None
+) -> Iterator[CandidateExample]:
+    """Read the examples of a candidates file, or of a split of a folder of records.
+
+    Args:
+      data: the file, or the folder. In a folder, the response is the only candidate of a context.
+      split: split of a folder.
+      max_examples: number of examples to read; None for all.
+
+    Raises:
+      ValueError: if there are no examples, or they are damaged.
+      OSError: if the file cannot be read.
+    """
+    if not os.path.isdir(data):
+        yield from itertools.islice(read_candidates(data), max_examples)
+        return
+    from convert_tf.data.records import read_turns
+
+    for record in read_turns(data, split, max_examples=max_examples):
+        yield CandidateExample(record.turns, (record.response,), (0,))
 
 
 def _example(value: Any) -> CandidateExample:

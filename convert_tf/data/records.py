@@ -69,7 +69,7 @@ def parse_texts(
 
 def write_shards(
     folder: str, examples: Iterable[tuple[str, int, Example]], *, num_shards: Mapping[str, int]
-) -> dict[str, int]:
+) -> None:
     """Write (split, shard, example) triples that come sorted by split and shard.
 
     A split with examples has all its shards, empty ones too. A split without examples has no file.
@@ -79,14 +79,10 @@ def write_shards(
       examples: the triples.
       num_shards: number of files of each split.
 
-    Returns:
-      The number of examples of each split in `num_shards`.
-
     Raises:
       ValueError: if the examples are not sorted by shard.
       OSError: if a file cannot be written; with `errno.ENOSPC` if the disk is full.
     """
-    written = dict.fromkeys(num_shards, 0)
     try:
         for (split, shard), group in itertools.groupby(examples, key=lambda triple: triple[:2]):
             path = os.path.join(folder, shards.shard_name(split, shard, num_shards[split]))
@@ -98,13 +94,11 @@ def write_shards(
             with contextlib.closing(tf.io.TFRecordWriter(path)) as writer:
                 for _, _, example in group:
                     writer.write(shards.serialize_example(example))
-                    written[split] += 1
     except tf.errors.OpError as error:
         is_full = isinstance(error, tf.errors.ResourceExhaustedError)
         number = errno.ENOSPC if is_full else errno.EIO
         raise OSError(number, str(error), folder) from error
     shards.add_empty_shards(folder, num_shards)
-    return written
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import numpy as np
 
 from convert_tf.evaluation.compare import ALL, Report
 from convert_tf.figures import BLUE, picture, write_picture
-from convert_tf.storage.files import write_file
+from convert_tf.storage.files import write_results
 from convert_tf.storage.json_text import parsed_json, written_json
 from convert_tf.storage.messages import aligned, as_markdown
 
@@ -109,9 +109,8 @@ def write_report(report: Report, folder: str | os.PathLike) -> Report:
         new = {row["name"]: row for row in report["rows"]}
         rows = [new.pop(row["name"], row) for row in before["rows"]]
         report = {**report, "rows": [*rows, *new.values()]}
-    folder.mkdir(parents=True, exist_ok=True)
-    write_file(path, written_json(report))
-    write_file(folder / "evaluation.md", ranking_markdown(report))
+    contents = {path.name: written_json(report), "evaluation.md": ranking_markdown(report)}
+    write_results(folder, contents)
     write_picture(folder / "evaluation.png", lambda: ranking_chart(report))
     return report
 

@@ -54,9 +54,7 @@ def encoder_card(
         "two_texts": config.multi_context,
         "not_evaluated": not training.get("evaluation"),
     }
-    sizes_of_parts = training.get("parameters")
-    if not isinstance(sizes_of_parts, dict):  # pre-trained trunks have only a total
-        sizes_of_parts = {}
+    sizes_of_parts = training.get("parameters") or {}
     return _filled(
         shown,
         **vars(config),

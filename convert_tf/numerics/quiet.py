@@ -79,36 +79,31 @@ def filtered_standard_error() -> Iterator[None]:
     """Drop lines that match `NOISE` from standard error, whether C++ or Python writes them."""
     import subprocess  # slow, and `import convert_tf` does not need it
 
-    try:
-        original = os.dup(2)
-    except OSError:  # there is no standard error
-        yield
-        return
-    command = [sys.executable, "-I", "-S", "-c", _FILTER, NOISE]
-    try:
-        reader = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl+C must not stop it
-        )
-    except OSError:
-        os.close(original)
-        yield
-        return
-    assert reader.stdin is not None
-    _flush()
-    os.dup2(reader.stdin.fileno(), 2)
-    reader.stdin.close()
-    try:
-        yield
-    finally:
+    with contextlib.ExitStack() as at_end:
+        try:
+            original = os.dup(2)
+            at_end.callback(os.close, original)
+            reader = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _FILTER, NOISE],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl+C must not stop it
+            )
+        except OSError:  # there is no standard error, or no process can be started
+            yield
+            return
+        assert reader.stdin is not None
         _flush()
-        os.dup2(original, 2)
-        os.close(original)
-        # A process that another thread started meanwhile may keep the pipe open.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            reader.wait(timeout=2.0)
+        os.dup2(reader.stdin.fileno(), 2)
+        reader.stdin.close()
+        try:
+            yield
+        finally:
+            _flush()
+            os.dup2(original, 2)
+            # A process that another thread started meanwhile may keep the pipe open.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                reader.wait(timeout=2.0)
 
 
 def _flush() -> None:

@@ -10,14 +10,13 @@ Reference: arXiv 1904.06472 §4.1, §4.2; arXiv 1911.03688 §3.1.
 """
 
 import itertools
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from convert_tf import metrics
-from convert_tf.data.candidates import joined_context, last_turn, read_candidates
+from convert_tf.data.candidates import joined_context, last_turn, read_examples
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.ranking.protocol import TextRanker, Turns, runs_of_lists
@@ -327,14 +326,8 @@ def read_training_pairs(data: str, max_examples: int, *, history: str = "own") -
     Raises:
       ValueError: if there are no examples.
     """
-    if os.path.isdir(data):
-        from convert_tf.data.records import read_turns
-
-        records = read_turns(data, "train", max_examples=max_examples)
-        pairs = [(record.turns, record.response) for record in records]
-    else:
-        examples = itertools.islice(read_candidates(data), max_examples)
-        pairs = [(turns, candidates[labels[0]]) for turns, candidates, labels in examples]
+    examples = read_examples(data, "train", max_examples=max_examples)
+    pairs = [(turns, candidates[labels[0]]) for turns, candidates, labels in examples]
     turns, responses = zip(*pairs, strict=True)
     return [visible_turns(context, history) for context in turns], list(responses)
 

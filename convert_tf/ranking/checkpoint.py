@@ -13,7 +13,7 @@ from convert_tf.checkpoints.loading import load_ranker
 from convert_tf.checkpoints.vocabulary import plain_tokenizer
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.data.candidates import joined_context
-from convert_tf.data.packing import TokenIds
+from convert_tf.data.packing import TokenIds, join_texts
 from convert_tf.data.ranking_batches import (
     PAD_MULTIPLE,
     RankingExamples,
@@ -40,13 +40,12 @@ def make_tokenize(vocabulary: str | os.PathLike, config: RankerConfig) -> Tokeni
     tokenizer = plain_tokenizer(vocabulary, config.model)
 
     def tokenize(texts: Sequence[str], max_tokens: int, keeps_last: bool) -> TokenIds:
-        flat, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
+        parts = [TokenIds(np.zeros(0, np.int32), np.zeros(1, np.int64))]
         for start in range(0, len(texts), 4096):
             some = [*text_bytes(texts[start : start + 4096])]
-            ids, row_splits = tokenizer.flat_ids(some, max_tokens, keeps_last=keeps_last)
-            flat.append(ids)
-            lengths.append(np.diff(row_splits))
-        return TokenIds(np.concatenate(flat), np.cumsum(np.concatenate(lengths)))
+            ids = tokenizer.flat_ids(some, max_tokens, keeps_last=keeps_last)
+            parts.append(TokenIds(*ids))
+        return join_texts(parts)
 
     return tokenize
 

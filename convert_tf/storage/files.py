@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from io import FileIO
 
 _TEMPORARY = re.compile(r"\.new-[0-9a-f-]+\.(?P<name>.+)")
@@ -165,6 +165,22 @@ def write_file(path: str | os.PathLike[str], content: bytes | str) -> None:
     content = content.encode("utf-8") if isinstance(content, str) else content
     with whole_file(path) as temporary, writing(path), open(temporary, "wb") as file:
         file.write(content)
+
+
+def write_results(folder: str | os.PathLike[str], contents: Mapping[str, bytes | str]) -> None:
+    """Write the files of a result, each whole, into a folder that is created if necessary.
+
+    Args:
+      folder: the folder. Other files in it stay.
+      contents: bytes, or text to write as UTF-8, by file name.
+
+    Raises:
+      FileWriteError: if a file could not be written.
+      OSError: if the folder cannot be created.
+    """
+    os.makedirs(folder, exist_ok=True)
+    for name, content in contents.items():
+        write_file(os.path.join(folder, name), content)
 
 
 def opened_lock(place: str | os.PathLike[str]) -> FileIO:

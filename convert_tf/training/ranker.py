@@ -3,7 +3,6 @@
 Reference: arXiv 1905.01969 §4.2 to §4.4, §5.1, §5.3.
 """
 
-import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from convert_tf.checkpoints.released import model_path
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.ranker import HeadConfig, RankerConfig, RankerTraining, ranker_recipe
-from convert_tf.data.candidates import CandidateExample, read_candidates
+from convert_tf.data.candidates import read_examples
 from convert_tf.data.negatives import HardNegatives
 from convert_tf.data.packing import join_texts
 from convert_tf.data.ranking_batches import (
@@ -208,29 +207,6 @@ def _stored_examples(
         [*places[:, None]],
         [*np.zeros((len(numbers), 1), np.int64)],
     )
-
-
-def read_examples(
-    data: str, split: str, *, max_examples: int | None = None
-) -> Iterator[CandidateExample]:
-    """Read the examples of a candidates file, or of a split of a folder of records.
-
-    Args:
-      data: the file, or the folder. In a folder, the response is the only candidate of a context.
-      split: split of a folder.
-      max_examples: number of examples to read; None for all.
-
-    Raises:
-      ValueError: if there are no examples, or they are damaged.
-      OSError: if the file cannot be read.
-    """
-    if not os.path.isdir(data):
-        yield from itertools.islice(read_candidates(data), max_examples)
-        return
-    from convert_tf.data.records import read_turns
-
-    for record in read_turns(data, split, max_examples=max_examples):
-        yield CandidateExample(record.turns, (record.response,), (0,))
 
 
 def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> RankingExamples:

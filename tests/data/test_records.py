@@ -36,11 +36,11 @@ def _example(number, num_extra=0):
 
 def _write(folder, split="train", num_shards=3, number=7):
     placed = ((split, n * num_shards // number, _example(n, n % 11)) for n in range(number))
-    return write_shards(str(folder), placed, num_shards={split: num_shards})
+    write_shards(str(folder), placed, num_shards={split: num_shards})
 
 
 def test_round_trip(tmp_path):
-    assert _write(tmp_path, number=22) == {"train": 22}
+    _write(tmp_path, number=22)
     paths = list_shards(str(tmp_path), "train")
     assert paths == [str(tmp_path / f"train-{n:05d}-of-00003.tfrecord") for n in range(3)]
     read = read_examples(paths)
@@ -57,13 +57,12 @@ def test_round_trip(tmp_path):
 def test_only_splits_with_examples_have_files_and_then_all_of_them(tmp_path):
     examples = [("train", 1, _example(0)), ("test", 2, _example(1)), ("test", 2, _example(2))]
     shards = {"train": 2, "dev": 1, "test": 4}
-    written = write_shards(str(tmp_path), iter(examples), num_shards=shards)
-    assert written == {"train": 1, "dev": 0, "test": 2}
+    write_shards(str(tmp_path), iter(examples), num_shards=shards)
     assert not list(tmp_path.glob("dev-*"))
-    for split in ("train", "test"):
+    for split, number in (("train", 1), ("test", 2)):
         paths = list_shards(str(tmp_path), split)
         assert len(paths) == shards[split]
-        assert len(read_examples(paths)) == written[split]
+        assert len(read_examples(paths)) == number
 
 
 class _FullDiskWriter(tf.io.TFRecordWriter):

@@ -14,7 +14,6 @@ Flags:
   groups: Number of groups. Default: chosen for the messages.
 """
 
-from pathlib import Path
 from typing import Any
 
 from convert_tf.cli.flags import (
@@ -27,7 +26,7 @@ from convert_tf.cli.flags import (
     loaded_classifier,
     same,
 )
-from convert_tf.storage.files import write_file
+from convert_tf.storage.files import write_results
 
 
 def define_flags(define: Define) -> None:
@@ -53,9 +52,7 @@ def run(values: Any) -> None:
         **same(values, "min_size min_confidence seed"),
     )
     print(discovery_text(found, shown=values.top_k))
-    output = Path(values.output)
-    output.mkdir(parents=True, exist_ok=True)
     rows = [(text, row["label"]) for row in found["groups"] for text in row["texts"]]
-    write_file(output / "groups.csv", labelled_csv(rows))
-    write_file(output / "groups.html", discovery_page(found))
+    contents = {"groups.csv": labelled_csv(rows), "groups.html": discovery_page(found)}
+    write_results(values.output, contents)
     print(f"wrote {values.output}: groups.csv, groups.html")

@@ -20,7 +20,7 @@ from typing import Any
 
 from convert_tf.cli.flags import NEEDED, Define, check_read, define_model, loaded_classifier
 from convert_tf.figures import write_picture
-from convert_tf.storage.files import write_file
+from convert_tf.storage.files import write_results
 from convert_tf.storage.json_text import written_json
 
 
@@ -42,11 +42,9 @@ def run(values: Any) -> None:
     report = evaluate_classifier(classifier, data, precision=values.precision)
     print(report_text(report))
     if values.output is not None:
-        output = Path(values.output)
-        output.mkdir(parents=True, exist_ok=True)
-        write_file(output / "evaluation.json", written_json(report))
+        write_results(values.output, {"evaluation.json": written_json(report)})
         names = ["evaluation.json"]
-        chart = output / "confusions.png"
+        chart = Path(values.output, "confusions.png")
         if not has_several and write_picture(chart, lambda: confusion_chart(report)):
             names.append(chart.name)
         print(f"wrote {values.output}: {', '.join(names)}")

@@ -16,11 +16,10 @@ Flags:
   top_k: Number of results of each kind to print.
 """
 
-from pathlib import Path
 from typing import Any
 
 from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define
-from convert_tf.storage.files import write_file
+from convert_tf.storage.files import write_results
 from convert_tf.storage.json_text import written_json
 
 
@@ -42,9 +41,7 @@ def run(values: Any) -> None:
     encodings = IntentEncodings(list(values.encoder))
     report = inspect_examples(encodings, data, label_separator=separator)
     print(inspection_text(report, shown=values.top_k))
-    if values.output is None:
-        return
-    output = Path(values.output)
-    output.mkdir(parents=True, exist_ok=True)
-    write_file(output / "inspection.json", written_json(report, ensure_ascii=False))
-    print(f"wrote {values.output}: inspection.json")
+    if values.output is not None:
+        content = written_json(report, ensure_ascii=False)
+        write_results(values.output, {"inspection.json": content})
+        print(f"wrote {values.output}: inspection.json")
