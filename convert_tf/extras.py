@@ -38,6 +38,5 @@ def needs(extra: str, purpose: str, *, package: str = "") -> Iterator[None]:
         if package:
             wanted = target = package
         raise MissingLibraryError(
-            f"{purpose} needs {wanted} ({error}). Run pip install {target}.",
-            name=error.name,
+            f"{purpose} needs {wanted} ({error}). Run pip install {target}.", name=error.name
         ) from error

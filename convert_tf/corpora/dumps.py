@@ -368,10 +368,7 @@ def split_dump(path: str, output: str, *, part_bytes: int, overwrite: bool = Fal
 
     file = CountedFile(path, max_line_bytes=sys.maxsize)
     target = OutputFolder(output, data_files=parts, overwrite=overwrite)
-    with (
-        target.open() as folder,
-        Progress("lines", total_bytes=os.path.getsize(path)) as progress,
-    ):
+    with target.open() as folder, Progress("lines", total_bytes=os.path.getsize(path)) as progress:
         lines = (line + b"\n" for line in lines_in(read_pieces(file), file))
         for number, first in enumerate(lines):
             name = f"{corpus_name(path)}-part-{number:05d}.zst"

@@ -26,13 +26,7 @@ FORMAT = FolderFormat(
     facts_file="negatives.json",
     other_files=r"train-negatives\.npy",
     version=1,
-    kinds={
-        "split": str,
-        "examples": int,
-        "texts_sha256": str,
-        "negatives": int,
-        "checkpoint": str,
-    },
+    kinds={"split": str, "examples": int, "texts_sha256": str, "negatives": int, "checkpoint": str},
     dtypes=(DTYPE,),
     remedy="Write it again with `convert-tf mine`.",
 )

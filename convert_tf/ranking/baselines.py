@@ -248,11 +248,7 @@ def _run(
         for start in range(0, len(order), _BATCH_SIZE):
             batch = order[start : start + _BATCH_SIZE]
             slope, alpha_slope = mapping_gradients(
-                weights,
-                alpha,
-                contexts=x[batch],
-                responses=y[batch],
-                regularizer=best.regularizer,
+                weights, alpha, contexts=x[batch], responses=y[batch], regularizer=best.regularizer
             )
             weights_seen += np.square(slope)
             alpha_seen += alpha_slope**2

@@ -34,13 +34,7 @@ FORMAT = FolderFormat(
     facts_file="candidates.json",
     other_files=r"(vectors|scales|texts|offsets)\.npy|faiss-[\w-]+\.index|sha256\.json",
     version=1,
-    kinds={
-        "count": int,
-        "dim": int,
-        "max_norm": float,
-        "encoder": str,
-        "texts": str,
-    },
+    kinds={"count": int, "dim": int, "max_norm": float, "encoder": str, "texts": str},
     dtypes=DTYPES,
     remedy="Build it again with `convert-tf index build`.",
 )
