@@ -25,7 +25,6 @@ FORMAT = FolderFormat(
     what="folder of negatives",
     facts_file="negatives.json",
     other_files=r"train-negatives\.npy",
-    version=1,
     kinds={"split": str, "examples": int, "texts_sha256": str, "negatives": int, "checkpoint": str},
     dtypes=(DTYPE,),
     remedy="Write it again with `convert-tf mine`.",

@@ -27,7 +27,6 @@ SUBWORDS_FILE = "subword-vectors.npy"
 FORMAT = FolderFormat(
     what="folder of teacher vectors",
     facts_file="teacher.json",
-    version=1,
     kinds={"teacher": str, "dim": int, "splits": dict},
     dtypes=(DTYPE,),
     remedy="Write it again with `convert-tf teach`.",

@@ -34,7 +34,6 @@ FORMAT = FolderFormat(
     facts_file="arrays.json",
     other_files=r"\w+-(\w+-ids|[\w-]+-offsets|sources|labels|bytes)\.npy|"
     + "|".join([*VOCABULARY_FILES.values(), SETTINGS_FILE]),
-    version=1,
     kinds={
         "tokenizer": str,
         "vocab_size": int,

@@ -33,7 +33,6 @@ FORMAT = FolderFormat(
     what="candidate cache",
     facts_file="candidates.json",
     other_files=r"(vectors|scales|texts|offsets)\.npy|faiss-[\w-]+\.index|sha256\.json",
-    version=1,
     kinds={"count": int, "dim": int, "max_norm": float, "encoder": str, "texts": str},
     dtypes=DTYPES,
     remedy="Build it again with `convert-tf index build`.",

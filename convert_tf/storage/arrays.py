@@ -152,11 +152,11 @@ class FolderFormat:
 
     what: str
     facts_file: str
-    version: int
     kinds: Mapping[str, Any]
     dtypes: Collection[str]
     remedy: str
     other_files: str = ""
+    version: int = 1
 
     def facts(self, folder: str | os.PathLike[str]) -> dict[str, Any]:
         """Return the content of the JSON file.
