@@ -44,8 +44,6 @@ from convert_tf.storage.files import check_replaceable, only_writer, whole_file,
 from convert_tf.storage.lines import TextLines
 from convert_tf.storage.progress import Progress
 
-DTYPES = ("float32", "float16")
-
 
 def write_vectors(
     path: str | os.PathLike[str], pieces: Iterable[np.ndarray], *, dtype: str = "float32"
@@ -102,7 +100,7 @@ def define_flags(define: Define) -> None:
     define("master", "local[*]")
     define("batch_size", BATCH_SIZE, lower_bound=1)
     define("compute_dtype", "auto", choices=COMPUTE_DTYPES)
-    define("dtype", "float32", choices=DTYPES)
+    define("dtype", "float32", choices=["float32", "float16"])
     define("overwrite", False)
 
 

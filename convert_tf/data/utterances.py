@@ -67,9 +67,7 @@ def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
     seen: set[bytes] = set()
     for path in paths:
         lines = TextLines(path, formats=[JSON])
-        for line in lines:
-            if not line.strip():
-                continue
+        for line in filter(str.strip, lines):
             utterance = _parsed(line, f"line {lines.number:,} of {path}")
             digest = short_digest(utterance.text.encode())
             if utterance.text and digest not in seen:

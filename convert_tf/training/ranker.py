@@ -20,7 +20,6 @@ from convert_tf.config.bert import BertConfig
 from convert_tf.config.ranker import HeadConfig, RankerConfig, RankerTraining, ranker_recipe
 from convert_tf.data.candidates import read_examples
 from convert_tf.data.negatives import HardNegatives
-from convert_tf.data.packing import join_texts
 from convert_tf.data.ranking_batches import (
     NegativeSampler,
     RankingBatches,
@@ -202,8 +201,8 @@ def _stored_examples(
     first = first_places(responses, ("response",), numbers)
     chosen, places = np.unique(first, return_inverse=True)
     return RankingExamples(
-        join_texts([contexts.texts("context", numbers)]),
-        join_texts([responses.texts("response", chosen)]),
+        contexts.texts("context", numbers),
+        responses.texts("response", chosen),
         [*places[:, None]],
         [*np.zeros((len(numbers), 1), np.int64)],
     )

@@ -85,13 +85,12 @@ def _check(values: Any) -> None:
     if len(given) != 1:
         received = " and ".join(given) or "none"
         raise UsageError(f"Pass one of --cache, --candidates and --data. Received: {received}.")
-    unread: dict[str, tuple[str, ...]] = {}
-    if not values.rerank_checkpoint:
-        unread["without --rerank_checkpoint"] = ("top_n", "rerank_cache")
-    if values.cache is not None:
-        unread["with --cache"] = ("max_candidates",)
-    if values.data is None:
-        unread["without --data"] = ("split",)
+    of_rerank = ("top_n", "rerank_cache")
+    unread: dict[str, tuple[str, ...]] = {
+        "without --rerank_checkpoint": () if values.rerank_checkpoint else of_rerank,
+        "with --cache": () if values.cache is None else ("max_candidates",),
+        "without --data": ("split",) if values.data is None else (),
+    }
     check_read(values, unread)
 
 
