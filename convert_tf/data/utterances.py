@@ -31,6 +31,7 @@ from convert_tf.data.token_arrays import ArrayExamples
 from convert_tf.storage.checksums import short_digest
 from convert_tf.storage.content import JSON
 from convert_tf.storage.json_text import json_of_texts
+from convert_tf.storage.lines import TextLines
 
 TEXT = ("text",)
 NO_LABEL = -1
@@ -55,9 +56,6 @@ def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
     Raises:
       ValueError: if there is no file, or a line is not an object with a `text`.
     """
-    # Imported here because it needs zstandard, which may be missing where token ids are read.
-    from convert_tf.storage.lines import TextLines
-
     paths = dict.fromkeys(path for pattern in patterns for path in sorted(glob.glob(pattern)))
     if not paths:
         raise ValueError(
