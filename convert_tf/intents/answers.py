@@ -200,9 +200,8 @@ class Answer(NamedTuple):
 
     def described(self, top_k: int = 1) -> dict[str, Any]:
         """Return the answer as JSON values, with `intents` if several are asked for."""
-        values: dict[str, Any] = {
-            name: getattr(self, name) for name in ("text", "intent", "confidence")
-        }
+        names = ("text", "intent", "confidence")
+        values: dict[str, Any] = {name: getattr(self, name) for name in names}
         if top_k > 1 and self.shares:
             values["intents"] = dict(self.shares[:top_k])
         if self.explanation is not None:

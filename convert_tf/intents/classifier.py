@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from convert_tf.config.base import check_field, options_of
+from convert_tf.config.base import check, check_field, options_of
 from convert_tf.intents import heldout
 from convert_tf.intents.answers import Predictor, rounded
 from convert_tf.intents.data import LabelledTexts, held_out
@@ -79,7 +79,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
           ValueError: there are more texts or more labels, or a text is empty.
         """
         answers, expected = self.predict(texts).tolist(), self._listed_labels(labels)
-        check_equally_many(answers, expected)
+        check_equally_many(answers, expected, are_sets=hasattr(self, "label_separator"))
         is_right = [bool(a == b) for a, b in zip(answers, expected, strict=True)]
         return float(np.average(is_right, weights=checked_weights(sample_weight, len(answers))))
 
@@ -126,8 +126,8 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
                 f"{os.fspath(folder)!r} is no {cls.__name__} of this version ({error}). Use the "
                 "version that wrote it, or train again."
             ) from error
-        classifier.__dict__.update(fitted, kind_=classifier.kind)
-        classifier.names_ = params.get("names") == "always"
+        has_names = params.get("names") == "always"
+        classifier.__dict__.update(fitted, kind_=classifier.kind, names_=has_names)
         classifier._encoded = (classifier.encoder, encodings)
         return classifier
 
@@ -263,6 +263,11 @@ class IntentClassifier(IntentOptions, TextClassifier):
         """
         self.check_options()
         kinds = self._kinds()
+        if folds is not None and (len(kinds) > 1 or self.names == "auto"):
+            raise ValueError(
+                "folds need one kind of encodings and names that are set. Received: "
+                f"kind={self.kind!r}, names={self.names!r}."
+            )
         self.examples_ = LabelledTexts(checked_texts(texts), checked_labels(labels).tolist())
         self._example_vectors: np.ndarray | None = None
         encode = self._encodings(kinds[0])
@@ -314,16 +319,27 @@ class IntentClassifier(IntentOptions, TextClassifier):
         checked = None
         if validation is not None:
             checked = validated(*validation, self.classes_, encode, outside)
-        examples = heldout.with_helpful_names(
-            examples,
-            self.classes_,
-            encode,
-            self.names,
-            checked,
-            left_out=self.out_of_scope_label,
-            seed=self.random_state,
-        )
-        return examples, checked
+        return self._with_helpful_names(examples, checked, encode), checked
+
+    def _with_helpful_names(
+        self, examples: IntentExamples, checked: IntentExamples | None, encode: Encode
+    ) -> IntentExamples:
+        """Return examples with the names of intents if that is asked for or helps.
+
+        It helps where logistic regression on encodings is right more often with them.
+        """
+        if self.names is None:
+            return examples
+        named = examples.with_names(self.classes_, encode, left_out=self.out_of_scope_label)
+        if self.names == "always" or not named.is_name.any():
+            return named
+        options = {"head": "logistic", "logistic_c": IntentOptions.logistic_c}
+        trials = [
+            (options, variant, checked, heldout.frozen_folds(variant, seed=self.random_state))
+            for variant in (examples, named)
+        ]
+        judged = heldout.most_right(trials)
+        return named if judged is not None and judged[0] == 1 else examples
 
     @classmethod
     def from_descriptions(
@@ -413,9 +429,12 @@ class IntentClassifier(IntentOptions, TextClassifier):
             folds = heldout.frozen_folds(examples, seed=self.random_state)
             tried.append((quick_options(options), examples, checked, folds))
         judged = heldout.most_right(tried)
-        # If nothing can be held out, texts are compared by similarity, the last kind.
-        best, answers = (-1, None) if judged is None else judged[:2]
-        self.kind_, (_, examples, checked, _) = kinds[best], tried[best]
+        if judged is None:  # nothing can be held out, so texts are compared by similarity
+            self.kind_ = kinds[-1]
+            return examples, checked, None
+        best, answers, _ = judged
+        self.kind_ = kinds[best]
+        _, examples, checked, _ = tried[best]
         return examples, checked, answers if checked is None else None
 
     def _fit_on_answers(
@@ -478,12 +497,12 @@ class IntentClassifier(IntentOptions, TextClassifier):
 
     def check_options(self) -> None:
         """Raise `ValueError` for options that are unknown or out of range."""
-        names = HEADS.get(self.head, ())
-        if self.grid and not (self.grid.keys() <= {*names} and all(map(len, self.grid.values()))):
-            raise ValueError(
-                f"grid must have values of {', '.join(names)}. Received: {self.grid!r}."
-            )
+        names, grid = HEADS.get(self.head, ()), self.grid or {}
+        has_values = grid.keys() <= {*names} and all(map(len, grid.values()))
+        check(has_values, f"grid must have values of {', '.join(names)}.", self.grid)
         super().check_options()
+        is_finite = self.threshold is None or bool(np.isfinite(self.threshold))
+        check(is_finite, "threshold must be a finite number, or None to fit it.", self.threshold)
         if self.threshold is not None and self.out_of_scope is None:
             raise ValueError(
                 f"threshold={self.threshold} has no effect without out_of_scope. Set that to "

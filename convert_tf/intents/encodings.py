@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from convert_tf.checkpoints.released import model_path
+from convert_tf.config.base import check
 from convert_tf.encoding.cache import EncodingCache
 from convert_tf.numerics.vectors import unit_rows
 
@@ -30,6 +31,8 @@ def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]
     Raises:
       ValueError: it is none of these, or has no encodings of that kind.
     """
+    kinds = [*KINDS_OF_ENCODING]
+    check(kind in kinds, f"kind must be one of {', '.join(kinds)}.", kind)
     method = KINDS_OF_ENCODING[kind]
     encoder = _loaded(encoder)
     encode = getattr(encoder, method, encoder if kind == "sentence" else None)
@@ -58,8 +61,14 @@ def encodes_similarity(encoder: Any) -> bool:
 
 
 def encoders_of(encoder: Any) -> list[Any]:
-    """Return encoders as a list, with paths in place of the names of released modules."""
+    """Return encoders as a list, with paths in place of the names of released modules.
+
+    Raises:
+      ValueError: there is none.
+    """
     encoders = list(encoder) if isinstance(encoder, list | tuple) else [encoder]
+    if not encoders:
+        raise ValueError("encoder is an empty list. Pass an encoder.")
     return [model_path(each) if isinstance(each, str | os.PathLike) else each for each in encoders]
 
 
@@ -91,7 +100,8 @@ class IntentEncodings:
 
     def __init__(self, encoder: Any, *, kind: str = "sentence", max_texts: int = MAX_TEXTS):
         self.kind = kind
-        self._encoders = encoders_of(encoder)
+        # Names of released modules are looked up when texts are encoded.
+        self._encoders = list(encoder) if isinstance(encoder, list | tuple) else [encoder]
         self._functions: list[Callable[[list[str]], Any]] = []
         self._lock = threading.Lock()
         self._kept = EncodingCache(self._encode, size=max_texts)
@@ -119,7 +129,7 @@ class IntentEncodings:
     @property
     def encoders(self) -> list[Any]:
         """The encoders, loaded."""
-        self._encoders[:] = map(_loaded, self._encoders)  # shared with other kinds
+        self._encoders[:] = map(_loaded, encoders_of(self._encoders))  # shared with other kinds
         return self._encoders
 
     def of_kind(self, kind: str) -> "IntentEncodings":

@@ -100,14 +100,15 @@ def examples_of(
     texts, names, is_in = _checked(texts, labels, outside)
     counts = checked_weights(weights, len(texts))
     is_kept = counts > 0
-    is_in &= is_kept
+    texts, counts = [*compress(texts, is_kept)], counts[is_kept]
+    names, is_in = names[is_kept], is_in[is_kept]
     intents = labels_of_one_kind(names[is_in])
     for message in check_intents([*compress(texts, is_in)], intents.tolist()):
         warnings.warn(message, stacklevel=4)
     classes, numbers = np.unique(intents, return_inverse=True)
     if np.ptp(counts[is_in]) == 0:  # equal weights have no effect
         counts = np.ones(len(texts))
-    return _numbered(texts, encode, is_in, numbers, counts).rows(is_kept), classes
+    return _numbered(texts, encode, is_in, numbers, counts), classes
 
 
 def validated(
@@ -176,13 +177,12 @@ def checked_texts(texts: Any) -> list[str]:
     return [str(text) for text in found]
 
 
-def check_equally_many(texts: Sized, labels: Sized) -> None:
+def check_equally_many(texts: Sized, labels: Sized, *, are_sets: bool = False) -> None:
     """Raise `ValueError` unless each text has a label, or a set of labels."""
     if len(texts) != len(labels):
-        raise ValueError(
-            f"There are {len(texts)} texts and {len(labels)} labels. Pass one label, or one set of "
-            "labels, for each text."
-        )
+        kind = "sets of labels" if are_sets else "labels"
+        remedy = "a set for each text, an empty one for no intent" if are_sets else "one per text"
+        raise ValueError(f"There are {len(texts)} texts and {len(labels)} {kind}. Pass {remedy}.")
 
 
 def column(values: Any, what: str = "texts") -> list[Any]:
@@ -251,11 +251,8 @@ def listed_labels(labels: Any) -> list[Any]:
     names = column(labels, "labels")
     for index, name in enumerate(names):
         # A NumPy array of one string is a name.
-        if (
-            isinstance(name, Collection)
-            and not isinstance(name, str | bytes)
-            and (getattr(name, "shape", None) != ())
-        ):
+        is_one = isinstance(name, str | bytes) or getattr(name, "shape", None) == ()
+        if isinstance(name, Collection) and not is_one:
             raise ValueError(
                 f"Text {index} has several labels: {name!r}. Use MultiIntentClassifier for texts "
                 "with several intents, or none."

@@ -18,6 +18,7 @@ import numpy as np
 
 from convert_tf.checkpoints.kinds import MODULE_FILES, files_that_count
 from convert_tf.checkpoints.released import model_path
+from convert_tf.config.base import options_of
 from convert_tf.intents.answers import Predictor
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import (
@@ -31,6 +32,7 @@ from convert_tf.intents.examples import checked_texts
 from convert_tf.intents.head import head_arrays, head_of_arrays
 from convert_tf.intents.heldout import Mixture, Parts
 from convert_tf.intents.lexical import lexical_arrays, lexical_of_arrays
+from convert_tf.intents.options import IntentOptions, SeveralOptions
 from convert_tf.storage.arrays import load_arrays
 from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, fingerprint, write_files
 from convert_tf.storage.files import writing
@@ -244,6 +246,9 @@ def restored(
         raise ValueError(f"{mixture} is out of range")
     if threshold is not None and not np.isfinite(float(threshold)):
         raise ValueError(f"threshold {threshold}")
+    options = options_of(SeveralOptions if "label_separator" in params else IntentOptions)
+    if missing := options.keys() - params.keys() - {"encoder"}:
+        raise ValueError(f"without {', '.join(sorted(missing))}, as earlier versions wrote it")
     if params["kind"] not in [*KINDS_OF_ENCODING]:
         raise ValueError(f"kind {params['kind']!r}")
     if not isinstance(labels, list) or labels != sorted({*labels}):

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convert_tf.intents.data import fold_numbers
-from convert_tf.intents.examples import OUTSIDE, Encode, IntentExamples
-from convert_tf.intents.head import LOGISTIC_C, Head, Options, softmax, train_head
+from convert_tf.intents.examples import OUTSIDE, IntentExamples
+from convert_tf.intents.head import Head, Options, softmax, train_head
 from convert_tf.intents.lexical import LexicalModel, train_lexical
 from convert_tf.numerics.vectors import unit_rows
 
@@ -28,7 +28,6 @@ _SHARED = 20  # weight of all examples in the threshold of an intent, in example
 LEXICAL = ("auto",)
 FOLDS = 3
 _MANY = 3_000  # with more examples, one fold is enough
-_LOGISTIC = {"head": "logistic", "logistic_c": LOGISTIC_C}
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 TEMPERATURES = np.geomspace(0.25, 4.0, 33)
 _LEAST = 1e-12  # probability
@@ -97,7 +96,7 @@ class Answers(NamedTuple):
         if self.labels.ndim > 1:
             return self
         is_in = self.labels != OUTSIDE
-        columns: Iterable[Any] = (None if each is None else each[is_in] for each in self)
+        columns: Iterable[Any] = (None if column is None else column[is_in] for column in self)
         return Answers(*columns)
 
 
@@ -239,52 +238,17 @@ def most_right(tried: Sequence[Trial]) -> tuple[int, Answers, np.ndarray] | None
       The place of the best one in `tried`, its answers, and which examples in scope it answers
       right, bool `[in scope]`; None if nothing can be held out.
     """
-    found: list[Answers] = []
+    judged: list[Answers] = []
     for options, examples, checked, folds in tried:
-        if found:
+        if judged:
             options = {**options, "lexical": None}
         answers = judged_answers(options, examples, checked, folds)
         if answers is None:
             return None
-        found.append(answers._replace(lexical=found[0].lexical) if found else answers)
-    right = [right_answers(answers) for answers in found]
-    best = int(np.argmax([each.mean() for each in right]))
-    return best, found[best], right[best]
-
-
-def with_helpful_names(
-    examples: IntentExamples,
-    classes: Iterable[Any],
-    encode: Encode,
-    names: str | None,
-    checked: IntentExamples | None,
-    *,
-    left_out: Any,
-    seed: int,
-) -> IntentExamples:
-    """Return examples with the names of intents if that is asked for or helps.
-
-    It helps where logistic regression on encodings is right more often with them.
-
-    Args:
-      examples: without names.
-      classes: the intents, sorted.
-      encode: what the encodings are by.
-      names: as in `IntentClassifier`.
-      checked: what is judged on; None holds parts out.
-      left_out: an intent whose name is no example.
-      seed: of the parts.
-    """
-    named = examples
-    if names is not None:
-        named = examples.with_names(classes, encode, left_out=left_out)
-    if names == "always" or not named.is_name.any():
-        return named
-    both = (examples, named)
-    judged = most_right(
-        [(_LOGISTIC, each, checked, frozen_folds(each, seed=seed)) for each in both]
-    )
-    return examples if judged is None else both[judged[0]]
+        judged.append(answers._replace(lexical=judged[0].lexical) if judged else answers)
+    right = [right_answers(answers) for answers in judged]
+    best = int(np.argmax([is_right.mean() for is_right in right]))
+    return best, judged[best], right[best]
 
 
 def fit_mixture(answers: Answers) -> Mixture:
@@ -386,7 +350,7 @@ def fit_intent_thresholds(scores: ScopeScores, threshold: float, num_intents: in
       float64 `[num_intents]`: `fit_threshold` on the examples that are answered with that intent,
       and on all examples, which together weigh as much as 20.
     """
-    found = np.full(num_intents, threshold, np.float64)
+    thresholds = np.full(num_intents, threshold, np.float64)
     shared = _SHARED / len(scores.scores)
     between = _between(scores.scores)
     for intent in range(num_intents):
@@ -397,11 +361,11 @@ def fit_intent_thresholds(scores: ScopeScores, threshold: float, num_intents: in
             weights = is_own + shared
             order = np.argsort(scores.scores)
             reached = np.cumsum(weights[order]) >= _REJECTED_SHARE * weights.sum()
-            found[intent] = scores.scores[order][np.argmax(reached)]
+            thresholds[intent] = scores.scores[order][np.argmax(reached)]
         else:
             gain = _gain(scores, between, is_own) + shared * _gain(scores, between)
-            found[intent] = between[np.argmax(gain)]
-    return found
+            thresholds[intent] = between[np.argmax(gain)]
+    return thresholds
 
 
 def _between(scores: np.ndarray) -> np.ndarray:
@@ -460,6 +424,6 @@ def with_upper_levels(
     has_levels = ~np.isin(names, labels.astype(str))
     is_sure = (sums.max(axis=1) >= threshold) & (lead >= min_margin)
     is_sure &= has_levels[sums.argmax(axis=1)] & (answers == outside)
-    found = answers.astype(object)
-    found[is_sure] = names[sums[is_sure].argmax(axis=1)]
-    return found.astype(str) if answers.dtype.kind == "U" else found
+    with_levels = answers.astype(object)
+    with_levels[is_sure] = names[sums[is_sure].argmax(axis=1)]
+    return with_levels.astype(str) if answers.dtype.kind == "U" else with_levels

@@ -41,9 +41,9 @@ def inspect_examples(
       the share of them that is nearest to the intent (None for a single example); `overlaps`, pairs
       of intents, the largest `share` first, of their examples that are nearer to the other, with
       `texts`; `suspects`, the largest `margin` first, each with `text`, `label`, `nearest` and its
-      `number` from 0; `duplicates`, pairs with `texts`, `labels`, `cosine` of 0.95 or
-      more. Suspects and duplicates
-      are the first 200; `num_suspects` and `num_duplicates` say how many there are.
+      `number` from 0; `duplicates`, pairs with `texts`, `labels`, `cosine` of 0.95 or more.
+      Suspects and duplicates are the first 200; `num_suspects` and `num_duplicates` say how many
+      there are.
 
     Raises:
       ValueError: there are fewer than two intents.

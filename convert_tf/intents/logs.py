@@ -89,9 +89,15 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _encode_of(encoder: Any, classifier: Any) -> Callable[[list[str]], np.ndarray]:
-    """Return the encodings of a classifier, or those of an encoder to compare texts with."""
+    """Return the encodings of a classifier, or those of an encoder to compare texts with.
+
+    Raises:
+      ValueError: both are None.
+    """
     if classifier is not None:
         return classifier.encode  # type: ignore[no-any-return]
+    if encoder is None:
+        raise ValueError("encoder or classifier is needed. Pass one of them.")
     encoders = IntentEncodings(encoder).encoders
     kind = "similarity" if encodes_similarity(encoders) else "sentence"
     return IntentEncodings(encoders, kind=kind, max_texts=0)

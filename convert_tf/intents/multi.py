@@ -79,7 +79,7 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
         """
         self.check_options()
         texts, sets = checked_texts(texts), label_sets(labels)
-        check_equally_many(texts, sets)
+        check_equally_many(texts, sets, are_sets=True)
         weights = checked_weights(sample_weight, len(texts))
         self.examples_ = None  # examples cannot be added later
         self.classes_ = np.unique([label for labels in sets for label in labels])

@@ -36,7 +36,7 @@ class ClassifierOptions:
     encoder: Any = dataclasses.field(kw_only=False)
     logistic_c: float = option(LOGISTIC_C, group=OPTIMISATION, above=0, below=np.inf)
     lexical: str | None = option(LEXICAL[0], choices=[*LEXICAL, "none"])
-    threshold: float | None = option(None, above=-np.inf, below=np.inf)
+    threshold: float | None = None
     random_state: int = 0
     kind: str = option("sentence", choices=[*KINDS_OF_ENCODING])
 

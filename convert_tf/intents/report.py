@@ -228,16 +228,12 @@ def _confusions(
 
 def report_text(report: Report) -> str:
     """Format a report for a terminal."""
-    scores = [
-        f"{title} {report[name]:.2%}"
-        for name, title in _SCORES.items()
-        if report.get(name) is not None
-    ]
-    lines = [", ".join([*scores, f"{report['examples']:,} examples"])]
+    known = [name for name in _SCORES if report.get(name) is not None]
+    scores = [f"{_SCORES[name]} {report[name]:.2%}" for name in known]
+    counted = "examples in scope" if "accuracy" in report else "examples"
+    lines = [", ".join([*scores, f"{report['examples']:,} {counted}"])] if scores else []
     if outside := report.get("out_of_scope"):
-        lines.append(
-            f"out-of-scope recall {outside['recall']:.2%}, {outside['examples']:,} examples"
-        )
+        lines += [f"out-of-scope recall {outside['recall']:.2%}, {outside['examples']:,} examples"]
     if "coverage" in report:  # of one intent in a text
         lines += ["", "answering only sure texts: texts answered, right of these, threshold"]
         lines += map(_coverage_line, report["coverage"])
@@ -257,11 +253,8 @@ def report_text(report: Report) -> str:
             missed, wrong = (", ".join(row[name]) or "–" for name in ("missed", "wrong"))
             lines += [f"  {shortened(row['text'], _MAX_TEXT)}", f"      {missed}; {wrong}"]
     # Rejections depend on the threshold, and would hide which intents look alike.
-    confused = [
-        row
-        for row in report.get("confusions", ())
-        if _NONE not in (row["intent"], row["predicted"])
-    ]
+    pairs = report.get("confusions", ())
+    confused = [row for row in pairs if _NONE not in (row["intent"], row["predicted"])]
     if confused:
         lines += ["", "most confused"]
     for row in confused[:_SHOWN]:

@@ -17,7 +17,7 @@ from support.tiny_checkpoint import write_checkpoint
 from convert_tf import IntentClassifier, SentenceEncoder
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import MAX_TEXTS, IntentEncodings
-from convert_tf.intents.heldout import WEIGHTS, with_upper_levels
+from convert_tf.intents.heldout import WEIGHTS, Fold, with_upper_levels
 from convert_tf.intents.report import evaluate_classifier, report_text
 
 QUICK = {"epochs": 40, "hidden_dim": 16}
@@ -126,15 +126,34 @@ def test_every_option_reaches_the_head(encoder, head, option):
         ({"head": "logistic", "logistic_c": 0.0}, "logistic_c must be greater than 0"),
         (
             {"out_of_scope": "distance", "threshold": float("nan")},
-            r"threshold .* Received: nan",
+            r"threshold must be a finite number, .* Received: nan",
         ),
         ({"out_of_scope": "distance", "upper_levels": True}, "upper_levels needs probabilities"),
+        ({"encoder": []}, "encoder is an empty list"),
     ],
     ids=str,
 )
 def test_unknown_options_are_refused(encoder, options, message):
     with pytest.raises(ValueError, match=message):
-        IntentClassifier(encoder, **options).fit(TEXTS, LABELS)
+        IntentClassifier(**{"encoder": encoder, **options}).fit(TEXTS, LABELS)
+
+
+def test_an_unknown_kind_is_refused_where_it_is_used(encoder):
+    classifier = make(encoder).fit(TEXTS, LABELS).set_params(kind="bogus")
+    for encode in (IntentEncodings(encoder, kind="bogus"), classifier.predict):
+        with pytest.raises(ValueError, match=r"one of sentence, similarity\. Received: 'bogus'"):
+            encode(QUERIES)
+
+
+def test_a_clone_looks_up_no_encoder():
+    assert clone(IntentClassifier("convert/9")).encoder == "convert/9"
+
+
+def test_folds_need_one_kind_of_encodings_and_of_names(encoder):
+    fold = Fold(np.arange(len(TEXTS)) < 3, encoder(TEXTS))
+    for model, options in ((TwoKinds("sentence"), {"names": None}), (encoder, {})):
+        with pytest.raises(ValueError, match="folds need one kind of encodings"):
+            IntentClassifier(model, head="logistic", **options).fit(TEXTS, LABELS, folds=[fold])
 
 
 @pytest.mark.parametrize(
@@ -179,6 +198,7 @@ def test_weights_of_0_leave_examples_out_and_equal_ones_change_nothing(encoder, 
     plain = make(encoder, head, **options).fit(TEXTS, LABELS).predict_proba(QUERIES)
     left_out = make(encoder, head, **options).fit(texts, labels, [*[2.0] * len(TEXTS), 0])
     assert "zoo" not in left_out.classes_
+    assert "seven elephants" not in encoder.texts
     if head == "network":  # logistic regression has a penalty beside the sum
         np.testing.assert_array_equal(left_out.predict_proba(QUERIES), plain)
     weights = [9.0 if label == "order" else 0.1 for label in LABELS]
@@ -312,9 +332,12 @@ def test_names_count_as_much_as_a_mean_example(encoder):
 def test_names_are_not_validated_on(encoder, monkeypatch):
     """A grid's examples are drawn as without names."""
     seen = []
-    monkeypatch.setattr(
-        "convert_tf.intents.classifier.accuracy_of", lambda _, x, __: seen.append(x) or 0
-    )
+
+    def accuracy_of(head, encodings, labels):
+        seen.append(encodings)
+        return 0
+
+    monkeypatch.setattr("convert_tf.intents.classifier.accuracy_of", accuracy_of)
     for names in (None, "always"):
         make(encoder, "logistic", grid={"logistic_c": (1.0, 10.0)}, names=names).fit(TEXTS, LABELS)
     np.testing.assert_array_equal(seen[0], seen[2])
@@ -563,6 +586,15 @@ def test_both_levels_are_evaluated():
     upper = [[label.split("/")[0] for label in own] for own in (predicted, labels)]
     assert report["upper_accuracy"] == np.mean([a == b for a, b in zip(*upper, strict=True)])
     assert "accuracy of upper levels" in report_text(report)
+
+
+def test_only_texts_in_scope_have_an_accuracy():
+    classifier = make_levels(out_of_scope="confidence", threshold=0.7)
+    texts = [*TEXTS, *OUTSIDE]
+    report = evaluate_classifier(classifier, LabelledTexts(texts, [*LEVELS, *["oos"] * 3]))
+    assert report_text(report).splitlines()[0].endswith(", 12 examples in scope")
+    report = evaluate_classifier(classifier, LabelledTexts(OUTSIDE, ["oos"] * 3))
+    assert report_text(report).startswith("out-of-scope recall")
 
 
 def test_a_dozen_sentences_make_a_classifier():

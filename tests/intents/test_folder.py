@@ -141,6 +141,10 @@ def changed_description(**changes):
     return change
 
 
+def without_option(name):
+    return changed_description(params=lambda x: {k: v for k, v in x.items() if k != name})
+
+
 def written(name, content):
     return lambda folder: (folder / name).write_bytes(content)
 
@@ -164,6 +168,8 @@ DAMAGES = {
     "a huge threshold": (changed_description(threshold=lambda x: 10**400), "too large"),
     "a weight above 1": (changed_description(mixture=lambda x: {**x, "weight": 2}), "weight=2"),
     "a kind": (changed_description(params=lambda x: {**x, "kind": ["sentence"]}), "kind"),
+    "no names": (without_option("names"), "without names.*train again"),
+    "no margin": (without_option("min_margin"), "without min_margin.*train again"),
     "an unknown option": (changed_description(params=lambda x: {**x, "colour": "red"}), "colour"),
     "fewer examples": (changed_description(examples=lambda x: {**x, "labels": []}), "more texts"),
     "encoders": (changed_description(encoders=lambda x: [{}]), "without paths of encoders"),

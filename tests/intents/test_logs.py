@@ -117,7 +117,7 @@ def test_masks(text, wanted):
     [
         (["", " "], {"encoder": WordEncoder()}, "no messages"),
         ([*LOG, *LOG], {"encoder": WordEncoder(), "num_groups": 20}, "12 different .* the 20 "),
-        (LOG, {}, "None is no encoder"),
+        (LOG, {}, "encoder or classifier is needed"),
     ],
 )
 def test_what_cannot_be_grouped(log, options, message):

@@ -155,7 +155,7 @@ def test_the_commands(tiny_onnx, tmp_path, capsys):
         ("a", ["greet"], {}, r"a list for each text. Received: 'greet'"),
         ("a", [[1]], {}, r"Labels must be strings. Received: \[1\]"),
         ("a", [None], {}, "a list for each text"),
-        ("ab", [["c"]], {}, "2 texts and 1 labels"),
+        ("ab", [["c"]], {}, "2 texts and 1 sets of labels. Pass a set for each text, an empty"),
         ("ab", [["c"], []], {}, r"at least two intents\. Received: only 'c'"),
         ("ab", [["c"], ["d"]], {"label_separator": ""}, r"between two labels\. Received: ''"),
         ("ab", [["c"], ["d"]], {"threshold": 2}, r"threshold must be .* less than 1\. Received: 2"),
