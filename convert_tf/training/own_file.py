@@ -8,7 +8,7 @@ from pathlib import Path
 
 from convert_tf.config.train import TRAIN_RECIPES
 from convert_tf.corpora import dumps
-from convert_tf.corpora.data_folder import table
+from convert_tf.corpora.data_folder import small_vocabulary, table
 from convert_tf.corpora.local import prepare
 from convert_tf.corpora.options import CORPORA, PrepareOptions
 from convert_tf.corpora.vocabulary import learn
@@ -16,7 +16,6 @@ from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import json_file
-from convert_tf.text.subwords import SubwordConfig
 
 SOURCE_FILE = "source.json"  # in the run's folder: which file its data is of
 DEV_EXAMPLES = 200  # dev examples asked for, where the file has enough
@@ -24,7 +23,6 @@ MAX_DEV_FRACTION = 0.3
 EPOCHS = 10
 MIN_STEPS = 300
 _ONE_SHARD = {"train": 1, "dev": 1, "test": 1}
-_TEXTS_PER_OCCURRENCE = 4_000  # a subword of the vocabulary stands in one of so many texts
 
 
 @dataclass(frozen=True)
@@ -105,9 +103,7 @@ def prepare_own_file(
     if vocabulary is None and learns_vocabulary:
         learnt = folder / "vocab.txt"
         if not learnt.is_file():
-            config = SubwordConfig(
-                min_count=max(2, 2 * total // _TEXTS_PER_OCCURRENCE), alphabet_min_count=1
-            )
+            config = small_vocabulary(2 * total, at_least=2)
             print(learn([str(data)], str(learnt), config=config))
         vocabulary = str(learnt)
     eval_splits = ("dev",) if numbers["dev"] >= BLOCK_SIZE else ()
