@@ -67,7 +67,7 @@ setup(
         "keras>=3.12",
         "numpy>=1.26",
         "pyyaml>=6",
-        "safetensors>=0.4",
+        "safetensors>=0.4.3",
         "scikit-learn>=1.6",
         "setuptools<81",  # tensorflow-hub imports pkg_resources, which later ones dropped
         "tensorflow>=2.19",

@@ -30,14 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from absl import app, flags
-from training_runs import (
-    check_choice,
-    cost,
-    data_options,
-    mean_and_deviation,
-    model_options,
-    train,
-)
+from training_runs import check_choice, cost, data_options, mean_and_deviation, model_options, train
 
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.data.token_arrays import FORMAT, ArrayFolder, dtype_of_ids

@@ -69,11 +69,7 @@ _KILLS = flags.DEFINE_integer("kills", 20, "Of the training run.")
 _STEPS = flags.DEFINE_integer("steps", 600, "Of the training run.")
 _ENCODER = flags.DEFINE_string("encoder", "hub_modules/convert_small/1", "Whose texts are fuzzed.")
 _FULL_DISKS = flags.DEFINE_integer("full_disks", 3, "Times that the disk of each command is full.")
-_TARGETS = flags.DEFINE_list(
-    "targets",
-    [],
-    "Names of outputs that are attacked; all by default.",
-)
+_TARGETS = flags.DEFINE_list("targets", [], "Names of outputs that are attacked; all by default.")
 _SEED = flags.DEFINE_integer("seed", 0, "Of all that is random.")
 
 _COPY = "copy-number"  # stands for the number of the copy in the ids of a dump

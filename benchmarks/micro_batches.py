@@ -66,10 +66,7 @@ def measure(micro_batch: int) -> dict[str, float]:
     train = EncoderTraining(batch_size=_BATCH.value, micro_batch=micro_batch)
     precision = choose_precision(_PRECISION.value)
     encoder = DualEncoder(
-        config,
-        embedding_dropout=_DROPOUT.value,
-        attention_dropout=_DROPOUT.value,
-        dtype=precision,
+        config, embedding_dropout=_DROPOUT.value, attention_dropout=_DROPOUT.value, dtype=precision
     )
     model = make_ranking_model(encoder, train, precision=precision)
     batch = random_batch(config, train)

@@ -46,7 +46,7 @@ def week(number: int, intents: list[str], size: int) -> dict[str, str]:
 
 # 1. Discover: convert-tf intent discover --input week1.txt --mask --output groups/
 first = week(1, ["delivery", "refund", "broken", "stock"], 240)
-found = discover_intents(first, "convert_small", masks=True)
+found = discover_intents(first, "convert_small", mask=True)
 print(f"{found['messages']} messages are in {len(found['groups'])} groups")
 for group in found["groups"][:3]:
     print(f"{group['size']:4}  {', '.join(group['words'])}: {group['texts'][0]}")
@@ -70,9 +70,9 @@ print(report_text(report).splitlines()[0])
 print(answers(classifier, ["hello, my lamp has not arrived"])[0].described())
 
 # 6. Monitor: convert-tf intent monitor --model model/ --input week2.txt --since week1.json …
-earlier = monitor_messages(first, classifier, masks=True)
+earlier = monitor_messages(first, classifier, mask=True)
 second = week(2, [*QUESTIONS, "repair"], 240)
-print(monitoring_text(monitor_messages(second, classifier, since=earlier, masks=True), shown=4))
+print(monitoring_text(monitor_messages(second, classifier, since=earlier, mask=True), shown=4))
 
 # 7. Add: convert-tf intent train --model model/ --data new.csv --output model2/
 texts = suggest_messages(second, classifier=classifier, budget=40)

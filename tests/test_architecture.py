@@ -70,6 +70,7 @@ LIBRARIES = {
     "uvicorn": "cli.serve",
     "cycler": "figures",
     "matplotlib": "figures corpora.data_folder evaluation intents training",
+    "ml_dtypes": "checkpoints.bert",
     "onnx": "export.onnx export.huggingface intents.one_file",
     "onnxruntime": "encoding.backends.onnx encoding.backends.huggingface export.onnx",
     "safetensors": "checkpoints.bert export.huggingface",

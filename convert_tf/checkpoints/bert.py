@@ -127,27 +127,31 @@ def _load_safetensors(trunk: BertTrunk, path: Path) -> None:
     Raises:
       ValueError: if the file is damaged, or a tensor is missing or has another shape.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+    import ml_dtypes  # noqa: F401 (numpy's bfloat16)
+    from safetensors import SafetensorError, safe_open
 
     try:
-        stored = load_file(path)
-    except SafetensorError as error:
+        with safe_open(path, framework="numpy") as file:
+            # Files spell some names differently.
+            names = {
+                name.removeprefix("bert.")
+                .replace("LayerNorm.gamma", "LayerNorm.weight")
+                .replace("LayerNorm.beta", "LayerNorm.bias"): name
+                for name in file.keys()  # noqa: SIM118 (it is no dict)
+            }
+
+            def read(name: str) -> np.ndarray:
+                return file.get_tensor(names[name]).astype(np.float32)
+
+            for variable, value in _values(trunk, read):
+                if tuple(variable.shape) != value.shape:
+                    raise ValueError(f"{variable.path} has shape {value.shape}")
+                variable.assign(value)
+    except (SafetensorError, AttributeError, TypeError) as error:
         raise ValueError(
-            f"{path} is damaged, or not a safetensors file ({error}). Copy it again."
+            f"{path} is damaged, or not a safetensors file of floats or integers ({error}). Copy "
+            "it again."
         ) from error
-    # Files spell some names differently.
-    tensors = {
-        name.removeprefix("bert.")
-        .replace("LayerNorm.gamma", "LayerNorm.weight")
-        .replace("LayerNorm.beta", "LayerNorm.bias"): tensor
-        for name, tensor in stored.items()
-    }
-    try:
-        for variable, value in _values(trunk, lambda name: tensors[name].astype(np.float32)):
-            if tuple(variable.shape) != value.shape:
-                raise ValueError(f"{variable.path} has shape {value.shape}")
-            variable.assign(value)
     except (KeyError, ValueError) as error:
         raise ValueError(
             f"The weights in {path} do not fit {CONFIG_FILE}: {error}. Use a folder whose files "

@@ -29,6 +29,7 @@ from convert_tf.models.ranker import RankerModel
 from convert_tf.numerics.quantization import pack_table
 from convert_tf.storage.arrays import load_array
 from convert_tf.storage.checksums import check_files, checksum, write_files
+from convert_tf.storage.files import writing
 from convert_tf.storage.json_text import written_json
 from convert_tf.text.vocabulary import SETTINGS_FILE, VOCABULARY_FILES
 
@@ -115,7 +116,8 @@ def save_checkpoint(
             np.save(content, array)
             contents[name] = content.getvalue()
     contents[TRAINING_FILE] = written_json(facts).encode()
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     write_files(folder, contents)
 
 

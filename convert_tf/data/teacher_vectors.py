@@ -78,6 +78,11 @@ class TeacherVectors:
                 "response, and --teacher needs one. Pass the folder as --ranking_teacher, or write "
                 "vectors with `convert-tf teach` without --sides."
             )
+        if "joined_sources" in facts:
+            raise ValueError(
+                f"{str(folder)!r} was written by an earlier version, with two teachers for some "
+                f"texts. {FORMAT.remedy}"
+            )
         self.teacher: str = facts["teacher"]
         self.dim: int = facts["dim"]
         split = facts["splits"].get("train") or {}

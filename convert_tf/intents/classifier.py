@@ -295,11 +295,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         return self
 
     def prepared(
-        self,
-        data: LabelledTexts,
-        sample_weight: Any,
-        validation: Validation | None,
-        encode: Encode,
+        self, data: LabelledTexts, sample_weight: Any, validation: Validation | None, encode: Encode
     ) -> tuple[IntentExamples, IntentExamples | None]:
         """Check and encode examples, add the names of intents if they help, and set `classes_`.
 

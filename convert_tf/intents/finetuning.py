@@ -34,12 +34,7 @@ from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
 from convert_tf.intents.examples import IntentExamples, name_in_words
 from convert_tf.intents.head import Head, check_step, quick_options, train_logistic
-from convert_tf.intents.heldout import (
-    Fold,
-    are_clearly_more,
-    held_parts,
-    most_right,
-)
+from convert_tf.intents.heldout import Fold, are_clearly_more, held_parts, most_right
 from convert_tf.layers.side_network import l2_normalize
 from convert_tf.models.distillation import sentence_encodings
 from convert_tf.models.encoder import DualEncoder, segments_of

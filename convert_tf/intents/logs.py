@@ -58,18 +58,18 @@ def masked(text: str) -> str:
     return _NUMBER.sub("[number]", _EMAIL.sub("[email]", text))
 
 
-def counted_messages(texts: Iterable[str], *, masks: bool = False) -> Counter[str]:
+def counted_messages(texts: Iterable[str], *, mask: bool = False) -> Counter[str]:
     """Count each distinct message, without white space around it.
 
     Args:
       texts: messages; empty ones are left out.
-      masks: whether numbers and e-mail addresses are masked.
+      mask: whether numbers and e-mail addresses are masked.
 
     Raises:
       ValueError: no message is left.
     """
     filled = (text.strip() for text in texts)
-    counts = Counter(masked(text) if masks else text for text in filled if text)
+    counts = Counter(masked(text) if mask else text for text in filled if text)
     if not counts:
         raise ValueError("There are no messages: all lines are empty. Pass another log.")
     return counts
@@ -137,7 +137,7 @@ def suggest_messages(
     *,
     classifier: Any = None,
     budget: int = BUDGET,
-    masks: bool = False,
+    mask: bool = False,
     seed: int = 0,
 ) -> list[str]:
     """Return the messages to label next.
@@ -148,7 +148,7 @@ def suggest_messages(
 
     Args:
       texts: messages of a log.
-      encoder, classifier, masks: as in `discover_intents`.
+      encoder, classifier, mask: as in `discover_intents`.
       budget: how many messages can be labelled.
       seed: of the draw and of k-means.
 
@@ -161,7 +161,7 @@ def suggest_messages(
     from sklearn.cluster import KMeans
 
     encode = _encode_of(encoder, classifier)
-    messages = _shuffled([*counted_messages(texts, masks=masks)], seed)
+    messages = _shuffled([*counted_messages(texts, mask=mask)], seed)
     if len(messages) < budget:
         raise ValueError(
             f"There are {len(messages)} different messages, fewer than the budget of {budget}. "
@@ -186,7 +186,7 @@ def discover_intents(
     num_groups: int | None = None,
     min_size: int = MIN_SIZE,
     min_confidence: float = MIN_CONFIDENCE,
-    masks: bool = False,
+    mask: bool = False,
     seed: int = 0,
 ) -> Report:
     """Group messages so that each group may be a new intent.
@@ -199,7 +199,7 @@ def discover_intents(
       num_groups: how many groups; None chooses.
       min_size: smaller groups are left out.
       min_confidence: the least probability of a sure answer.
-      masks: whether numbers and e-mail addresses are masked, before anything else happens.
+      mask: whether numbers and e-mail addresses are masked, before anything else happens.
       seed: of the sample that is grouped.
 
     Returns:
@@ -213,7 +213,7 @@ def discover_intents(
       ValueError: there are fewer distinct messages than groups, or all are answered surely.
     """
     encode = _encode_of(encoder, classifier)
-    counts = counted_messages(texts, masks=masks)
+    counts = counted_messages(texts, mask=mask)
     batches = _unsure_batches(_shuffled([*counts], seed), encode, classifier, min_confidence)
     sample: list[str] = []
     parts: list[np.ndarray] = []
@@ -398,7 +398,7 @@ def monitor_messages(
     since: Mapping[str, Any] | None = None,
     min_size: int = MIN_SIZE,
     min_confidence: float = MIN_CONFIDENCE,
-    masks: bool = False,
+    mask: bool = False,
     seed: int = 0,
 ) -> Report:
     """Count the intents of messages, and compare the messages with the training data.
@@ -407,7 +407,7 @@ def monitor_messages(
       texts: messages of a period, for example of a week.
       classifier: an `IntentClassifier` or an `IntentFile`.
       since: the result for an earlier period.
-      min_size, min_confidence, masks: as in `discover_intents`.
+      min_size, min_confidence, mask: as in `discover_intents`.
       seed: of samples.
 
     Returns:
@@ -423,7 +423,7 @@ def monitor_messages(
     Raises:
       ValueError: there is no message.
     """
-    counts = counted_messages(texts, masks=masks)
+    counts = counted_messages(texts, mask=mask)
     messages = _shuffled([*counts], seed)
     intents = Counter({str(label): 0 for label in classifier.classes_})
     rejected: list[str] = []

@@ -19,14 +19,7 @@ from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.intents.answers import Predictor
 from convert_tf.intents.encodings import MAX_TEXTS, IntentEncodings, encoder_paths
 from convert_tf.intents.examples import column
-from convert_tf.intents.folder import (
-    HEAD_FILE,
-    MODEL_FILE,
-    UNREADABLE,
-    reason_of,
-    restored,
-    stored,
-)
+from convert_tf.intents.folder import HEAD_FILE, MODEL_FILE, UNREADABLE, reason_of, restored, stored
 from convert_tf.storage.arrays import load_arrays
 from convert_tf.storage.json_text import parsed_json
 

@@ -7,8 +7,8 @@ depend neither on the size of chunks nor on other contexts, and equal candidates
 FAISS is the extra `[faiss]`. Its indexes hold all vectors in memory, as float32.
 """
 
-import contextlib
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -183,8 +183,11 @@ class FaissIndex(CandidateIndex):
         options = {"ivf": f"-{lists}", "hnsw": f"-{_LINKS}"}.get(self.kind, "")
         path = self.cache.folder / f"faiss-{self.kind}{options}.index"
         if path.is_file():
-            with contextlib.suppress(RuntimeError, ValueError):  # a damaged one is built again
+            try:
                 check_files(path.parent, path.name)
+            except ValueError as error:
+                print(f"{error} It is built again now.", file=sys.stderr)
+            else:
                 return self._faiss.read_index(str(path))
         index = self._make(lists)
         with whole_file(path) as temporary:
@@ -426,4 +429,5 @@ def best_candidates(
             if len(ids[i]) > k + _MAX_KEPT:
                 ids[i], scores[i] = exact(i, ids[i])
     best = [exact(i, some) for i, some in enumerate(ids)]
-    return BestCandidates(*map(np.stack, zip(*best, strict=True)))
+    best_ids, best_scores = zip(*best, strict=True)
+    return BestCandidates(np.stack(best_ids), np.stack(best_scores))

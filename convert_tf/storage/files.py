@@ -1,18 +1,22 @@
 """Write files that appear whole or not at all; and locks.
 
-A lock ends with its process. The lock of an output records its holder.
+A lock ends with its process and records its holder.
 """
 
 import contextlib
 import fcntl
 import os
 import re
-import secrets
 import socket
+import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from io import FileIO
 
-_TEMPORARY = re.compile(r"\.new-[0-9a-f-]+\.(?P<name>.+)")
+# Earlier versions did not say whose process it is.
+_TEMPORARY = re.compile(r"\.new-(?:(?P<host>[0-9a-f]{8})-)?(?P<process>\d+)\.(?P<name>.+)")
+
+_DAY = 86_400.0  # seconds
 
 
 class FileWriteError(OSError):
@@ -43,7 +47,7 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
 def whole_file(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yield a hidden name next to a file for the block to write to, and rename it at the end.
 
-    Leftovers of the same file from killed processes are deleted.
+    Leftovers of the same file from dead processes of this host are deleted.
 
     Args:
       path: the file; an existing one is replaced.
@@ -52,30 +56,19 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[str]:
       FileWriteError: if it could not be written or renamed. The file at `path` is unchanged.
     """
     folder, name = os.path.split(os.fspath(path))
-    with writing(path):
-        remove_leftovers(folder or ".", name)
-        lock = _locked_temporary(folder, name)
-    temporary = os.fspath(lock.name)
-    with lock:
-        try:
-            yield temporary
-            with writing(path):
-                os.fsync(lock.fileno())
-                os.replace(temporary, path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(temporary)
-
-
-def _locked_temporary(folder: str, name: str) -> FileIO:
-    """Create the hidden file. Its lock says that the process that writes it is alive."""
-    while True:
-        lock = opened_lock(os.path.join(folder, f".new-{secrets.token_hex(4)}.{name}"))
-        with contextlib.suppress(OSError):  # some file systems have no locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if is_still_at_its_place(lock):
-            return lock
-        lock.close()  # another process deleted it before it was locked
+    temporary = os.path.join(folder, f".new-{_host()}-{os.getpid()}.{name}")
+    try:
+        with writing(path):
+            open(temporary, "wb").close()
+        remove_leftovers(folder or ".", name, only_dead=True)
+        yield temporary
+        with writing(path):
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(temporary)
 
 
 @contextlib.contextmanager
@@ -108,21 +101,46 @@ def only_writer(path: str | os.PathLike[str]) -> Iterator[None]:
                 os.remove(place)
 
 
-def remove_leftovers(folder: str | os.PathLike[str], name: str | None = None) -> None:
+def remove_leftovers(
+    folder: str | os.PathLike[str], name: str | None = None, *, only_dead: bool = False
+) -> None:
     """Delete partial files (`whole_file`) of killed processes.
 
+    Partial files of another host are deleted if they were not written to for a day, because this
+    host cannot tell whether the process is alive.
+
     Args:
-      folder: the folder.
+      folder: the folder; unless `only_dead`, no other process may be writing these files.
       name: name of the file; None for all.
+      only_dead: whether to keep the files of running processes.
     """
     for entry in os.listdir(folder):
         found = _TEMPORARY.fullmatch(entry)
         if not found or name not in (None, found["name"]):
             continue
         path = os.path.join(folder, entry)
-        with contextlib.suppress(OSError), opened_lock(path) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # an error if its writer is alive
-            os.remove(path)
+        with contextlib.suppress(OSError):
+            if found["host"] not in (None, _host()):
+                is_left = not only_dead and time.time() - os.path.getmtime(path) > _DAY
+            else:
+                is_left = not (only_dead and _is_alive(int(found["process"])))
+            if is_left:
+                os.remove(path)
+
+
+def _host() -> str:
+    """Return eight characters for this machine, for temporary names."""
+    return f"{zlib.crc32(socket.gethostname().encode()):08x}"
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):  # another user's, or no number of a process
+        pass
+    return True
 
 
 def check_replaceable(

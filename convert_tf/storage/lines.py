@@ -40,12 +40,13 @@ class InputFile:
     """A file to read, and what is known about it so far.
 
     Attributes:
-        path: the file; `"-"` for standard input.
+        path: the file.
         name: name of the file for messages; the path by default.
         kind: `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `"plain"`; empty before the first byte is read.
         compressed_bytes: size of the file on disk.
         problem: `"empty"`; `"truncated"` for an archive, or for a file that became shorter while it
             was read; `"damaged"` for an archive; otherwise empty.
+        is_standard_input: whether to read standard input instead.
     """
 
     path: str
@@ -53,6 +54,7 @@ class InputFile:
     kind: str = ""
     compressed_bytes: int = 0
     problem: str = ""
+    is_standard_input: bool = False
 
     def __post_init__(self) -> None:
         self.name = self.name or self.path
@@ -64,7 +66,7 @@ class InputFile:
             ValueError: if it is a folder.
             OSError: if it cannot be opened.
         """
-        if self.path == STANDARD_INPUT:
+        if self.is_standard_input:
             # Without its buffer, which waits until it is full, whatever was typed.
             return getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
         if os.path.isdir(self.path):
@@ -256,7 +258,8 @@ class TextLines:
     def __init__(self, path: str | os.PathLike[str], *, formats: Collection[str] = ()):
         path = os.fspath(path)
         is_standard_input = path == STANDARD_INPUT
-        self._file = InputFile(path, "standard input" if is_standard_input else path)
+        name = "standard input" if is_standard_input else path
+        self._file = InputFile(path, name, is_standard_input=is_standard_input)
         self.name = self._file.name
         self.is_typed = is_standard_input and sys.stdin.isatty()
         self._formats = formats

@@ -529,12 +529,18 @@ def _resumed_checkpoint(run: Run) -> Path | None:
         remedy="Use that one or another --output.",
     )
     before = options_before(file)
-    changes = {}
+    changes, known = {}, {*run.options}
     for name, value in run.options.items():
         if isinstance(value, Config):
+            known |= value.defaults().keys()
             changes |= value.changes_since(before) if name != "model" else {}
         elif before.get(name) != value:
             changes[name] = before.get(name), value
+    if gone := sorted(before.keys() - known):
+        raise CheckpointError(
+            f"The run in {str(run.folder)!r} has options that are gone: {', '.join(gone)}. Finish "
+            "it with the version that began it, or choose another --output."
+        )
     for name, (old, new) in changes.items():
         print(f"resuming with another {name}: {old} → {new}")
     decide = {*run.config.group(DATA), "batch_size", "batch_tokens", "seed"} - {*_NOT_OF_ORDER}

@@ -103,8 +103,7 @@ def prepare_own_file(
     if vocabulary is None and learns_vocabulary:
         learnt = folder / "vocab.txt"
         if not learnt.is_file():
-            config = small_vocabulary(2 * total, at_least=2)
-            print(learn([str(data)], str(learnt), config=config))
+            print(learn([str(data)], str(learnt), config=small_vocabulary(2 * total, at_least=2)))
         vocabulary = str(learnt)
     eval_splits = ("dev",) if numbers["dev"] >= BLOCK_SIZE else ()
     if not eval_splits:

@@ -164,9 +164,7 @@ def test_batches_hold_texts_of_similar_length():
     flat = np.zeros(lengths.sum(), np.int32)
     contexts = TokenIds(flat, np.concatenate([[0], np.cumsum(lengths)]))
     examples = pairs(1)._replace(
-        contexts=contexts,
-        candidates=[np.array([0])] * 512,
-        labels=[np.array([0])] * 512,
+        contexts=contexts, candidates=[np.array([0])] * 512, labels=[np.array([0])] * 512
     )
     batches = RankingBatches(examples, batch_size=32, padding_id=PADDING, seed=0)
     padding = [np.mean(b["context_ids"] == PADDING) for b in itertools.islice(batches, 16)]

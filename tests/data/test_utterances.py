@@ -11,12 +11,7 @@ from support.token_corpus import NUM_OOV_BUCKETS, write_corpus, write_utterances
 
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import ArrayFolder
-from convert_tf.data.utterances import (
-    Utterance,
-    UtteranceDraws,
-    is_held_out,
-    read_utterances,
-)
+from convert_tf.data.utterances import Utterance, UtteranceDraws, is_held_out, read_utterances
 from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.training.teaching.vectors import StoredTexts
 

@@ -163,10 +163,7 @@ def test_overwriting_replaces_nothing_but_modules(checkpoint, tmp_path, monkeypa
 @pytest.fixture
 def calls(monkeypatch):
     found = []
-    for module, name in (
-        (writing, "export_module"),
-        (onnx_writing, "export_onnx"),
-    ):
+    for module, name in ((writing, "export_module"), (onnx_writing, "export_onnx")):
 
         def export(checkpoint, output, _name=name, **options):
             found.append((_name, checkpoint, output, options))

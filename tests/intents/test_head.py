@@ -6,12 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from convert_tf.intents.head import (
-    initial_network,
-    train_logistic,
-    train_network,
-    train_step,
-)
+from convert_tf.intents.head import initial_network, train_logistic, train_network, train_step
 
 
 def _examples(number=90, dim=12, labels=3, seed=0):

@@ -109,7 +109,7 @@ def test_texts_without_an_intent_are_unsure():
     ],
 )
 def test_masks(text, wanted):
-    assert [*logs.counted_messages([text, f" {text} "], masks=True).items()] == [(wanted, 2)]
+    assert [*logs.counted_messages([text, f" {text} "], mask=True).items()] == [(wanted, 2)]
 
 
 @pytest.mark.parametrize(

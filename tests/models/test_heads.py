@@ -9,11 +9,7 @@ from support.model_cases import fill_weights
 
 from convert_tf.config.ranker import POLY_VARIANTS, REDUCTIONS
 from convert_tf.layers.reduction import Reduction, SqrtNReduction
-from convert_tf.models.heads import (
-    CrossHead,
-    PolyHead,
-    poly_scores,
-)
+from convert_tf.models.heads import CrossHead, PolyHead, poly_scores
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are using a softmax over axis -1")
 LENGTHS = [5, 0, 1, 9, 3]

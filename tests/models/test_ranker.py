@@ -78,8 +78,7 @@ def _naive_scores(ranker) -> list:
 
     def reduced(outputs, side):
         return projected(
-            naive_heads.reduction(outputs, head.reduction, kernel=kernel, **sizes),
-            side,
+            naive_heads.reduction(outputs, head.reduction, kernel=kernel, **sizes), side
         )
 
     def outputs(text):

@@ -97,10 +97,7 @@ def test_what_does_not_arrive_leaves_nothing(
 ):
     if handler is _Stalls:
         monkeypatch.setattr(downloads, "_TIMEOUT_SECONDS", 0.2)
-    with (
-        serving(release, handler=handler) as served,
-        pytest.raises(DownloadError, match=message),
-    ):
+    with serving(release, handler=handler) as served, pytest.raises(DownloadError, match=message):
         get(served.url, name)
     left = [path for path in (tmp_path / "cache").rglob("*") if path.suffix != ".lock"]
     assert left == [*(tmp_path / "cache").iterdir()]

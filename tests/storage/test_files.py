@@ -1,21 +1,17 @@
 """Files appear whole or not at all. Who holds an output is told by the file system, and a note."""
 
 import errno
-import fcntl
 import os
 import pickle
 import re
+import subprocess
+import sys
+import time
 
 import pytest
 
 from convert_tf.storage import files
-from convert_tf.storage.files import (
-    FileWriteError,
-    only_writer,
-    remove_leftovers,
-    whole_file,
-    write_file,
-)
+from convert_tf.storage.files import FileWriteError, only_writer, remove_leftovers, write_file
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.training.loop import only_run_in
 
@@ -71,41 +67,45 @@ def test_writers_of_two_files_of_a_new_folder(tmp_path):
 
 
 def test_what_killed_processes_left_is_deleted(tmp_path):
-    """Also of files that versions with other temporary names began."""
-    others = [".new-12.other", ".new-x.file", "file"]
-    for name in (".new-12.file", ".new-0a1b2c3d-123.file", *others):
+    for name in (".new-12.file", ".new-123.file", ".new-12.other", ".new-.file", "file"):
         (tmp_path / name).write_text("begun")
     with only_writer(tmp_path / "file"):
-        assert sorted(os.listdir(tmp_path)) == [".file.lock", *others]
+        assert sorted(os.listdir(tmp_path)) == [".file.lock", ".new-.file", ".new-12.other", "file"]
     remove_leftovers(tmp_path)
-    assert sorted(os.listdir(tmp_path)) == others[1:]
+    assert sorted(os.listdir(tmp_path)) == [".new-.file", "file"]
 
 
-def test_what_others_are_writing_stays(tmp_path):
-    with whole_file(tmp_path / "file") as temporary:
-        write_file(tmp_path / "file", "of another process, which is faster")
-        with only_writer(tmp_path / "file"):
-            remove_leftovers(tmp_path)
-        assert os.path.exists(temporary)
-        with open(temporary, "w") as file:
-            file.write("text")
-    assert (tmp_path / "file").read_text() == "text"
-    assert os.listdir(tmp_path) == ["file"]
+def test_what_a_dead_process_left_of_a_file_is_deleted_by_the_next(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
+        dead.wait()
+    here = files._host()
+    left = [f".new-{here}-{dead.pid}.other", f".new-{here}-{os.getppid()}.file"]
+    for name in (f".new-{dead.pid}.file", f".new-{here}-{dead.pid}.file", *left):
+        (tmp_path / name).write_text("begun")
+    write_file(tmp_path / "file", "text")
+    assert sorted(os.listdir(tmp_path)) == sorted([*left, "file"])
 
 
-def test_a_temporary_file_that_is_deleted_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
-    lock = fcntl.flock
-
-    def late(file, operation):
-        monkeypatch.undo()
-        os.remove(file.name)
-        lock(file, operation)
-
-    monkeypatch.setattr(files.fcntl, "flock", late)
-    with whole_file(tmp_path / "file"):
-        (temporary,) = tmp_path.iterdir()
+def test_what_another_host_has_begun_stays_for_a_day(tmp_path, monkeypatch):
+    """Its processes have numbers that here nobody has."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
+        dead.wait()
+    seen = []
+    with monkeypatch.context() as there:
+        there.setattr(files.socket, "gethostname", lambda: "node-3")
+        there.setattr(files.os, "getpid", lambda: dead.pid)
+        there.setattr(files.os, "replace", lambda source, _: seen.append(source))
+        there.setattr(files.os, "remove", lambda _: None)
+        write_file(tmp_path / "file", "theirs")
+    write_file(tmp_path / "file", "ours")
+    with only_writer(tmp_path / "file"):
         remove_leftovers(tmp_path)
-        assert temporary.exists()
+    assert sorted(os.listdir(tmp_path)) == sorted([os.path.basename(seen[0]), "file"])
+    os.utime(seen[0], (time.time() - 90_000,) * 2)
+    remove_leftovers(tmp_path, only_dead=True)
+    assert os.path.exists(seen[0])
+    with only_writer(tmp_path / "file"):
+        assert not os.path.exists(seen[0])
 
 
 def _refused(hold, output):

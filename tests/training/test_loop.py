@@ -223,6 +223,15 @@ def test_a_run_goes_on_with_other_options_and_says_so(tmp_path, capsys):
     assert saved_steps(folder) == [9, 8, 4, 2]
 
 
+def test_a_run_with_an_option_that_is_gone_is_refused(tmp_path):
+    folder = carried_out(tmp_path / "run", steps=2)
+    options = json.loads((folder / loop.RUN_FILE).read_text())
+    options["train"]["loss_reduction"] = "sum"
+    (folder / loop.RUN_FILE).write_text(json.dumps(options))
+    with pytest.raises(checkpoint.CheckpointError, match="options that are gone: loss_reduction"):
+        carried_out(folder, steps=9)
+
+
 def test_another_model_or_vocabulary_is_refused(finished, tmp_path):
     with pytest.raises(checkpoint.CheckpointError, match=r"keep its model.*\n  width: 1 → 2\n"):
         carried_out(finished, model_changes=lambda earlier: {"width": (1, 2)})

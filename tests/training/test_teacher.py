@@ -276,6 +276,14 @@ def test_options_of_pairs_are_refused_for_single_texts(corpus, tmp_path, teacher
         write_vectors(ids, tmp_path / "vectors", teacher, **options)
 
 
+def test_vectors_of_teachers_that_were_joined_are_refused(corpus, tmp_path):
+    write_vectors(corpus.arrays, tmp_path / "vectors", letters_teacher)
+    file = tmp_path / "vectors" / FORMAT.facts_file
+    file.write_text(json.dumps({**json.loads(file.read_text()), "joined_sources": ["chat"]}))
+    with pytest.raises(ValueError, match="two teachers for some texts"):
+        opened_vectors(corpus.arrays, tmp_path / "vectors")
+
+
 def test_equal_texts_are_encoded_once(repeats, tmp_path):
     calls, output = [], tmp_path / "vectors"
     with pytest.raises(KeyboardInterrupt):

@@ -48,8 +48,7 @@ def run(values: Any) -> None:
         values.encoder or [DEFAULT_ENCODER],
         classifier=classifier,
         num_groups=values.groups,
-        masks=values.mask,
-        **same(values, "min_size min_confidence seed"),
+        **same(values, "mask min_size min_confidence seed"),
     )
     print(discovery_text(found, shown=values.top_k))
     rows = [(text, row["label"]) for row in found["groups"] for text in row["texts"]]

@@ -36,8 +36,7 @@ def run(values: Any) -> None:
         TextLines(values.input),
         loaded_classifier(values),
         since=since,
-        masks=values.mask,
-        **same(values, "min_size min_confidence seed"),
+        **same(values, "mask min_size min_confidence seed"),
     )
     print(monitoring_text(found, shown=values.top_k))
     write_file(values.output, written_json(found, ensure_ascii=False))
@@ -47,7 +46,5 @@ def run(values: Any) -> None:
 def _earlier(path: str) -> Any:
     found = json_file(path)
     if not isinstance(found, dict) or not {"messages", "intents", "groups"} <= {*found}:
-        raise ValueError(
-            f"{path} was not written by convert-tf intent monitor. Pass a file that was."
-        )
+        raise ValueError(f"{path} was not written by convert-tf intent monitor. Pass one that was.")
     return found

@@ -45,8 +45,7 @@ def run(values: Any) -> None:
         TextLines(values.input),
         values.encoder or [DEFAULT_ENCODER],
         classifier=None if values.model is None else loaded_classifier(values),
-        masks=values.mask,
-        **same(values, "budget seed"),
+        **same(values, "mask budget seed"),
     )
     write_file(values.output, labelled_csv((text, "") for text in found))
     print(f"wrote {values.output}: {len(found)} messages to label")

@@ -7,6 +7,7 @@ on a disk that all machines share. Of each task, the driver keeps the files of o
 them their final names.
 """
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -14,7 +15,7 @@ from typing import Any
 
 from convert_tf.corpora import data_folder
 from convert_tf.corpora.data_folder import Preparation
-from convert_tf.corpora.options import CORPORA
+from convert_tf.corpora.options import CORPORA, PrepareOptions
 from convert_tf.corpora.rows import PAIRS, TURNS, Row
 from convert_tf.corpora.spark.cluster import check_workers, cluster
 from convert_tf.corpora.spark.tasks import (
@@ -40,7 +41,8 @@ def prepare_with_spark(
         inputs, output: as for `convert_tf.corpora.data_folder.prepare`. All machines must see the
             files and the folder under the same path.
         master: address of the cluster, as Spark's `--master`.
-        **others: further arguments of `prepare`. The option `memory_limit` is not used.
+        **others: further arguments of `prepare`. The options `memory_limit` and `temp_dir` are not
+            used.
 
     Returns:
         The report, as written to `report.json`.
@@ -64,7 +66,8 @@ def prepare_with_spark(
         add_empty_shards(run.folder, num_shards)
         run.write_single_texts(_lines(one.path for one in written if not one.split))
 
-    return data_folder.prepare(inputs, output, engine=engine, **others)
+    options = dataclasses.replace(others.pop("options", None) or PrepareOptions(), temp_dir="")
+    return data_folder.prepare(inputs, output, engine=engine, options=options, **others)
 
 
 def _lines(paths: Iterable[str]) -> Iterator[bytes]:

@@ -136,7 +136,7 @@ def partition(number_of: Callable[[Row], int], num_partitions: int, key: tuple[s
         num_partitions: number of partitions for rows.
         key: a row or NOTE.
     """
-    return number_of(Row(*key)) % num_partitions if key else num_partitions
+    return num_partitions if key == NOTE else number_of(Row(*key)) % num_partitions
 
 
 def notes(items: Iterable[Item]) -> list[Any]:

@@ -20,7 +20,6 @@ from convert_tf.encoding.backends.onnx import (
     FORMAT_VERSION,
     VOCABULARY_KEY,
     graph_inputs,
-    is_exported,
     no_texts,
     with_checksum,
 )
@@ -76,7 +75,7 @@ def export_onnx(
       ValueError: if an argument is invalid, `output` exists, or another process writes it.
       CheckpointError: if the run is incomplete or damaged, or has no subword vocabulary.
     """
-    check_replaceable(output, is_exported, overwrite=overwrite)
+    check_replaceable(output, _has_facts, overwrite=overwrite)
     if network_bits not in NETWORK_BITS:
         raise ValueError(
             f".onnx files can have {' or '.join(map(str, NETWORK_BITS))} bits. "
@@ -108,6 +107,12 @@ def export_onnx(
             model.metadata_props.add(key=key, value=value)
         write_file(output, with_checksum(model.SerializeToString()))
     return Path(output)
+
+
+def _has_facts(path: str | os.PathLike) -> bool:
+    """Return whether a file has our metadata, even if it is damaged or of an earlier version."""
+    # Field 1, the length of the key, the key, and field 2 of an entry.
+    return f"\n\n{FACTS_KEY}\x12".encode() in Path(path).read_bytes()
 
 
 def load_for_onnx(checkpoint: str | os.PathLike, max_tokens: int | None) -> EncoderSource:
