@@ -48,9 +48,12 @@ def encode_micro_batches(
     kinds = (
         encoder.trainable_variables,
         [v for v in untrained if id(v) not in weights],  # the seeds of dropout
-        [v for v in untrained if id(v) in weights],  # the quantizer's range and counter
+        # The quantizer's range and counter, and layers that are not trained.
+        [v for v in untrained if id(v) in weights],
     )
     trained, seeds, others = ([ops.convert_to_tensor(v) for v in own] for own in kinds)
+    # A gradient of one's own must not depend on variables of TensorFlow that could be trained.
+    others = [ops.stop_gradient(value) for value in others]
 
     def encode_part(of_trained: Any, inputs: Any) -> tuple[dict[str, Any], list[Any], list[Any]]:
         part, of_seeds = inputs
