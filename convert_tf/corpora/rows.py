@@ -67,7 +67,7 @@ class Steps:
         self._sampled: Counter[int] = Counter()
 
     def merge(self, other: "Steps") -> None:
-        """Add the counts of another task. If it wrote examples, they are those of later shards."""
+        """Add the counts of another task, which wrote later shards than this one, or none."""
         for source, counts in other.counts.items():
             self.counts[source] = threads.total_counts([self.counts[source], counts])
         for source, numbers in other.examples.items():

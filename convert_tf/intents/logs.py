@@ -89,10 +89,10 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _encode_of(encoder: Any, classifier: Any) -> Callable[[list[str]], np.ndarray]:
-    """Return the encodings of a classifier, or those of an encoder to compare texts with.
+    """Return the function that encodes messages: the classifier's, or one for comparing texts.
 
     Raises:
-      ValueError: both are None.
+      ValueError: if both are None.
     """
     if classifier is not None:
         return classifier.encode  # type: ignore[no-any-return]

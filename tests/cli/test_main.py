@@ -277,6 +277,6 @@ def test_the_console_script_is_main():
     ids=lambda arguments: arguments[-1],
 )
 def test_numbers_out_of_bounds_are_refused_by_the_flag(capsys, arguments):
-    """The functions behind do not look."""
+    """The functions that get these numbers do not check them again."""
     assert main(arguments) == 2
     assert f"flag {arguments[-1]}: " in capsys.readouterr().err

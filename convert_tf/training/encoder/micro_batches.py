@@ -52,7 +52,7 @@ def encode_micro_batches(
         [v for v in untrained if id(v) in weights],
     )
     trained, seeds, others = ([ops.convert_to_tensor(v) for v in own] for own in kinds)
-    # A gradient of one's own must not depend on variables of TensorFlow that could be trained.
+    # TensorFlow refuses a custom gradient that depends on variables other than its arguments.
     others = [ops.stop_gradient(value) for value in others]
 
     def encode_part(of_trained: Any, inputs: Any) -> tuple[dict[str, Any], list[Any], list[Any]]:
@@ -110,7 +110,7 @@ def _map_on_tensorflow(
         variables.
       trained: values of the trained variables, for which the gradient is computed.
       inputs: a structure of `[micro-batches, …]`.
-      like: the results for a micro-batch, of which shapes and types are read.
+      like: the results for one micro-batch. Only their shapes and types are used.
 
     Returns:
       The results, `[micro-batches, …]` each.
