@@ -71,7 +71,7 @@ def test_a_parquet_file_that_is_damaged_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"a\.parquet is a Parquet file that cannot be read"):
         read(path)
     path.write_bytes(gzip.compress(path.read_bytes()))
-    with pytest.raises(ValueError, match="is a Parquet file. Write it as CSV"):
+    with pytest.raises(ValueError, match=r"is a Parquet file\. Write it as CSV"):
         read(path)
 
 

@@ -3,7 +3,6 @@
 import csv
 import gzip
 import io
-import itertools
 import json
 
 import duckdb
@@ -24,9 +23,10 @@ def as_one_value(names, rows):
     return json.dumps({"version": 1, "data": objects}, indent=1).encode()
 
 
-def write_parquet(path, names, rows, types=itertools.repeat("VARCHAR")):
+def write_parquet(path, names, rows, types=None):
     with duckdb.connect() as connection:
-        columns = ", ".join(f'"{name}" {kind}' for name, kind in zip(names, types, strict=False))
+        types = types or ["VARCHAR"] * len(names)
+        columns = ", ".join(f'"{name}" {kind}' for name, kind in zip(names, types, strict=True))
         connection.execute(f"CREATE TABLE t ({columns})")
         if rows:
             places = ", ".join("?" * len(names))
