@@ -171,8 +171,8 @@ def mapping_gradients(
     """Compute the gradients of the loss of a batch.
 
     The scores x · (W + αI) y of all pairs of a batch go through a softmax over responses. The
-    targets are 0.8 for the right response, plus 0.2 spread evenly over all responses. The penalty
-    is `regularizer` / 2 times the sum of the squared entries of W.
+    targets are 0.8 for the right response and 0.2 spread evenly over the others. The penalty is
+    `regularizer` / 2 times the sum of the squared entries of W.
 
     Args:
       weights, alpha: W and α.
@@ -182,15 +182,16 @@ def mapping_gradients(
     Returns:
       `(gradient of W, gradient of α)`.
 
-    Reference: arXiv 1904.06472 §4.2; arXiv 1705.00652 §4.
+    Reference: arXiv 1911.03688 §3.1 and its footnote 7; arXiv 1904.06472 §4.2.
     """
     size = len(contexts)
     similarities = contexts @ responses.T
     scores = contexts @ weights @ responses.T + alpha * similarities
     scores -= scores.max(axis=1, keepdims=True)
     log_probabilities = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
-    targets = np.full_like(scores, _LABEL_SMOOTHING / size)
-    targets[np.arange(size), np.arange(size)] += 1 - _LABEL_SMOOTHING
+    smoothing = _LABEL_SMOOTHING if size > 1 else 0.0  # one pair has no wrong response
+    targets = np.full_like(scores, smoothing / max(size - 1, 1))
+    np.fill_diagonal(targets, 1 - smoothing)
     slope = (np.exp(log_probabilities) - targets) / size
     gradient = contexts.T @ (slope @ responses)
     if regularizer:

@@ -116,7 +116,9 @@ def test_scores_parity_with_loop(rankers, head):
     np.testing.assert_allclose(_score(ranker), _naive_scores(ranker), atol=3e-5)
 
 
-@pytest.mark.parametrize("head", [_head(), _head(head="poly", poly_variant="first_m")], ids=str)
+@pytest.mark.parametrize(
+    "head", [_head(), _head(head="poly", poly_variant="first_m")], ids=["bi", "poly"]
+)
 def test_rescaled_outputs_parity_with_loop(small_config, head):
     """The standard deviation is that of the real outputs, and scores come from rescaled ones."""
     ranker = _build(small_config, head)
