@@ -20,7 +20,7 @@ from convert_tf.data.candidates import joined_context, last_turn, read_examples
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.ranking.protocol import TextRanker, Turns, runs_of_lists
-from convert_tf.ranking.ranker import KINDS, EncoderRanker, open_encoder
+from convert_tf.ranking.ranker import EncoderRanker, open_vectors
 
 _COLUMNS = 2**20  # words are hashed to so many columns, as in PolyAI's code
 _K1 = 2.0  # of BM25: the larger it is, the more repetitions of a word add to the score
@@ -398,10 +398,10 @@ def baseline_rankers(
 
     Args:
       names: names from `BASELINES`.
-      vectors: encoders for `sim` and `map`.
+      vectors: encoders for `sim` and `map`, as for `open_vectors`.
       train_data: data to fit on (`read_training_pairs`); None if no baseline is fitted.
       train_examples: largest number of examples of `train_data`.
-      signature: signature of `vectors` for both contexts and responses; None for one of each.
+      signature: signature of `vectors` for both contexts and responses, as for `open_vectors`.
       history: one of `HISTORY`.
     """
     joins_turns = history == "joined"
@@ -417,13 +417,14 @@ def baseline_rankers(
         lexical.settings |= settings
         rankers.append(lexical)
     for folder in vectors:
+        encoder, kinds = open_vectors(folder, signature, keeps_newest=joins_turns)
         rankers += vector_rankers(
             names,
             folder,
-            open_encoder(folder, keeps_newest=joins_turns),
+            encoder,
             pairs,
             settings={"vectors": folder, "signature": signature, **settings},
-            kinds=KINDS if signature is None else (signature, signature),
+            kinds=kinds,
             joins_turns=joins_turns,
         )
     return rankers
