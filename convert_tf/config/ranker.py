@@ -13,7 +13,7 @@ from convert_tf.config.train import RankingTraining, overridden
 from convert_tf.storage.json_text import parsed_json, written_json
 
 HEADS = ("bi", "poly", "cross")
-REDUCTIONS = ("sqrt_n", "first", "mean", "mean_without_first")
+REDUCTIONS = ("sqrt_n", "first", "mean", "mean_without_first", "first_m_mean")
 POLY_VARIANTS = ("learnt", "first_m", "last_m", "last_m_and_first")
 MAX_CODES = 360
 NEGATIVES = ("in_batch", "given", "sampled", "mined")
@@ -32,6 +32,7 @@ class HeadConfig(Config):
       head: Kind of ranker: a bi-, poly- or cross-encoder.
       reduction: How the outputs for a text become one vector. auto is sqrt_n for ConveRT and first
         for BERT-like trunks.
+      reduction_tokens: Outputs that first_m_mean takes the mean of.
       poly_codes: Context vectors of a poly-encoder.
       poly_variant: How a poly-encoder computes the vectors of a context.
       scale: Factor of dot products. 0: as in --init_from.
@@ -43,11 +44,9 @@ class HeadConfig(Config):
 
     heading: ClassVar[str] = MODEL
     former: ClassVar[dict[str, Any]] = {
-        "output_std": 0.0,
-        "reduction_tokens": None,
-        # Options of training, now in `RankerTraining`.
+        # Options of training, now in `RankerTraining`. The effect of `output_std` is a weight.
         **dict.fromkeys(
-            ("negatives", "negatives_from", "mined_with", "mined_top", "epochs",
+            ("output_std", "negatives", "negatives_from", "mined_with", "mined_top", "epochs",
              "evaluations_per_epoch", "plateau_decay", "freeze", "trainable_blocks",
              "max_examples")
         ),
@@ -55,6 +54,7 @@ class HeadConfig(Config):
 
     head: str = option("bi", choices=HEADS)
     reduction: str = option(AUTO, choices=(AUTO, *REDUCTIONS))
+    reduction_tokens: int = option(64, at_least=1, read_with=("reduction", ("first_m_mean",)))
     poly_codes: int = option(64, at_least=1, at_most=MAX_CODES, read_with=_IF_POLY)
     poly_variant: str = option("learnt", choices=POLY_VARIANTS, read_with=_IF_POLY)
     scale: float = option(0.0, at_least=0, read_with=_IF_NOT_CROSS)
@@ -89,6 +89,8 @@ class RankerTraining(RankingTraining):
       hard_negatives: Folder of negatives from convert-tf mine, for the token ids.
       freeze: Parts to keep unchanged. The default for a published BERT is embeddings.
       trainable_blocks: Number of topmost blocks to train with --freeze=all_but_top_k.
+      output_std: Rescale the outputs of the trunks before the first step so that they have this
+        standard deviation. 0 leaves them as they are.
     """
 
     dev_data: str = option("", group=DATA)
@@ -105,6 +107,7 @@ class RankerTraining(RankingTraining):
     l2: float = 0.0
     freeze: str = option("nothing", choices=("nothing", "embeddings", "all_but_top_k"))
     trainable_blocks: int = option(1, at_least=0, read_with=("freeze", ("all_but_top_k",)))
+    output_std: float = option(0.0, at_least=0)
     steps: int = option(0, at_least=0)
     eval_every: int = option(0, at_least=0)
     eval_examples: int = option(1_000, at_least=100)

@@ -180,6 +180,11 @@ class SentenceEncoder:
         self.numbers_turns = numbers_turns
 
     @property
+    def outputs(self) -> set[str]:
+        """The names of all signatures of the model that turn texts into vectors."""
+        return {*self._model.outputs}
+
+    @property
     def kinds(self) -> list[str]:
         """The kinds of encodings that the model has, such as `"sentence"` and `"context"`."""
         return [s.kind for s in SIGNATURES.values() if s.name in self._model.outputs]

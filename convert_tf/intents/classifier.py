@@ -42,7 +42,7 @@ from convert_tf.numerics.vectors import unit_rows
 # Thresholds need the scores of a fully trained head. To judge weights, fewer folds are enough.
 _FOLDS_OF_THRESHOLDS = 5
 _NEAREST = 5  # examples that explain an answer
-_VALIDATED_SHARE = 0.1  # of the examples, by which a grid is judged without validation data
+_VALIDATED_SHARE = 0.1  # of the examples, for `grid` and `patience` without validation data
 
 Validation = tuple[Iterable[str], Iterable[Any]]
 
@@ -186,6 +186,9 @@ class IntentClassifier(IntentOptions, TextClassifier):
       learning_rate: of gradient descent; falls linearly to 0.
       epochs: of `ceil(examples / batch_size)` steps.
       batch_size: examples of a step, drawn with replacement.
+      patience: of the network: epochs without better accuracy on validation data after which
+        training stops; the best epoch is kept. Without validation data, a tenth of the examples is
+        held out for it. 0 trains all epochs.
       logistic_c: scikit-learn's `C` of logistic regression.
       lexical: `"auto"` combines the head with a model of words and letters, which cross-validation
         weights; None uses the head alone.
@@ -250,8 +253,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
           labels: the intent of each example, or `out_of_scope_label`.
           sample_weight: how much each example counts in training; None for equal weights. Examples
             with weight 0 are left out. Thresholds count all other examples equally.
-          validation: texts and labels that choose `grid`, `kind`, `names`, the weight of
-            words and the thresholds. Nothing else is learnt from them.
+          validation: texts and labels that choose `grid`, `kind`, `names`, the epoch (`patience`),
+            the weight of words and the thresholds. Nothing else is learnt from them.
           folds: held-out parts of the examples, if the encoder was trained on the examples. Each
             fold then has encodings of an encoder that was not trained on its part. `kind` and
             `names` must not be `"auto"`. With `names="always"` each fold also has a row for each
@@ -267,6 +270,11 @@ class IntentClassifier(IntentOptions, TextClassifier):
             raise ValueError(
                 "folds need one kind of encodings and names that are set. Received: "
                 f"kind={self.kind!r}, names={self.names!r}."
+            )
+        if folds is not None and self.patience:
+            raise ValueError(
+                f"patience={self.patience} needs validation data if the encoder is fine-tuned on the "
+                "examples. Pass validation, or set patience to 0."
             )
         self.examples_ = LabelledTexts(checked_texts(texts), checked_labels(labels).tolist())
         self._example_vectors: np.ndarray | None = None
@@ -287,10 +295,15 @@ class IntentClassifier(IntentOptions, TextClassifier):
         if len(kinds) > 1:
             examples, checked, held_answers = self._choose_kind(kinds, examples, checked, options)
         self.best_params_ = {}
-        if self.grid:
-            self.best_params_ = self._best_params(options, examples, checked, self.grid)
-        options |= self.best_params_
-        self.parts_ = heldout.train_parts(options, examples)
+        trained, judge = examples, None
+        if self.grid or options.get("patience"):
+            rest, judge = self._validation_split(examples, checked)
+            if self.grid:
+                self.best_params_ = self._best_params(options, rest, judge, self.grid)
+            options |= self.best_params_
+            # What decides when to stop must not be trained on.
+            trained = rest if options.get("patience") else examples
+        self.parts_ = heldout.train_parts(options, trained, judge)
         self._fit_on_answers(examples, options, checked, folds, held_answers)
         return self
 
@@ -374,14 +387,10 @@ class IntentClassifier(IntentOptions, TextClassifier):
         has_both = encodes_similarity(self._encodings(kinds[0]).encoders)
         return kinds if has_both else kinds[:1]
 
-    def _best_params(
-        self,
-        options: Options,
-        examples: IntentExamples,
-        checked: IntentExamples | None,
-        grid: Mapping[str, Sequence[Any]],
-    ) -> dict[str, Any]:
-        """Return the values of `grid` that are best on validation data, or on held-out examples."""
+    def _validation_split(
+        self, examples: IntentExamples, checked: IntentExamples | None
+    ) -> tuple[IntentExamples, IntentExamples]:
+        """Return the examples to train on and those to validate on, all of them in scope."""
         rest = examples.rows(examples.is_inside)
         if checked is None:
             places = np.flatnonzero(~rest.is_name)
@@ -393,14 +402,31 @@ class IntentClassifier(IntentOptions, TextClassifier):
         checked = checked.rows(checked.is_inside)
         if not checked.texts:
             raise ValueError(
-                "grid needs validation examples, but each intent has one example. Add examples, or "
-                "pass validation=(texts, labels)."
+                "grid and patience need validation examples, but each intent has one example. Add "
+                "examples, or pass validation=(texts, labels)."
             )
+        return rest, checked
+
+    def _best_params(
+        self,
+        options: Options,
+        examples: IntentExamples,
+        checked: IntentExamples,
+        grid: Mapping[str, Sequence[Any]],
+    ) -> dict[str, Any]:
+        """Return the values of `grid` that are best on validation examples."""
+        validation = (checked.encodings, checked.labels)
         tried = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
         def accuracy(values: Mapping[str, Any]) -> float:
-            head = train_head({**options, **values}, rest.encodings, rest.labels, rest.weights)
-            return accuracy_of(head, checked.encodings, checked.labels)
+            head = train_head(
+                {**options, **values},
+                examples.encodings,
+                examples.labels,
+                examples.weights,
+                validation=validation,
+            )
+            return accuracy_of(head, *validation)
 
         return max(tried, key=accuracy)  # the first of equals
 

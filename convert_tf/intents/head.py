@@ -17,11 +17,13 @@ _SHARE_OF_EPOCHS = 0.3  # of a network that only compares encodings or examples
 
 # Options: `head`, `seed` and those of the head.
 Options = Mapping[str, Any]
+# Encodings, float32 `[n, dim]`, and labels, int `[n]`.
+Validation = tuple[np.ndarray, np.ndarray]
 
 
 # Options of each head, which are fields of `IntentClassifier`.
 HEADS: dict[str, tuple[str, ...]] = {
-    "network": ("hidden_dim", "dropout", "learning_rate", "epochs", "batch_size"),
+    "network": ("hidden_dim", "dropout", "learning_rate", "epochs", "batch_size", "patience"),
     "logistic": ("logistic_c",),
 }
 # The grids of `convert-tf intent train --tune`. The ConveRT paper names the options of the network
@@ -129,7 +131,12 @@ def quick_options(options: Options) -> dict[str, Any]:
 
 
 def train_head(
-    options: Options, encodings: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
+    options: Options,
+    encodings: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray | None = None,
+    *,
+    validation: Validation | None = None,
 ) -> Head:
     """Train a head.
 
@@ -138,6 +145,7 @@ def train_head(
       encodings: float32 `[n, dim]`, of length 1.
       labels: int `[n]`, from 0 without gaps; for logistic regression also bool `[n, labels]`.
       weights: float `[n]`, positive: how much an example counts; 1 by default.
+      validation: encodings and labels for `patience` of a network.
 
     Raises:
       ValueError: training ended in weights that are no numbers.
@@ -145,7 +153,7 @@ def train_head(
     if options["head"] == "logistic":
         return train_logistic(encodings, labels, c=options["logistic_c"], weights=weights)
     network = {name: options[name] for name in (*HEADS["network"], "seed")}
-    return train_network(encodings, labels, **network, weights=weights)
+    return train_network(encodings, labels, **network, weights=weights, validation=validation)
 
 
 def train_network(
@@ -157,8 +165,10 @@ def train_network(
     learning_rate: float = 0.7,
     epochs: int = 500,
     batch_size: int = 32,
+    patience: int = 0,
     seed: int,
     weights: np.ndarray | None = None,
+    validation: Validation | None = None,
 ) -> Head:
     """Train a network: dropout, one hidden layer with ReLU, softmax.
 
@@ -170,13 +180,16 @@ def train_network(
       encodings: float32 `[n, dim]`, of length 1.
       labels: int `[n]`, from 0 without gaps.
       hidden_dim, dropout, learning_rate, epochs, batch_size: as in `IntentClassifier`.
+      patience: epochs without better accuracy on `validation` after which training stops. The
+        weights are then those of the best epoch. 0, or no validation data, trains all epochs.
       seed: seed of weights, batches and dropout. The same seed gives the same weights.
       weights: float `[n]`, positive: how often an example is drawn, relative to others.
+      validation: encodings and labels.
 
     Raises:
       ValueError: training ended in weights that are no numbers.
 
-    Reference: arXiv 2003.04807 §4.
+    Reference: arXiv 2003.04807 §4; arXiv 1911.03688 §3.2 (a patience of 5 epochs).
     """
     from threadpoolctl import threadpool_limits
 
@@ -187,6 +200,7 @@ def train_network(
     shares = None if weights is None or np.ptp(weights) == 0 else weights / weights.sum()
     shape = (batch_size, encodings.shape[1])
     steps = -(-len(labels) // batch_size)
+    best, best_accuracy, best_epoch = head, -1.0, 0
     # Products this small gain nothing from more threads, and sums stay the same.
     with threadpool_limits(1, "blas"), Progress("steps", total=epochs * steps) as progress:
         for epoch in range(epochs):
@@ -202,9 +216,17 @@ def train_network(
                     loss = train_step(head, inputs, labels[chosen], rate)
                 check_step(epoch * steps + step + 1, loss, learning_rate)
                 progress.add()
-    if not all(np.isfinite(array).all() for layer in head.layers for array in layer):
+            if not patience or validation is None:
+                continue
+            accuracy = accuracy_of(head, *validation)
+            if accuracy > best_accuracy:
+                best = Head([DenseLayer(*map(np.copy, layer)) for layer in head.layers])
+                best_accuracy, best_epoch = accuracy, epoch
+            elif epoch - best_epoch >= patience:
+                break
+    if not all(np.isfinite(array).all() for layer in best.layers for array in layer):
         check_step(epochs * steps, np.nan, learning_rate)
-    return head
+    return best
 
 
 def check_step(step: int, loss: float, learning_rate: float) -> None:

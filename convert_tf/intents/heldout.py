@@ -132,18 +132,27 @@ class Fold(NamedTuple):
 Trial = tuple[Options, IntentExamples, IntentExamples | None, Sequence[Fold]]
 
 
-def train_parts(options: Options, examples: IntentExamples) -> Parts:
+def train_parts(
+    options: Options, examples: IntentExamples, validation: IntentExamples | None = None
+) -> Parts:
     """Train all parts of a classifier.
 
     Args:
       options: see `train_head`; words count if `lexical` is there and not None.
       examples: what is trained on, except those out of scope.
+      validation: examples in scope for `patience` of a network.
     """
     texts, encodings, labels, is_name, weights = examples.rows(examples.is_inside)
     has_lexical = options.get("lexical") is not None
     truth = labels if labels.ndim > 1 else labels[:, None] == np.arange(labels.max() + 1)
     return Parts(
-        train_head(options, encodings, labels, weights),
+        train_head(
+            options,
+            encodings,
+            labels,
+            weights,
+            validation=None if validation is None else (validation.encodings, validation.labels),
+        ),
         train_lexical(texts, labels, weights) if has_lexical else None,
         unit_rows(truth[~is_name].T.astype(np.float32) @ encodings[~is_name]),
     )

@@ -52,6 +52,8 @@ class IntentOptions(ClassifierOptions):
       learning_rate: Network: rate of the first epoch; it falls linearly to 0.
       epochs: Network: epochs of training, at most.
       batch_size: Network: examples of a step, drawn with replacement.
+      patience: Network: stop after this many epochs without better accuracy on validation examples,
+        and keep the best epoch. 0 trains all epochs. The ConveRT paper stops after 5.
       grid: Values to try by parameter name.
       out_of_scope: Answer --out_of_scope_label if the highest probability (confidence) or the
         cosine to the nearest intent (distance) is below a threshold.
@@ -73,6 +75,7 @@ class IntentOptions(ClassifierOptions):
     learning_rate: float = _of_network(0.7, above=0, below=np.inf)
     epochs: int = _of_network(500, at_least=1)
     batch_size: int = _of_network(32, at_least=1)
+    patience: int = _of_network(0, at_least=0)
     grid: Mapping[str, Sequence[Any]] | None = None
     out_of_scope: str | None = option(None, choices=[*KINDS, "none"])
     min_margin: float = option(0.0, at_least=0, below=1)

@@ -89,12 +89,14 @@ class Reduction(keras.layers.Layer):
       `sqrt_n`: learned attention as in ConveRT (`SqrtNReduction`), whose heads are concatenated;
       `first`: the first output, which belongs to [S] if the trunk adds [S];
       `mean`: the mean of all outputs;
-      `mean_without_first`: the mean of all outputs but the first.
+      `mean_without_first`: the mean of all outputs but the first;
+      `first_m_mean`: the mean of the first m outputs, or of all if there are fewer.
 
     Masking: padding is never read. A text without tokens reduces to zeros.
 
     Args:
       kind: one of `convert_tf.config.ranker.REDUCTIONS`.
+      num_tokens: m of `first_m_mean`, in tokens.
       shared: a `SqrtNReduction` to use instead of a new one with two heads of width 64; or None.
 
     Call arguments:
@@ -107,13 +109,16 @@ class Reduction(keras.layers.Layer):
     Example:
       y = Reduction("mean", shared=None)(sequence, mask)
 
-    Reference: arXiv 1905.01969 §4.2 and appendix B, which uses `mean_without_first`; arXiv
-    1911.03688 §2.1.
+    Reference: arXiv 1905.01969 §4.2, and appendix B, which compares `first`, `first_m_mean` with 16
+    and 64 tokens, and `mean_without_first`; arXiv 1911.03688 §2.1.
     """
 
-    def __init__(self, kind: str, *, shared: SqrtNReduction | None, **kwargs: Any):
+    def __init__(
+        self, kind: str, *, num_tokens: int = 64, shared: SqrtNReduction | None, **kwargs: Any
+    ):
         super().__init__(**kwargs)
         self.kind = kind
+        self.num_tokens = num_tokens
         if kind == "sqrt_n":
             self.attention = shared or SqrtNReduction(
                 2, 64, dtype=self.dtype_policy, name="attention"
@@ -138,5 +143,7 @@ class Reduction(keras.layers.Layer):
             return sequence[:, 0] * is_real[:, :1]
         if self.kind == "mean_without_first":
             sequence, is_real = sequence[:, 1:], is_real[:, 1:]
+        elif self.kind == "first_m_mean":
+            sequence, is_real = sequence[:, : self.num_tokens], is_real[:, : self.num_tokens]
         total = ops.squeeze(ops.matmul(is_real[:, None, :], sequence), axis=1)
         return total / ops.maximum(ops.sum(is_real, axis=1, keepdims=True), 1.0)

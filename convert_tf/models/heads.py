@@ -59,12 +59,17 @@ class _ReducingHead(keras.layers.Layer):
         self,
         *,
         reduction: str = "first",
+        reduction_tokens: int = 64,
         shared_reduction: SqrtNReduction | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.reduce = Reduction(
-            reduction, shared=shared_reduction, dtype=self.dtype_policy, name="reduce"
+            reduction,
+            num_tokens=reduction_tokens,
+            shared=shared_reduction,
+            dtype=self.dtype_policy,
+            name="reduce",
         )
 
 
@@ -110,6 +115,7 @@ class BiHead(_EncodingHead):
 
     Args:
       reduction: one of `REDUCTIONS`, for contexts and candidates.
+      reduction_tokens: m of the reduction `first_m_mean`, in tokens.
       scale: factor of the dot products.
       learn_scale: whether to train the factor, starting from `scale`.
       shared_reduction: a `SqrtNReduction` that `sqrt_n` uses instead of a new one.
@@ -161,8 +167,8 @@ class PolyHead(_EncodingHead):
       num_codes: m.
       variant: one of `POLY_VARIANTS`.
       reduction: one of `REDUCTIONS`, for the candidates.
-      scale, learn_scale, shared_reduction: see `BiHead`. The factor also multiplies the logits of
-        the attention.
+      reduction_tokens, scale, learn_scale, shared_reduction: see `BiHead`. The factor also
+        multiplies the logits of the attention.
 
     Example:
       head = PolyHead(num_codes=16, variant="first_m", reduction="first")
@@ -242,7 +248,7 @@ class CrossHead(_ReducingHead):
 
     Args:
       reduction: one of `REDUCTIONS`. The paper uses `first`, the output for [S].
-      shared_reduction: see `BiHead`.
+      reduction_tokens, shared_reduction: see `BiHead`.
 
     Example:
       head = CrossHead()

@@ -210,6 +210,28 @@ class RankerModel(keras.Model):
     def _rescale(self, sequence: Any) -> Any:
         return sequence * ops.cast(ops.convert_to_tensor(self.output_factor), sequence.dtype)
 
+    def rescale_outputs(self, token_ids: Any, output_std: float) -> float:
+        """Multiply the outputs of the trunks by a factor that gives them a standard deviation.
+
+        Large outputs saturate the softmaxes of a poly-encoder and of the loss. The paper rescales
+        the last linear layer of the transformer. A factor after that layer has the same effect. It
+        is a weight that is not trained.
+
+        Args:
+          token_ids: int32 `[B, T]`, texts to measure the outputs on.
+          output_std: standard deviation of all entries of all outputs.
+
+        Returns:
+          The factor.
+
+        Reference: arXiv 1905.01969 §5.3.
+        """
+        sequence, mask = self.trunk.sequence(token_ids)
+        outputs = ops.convert_to_numpy(ops.cast(sequence, "float32"))[ops.convert_to_numpy(mask)]
+        factor = output_std / max(float(outputs.std()), 1e-12)
+        self.output_factor.assign(factor)
+        return factor
+
     def encode_contexts(self, token_ids: Any, *, training: bool = False) -> tuple[Any, Any]:
         """Encode contexts: int32 `[B, T]` → `(vectors [B, M, dim], vector_mask bool [B, M])`.
 
@@ -300,6 +322,7 @@ def _make_head(config: HeadConfig, trunk: RankerTrunk) -> RankerHead:
     shared = trunk.reduction if config.reduction == "sqrt_n" else None
     arguments: dict[str, Any] = {
         "reduction": config.reduction,
+        "reduction_tokens": config.reduction_tokens,
         "shared_reduction": shared,
         "dtype": trunk.dtype_policy,
         "name": "head",

@@ -20,7 +20,7 @@ from convert_tf.data.candidates import joined_context, last_turn, read_examples
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.ranking.protocol import TextRanker, Turns, runs_of_lists
-from convert_tf.ranking.ranker import KINDS, EncoderRanker, open_encoder
+from convert_tf.ranking.ranker import EncoderRanker, open_vectors
 
 _COLUMNS = 2**20  # words are hashed to so many columns, as in PolyAI's code
 _K1 = 2.0  # of BM25: the larger it is, the more repetitions of a word add to the score
@@ -171,8 +171,8 @@ def mapping_gradients(
     """Compute the gradients of the loss of a batch.
 
     The scores x · (W + αI) y of all pairs of a batch go through a softmax over responses. The
-    targets are 0.8 for the right response, plus 0.2 spread evenly over all responses. The penalty
-    is `regularizer` / 2 times the sum of the squared entries of W.
+    targets are 0.8 for the right response and 0.2 spread evenly over the others. The penalty is
+    `regularizer` / 2 times the sum of the squared entries of W.
 
     Args:
       weights, alpha: W and α.
@@ -182,15 +182,16 @@ def mapping_gradients(
     Returns:
       `(gradient of W, gradient of α)`.
 
-    Reference: arXiv 1904.06472 §4.2; arXiv 1705.00652 §4.
+    Reference: arXiv 1911.03688 §3.1 and its footnote 7; arXiv 1904.06472 §4.2.
     """
     size = len(contexts)
     similarities = contexts @ responses.T
     scores = contexts @ weights @ responses.T + alpha * similarities
     scores -= scores.max(axis=1, keepdims=True)
     log_probabilities = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
-    targets = np.full_like(scores, _LABEL_SMOOTHING / size)
-    targets[np.arange(size), np.arange(size)] += 1 - _LABEL_SMOOTHING
+    smoothing = _LABEL_SMOOTHING if size > 1 else 0.0  # one pair has no wrong response
+    targets = np.full_like(scores, smoothing / max(size - 1, 1))
+    np.fill_diagonal(targets, 1 - smoothing)
     slope = (np.exp(log_probabilities) - targets) / size
     gradient = contexts.T @ (slope @ responses)
     if regularizer:
@@ -397,10 +398,10 @@ def baseline_rankers(
 
     Args:
       names: names from `BASELINES`.
-      vectors: encoders for `sim` and `map`.
+      vectors: encoders for `sim` and `map`, as for `open_vectors`.
       train_data: data to fit on (`read_training_pairs`); None if no baseline is fitted.
       train_examples: largest number of examples of `train_data`.
-      signature: signature of `vectors` for both contexts and responses; None for one of each.
+      signature: signature of `vectors` for both contexts and responses, as for `open_vectors`.
       history: one of `HISTORY`.
     """
     joins_turns = history == "joined"
@@ -416,13 +417,14 @@ def baseline_rankers(
         lexical.settings |= settings
         rankers.append(lexical)
     for folder in vectors:
+        encoder, kinds = open_vectors(folder, signature, keeps_newest=joins_turns)
         rankers += vector_rankers(
             names,
             folder,
-            open_encoder(folder, keeps_newest=joins_turns),
+            encoder,
             pairs,
             settings={"vectors": folder, "signature": signature, **settings},
-            kinds=KINDS if signature is None else (signature, signature),
+            kinds=kinds,
             joins_turns=joins_turns,
         )
     return rankers

@@ -106,6 +106,53 @@ def open_encoder(model: str | os.PathLike[str], *, keeps_newest: bool = False) -
     return SentenceEncoder(path, compute_dtype="auto" if kind.runs_onnx else "float32")
 
 
+def open_vectors(
+    model: str | os.PathLike[str], signature: str | None = None, *, keeps_newest: bool = False
+) -> tuple[SentenceEncoder, tuple[str, str]]:
+    """Open an encoder for the baselines SIM and MAP.
+
+    Args:
+      model: any encoder that `open_encoder` opens; another SavedModel with a signature from strings
+        to vectors, such as the Universal Sentence Encoder; the folder of a Hugging Face BERT; or a
+        run of `convert-tf pretrain`.
+      signature: signature for contexts and candidates, or `signature:output` for an output of
+        another name than `default`. None for one signature of each, or the only one of the model.
+      keeps_newest: see `open_encoder`.
+
+    Returns:
+      The encoder, and the kinds of encodings for contexts and candidates.
+
+    Raises:
+      ValueError: if the model cannot be opened, does not have the signature, or has several of
+        which none is named.
+    """
+    path = model_path(model)
+    kind = kind_of(path)
+    if kind is Kind.ENCODER_MODULE:
+        from convert_tf.encoding.backends.module import ModuleBackend
+
+        encoder = SentenceEncoder(ModuleBackend(path))
+    elif kind in (Kind.BERT, Kind.HUGGING_FACE):
+        from convert_tf.encoding.backends.bert import BertBackend
+
+        encoder = SentenceEncoder(BertBackend(path))
+    else:
+        encoder = open_encoder(path, keeps_newest=keeps_newest)
+    outputs = encoder.outputs
+    if signature is None:
+        if {*map(signature_name, KINDS)} <= outputs:
+            return encoder, KINDS
+        if len(outputs) == 1:
+            signature = min(outputs)
+    if signature is None or signature_name(signature) not in outputs:
+        raise ValueError(
+            f"{os.fspath(model)!r} has the signatures {', '.join(sorted(outputs)) or 'none'} from "
+            f"texts to vectors. Received: {signature or 'no name'}. Pass one of them as "
+            "--vector_signature."
+        )
+    return encoder, (signature, signature)
+
+
 class Ranker(TextRanker):
     """A trained bi-, poly- or cross-encoder that ranks texts.
 

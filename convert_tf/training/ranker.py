@@ -24,6 +24,7 @@ from convert_tf.data.ranking_batches import (
     NegativeSampler,
     RankingBatches,
     RankingExamples,
+    padded,
     tokenize_examples,
 )
 from convert_tf.data.token_arrays import ArrayFolder
@@ -47,9 +48,11 @@ from convert_tf.training.teaching.vectors import first_places
 _DEV_LIST = 20  # candidates of a context where records are ranked by a cross-encoder
 # What must stay when a run resumes: the shapes of the head, and what its weights were trained to.
 _KEPT_OF_HEAD = (
-    "head", "reduction", "poly_codes", "poly_variant", "learn_scale", "separate_trunks"
+    "head", "reduction", "reduction_tokens", "poly_codes", "poly_variant", "learn_scale",
+    "separate_trunks",
 )  # fmt: skip
-_KEPT_OF_TRAINING = ("freeze", "trainable_blocks")
+_KEPT_OF_TRAINING = ("freeze", "trainable_blocks", "output_std")
+_RESCALED_ON = 256  # contexts to measure the outputs of the trunk on
 _PLATEAU_DECAY = 0.4  # arXiv 1905.01969 §5.1
 
 
@@ -332,6 +335,11 @@ def make_run(head: HeadConfig, config: RankerTraining, *, init_from: str, folder
     )
     sampler = open_sampler(examples, config)
     config = config.of_examples(examples.num_examples)
+    if config.output_std:
+        numbers = np.arange(min(_RESCALED_ON, examples.num_examples))
+        contexts = padded(examples.contexts, numbers, ranker.padding_id)
+        factor = ranker.rescale_outputs(contexts, config.output_std)
+        print(f"outputs rescaled by {factor:.4g} to a standard deviation of {config.output_std:g}")
     model = make_ranker_training(ranker, config, precision=precision)
     batches = RankingBatches(
         examples,

@@ -85,7 +85,7 @@ def test_options_of_earlier_versions_are_read_if_they_had_no_effect():
     with pytest.raises(ValueError, match=r"use_value_projection=True is an option of an earlier"):
         ModelConfig.from_dict({**old, "use_value_projection": True})
     head = {"head": "poly", "negatives_from": "mined", "mined_with": "x", "epochs": 3.0}
-    assert HeadConfig.from_dict({**head, "output_std": 0.0}) == HeadConfig(head="poly")
+    assert HeadConfig.from_dict({**head, "output_std": 0.5}) == HeadConfig(head="poly")
 
 
 def test_the_tokenizer_option_decides_the_vocabulary_file(small_config):

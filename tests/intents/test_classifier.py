@@ -15,6 +15,7 @@ from support.intent_examples import DIM, LABELS, OUTSIDE, TEXTS, WordEncoder, gi
 from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf import IntentClassifier, SentenceEncoder
+from convert_tf.intents import heldout
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import MAX_TEXTS, IntentEncodings
 from convert_tf.intents.heldout import WEIGHTS, Fold, with_upper_levels
@@ -472,6 +473,30 @@ def test_numbers_are_labels_but_for_that_of_no_intent(encoder):
     assert classifier.classes_.tolist() == [0, 1, 2]
     assert classifier.predict(SCOPED[0]).tolist() == labels
     assert classifier.score(SCOPED[0], labels) == 1
+
+
+def test_patience_holds_examples_out(encoder, monkeypatch):
+    """Without validation data a tenth of the examples, from each intent, is not trained on."""
+    trained, train = [], heldout.train_parts
+    options = {"lexical": None, "names": None}
+
+    def observed(*arguments):
+        trained.append(arguments)
+        return train(*arguments)
+
+    monkeypatch.setattr(heldout, "train_parts", observed)
+    stopped, given = (make(encoder, patience=1, **options) for _ in range(2))
+    stopped.fit(TEXTS, LABELS)
+    given.fit(TEXTS, LABELS, validation=(TEXTS[:4], LABELS[:4]))
+    (_, rest, held), (_, whole, validation) = trained
+    assert sorted([*rest.texts, *held.texts]) == sorted(TEXTS)
+    assert {*rest.labels} == {*held.labels}
+    assert (whole.texts, validation.texts) == (TEXTS, TEXTS[:4])
+    kernels = [each.parts_.head.layers[0].kernel for each in (stopped, given)]
+    unstopped = make(encoder, **options).fit(TEXTS, LABELS).parts_.head.layers[0].kernel
+    assert all(np.abs(kernel - unstopped).max() > 1e-3 for kernel in kernels)
+    with pytest.raises(ValueError, match="patience=1 needs validation data"):
+        given.fit(TEXTS, LABELS, folds=[])
 
 
 def test_options_that_a_grid_replaces_are_not_looked_at(encoder):

@@ -6,7 +6,13 @@ import keras
 import numpy as np
 import pytest
 
-from convert_tf.intents.head import initial_network, train_logistic, train_network, train_step
+from convert_tf.intents.head import (
+    accuracy_of,
+    initial_network,
+    train_logistic,
+    train_network,
+    train_step,
+)
 
 
 def _examples(number=90, dim=12, labels=3, seed=0):
@@ -60,6 +66,28 @@ def test_training_is_the_loop_that_it_says():
             kept = rng.random((4, 12), dtype=np.float32) < 0.5
             train_step(expected, x[chosen] * kept * 2, y[chosen], rate)
     np.testing.assert_allclose(found.layers[0].kernel, expected.layers[0].kernel, atol=1e-6)
+
+
+def test_patience_stops_at_the_best_epoch():
+    """Against a loop: train 1, 2, … epochs at the same rates, and judge each."""
+    x, y = _examples(40)
+    wrong = (x, np.where(np.arange(40) % 3, (y + 1) % 3, y))  # the more is learnt, the worse
+    options = {"hidden_dim": 8, "dropout": 0.0, "batch_size": 8, "seed": 0, "epochs": 300}
+    found = train_network(x, y, learning_rate=0.5, validation=wrong, patience=3, **options)
+    rng = np.random.default_rng(0)
+    head, judged = initial_network(12, 8, 3, rng), []
+    for epoch in range(300):
+        for _ in range(5):
+            chosen = rng.choice(40, 8)
+            train_step(head, x[chosen], y[chosen], 0.5 * (1 - epoch / 300))
+        judged.append((accuracy_of(head, *wrong), [array.copy() for array in _weights(head)]))
+        accuracies = [accuracy for accuracy, _ in judged]
+        best = int(np.argmax(accuracies))
+        if epoch - best == 3:
+            break
+    assert best < epoch < 100
+    for own, expected in zip(_weights(found), judged[best][1], strict=True):
+        np.testing.assert_allclose(own, expected, atol=1e-6)
 
 
 def test_logistic_regression_is_scikit_learns():

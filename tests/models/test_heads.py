@@ -51,11 +51,13 @@ def _scores(head, texts, candidates, **batch_args) -> np.ndarray:
 @pytest.mark.parametrize("kind", REDUCTIONS)
 def test_reductions_parity_with_loop(kind):
     shared = SqrtNReduction(**SMALL_SQRT_N) if kind == "sqrt_n" else None
-    layer = _built(Reduction(kind, shared=shared))
+    layer = _built(Reduction(kind, num_tokens=4, shared=shared))
     texts = _texts()
     result = np.asarray(layer(*_batch(texts)))
     kernel = np.asarray(layer.variables[0]) if layer.variables else None
-    expected = [naive_heads.reduction(text, kind, kernel=kernel, **SMALL_SQRT_N) for text in texts]
+    expected = [
+        naive_heads.reduction(text, kind, m=4, kernel=kernel, **SMALL_SQRT_N) for text in texts
+    ]
     np.testing.assert_allclose(result, expected, atol=1e-5)
     assert result.shape[1] == layer.width(DIM)
     np.testing.assert_array_equal(result[1], 0.0)  # the empty text

@@ -24,6 +24,7 @@ HEADS = {
     "bi sqrt_n": _head(),
     "bi first": _head(reduction="first"),
     "bi mean": _head(reduction="mean"),
+    "bi first_m_mean": _head(reduction="first_m_mean", reduction_tokens=2),
     **{f"poly {v}": _head(head="poly", poly_variant=v) for v in POLY_VARIANTS},
     "poly mean": _head(head="poly", reduction="mean"),
     "cross first": _head(head="cross", reduction="first"),
@@ -77,12 +78,13 @@ def _naive_scores(ranker) -> list:
         return naive.side_network(tiled, naive.below(weights, side), num_layers=config.side_layers)
 
     def reduced(outputs, side):
-        return projected(
-            naive_heads.reduction(outputs, head.reduction, kernel=kernel, **sizes), side
+        vector = naive_heads.reduction(
+            outputs, head.reduction, m=head.reduction_tokens, kernel=kernel, **sizes
         )
+        return projected(vector, side)
 
     def outputs(text):
-        return naive.sequence(text, weights, config)
+        return naive.sequence(text, weights, config) * float(np.asarray(ranker.output_factor))
 
     codes = np.asarray(ranker.head.codes) if hasattr(ranker.head, "codes") else None
     rows = []
@@ -112,6 +114,22 @@ def test_scores_parity_with_loop(rankers, head):
     """Padded batches, an empty context and an empty candidate among them, one by one in loops."""
     ranker = rankers(head)
     np.testing.assert_allclose(_score(ranker), _naive_scores(ranker), atol=3e-5)
+
+
+@pytest.mark.parametrize(
+    "head", [_head(), _head(head="poly", poly_variant="first_m")], ids=["bi", "poly"]
+)
+def test_rescaled_outputs_parity_with_loop(small_config, head):
+    """The standard deviation is that of the real outputs, and scores come from rescaled ones."""
+    ranker = _build(small_config, head)
+    before = _score(ranker)
+    weights = naive.arrays(ranker.trunk.encoder)
+    texts = random_texts(small_config, LENGTHS)
+    outputs = np.concatenate([naive.sequence(text, weights, small_config) for text in texts])
+    factor = ranker.rescale_outputs(_ids(small_config, LENGTHS, width=20), 0.25)
+    assert factor == pytest.approx(0.25 / outputs.std(), rel=1e-4)
+    np.testing.assert_allclose(_score(ranker), _naive_scores(ranker), atol=3e-5)
+    assert np.abs(_score(ranker) - before).max() > 1e-3
 
 
 def test_bi_with_sqrt_n_is_the_dual_encoder(rankers):

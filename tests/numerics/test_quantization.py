@@ -150,6 +150,26 @@ def test_it_is_a_tfmot_quantizer():
     assert revived.initial_range == (-2.0, 0.5)
 
 
+@pytest.mark.parametrize(("low", "high"), [(-6.5, 7.0), (-9.0, 6.0), (-30.0, 12.0), (-6.0, 91.3)])
+def test_parity_with_tfmots_fake_quantization(low, high):
+    """tfmot's `AllValuesQuantizer` takes the range of all values that it has seen."""
+    import tensorflow_model_optimization as tfmot
+
+    values = _values(low, high)
+    values[0, :2] = low, high
+    theirs = tfmot.quantization.keras.quantizers.AllValuesQuantizer(
+        num_bits=8, per_axis=False, symmetric=False, narrow_range=False
+    )
+    weights = {"min_var": tf.Variable(-6.0), "max_var": tf.Variable(6.0)}
+    expected = np.asarray(theirs(tf.constant(values), True, weights))
+    assert (weights["min_var"], weights["max_var"]) == (low, high)
+    found = np.asarray(fake_quantize(values, *_float32(low, high)))
+    # A value halfway between two codes may go to either in float32.
+    differs = np.abs(found - expected) > 1e-5 * (high - low)
+    assert differs.sum() <= 1
+    np.testing.assert_allclose(found, expected, atol=1.001 * (high - low) / 255)
+
+
 @pytest.mark.slow
 def test_importing_it_leaves_keras_as_it_was():
     """tfmot's import sets TF_USE_LEGACY_KERAS, which would make `tf.keras` another Keras."""

@@ -160,14 +160,16 @@ def naive_mapping_loss(w, alpha, x, y, regularizer):
         scores = [x[i] @ (w @ y[j] + alpha * y[j]) for j in range(size)]
         normalizer = math.log(sum(math.exp(score) for score in scores))
         for j in range(size):
-            target = 0.2 / size + (0.8 if i == j else 0.0)
+            target = 1.0 if size == 1 else 0.8 if i == j else 0.2 / (size - 1)
             total -= target * (scores[j] - normalizer) / size
     return total + regularizer / 2 * sum(float(v) ** 2 for v in w.ravel())
 
 
-def test_the_gradients_of_the_loss_of_map():
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_the_gradients_of_the_loss_of_map(size):
+    """Footnote 7 of arXiv 1911.03688: 0.8 for the right response, 0.2 evenly for the others."""
     rng = np.random.default_rng(1)
-    x, y = rng.standard_normal((2, 5, 3))
+    x, y = rng.standard_normal((2, size, 3))
     w, alpha, regularizer = rng.standard_normal((3, 3)), 0.7, 0.3
     gradients = mapping_gradients(w, alpha, contexts=x, responses=y, regularizer=regularizer)
     step = 1e-5

@@ -7,12 +7,13 @@ import numpy as np
 from support import naive
 
 
-def reduction(outputs, kind, *, kernel=None, num_heads=2, attention_dim=64):
+def reduction(outputs, kind, *, m=64, kernel=None, num_heads=2, attention_dim=64):
     if kind == "sqrt_n":
         return naive.sqrt_n_reduction(
             outputs, kernel, num_heads=num_heads, attention_dim=attention_dim
         )
-    used = {"first": slice(1), "mean_without_first": slice(1, None)}.get(kind, slice(None))
+    places = {"first": slice(1), "mean_without_first": slice(1, None), "first_m_mean": slice(m)}
+    used = places.get(kind, slice(None))
     return outputs[used].astype(float).sum(axis=0) / max(len(outputs[used]), 1)
 
 

@@ -45,10 +45,10 @@ OTHER_VALUES = {
         "turn_prefixes": True,
     },
     "ranker": {
-        "head": "poly", "reduction": "mean", "poly_codes": 2, "poly_variant": "last_m",
+        "head": "poly", "reduction": "mean", "reduction_tokens": 2, "poly_codes": 2, "poly_variant": "last_m",
         "scale": 2.0, "learn_scale": True, "separate_trunks": True, "max_context_tokens": 4,
         "max_candidate_tokens": 2, "negatives": 1, "negatives_from": "in_batch",
-        "freeze": "embeddings", "trainable_blocks": 0, "max_examples": 9,
+        "freeze": "embeddings", "trainable_blocks": 0, "max_examples": 9, "output_std": 0.3,
     },
 }  # fmt: skip
 NEEDS = {
@@ -56,6 +56,8 @@ NEEDS = {
     "poly_codes": POLY,
     "poly_variant": POLY,
     "trainable_blocks": {"freeze": "all_but_top_k"},
+    "reduction_tokens": {"reduction": "first_m_mean"},
+    "output_std": POLY,
 }
 # Options whose effect other files of this folder show.
 ELSEWHERE = {

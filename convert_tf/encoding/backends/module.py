@@ -1,4 +1,6 @@
-"""Backend of `SentenceEncoder` for exported modules. It uses their signatures only."""
+"""Backend of `SentenceEncoder` for exported modules, and for other SavedModels that turn strings
+into vectors. It uses their signatures only.
+"""
 
 import functools
 import os
@@ -17,7 +19,7 @@ from convert_tf.storage.checksums import check_files
 
 
 class ModuleBackend(OpenedFromPath):
-    """A TF Hub module.
+    """A TF Hub module, or another SavedModel with a signature from strings to vectors.
 
     Args:
       folder: the folder.
@@ -26,7 +28,8 @@ class ModuleBackend(OpenedFromPath):
 
     Attributes:
       compute_dtype: `"float32"` or `"bfloat16"`.
-      outputs: names of the signatures that turn texts into one `default` output.
+      outputs: names of the signatures from texts to vectors, for their output `default`; and
+        `signature:output` for each other output with vectors.
       reads_history: whether `encode_context` has the input `extra_context`.
       numbers_turns: whether it was trained with `turn_prefixes`.
 
@@ -47,7 +50,12 @@ class ModuleBackend(OpenedFromPath):
         except Exception as error:  # damaged files raise errors of any class
             raise self._unusable(error) from error
         self._signatures = dict(getattr(self._module, "signatures", {}))
-        self.outputs = {name for name in self._signatures if self._is_encoding(name)}
+        self._encodings = {
+            output if key == "default" else f"{output}:{key}": (output, key)
+            for output in self._signatures
+            for key in self._vectors_of(output)
+        }
+        self.outputs = {*self._encodings}
         self.numbers_turns = numbers_turns(folder)
         self.reads_history = "extra_context" in self._inputs("encode_context")
         self.compute_dtype = self._compute_in(compute_dtype)
@@ -56,11 +64,12 @@ class ModuleBackend(OpenedFromPath):
         """Encode a batch: float `[rows, dim]`."""
         check_not_forked(self.path)
         inputs = [tf.constant(column, tf.string, shape=[len(column)]) for column in columns]
-        encode = self._signatures[output]
+        signature, key = self._encodings[output]
+        encode = self._signatures[signature]
         try:
             if len(inputs) > 1:
-                return np.asarray(encode(context=inputs[0], extra_context=inputs[1])["default"])
-            return np.asarray(encode(*inputs)["default"])
+                return np.asarray(encode(context=inputs[0], extra_context=inputs[1])[key])
+            return np.asarray(encode(*inputs)[key])
         except tf.errors.ResourceExhaustedError as error:
             raise MemoryError(
                 f"{len(columns[0])} texts at once: pass a lower batch_size"
@@ -84,17 +93,24 @@ class ModuleBackend(OpenedFromPath):
             use_bfloat16(True)
         return compute_dtype
 
-    def _is_encoding(self, signature: str) -> bool:
-        """Return whether a signature turns texts into one result."""
+    def _vectors_of(self, signature: str) -> list[str]:
+        """Return the outputs of a signature that are a vector for each text."""
         inputs = self._inputs(signature)
-        has_one = "default" in self._signatures[signature].structured_outputs
-        has_history = signature == "encode_context" and inputs == {"context", "extra_context"}
-        return has_one and (len(inputs) == 1 or has_history)
+        has_history = signature == "encode_context" and {*inputs} == {"context", "extra_context"}
+        is_of_texts = all(spec.dtype == tf.string for spec in inputs.values())
+        if not is_of_texts or (len(inputs) != 1 and not has_history):
+            return []
+        outputs = self._signatures[signature].structured_outputs
+        return [
+            key
+            for key, spec in outputs.items()
+            if spec.dtype.is_floating and spec.shape.rank in (None, 2)
+        ]
 
-    def _inputs(self, signature: str) -> set[str]:
+    def _inputs(self, signature: str) -> dict[str, tf.TensorSpec]:
         if signature not in self._signatures:
-            return set()
-        return set(self._signatures[signature].structured_input_signature[1])
+            return {}
+        return dict(self._signatures[signature].structured_input_signature[1])
 
 
 @functools.cache

@@ -1,0 +1,85 @@
+"""Backend of `SentenceEncoder` for BERTs: Hugging Face folders and runs of `convert-tf pretrain`.
+
+Baselines use it (`convert-tf evaluate --vectors`). The network runs in Keras, without PyTorch.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convert_tf.checkpoints.bert import load_bert
+from convert_tf.checkpoints.vocabulary import plain_tokenizer
+from convert_tf.encoding.backends.pickling import OpenedFromPath
+from convert_tf.encoding.text_batches import Columns
+from convert_tf.numerics.forks import check_not_forked
+from convert_tf.storage.json_text import json_file
+
+_POOLING_FILE = Path("1_Pooling", "config.json")
+_LENGTH_FILE = "sentence_bert_config.json"
+_POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
+
+
+class BertBackend(OpenedFromPath):
+    """A BERT whose outputs for a text are reduced to one vector, not normalised.
+
+    A folder of sentence-transformers says how: by the mean of all outputs, or by the first. Without
+    its files it is the mean, as in the MAP baseline of BERT. Long texts are cut at their end.
+
+    Args:
+      folder: a run of `convert-tf pretrain`, or the folder of a Hugging Face BERT.
+
+    Attributes:
+      outputs: `{"default"}`.
+      reads_history: false, because it encodes single texts.
+
+    Raises:
+      ValueError: if the folder is incomplete or damaged, or reduces outputs in another way.
+      ForkedError: if the process was forked after a model had been opened, also in `run`.
+
+    Example:
+      BertBackend("all-MiniLM-L6-v2/").run("default", [[b"how do I reset my password?"]])
+
+    Reference: arXiv 1911.03688 §3.1, "Baselines".
+    """
+
+    outputs = frozenset({"default"})
+    reads_history = False
+    _REMEDY = "Pass the folder of a BERT that uses the mean of its outputs, or the first one."
+
+    def __init__(self, folder: str | os.PathLike[str]):
+        super().__init__(folder)
+        check_not_forked(self.path)
+        self._trunk, vocabulary = load_bert(folder)
+        self._tokenizer = plain_tokenizer(vocabulary, self._trunk.config)
+        self._pooling = self._pooling_of(Path(folder) / _POOLING_FILE)
+        self._max_tokens = self._trunk.max_tokens
+        if (Path(folder) / _LENGTH_FILE).is_file():
+            most = dict(json_file(Path(folder) / _LENGTH_FILE)).get("max_seq_length")
+            # Its number includes the two special tokens.
+            self._max_tokens = min(self._max_tokens, (most or self._max_tokens + 2) - 2)
+
+    def _pooling_of(self, path: Path) -> str:
+        if not path.is_file():
+            return "mean"
+        settings: dict[str, Any] = json_file(path)
+        modes = [name for name, value in settings.items() if "_mode_" in name and value is True]
+        if len(modes) != 1 or modes[0] not in _POOLINGS:
+            raise self._unusable(f"its pooling is {', '.join(modes) or 'unknown'}")
+        return _POOLINGS[modes[0]]
+
+    def run(self, output: str, columns: Columns) -> np.ndarray:
+        """Encode a batch: float32 `[rows, dim]`."""
+        check_not_forked(self.path)
+        if not columns[0]:
+            return np.zeros((0, self._trunk.dim), np.float32)
+        flat, row_splits = self._tokenizer.flat_ids(columns[0], self._max_tokens)
+        lengths = np.diff(row_splits)
+        is_token = np.arange(max(lengths.max(), 1)) < lengths[:, None]
+        token_ids = np.full(is_token.shape, self._trunk.padding_id, np.int32)
+        token_ids[is_token] = flat
+        outputs, mask = (np.asarray(each) for each in self._trunk.sequence(token_ids))
+        if self._pooling == "first":
+            return outputs[:, 0]
+        return (outputs * mask[..., None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
