@@ -37,8 +37,10 @@ Define = Callable[..., None]
 class ListFlag(flags.Flag):
     """A comma-separated list. A repeated flag adds to the list, and an empty value empties it."""
 
+    value: Any
+
     def parse(self, argument: Any) -> None:
-        before = self.value if self.present and argument else []
+        before: list[str] = self.value if self.present and argument else []
         super().parse(argument)
         self.value = [*before, *self.value]
 
