@@ -214,13 +214,7 @@ def define_log(define: Define, model: Any) -> None:
 
 def loaded_classifier(values: Any) -> Any:
     """Load `--model`: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`."""
-    if values.model.endswith(".onnx"):
-        from convert_tf.intents.one_file import IntentFile
-
-        if values.encoder:
-            raise UsageError(f"{values.model} contains its encoder. Remove --encoder.")
-        return IntentFile(values.model)
-    from convert_tf.intents.multi import load_classifier
+    from convert_tf.intents.loading import load_classifier
 
     return load_classifier(values.model, encoder=values.encoder or None)
 

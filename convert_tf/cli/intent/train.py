@@ -51,6 +51,7 @@ from convert_tf.cli.flags import (
     check_read,
     define_fields,
     given_fields,
+    loaded_classifier,
     split_names,
 )
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, PRECISIONS
@@ -142,9 +143,7 @@ def _read_model(values: Any) -> Any:
     Raises:
       ValueError: no examples can be added to it.
     """
-    from convert_tf.intents.multi import load_classifier
-
-    model = load_classifier(values.model, encoder=values.encoder or None)
+    model = loaded_classifier(values)
     if model.examples_ is None:
         raise ValueError(
             f"{values.model} does not hold its examples. Train again on all examples instead."
