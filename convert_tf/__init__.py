@@ -20,6 +20,7 @@ _LAZY_NAMES = {
     "Ranker": "convert_tf.ranking.ranker",
     "IntentClassifier": "convert_tf.intents.classifier",
     "MultiIntentClassifier": "convert_tf.intents.multi",
+    "load_classifier": "convert_tf.intents.loading",
     "discover_intents": "convert_tf.intents.logs",
     "CandidateIndex": "convert_tf.search.index",
     "train": "convert_tf.training.encoder.run",

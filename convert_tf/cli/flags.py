@@ -15,8 +15,9 @@ Flags:
     export.
 """
 
+import csv
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from absl import flags
@@ -32,13 +33,30 @@ COMMON_TEXTS = entries(__doc__, "Flags")
 # Type of the argument of `define_flags` in commands: `define_flag` without `values`.
 Define = Callable[..., None]
 
+
+class ListFlag(flags.Flag):
+    """A comma-separated list. A repeated flag adds to the list, and an empty value empties it."""
+
+    value: Any
+
+    def parse(self, argument: Any) -> None:
+        before: list[str] = self.value if self.present and argument else []
+        super().parse(argument)
+        self.value = [*before, *self.value]
+
+
+def _define_list(name: str, default: Any, text: str, *, flag_values: Any, module_name: str) -> None:
+    flag = ListFlag(flags.ListParser(), flags.CsvListSerializer(","), name, default, text)
+    flags.DEFINE_flag(flag, flag_values, module_name)
+
+
 _DEFINE: dict[type, Callable[..., Any]] = {
     bool: flags.DEFINE_boolean,
     int: flags.DEFINE_integer,
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
-    list: flags.DEFINE_list,
-    tuple: flags.DEFINE_list,
+    list: _define_list,
+    tuple: _define_list,
 }
 
 
@@ -201,13 +219,7 @@ def define_log(define: Define, model: Any) -> None:
 
 def loaded_classifier(values: Any) -> Any:
     """Load `--model`: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`."""
-    if values.model.endswith(".onnx"):
-        from convert_tf.intents.one_file import IntentFile
-
-        if values.encoder:
-            raise UsageError(f"{values.model} contains its encoder. Remove --encoder.")
-        return IntentFile(values.model)
-    from convert_tf.intents.multi import load_classifier
+    from convert_tf.intents.loading import load_classifier
 
     return load_classifier(values.model, encoder=values.encoder or None)
 
@@ -215,6 +227,35 @@ def loaded_classifier(values: Any) -> Any:
 def same(values: Any, names: str) -> dict[str, Any]:
     """Return the values of flags by name. `names` is separated by spaces."""
     return {name: values[name].value for name in names.split()}
+
+
+def split_names(texts: Iterable[str], is_name: Callable[[str], object]) -> list[str]:
+    """Split comma-separated lists of names that may contain commas themselves.
+
+    From each place, the longest run of parts that is a name is one; another part is taken as it is.
+
+    Args:
+      texts: the lists. A name in double quotes is not split.
+      is_name: whether a text is a known name.
+
+    Raises:
+      UsageError: if a quotation mark is missing.
+    """
+    names = []
+    for text in texts:
+        if is_name(text.strip()):
+            names.append(text.strip())
+            continue
+        try:
+            parts = next(csv.reader([text], strict=True), [])
+        except csv.Error as error:
+            raise UsageError(f"{text!r} is not a list of names: {error}") from error
+        while parts:
+            runs = {end: ",".join(parts[:end]).strip() for end in range(len(parts), 0, -1)}
+            end = next((end for end, run in runs.items() if is_name(run)), 1)
+            names += [runs[end]] if runs[end] else []
+            parts = parts[end:]
+    return names
 
 
 def check_read(values: flags.FlagValues, unread: Mapping[str, Collection[str]]) -> None:

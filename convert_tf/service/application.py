@@ -103,19 +103,17 @@ def served_classifier(path: str, *, module: str, encoder: SentenceEncoder, max_t
         the other, so it should be the number of texts in a batch.
 
     Returns:
-      An `IntentClassifier` or an `IntentFile`.
+      An `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
 
     Raises:
       ValueError: there is no such classifier, or its encoder has changed.
     """
-    if path.endswith(".onnx"):
-        from convert_tf.intents.one_file import IntentFile
-
-        return IntentFile(path, max_texts=max_texts)
-    from convert_tf.intents.classifier import IntentClassifier
     from convert_tf.intents.encodings import IntentEncodings
+    from convert_tf.intents.loading import load_classifier
 
-    classifier = IntentClassifier.load(path)
+    classifier = load_classifier(path, max_texts=max_texts)
+    if not hasattr(classifier, "set_params"):  # a file, which contains its encoder
+        return classifier
     paths = classifier.encoder if isinstance(classifier.encoder, list) else [classifier.encoder]
     encoders = [encoder if os.path.samefile(other, module) else other for other in paths]
     return classifier.set_params(
@@ -129,7 +127,7 @@ class Model(NamedTuple):
     Attributes:
       encoder: the encoder.
       name: name of the encoder in requests to `/v1/embeddings`.
-      classifier: an `IntentClassifier` or `IntentFile` for `/classify`; None for none.
+      classifier: the classifier of `/classify`, from `served_classifier`; None for none.
     """
 
     encoder: SentenceEncoder
@@ -228,6 +226,10 @@ class _Service:
         top_k = min(request.top_k, len(self._classifier.classes_))
         self._check_results(len(request.texts), top_k)
         if request.explain:
+            if hasattr(self._classifier, "label_separator"):
+                raise RefusedError(
+                    422, "A classifier of several intents cannot explain its answers. Omit explain."
+                )
             # For each word a shorter text is encoded.
             words = sum(len(text.split()) for text in request.texts)
             _check_limit(words, _MAX_EXPLAINED_WORDS, "words to explain", "Split the request.")

@@ -67,7 +67,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[str]:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
     finally:
-        with contextlib.suppress(FileNotFoundError):
+        # A read-only file system also refuses to remove what is not there.
+        with contextlib.suppress(OSError):
             os.remove(temporary)
 
 

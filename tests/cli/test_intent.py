@@ -101,6 +101,62 @@ def test_examples_and_intents_are_added_removed_and_renamed(files, capsys):
         call(*more, "--remove=nothing", f"--output={files / 'other'}")
 
 
+LONG = "Money transfer, virtual currency, or money service"
+
+
+@pytest.fixture
+def four_intents(files):
+    labels = [LONG, "or money service", "a=b", "hours"]
+    texts = [f"{word} {i}" for word in ("sent", "cash", "both", "open") for i in range(3)]
+    write_csv(files / "four, five.csv", texts, [f'"{label}"' for label in labels for _ in range(3)])
+    write_csv(files / "more.csv", ["gifts here", "a voucher"], ["gift"] * 2)
+    call("train", f"--encoder={files / 'module'}", "--lexical=none", "--kind=sentence",
+         f"--data={files / 'four, five.csv'}", f"--data={files / 'more.csv'}",
+         f"--output={files / 'four'}")  # fmt: skip
+    return files
+
+
+def intents_after(files, *arguments):
+    call("train", f"--model={files / 'four'}", *arguments, "--overwrite", f"--output={files / 'm'}")
+    model = IntentClassifier.load(files / "m", encoder=str(files / "module"))
+    return set(model.classes_.tolist())
+
+
+def test_repeated_flags_and_commas_inside_names(four_intents):
+    files, rest = four_intents, {"or money service", "a=b", "gift"}
+    assert intents_after(files) == {LONG, "hours", *rest}
+    assert intents_after(files, f"--remove={LONG}") == {"hours", *rest}
+    assert intents_after(files, f"--remove={LONG}", "--remove", "hours") == rest
+    assert intents_after(files, f"--remove={LONG},hours") == rest
+    assert intents_after(files, f"--remove=hours, {LONG}") == rest
+    assert intents_after(files, f'--remove="{LONG}",hours') == rest
+    renamed = {"opening", "Send, or ask for, money", *rest}
+    several = (f"--rename={LONG}=Send, or ask for, money", "--rename=hours=opening")
+    assert intents_after(files, *several) == renamed
+    assert intents_after(files, "--rename=a=b=x", "--remove=gift,hours") == {
+        LONG, "or money service", "x",
+    }  # fmt: skip
+    call(
+        "evaluate",
+        f"--model={files / 'four'}",
+        f"--data={files / 'four, five.csv'},{files / 'more.csv'}",
+    )
+
+
+def test_names_of_intents_that_cannot_be_meant(four_intents):
+    for argument, message in (
+        ("--rename=hours=opening=times", "has no intent 'hours=opening'"),
+        ("--rename=hours", "hours lacks a new name"),
+        ("--rename=hours=", "hours lacks a new name"),
+        ("--rename=hours=a,gift", "gift lacks a new name"),
+        ("--rename=hours=a,hours=b", "two new names for hours: a and b"),
+        ("--remove=hours,nothing", r"no intent nothing\."),
+        ('--remove="hours', "not a list of names"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            intents_after(four_intents, argument)
+
+
 def test_a_model_is_extended_with_its_own_encoder(files, monkeypatch):
     train(files, "--head=logistic")
     asked = []

@@ -1,5 +1,7 @@
 """What all commands share: the list, help, wrong usage, and how errors are told."""
 
+import functools
+import importlib
 import re
 import shlex
 import signal
@@ -14,7 +16,8 @@ from support.commands import ROOT, call_command, own_environment, run_command
 
 import convert_tf
 from convert_tf.cli import main as main_module
-from convert_tf.cli import sample
+from convert_tf.cli import sample, train
+from convert_tf.cli.flags import define_flag
 from convert_tf.cli.main import COMMANDS, main
 
 
@@ -167,6 +170,36 @@ def test_flags_from_a_file(tmp_path, capsys):
     (tmp_path / "flags").write_text(f"# a comment\n--output={tmp_path}\n--num_threads=3\n")
     call_command("sample", f"--flagfile={tmp_path / 'flags'}", "--seed=4")
     assert "RC_sample.zst" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--eval_splits=dev", "--eval_splits", "test"], ["dev", "test"]),
+        (["--eval_splits=dev,test", "--eval_splits=train"], ["dev", "test", "train"]),
+        (["--eval_splits=dev", "--eval_splits="], []),
+        (["--eval_splits=dev", "--eval_splits=", "--eval_splits=test"], ["test"]),
+    ],
+)
+def test_repeated_list_flags_keep_all(monkeypatch, arguments, expected):
+    given = []
+    monkeypatch.setattr(train, "run", lambda values: given.append(values.eval_splits))
+    call_command("train", "--data=x", "--output=y", *arguments)
+    assert given == [expected]
+
+
+def test_every_list_flag_keeps_all():
+    for name in COMMANDS:
+        values = flags.FlagValues()
+        module = importlib.import_module(
+            f"convert_tf.cli.{name.replace(' ', '.').replace('-', '_')}"
+        )
+        module.define_flags(functools.partial(define_flag, values))
+        for flag in values:
+            if "list" in values[flag].flag_type() or isinstance(values[flag], flags.MultiFlag):
+                values[flag].parse("1")
+                values[flag].parse("2")
+                assert values[flag].value == ["1", "2"], (name, flag)
 
 
 def test_global_flags_are_left_alone():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from support.huggingface_export import exported_folder
 from support.processes import printed_by
 from support.web_server import Quiet, serving
@@ -104,6 +105,30 @@ def test_a_folder_that_does_not_fit_is_one_sentence(copy, damage, message):
     with pytest.raises(ValueError, match=message) as caught:
         SentenceEncoder(copy)
     assert "\n" not in str(caught.value) and str(copy) in str(caught.value)
+
+
+def test_weights_that_were_trained_further_are_not_ignored(exported, tmp_path):
+    """As sentence-transformers leaves a folder: new weights for PyTorch, and the old graphs."""
+    folder = tmp_path / "tuned"
+    shutil.copytree(exported / "hf", folder)
+    weights = safetensors.numpy.load_file(folder / "model.safetensors")
+    # The same weights in another order, with other metadata, are no change.
+    reordered = dict(sorted(weights.items(), reverse=True))
+    safetensors.numpy.save_file(reordered, folder / "model.safetensors", {"format": "x"})
+    SentenceEncoder(folder)
+    first = next(iter(weights))
+    tuned = {**weights, first: weights[first] + np.float32(1e-3)}
+    safetensors.numpy.save_file(tuned, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ValueError, match=r"different sets of weights: model\.safetensors"):
+        SentenceEncoder(folder)
+    (folder / "model.safetensors").write_bytes(b"x" * 20)
+    with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
+        SentenceEncoder(folder)
+    (folder / "model.safetensors").unlink()
+    SentenceEncoder(folder)
+    (folder / "pytorch_model.bin").write_bytes(b"new")
+    with pytest.raises(ValueError, match=r"different sets of weights: pytorch_model\.bin"):
+        SentenceEncoder(folder)
 
 
 def test_vectors_are_not_cut(copy):

@@ -259,6 +259,12 @@ def test_files_that_cannot_be_read(int8_file, tmp_path):
             OnnxBackend(path)
 
 
+def test_an_old_onnxruntime_is_named(int8_file, monkeypatch):
+    monkeypatch.setattr("onnxruntime.__version__", "1.20.1")
+    with pytest.raises(ImportError, match=r"onnxruntime 1\.22 or later, and 1\.20\.1 is installed"):
+        SentenceEncoder(int8_file)
+
+
 @pytest.mark.parametrize("place", [0.1, 0.5, 0.98, -150, -76, -68, -3])
 def test_a_flipped_bit_is_found(int8_file, tmp_path, place):
     content = bytearray(int8_file.read_bytes())

@@ -200,6 +200,39 @@ def test_changes_since_another_week(classifier):
     assert all(row["before"] == row["share"] for row in same["groups"])
 
 
+def test_what_is_gone_is_a_change(classifier):
+    """An intent, texts out of scope, an intent of an earlier model, and a group."""
+    first = week(classifier, [*EXAMPLES["order"] * 25, *EXAMPLES["greet"] * 20, *SONGS * 8])
+    assert first["intents"]["oos"] and first["groups"]
+    first["intents"]["retired"] = 30
+    found = week(classifier, EXAMPLES["order"] * 40, since=json.loads(json.dumps(first)))
+    changed = {row["name"]: (row["before"], row["now"]) for row in found["changes"]}
+    labels = {row["label"] for row in first["groups"] if row["share"] > 0.05}
+    assert labels and {"greet", "oos", "retired", *labels} <= {*changed}
+    assert all(changed[name][1] == 0 for name in ("greet", "oos", "retired", *labels))
+    assert "0.0%  oos" in logs.monitoring_text(found)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda w: w["groups"][0].pop("texts"), "in group 1 no 'texts'"),
+        (lambda w: w["groups"][0].update(texts=[]), "in group 1 no 'texts'"),
+        (lambda w: w["groups"][0].pop("label"), "in group 1 no 'label'"),
+        (lambda w: w["groups"][0].update(share="much"), "in group 1 no 'share'"),
+        (lambda w: w.pop("intents"), "no 'intents'"),
+        (lambda w: w.update(messages=0), "no number of 'messages': 0"),
+        (lambda w: w["intents"].update(order=None), "None messages of intent 'order'"),
+        (lambda w: w.update(groups={}), "no list 'groups'"),
+    ],
+)
+def test_an_earlier_report_that_was_edited(classifier, edit, message):
+    first = week(classifier, [*TEXTS, *SONGS])
+    edit(first)
+    with pytest.raises(ValueError, match=message):
+        week(classifier, TEXTS, since=first)
+
+
 def test_shares_are_compared_as_by_chi_squared(classifier):
     first = {"messages": 100, "intents": {"order": 50}, "groups": []}
     found = week(classifier, [*EXAMPLES["order"] * 5, *SONGS * 16], since=first)
@@ -219,7 +252,7 @@ def test_the_command_compares_two_weeks(classifier, tmp_path, monkeypatch, capsy
     call_command(*arguments, f"--output={tmp_path}/two.json", f"--since={tmp_path}/one.json")
     assert "clear changes:\n  none" in capsys.readouterr().out
     (tmp_path / "one.json").write_text("[]")
-    with pytest.raises(SystemExit, match="was not written by convert-tf intent monitor"):
+    with pytest.raises(SystemExit, match="earlier report is no JSON object"):
         call_command(*arguments, "--output=x.json", f"--since={tmp_path}/one.json")
 
 

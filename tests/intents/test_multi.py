@@ -15,7 +15,8 @@ from support.intent_examples import EXAMPLES, WordEncoder, write_csv
 from convert_tf import MultiIntentClassifier
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.heldout import Answers, fit_mixture
-from convert_tf.intents.multi import best_threshold, load_classifier, split_labels, truth_of
+from convert_tf.intents.loading import load_classifier
+from convert_tf.intents.multi import best_threshold, split_labels, truth_of
 from convert_tf.intents.one_file import export_one_file
 from convert_tf.intents.report import evaluate_classifier, report_text
 

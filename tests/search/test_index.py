@@ -400,20 +400,72 @@ def test_what_faiss_finds_in_all_lists_equals_exact_search(cache, kind, monkeypa
     assert f"faiss-{kind}{suffix}.index" in names
 
 
-def test_few_lists_find_few_candidates(cache, monkeypatch):
+@pytest.mark.parametrize("kind", FAISS_KINDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_faiss_and_equal_candidates(tmp_path, kind, dtype):
+    """Most candidates are copies of three, as canned answers in a log are."""
+    pytest.importorskip("faiss")
+    canned = [text for text in TEXTS[:3] for _ in range(400)]
+    order = np.random.default_rng(0).permutation(len(canned) + 100)
+    texts = [[*canned, *TEXTS[3:103]][i] for i in order]
+    cache = make_cache(tmp_path / "cache", texts, dtype=dtype)
+    contexts = [*CONTEXTS, *[(text,) for text in TEXTS[:50]]]
+    index = FaissIndex(cache, StubEncoder(), kind=kind)
+    assert index._index.ntotal == len({*texts})
+    for top_k in (1, 3, 500):
+        exact = search(cache, StubEncoder(), contexts, top_k=top_k)
+        found = index.search(contexts, top_k=top_k)
+        assert np.isfinite(found.scores).all()
+        recall = np.mean([len({*a} & {*b}) for a, b in zip(found.ids, exact.ids, strict=True)])
+        assert recall >= (1.0 if kind == "flat" else 0.9) * top_k
+
+
+def test_texts_that_differ_in_case_are_one_vector(tmp_path):
+    """As with every encoder of lower-case texts."""
+    pytest.importorskip("faiss")
+    lower = StubEncoder()
+    encode = lower.encode_candidates
+    lower.encode_candidates = lambda texts: encode([text.lower() for text in texts])
+    texts = ["Thanks", "thanks", "THANKS"] * 200 + TEXTS[:20]
+    cache = make_cache(tmp_path / "cache", texts, lower)
+    found = FaissIndex(cache, lower, kind="hnsw").search([("thanks",)], top_k=700)
+    exact = search(cache, lower, [("thanks",)], top_k=700)
+    np.testing.assert_array_equal(found.ids, exact.ids)
+
+
+@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
+def test_an_approximate_search_always_finds_as_many_as_requested(cache, kind, monkeypatch):
     pytest.importorskip("faiss")
     monkeypatch.setattr(index_module, "_PROBES", 1)
-    few = FaissIndex(cache, StubEncoder(), kind="ivf")
-    found = few.search(CONTEXTS, top_k=150)
-    assert found.ids.shape == (6, 150)
-    assert (found.ids[:, -1] == -1).all()
-    assert (found.scores[found.ids == -1] == -np.inf).all()
-    ids, scores = RerankedIndex(few, StubRanker(), top_n=150).search(CONTEXTS, top_k=150)
-    assert ((ids == -1) == (scores == -np.inf)).all()
-    for row in ids:
-        lengths = [len(TEXTS[i]) for i in row[row >= 0]]
-        assert lengths == sorted(lengths, reverse=True)
-        assert (row[len(lengths) :] == -1).all()
+    monkeypatch.setattr(index_module, "_SEARCH_WIDTH", 1)
+    few = FaissIndex(cache, StubEncoder(), kind=kind)
+    found, exact = few.search(CONTEXTS, top_k=150), search(cache, StubEncoder(), top_k=150)
+    np.testing.assert_array_equal(found.ids, exact.ids)
+    np.testing.assert_array_equal(found.scores, exact.scores)
+    ids, _ = RerankedIndex(few, StubRanker(), top_n=150).search(CONTEXTS, top_k=150)
+    assert (np.sort(ids) == np.arange(150)).all()
+
+
+def test_an_index_of_earlier_versions_is_built_again(tmp_path):
+    """It had equal texts many times, so its numbers are those of candidates."""
+    faiss = pytest.importorskip("faiss")
+    cache = make_cache(tmp_path / "cache", [*TEXTS[:10]] * 3)
+    old = faiss.index_factory(DIM, "Flat", faiss.METRIC_INNER_PRODUCT)
+    old.add(cache.vectors_at(range(30)))
+    faiss.write_index(old, str(cache.folder / "faiss-flat.index"))
+    found, exact = FaissIndex(cache, StubEncoder()).search(CONTEXTS), search(cache, StubEncoder())
+    np.testing.assert_array_equal(found.ids, exact.ids)
+
+
+def test_a_faiss_search_need_not_write(tmp_path, capsys):
+    """As in an index on a read-only disk."""
+    pytest.importorskip("faiss")
+    cache = make_cache(tmp_path / "cache")
+    with room_for(100):
+        found = FaissIndex(cache, StubEncoder()).search(CONTEXTS)
+    np.testing.assert_array_equal(found.ids, search(cache, StubEncoder()).ids)
+    assert "stays in memory" in capsys.readouterr().err
+    assert not [name for name in os.listdir(cache.folder) if "faiss" in name]
 
 
 def test_errors_of_faiss(cache):

@@ -4,13 +4,14 @@ import os
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 from support.intent_examples import LABELS, TEXTS
 
-from convert_tf import IntentClassifier, SentenceEncoder
+from convert_tf import IntentClassifier, MultiIntentClassifier, SentenceEncoder, load_classifier
 from convert_tf.intents import encodings
 from convert_tf.intents.answers import answers
 from convert_tf.intents.one_file import export_one_file
-from convert_tf.service.application import served_classifier
+from convert_tf.service.application import Model, make_application, served_classifier
 
 
 class Counting:
@@ -18,6 +19,7 @@ class Counting:
 
     def __init__(self, encoder):
         self._encoder = encoder
+        self.kinds = getattr(encoder, "kinds", [])
         self.calls = []
 
     def encode(self, texts):
@@ -72,3 +74,29 @@ def test_what_is_kept_is_what_is_asked_for_at_once(made, tmp_path):
         found.predict_proba(TEXTS), classifier.predict_proba(TEXTS), atol=0.01
     )
     assert len(found._encodings._kept.kept()[0]) == 2
+
+
+def test_a_folder_of_several_intents_is_served(tiny_modules, tmp_path):
+    module = str(tiny_modules["single"][1])
+    sets = [[label, "polite"] if i % 2 else [label] for i, label in enumerate(LABELS)]
+    classifier = MultiIntentClassifier(module).fit(TEXTS, sets)
+    classifier.save(tmp_path / "model")
+    encoder = Counting(SentenceEncoder(module))
+    found = served_classifier(str(tmp_path / "model"), module=module, encoder=encoder, max_texts=99)
+    assert answers(found, TEXTS) == answers(classifier, TEXTS)
+    assert encoder.calls == [len(TEXTS)]
+    with TestClient(make_application(Model(encoder, "tiny", found))) as client:
+        given = client.post("/classify", json={"texts": TEXTS}).json()["answers"]
+        assert [a["intent"] for a in given] == [a.intent for a in answers(classifier, TEXTS)]
+        refused = client.post("/classify", json={"texts": ["hi"], "explain": True})
+        assert refused.status_code == 422 and "several intents" in refused.text
+
+
+def test_python_and_commands_open_every_kind(made, tmp_path):
+    folder, _, classifier = made
+    assert answers(load_classifier(folder), TEXTS) == answers(classifier, TEXTS)
+    pytest.importorskip("onnx")
+    file = export_one_file(classifier, tmp_path / "model.onnx", network_bits=32)
+    assert load_classifier(file).predict(TEXTS).tolist() == classifier.predict(TEXTS).tolist()
+    with pytest.raises(ValueError, match="contains its encoder"):
+        load_classifier(file, encoder=folder)

@@ -17,7 +17,8 @@ Flags:
   max_candidates: Largest number of texts of --candidates or --data.
   queries: A query.
   top_k: Number of candidates to show for each query.
-  faiss: FAISS index to search, which is written into the cache. Needs the extra [faiss].
+  faiss: FAISS index to search, which is written into the cache if possible. Needs the extra
+    [faiss].
   rerank_checkpoint: Run or module of a ranker that scores the first --top_n again.
   rerank_cache: Cache of the candidates for --rerank_checkpoint. By default each search encodes
     them.
@@ -72,9 +73,8 @@ def run(values: Any) -> None:
         for query, ids, scores in zip(values.queries, *best, strict=True):
             print(query)
             for candidate_id, score in zip(ids, scores, strict=True):
-                if candidate_id >= 0:
-                    text = " ".join(cache.text(candidate_id).split())
-                    print(f"  {score:8.3f}  {candidate_id:8d}  {text}")
+                text = " ".join(cache.text(candidate_id).split())
+                print(f"  {score:8.3f}  {candidate_id:8d}  {text}")
 
 
 def _check(values: Any) -> None:

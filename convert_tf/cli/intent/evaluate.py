@@ -15,10 +15,18 @@ Flags:
   output: Folder for the results.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define, check_read, define_model, loaded_classifier
+from convert_tf.cli.flags import (
+    NEEDED,
+    Define,
+    check_read,
+    define_model,
+    loaded_classifier,
+    split_names,
+)
 from convert_tf.figures import write_picture
 from convert_tf.storage.files import write_results
 from convert_tf.storage.json_text import written_json
@@ -26,7 +34,7 @@ from convert_tf.storage.json_text import written_json
 
 def define_flags(define: Define) -> None:
     define_model(define)
-    define("data", NEEDED, kind=list)
+    define("data", NEEDED, repeats=True)
     define("precision", None, kind=float, lower_bound=0.0, upper_bound=1.0)
     define("output", None)
 
@@ -38,7 +46,7 @@ def run(values: Any) -> None:
     classifier = loaded_classifier(values)
     has_several = hasattr(classifier, "label_separator")
     check_read(values, {"with a model of several intents": ["precision"] if has_several else ()})
-    data = read_files(values.data, needs_labels=not has_several)
+    data = read_files(split_names(values.data, os.path.exists), needs_labels=not has_several)
     report = evaluate_classifier(classifier, data, precision=values.precision)
     print(report_text(report))
     if values.output is not None:

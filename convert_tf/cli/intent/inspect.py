@@ -16,16 +16,17 @@ Flags:
   top_k: Number of results of each kind to print.
 """
 
+import os
 from typing import Any
 
-from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define
+from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, split_names
 from convert_tf.storage.files import write_results
 from convert_tf.storage.json_text import written_json
 
 
 def define_flags(define: Define) -> None:
     define("encoder", [DEFAULT_ENCODER], repeats=True)
-    define("data", NEEDED, kind=list)
+    define("data", NEEDED, repeats=True)
     define("output", None)
     define("label_separator", None)
     define("top_k", 10, lower_bound=1)
@@ -37,7 +38,7 @@ def run(values: Any) -> None:
     from convert_tf.intents.inspection import inspect_examples, inspection_text
 
     separator = values.label_separator
-    data = read_files(values.data, needs_labels=separator is None)
+    data = read_files(split_names(values.data, os.path.exists), needs_labels=separator is None)
     encodings = IntentEncodings(list(values.encoder))
     report = inspect_examples(encodings, data, label_separator=separator)
     print(inspection_text(report, shown=values.top_k))

@@ -31,7 +31,7 @@ def run(values: Any) -> None:
     from convert_tf.intents.logs import monitor_messages, monitoring_text
     from convert_tf.readers.texts import Texts
 
-    since = None if values.since is None else _earlier(values.since)
+    since = None if values.since is None else json_file(values.since)
     found = monitor_messages(
         Texts(values.input),
         loaded_classifier(values),
@@ -41,10 +41,3 @@ def run(values: Any) -> None:
     print(monitoring_text(found, shown=values.top_k))
     write_file(values.output, written_json(found, ensure_ascii=False))
     print(f"wrote {values.output}")
-
-
-def _earlier(path: str) -> Any:
-    found = json_file(path)
-    if not isinstance(found, dict) or not {"messages", "intents", "groups"} <= {*found}:
-        raise ValueError(f"{path} was not written by convert-tf intent monitor. Pass one that was.")
-    return found

@@ -18,9 +18,10 @@ Flags:
   encoder: Encoder: a released name, the folder of a run or module, or an .onnx file. Repeat the
     flag to concatenate the vectors of several encoders. Default: the encoder of --model, or
     convert_small.
-  data: Examples: CSV files or nlu.yml.
+  data: Examples: CSV files or nlu.yml, separated by commas.
   model: Also use the examples, encoder and options of this model.
-  remove: Intents of --model to leave out.
+  remove: Intents of --model to leave out, separated by commas. Commas inside the name of an intent
+    do not separate.
   rename: New names for intents of --model, as OLD=NEW.
   validation: Files for choosing --kind, --names, --tune and thresholds. Default: cross-validation
     on --data.
@@ -38,6 +39,7 @@ Flags:
 """
 
 import os
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from convert_tf.checkpoints.released import ONNX_SUFFIX, model_path
@@ -49,6 +51,8 @@ from convert_tf.cli.flags import (
     check_read,
     define_fields,
     given_fields,
+    loaded_classifier,
+    split_names,
 )
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, PRECISIONS
 from convert_tf.intents.data import LabelledTexts, read_files
@@ -72,11 +76,11 @@ _OF_ONE_INTENT = (
 
 def define_flags(define: Define) -> None:
     define("encoder", [], repeats=True)
-    define("data", [], group=DATA)
+    define("data", [], repeats=True, group=DATA)
     define("model", None, group=DATA)
-    define("remove", [], group=DATA)
-    define("rename", [], group=DATA)
-    define("validation", [], group=DATA)
+    define("remove", [], repeats=True, group=DATA)
+    define("rename", [], repeats=True, group=DATA)
+    define("validation", [], repeats=True, group=DATA)
     define("label_separator", None, group=DATA)
     define("output", NEEDED, group=OUTPUT)
     define("forget_examples", False, group=OUTPUT)
@@ -96,6 +100,8 @@ def define_flags(define: Define) -> None:
 
 def run(values: Any) -> None:
     has_several = values.label_separator is not None
+    for name in ("data", "validation"):
+        values[name].value = split_names(values[name].value, os.path.exists)
     if not values.data and values.model is None:
         raise UsageError("--data or --model is required")
     model = None if values.model is None else _read_model(values)
@@ -137,9 +143,7 @@ def _read_model(values: Any) -> Any:
     Raises:
       ValueError: no examples can be added to it.
     """
-    from convert_tf.intents.multi import load_classifier
-
-    model = load_classifier(values.model, encoder=values.encoder or None)
+    model = loaded_classifier(values)
     if model.examples_ is None:
         raise ValueError(
             f"{values.model} does not hold its examples. Train again on all examples instead."
@@ -152,19 +156,38 @@ def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
     added = read_files(values.data) if values.data else LabelledTexts([], [])
     if model is None or model.examples_ is None:
         return added
-    names = dict(pair.partition("=")[::2] for pair in values.rename)
-    if unknown := sorted({*values.remove, *names} - {*map(str, model.examples_.labels)}):
+    intents = {*map(str, model.examples_.labels)}
+    removed = split_names(values.remove, intents.__contains__)
+    names = _new_names(values.rename, intents)
+    if unknown := sorted({*removed, *names} - intents):
         raise ValueError(f"{values.model} has no intent {', '.join(unknown)}.")
-    if unnamed := [old for old, new in names.items() if not new]:
-        raise ValueError(f"--rename {unnamed[0]} lacks a new name. Pass {unnamed[0]}=NEW.")
     rows = [
         (text, names.get(str(label), label))
         for text, label in zip(*model.examples_, strict=True)
-        if str(label) not in values.remove
+        if str(label) not in removed
     ]
     before = {*rows}
     rows += [row for row in zip(*added, strict=True) if row not in before]
     return LabelledTexts([text for text, _ in rows], [label for _, label in rows])
+
+
+def _new_names(texts: Sequence[str], intents: Collection[str]) -> dict[str, str]:
+    """Return the new names of --rename by the old ones. Old names may contain commas and =."""
+    names: dict[str, str] = {}
+    for text in split_names(texts, lambda text: text.rpartition("=")[0] in intents):
+        old, _, new = text.rpartition("=")
+        _, comma, last = new.rpartition(",")
+        if not (old and new) or text in intents or (comma and last.strip() in intents):
+            name = last.strip() if comma else old or text
+            raise ValueError(f"--rename {name} lacks a new name. Pass --rename {name}=NEW.")
+        if "=" in old and old not in intents:
+            raise ValueError(
+                f"--rename {text} has more than one =, and the model has no intent {old!r}. New "
+                "names cannot contain =. Repeat the flag for another intent."
+            )
+        if names.setdefault(old, new) != new:
+            raise ValueError(f"--rename has two new names for {old}: {names[old]} and {new}.")
+    return names
 
 
 def _train_several(values: Any) -> tuple[Any, int]:

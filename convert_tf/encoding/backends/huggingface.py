@@ -1,10 +1,13 @@
 """Backend of `SentenceEncoder` for folders of `convert-tf export --format huggingface`.
 
 It needs `onnxruntime` and `numpy`. It reads the ONNX file and two JSON files of the folder, and
-does not run the folder's code.
+does not run the folder's code. A folder whose PyTorch weights were trained further is refused,
+because its ONNX files still have the weights of before.
 """
 
+import mmap
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +17,18 @@ from convert_tf.checkpoints.kinds import CONFIG_FILE, ONNX_FILES, TOKENIZER_FILE
 from convert_tf.encoding.backends.onnx import GraphBackend, checked_number, encode_pieces
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.encoding.text_batches import Columns
-from convert_tf.storage.json_text import json_file
+from convert_tf.storage.checksums import checksum
+from convert_tf.storage.json_text import json_file, parsed_json
 from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import check_subwords
 
+WEIGHTS_FILE = "model.safetensors"
+WEIGHTS_KEY = "weights"  # in the metadata of a graph: the checksum of the weights that it has
+
 _OUTPUT = "last_hidden_state"
+# Files in which PyTorch programs store weights.
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 
 class HuggingFaceBackend(GraphBackend):
@@ -61,6 +70,7 @@ class HuggingFaceBackend(GraphBackend):
         except ValueError as error:
             raise self._unusable(error) from error
         session = self._open(str(folder / onnx_file))
+        self._check_weights(folder, session.get_modelmeta().custom_metadata_map, onnx_file)
         shapes = {output.name: output.shape for output in session.get_outputs()}
         width = shapes.get(_OUTPUT, [None])[-1]
         if width != self._width:
@@ -70,6 +80,28 @@ class HuggingFaceBackend(GraphBackend):
         self.outputs = {*self._kinds}
         # All unknown characters have one bucket, the id after the vocabulary.
         self._tokenizer = PlainTokenizer(subwords, num_oov_buckets=1)
+
+    def _check_weights(self, folder: Path, metadata: dict[str, str], onnx_file: str) -> None:
+        """Raise `ValueError` if PyTorch opens other weights than the graph has.
+
+        Earlier versions wrote graphs without a checksum. These are not checked.
+        """
+        expected = metadata.get(WEIGHTS_KEY)
+        found = sorted({path.name for name in _WEIGHTS for path in folder.glob(name)})
+        if expected is None or not found:
+            return
+        try:
+            is_same = found == [WEIGHTS_FILE] and weights_checksum(folder / found[0]) == expected
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._unusable(f"{WEIGHTS_FILE} is damaged ({error})") from error
+        if not is_same:
+            other = next((name for name in found if name != WEIGHTS_FILE), WEIGHTS_FILE)
+            raise ValueError(
+                f"{self.path!r} holds two different sets of weights: {other} was written after "
+                f"{onnx_file}, for example by sentence-transformers. convert_tf reads only the "
+                "latter. Open the folder with sentence-transformers to use the new weights, or "
+                f"remove {other} to use those of {onnx_file}."
+            )
 
     def _read_config(self, config: dict[str, Any], vocab_size: int) -> None:
         try:
@@ -116,6 +148,26 @@ class HuggingFaceBackend(GraphBackend):
 
         token_ids = self._tokenizer.flat_ids(columns[0], max_tokens=self._max_tokens)
         return encode_pieces(*token_ids, encode, dim=dim)
+
+
+def weights_checksum(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of the tensors in a safetensors file.
+
+    The order of the tensors in the file and its metadata do not count: other programs change them
+    when they write the same weights again.
+    """
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        start = 8 + int.from_bytes(content[:8], "little")
+        tensors = parsed_json(content[8:start].decode())
+        tensors.pop("__metadata__", None)
+
+        def pieces() -> Iterator[bytes]:
+            for name, tensor in sorted(tensors.items()):
+                first, stop = tensor["data_offsets"]
+                yield f"{name}:{tensor['dtype']}:{tensor['shape']}:".encode()
+                yield content[start + first : start + stop]
+
+        return checksum(pieces())
 
 
 def _subwords(tokenizer: Any) -> list[str]:

@@ -16,7 +16,7 @@ from convert_tf.data.packing import ROW_TOKENS, assign_rows, joined_ranges
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.signatures import BY_NAME
 from convert_tf.encoding.text_batches import Columns
-from convert_tf.extras import needs
+from convert_tf.extras import MissingLibraryError, needs
 from convert_tf.numerics.processor import adds_products_of_bytes
 from convert_tf.storage.checksums import checksum
 from convert_tf.storage.json_text import parsed_json
@@ -26,6 +26,7 @@ from convert_tf.text.vocabulary import parse_vocabulary
 FORMAT_VERSION = 1
 FACTS_KEY, CONFIG_KEY, VOCABULARY_KEY = "convert_tf", "config.json", "vocab.txt"
 
+OLDEST_RUNTIME = (1, 22)  # as in setup.py; older ones do not know the graphs' version of ONNX
 # The start of the last entry of the metadata in protobuf. Its 64 digits end the file.
 _CHECKSUM = b"\x72\x4a\x0a\x06sha256\x12\x40"
 _CHECKSUM_BYTES = len(_CHECKSUM) + 64
@@ -60,11 +61,19 @@ class GraphBackend(OpenedFromPath):
         """Open the sessions of a graph, and return the one with a single thread.
 
         Raises:
-          MissingLibraryError: if `onnxruntime` is not installed.
+          MissingLibraryError: if `onnxruntime` is not installed, or is too old.
           ValueError: if ONNX Runtime cannot read the file.
         """
         with needs("", "Reading .onnx files", package="onnxruntime"):
-            import onnxruntime  # noqa: F401
+            import onnxruntime
+        version = onnxruntime.__version__
+        if tuple(map(int, version.split(".")[:2])) < OLDEST_RUNTIME:
+            oldest = ".".join(map(str, OLDEST_RUNTIME))
+            raise MissingLibraryError(
+                f"Reading .onnx files needs onnxruntime {oldest} or later, and {version} is "
+                "installed. Run pip install --upgrade onnxruntime.",
+                name="onnxruntime",
+            )
         with self._errors():
             self._one_thread = self._all_threads = _session(file, 1)
             if self.concurrent_batches > 1:

@@ -20,7 +20,12 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from convert_tf.encoding.backends.huggingface import swapped_mark
+from convert_tf.encoding.backends.huggingface import (
+    WEIGHTS_FILE,
+    WEIGHTS_KEY,
+    swapped_mark,
+    weights_checksum,
+)
 from convert_tf.export.cards import encoder_card
 from convert_tf.export.source import EncoderSource
 from convert_tf.extras import needs
@@ -42,7 +47,7 @@ _TEMPLATE_FILES = [path.relative_to(_TEMPLATE).as_posix() for path in _TEMPLATE.
 FILES = (
     MODELING_FILE,
     "config.json",
-    "model.safetensors",
+    WEIGHTS_FILE,
     "README.md",
     "onnx/model.onnx",
     "onnx/model_quantized.onnx",
@@ -119,11 +124,13 @@ def export_huggingface(
             text = json.dumps(content, ensure_ascii=False) if is_long else written_json(content)
             (folder / name).write_text(text, encoding="utf-8")
         (folder / "README.md").write_text(_HUB_METADATA + card, encoding="utf-8")
-        for name, ranges in (("model", None), ("model_quantized", calibrated(source))):
-            graph = BatchGraphBuilder(source, ranges, kind_ids=_kind_ids(special))
-            (folder / "onnx" / f"{name}.onnx").write_bytes(graph.build().SerializeToString())
         weights = save(torch_weights(source), {"format": "pt"})
-        (folder / "model.safetensors").write_bytes(weights)
+        (folder / WEIGHTS_FILE).write_bytes(weights)
+        weights_of_graphs = weights_checksum(folder / WEIGHTS_FILE)
+        for name, ranges in (("model", None), ("model_quantized", calibrated(source))):
+            graph = BatchGraphBuilder(source, ranges, kind_ids=_kind_ids(special)).build()
+            graph.metadata_props.add(key=WEIGHTS_KEY, value=weights_of_graphs)
+            (folder / "onnx" / f"{name}.onnx").write_bytes(graph.SerializeToString())
         shutil.copyfile(Path(__file__).with_name(MODELING_FILE), folder / MODELING_FILE)
     return Path(output)
 

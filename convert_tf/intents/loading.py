@@ -1,0 +1,48 @@
+"""The one opener of trained classifiers, for commands, the service and Python."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from convert_tf.intents.encodings import MAX_TEXTS
+
+
+def load_classifier(
+    path: str | os.PathLike[str], *, encoder: Any = None, max_texts: int = MAX_TEXTS
+) -> Any:
+    """Open a classifier of one or of several intents.
+
+    Args:
+      path: a folder from `convert-tf intent train`, or an `.onnx` file from `convert-tf intent
+        export`.
+      encoder: the encoder of a folder, or a list, if it was moved; None for its recorded place.
+      max_texts: number of encodings that an `.onnx` file keeps in memory.
+
+    Returns:
+      An `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
+
+    Raises:
+      ValueError: if there is no such classifier, its encoder has changed, or `encoder` is given for
+        an `.onnx` file, which contains its own.
+      MissingLibraryError: if an `.onnx` file is opened and `onnxruntime` is not installed.
+
+    Example:
+      load_classifier("model/").predict(["where is my card?"])
+    """
+    name = os.fspath(path)
+    if name.endswith(".onnx"):
+        from convert_tf.intents.one_file import IntentFile
+
+        if encoder:
+            raise ValueError(f"{name!r} contains its encoder. Do not pass another one.")
+        return IntentFile(path, max_texts=max_texts)
+    from convert_tf.intents.classifier import IntentClassifier
+    from convert_tf.intents.folder import MODEL_FILE, UNREADABLE
+    from convert_tf.intents.multi import MultiIntentClassifier
+    from convert_tf.storage.json_text import json_file
+
+    try:
+        has_several = "label_separator" in json_file(Path(path) / MODEL_FILE)["params"]
+    except UNREADABLE:  # `load` says what is wrong
+        has_several = False
+    return (MultiIntentClassifier if has_several else IntentClassifier).load(path, encoder=encoder)
