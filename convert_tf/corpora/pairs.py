@@ -10,7 +10,8 @@ or a car park?","A garage, with 20 places."
 The first row is a header if it contains `context` and `response`, `question` and `answer` or other
 names of `convert_tf.corpora.dialogues`. Their order and case do not matter, and there may be
 other columns. Without a header there are two columns, and the first row is a pair. JSON is
-recognised by its first bytes and read by its keys (`convert_tf.corpora.dialogues`).
+recognised by its first bytes and read by its keys (`convert_tf.corpora.dialogues`). Files of the
+papers' tasks are recognised too (`convert_tf.data.tasks`), except articles, which look like tables.
 """
 
 import csv
@@ -32,7 +33,9 @@ from convert_tf.corpora.dumps import (
     corpus_name,
     lines_in,
 )
+from convert_tf.corpora.tasks import read_task
 from convert_tf.data.schema import PAIR
+from convert_tf.data.tasks.formats import HEAD_LINES, TaskFormat, task_format_of
 from convert_tf.storage.content import HEAD_BYTES, JSON, check_format
 from convert_tf.storage.lines import open_decompressed
 
@@ -75,13 +78,23 @@ def read(file: CountedFile) -> Iterator[Conversation]:
             known shape.
     """
     with open_decompressed(file) as stream:
-        head = stream.peek()[:HEAD_BYTES]
-        is_json = check_format(file.name, head, read=[JSON]) == JSON
-        if is_json or _suffix(file.path) in _JSON_SUFFIXES:
+        start = stream.peek()
+        is_json = check_format(file.name, start[:HEAD_BYTES], read=[JSON]) == JSON
+        if task := _task_format(start):
+            yield from read_task(file, task, pieces=iter(stream.read1, b""))
+        elif is_json or _suffix(file.path) in _JSON_SUFFIXES:
             lines = filter(None, map(bytes.strip, lines_in(iter(stream.read1, b""), file)))
             yield from dialogues.read(file, lines)
         else:
             yield from _read_table(file, stream)
+
+
+def _task_format(start: bytes) -> TaskFormat | None:
+    """Return the format of a task's file; None for tables of pairs, and if it is not certain."""
+    lines = start.decode("utf-8", "replace").removeprefix("\ufeff").split("\n")
+    head = [line for line in lines[: max(1, len(lines) - 1)] if line.strip()][:HEAD_LINES]
+    task = task_format_of(head)
+    return task if task and task.is_distinct else None
 
 
 def _read_table(file: CountedFile, stream: io.BufferedReader) -> Iterator[Conversation]:

@@ -1,33 +1,23 @@
-"""Contexts with given candidates, as JSON lines: MuTual, DSTC7- and ConvAI2-like files.
+"""Contexts with given candidates, from JSON lines or from files of the papers' tasks.
 
 A line is `{"context": ["oldest turn", …, "newest turn"], "candidates": ["…", …], "label": 0}`. A
 context of one turn may be the text itself, and a label may be a list where several candidates are
-right. Other keys are not read. Files may be compressed, as dumps may.
+right. Other keys are not read. `convert_tf.data.tasks` reads the other formats, which the first
+lines of a file tell apart. Files may be compressed, as dumps may.
 """
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from convert_tf.data.schema import MAX_EXTRA_CONTEXTS
+from convert_tf.data.schema import MAX_EXTRA_CONTEXTS, CandidateExample
+from convert_tf.data.tasks.formats import HEAD_LINES, TASK_FORMATS, TaskFormat, task_format_of
+from convert_tf.data.tasks.item import NumberedLines
 from convert_tf.storage.content import JSON
 from convert_tf.storage.json_text import json_of_texts
 from convert_tf.storage.lines import TextLines
-
-
-class CandidateExample(NamedTuple):
-    """A context and the candidates to rank for it.
-
-    Attributes:
-      turns: of the context, oldest first; none for an empty context.
-      candidates: at least one; the same text may be there more than once.
-      labels: places of the right candidates, ascending; at least one.
-    """
-
-    turns: tuple[str, ...]
-    candidates: tuple[str, ...]
-    labels: tuple[int, ...]
 
 
 def joined_context(turns: Sequence[str]) -> str:
@@ -59,29 +49,79 @@ def read_candidates(path: str | os.PathLike) -> Iterator[CandidateExample]:
     """Yield the examples of a file, in its order.
 
     Args:
-      path: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file of JSON lines.
+      path: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file of JSON lines, or of a task.
 
     Raises:
-      ValueError: if a line is not an example, or there are no examples.
+      ValueError: if the format is not known, an example cannot be used, or there are none.
       OSError: if the file cannot be read.
     """
     lines = TextLines(path, formats=[JSON])
+    numbered = ((lines.number, line) for line in lines)
+    filled = ((number, line) for number, line in numbered if line.strip())
+    first = list(itertools.islice(filled, HEAD_LINES))
+    head = [line for _, line in first]
+    all_lines = itertools.chain(first, numbered)
+    task = task_format_of(head)
+    if task:
+        examples = _examples_of_task(all_lines, lines.name, task)
+    elif not head or head[0].lstrip().startswith(("{", "[")):
+        examples = _examples_of_json(all_lines, lines.name)
+    else:
+        raise ValueError(
+            f"Cannot tell the format of {lines.name!r} from its first lines. Pass lines like "
+            '{"context": ["…"], "candidates": ["…"], "label": 0}, or a file of '
+            f"{', '.join(one.name for one in TASK_FORMATS)} in its published form."
+        )
     is_empty = True
-    for line in filter(str.strip, lines):
-        try:
-            yield _example(json_of_texts(line))
-        except ValueError as error:
-            raise ValueError(
-                f"{lines.name}:{lines.number} is not an example ({error}). Each line needs a "
-                "context (a text, or turns, oldest first), candidates (texts) and a label (the "
-                "number of the right candidate, from 0, or a list of numbers). Repair that line."
-            ) from error
+    for example in examples:
+        yield example
         is_empty = False
     if is_empty:
         raise ValueError(
             f"{lines.name!r} holds no examples. A candidates file has lines like "
             '{"context": ["…"], "candidates": ["…"], "label": 0}. Name another file.'
         )
+
+
+def _examples_of_json(lines: NumberedLines, name: str) -> Iterator[CandidateExample]:
+    for number, line in lines:
+        if not line.strip():
+            continue
+        try:
+            yield _example(json_of_texts(line))
+        except ValueError as error:
+            raise ValueError(
+                f"{name}:{number} is not an example ({error}). Each line needs a context (a text, "
+                "or turns, oldest first), candidates (texts) and a label (the number of the right "
+                "candidate, from 0, or a list of numbers). Repair that line."
+            ) from error
+
+
+def _examples_of_task(
+    lines: NumberedLines, name: str, task: TaskFormat
+) -> Iterator[CandidateExample]:
+    excluded: Counter[str] = Counter()
+    usual = 0  # number of candidates
+    for item in task.read(lines, name):
+        if item.problem and not item.problem.is_bad:
+            excluded[item.problem.reason] += 1
+        elif item.problem:
+            raise ValueError(
+                f"{name}:{item.line}: {item.problem.sentence} Repair the file, or drop this "
+                "example."
+            )
+        elif item.example:
+            number = len(item.example.candidates)
+            usual = usual or number
+            if task.same_number and number != usual:
+                raise ValueError(
+                    f"{name}:{item.line}: The example has {number} candidates, and those before it "
+                    f"have {usual}. Repair the file, or drop this example."
+                )
+            yield item.example
+    if excluded:
+        reasons = ", ".join(f"{number:,} {reason}" for reason, number in excluded.items())
+        print(f"{name}: not used: {reasons}")
 
 
 def read_examples(

@@ -1,0 +1,66 @@
+"""What the readers of tasks yield."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from convert_tf.data.schema import CandidateExample
+
+# The lines of a file with their numbers, from 1. Lines that cannot be read may be missing.
+NumberedLines = Iterator[tuple[int, str]]
+
+
+class Problem(NamedTuple):
+    """Why an example cannot be used.
+
+    Attributes:
+      reason: name of the counter in the report of `prepare`.
+      sentence: the problem for messages, without file and line.
+      is_bad: whether the example is malformed, and not only excluded by the rules of the task.
+    """
+
+    reason: str
+    sentence: str
+    is_bad: bool = True
+
+
+class TaskItem(NamedTuple):
+    """One example of a file, or a problem.
+
+    Attributes:
+      line: number of the line where the example starts, from 1.
+      example: the example; None if there is a problem.
+      problem: the problem; None if there is an example.
+      dialogue: texts that all examples of a dialogue share. They decide its split.
+    """
+
+    line: int
+    example: CandidateExample | None = None
+    problem: Problem | None = None
+    dialogue: tuple[str, ...] = ()
+
+
+def problem_item(line: int, reason: str, sentence: str, *, is_bad: bool = True) -> TaskItem:
+    """Return an item with a problem."""
+    return TaskItem(line, problem=Problem(reason, sentence, is_bad))
+
+
+def example_item(
+    line: int,
+    turns: Iterable[str],
+    candidates: Iterable[str],
+    labels: Iterable[int],
+    *,
+    dialogue: tuple[str, ...] = (),
+) -> TaskItem:
+    """Return an item with an example.
+
+    Args:
+      line: number of the line where the example starts, from 1.
+      turns: the context, oldest turn first. Empty turns are dropped.
+      candidates: at least one.
+      labels: places of the right candidates, ascending; at least one.
+      dialogue: texts that all examples of the dialogue share. Default: the first turn.
+    """
+    filled = tuple(filter(None, map(str.strip, turns)))
+    example = CandidateExample(filled, tuple(candidates), tuple(labels))
+    return TaskItem(line, example, dialogue=dialogue or filled[:1])
