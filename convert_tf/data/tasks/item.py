@@ -64,3 +64,48 @@ def example_item(
     filled = tuple(filter(None, map(str.strip, turns)))
     example = CandidateExample(filled, tuple(candidates), tuple(labels))
     return TaskItem(line, example, dialogue=dialogue or filled[:1])
+
+
+class LabelledRow(NamedTuple):
+    """A context with one candidate.
+
+    Attributes:
+      line: number of its line, from 1.
+      turns: the context, oldest turn first.
+      candidate: the candidate.
+      is_right: whether it is right.
+    """
+
+    line: int
+    turns: tuple[str, ...]
+    candidate: str
+    is_right: bool
+
+
+def grouped_items(rows: Iterable[LabelledRow | TaskItem]) -> Iterator[TaskItem]:
+    """Yield an example for consecutive rows with the same context.
+
+    Contexts without a right candidate are excluded.
+
+    Args:
+      rows: the rows, or problems instead of rows that are malformed.
+    """
+    group: list[LabelledRow] = []
+    for row in rows:
+        if isinstance(row, TaskItem):
+            yield row
+            continue
+        if group and row.turns != group[0].turns:
+            yield _item_of(group)
+            group = []
+        group.append(row)
+    if group:
+        yield _item_of(group)
+
+
+def _item_of(group: list[LabelledRow]) -> TaskItem:
+    labels = [place for place, row in enumerate(group) if row.is_right]
+    if labels:
+        return example_item(group[0].line, group[0].turns, (row.candidate for row in group), labels)
+    sentence = f"None of the {len(group)} candidates is right."
+    return problem_item(group[0].line, "no_right_answer", sentence, is_bad=False)

@@ -11,52 +11,37 @@ the same context are one example. Contexts without a right reply are not used.
 Reference: arXiv 1612.01627 (SMN); ACL P18-1103 (DAM).
 """
 
-import itertools
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
-from convert_tf.data.tasks.item import NumberedLines, TaskItem, example_item, problem_item
+from convert_tf.data.tasks.item import (
+    LabelledRow,
+    NumberedLines,
+    TaskItem,
+    grouped_items,
+    problem_item,
+)
 
 _LINE = re.compile(r"[01]\t[^\t]*\t")
 
 
-class _Line(NamedTuple):
-    number: int
-    label: str
-    context: tuple[str, ...]
-    reply: str
-
-
 def is_ubuntu(head: Sequence[str]) -> bool:
-    """Return whether the first filled lines of a file have a label, a turn and a reply."""
-    return bool(head) and all(map(_LINE.match, head))
+    """Return whether most of the first filled lines have a label, a turn and a reply."""
+    return 2 * sum(map(bool, map(_LINE.match, head))) > len(head)
 
 
 def read_ubuntu(lines: NumberedLines, path: str) -> Iterator[TaskItem]:
     """Yield the examples of a file."""
-    for context, group in itertools.groupby(_parsed(lines), key=lambda line: line.context):
-        first, *others = group
-        if not context:
-            for line in (first, *others):
-                sentence = "The line must be a label (0 or 1), turns and a reply, between tabs."
-                yield problem_item(line.number, "malformed_line", sentence)
-            continue
-        replies = [first, *others]
-        labels = [place for place, line in enumerate(replies) if line.label == "1"]
-        if labels:
-            yield example_item(first.number, context, (line.reply for line in replies), labels)
-        else:
-            sentence = f"None of the {len(replies)} replies has the label 1."
-            yield problem_item(first.number, "no_right_answer", sentence, is_bad=False)
+    return grouped_items(_labelled(lines))
 
 
-def _parsed(lines: NumberedLines) -> Iterator[_Line]:
-    """Yield the lines. A malformed line has no context."""
+def _labelled(lines: NumberedLines) -> Iterator[LabelledRow | TaskItem]:
     for number, text in lines:
-        label, *turns = text.split("\t")
-        if label.strip() in ("0", "1") and len(turns) > 1:
-            context = tuple(turn.strip() for turn in turns[:-1])
-            yield _Line(number, label.strip(), context, turns[-1].strip())
-        elif text.strip():
-            yield _Line(number, "", (), "")
+        if not text.strip():
+            continue
+        label, *turns = (cell.strip() for cell in text.split("\t"))
+        if label in ("0", "1") and len(turns) > 1:
+            yield LabelledRow(number, tuple(turns[:-1]), turns[-1], label == "1")
+        else:
+            sentence = "The line must be a label (0 or 1), turns and a reply, between tabs."
+            yield problem_item(number, "malformed_line", sentence)
