@@ -18,6 +18,16 @@ FILES = {
         b"{'asin': 'B1', 'question': 'Is it open now?', 'answer': 'It is until nine.'}\n",
     ),
     "opensubtitles": ("lines-aaa.bz2", b"Is it open?\nUntil nine.\n"),
+    "dstc7": (
+        "a.json.gz",
+        b'{"messages-so-far": [{"utterance": "Is it open?"}], "options-for-correct-answers": '
+        b'[{"candidate-id": "A"}], "options-for-next": [{"candidate-id": "A", "utterance": "Yes."},'
+        b' {"candidate-id": "B", "utterance": "Red."}]}\n',
+    ),
+    "convai2": ("train_self_original.txt.zst", b"1 Is it open?\tUntil nine.\t\tRed.|Until nine.\n"),
+    "ubuntu": ("train.txt.xz", b"1\tIs it open?\tUntil nine.\n"),
+    "wikiqa": ("WikiQA-train.txt.gz", b"Is it open?\tUntil nine.\t1\n"),
+    "article_search": ("articles.txt.gz", b"The pool is open.\tUntil nine.\n"),
 }
 
 
