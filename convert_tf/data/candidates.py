@@ -2,8 +2,9 @@
 
 A line is `{"context": ["oldest turn", …, "newest turn"], "candidates": ["…", …], "label": 0}`. A
 context of one turn may be the text itself, and a label may be a list where several candidates are
-right. Other keys are not read. `convert_tf.data.tasks` reads the other formats, which the first
-lines of a file tell apart. Files may be compressed, as dumps may.
+right. Other keys are not read. Other tables have columns of these names
+(`convert_tf.readers.tables`); in CSV and TSV, candidates, turns and labels are written as JSON.
+`convert_tf.data.tasks` reads the published formats of tasks, which the first lines of a file tell.
 """
 
 import itertools
@@ -13,11 +14,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from convert_tf.data.schema import MAX_EXTRA_CONTEXTS, CandidateExample
-from convert_tf.data.tasks.formats import HEAD_LINES, TASK_FORMATS, TaskFormat, task_format_of
-from convert_tf.data.tasks.item import NumberedLines
-from convert_tf.storage.content import JSON
+from convert_tf.data.tasks.formats import TaskFormat, head_of, task_format_of
+from convert_tf.readers.columns import CANDIDATES, Columns, names_of_candidates
+from convert_tf.readers.files import TableFile
+from convert_tf.readers.tables import read_rows
 from convert_tf.storage.json_text import json_of_texts
-from convert_tf.storage.lines import TextLines
+
+_COLUMNS = Columns("contexts, candidates and labels", names=CANDIDATES, find=names_of_candidates)
 
 
 def joined_context(turns: Sequence[str]) -> str:
@@ -49,79 +52,60 @@ def read_candidates(path: str | os.PathLike) -> Iterator[CandidateExample]:
     """Yield the examples of a file, in its order.
 
     Args:
-      path: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file of JSON lines, or of a task.
+      path: a table, or a file of a task.
 
     Raises:
-      ValueError: if the format is not known, an example cannot be used, or there are none.
+      ValueError: if a row is not an example, or there are no examples.
       OSError: if the file cannot be read.
     """
-    lines = TextLines(path, formats=[JSON])
-    numbered = ((lines.number, line) for line in lines)
-    filled = ((number, line) for number, line in numbered if line.strip())
-    first = list(itertools.islice(filled, HEAD_LINES))
-    head = [line for _, line in first]
-    all_lines = itertools.chain(first, numbered)
-    task = task_format_of(head)
-    if task:
-        examples = _examples_of_task(all_lines, lines.name, task)
-    elif not head or head[0].lstrip().startswith(("{", "[")):
-        examples = _examples_of_json(all_lines, lines.name)
-    else:
-        raise ValueError(
-            f"Cannot tell the format of {lines.name!r} from its first lines. Pass lines like "
-            '{"context": ["…"], "candidates": ["…"], "label": 0}, or a file of '
-            f"{', '.join(one.name for one in TASK_FORMATS)} in its published form."
-        )
+    file = TableFile(os.fspath(path))
+    task = task_format_of(head_of(file.path))
     is_empty = True
-    for example in examples:
+    for example in _examples_of_task(file, task) if task else _examples_of_table(file):
         yield example
         is_empty = False
     if is_empty:
         raise ValueError(
-            f"{lines.name!r} holds no examples. A candidates file has lines like "
+            f"{file.name} has no examples. A candidates file has lines like "
             '{"context": ["…"], "candidates": ["…"], "label": 0}. Name another file.'
         )
 
 
-def _examples_of_json(lines: NumberedLines, name: str) -> Iterator[CandidateExample]:
-    for number, line in lines:
-        if not line.strip():
-            continue
+def _examples_of_table(file: TableFile) -> Iterator[CandidateExample]:
+    for row in read_rows(file, _COLUMNS):
         try:
-            yield _example(json_of_texts(line))
+            yield _example(row)
         except ValueError as error:
             raise ValueError(
-                f"{name}:{number} is not an example ({error}). Each line needs a context (a text, "
-                "or turns, oldest first), candidates (texts) and a label (the number of the right "
-                "candidate, from 0, or a list of numbers). Repair that line."
+                f"{file.place} is not an example ({error}). Each row needs a context (a text, or "
+                "turns, oldest first), candidates (texts) and a label (the number of the right "
+                "candidate, from 0, or a list of numbers). Repair that row."
             ) from error
 
 
-def _examples_of_task(
-    lines: NumberedLines, name: str, task: TaskFormat
-) -> Iterator[CandidateExample]:
+def _examples_of_task(file: TableFile, task: TaskFormat) -> Iterator[CandidateExample]:
     excluded: Counter[str] = Counter()
     usual = 0  # number of candidates
-    for item in task.read(lines, name):
+    for item in task.read(file):
         if item.problem and not item.problem.is_bad:
             excluded[item.problem.reason] += 1
         elif item.problem:
             raise ValueError(
-                f"{name}:{item.line}: {item.problem.sentence} Repair the file, or drop this "
+                f"{file.name}:{item.line}: {item.problem.sentence} Repair the file, or drop this "
                 "example."
             )
         elif item.example:
             number = len(item.example.candidates)
             usual = usual or number
-            if task.same_number and number != usual:
+            if item.has_usual_number and number != usual:
                 raise ValueError(
-                    f"{name}:{item.line}: The example has {number} candidates, and those before it "
-                    f"have {usual}. Repair the file, or drop this example."
+                    f"{file.name}:{item.line}: The example has {number} candidates, and those "
+                    f"before it have {usual}. Repair the file, or drop this example."
                 )
             yield item.example
     if excluded:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in excluded.items())
-        print(f"{name}: not used: {reasons}")
+        print(f"{file.name}: not used: {reasons}")
 
 
 def read_examples(
@@ -150,8 +134,12 @@ def read_examples(
 def _example(value: Any) -> CandidateExample:
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
-    fields: list[Any] = [value.get(name) for name in ("context", "candidates", "label")]
+    fields: list[Any] = [value.get(name) for name in CANDIDATES]
     context, candidates, label = fields
+    if isinstance(candidates, str):  # of a CSV
+        candidates, label = _cell(candidates), _cell(label)
+        is_list = isinstance(context, str) and context.startswith("[")
+        context = _cell(context) if is_list else context
     turns = [context] if isinstance(context, str) else context
     for name, texts in (("context", turns), ("candidates", candidates)):
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -163,3 +151,12 @@ def _example(value: Any) -> CandidateExample:
     if not labels or not all(type(i) is int and 0 <= i < len(candidates) for i in labels):
         raise ValueError(f"label {label!r} for {len(candidates)} candidates")
     return CandidateExample(tuple(turns), tuple(candidates), tuple(sorted(set(labels))))
+
+
+def _cell(text: Any) -> Any:
+    """Return the value of a cell of a CSV: a list or a number in JSON, or a text."""
+    try:
+        value = json_of_texts(text or "")
+    except ValueError:
+        return text
+    return value if isinstance(value, list | int) else text

@@ -158,6 +158,28 @@ def test_both_layouts_of_amazon_qa(write_dump, written):
     assert file.skipped == {"answer_too_short": 1, "question_too_short": 1}
 
 
+def test_tables_of_amazon_qa(write_dump):
+    rows = [
+        "questionText,questionType,answerText",
+        'one two three four,open,"a b, c d"',
+        "one two three four,open,e f g h",
+        "short,open,a b c d",
+        "five six seven eight,open",
+    ]
+    conversations, file = _read(write_dump("qa.csv.gz", "\n".join([*rows, ""]).encode()))
+    assert [pair[1:] for pair in _pairs(conversations)] == [
+        ("one two three four", "a b, c d"),
+        ("one two three four", "e f g h"),
+    ]
+    assert conversations[0].id == conversations[1].id
+    assert file.skipped == {"question_too_short": 1, "missing_answertext": 1}
+    table = b"asin\tquestionText\tanswerText\nB7\ta b c d\te f g h\n"
+    conversations, _ = _read(write_dump("qa.tsv", table))
+    assert _pairs(conversations) == [("B7", "a b c d", "e f g h")]
+    with pytest.raises(ValueError, match="'questionText' and 'answerText'"):
+        _read(write_dump("other.csv", b"a,b\nc,d\n"))
+
+
 @pytest.mark.parametrize(
     ("text", "is_used"),
     [

@@ -90,3 +90,23 @@ def wikiqa_tsv() -> list[str]:
         for number, (question, sentence, label) in enumerate(WIKIQA_ROWS)
     ]
     return [WIKIQA_HEADER, *rows]
+
+
+def ubuntu_csv(examples=2, *, distractors=3) -> list[str]:
+    """Lines of Ubuntu V2's files for validation and test."""
+    names = ["Context", "Ground Truth Utterance", *(f"Distractor_{i}" for i in range(distractors))]
+    rows = [
+        [f'"my screen, {example} __eou__ is black __eou__ __eot__ is it on ? __eou__ __eot__"']
+        + [f"answer {example}{place} __eou__" for place in range(distractors + 1)]
+        for example in range(examples)
+    ]
+    return [",".join(row) for row in [names, *rows]]
+
+
+UBUNTU_TRAIN = [
+    "Context,Utterance,Label",
+    "is it open ? __eou__ __eot__,until nine __eou__,1",
+    "is it open ? __eou__ __eot__,i have a cat __eou__,0",
+    "who is it ? __eou__ __eot__,a pool __eou__,0",
+    "where is it ? __eou__ __eot__ here __eou__ __eot__,thanks __eou__ bye __eou__,1.0",
+]

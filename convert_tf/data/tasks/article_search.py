@@ -17,7 +17,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from convert_tf.data.tasks.item import NumberedLines, TaskItem, example_item, problem_item
+from convert_tf.data.tasks.item import TaskItem, example_item, numbered_lines, problem_item
+from convert_tf.readers.files import TableFile
 
 NUM_CANDIDATES = 10_001
 
@@ -37,13 +38,11 @@ def is_label_doc(head: Sequence[str]) -> bool:
     return 2 * sum(map(bool, tabs)) > len(tabs) and len(set(tabs)) > 1
 
 
-def read_articles(lines: NumberedLines) -> Iterator[TaskItem]:
+def read_articles(file: TableFile) -> Iterator[TaskItem]:
     """Yield one item for each article."""
     before: list[_Article] = []
     block: list[_Article] = []
-    for line, text in lines:
-        if not text.strip():
-            continue
+    for line, text in numbered_lines(file):
         sentences = [sentence for cell in text.split("\t") if (sentence := cell.strip())]
         if len(sentences) < 2:
             sentence = "The article has one sentence, and the task needs two."
@@ -65,4 +64,4 @@ def _items(articles: Sequence[_Article], first: int) -> Iterator[TaskItem]:
     for place, article in itertools.islice(enumerate(articles), first, None):
         _, sentence, rest = article
         item = example_item(article.line, (sentence,), candidates, (place,))
-        yield item._replace(dialogue=(sentence, rest))
+        yield item._replace(dialogue=(sentence, rest), has_usual_number=False)

@@ -19,7 +19,8 @@ Reference: arXiv 1905.01969 §3; parl.ai/docs/tasks, ConvAI2.
 import re
 from collections.abc import Iterator, Sequence
 
-from convert_tf.data.tasks.item import NumberedLines, TaskItem, example_item, problem_item
+from convert_tf.data.tasks.item import TaskItem, example_item, numbered_lines, problem_item
+from convert_tf.readers.files import TableFile
 
 _SILENCE = "__SILENCE__"
 _PERSONA = re.compile(r"(your|partner's) persona: ")
@@ -38,14 +39,12 @@ def is_convai2(head: Sequence[str]) -> bool:
     )
 
 
-def read_convai2(lines: NumberedLines) -> Iterator[TaskItem]:
+def read_convai2(file: TableFile) -> Iterator[TaskItem]:
     """Yield the replies of a file. A dialogue ends at a line that is missing or malformed."""
     turns: list[str] = []
     dialogue: tuple[str, ...] = ()
     number = 0  # of the last line of the dialogue; −1 after a problem
-    for place, line in lines:
-        if not line.strip():
-            continue
+    for place, line in numbered_lines(file):
         match = _NUMBERED.fullmatch(line)
         if match is None:
             number = -1

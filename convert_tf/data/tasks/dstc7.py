@@ -26,9 +26,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from convert_tf.data.tasks.item import NumberedLines, TaskItem, example_item, problem_item
+from convert_tf.data.tasks.item import TaskItem, example_item, numbered_lines, problem_item
+from convert_tf.readers.files import TableFile
 from convert_tf.storage.json_text import json_of_texts
-from convert_tf.storage.lines import COMPRESSED_SUFFIXES, TextLines
+from convert_tf.storage.lines import COMPRESSED_SUFFIXES
 
 _MESSAGES, _OPTIONS, _ANSWERS = (
     "messages-so-far", "options-for-next", "options-for-correct-answers"
@@ -41,18 +42,17 @@ def is_dstc7(head: Sequence[str]) -> bool:
     return any(f'"{_MESSAGES}"' in line for line in head)
 
 
-def read_dstc7(lines: NumberedLines, path: str) -> Iterator[TaskItem]:
+def read_dstc7(file: TableFile) -> Iterator[TaskItem]:
     """Yield the items of a file.
 
     Args:
-      lines: its lines.
-      path: the file, for the name of the file with the answers.
+      file: the file. Its path tells where the answers of a test file are.
 
     Raises:
       ValueError: if the file is not JSON or ends too early, or the answers cannot be read.
     """
     answers: Mapping[str, set[str]] | None = None
-    for line, value in _values(lines, path):
+    for line, value in _values(file):
         if isinstance(value, str):
             yield problem_item(line, "not_json", value)
             continue
@@ -66,7 +66,7 @@ def read_dstc7(lines: NumberedLines, path: str) -> Iterator[TaskItem]:
             if _ANSWERS in value:
                 right = {str(one["candidate-id"]) for one in value[_ANSWERS]}
             else:
-                answers = _answers_of(path) if answers is None else answers
+                answers = _answers_of(file.path) if answers is None else answers
                 right = answers.get(str(value["example-id"]), set())
         except (KeyError, TypeError) as error:
             lacks = f"has no {error}" if isinstance(error, KeyError) else f"is malformed ({error})"
@@ -83,22 +83,22 @@ def read_dstc7(lines: NumberedLines, path: str) -> Iterator[TaskItem]:
             yield problem_item(line, "no_answer", f"{name} has no right answer.")
 
 
-def _values(lines: NumberedLines, path: str) -> Iterator[tuple[int, Any]]:
+def _values(file: TableFile) -> Iterator[tuple[int, Any]]:
     """Yield the items with the numbers of their first lines. A text is what is wrong with one."""
-    filled = ((number, line) for number, line in lines if line.strip())
-    first = next(filled, None)
+    lines = numbered_lines(file)
+    first = next(lines, None)
     if first is None:
         return
     if first[1].strip() == "[":
-        yield from _values_of_list(filled, path)
+        yield from _values_of_list(lines, file.path)
     elif first[1].lstrip().startswith("["):
-        yield from _values_of_one_text(itertools.chain([first], filled), path)
+        yield from _values_of_one_text(itertools.chain([first], lines), file.path)
     else:
-        for number, line in itertools.chain([first], filled):
+        for number, line in itertools.chain([first], lines):
             yield number, _parsed(line, number)
 
 
-def _values_of_list(lines: NumberedLines, path: str) -> Iterator[tuple[int, Any]]:
+def _values_of_list(lines: Iterator[tuple[int, str]], path: str) -> Iterator[tuple[int, Any]]:
     """Yield the items of a list whose brackets have lines of their own.
 
     An item ends at the line that closes its bracket, which is indented as the opening one is.
@@ -119,7 +119,7 @@ def _values_of_list(lines: NumberedLines, path: str) -> Iterator[tuple[int, Any]
         raise ValueError(f"{path}:{number}: The JSON ends too early{where}. Copy the file again.")
 
 
-def _values_of_one_text(lines: NumberedLines, path: str) -> Iterator[tuple[int, Any]]:
+def _values_of_one_text(lines: Iterator[tuple[int, str]], path: str) -> Iterator[tuple[int, Any]]:
     text = "\n".join(line for _, line in lines)
     try:
         values = json_of_texts(text)
@@ -154,13 +154,12 @@ def _answers_of(path: str) -> dict[str, set[str]]:
             f"{path}: The examples have no answers, and {wanted} does not exist. Put the file "
             "with the answers there."
         )
-    lines = TextLines(found)
     answers: dict[str, set[str]] = {}
-    for line in filter(str.strip, lines):
+    for number, line in numbered_lines(TableFile(found)):
         fields = line.split("\t")
         if len(fields) < 2:
             raise ValueError(
-                f"{found}:{lines.number} has no candidate id after a tab. Copy the file again."
+                f"{found}:{number} has no candidate id after a tab. Copy the file again."
             )
         answers.setdefault(fields[0].strip(), set()).add(fields[1].strip())
     return answers

@@ -4,9 +4,16 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from convert_tf.data.schema import CandidateExample
+from convert_tf.readers.files import TableFile, decoded_lines
+from convert_tf.storage.lines import open_decompressed
 
-# The lines of a file with their numbers, from 1. Lines that cannot be read may be missing.
-NumberedLines = Iterator[tuple[int, str]]
+
+def numbered_lines(file: TableFile) -> Iterator[tuple[int, str]]:
+    """Yield the filled lines of a file with their numbers, from 1."""
+    with open_decompressed(file) as stream:
+        for line in decoded_lines(stream, file):
+            if line.strip():
+                yield file.lines, line
 
 
 class Problem(NamedTuple):
@@ -31,12 +38,14 @@ class TaskItem(NamedTuple):
       example: the example; None if there is a problem.
       problem: the problem; None if there is an example.
       dialogue: texts that all examples of a dialogue share. They decide its split.
+      has_usual_number: whether all examples of the file must have the same number of candidates.
     """
 
     line: int
     example: CandidateExample | None = None
     problem: Problem | None = None
     dialogue: tuple[str, ...] = ()
+    has_usual_number: bool = True
 
 
 def problem_item(line: int, reason: str, sentence: str, *, is_bad: bool = True) -> TaskItem:
@@ -82,13 +91,16 @@ class LabelledRow(NamedTuple):
     is_right: bool
 
 
-def grouped_items(rows: Iterable[LabelledRow | TaskItem]) -> Iterator[TaskItem]:
+def grouped_items(
+    rows: Iterable[LabelledRow | TaskItem], *, has_usual_number: bool
+) -> Iterator[TaskItem]:
     """Yield an example for consecutive rows with the same context.
 
     Contexts without a right candidate are excluded.
 
     Args:
       rows: the rows, or problems instead of rows that are malformed.
+      has_usual_number: see `TaskItem`.
     """
     group: list[LabelledRow] = []
     for row in rows:
@@ -96,16 +108,18 @@ def grouped_items(rows: Iterable[LabelledRow | TaskItem]) -> Iterator[TaskItem]:
             yield row
             continue
         if group and row.turns != group[0].turns:
-            yield _item_of(group)
+            yield _item_of(group, has_usual_number)
             group = []
         group.append(row)
     if group:
-        yield _item_of(group)
+        yield _item_of(group, has_usual_number)
 
 
-def _item_of(group: list[LabelledRow]) -> TaskItem:
+def _item_of(group: list[LabelledRow], has_usual_number: bool) -> TaskItem:
     labels = [place for place, row in enumerate(group) if row.is_right]
     if labels:
-        return example_item(group[0].line, group[0].turns, (row.candidate for row in group), labels)
+        texts = (row.candidate for row in group)
+        item = example_item(group[0].line, group[0].turns, texts, labels)
+        return item._replace(has_usual_number=has_usual_number)
     sentence = f"None of the {len(group)} candidates is right."
     return problem_item(group[0].line, "no_right_answer", sentence, is_bad=False)

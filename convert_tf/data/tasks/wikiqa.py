@@ -15,11 +15,12 @@ from collections.abc import Iterator, Sequence
 
 from convert_tf.data.tasks.item import (
     LabelledRow,
-    NumberedLines,
     TaskItem,
     grouped_items,
+    numbered_lines,
     problem_item,
 )
+from convert_tf.readers.files import TableFile
 
 _HEADER = "questionid\tquestion\tdocumentid\tdocumenttitle\tsentenceid\tsentence\tlabel"
 _COLUMNS = 1, 5, 6  # of question, sentence and label
@@ -36,16 +37,14 @@ def _is_header(line: str) -> bool:
     return line.strip().lower() == _HEADER
 
 
-def read_wikiqa(lines: NumberedLines) -> Iterator[TaskItem]:
+def read_wikiqa(file: TableFile) -> Iterator[TaskItem]:
     """Yield the questions of a file."""
-    return grouped_items(_rows(lines))
+    return grouped_items(_rows(file), has_usual_number=False)
 
 
-def _rows(lines: NumberedLines) -> Iterator[LabelledRow | TaskItem]:
+def _rows(file: TableFile) -> Iterator[LabelledRow | TaskItem]:
     is_first, columns, number_of_columns = True, (0, 1, 2), 3
-    for number, line in lines:
-        if not line.strip():
-            continue
+    for number, line in numbered_lines(file):
         was_first, is_first = is_first, False
         if was_first and _is_header(line):
             columns, number_of_columns = _COLUMNS, _HEADER.count("\t") + 1
