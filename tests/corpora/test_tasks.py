@@ -104,7 +104,7 @@ def test_no_example_is_lost_and_no_persona_is_an_answer(tmp_path):
     assert sum(one["examples"] for one in report["splits"].values()) == 60
     examples = read_examples(record_files(output))
     assert {one["response"].decode() for one in examples} == {reply for _, reply in TURNS}
-    assert all(PERSONA[0].encode() in one.values() for one in examples)
+    assert all(PERSONA[0].encode() in one["extra_contexts"] for one in examples)
 
 
 def test_files_without_candidates_are_ranked_in_blocks(tmp_path):
