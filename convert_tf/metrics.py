@@ -33,6 +33,27 @@ def right_ranks(scores: np.ndarray, is_right: np.ndarray) -> np.ndarray:
     return 1 + (~is_right & (scores >= best)).sum(axis=-1)
 
 
+def average_precisions(scores: np.ndarray, is_right: np.ndarray) -> np.ndarray:
+    """Return the average precision of each context, for contexts with several right candidates.
+
+    It is the mean, over the right candidates, of the share of right ones among all candidates down
+    to this one. A wrong candidate with the same score comes before a right one. With one right
+    candidate it is 1 / rank. The mean over all contexts is called MAP.
+
+    Args:
+      scores: float `[…, candidates]`, without NaN.
+      is_right: bool `[…, candidates]`, true for at least one candidate of each context.
+
+    Returns:
+      float64 `[…]`.
+    """
+    order = np.lexsort((is_right, -scores), axis=-1)
+    is_right = np.take_along_axis(is_right, order, axis=-1)
+    num_right = is_right.cumsum(axis=-1)
+    precisions = num_right / np.arange(1, is_right.shape[-1] + 1)
+    return (precisions * is_right).sum(axis=-1) / num_right[..., -1]
+
+
 def recall_at_k(ranks: np.ndarray, k: int) -> float:
     """Return the share of contexts whose right candidate is among the first `k`.
 
@@ -85,15 +106,23 @@ def block_ranks(
 
 
 def ranking_metrics(
-    ranks: np.ndarray, *, block_size: int | None = BLOCK_SIZE, ks: Iterable[int] = (1,)
+    ranks: np.ndarray,
+    *,
+    block_size: int | None = BLOCK_SIZE,
+    ks: Iterable[int] = (1,),
+    precisions: np.ndarray | None = None,
 ) -> dict[str, float]:
-    """Return recalls (`R100@1` and so on), `MRR` and the number of `examples`.
+    """Return recalls (`R100@1` and so on), `MRR`, `MAP` and the number of `examples`.
 
     Args:
       ranks: int `[contexts]`, from 1.
       block_size: number of candidates N, for the names of the recalls. None if it varies: `R@1`.
       ks: the values of k for which to compute the recall.
+      precisions: float `[contexts]`, the average precisions; None for no MAP.
     """
     n = "" if block_size is None else block_size
     report: dict[str, float] = {f"R{n}@{k}": recall_at_k(ranks, k) for k in ks}
-    return {**report, "MRR": mean_reciprocal_rank(ranks), "examples": len(ranks)}
+    report["MRR"] = mean_reciprocal_rank(ranks)
+    if precisions is not None:
+        report["MAP"] = float(np.mean(precisions))
+    return {**report, "examples": len(ranks)}

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from convert_tf.metrics import (
+    average_precisions,
     block_ranks,
     mean_reciprocal_rank,
     ranking_metrics,
@@ -24,6 +25,29 @@ def test_ranks_equal_a_naive_loop_with_many_ties():
         expected.append(1 + min(order.index(i) for i in np.flatnonzero(right)))
     assert right_ranks(scores, is_right).tolist() == expected
     assert right_ranks(scores[0], is_right[0]) == expected[0]
+
+
+def test_average_precisions_equal_a_naive_loop_with_many_ties():
+    rng = np.random.default_rng(1)
+    scores = rng.integers(-3, 3, (200, 9)).astype(float)
+    is_right = rng.random((200, 9)) < rng.random((200, 1))
+    is_right[:, 4] = True
+    expected = []
+    for row, right in zip(scores, is_right, strict=True):
+        order = sorted(range(9), key=lambda i, row=row, right=right: (-row[i], right[i]))
+        precisions, seen = [], 0
+        for rank, i in enumerate(order, 1):
+            if right[i]:
+                seen += 1
+                precisions.append(seen / rank)
+        expected.append(sum(precisions) / len(precisions))
+    assert average_precisions(scores, is_right) == pytest.approx(expected)
+    assert average_precisions(scores[0], is_right[0]) == pytest.approx(expected[0])
+    assert len({round(one, 6) for one in expected}) > 50
+    one_right = np.arange(9) == np.arange(200)[:, None] % 9
+    assert average_precisions(scores, one_right) == pytest.approx(
+        1 / right_ranks(scores, one_right)
+    )
 
 
 def test_a_scorer_that_gives_everything_the_same_score_finds_nothing():
@@ -50,6 +74,9 @@ def test_recall_and_mrr_equal_naive_means():
     expected = sum(1 / r for r in ranks.tolist()) / 6
     assert mean_reciprocal_rank(ranks) == pytest.approx(expected)
     report = ranking_metrics(ranks, block_size=100, ks=(1, 10))
+    assert "MAP" not in report
+    both = ranking_metrics(ranks, precisions=np.array([0.5, 1.0, 0.0, 0.25, 0.25, 0.4]))
+    assert both["MAP"] == pytest.approx(0.4)
     assert report == {
         "R100@1": pytest.approx(2 / 6),
         "R100@10": pytest.approx(5 / 6),

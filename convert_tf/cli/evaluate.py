@@ -6,14 +6,17 @@ convert-tf evaluate --data data/ --encoder runs/a --encoder runs/b \
     --encoder convert_small --baselines tfidf,bm25,sim,map --vectors runs/a --output results/
 convert-tf evaluate --data faq.csv --encoder convert_small
 convert-tf evaluate --candidates mutual.valid.jsonl --encoder convert_small
+convert-tf evaluate --candidates valid_self_original.txt --encoder convert_small  # ConvAI2
 ```
 
 `--data` is a folder of records, or a file of pairs or dialogues. As in PolyAI's evaluation, each
 context is compared with the responses of a block of 100 examples: its own and 99 wrong ones. A file
-of `--candidates` has the candidates of each context (`convert_tf.data.candidates`).
+of `--candidates` has the candidates of each context (`convert_tf.data.candidates`). The published
+files of ConvAI2, DSTC7, Ubuntu V2, WikiQA and article search are recognised by their first lines.
 
 R_N@k is the share of contexts with a right candidate among the first k of N. MRR is the mean of
-1 / rank of the best right candidate. A right candidate loses a tie (`convert_tf.metrics`).
+1 / rank of the best right candidate. If an example has several right candidates, MAP is the mean of
+their average precisions. A right candidate loses a tie (`convert_tf.metrics`).
 
 A run cuts texts as in training, and a module at its own limit. Results may therefore differ for
 texts longer than the run's `max_tokens`.
@@ -31,7 +34,8 @@ Flags:
   train_examples: Largest number of examples of --train_data.
   data: Folder of records, or file of pairs or dialogues.
   split: Split of --data: train, dev or test.
-  candidates: JSON lines with contexts and their candidates, instead of --data.
+  candidates: Contexts and their candidates, instead of --data: JSON lines, or a published file of
+    ConvAI2, DSTC7, Ubuntu V2, WikiQA or article search.
   k: Values of k in R_N@k. Default: 1,3,10 for --data, and 1,2,5,10 as far as they are below N for
     --candidates.
   block_size: N in R_N@k for --data: number of responses to rank.

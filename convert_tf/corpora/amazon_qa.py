@@ -8,6 +8,9 @@ same keys are read too:
 {'asin': 'B01', 'questions': [{'questionText': …, 'answers': [{'answerText': …}, …]}, …]}
 ```
 
+CSV and TSV files have a row for each answer, with the columns `questionText` and `answerText`. If
+they have no `asin`, the split is that of the question.
+
 The rules: Every question makes an example with each of its answers. Both must have 4 to 59 words.
 Words are counted by the single spaces between them, so two spaces make an empty word. There is no
 limit in characters, and texts are not changed. The split is that of the product's id. PolyAI then
@@ -24,8 +27,12 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from convert_tf.corpora.dialogues import pair_id
 from convert_tf.corpora.dumps import MAX_NAME_LENGTH, Conversation, CountedFile, Turn, text_field
+from convert_tf.readers.columns import Columns
+from convert_tf.readers.delimited import TABLE_SUFFIXES, suffix
 from convert_tf.readers.files import UnusableError, decoded, read_lines
+from convert_tf.readers.tables import read_rows
 from convert_tf.storage.json_text import joined_halves, json_of_texts
 
 MIN_WORDS = 4
@@ -33,6 +40,12 @@ MAX_WORDS = 59
 SOURCE = "amazon_qa"
 # A syntax tree takes up to 500 times the memory of the line it is made from.
 _MAX_LINE_BYTES = 2**21
+_QUESTION, _ANSWER = _TEXTS = ("questiontext", "answertext")
+_COLUMNS = Columns(
+    "questions and answers",
+    names=("questionText", "answerText"),
+    find=lambda names: _TEXTS if {*_TEXTS} <= {*names} else None,
+)
 
 
 def read(file: CountedFile) -> Iterator[Conversation]:
@@ -46,6 +59,9 @@ def read(file: CountedFile) -> Iterator[Conversation]:
             that the rules exclude as `question_too_short`, `question_too_long`,
             `answer_too_short`, `answer_too_long`.
     """
+    if suffix(file.path) in TABLE_SUFFIXES:
+        yield from _read_table(file)
+        return
     file.max_line_bytes = min(file.max_line_bytes, _MAX_LINE_BYTES)
     for line in read_lines(file):
         with file.skipping():
@@ -57,6 +73,19 @@ def read(file: CountedFile) -> Iterator[Conversation]:
                 raise UnusableError("malformed_asin")
             for question, answer in _pairs(fields, file):
                 yield Conversation(asin, SOURCE, (Turn(question), Turn(answer)))
+
+
+def _read_table(file: CountedFile) -> Iterator[Conversation]:
+    for row in read_rows(file, _COLUMNS):
+        with file.skipping():
+            question, answer = (
+                _usable(row, name, role)
+                for name, role in ((_QUESTION, "question"), (_ANSWER, "answer"))
+            )
+            product = row.get("asin") or pair_id([question])
+            if len(product) > MAX_NAME_LENGTH:
+                raise UnusableError("malformed_asin")
+            yield Conversation(product, SOURCE, (Turn(question), Turn(answer)))
 
 
 def _parsed(line: str) -> dict[str, Any]:

@@ -38,12 +38,14 @@ class Conversation(NamedTuple):
 
     `id` decides the split (md5, as for a Reddit thread). It must not depend on where or in which
     order the corpus is stored. Conversations with the same id are in the same split. `source` names
-    the corpus.
+    the corpus. Turn number `first_answer` and those after it answer the turn before them; earlier
+    turns are only context.
     """
 
     id: str
     source: str
     turns: tuple[Turn, ...]
+    first_answer: int = 1
 
 
 def hash_of(texts: Iterable[str]) -> str:

@@ -5,6 +5,7 @@ rules.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
@@ -12,7 +13,9 @@ from convert_tf.config.base import Config, check, option
 from convert_tf.corpora import amazon_qa, dialogues, opensubtitles, pairs, threads
 from convert_tf.corpora.comments import Rules
 from convert_tf.corpora.dumps import Conversation, CountedFile
+from convert_tf.corpora.tasks import read_task
 from convert_tf.data.schema import SPLITS
+from convert_tf.data.tasks.formats import TASK_FORMATS
 
 REDDIT = "reddit"
 _NO_LIMIT = 2**31 - 1  # characters
@@ -42,6 +45,8 @@ _EVERYTHING_ONCE: dict[str, Any] = {
     **dict.fromkeys(("max_context_length", "max_response_length", "max_extra_length"), _NO_LIMIT),
     "deduplicate": "exact",
 }
+# The published sizes count every example.
+_EVERYTHING: dict[str, Any] = {**_EVERYTHING_ONCE, "deduplicate": "no"}
 
 _CORPORA = (
     Corpus(
@@ -67,6 +72,10 @@ _CORPORA = (
         opensubtitles.read,
         {"max_extra_length": _NO_LIMIT},
         "Subtitles: plain text, .srt, .vtt or OPUS's .xml. Each line answers the one before.",
+    ),
+    *(
+        Corpus(task.name, functools.partial(read_task, task=task), _EVERYTHING, task.description)
+        for task in TASK_FORMATS
     ),
 )
 CORPORA = {corpus.name: corpus for corpus in _CORPORA}

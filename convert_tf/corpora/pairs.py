@@ -10,7 +10,8 @@ or a car park?","A garage, with 20 places."
 The first row is a header if it contains `context` and `response`, `question` and `answer` or other
 names of `convert_tf.readers.columns`. Their order and case do not matter, and there may be other
 columns. Without a header there are two columns, and the first row is a pair. JSON and Parquet are
-read by their keys (`convert_tf.corpora.dialogues`).
+read by their keys (`convert_tf.corpora.dialogues`). Files of the papers' tasks are recognised too
+(`convert_tf.data.tasks`), except articles, which look like tables.
 """
 
 import dataclasses
@@ -20,7 +21,9 @@ from typing import Any
 
 from convert_tf.corpora import dialogues
 from convert_tf.corpora.dumps import Conversation, CountedFile
+from convert_tf.corpora.tasks import read_task
 from convert_tf.data.schema import PAIR
+from convert_tf.data.tasks.formats import head_of, task_format_of
 from convert_tf.readers.columns import LABEL, TEXT, Cells, column_names
 from convert_tf.readers.tables import read_rows
 
@@ -46,6 +49,9 @@ def read(file: CountedFile) -> Iterator[Conversation]:
             byte order mark; does not have two columns and does not name them; or is JSON of no
             known shape.
     """
+    task = task_format_of(head_of(file.path))
+    if task and task.is_distinct:
+        return read_task(file, task)
     rows = map(_without_lists, read_rows(file, _COLUMNS))
     return dialogues.conversations_in(rows, file)
 

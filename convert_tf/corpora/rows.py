@@ -96,7 +96,8 @@ class Steps:
                 num_turns += len(conversation.turns)
                 source = conversation.source
                 comments = threads.comments_of(conversation, rules, self.counts[source].changed)
-                yield from self._rows(comments, rules, source, is_conversation=True)
+                first = conversation.first_answer
+                yield from self._rows(comments, rules, source, first_answer=first)
         else:
             for turn in self._turns_of_dump(what, file):
                 num_turns += 1
@@ -117,16 +118,29 @@ class Steps:
         """Yield the examples and texts of Reddit threads, from rows of the kind `TURNS`."""
         for _, thread in itertools.groupby(turns, key=lambda row: row[0]):
             comments = [Comment(*parsed_json(payload)) for _, payload in thread]
-            yield from self._rows(comments, self.options.rules, REDDIT, is_conversation=False)
+            yield from self._rows(comments, self.options.rules, REDDIT)
 
     def _rows(
-        self, comments: Sequence[Comment], rules: Rules, source: str, *, is_conversation: bool
+        self,
+        comments: Sequence[Comment],
+        rules: Rules,
+        source: str,
+        *,
+        first_answer: int | None = None,
     ) -> Iterator[Row]:
-        """Yield the examples of a thread, and its texts that are in no example."""
+        """Yield the examples of a thread, and its texts that are in no example.
+
+        `first_answer` is that of a conversation, and None for a thread of Reddit.
+        """
         split = threads.split_of(comments[0].thread_id, dev_fraction=self.options.dev_fraction)
         rules = rules.of_split(split)
         examples: Iterable[Example] = threads.create_examples(
-            comments, rules, self.counts[source], source, is_conversation=is_conversation
+            comments,
+            rules,
+            self.counts[source],
+            source,
+            is_conversation=first_answer is not None,
+            first_answer=first_answer or 1,
         )
         if rules.single_texts:
             examples = list(examples)

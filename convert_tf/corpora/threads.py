@@ -158,6 +158,7 @@ def create_examples(
     source: str = "reddit",
     *,
     is_conversation: bool = False,
+    first_answer: int = 1,
 ) -> Iterator[Example]:
     """Yield the examples of one thread.
 
@@ -168,6 +169,7 @@ def create_examples(
         source: name of the corpus.
         is_conversation: whether the thread is a conversation without a title. A path may then have
             one turn more.
+        first_answer: see `Conversation`. Earlier turns count as `top_level`.
     """
     turns = _unique_turns(comments, counts)
     post = turns.pop(POST_ID, None)
@@ -207,6 +209,8 @@ def create_examples(
                 counts.top_level += 1
             else:
                 counts.orphans += 1
+        elif is_conversation and int(turn.id) < first_answer:
+            counts.top_level += 1
         else:
             path = reply_path(turns, turn.id, max_length=rules.max_path_length + is_conversation)
             response_reason = _skip_reason(path[0], rules, "response")

@@ -1,37 +1,26 @@
-"""Contexts with given candidates, as JSON lines: MuTual, DSTC7- and ConvAI2-like files.
+"""Contexts with given candidates, from JSON lines or from files of the papers' tasks.
 
 A line is `{"context": ["oldest turn", …, "newest turn"], "candidates": ["…", …], "label": 0}`. A
 context of one turn may be the text itself, and a label may be a list where several candidates are
 right. Other keys are not read. Other tables have columns of these names
 (`convert_tf.readers.tables`); in CSV and TSV, candidates, turns and labels are written as JSON.
+`convert_tf.data.tasks` reads the published formats of tasks, which the first lines of a file tell.
 """
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from convert_tf.data.schema import MAX_EXTRA_CONTEXTS
+from convert_tf.data.schema import MAX_EXTRA_CONTEXTS, CandidateExample
+from convert_tf.data.tasks.formats import TaskFormat, head_of, task_format_of
 from convert_tf.readers.columns import CANDIDATES, Columns, names_of_candidates
 from convert_tf.readers.files import TableFile
 from convert_tf.readers.tables import read_rows
 from convert_tf.storage.json_text import json_of_texts
 
 _COLUMNS = Columns("contexts, candidates and labels", names=CANDIDATES, find=names_of_candidates)
-
-
-class CandidateExample(NamedTuple):
-    """A context and the candidates to rank for it.
-
-    Attributes:
-      turns: of the context, oldest first; none for an empty context.
-      candidates: at least one; the same text may be there more than once.
-      labels: places of the right candidates, ascending; at least one.
-    """
-
-    turns: tuple[str, ...]
-    candidates: tuple[str, ...]
-    labels: tuple[int, ...]
 
 
 def joined_context(turns: Sequence[str]) -> str:
@@ -63,14 +52,26 @@ def read_candidates(path: str | os.PathLike) -> Iterator[CandidateExample]:
     """Yield the examples of a file, in its order.
 
     Args:
-      path: a table.
+      path: a table, or a file of a task.
 
     Raises:
       ValueError: if a row is not an example, or there are no examples.
       OSError: if the file cannot be read.
     """
     file = TableFile(os.fspath(path))
+    task = task_format_of(head_of(file.path))
     is_empty = True
+    for example in _examples_of_task(file, task) if task else _examples_of_table(file):
+        yield example
+        is_empty = False
+    if is_empty:
+        raise ValueError(
+            f"{file.name} has no examples. A candidates file has lines like "
+            '{"context": ["…"], "candidates": ["…"], "label": 0}. Name another file.'
+        )
+
+
+def _examples_of_table(file: TableFile) -> Iterator[CandidateExample]:
     for row in read_rows(file, _COLUMNS):
         try:
             yield _example(row)
@@ -80,12 +81,31 @@ def read_candidates(path: str | os.PathLike) -> Iterator[CandidateExample]:
                 "turns, oldest first), candidates (texts) and a label (the number of the right "
                 "candidate, from 0, or a list of numbers). Repair that row."
             ) from error
-        is_empty = False
-    if is_empty:
-        raise ValueError(
-            f"{file.name} has no examples. A candidates file has lines like "
-            '{"context": ["…"], "candidates": ["…"], "label": 0}. Name another file.'
-        )
+
+
+def _examples_of_task(file: TableFile, task: TaskFormat) -> Iterator[CandidateExample]:
+    excluded: Counter[str] = Counter()
+    usual = 0  # number of candidates
+    for item in task.read(file):
+        if item.problem and not item.problem.is_bad:
+            excluded[item.problem.reason] += 1
+        elif item.problem:
+            raise ValueError(
+                f"{file.name}:{item.line}: {item.problem.sentence} Repair the file, or drop this "
+                "example."
+            )
+        elif item.example:
+            number = len(item.example.candidates)
+            usual = usual or number
+            if item.has_usual_number and number != usual:
+                raise ValueError(
+                    f"{file.name}:{item.line}: The example has {number} candidates, and those "
+                    f"before it have {usual}. Repair the file, or drop this example."
+                )
+            yield item.example
+    if excluded:
+        reasons = ", ".join(f"{number:,} {reason}" for reason, number in excluded.items())
+        print(f"{file.name}: not used: {reasons}")
 
 
 def read_examples(

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from convert_tf.data.candidates import CandidateExample, joined_context
+from convert_tf.data.candidates import joined_context
 from convert_tf.data.packing import TokenIds, joined_ranges
+from convert_tf.data.schema import CandidateExample
 
 PAD_MULTIPLE = 8
 SORTED_BATCHES = 16  # batches whose examples are sorted by length together
@@ -54,10 +55,14 @@ def tokenize_examples(
     """
     places: dict[str, int] = {}
     contexts, candidates, labels = [], [], []
+    shared: tuple[str, ...] | None = None  # by consecutive examples
     for example in examples:
         contexts.append(joined_context(example.turns))
-        indices = [places.setdefault(text, len(places)) for text in example.candidates]
-        candidates.append(np.array(indices, np.int64))
+        if example.candidates is not shared:
+            shared = example.candidates
+            numbers = [places.setdefault(text, len(places)) for text in shared]
+            indices = np.array(numbers, np.int64)
+        candidates.append(indices)
         labels.append(np.array(example.labels, np.int64))
     if not contexts:
         raise ValueError(

@@ -46,6 +46,20 @@ class TurnExample(NamedTuple):
     source: str
 
 
+class CandidateExample(NamedTuple):
+    """A context and the candidates to rank for it.
+
+    Attributes:
+      turns: of the context, oldest first; none for an empty context.
+      candidates: at least one; the same text may be there more than once.
+      labels: places of the right candidates, ascending; at least one.
+    """
+
+    turns: tuple[str, ...]
+    candidates: tuple[str, ...]
+    labels: tuple[int, ...]
+
+
 class Examples(Protocol):
     """A split of records (`RecordExamples`) or of token ids (`ArrayExamples`).
 

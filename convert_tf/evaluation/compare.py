@@ -19,8 +19,8 @@ import numpy as np
 from convert_tf import metrics
 from convert_tf.corpora import pairs
 from convert_tf.corpora.dumps import CountedFile
-from convert_tf.data.candidates import CandidateExample, read_candidates
-from convert_tf.data.schema import TurnExample
+from convert_tf.data.candidates import read_candidates
+from convert_tf.data.schema import CandidateExample, TurnExample
 from convert_tf.ranking.baselines import visible_turns
 from convert_tf.ranking.protocol import TextRanker, runs_of_lists
 from convert_tf.ranking.ranker import open_ranker
@@ -99,8 +99,20 @@ def _grouped(example: CandidateExample, by_history: bool, group: str = ALL) -> G
     return GroupedExample((group, history) if by_history else (group,), example)
 
 
-def best_ranks(ranker: TextRanker, examples: Sequence[CandidateExample]) -> np.ndarray:
-    """Return the rank of the best right candidate of each example, from 1.
+class Ranked(NamedTuple):
+    """How a ranker ordered the candidates of some examples.
+
+    Attributes:
+      ranks: rank of the best right candidate of each example, from 1. int64 `[examples]`.
+      precisions: average precisions, float64 `[examples]`.
+    """
+
+    ranks: np.ndarray
+    precisions: np.ndarray
+
+
+def ranked(ranker: TextRanker, examples: Sequence[CandidateExample]) -> Ranked:
+    """Rank the candidates of examples.
 
     Equal candidates of a context are scored once, so that rounding cannot make them differ. For
     ties see `metrics.right_ranks`.
@@ -108,9 +120,6 @@ def best_ranks(ranker: TextRanker, examples: Sequence[CandidateExample]) -> np.n
     Args:
       ranker: the ranker.
       examples: the examples. Consecutive examples may share one tuple of candidates.
-
-    Returns:
-      int64 `[examples]`.
 
     Raises:
       ValueError: if the ranker does not return one number for each candidate.
@@ -129,11 +138,12 @@ def best_ranks(ranker: TextRanker, examples: Sequence[CandidateExample]) -> np.n
             f"for {len(lists)} lists. Its candidate_scores must return one score for each "
             "candidate of each context."
         )
-    ranks = [
-        metrics.right_ranks(np.asarray(row)[at], np.isin(np.arange(len(at)), example.labels))
-        for row, at, example in zip(scores, places, examples, strict=True)
-    ]
-    return np.array(ranks, np.int64)
+    ranks, precisions = [], []
+    for row, at, example in zip(scores, places, examples, strict=True):
+        ordered, is_right = np.asarray(row)[at], np.isin(np.arange(len(at)), example.labels)
+        ranks.append(metrics.right_ranks(ordered, is_right))
+        precisions.append(metrics.average_precisions(ordered, is_right))
+    return Ranked(np.array(ranks, np.int64), np.array(precisions))
 
 
 _CHUNK = 2000  # number of examples that are ranked at a time
@@ -178,8 +188,9 @@ def compare(rankers: Sequence[TextRanker], task: Task) -> Report:
             f"Two rows have the same name: {', '.join(names)}. Pass each model once; rows need "
             "different names."
         )
-    ranks: list[dict[str, list[int]]] = [{} for _ in rankers]
+    found: list[dict[str, list[tuple[int, float]]]] = [{} for _ in rankers]
     lengths: dict[str, set[int]] = {}
+    with_several: set[str] = set()  # groups where an example has several right candidates
     seconds = [0.0] * len(rankers)
     digest = hashlib.sha256()
     examples, previous = iter(task.examples), None
@@ -194,13 +205,16 @@ def compare(rankers: Sequence[TextRanker], task: Task) -> Report:
                 digest.update(json.dumps(parts).encode())
                 for group in groups:
                     lengths.setdefault(group, set()).add(len(example.candidates))
+                if len(set(right)) > 1:
+                    with_several.update(groups)
             for index, ranker in enumerate(rankers):
                 before = time.perf_counter()
-                found_ranks = best_ranks(ranker, [example for _, example in chunk])
+                ranks, precisions = ranked(ranker, [example for _, example in chunk])
                 seconds[index] += time.perf_counter() - before
-                for (groups, _), rank in zip(chunk, found_ranks.tolist(), strict=True):
+                measured = zip(ranks.tolist(), precisions.tolist(), strict=True)
+                for (groups, _), numbers in zip(chunk, measured, strict=True):
                     for group in groups:
-                        ranks[index].setdefault(group, []).append(rank)
+                        found[index].setdefault(group, []).append(numbers)
             progress.add(len(chunk))
     if not lengths:
         raise ValueError(
@@ -216,7 +230,9 @@ def compare(rankers: Sequence[TextRanker], task: Task) -> Report:
                 "settings": ranker.settings,
                 "seconds": round(seconds[index], 2),
                 "groups": {
-                    group: _scores(ranks[index][group], lengths[group], ks)
+                    group: _scores(
+                        found[index][group], lengths[group], ks, has_map=group in with_several
+                    )
                     for group in sorted(lengths, key=lambda name: (name != ALL, name))
                 },
             }
@@ -225,9 +241,14 @@ def compare(rankers: Sequence[TextRanker], task: Task) -> Report:
     }
 
 
-def _scores(ranks: list[int], lengths: set[int], ks: Sequence[int]) -> dict[str, Any]:
+def _scores(
+    found: list[tuple[int, float]], lengths: set[int], ks: Sequence[int], *, has_map: bool
+) -> dict[str, Any]:
     length = min(lengths) if len(lengths) == 1 else None
-    scores = metrics.ranking_metrics(np.array(ranks), block_size=length, ks=ks)
+    ranks, precisions = map(np.array, zip(*found, strict=True))
+    scores = metrics.ranking_metrics(
+        ranks, block_size=length, ks=ks, precisions=precisions if has_map else None
+    )
     return {"examples": scores.pop("examples"), "metrics": scores}
 
 
@@ -273,6 +294,11 @@ def make_task(
     if candidates is not None:
         given = list(itertools.islice(read_candidates(candidates), max_examples))
         number = max(len(example.candidates) for example in given)
+        if number == 1:
+            raise ValueError(
+                f"{candidates} has no wrong candidates. Pass it as --data, which ranks the "
+                "responses of other examples."
+            )
         default = [k for k in (1, 2, 5, 10) if k < number] or [1]
         examples = given_examples(given, by_history=by_history)
         facts = {"candidates": candidates, **facts}
@@ -311,7 +337,7 @@ def _turns_of_file(path: str) -> Iterator[TurnExample]:
     num_examples = 0
     for conversation in pairs.read(file):
         texts = tuple(turn.text for turn in conversation.turns)
-        for place in range(1, len(texts)):
+        for place in range(conversation.first_answer, len(texts)):
             num_examples += 1
             yield TurnExample(texts[:place], texts[place], conversation.source)
     file.check_readable(num_examples)

@@ -14,11 +14,12 @@ from convert_tf.storage.messages import aligned, as_markdown
 
 _MAX_LABEL = 36  # characters
 _LABEL_START = 6
+_FRACTIONS = ("MRR", "MAP")  # other metrics are percentages
 _SAME_TASK = ("k", "examples_sha256")
 
 
 def _number(name: str, value: float) -> str:
-    return f"{value:.4f}" if name == "MRR" else f"{value:.2%}"
+    return f"{value:.4f}" if name in _FRACTIONS else f"{value:.2%}"
 
 
 def _rows(report: Report) -> tuple[list[list[str]], list[list[str]]]:
@@ -62,13 +63,14 @@ def ranking_chart(report: Report) -> Any:
     figure = Figure(figsize=(2.2 + 2.6 * len(names), 1.1 + 0.34 * len(rows)))
     panels = np.atleast_1d(figure.subplots(1, len(names), sharey=True))
     for panel, name in zip(panels, names, strict=True):
-        factor = 1 if name == "MRR" else 100
+        is_fraction = name in _FRACTIONS
+        factor = 1 if is_fraction else 100
         values = [factor * row["groups"][ALL]["metrics"][name] for row in rows]
         bars = panel.barh(range(len(rows)), values, height=0.7, color=BLUE)
-        texts = [f"{value:.3f}" if name == "MRR" else f"{value:.1f}" for value in values]
+        texts = [f"{value:.3f}" if is_fraction else f"{value:.1f}" for value in values]
         panel.bar_label(bars, texts, padding=3, fontsize=8)
         panel.set_xlim(0, 1.2 * max([*values, 1e-9]))  # room for the numbers next to the bars
-        panel.set_title(name if name == "MRR" else f"{name} (%)")
+        panel.set_title(name if is_fraction else f"{name} (%)")
     panels[0].set_yticks(range(len(rows)), labels)
     panels[0].invert_yaxis()
     figure.supxlabel(f"{rows[0]['groups'][ALL]['examples']:,} examples", fontsize=8)

@@ -18,6 +18,16 @@ FILES = {
         b"{'asin': 'B1', 'question': 'Is it open now?', 'answer': 'It is until nine.'}\n",
     ),
     "opensubtitles": ("lines-aaa.bz2", b"Is it open?\nUntil nine.\n"),
+    "dstc7": (
+        "a.json.gz",
+        b'{"messages-so-far": [{"utterance": "Is it open?"}], "options-for-correct-answers": '
+        b'[{"candidate-id": "A"}], "options-for-next": [{"candidate-id": "A", "utterance": "Yes."},'
+        b' {"candidate-id": "B", "utterance": "Red."}]}\n',
+    ),
+    "convai2": ("train_self_original.txt.zst", b"1 Is it open?\tUntil nine.\t\tRed.|Until nine.\n"),
+    "ubuntu": ("train.txt.xz", b"1\tIs it open?\tUntil nine.\n"),
+    "wikiqa": ("WikiQA-train.txt.gz", b"Is it open?\tUntil nine.\t1\n"),
+    "article_search": ("articles.txt.gz", b"The pool is open.\tUntil nine.\n"),
 }
 
 
@@ -146,6 +156,28 @@ def test_both_layouts_of_amazon_qa(write_dump, written):
         ("B1", "nine ten eleven twelve", "i j k l"),
     ]
     assert file.skipped == {"answer_too_short": 1, "question_too_short": 1}
+
+
+def test_tables_of_amazon_qa(write_dump):
+    rows = [
+        "questionText,questionType,answerText",
+        'one two three four,open,"a b, c d"',
+        "one two three four,open,e f g h",
+        "short,open,a b c d",
+        "five six seven eight,open",
+    ]
+    conversations, file = _read(write_dump("qa.csv.gz", "\n".join([*rows, ""]).encode()))
+    assert [pair[1:] for pair in _pairs(conversations)] == [
+        ("one two three four", "a b, c d"),
+        ("one two three four", "e f g h"),
+    ]
+    assert conversations[0].id == conversations[1].id
+    assert file.skipped == {"question_too_short": 1, "missing_answertext": 1}
+    table = b"asin\tquestionText\tanswerText\nB7\ta b c d\te f g h\n"
+    conversations, _ = _read(write_dump("qa.tsv", table))
+    assert _pairs(conversations) == [("B7", "a b c d", "e f g h")]
+    with pytest.raises(ValueError, match="'questionText' and 'answerText'"):
+        _read(write_dump("other.csv", b"a,b\nc,d\n"))
 
 
 @pytest.mark.parametrize(

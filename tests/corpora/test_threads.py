@@ -267,6 +267,24 @@ def test_a_conversation_is_a_chain_with_ten_extra_contexts():
     }
 
 
+def test_turns_of_a_conversation_that_answer_nothing_are_only_context():
+    texts = [f"the turn with number {n:02d}" for n in range(5)]
+    turns = tuple(map(Turn, texts))
+    for first_answer, answers in ((1, texts[1:]), (3, texts[3:]), (4, texts[4:])):
+        conversation = Conversation("c", "chats", turns, first_answer)
+        counts = ThreadCounts()
+        comments = comments_of(conversation, Rules(), counts.changed)
+        examples = [
+            *create_examples(
+                comments, Rules(), counts, is_conversation=True, first_answer=first_answer
+            )
+        ]
+        assert [one.response for one in examples] == answers
+        assert examples[-1].extra_contexts == tuple(texts[2::-1])
+        assert (counts.top_level, counts.examples) == (first_answer, 5 - first_answer)
+        assert counts.comments == counts.top_level + counts.examples
+
+
 def test_limits_of_each_role():
     # 300 characters may be a context, not a response, and are trimmed as an extra context.
     long = "word " * 60

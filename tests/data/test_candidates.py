@@ -6,13 +6,8 @@ import json
 import pytest
 import zstandard
 
-from convert_tf.data.candidates import (
-    CandidateExample,
-    extra_context,
-    joined_context,
-    last_turn,
-    read_candidates,
-)
+from convert_tf.data.candidates import extra_context, joined_context, last_turn, read_candidates
+from convert_tf.data.schema import CandidateExample
 
 LINES = (
     '{"context": ["hi", "how are you?"], "candidates": ["fine", "a fish"], "label": 0, "id": 7}',

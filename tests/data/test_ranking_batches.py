@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 
-from convert_tf.data.candidates import CandidateExample
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.ranking_batches import (
     NegativeSampler,
@@ -15,6 +14,7 @@ from convert_tf.data.ranking_batches import (
     padded,
     tokenize_examples,
 )
+from convert_tf.data.schema import CandidateExample
 
 PADDING = 99
 

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from convert_tf.data.candidates import CandidateExample
-from convert_tf.data.schema import TurnExample
+from convert_tf.data.schema import CandidateExample, TurnExample
 from convert_tf.evaluation import compare as compare_module
 from convert_tf.evaluation import tables
 from convert_tf.evaluation.compare import (
@@ -14,10 +13,10 @@ from convert_tf.evaluation.compare import (
     WITH_HISTORY,
     WITHOUT_HISTORY,
     Task,
-    best_ranks,
     compare,
     given_examples,
     in_batch_examples,
+    ranked,
 )
 from convert_tf.evaluation.tables import ranking_markdown, ranking_table, write_report
 
@@ -58,20 +57,27 @@ def test_scores_by_hand():
     assert (high["name"], high["settings"]) == ("high", {"k1": 2.0})
     assert (low["name"], low["settings"]) == ("low", {})
     for group, examples, *scores in (
-        ("all", 4, 0.25, 0.5, (1 / 3 + 1 / 2 + 1 + 1 / 3) / 4),
+        ("all", 4, 0.25, 0.5, (1 / 3 + 1 / 2 + 1 + 1 / 3) / 4, (1 / 3 + 1 / 2 + 5 / 6 + 1 / 3) / 4),
         ("with history", 1, 0.0, 1.0, 0.5),
-        ("without history", 3, 1 / 3, 1 / 3, (1 / 3 + 1 + 1 / 3) / 3),
+        ("without history", 3, 1 / 3, 1 / 3, (1 / 3 + 1 + 1 / 3) / 3, (1 / 3 + 5 / 6 + 1 / 3) / 3),
     ):
-        metrics = dict(zip(("R3@1", "R3@2", "MRR"), map(pytest.approx, scores), strict=True))
+        # MAP only where an example has several right candidates.
+        names = ("R3@1", "R3@2", "MRR", "MAP")[: len(scores)]
+        metrics = dict(zip(names, map(pytest.approx, scores), strict=True))
         assert high["groups"].pop(group) == {"examples": examples, "metrics": metrics}
     assert not high["groups"]
-    assert low["groups"]["all"]["metrics"] == {"R3@1": 0.75, "R3@2": 1.0, "MRR": 0.875}
+    assert low["groups"]["all"]["metrics"] == {
+        "R3@1": 0.75,
+        "R3@2": 1.0,
+        "MRR": 0.875,
+        "MAP": pytest.approx((1 + 1 / 2 + 5 / 6 + 1) / 4),
+    }
 
 
 def test_lists_of_several_lengths_have_no_n():
     examples = [*EXAMPLES, CandidateExample(("e",), ("1",), (0,))]
     found = report(examples=examples, ks=(2,))
-    assert set(found["rows"][0]["groups"][ALL]["metrics"]) == {"R@2", "MRR"}
+    assert set(found["rows"][0]["groups"][ALL]["metrics"]) == {"R@2", "MRR", "MAP"}
     assert found["rows"][0]["groups"][ALL]["metrics"]["R@2"] == 3 / 5
     single = report(examples=examples[4:], ks=(1,))
     assert single["rows"][0]["groups"][ALL]["metrics"] == {"R1@1": 1.0, "MRR": 1.0}
@@ -116,18 +122,18 @@ def test_tables():
     for row, seconds in zip(found["rows"], (1.25, 120.0), strict=True):
         row["seconds"] = seconds
     assert ranking_table(found).splitlines() == [
-        "        R3@1     R3@2     MRR  examples  seconds",
-        "high  25.00%   50.00%  0.5417         4      1.2",
-        "low   75.00%  100.00%  0.8750         4    120.0",
+        "        R3@1     R3@2     MRR     MAP  examples  seconds",
+        "high  25.00%   50.00%  0.5417  0.5000         4      1.2",
+        "low   75.00%  100.00%  0.8750  0.8333         4    120.0",
         "",
         "                       examples    high      low",
         "R3@1, with history            1   0.00%    0.00%",
         "R3@1, without history         3  33.33%  100.00%",
     ]
     lines = ranking_markdown(found).splitlines()
-    assert lines[0] == "|  | R3@1 | R3@2 | MRR | examples | seconds |"
-    assert lines[1] == "|---|---|---|---|---|---|"
-    assert lines[2] == "| high | 25.00% | 50.00% | 0.5417 | 4 | 1.2 |"
+    assert lines[0] == "|  | R3@1 | R3@2 | MRR | MAP | examples | seconds |"
+    assert lines[1] == "|---|---|---|---|---|---|---|"
+    assert lines[2] == "| high | 25.00% | 50.00% | 0.5417 | 0.5000 | 4 | 1.2 |"
     assert lines[6:] == [
         "|---|---|---|---|",
         "| R3@1, with history | 1 | 0.00% | 0.00% |",
@@ -266,7 +272,7 @@ def test_ranks_of_blocks_equal_naive_ones(seed):
     ]  # two responses are there twice, in one block
     data[25] = data[25]._replace(response=data[24].response)
     examples = [e for _, e in in_batch_examples(data, block_size=10)]
-    assert best_ranks(LetterRanker(), examples).tolist() == naive_block_ranks(data, 10)
+    assert ranked(LetterRanker(), examples).ranks.tolist() == naive_block_ranks(data, 10)
 
 
 def test_equal_candidates_are_tied_whatever_the_rounding():
@@ -280,7 +286,7 @@ def test_equal_candidates_are_tied_whatever_the_rounding():
     example = CandidateExample(("ab",), ("c", "ab", "ab", "d"), (1,))
     other = example._replace(labels=(2,))
     ranker = Noisy()
-    assert best_ranks(ranker, [example, other]).tolist() == [2, 2]
+    assert ranked(ranker, [example, other]).ranks.tolist() == [2, 2]
     (_, lists) = ranker.calls[0]
     assert lists[0] is lists[1]
     assert lists[0] == ["c", "ab", "d"]
@@ -293,9 +299,9 @@ def test_a_scorer_that_prefers_places_gains_nothing():
 
     data = [TurnExample((str(i),), f"r{i}", "") for i in range(2000)]
     examples = [e for _, e in in_batch_examples(data)]
-    assert np.mean(best_ranks(First(), examples) == 1) == 0.01  # one of each block
+    assert np.mean(ranked(First(), examples).ranks == 1) == 0.01  # one of each block
     given = [CandidateExample(("x",), ("right", "b", "c", "d"), (0,))] * 400
-    ranks = best_ranks(First(), [e for _, e in given_examples(given)])
+    ranks = ranked(First(), [e for _, e in given_examples(given)]).ranks
     assert 0.15 < np.mean(ranks == 1) < 0.35
 
 
@@ -322,4 +328,4 @@ def test_scores_that_are_not_one_for_each_candidate(scores):
             return scores
 
     with pytest.raises(ValueError, match="one score for each candidate"):
-        best_ranks(Wrong(), [CandidateExample(("a",), ("x", "y"), (0,))])
+        ranked(Wrong(), [CandidateExample(("a",), ("x", "y"), (0,))])

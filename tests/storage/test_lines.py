@@ -16,6 +16,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from support import task_files
 
 from convert_tf.corpora.dumps import CountedFile, read_objects
 from convert_tf.corpora.options import CORPORA
@@ -116,6 +117,12 @@ LINES = {
     "pairs": json.dumps({"question": "where is my card?", "answer": "in the post"}),
     "amazon_qa": json.dumps({"asin": "B1", "question": "a b c d", "answer": "a b c d"}),
     "opensubtitles": "I was",  # of which 100,000 lines are less than a file
+    "dstc7": json.dumps(task_files.dstc7_items(1)[0]),
+    "convai2": "1 where is my card?\tin the post",
+    # Consecutive rows with one context are one example.
+    "ubuntu": "1\twhere is it?\there\n1\twho is it?\tme",
+    "wikiqa": "where is it?\there\t1\nwho is it?\tme\t1",
+    "article_search": "The pool is open from seven in the morning.\tOn Sundays it opens at nine.",
     "comments": json.dumps({"id": "c1"}),
     "candidates": json.dumps({"context": "hi", "candidates": ["a", "b"], "label": 0}),
     "utterances": json.dumps({"text": "where is my card?"}),

@@ -1,0 +1,43 @@
+"""Conversations of the papers' tasks (`convert_tf.data.tasks`), with their right answers only."""
+
+from collections.abc import Iterator
+
+from convert_tf.corpora.dialogues import pair_id
+from convert_tf.corpora.dumps import Conversation, CountedFile, Turn
+from convert_tf.data.tasks.formats import TaskFormat
+from convert_tf.data.tasks.item import TaskItem
+
+
+def read_task(file: CountedFile, task: TaskFormat) -> Iterator[Conversation]:
+    """Yield a conversation for each right answer of each example. Only its last turn is an answer.
+
+    The id is a hash of the dialogue's first turn, so all examples of a dialogue are in one split.
+
+    Args:
+        file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file. It counts what cannot be used by the
+            reasons of the format's reader, and examples without a context as `empty_context`.
+        task: its format.
+
+    Raises:
+        ValueError: if the file is JSON that ends too early, or its answers cannot be read.
+    """
+    for item in task.read(file):
+        file.lines, last = item.line, file.lines
+        yield from _conversations(item, file, task.name)
+        file.lines = last
+
+
+def _conversations(item: TaskItem, file: CountedFile, source: str) -> Iterator[Conversation]:
+    if item.problem:
+        file.skip(item.problem.reason, is_bad=item.problem.is_bad)
+    if not item.example:
+        return
+    turns, candidates, labels = item.example
+    if not turns:
+        file.skip("empty_context", is_bad=False)
+        return
+    for answer in dict.fromkeys(candidates[place] for place in labels):
+        texts = (*turns, answer)
+        yield Conversation(
+            pair_id(item.dialogue), source, tuple(map(Turn, texts)), first_answer=len(turns)
+        )

@@ -1,0 +1,1 @@
+"""The papers' tasks: one reader for each published file format."""

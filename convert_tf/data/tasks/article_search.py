@@ -1,0 +1,67 @@
+"""Wikipedia article search: find the article that a sentence comes from.
+
+Files have StarSpace's labelDoc format: an article a line, its sentences separated by tabs. Each
+article makes one example. One of its sentences is the context, and the article without that
+sentence is the right candidate. The others are 10,000 further articles.
+
+A hash of the article chooses the sentence, so it does not depend on the order of the file. Wrong
+articles lack a sentence too, so that all examples of a block of 10,001 articles have the same
+candidates. A file with fewer articles is one block, and the last block of a longer file starts
+10,001 articles before its end. Articles of one sentence are not used.
+
+Reference: arXiv 1905.01969 §3, Table 1; arXiv 1709.03856 §5.3.
+"""
+
+import itertools
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from convert_tf.data.tasks.item import TaskItem, example_item, numbered_lines, problem_item
+from convert_tf.readers.files import TableFile
+
+NUM_CANDIDATES = 10_001
+
+
+class _Article(NamedTuple):
+    line: int
+    sentence: str
+    rest: str
+
+
+def is_label_doc(head: Sequence[str]) -> bool:
+    """Return whether the first filled lines of a file can be articles and cannot be a table.
+
+    Most have tabs, and not all have the same number of them.
+    """
+    tabs = [line.count("\t") for line in head]
+    return 2 * sum(map(bool, tabs)) > len(tabs) and len(set(tabs)) > 1
+
+
+def read_articles(file: TableFile) -> Iterator[TaskItem]:
+    """Yield one item for each article."""
+    before: list[_Article] = []
+    block: list[_Article] = []
+    for line, text in numbered_lines(file):
+        sentences = [sentence for cell in text.split("\t") if (sentence := cell.strip())]
+        if len(sentences) < 2:
+            sentence = "The article has one sentence, and the task needs two."
+            yield problem_item(line, "too_few_sentences", sentence, is_bad=False)
+            continue
+        query = sentences.pop(zlib.crc32(text.encode()) % len(sentences))
+        block.append(_Article(line, query, " ".join(sentences)))
+        if len(block) == NUM_CANDIDATES:
+            yield from _items(block, 0)
+            before, block = block, []
+    if block:
+        first = len(before) and NUM_CANDIDATES - len(block)
+        yield from _items([*before[len(before) - first :], *block], first)
+
+
+def _items(articles: Sequence[_Article], first: int) -> Iterator[TaskItem]:
+    """Yield the items of the articles from number `first` on."""
+    candidates = tuple(article.rest for article in articles)
+    for place, article in itertools.islice(enumerate(articles), first, None):
+        _, sentence, rest = article
+        item = example_item(article.line, (sentence,), candidates, (place,))
+        yield item._replace(dialogue=(sentence, rest), has_usual_number=False)

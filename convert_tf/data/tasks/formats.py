@@ -1,0 +1,89 @@
+"""The formats of the papers' tasks, and how to recognise them."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from convert_tf.data.tasks.article_search import is_label_doc, read_articles
+from convert_tf.data.tasks.convai2 import is_convai2, read_convai2
+from convert_tf.data.tasks.dstc7 import is_dstc7, read_dstc7
+from convert_tf.data.tasks.item import TaskItem
+from convert_tf.data.tasks.ubuntu import is_ubuntu, read_ubuntu
+from convert_tf.data.tasks.wikiqa import is_wikiqa, read_wikiqa
+from convert_tf.readers.files import TableFile
+from convert_tf.readers.parquet import is_parquet_file
+from convert_tf.storage.lines import InputFile, open_decompressed
+
+_HEAD_LINES = 20  # number of first filled lines that tell the format
+_MAX_HEAD_BYTES = 2**20  # of a line
+
+
+def head_of(path: str) -> list[str]:
+    """Return the first filled lines of a text file; none of Parquet and pipes."""
+    if not os.path.isfile(path) or is_parquet_file(TableFile(path)):
+        return []
+    with open_decompressed(InputFile(path)) as stream:
+        lines = iter(lambda: stream.readline(_MAX_HEAD_BYTES), b"")
+        texts = (line.decode("utf-8", "replace").lstrip("\ufeff").rstrip("\r\n") for line in lines)
+        return list(islice(filter(str.strip, texts), _HEAD_LINES))
+
+
+class TaskFormat(NamedTuple):
+    """A format.
+
+    Attributes:
+      name: name of the flag of `prepare`.
+      is_format: tells from the first filled lines whether a file has the format.
+      read: yields the items of a file.
+      description: help of the flag.
+      is_distinct: whether no table of pairs can look like it.
+    """
+
+    name: str
+    is_format: Callable[[Sequence[str]], bool]
+    read: Callable[[TableFile], Iterator[TaskItem]]
+    description: str
+    is_distinct: bool = True
+
+
+# A file has the first format that recognises it.
+TASK_FORMATS = (
+    TaskFormat(
+        "dstc7",
+        is_dstc7,
+        read_dstc7,
+        "DSTC7 subtask 1, Ubuntu and Advising: JSON. A test file needs the .tsv with its answers.",
+    ),
+    TaskFormat(
+        "convai2", is_convai2, read_convai2, "ConvAI2 in its fb format, with or without candidates."
+    ),
+    TaskFormat(
+        "ubuntu",
+        is_ubuntu,
+        lambda file: read_ubuntu(file, head_of(file.path)),
+        "Ubuntu V2: CSV with __eou__ and __eot__, or lines of label, turns and reply.",
+    ),
+    TaskFormat(
+        "wikiqa",
+        is_wikiqa,
+        read_wikiqa,
+        "WikiQA: .tsv with its header, or .txt with question, sentence and label.",
+    ),
+    TaskFormat(
+        "article_search",
+        is_label_doc,
+        read_articles,
+        "Articles in StarSpace's labelDoc format: sentences, separated by tabs.",
+        is_distinct=False,
+    ),
+)
+
+
+def task_format_of(head: Sequence[str]) -> TaskFormat | None:
+    """Return the format of a file, or None if it has none of them.
+
+    Args:
+      head: its first filled lines.
+    """
+    return next((task for task in TASK_FORMATS if task.is_format(head)), None)

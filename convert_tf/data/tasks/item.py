@@ -1,0 +1,125 @@
+"""What the readers of tasks yield."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from convert_tf.data.schema import CandidateExample
+from convert_tf.readers.files import TableFile, decoded_lines
+from convert_tf.storage.lines import open_decompressed
+
+
+def numbered_lines(file: TableFile) -> Iterator[tuple[int, str]]:
+    """Yield the filled lines of a file with their numbers, from 1."""
+    with open_decompressed(file) as stream:
+        for line in decoded_lines(stream, file):
+            if line.strip():
+                yield file.lines, line
+
+
+class Problem(NamedTuple):
+    """Why an example cannot be used.
+
+    Attributes:
+      reason: name of the counter in the report of `prepare`.
+      sentence: the problem for messages, without file and line.
+      is_bad: whether the example is malformed, and not only excluded by the rules of the task.
+    """
+
+    reason: str
+    sentence: str
+    is_bad: bool = True
+
+
+class TaskItem(NamedTuple):
+    """One example of a file, or a problem.
+
+    Attributes:
+      line: number of the line where the example starts, from 1.
+      example: the example; None if there is a problem.
+      problem: the problem; None if there is an example.
+      dialogue: texts that all examples of a dialogue share. They decide its split.
+      has_usual_number: whether all examples of the file must have the same number of candidates.
+    """
+
+    line: int
+    example: CandidateExample | None = None
+    problem: Problem | None = None
+    dialogue: tuple[str, ...] = ()
+    has_usual_number: bool = True
+
+
+def problem_item(line: int, reason: str, sentence: str, *, is_bad: bool = True) -> TaskItem:
+    """Return an item with a problem."""
+    return TaskItem(line, problem=Problem(reason, sentence, is_bad))
+
+
+def example_item(
+    line: int,
+    turns: Iterable[str],
+    candidates: Iterable[str],
+    labels: Iterable[int],
+    *,
+    dialogue: tuple[str, ...] = (),
+) -> TaskItem:
+    """Return an item with an example.
+
+    Args:
+      line: number of the line where the example starts, from 1.
+      turns: the context, oldest turn first. Empty turns are dropped.
+      candidates: at least one.
+      labels: places of the right candidates, ascending; at least one.
+      dialogue: texts that all examples of the dialogue share. Default: the first turn.
+    """
+    filled = tuple(filter(None, map(str.strip, turns)))
+    example = CandidateExample(filled, tuple(candidates), tuple(labels))
+    return TaskItem(line, example, dialogue=dialogue or filled[:1])
+
+
+class LabelledRow(NamedTuple):
+    """A context with one candidate.
+
+    Attributes:
+      line: number of its line, from 1.
+      turns: the context, oldest turn first.
+      candidate: the candidate.
+      is_right: whether it is right.
+    """
+
+    line: int
+    turns: tuple[str, ...]
+    candidate: str
+    is_right: bool
+
+
+def grouped_items(
+    rows: Iterable[LabelledRow | TaskItem], *, has_usual_number: bool
+) -> Iterator[TaskItem]:
+    """Yield an example for consecutive rows with the same context.
+
+    Contexts without a right candidate are excluded.
+
+    Args:
+      rows: the rows, or problems instead of rows that are malformed.
+      has_usual_number: see `TaskItem`.
+    """
+    group: list[LabelledRow] = []
+    for row in rows:
+        if isinstance(row, TaskItem):
+            yield row
+            continue
+        if group and row.turns != group[0].turns:
+            yield _item_of(group, has_usual_number)
+            group = []
+        group.append(row)
+    if group:
+        yield _item_of(group, has_usual_number)
+
+
+def _item_of(group: list[LabelledRow], has_usual_number: bool) -> TaskItem:
+    labels = [place for place, row in enumerate(group) if row.is_right]
+    if labels:
+        texts = (row.candidate for row in group)
+        item = example_item(group[0].line, group[0].turns, texts, labels)
+        return item._replace(has_usual_number=has_usual_number)
+    sentence = f"None of the {len(group)} candidates is right."
+    return problem_item(group[0].line, "no_right_answer", sentence, is_bad=False)

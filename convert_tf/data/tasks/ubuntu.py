@@ -1,0 +1,125 @@
+r"""Ubuntu V2 as CSV, and labelled lines of turns as SMN and DAM read Ubuntu V1, Douban, E-commerce.
+
+```
+Context,Utterance,Label
+is it open ? __eou__ hello ? __eou__ __eot__ which pool ? __eou__ __eot__,the big one __eou__,1
+Context,Ground Truth Utterance,Distractor_0,…,Distractor_8
+is it open ? __eou__ __eot__,until nine __eou__,i have a cat __eou__,…
+```
+
+`__eot__` ends a turn, and `__eou__` an utterance. Spaces join the utterances of a turn.
+In the other layout, a line has a label, the turns of the context, the oldest first, and a reply:
+
+```
+1\tis it open ?\twhich pool ?\tthe big one .\tuntil nine .
+0\tis it open ?\twhich pool ?\tthe big one .\ti have a cat .
+```
+
+Consecutive rows or lines with the same context are one example. Contexts without a right reply are
+not used.
+
+Reference: arXiv 1506.08909 (Ubuntu); arXiv 1612.01627 (SMN); ACL P18-1103 (DAM).
+"""
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from convert_tf.data.tasks.item import (
+    LabelledRow,
+    TaskItem,
+    example_item,
+    grouped_items,
+    numbered_lines,
+    problem_item,
+)
+from convert_tf.readers.columns import Columns, Names
+from convert_tf.readers.files import TableFile
+from convert_tf.readers.tables import read_rows
+
+_LINE = re.compile(r"[01]\t[^\t]*\t")
+_LABELLED = ("context", "utterance", "label")
+_RIGHT = "ground_truth_utterance"
+_HEADER = re.compile(
+    r'\W*context"?\W+(utterance"?\W+label|ground truth utterance)\b', re.IGNORECASE
+)
+
+
+def _names(names: Sequence[str]) -> Names | None:
+    wanted = _LABELLED if _RIGHT not in names else ("context", _RIGHT, *_distractors(names))
+    return wanted if {*wanted} <= {*names} else None
+
+
+def _distractors(names: Sequence[str]) -> list[str]:
+    return [name for name in names if name.startswith("distractor")]
+
+
+_COLUMNS = Columns(
+    "contexts, utterances and labels", names=("Context", "Utterance", "Label"), find=_names
+)
+
+
+def is_ubuntu(head: Sequence[str]) -> bool:
+    """Return whether a file is V2's CSV, or most of its first lines have a label and turns."""
+    is_csv = bool(head) and bool(_HEADER.match(head[0]))
+    return is_csv or _are_labelled(head)
+
+
+def _are_labelled(head: Sequence[str]) -> bool:
+    return 2 * sum(map(bool, map(_LINE.match, head))) > len(head)
+
+
+def read_ubuntu(file: TableFile, head: Sequence[str]) -> Iterator[TaskItem]:
+    """Yield the examples of a file.
+
+    Args:
+      file: the file.
+      head: its first filled lines, which tell the layout.
+    """
+    if _are_labelled(head):
+        yield from grouped_items(_labelled_lines(file), has_usual_number=True)
+        return
+    rows = read_rows(file, _COLUMNS)
+    first = next(rows, None)
+    if first is None:
+        return
+    rows = itertools.chain([first], rows)
+    if _RIGHT not in first:
+        labelled = (_labelled_row(row, file) for row in rows)
+        yield from grouped_items(labelled, has_usual_number=False)
+        return
+    for row in rows:
+        texts = [row[name] for name in (_RIGHT, *_distractors([*row]))]
+        if None in texts or row["context"] is None:
+            sentence = "The row has fewer columns than the header."
+            yield problem_item(file.lines, "too_few_columns", sentence)
+        else:
+            yield example_item(file.lines, _turns(row["context"]), map(_turn, texts), (0,))
+
+
+def _labelled_row(row: Mapping[str, Any], file: TableFile) -> LabelledRow | TaskItem:
+    context, utterance, label = (row[name] for name in _LABELLED)
+    # Tables that went through pandas hold 1.0.
+    if context is None or utterance is None or label not in ("0", "1", "0.0", "1.0"):
+        sentence = "The row must have a context, an utterance and a label (0 or 1)."
+        return problem_item(file.lines, "malformed_line", sentence)
+    return LabelledRow(file.lines, _turns(context), _turn(utterance), label in ("1", "1.0"))
+
+
+def _turns(context: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(_turn, context.split("__eot__"))))
+
+
+def _turn(text: str) -> str:
+    return " ".join(filter(None, map(str.strip, text.replace("__eot__", "").split("__eou__"))))
+
+
+def _labelled_lines(file: TableFile) -> Iterator[LabelledRow | TaskItem]:
+    for number, text in numbered_lines(file):
+        label, *turns = (cell.strip() for cell in text.split("\t"))
+        if label in ("0", "1") and len(turns) > 1:
+            yield LabelledRow(number, tuple(turns[:-1]), turns[-1], label == "1")
+        else:
+            sentence = "The line must be a label (0 or 1), turns and a reply, between tabs."
+            yield problem_item(number, "malformed_line", sentence)
