@@ -16,7 +16,7 @@ Run the same command again to resume an interrupted run.
 Flags:
   input: Text file with one text per line, plain or compressed, or - for standard input.
   output: Array to write, x.npy.
-  kind: Kind of vectors. sentence: for classifiers. reduced: r, the pooled output of the transformer.
+  kind: Kind of vectors. sentence: for classifiers. reduced: r, the pooled output of the network.
     context, response: for ranking responses. similarity: for comparing texts, of length 1.
   engine: local runs on this machine, spark on a cluster.
   batch_size: Largest number of texts in a batch.

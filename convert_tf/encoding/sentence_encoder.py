@@ -30,7 +30,7 @@ SIMILARITY_REMEDY = (
 )
 _REMEDIES = {
     "similarity": SIMILARITY_REMEDY,
-    "reduced": "An earlier version wrote it. Export its run or module again with convert-tf export.",
+    "reduced": "An earlier version wrote it. Export its run or module again (convert-tf export).",
 }
 
 Texts = Iterable[str] | Iterable[bytes]
