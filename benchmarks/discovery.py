@@ -18,7 +18,7 @@ from sklearn.metrics import adjusted_rand_score, confusion_matrix, normalized_mu
 
 from convert_tf import IntentClassifier
 from convert_tf.intents.data import read_labelled
-from convert_tf.intents.encodings import IntentEncodings, encodes_similarity
+from convert_tf.intents.encodings import IntentEncodings, encodes
 from convert_tf.intents.logs import MIN_CONFIDENCE, group_vectors, unsure
 
 _ENCODER = flags.DEFINE_string("encoder", "convert_small", "A module, an .onnx file or minilm.")
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> None:
         from sentence_transformers import SentenceTransformer
 
         encoder = SentenceTransformer(str(minilm_folder()), device="cpu").encode
-    kind = "similarity" if encodes_similarity(encoder) else "sentence"
+    kind = "similarity" if encodes(encoder, "similarity") else "sentence"
     encode = IntentEncodings(encoder, kind=kind)
     texts, labels = read_labelled(_TEST.value)
     vectors, intents = encode(texts), np.array(labels)

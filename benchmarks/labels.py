@@ -16,7 +16,7 @@ from absl import app, flags
 
 from convert_tf import IntentClassifier
 from convert_tf.intents.data import read_labelled
-from convert_tf.intents.encodings import IntentEncodings, encodes_similarity
+from convert_tf.intents.encodings import IntentEncodings, encodes
 from convert_tf.intents.logs import suggest_messages
 
 _ENCODER = flags.DEFINE_string("encoder", "convert_small", "A released name or an .onnx file.")
@@ -30,7 +30,7 @@ _ROUNDS = flags.DEFINE_integer("rounds", 8, "How often labels are added.")
 def main(argv: list[str]) -> None:
     del argv
     warnings.filterwarnings("ignore", "Intents with one example")
-    kind = "similarity" if encodes_similarity(_ENCODER.value) else "sentence"
+    kind = "similarity" if encodes(_ENCODER.value, "similarity") else "sentence"
     encode = IntentEncodings(_ENCODER.value, kind=kind)
     label_of = dict(zip(*read_labelled(_TRAIN.value), strict=True))
     test = read_labelled(_TEST.value)

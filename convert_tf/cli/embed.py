@@ -17,8 +17,8 @@ Run the same command again to resume an interrupted run.
 Flags:
   input: Text file with one text per line, or a table with a column of texts; - for standard input.
   output: Array to write, x.npy.
-  kind: Kind of vectors. sentence: for classifiers. context, response: for ranking responses.
-    similarity: for comparing texts, of length 1.
+  kind: Kind of vectors. sentence: for classifiers. reduced: r, the pooled output of the network.
+    context, response: for ranking responses. similarity: for comparing texts, of length 1.
   engine: local runs on this machine, spark on a cluster.
   batch_size: Largest number of texts in a batch.
   compute_dtype: Number format of the network. auto chooses bfloat16 if it is faster on this

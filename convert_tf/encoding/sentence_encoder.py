@@ -28,6 +28,10 @@ _KINDS = (Kind.ENCODER_MODULE, Kind.DUAL_ENCODER, Kind.ONNX, Kind.HUGGING_FACE_E
 SIMILARITY_REMEDY = (
     "Fit a similarity map with `convert-tf similarity` and export it again, or use another encoder."
 )
+_REMEDIES = {
+    "similarity": SIMILARITY_REMEDY,
+    "reduced": "An earlier version wrote it. Export its run or module again (convert-tf export).",
+}
 
 Texts = Iterable[str] | Iterable[bytes]
 # The turns before one context, as a list or as one text; and those of several contexts.
@@ -216,6 +220,22 @@ class SentenceEncoder:
             encodings.
         """
         return self._encode(kind, texts, batch_size=batch_size, show_progress=show_progress)
+
+    def encode_reduced(
+        self,
+        texts: Texts | str | bytes,
+        *,
+        batch_size: int | None = None,
+        show_progress: bool = False,
+    ) -> np.ndarray:
+        """Encode texts as r, the pooled output of the transformer, which the papers transfer.
+
+        r is not normalised. If the model has no vectors for similarity, `encode` returns r too.
+        Arguments and result are those of `encode`.
+
+        Reference: arXiv 1911.03688 §2.1, §3.2 ("Intent Classification", footnote 11).
+        """
+        return self._encode("reduced", texts, batch_size=batch_size, show_progress=show_progress)
 
     def encode_contexts(
         self,
@@ -431,7 +451,7 @@ class SentenceEncoder:
             raise ValueError(
                 f"This encoder does not have the signature {name}, only "
                 f"{', '.join(sorted(self._model.outputs))}. "
-                f"{SIMILARITY_REMEDY if kind == 'similarity' else 'Use an encoder that has it.'}"
+                f"{_REMEDIES.get(kind, 'Use an encoder that has it.')}"
             )
         columns = [text_bytes(texts)]
         if extra_contexts is not None:

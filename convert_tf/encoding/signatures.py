@@ -35,15 +35,16 @@ class Signature(NamedTuple):
     @property
     def slots(self) -> str:
         """The input of the network that selects the texts for `output`."""
-        return "slots" if self.name == "default" else f"{self.kind}_slots"
+        return "slots" if self.dim == "reduced_dim" else f"{self.kind}_slots"
 
 
 # Lengths to which similarity vectors can be cut.
 SHORTER_DIMS = (256, 128, 64)
 
-_UNIT = "numbers, L2-normalised"
+_UNIT, _FREE = "numbers, L2-normalised", "numbers, not normalised"
 _ALL = (
-    Signature("sentence", "default", "reduced_dim", "numbers, not normalised"),
+    Signature("sentence", "default", "reduced_dim", _FREE),
+    Signature("reduced", "reduced", "reduced_dim", _FREE),
     Signature("context", "encode_context", "encoding_dim", _UNIT),
     Signature("response", "encode_response", "encoding_dim", _UNIT, "context"),
     Signature("similarity", "encode_similarity", "similarity_dim", _UNIT, "similarity"),

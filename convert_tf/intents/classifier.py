@@ -16,12 +16,7 @@ from convert_tf.config.base import check, check_field, options_of
 from convert_tf.intents import heldout
 from convert_tf.intents.answers import Predictor, rounded
 from convert_tf.intents.data import LabelledTexts, held_out
-from convert_tf.intents.encodings import (
-    ANY_KIND,
-    KINDS_OF_ENCODING,
-    IntentEncodings,
-    encodes_similarity,
-)
+from convert_tf.intents.encodings import ANY_KIND, IntentEncodings, different_kinds
 from convert_tf.intents.examples import (
     Encode,
     IntentExamples,
@@ -208,10 +203,10 @@ class IntentClassifier(IntentOptions, TextClassifier):
       out_of_scope_label: label of texts that have no intent. With `out_of_scope` such examples fit
         the thresholds and train nothing else.
       random_state: seed of weights, batches, dropout and folds.
-      kind: which encodings to use. `"sentence"` uses those of `encode`, and `"similarity"` the
-        encoder's vectors for similarity, which are shorter. If the encoder has both, `"auto"` uses
-        the kind that answers more held-out examples right, or similarity if nothing can be held
-        out.
+      kind: which encodings to use. `"sentence"` uses those of `encode`, `"reduced"` those of
+        `encode_reduced`, and `"similarity"` the encoder's vectors for similarity, which are
+        shorter. `"auto"` uses the kind that answers more held-out examples right, or similarity if
+        nothing can be held out.
       names: whether the names of the intents in plain words (`"card_arrival"`: card arrival) are
         examples too. `"auto"` uses them if logistic regression on encodings then answers more
         held-out examples right, `"always"` uses them, and None does not. The name of
@@ -383,9 +378,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
             return [self.encoder.kind]
         if self.kind != ANY_KIND:
             return [self.kind]
-        kinds = [*KINDS_OF_ENCODING]
-        has_both = encodes_similarity(self._encodings(kinds[0]).encoders)
-        return kinds if has_both else kinds[:1]
+        return different_kinds(self._encodings("sentence").encoders)
 
     def _validation_split(
         self, examples: IntentExamples, checked: IntentExamples | None

@@ -16,7 +16,12 @@ MAX_TEXTS = 50_000  # the number of texts whose encodings are kept
 PROBES = ("where is my order?", "Please cancel the meeting at 10 tomorrow, thanks!")
 
 
-KINDS_OF_ENCODING = {"sentence": "encode", "similarity": "encode_similarity"}
+# Methods of encoders, by the kind of encodings.
+KINDS_OF_ENCODING = {
+    "sentence": "encode",
+    "reduced": "encode_reduced",
+    "similarity": "encode_similarity",
+}
 ANY_KIND = "auto"  # the kind with more right answers
 
 
@@ -26,7 +31,7 @@ def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]
     Args:
       encoder: a module's folder, an `.onnx` file or a run's folder; an object with `encode`, such
         as a `SentenceEncoder`; or a callable.
-      kind: `"sentence"`, or `"similarity"` for what `encode_similarity` gives.
+      kind: one of `KINDS_OF_ENCODING`.
 
     Raises:
       ValueError: it is none of these, or has no encodings of that kind.
@@ -52,12 +57,23 @@ def _loaded(encoder: Any) -> Any:
     return SentenceEncoder(encoder)
 
 
-def encodes_similarity(encoder: Any) -> bool:
-    """Return whether one encoder, or each of a list, has vectors for similarity."""
+def encodes(encoder: Any, kind: str) -> bool:
+    """Return whether one encoder, or each of a list, has encodings of a kind."""
     return all(
-        "similarity" in each.kinds if hasattr(each, "kinds") else hasattr(each, "encode_similarity")
+        kind in each.kinds if hasattr(each, "kinds") else hasattr(each, KINDS_OF_ENCODING[kind])
         for each in map(_loaded, encoders_of(encoder))
     )
+
+
+def different_kinds(encoder: Any) -> list[str]:
+    """Return the kinds of encodings of one encoder, or of each of a list, that differ.
+
+    An encoder without vectors for similarity has the same vector r as `sentence` and as `reduced`.
+    """
+    first, *others = KINDS_OF_ENCODING
+    if not encodes(encoder, "similarity"):
+        return [first]
+    return [first, *(kind for kind in others if encodes(encoder, kind))]
 
 
 def encoders_of(encoder: Any) -> list[Any]:

@@ -446,7 +446,7 @@ class _Judged:
         heads = [classifier.head, *(["logistic"] if classifier.grid is None else [])]
         kinds = [classifier.kind]
         if classifier.kind == ANY_KIND:
-            kinds = [*KINDS_OF_ENCODING][: 1 if self._map is None else 2]
+            kinds = [*KINDS_OF_ENCODING][: 1 if self._map is None else None]
         elif classifier.kind == "similarity" and self._map is None:
             raise ValueError(
                 f"--kind=similarity needs a model with vectors for similarity. {SIMILARITY_REMEDY}"
@@ -492,6 +492,8 @@ class _Judged:
         encodings = encoded.encodings
         if kind == "sentence":
             return encoded._replace(encodings=self._tuner.sentences(encodings))
+        if kind == "reduced":
+            return encoded
         return encoded._replace(encodings=unit_rows(encodings @ self._map))
 
     def _with(self, vectors: np.ndarray, examples: IntentExamples) -> IntentExamples:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from convert_tf.intents.answers import rounded
-from convert_tf.intents.encodings import IntentEncodings, encodes_similarity
+from convert_tf.intents.encodings import IntentEncodings, encodes
 from convert_tf.intents.heldout import margins
 from convert_tf.intents.lexical import word_terms
 from convert_tf.numerics.vectors import unit_rows
@@ -100,7 +100,7 @@ def _encode_of(encoder: Any, classifier: Any) -> Callable[[list[str]], np.ndarra
     if encoder is None:
         raise ValueError("encoder or classifier is needed. Pass one of them.")
     encoders = IntentEncodings(encoder).encoders
-    kind = "similarity" if encodes_similarity(encoders) else "sentence"
+    kind = "similarity" if encodes(encoders, "similarity") else "sentence"
     return IntentEncodings(encoders, kind=kind, max_texts=0)
 
 

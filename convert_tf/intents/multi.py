@@ -42,7 +42,7 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
         the highest micro F1.
       label_separator: the character between the intents of a text in files.
       random_state: seed of the folds.
-      kind: the kind of encodings, `"sentence"` or `"similarity"`.
+      kind: the kind of encodings, `"sentence"`, `"reduced"` or `"similarity"`.
 
     Attributes:
       classes_: the intents, sorted.

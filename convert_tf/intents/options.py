@@ -62,8 +62,8 @@ class IntentOptions(ClassifierOptions):
       upper_levels: For labels with levels such as faq/opening_hours: if no intent is sure enough
         but its upper level is, answer the upper level.
       out_of_scope_label: Label of texts that are out of scope.
-      kind: Encodings to use: sentence (encode), similarity (encode_similarity), or auto for the one
-        with the better held-out accuracy.
+      kind: Encodings to use: sentence (encode), reduced (encode_reduced), similarity
+        (encode_similarity), or auto for the one with the best held-out accuracy.
       names: Use the names of the intents as examples. auto does so if the held-out accuracy rises.
     """
 

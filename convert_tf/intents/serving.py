@@ -11,6 +11,7 @@ import tensorflow_hub as hub
 import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
 
 from convert_tf.checkpoints.kinds import VOCABULARY_ASSETS, kind_of
+from convert_tf.encoding.signatures import signature_name
 from convert_tf.export.hub.portable import save_portable
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.encodings import encoder_paths
@@ -129,7 +130,7 @@ class IntentModule(tf.Module):
         ]
         self.labels = tf.constant([str(label) for label in classifier.classes_])
         self.centroids = tf.constant(parts.centroids)
-        self.signature = "encode_similarity" if classifier.kind_ == "similarity" else "default"
+        self.signature = signature_name(classifier.kind_)
         self.mixture = classifier.mixture_
         self.words = None
         if parts.lexical is not None and self.mixture.weight:

@@ -67,7 +67,7 @@ def test_flags_have_their_defaults_and_no_other_commands_flags(capsys):
     assert re.search(r"--encoder= .*?Repeatable\.", help_of)
     assert "--shots" not in help_of
     main(["embed", "--help"])
-    kinds = "--kind=sentence sentence, context, response, similarity."
+    kinds = "--kind=sentence sentence, reduced, context, response, similarity."
     assert kinds in " ".join(capsys.readouterr().out.split())
 
 
@@ -104,7 +104,10 @@ def test_flags_of_fields_have_the_text_of_the_docstring(option, text):
         (["sample", "--output=x", "y"], "'y' is not a flag."),
         (["sample", "--output=x", "--seed=y"], "invalid literal for int() with base 10: 'y'."),
         (["sample", "--flagfile=/nowhere"], "No such file or directory: '/nowhere'."),
-        (["embed", "--kind=poem"], "should be one of <sentence|context|response|similarity>."),
+        (
+            ["embed", "--kind=poem"],
+            "should be one of <sentence|reduced|context|response|similarity>.",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(capsys, arguments, message):

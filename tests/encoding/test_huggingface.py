@@ -17,7 +17,7 @@ from convert_tf import SentenceEncoder
 from convert_tf.checkpoints.released import ModuleNameError, model_path
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-METHODS = ["encode", "encode_contexts", "encode_responses", "encode_similarity"]
+METHODS = ["encode", "encode_reduced", "encode_contexts", "encode_responses", "encode_similarity"]
 TEXTS = ["how are you?", "", "a", "hello,world!yes.", "AB" * 90, "what is this", b"x y"]
 
 

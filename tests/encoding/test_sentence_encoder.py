@@ -132,6 +132,14 @@ def test_further_signatures_of_a_module():
     assert stub.calls[0][0] == "encode_title"
 
 
+def test_an_encoder_of_an_earlier_version_says_how_to_get_r():
+    with pytest.raises(ValueError, match=r"reduced, only .* Export its run or module again"):
+        SentenceEncoder(Stub()).encode_reduced(["a"])
+    stub = Stub(outputs=["reduced"])
+    np.testing.assert_array_equal(SentenceEncoder(stub).encode_reduced(["a"]), expected("a"))
+    assert [output for output, _ in stub.calls] == ["reduced"]
+
+
 def test_extra_contexts():
     stub = Stub(reads_history=True)
     encoder = SentenceEncoder(stub, batch_size=2)
@@ -273,7 +281,7 @@ def test_signatures_with_other_arguments(tmp_path):
     tf.saved_model.save(module, str(tmp_path / "two"), signatures={"default": module.two})
     with pytest.raises(
         ValueError,
-        match=r"of default, encode_context, encode_response, encode_similarity\. .* with none",
+        match=r"of default, reduced, encode_context, .*, encode_similarity\. .* with none",
     ):
         SentenceEncoder(tmp_path / "two")
     signatures = {"default": module.two, "encode_response": module.number}

@@ -12,7 +12,7 @@ from convert_tf import SentenceEncoder
 from convert_tf.checkpoints.folder import SIMILARITY_FILE, load_similarity_map
 from convert_tf.export.model import export_model
 from convert_tf.intents.classifier import IntentClassifier
-from convert_tf.intents.encodings import encodes_similarity
+from convert_tf.intents.encodings import different_kinds
 from convert_tf.intents.one_file import IntentFile, export_one_file
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.ranking.ranker import EncoderRanker, open_encoder
@@ -106,6 +106,26 @@ def test_every_form_of_a_model_gives_the_same_vectors(folders, expected, form):
     np.testing.assert_allclose(ranker.encode_candidates(TEXTS), found, atol=1e-5)
     lengths = np.linalg.norm(found, axis=1)
     np.testing.assert_allclose(lengths, [float(bool(text)) for text in TEXTS], atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["checkpoint", *FORMS])
+def test_every_form_of_a_model_gives_r(folders, form):
+    expected = reduced_texts(folders)
+    encoder = SentenceEncoder(folders[form], compute_dtype="auto" if "onnx" in form else "float32")
+    found = encoder.encode_reduced(TEXTS)
+    size = np.abs(expected).max()
+    np.testing.assert_allclose(found / size, expected / size, atol=FORMS.get(form, 1e-5))
+    assert np.abs(encoder.encode(TEXTS) - found).max() > 0.1 * size
+    np.testing.assert_array_equal(encoder.encode(TEXTS, kind="reduced"), found)
+    assert encoder.encode_reduced(TEXTS[0]).shape == (128,)
+    assert encoder.encode_reduced([]).shape == (0, 128)
+
+
+@pytest.mark.parametrize("form", ["plain checkpoint", "plain module", "plain onnx"])
+def test_without_a_map_the_sentence_encodings_are_r(folders, form):
+    encoder = SentenceEncoder(folders[form])
+    assert encoder.kinds == ["sentence", "reduced", "context", "response"]
+    np.testing.assert_array_equal(encoder.encode_reduced(TEXTS), encoder.encode(TEXTS))
 
 
 def test_shorter_vectors_are_the_first_numbers(folders, expected):
@@ -212,12 +232,13 @@ def test_another_map_is_another_encoder(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["checkpoint", *FORMS])
-def test_intents_know_which_models_have_them(folders, form):
-    assert encodes_similarity(folders[form])
-    assert encodes_similarity([folders[form], SentenceEncoder(folders[form])])
+def test_intents_know_which_kinds_of_a_model_differ(folders, form):
+    kinds = ["sentence", "reduced", "similarity"]
+    assert different_kinds(folders[form]) == kinds
+    assert different_kinds([folders[form], SentenceEncoder(folders[form])]) == kinds
     plain = folders[f"plain {form.split()[0]}"]
-    assert not encodes_similarity(plain)
-    assert not encodes_similarity([folders[form], plain])
+    assert different_kinds(plain) == ["sentence"]
+    assert different_kinds([folders[form], plain]) == ["sentence"]
 
 
 def test_intents_on_vectors_for_similarity(folders, tmp_path):
@@ -236,7 +257,7 @@ def test_intents_on_vectors_for_similarity(folders, tmp_path):
         IntentFile(one_file).predict_proba(texts), classifier.predict_proba(texts), atol=0.02
     )
     assert loaded.set_params(kind="sentence").encode(texts).shape == (12, 128)
-    with pytest.raises(ValueError, match="one of auto, sentence, similarity"):
+    with pytest.raises(ValueError, match="one of auto, sentence, reduced, similarity"):
         IntentClassifier(module, kind="response").fit(texts, labels)
 
 

@@ -316,3 +316,22 @@ def test_weights_that_16_bits_cannot_hold_are_refused(value):
             StoredWeights(model.trainable_variables, bits=bits)
     with pytest.raises(ValueError, match="bits=4"):
         StoredWeights(make_model().trainable_variables, bits=4)
+
+
+def test_a_module_exported_again_keeps_its_variables(checkpoint, tmp_path):
+    first, again, other = (tmp_path / name for name in ("first", "again", "other"))
+    export_module(checkpoint, first, network_bits=8)
+    export_module(first, again, network_bits=8)
+    export_module(first, other, network_bits=16)
+    texts = tf.constant(["how do i reset my password?", "", "the cat sat"])
+    vectors = [
+        tf.saved_model.load(str(each)).signatures["reduced"](texts)["default"].numpy()
+        for each in (first, again)
+    ]
+    np.testing.assert_array_equal(*vectors)
+    files = sorted(path.name for path in (first / "variables").iterdir())
+    assert files == sorted(path.name for path in (again / "variables").iterdir())
+    for name in files:
+        content = (first / "variables" / name).read_bytes()
+        assert (again / "variables" / name).read_bytes() == content
+    assert stored_types(other) != stored_types(first)

@@ -20,6 +20,7 @@ PROMPTS = {
     "query": "encode_contexts",
     "document": "encode_responses",
     "similarity": "encode_similarity",
+    "reduced": "encode_reduced",
 }
 
 

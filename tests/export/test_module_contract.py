@@ -29,6 +29,7 @@ PAIR = {"context": TEXTS, "response": RESPONSES}
 COLUMNS = {
     "default": ONE,
     "serving_default": ONE,
+    "reduced": ONE,
     "encode_context": ONE,
     "encode_response": ONE,
     "encode_sequence": ONE,
@@ -38,6 +39,7 @@ COLUMNS = {
 OUTPUTS = {  # of the preset `tiny`; those of `convert` are 1024 and 512 wide
     "default": {"default": ["float32", [None, 128]]},
     "serving_default": {"default": ["float32", [None, 128]]},
+    "reduced": {"default": ["float32", [None, 128]]},
     "encode_context": {"default": ["float32", [None, 64]]},
     "encode_response": {"default": ["float32", [None, 64]]},
     "encode_sequence": {
@@ -103,6 +105,7 @@ def expected(tiny_modules):
         found[kind] = {
             ("default", "default"): reduced,
             ("serving_default", "default"): reduced,
+            ("reduced", "default"): reduced,
             ("encode_context", "default"): context,
             ("encode_response", "default"): encoder.encode_response(ids(TEXTS)),
             ("encode_sequence", "sequence_encoding"): encoder.encode_sequence(ids(TEXTS)),

@@ -12,9 +12,12 @@ import tensorflow_hub as hub
 import tensorflow_text  # noqa: F401 (registers the operations of the modules)
 from support.documents import README, ROOT, blocks, run_block
 
-from convert_tf import SentenceEncoder
-from convert_tf.checkpoints.folder import load_config
+from convert_tf import SentenceEncoder, load_model
+from convert_tf.checkpoints.folder import load_config, load_similarity_map
 from convert_tf.config.model import model_preset
+from convert_tf.encoding.signatures import SIGNATURES
+from convert_tf.export.model import export_model
+from convert_tf.text.tokenizer import load_tokenizer
 
 MODULES = ROOT / "hub_modules"
 MEGABYTES = {"convert_small": 30, "convert": 40, "convert_multi_context": 48}
@@ -106,6 +109,38 @@ def answers():
         del encoder
         gc.collect()  # two at once would be the largest test of all
     return found
+
+
+@pytest.mark.slow
+def test_every_form_of_a_released_encoder_returns_the_same_vectors_of_each_kind(tmp_path):
+    folder, texts = MODULES / "convert_small" / "1", list(PAIRS)
+    encoder, vocabulary = load_model("convert_small")
+    tokenizer = load_tokenizer(vocabulary, encoder.config.num_oov_buckets)
+    ids = tokenizer.token_ids(texts).to_tensor(tokenizer.padding_id).numpy()
+    reduced, kernel = np.asarray(encoder(ids)), load_similarity_map(folder)
+    projected = reduced @ kernel
+    expected = {
+        "sentence": 0.4 * (reduced + projected / np.linalg.norm(kernel, axis=0) @ kernel.T),
+        "reduced": reduced,
+        "context": encoder.encode_context(ids),
+        "response": encoder.encode_response(ids),
+        "similarity": projected / np.linalg.norm(projected, axis=1, keepdims=True),
+    }
+    module = hub.load(str(folder))
+    of_module = SentenceEncoder(folder, compute_dtype="float32")
+    file = export_model(folder, tmp_path / "encoder.onnx", network_bits=32)
+    of_file = SentenceEncoder(file)
+    assert of_module.kinds == of_file.kinds == [*expected]
+    for kind, vectors in expected.items():
+        signature = module.signatures[SIGNATURES[kind].name]
+        forms = [
+            signature(tf.constant(texts))["default"],
+            *(form.encode(texts, kind=kind) for form in (of_module, of_file)),
+        ]
+        size = np.abs(vectors).max()
+        for found in forms:
+            np.testing.assert_allclose(found / size, vectors / size, atol=1e-4)
+    assert np.abs(expected["sentence"] - reduced).max() > 1
 
 
 def test_encodings_are_finite_and_rank_responses(answers, name):

@@ -17,7 +17,7 @@ from support.tiny_checkpoint import write_checkpoint
 from convert_tf import IntentClassifier, SentenceEncoder
 from convert_tf.intents import heldout
 from convert_tf.intents.data import LabelledTexts
-from convert_tf.intents.encodings import MAX_TEXTS, IntentEncodings
+from convert_tf.intents.encodings import KINDS_OF_ENCODING, MAX_TEXTS, IntentEncodings
 from convert_tf.intents.heldout import WEIGHTS, Fold, with_upper_levels
 from convert_tf.intents.report import evaluate_classifier, report_text
 
@@ -142,7 +142,7 @@ def test_unknown_options_are_refused(encoder, options, message):
 def test_an_unknown_kind_is_refused_where_it_is_used(encoder):
     classifier = make(encoder).fit(TEXTS, LABELS).set_params(kind="bogus")
     for encode in (IntentEncodings(encoder, kind="bogus"), classifier.predict):
-        with pytest.raises(ValueError, match=r"one of sentence, similarity\. Received: 'bogus'"):
+        with pytest.raises(ValueError, match=r"reduced, similarity\. Received: 'bogus'"):
             encode(QUERIES)
 
 
@@ -152,7 +152,7 @@ def test_a_clone_looks_up_no_encoder():
 
 def test_folds_need_one_kind_of_encodings_and_of_names(encoder):
     fold = Fold(np.arange(len(TEXTS)) < 3, encoder(TEXTS))
-    for model, options in ((TwoKinds("sentence"), {"names": None}), (encoder, {})):
+    for model, options in ((ThreeKinds("sentence"), {"names": None}), (encoder, {})):
         with pytest.raises(ValueError, match="folds need one kind of encodings"):
             IntentClassifier(model, head="logistic", **options).fit(TEXTS, LABELS, folds=[fold])
 
@@ -222,20 +222,21 @@ def test_descriptions_are_enough_and_examples_refine_them(encoder):
     assert refined.predict(["good morning to you"]).tolist() == ["greet"]
 
 
-class TwoKinds:
-    """Encodes what tells intents apart in one way, and nothing in the other."""
+class ThreeKinds:
+    """Encodes what tells intents apart in one way, and nothing in the others."""
 
     def __init__(self, telling):
-        good, bad = WordEncoder(), lambda texts: np.ones((len(texts), 3), np.float32)
-        self.encode, self.encode_similarity = (good, bad) if telling == "sentence" else (bad, good)
+        for kind, method in KINDS_OF_ENCODING.items():
+            encode = WordEncoder() if kind == telling else lambda texts: np.ones((len(texts), 3))
+            setattr(self, method, encode)
 
 
 @pytest.mark.parametrize("is_validated", [False, True])
-@pytest.mark.parametrize("telling", ["sentence", "similarity"])
+@pytest.mark.parametrize("telling", KINDS_OF_ENCODING)
 def test_the_kind_of_encodings_is_that_of_more_right_answers(telling, is_validated, tmp_path):
     validation = (QUERIES, ANSWERS) if is_validated else None
     chosen, fixed = (
-        IntentClassifier(TwoKinds(telling), kind=kind, lexical=None, **QUICK)
+        IntentClassifier(ThreeKinds(telling), kind=kind, lexical=None, **QUICK)
         for kind in ("auto", telling)
     )
     assert chosen.fit(TEXTS, LABELS, validation=validation).kind_ == telling
@@ -243,14 +244,14 @@ def test_the_kind_of_encodings_is_that_of_more_right_answers(telling, is_validat
     expected = fixed.fit(TEXTS, LABELS, validation=validation).predict_proba(QUERIES)
     np.testing.assert_array_equal(chosen.predict_proba(QUERIES), expected)
     chosen.save(tmp_path / "model")
-    loaded = IntentClassifier.load(tmp_path / "model", encoder=TwoKinds(telling))
+    loaded = IntentClassifier.load(tmp_path / "model", encoder=ThreeKinds(telling))
     assert (loaded.kind, loaded.kind_) == (telling, telling)
     np.testing.assert_array_equal(loaded.predict_proba(QUERIES), expected)
 
 
 def test_descriptions_alone_are_compared_by_similarity():
     descriptions = {"reset": "the password is lost", "greet": "hello hi"}
-    begin, encoder = IntentClassifier.from_descriptions, TwoKinds("sentence")
+    begin, encoder = IntentClassifier.from_descriptions, ThreeKinds("sentence")
     assert begin(descriptions, encoder, **QUICK).kind_ == "similarity"
     assert begin(descriptions, encoder, kind="sentence", **QUICK).kind_ == "sentence"
     refined = begin(descriptions, encoder, examples=(TEXTS[:4], LABELS[:4]), **QUICK)
@@ -258,7 +259,7 @@ def test_descriptions_alone_are_compared_by_similarity():
     assert begin(descriptions, [encoder, WordEncoder()], **QUICK).kind_ == "sentence"
 
 
-def test_an_encoder_of_two_kinds_is_loaded_once(tmp_path, monkeypatch):
+def test_an_encoder_of_three_kinds_is_loaded_once(tmp_path, monkeypatch):
     write_checkpoint(tmp_path / "run", similarity_dim=4)
     loaded = []
 

@@ -22,6 +22,7 @@ from convert_tf.numerics.vectors import unit_rows
 # Signatures that are computed from r and the similarity map. The network computes the others.
 _OF_REDUCED: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "default": sentence_encodings,
+    "reduced": lambda reduced, similarity_map: reduced,
     "encode_similarity": lambda reduced, similarity_map: unit_rows(reduced @ similarity_map),
 }
 

@@ -69,7 +69,8 @@ class EncoderModule(tf.Module):
       max_tokens: maximum number of subwords that the network reads.
       similarity_map: float32 `[reduced_dim, dim]`, the map from r to vectors for similarity. With
         it, there is the signature `encode_similarity`, from strings to `[batch, dim]` of length 1,
-        and `default` returns `convert_tf.models.distillation.sentence_encodings` of r.
+        and `default` returns `convert_tf.models.distillation.sentence_encodings` of r. The
+        signature `reduced` returns r in any case.
 
     Call arguments:
       strings: string `[batch]`.
@@ -155,6 +156,11 @@ class EncoderModule(tf.Module):
     def default(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return encodings of sentences, `[batch, reduced_dim]`, not normalised."""
         return {"default": self(strings)}
+
+    @tf.function(input_signature=[_TEXTS])
+    def reduced(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the reduced encodings r, `[batch, reduced_dim]`, not normalised."""
+        return {"default": self._reduce(strings)}
 
     @tf.function(input_signature=[_TEXTS])
     def encode_context(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:

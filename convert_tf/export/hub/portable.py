@@ -10,11 +10,13 @@ import functools
 import itertools
 import os
 import re
+import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.framework.node_def_pb2 import NodeDef
@@ -41,13 +43,17 @@ class PortabilityError(ValueError):
     """Error: older versions of TensorFlow cannot load a graph."""
 
 
-def save_portable(module: Any, folder: Path, *, signatures: Mapping[str, Any]) -> None:
+def save_portable(
+    module: Any, folder: Path, *, signatures: Mapping[str, Any], earlier: Path | None = None
+) -> None:
     """Call `tf.saved_model.save` for TensorFlow 2.6 and later. Variables are in two files.
 
     Args:
       module: a `tf.Module`.
       folder: a new folder.
       signatures: functions by name.
+      earlier: the SavedModel from which `module` was made. If the variables of both differ only by
+        rounding, its files are used, so that old signatures return the same numbers.
 
     Raises:
       PortabilityError: if the graph has parts that are unknown to 2.6, or custom gradients.
@@ -59,7 +65,11 @@ def save_portable(module: Any, folder: Path, *, signatures: Mapping[str, Any]) -
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
     except tf.errors.OpError as error:
         raise OSError(errno.EIO, error.message, str(folder)) from error
-    rewrite_variables(folder)
+    if earlier is not None and _are_close(earlier, folder):
+        shutil.rmtree(folder / "variables")
+        shutil.copytree(earlier / "variables", folder / "variables")
+    else:
+        rewrite_variables(folder)
     path = folder / "saved_model.pb"
     model = SavedModel.FromString(path.read_bytes())
     for graph in model.meta_graphs:
@@ -67,6 +77,28 @@ def save_portable(module: Any, folder: Path, *, signatures: Mapping[str, Any]) -
     path.write_bytes(model.SerializeToString(deterministic=True))
     (folder / "fingerprint.pb").unlink(missing_ok=True)
     fingerprinting_utils.write_fingerprint(str(folder))
+
+
+def _are_close(*folders: Path) -> bool:
+    """Return whether two SavedModels have the same variables, apart from rounding.
+
+    The first one must have two files of variables.
+    """
+    prefixes = [folder / "variables" / "variables" for folder in folders]
+    if not all(path.is_file() for path in _data_files(prefixes[0], 2)):
+        return False
+    readers = [tf.train.load_checkpoint(str(prefix)) for prefix in prefixes]
+    shapes, dtypes = (
+        [getattr(reader, f"get_variable_to_{what}_map")() for reader in readers]
+        for what in ("shape", "dtype")
+    )
+    if shapes[0] != shapes[1] or dtypes[0] != dtypes[1]:
+        return False
+    return all(
+        np.allclose(*(reader.get_tensor(name).astype(float) for reader in readers), 1e-6, atol=0)
+        for name, dtype in dtypes[0].items()
+        if dtype != tf.string
+    )
 
 
 def _make_portable(graph: MetaGraphDef) -> None:

@@ -62,10 +62,12 @@ def export_module(
       OSError: if `output` cannot be written.
     """
     target = OutputFolder(output, replaceable=MODULE_FILES, overwrite=overwrite)
-    parts = _ranker_parts if kind_of(checkpoint) is Kind.RANKER else _encoder_parts
+    kind = kind_of(checkpoint)
+    parts = _ranker_parts if kind is Kind.RANKER else _encoder_parts
     module, card, extra_files = parts(checkpoint, network_bits, max_tokens)
     with target.open() as folder:
-        save_portable(module, folder, signatures=module.signatures)
+        earlier = Path(checkpoint) if kind.is_module else None
+        save_portable(module, folder, signatures=module.signatures, earlier=earlier)
         for name, text in extra_files.items():
             (folder / name).write_text(text, encoding="utf-8")
         sizes = _sizes(folder)

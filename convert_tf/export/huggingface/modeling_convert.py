@@ -144,6 +144,8 @@ class ConvertModel(PreTrainedModel):
         return self.config.sentence_scale * (reduced + read)
 
     def _of_kind(self, name: str, reduced: Tensor) -> Tensor:
+        if name == "reduced":
+            return reduced
         if name == "similarity":
             return normalize(self.similarity(reduced), dim=-1)
         return self.sides[name](reduced)

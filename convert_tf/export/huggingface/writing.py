@@ -7,7 +7,7 @@ folder.
 
 Prompts choose the vector. Without one, a text gets the vector of `SentenceEncoder.encode`. The
 prompts `query` and `document` give the encodings of contexts and responses, and `similarity` the
-vector for similarity. These are narrower and end with zeros.
+vector for similarity. These are narrower and end with zeros. The prompt `reduced` gives r.
 """
 
 import json
@@ -64,7 +64,7 @@ tags: [sentence-transformers, feature-extraction, onnx, transformers.js, convert
 """
 _UNKNOWN, _PADDING, _FIRST = "[UNK]", "[PAD]", "[CLS]"
 # Kinds of vectors besides the default, and the tokens that select them.
-_KIND_TOKENS = {kind: f"<|{kind}|>" for kind in ("context", "response", "similarity")}
+_KIND_TOKENS = {kind: f"<|{kind}|>" for kind in ("context", "response", "similarity", "reduced")}
 _SYNTAX = frozenset(r"\^$.*+?()[]{}|/-&~#")
 
 

@@ -99,8 +99,9 @@ class GraphBuilder(GraphWriter):
           The inputs that select the texts for each output, and the shapes of the outputs.
         """
         inputs: list[Input] = [("slots", TensorProto.INT32, ("texts",))]
-        self._sentences(reduced, self._similarity_map)
-        outputs = {"default": ("texts", self._config.reduced_dim)}
+        selected = self._add("Gather", [reduced, "slots"], "reduced_encoding", axis=0)
+        self._sentences(selected, self._similarity_map)
+        outputs = dict.fromkeys(("default", selected), ("texts", self._config.reduced_dim))
         encoding_dim = self._config.encoding_dim
         for name in ("context", "response"):
             inputs.append((f"{name}_slots", TensorProto.INT32, (f"{name}s",)))
@@ -259,16 +260,15 @@ class GraphBuilder(GraphWriter):
         self._where_texts(slots, dim, output, lambda result: self._side(name, x, result))
 
     def _sentences(self, reduced: str, kernel: np.ndarray | None) -> None:
-        """Build r or `sentence_encodings` of r."""
+        """Build `default` for the r of the selected texts: r, or `sentence_encodings` of r."""
         if kernel is None:
-            self._add("Gather", [reduced, "slots"], "default", axis=0)
+            self._add("Identity", [reduced], "default")
             return
-        own = self._add("Gather", [reduced, "slots"], axis=0)
 
         def build(result: str) -> None:
-            read = self._block_dense("similarity", own, kernel)
+            read = self._block_dense("similarity", reduced, kernel)
             added = self._block_dense("similarity/back", read, unit_rows(kernel.T))
-            total = self._add("Add", [own, added])
+            total = self._add("Add", [reduced, added])
             scale = self._constant("sentence_scale", np.float32(SENTENCE_SCALE))
             self._add("Mul", [total, scale], result)
 
@@ -371,11 +371,14 @@ class BatchGraphBuilder(GraphBuilder):
     ):
         super().__init__(source, ranges)
         self._kind_ids = kind_ids
+        # The network computes r of every text.
+        self._replaced = {kind: number for kind, number in kind_ids.items() if kind != "reduced"}
 
     def build(self, *, observes: bool = False) -> onnx.ModelProto:
         self._prepare_rows()
-        _, shapes = self._signatures(self._reduced(self._trunk()))
-        self._spread(self._joined(shapes))
+        reduced = self._reduced(self._trunk())
+        _, shapes = self._signatures(reduced)
+        self._spread(self._joined(reduced, shapes))
         shape = ("batch_size", "sequence_length", self._config.reduced_dim)
         return self._model(_BATCH_INPUTS, {BATCH_OUTPUT: shape}, self.observed if observes else ())
 
@@ -405,18 +408,15 @@ class BatchGraphBuilder(GraphBuilder):
         attended = self._add("Where", [is_attended, ids, zero])
         largest = self._add("ReduceMax", [attended, "row_axis"], keepdims=0)
         kind = self._add("Max", [largest, self._constant("first_kind", np.int32(first))])
-        for name, kind_id in self._kind_ids.items():
+        for name, kind_id in self._replaced.items():
             is_kind = self._add("Equal", [kind, self._constant(f"{name}_id", np.int32(kind_id))])
             rows = self._add("Squeeze", [self._add("NonZero", [is_kind]), self._int64("only", 0)])
             self._add("Cast", [rows], SIGNATURES[name].slots, to=TensorProto.INT32)
 
-    def _joined(self, shapes: Mapping[str, tuple[str, int]]) -> str:
-        """Return the vectors of all texts in order, `[batch, reduced_dim]`."""
+    def _joined(self, vectors: str, shapes: Mapping[str, tuple[str, int]]) -> str:
+        """Replace r of texts by the vectors of their kinds, `[batch, reduced_dim]`."""
         dim = self._config.reduced_dim
-        size = self._add("Shape", ["input_ids"], start=0, end=1)
-        shape = self._add("Concat", [size, self._int64("dim", dim)], axis=0)
-        vectors = self._add("ConstantOfShape", [shape])
-        for signature in map(SIGNATURES.__getitem__, self._kind_ids):
+        for signature in map(SIGNATURES.__getitem__, self._replaced):
             encoding = rows = signature.output
             width = shapes[encoding][1]
             if width < dim:

@@ -47,7 +47,10 @@ def all_kinds(encoder) -> dict[str, float]:
         "encode": difference(encoder.encode(texts)),
         "encode_query": difference(encoder.encode_query(texts), "context"),
         "encode_document": difference(encoder.encode_document(texts), "response"),
-        "similarity": difference(encoder.encode(texts, prompt_name="similarity"), "similarity"),
+        **{
+            kind: difference(encoder.encode(texts, prompt_name=kind), kind)
+            for kind in ("similarity", "reduced")
+        },
     }
 
 

@@ -135,6 +135,7 @@ def write_huggingface(module: str, folder: Path) -> str:
             found["context"] = encoder.encode_contexts(TEXTS)
             found["response"] = encoder.encode_responses(TEXTS)
             found["similarity"] = encoder.encode_similarity(TEXTS)
+            found["reduced"] = encoder.encode_reduced(TEXTS)
     np.savez(f"{output}.npz", **found)
     return f"{output}.npz"
 
