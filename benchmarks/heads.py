@@ -118,7 +118,7 @@ class Runs:
         from convert_tf.config.ranker import RankerTraining
         from convert_tf.data.ranking_batches import NegativeSampler, RankingBatches
         from convert_tf.numerics.initializers import set_seed
-        from convert_tf.training.ranker import make_ranker_training
+        from convert_tf.training.ranker.task import make_ranker_training
 
         head, options = self.head(name)
         set_seed(seed)
@@ -181,7 +181,7 @@ class Runs:
 
     def _ranks(self, ranker: Any) -> list[int]:
         from convert_tf.ranking.checkpoint import score_lists
-        from convert_tf.training.ranker import with_dev_candidates
+        from convert_tf.training.ranker.task import with_dev_candidates
 
         examples = self.evaluated
         if _TASK.value == "records":

@@ -20,11 +20,11 @@ import numpy as np
 from absl import app, flags
 
 from convert_tf.config.model import MODEL_PRESETS, ModelConfig, model_preset
-from convert_tf.config.train import EncoderTraining
 from convert_tf.data.packing import TokenIds, pack_batch, pack_micro_batches
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.training.encoder.objective import make_ranking_model
+from convert_tf.training.encoder.options import EncoderTraining
 
 _MODEL = flags.DEFINE_enum("model", "convert", sorted(MODEL_PRESETS), "Preset of the model.")
 _DIM = flags.DEFINE_integer("dim", 0, "Width of all layers in place of the preset's; 0 keeps it.")

@@ -24,10 +24,10 @@ from typing import Any
 from absl import app, flags
 from training_runs import check_choice, cost, data_options, model_options, train
 
-from convert_tf.config.train import train_recipe
 from convert_tf.figures import picture, write_picture
 from convert_tf.storage.files import write_file
 from convert_tf.storage.messages import as_markdown
+from convert_tf.training.encoder.options import train_recipe
 
 _DATA = flags.DEFINE_string("data", None, "Token ids, or records with --vocab.", required=True)
 _VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary of records.")

@@ -39,9 +39,10 @@ from absl import app, flags
 from workers import ROOT, WorkerProcess
 
 from convert_tf.config.model import model_preset
-from convert_tf.config.train import TRAIN_RECIPES, train_recipe
+from convert_tf.config.train import TRAIN_RECIPES
 from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.packing import partly_compiled_row_multiple
+from convert_tf.training.encoder.options import train_recipe
 
 _DATA = flags.DEFINE_string("data", None, "Folder of token ids or of records.")
 _VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary of records.")

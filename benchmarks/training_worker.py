@@ -66,7 +66,7 @@ class Convert:
         from convert_tf.training.encoder.objective import make_ranking_model
 
         try:
-            from convert_tf.config.train import train_recipe
+            from convert_tf.training.encoder.options import train_recipe
         except ModuleNotFoundError:  # an older version
             from convert_tf.config.model import train_recipe
 

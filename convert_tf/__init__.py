@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 _LAZY_NAMES = {
     "ModelConfig": "convert_tf.config.model",
-    "EncoderTraining": "convert_tf.config.train",
+    "EncoderTraining": "convert_tf.training.encoder.options",
     "HeadConfig": "convert_tf.config.ranker",
     "RankerTraining": "convert_tf.config.ranker",
     "BertConfig": "convert_tf.config.bert",
@@ -23,7 +23,8 @@ _LAZY_NAMES = {
     "load_classifier": "convert_tf.intents.loading",
     "discover_intents": "convert_tf.intents.logs",
     "CandidateIndex": "convert_tf.search.index",
-    "train": "convert_tf.training.encoder.run",
+    "train": "convert_tf.training.encoder.task",
+    "Loss": "convert_tf.training.encoder.losses.base",
     "evaluate": "convert_tf.evaluation.compare",
     "export_model": "convert_tf.export.model",
     "module_path": "convert_tf.checkpoints.released",

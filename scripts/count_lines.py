@@ -1,18 +1,21 @@
-"""Print the lines of code of each package of `convert_tf` and of each folder of tests.
+"""Print the tokens of code of each package and folder of tests, and the long functions.
 
     python scripts/count_lines.py
 
-A line counts if it holds code. Blank lines, comments and docstrings do not count.
+Comments, docstrings, line breaks, indentation and commas are not counted, so the layout of the
+code does not matter. A function is long if it has more than 60 lines without its docstring.
 """
 
 import ast
 import io
 import tokenize
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-_NOT_CODE = (
+MAX_LINES = 60
+_LAYOUT = (
     tokenize.COMMENT,
     tokenize.NL,
     tokenize.NEWLINE,
@@ -20,10 +23,17 @@ _NOT_CODE = (
     tokenize.DEDENT,
     tokenize.ENDMARKER,
 )
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def code_lines(source: str) -> int:
-    """Return how many lines of `source` hold code.
+def _docstring(node: ast.AST) -> ast.stmt | None:
+    """Return the statement that is the docstring of a module, class or function."""
+    has_body = isinstance(node, (ast.Module, ast.ClassDef, *_FUNCTIONS))
+    return node.body[0] if has_body and ast.get_docstring(node, clean=False) is not None else None
+
+
+def code_tokens(source: str) -> int:
+    """Return the number of tokens of code in `source`.
 
     Args:
       source: the text of a Python file.
@@ -31,32 +41,51 @@ def code_lines(source: str) -> int:
     Raises:
       SyntaxError: if it is not Python.
     """
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in _NOT_CODE:
-            lines.update(range(token.start[0], token.end[0] + 1))
+    docstrings = filter(None, map(_docstring, ast.walk(ast.parse(source))))
+    lines = {line for node in docstrings for line in range(node.lineno, node.end_lineno + 1)}
+    return sum(
+        token.type not in _LAYOUT and token.string != "," and token.start[0] not in lines
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+    )
+
+
+def long_functions(source: str) -> Iterator[tuple[str, int]]:
+    """Yield the name and the number of lines of each long function, docstring left out."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if first is not None and ast.get_docstring(node, clean=False) is not None:
-                lines.difference_update(range(first.lineno, first.end_lineno + 1))
-    return len(lines)
+        if isinstance(node, _FUNCTIONS):
+            lines = node.end_lineno - node.lineno + 1
+            if docstring := _docstring(node):
+                lines -= docstring.end_lineno - docstring.lineno + 1
+            if lines > MAX_LINES:
+                yield node.name, lines
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, str]]:
+    for path in sorted(folder.rglob("*.py")):
+        yield path.relative_to(folder), path.read_text(encoding="utf-8")
 
 
 def count_by_package(folder: Path) -> Counter[str]:
-    """Return the lines of code under `folder`, by the folder or file directly in it."""
+    """Return the tokens of code under `folder`, by the folder or file directly in it."""
     counts: Counter[str] = Counter()
-    for path in sorted(folder.rglob("*.py")):
-        counts[path.relative_to(folder).parts[0]] += code_lines(path.read_text(encoding="utf-8"))
+    for path, source in _files(folder):
+        counts[path.parts[0]] += code_tokens(source)
     return counts
 
 
 def main() -> None:
     code, tests = count_by_package(ROOT / "convert_tf"), count_by_package(ROOT / "tests")
-    print(f"{'':24}{'code':>8}{'tests':>8}")
+    benchmarks = count_by_package(ROOT / "benchmarks").total()
+    print(f"{'tokens':24}{'code':>8}{'tests':>8}")
     for name in sorted({*code, *tests}):
         print(f"{name:24}{code[name] or '':>8}{tests[name] or '':>8}")
     print(f"{'all':24}{code.total():>8}{tests.total():>8}")
+    print(f"{'benchmarks':24}{benchmarks:>8}")
+    print(f"\nfunctions of more than {MAX_LINES} lines")
+    for folder in ("convert_tf", "benchmarks"):
+        for path, source in _files(ROOT / folder):
+            for name, lines in long_functions(source):
+                print(f"  {folder}/{path}: {name}, {lines}")
 
 
 if __name__ == "__main__":

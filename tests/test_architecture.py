@@ -350,7 +350,7 @@ def test_the_light_runtime_and_workers_of_a_cluster_load_without_tensorflow():
 def test_the_network_runs_without_tensorflow():
     """Everything that a JAX machine trains with imports without TensorFlow."""
     statements = (
-        "import convert_tf.training.encoder.run, convert_tf.training.pretraining\n"
+        "import convert_tf.training.encoder.task, convert_tf.training.pretraining\n"
         "import convert_tf.training.ranker, convert_tf.training.mining\n"
         "import convert_tf.training.loop, convert_tf.checkpoints.folder\n"
         "import convert_tf.models.encoder, convert_tf.numerics.quantization"

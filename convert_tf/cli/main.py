@@ -68,7 +68,8 @@ _LISTING = """
 {program} --version prints the version."""
 _HELP = ("--help", "-h", "-help", "--helpfull")
 _EXPECTED = (ValueError, OSError, FloatingPointError, ImportError, MemoryError)
-_GROUPS = (DATA, MODEL, OPTIMISATION, OUTPUT, FLAGS)  # in the order of the help
+# In the order of the help. Other headings, such as those of losses, stand after Optimisation.
+_GROUPS = (DATA, MODEL, OPTIMISATION, OUTPUT, FLAGS)
 _FORMER = ("module", "checkpoint")  # earlier names of --encoder
 _COLUMN = 26  # column at which the texts of flags start
 _BROKEN_PIPE = 141  # exit status of a program that SIGPIPE ended
@@ -230,13 +231,19 @@ def _help(command: ModuleType, values: flags.FlagValues, called: str, *, is_full
         text = text.partition("\n\n")[0]
         groups = {name: group for name, group in common.items() if group}
     lines = [example.strip(), "", text.strip()]
-    for name in sorted(groups, key=_GROUPS.index):
+    for name in sorted(groups, key=_place):
         lines += ["", "Other:" if name == FLAGS and len(groups) > 1 else f"{name}:"]
         for flag in sorted(groups[name], key=lambda flag: flag.name == "verbosity"):
             lines += _flag_help(flag, flag.text or texts.get(flag.name, ""))
     if is_short:
         lines += ["", f"{called} --helpfull lists all {len([*values])} flags."]
     return "\n".join(lines)
+
+
+def _place(heading: str) -> tuple[int, str]:
+    if heading in _GROUPS:
+        return _GROUPS.index(heading), ""
+    return _GROUPS.index(OPTIMISATION), heading
 
 
 def _flag_help(flag: Any, text: str) -> list[str]:

@@ -47,7 +47,7 @@ def run(values: Any) -> None:
     config = Pretraining(**given_fields(values, Pretraining))
     if not config.data:
         raise ValueError("--data is required: a folder of records or of token ids.")
-    from convert_tf.training.pretraining import pretrain
+    from convert_tf.training.pretraining.task import pretrain
 
     pretrain(
         config,

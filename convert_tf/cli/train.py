@@ -43,8 +43,8 @@ from convert_tf.cli.flags import NEEDED, Define, check_read, define_fields, give
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT
 from convert_tf.config.model import MODEL_PRESETS, ModelConfig, model_preset
 from convert_tf.config.ranker import HEADS, HeadConfig, RankerTraining
-from convert_tf.config.train import TRAIN_RECIPES, EncoderTraining, overridden, train_recipe
-from convert_tf.extras import needs
+from convert_tf.config.train import TRAIN_RECIPES
+from convert_tf.training.encoder.options import EncoderTraining
 
 INTERRUPTED = "interrupted; run the same command again to resume from the last checkpoint"
 # Fields that come from the vocabulary, not from flags.
@@ -96,65 +96,21 @@ def _train_encoder(values: Any) -> None:
         },
     )
     model_fields = given_fields(values, ModelConfig, leave_out=_FROM_VOCABULARY)
-    model = model_preset(values.model, **model_fields) if values.model else None
-    options = given = given_fields(values, EncoderTraining)
-    vocabulary, recipe = values.vocab, values.recipe or "paper"
-    if not os.path.exists(values.data or ""):
-        problem = f"--data={values.data} does not exist" if values.data else "--data is missing"
-        raise ValueError(
-            f"{problem}. Pass a folder of records or of token ids, or a file of pairs or dialogues."
-        )
-    if model is None and not values.init_from:
-        raise ValueError(
-            f"There is no model to train. Pass --model ({', '.join(MODEL_PRESETS)}), or "
-            "--init_from."
-        )
-    if is_file:
-        with needs("", "Preparing a file"):
-            from convert_tf.training.own_file import prepare_own_file
-        own = prepare_own_file(
-            values.data, values.output, vocabulary=vocabulary,
-            learns_vocabulary=not values.init_from,
-        )  # fmt: skip
-        vocabulary = own.vocabulary
-        recipe = values.recipe or "small"
-        sizes = own.sizes(given.get("batch_size")) if recipe == "small" else {}
-        options = {"eval_splits": own.eval_splits, **sizes, **given, "data": own.data}
-    if recipe == "paper_finetune":
-        if values.init_from is None:
-            raise ValueError(
-                "The recipe paper_finetune starts from a trained model. Pass --init_from with the "
-                "folder of a run or a module, or use the recipe paper."
-            )
-        from convert_tf.checkpoints.loading import trained_scale
-
-        scale = trained_scale(values.init_from)
-        options = {"scale_start": scale, "scale_end": scale, **options}
-    config = train_recipe(recipe, **options)
-    config.check_effect(given)
-    from convert_tf.training.encoder.run import train
+    from convert_tf.training.encoder.task import train
     from convert_tf.training.processes import join_processes
 
     join_processes(**same(values, "num_processes process_id coordinator"))
-    train(model, config, vocabulary=vocabulary, **same(values, "output init_from"))
+    train(
+        model_preset(values.model, **model_fields) if values.model else None,
+        given_fields(values, EncoderTraining),
+        vocabulary=values.vocab,
+        **same(values, "output init_from recipe"),
+    )
 
 
 def _train_ranker(values: Any) -> None:
     head = HeadConfig(**given_fields(values, HeadConfig))
-    options = given_fields(values, RankerTraining)
-    data = options.get("data", "")
-    if os.path.isdir(data):
-        options.setdefault("dev_data", data)
-    if not data or not options.get("dev_data") or not values.init_from:
-        raise ValueError(
-            "A head is trained with --init_from, --data and --dev_data (a folder of records or of "
-            "token ids, which has a dev split, or a file of given candidates). Received: "
-            f"init_from {values.init_from!r}, data {data!r}, dev_data {options.get('dev_data')!r}."
-        )
-    if head.head == "cross":
-        options.setdefault("negatives_from", "sampled" if os.path.isdir(data) else "given")
     head.check_effect(given_fields(values, HeadConfig))
-    RankerTraining(**overridden(RankerTraining.defaults(), options)).check_effect(options)
-    from convert_tf.training.ranker import train_ranker
+    from convert_tf.training.ranker.task import train_ranker
 
-    train_ranker(head, options, **same(values, "init_from output"))
+    train_ranker(head, given_fields(values, RankerTraining), **same(values, "init_from output"))

@@ -98,19 +98,13 @@ def options_of(config: Any) -> dict[str, dict[str, Any]]:
     says about the field under `Attributes:`. It is empty under `python -OO`. A subclass that
     defines a field again inherits the settings that it does not change.
     """
-    unset = {
-        "text": "",
-        "group": config.heading,
-        "is_common": False,
-        "choices": (),
-        "read_with": None,
-    }
+    unset = {"text": "", "is_common": False, "choices": (), "read_with": None}
     options: dict[str, dict[str, Any]] = {}
-    bases = [base for base in config.__mro__ if dataclasses.is_dataclass(base)]
+    bases: list[Any] = [base for base in config.__mro__ if dataclasses.is_dataclass(base)]
     for base in reversed(bases):
         texts = entries(base.__doc__, "Attributes")
         for field in dataclasses.fields(base):
-            inherited = options.get(field.name, unset)
+            inherited = options.get(field.name, {"group": base.heading, **unset})
             text = texts.get(field.name, inherited["text"])
             options[field.name] = {**inherited, **field.metadata, "text": text}
     return options

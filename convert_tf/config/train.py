@@ -8,16 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from convert_tf.config.base import (
-    DATA,
-    OPTIMISATION,
-    OUTPUT,
-    PRECISIONS,
-    Config,
-    check,
-    option,
-    preset,
-)
+from convert_tf.config.base import DATA, OPTIMISATION, OUTPUT, PRECISIONS, Config, check, option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,11 +75,10 @@ class RankingTraining(Training):
 
 
 @dataclasses.dataclass(frozen=True)
-class EncoderTraining(RankingTraining):
-    """Options of the training of dual encoders.
+class PairTraining(RankingTraining):
+    """Options of the training of dual encoders on pairs, whatever its losses are.
 
-    The defaults are those of the paper's pre-training (§3.1), if it gives a value. The loss is the
-    mean over the batch, not the sum as in equation 1.
+    The defaults are those of the paper's pre-training (§3.1), if it gives a value.
 
     Attributes:
       train_examples: Train on this many examples of the train split. 0 uses all.
@@ -98,10 +88,7 @@ class EncoderTraining(RankingTraining):
         ones are kept.
       shuffle_buffer: Examples in memory for shuffling.
       turn_prefixes: Put 0:, 1:, … before earlier turns, the latest first. For records only.
-      teacher: Folder of teacher vectors from convert-tf teach.
-      ranking_teacher: Folder of vectors from teach --sides, for --ranking_distillation.
       utterances: Folder of token ids of single texts, to train on in addition to pairs.
-      utterance_teacher: Folder of teacher vectors of --utterances.
       utterances_per_pair: Single texts per pair.
       hard_negatives: Folder of negatives from convert-tf mine, for the token ids.
       negatives_per_pair: Mined negatives to draw for each pair at each step. They are negatives for
@@ -112,13 +99,7 @@ class EncoderTraining(RankingTraining):
       scale_end: Factor of the cosines after --scale_anneal_steps. 0 is the square root of
         --encoding_dim.
       scale_anneal_steps: Steps over which the factor of the cosines changes linearly.
-      history_only: Train only the side networks of a multi-context model that read earlier turns.
       mask_duplicates: Do not use copies of the right response as negatives.
-      ranking: Weight of the ranking loss. 0 learns only from a teacher or from intents.
-      ranking_distillation: Weight of the loss that learns how --ranking_teacher ranks a batch.
-      distillation: Weight of the loss that learns the vectors of --teacher.
-      intent_contrast: Weight of the loss that pulls together --utterances with the same label.
-      start_from_teacher: Initialise the subword table from the vectors of --teacher.
     """
 
     steps: int = 966_000
@@ -130,10 +111,7 @@ class EncoderTraining(RankingTraining):
     eval_splits: tuple[str, ...] = option(("dev",), group=DATA)
     shuffle_buffer: int = option(100_000, group=DATA, at_least=1)
     turn_prefixes: bool = option(False, group=DATA)
-    teacher: str = option("", group=DATA)
-    ranking_teacher: str = option("", group=DATA)
     utterances: str = option("", group=DATA)
-    utterance_teacher: str = option("", group=DATA)
     utterances_per_pair: int = option(1, group=DATA, at_least=1, read_with=("utterances", None))
     hard_negatives: str = option("", group=DATA)
     negatives_per_pair: int = option(1, group=DATA, at_least=1, read_with=("hard_negatives", None))
@@ -141,13 +119,7 @@ class EncoderTraining(RankingTraining):
     scale_start: float = option(1.0, above=0)
     scale_end: float = option(0.0, at_least=0)
     scale_anneal_steps: int = option(10_000, at_least=0)
-    history_only: bool = False
     mask_duplicates: bool = False
-    ranking: float = option(1.0, at_least=0)
-    ranking_distillation: float = option(0.0, at_least=0)
-    distillation: float = option(0.0, at_least=0)
-    intent_contrast: float = option(0.0, at_least=0)
-    start_from_teacher: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,38 +128,6 @@ class EncoderTraining(RankingTraining):
             not self.micro_batch or self.batch_size % self.micro_batch == 0,
             "micro_batch must divide batch_size.",
             (self.micro_batch, self.batch_size),
-        )
-        other_weights = (self.ranking_distillation, self.distillation, self.intent_contrast)
-        check(
-            self.ranking + sum(other_weights) > 0,
-            "ranking must be greater than 0 unless distillation, ranking_distillation or "
-            "intent_contrast is.",
-            self.ranking,
-        )
-        check(
-            not self.history_only or not any(other_weights),
-            "history_only cannot be combined with ranking_distillation, distillation or "
-            "intent_contrast.",
-            other_weights,
-        )
-        check(
-            bool(self.teacher or self.utterance_teacher)
-            == bool(self.distillation or self.start_from_teacher),
-            "teacher or utterance_teacher must be given with distillation or start_from_teacher, "
-            "and these with a teacher.",
-            (self.teacher, self.utterance_teacher, self.distillation, self.start_from_teacher),
-        )
-        check(
-            bool(self.ranking_teacher) == bool(self.ranking_distillation),
-            "ranking_teacher and ranking_distillation must be given together.",
-            (self.ranking_teacher, self.ranking_distillation),
-        )
-        check(
-            bool(self.utterance_teacher) == bool(self.utterances and self.distillation)
-            and bool(self.utterances) == bool(self.utterance_teacher or self.intent_contrast),
-            "utterances must be given with utterance_teacher and distillation, or with "
-            "intent_contrast, or with all three, and these with utterances.",
-            (self.utterances, self.utterance_teacher, self.distillation, self.intent_contrast),
         )
 
     @property
@@ -246,16 +186,6 @@ TRAIN_RECIPES: dict[str, dict[str, Any]] = {
         "attention_dropout": 0.1,
     },
 }
-
-
-def train_recipe(name: str, **overrides: Any) -> EncoderTraining:
-    """Return a recipe with `overrides` of single fields; see `overridden`.
-
-    Raises:
-      ValueError: if `name` is not a recipe, or an override is not a field.
-    """
-    fields = {**EncoderTraining.defaults(), **preset(TRAIN_RECIPES, name)}
-    return EncoderTraining.from_dict(overridden(fields, overrides))
 
 
 def overridden(fields: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:

@@ -13,10 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from convert_tf.data import packing
-from convert_tf.data.negatives import HardNegatives
-from convert_tf.data.schema import Examples
-from convert_tf.data.teacher_vectors import TeacherVectors
-from convert_tf.data.utterances import UtteranceDraws
+from convert_tf.data.schema import Addition, Examples
 from convert_tf.numerics.devices import compiles_shapes
 
 CHUNK_SIZE = 1024  # examples that are read in one go, where the buffer holds many times as many
@@ -118,18 +115,13 @@ class TrainingBatches:
       micro_batches: number of parts of a packed batch that are encoded one after another.
       part: `(i, n)` packs the i-th of n equal parts of each batch.
       marks_duplicates: whether to mark equal responses of a batch.
-      teachers: vectors of other encoders, for token ids.
-      negatives: chooses k examples for each example, whose responses are encoded with the batch;
-        for token ids. None for none.
-      utterances: k single texts for each example, which are encoded with the batch; None for none.
+      additions: further texts and columns of each batch.
 
     Yields:
       The dicts of `packing.pack_batch`, or with several micro-batches `packing.pack_micro_batches`.
       With `marks_duplicates`, they have `response_groups` int32 `[batch]`, equal numbers for equal
-      responses. With teachers, they have their columns. With negatives, they have `negative_slots`
-      int32 `[batch × k]`, in the order of the examples, and `negative_groups` int32
-      `[batch × k]` next to `response_groups`. With utterances, they have `utterance_slots` and the
-      columns of the utterances.
+      responses, and `negative_groups` int32 `[batch × k]` next to them if there are negatives.
+      Added texts have `{name}_slots` int32 `[batch × k]`, in the order of the examples.
     """
 
     examples: Examples
@@ -143,9 +135,7 @@ class TrainingBatches:
     micro_batches: int = 1
     part: tuple[int, int] = (0, 1)
     marks_duplicates: bool = False
-    teachers: Sequence[TeacherVectors] = ()
-    negatives: HardNegatives | None = None
-    utterances: UtteranceDraws | None = None
+    additions: Sequence[Addition] = ()
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         size = self.batch_size
@@ -172,15 +162,13 @@ class TrainingBatches:
         names = self.examples.names
         token_ids = self.examples.token_ids(loaded)
         columns: dict[str, np.ndarray] = {}
-        if self.negatives is not None:
-            drawn = self.negatives.draw(loaded, positions // self.examples.num_examples)
-            names = (*names, *["negative"] * drawn.shape[1])
-            token_ids = packing.join_texts([token_ids, self.negatives.responses(drawn.T.ravel())])
-        if self.utterances is not None:
-            texts = self.utterances.draw(positions)
-            names = (*names, *["utterance"] * texts.shape[1])
-            token_ids = packing.join_texts([token_ids, self.utterances.token_ids(texts.T.ravel())])
-            columns = self.utterances.columns(texts.ravel())
+        epochs = positions // self.examples.num_examples
+        for addition in self.additions:
+            texts, added = addition.of_batch(loaded, positions, epochs)
+            names = (*names, *addition.names)
+            if texts is not None:
+                token_ids = packing.join_texts([token_ids, texts])
+            columns |= added
         pack: Callable[..., dict[str, np.ndarray]] = packing.pack_batch
         if self.micro_batches > 1:
             pack = functools.partial(packing.pack_micro_batches, micro_batches=self.micro_batches)
@@ -194,8 +182,6 @@ class TrainingBatches:
         if self.marks_duplicates:
             groups = packing.by_name(packing.text_groups(token_ids), names)
             batch |= {f"{n}_groups": groups[n] for n in ("response", "negative") if n in groups}
-        for teacher in self.teachers:
-            batch |= teacher.columns(loaded)
         return batch | columns
 
 

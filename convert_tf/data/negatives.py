@@ -74,6 +74,7 @@ class HardNegatives:
                 f"than negatives_per_pair {per_pair}. Lower --negatives_per_pair, or mine more."
             )
         self.per_pair = per_pair
+        self.names = ("negative",) * per_pair
         self.seed = seed
         self._examples = examples
         self._mined = FORMAT.mapped(
@@ -128,6 +129,12 @@ class HardNegatives:
         steps = np.take_along_axis(keys, chosen, axis=1) % np.uint64(max(number - 1, 1))
         others = (examples[:, None] + 1 + steps.astype(np.int64)) % number
         return np.where(drawn < 0, others, drawn)
+
+    def of_batch(
+        self, numbers: np.ndarray, positions: np.ndarray, epochs: np.ndarray
+    ) -> tuple[TokenIds, dict[str, np.ndarray]]:
+        """Return the wrong responses for a batch; see `convert_tf.data.schema.Addition`."""
+        return self.responses(self.draw(numbers, epochs).T.ravel()), {}
 
     def responses(self, numbers: np.ndarray) -> TokenIds:
         """Return the responses of examples, given by their numbers, int64 `[texts]`."""

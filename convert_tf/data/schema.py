@@ -94,6 +94,34 @@ class Examples(Protocol):
         """
 
 
+class Addition(Protocol):
+    """Further texts and columns of each batch, such as mined negatives or vectors of a teacher.
+
+    Attributes:
+      names: what the texts are. A name that occurs k times names k texts of each example; a batch
+        has their places as `{name}_slots`.
+    """
+
+    names: tuple[str, ...]
+
+    def of_batch(
+        self, numbers: np.ndarray, positions: np.ndarray, epochs: np.ndarray
+    ) -> tuple[TokenIds | None, dict[str, np.ndarray]]:
+        """Return the texts and the columns for some examples.
+
+        The result depends on the arguments alone, so that a run that resumes sees the same batches.
+
+        Args:
+          numbers: `[examples]`, as `Examples.load` returns them; of token ids their numbers, int64.
+          positions: int64 `[examples]`, their positions in the endless order of the run.
+          epochs: int64 `[examples]`, how often each example was seen before.
+
+        Returns:
+          The texts: all of the first name, then of the second, …; None for no texts. And the
+          columns by name, arrays whose first axis is that of the examples or of the texts.
+        """
+
+
 class SelectedExamples:
     """Some of the examples of a split, as `Examples`.
 

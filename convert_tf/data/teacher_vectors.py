@@ -44,7 +44,7 @@ def taught_names(examples: Examples) -> tuple[str, ...]:
 
 
 class TeacherVectors:
-    """Vectors of a teacher for the training examples.
+    """Vectors of a teacher for the training examples, as an addition to their batches.
 
     Args:
       folder: folder that `convert-tf teach` wrote.
@@ -62,6 +62,8 @@ class TeacherVectors:
       ValueError: if the folder is incomplete or damaged, belongs to other token ids, or has two
         vectors for a text although the flag is `teacher`.
     """
+
+    names: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -113,6 +115,12 @@ class TeacherVectors:
     def subwords(self) -> np.ndarray:
         """Vectors of the entries of the vocabulary, float32 `[vocab_size, dim]`."""
         return self._subwords.checked().astype(np.float32)
+
+    def of_batch(
+        self, numbers: np.ndarray, positions: np.ndarray, epochs: np.ndarray
+    ) -> tuple[None, dict[str, np.ndarray]]:
+        """Return the vectors of a batch; see `convert_tf.data.schema.Addition`."""
+        return None, self.columns(numbers)
 
     def columns(self, examples: np.ndarray) -> dict[str, np.ndarray]:
         """Return `{flag}_context` and `{flag}_response` of examples, or `{flag}_text`.

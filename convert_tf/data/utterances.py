@@ -103,36 +103,31 @@ def is_held_out(utterance: Utterance, dev_fraction: float) -> bool:
 class UtteranceDraws:
     """Single texts for each position in the order of pairs, also after a run resumes.
 
-    Each text occurs once in an epoch of the single texts. With `in_pairs`, every second text is
-    another one of the intent of the text before it, or any other text if there is none.
+    Each text occurs once in an epoch of the single texts.
 
     Args:
       examples: the texts.
       per_pair: number of texts for each pair.
       seed: seed of the order.
-      in_pairs: whether texts of one intent are drawn together; `per_pair` is even then.
       teacher: vectors of the texts; None for none.
 
     Attributes:
       intents: int64 `[examples]`, equal numbers for equal source and label; −1 for no label.
+      in_pairs: whether texts of one intent are drawn together.
 
     Raises:
-      ValueError: if `per_pair` is odd with `in_pairs`, or the labels are damaged.
+      ValueError: if the labels are damaged.
     """
 
     examples: ArrayExamples
     _: dataclasses.KW_ONLY
     per_pair: int
     seed: int
-    in_pairs: bool = False
     teacher: TeacherVectors | None = None
 
     def __post_init__(self) -> None:
-        if self.in_pairs and self.per_pair % 2:
-            raise ValueError(
-                f"utterances_per_pair is {self.per_pair}, and the contrast of intents draws texts "
-                "in twos. Pass an even number."
-            )
+        self.names = ("utterance",) * self.per_pair
+        self.in_pairs = False
         number = self.examples.num_examples
         # Usually a batch has texts of at most two epochs.
         self._order = functools.lru_cache(maxsize=2)(
@@ -144,6 +139,28 @@ class UtteranceDraws:
         self.intents = np.where(self._labels == NO_LABEL, NO_LABEL, intents)
         self._by_intent = np.argsort(self.intents, kind="stable")
         self._sorted_intents = self.intents[self._by_intent]
+
+    def draw_in_pairs(self) -> None:
+        """Make every second text another one of the intent of the text before it.
+
+        It is any other text if the intent has no other.
+
+        Raises:
+          ValueError: if `per_pair` is odd.
+        """
+        if self.per_pair % 2:
+            raise ValueError(
+                f"utterances_per_pair is {self.per_pair}, and the contrast of intents draws texts "
+                "in twos. Pass an even number."
+            )
+        self.in_pairs = True
+
+    def of_batch(
+        self, numbers: np.ndarray, positions: np.ndarray, epochs: np.ndarray
+    ) -> tuple[TokenIds, dict[str, np.ndarray]]:
+        """Return the texts of a batch; see `convert_tf.data.schema.Addition`."""
+        texts = self.draw(positions)
+        return self.token_ids(texts.T.ravel()), self.columns(texts.ravel())
 
     def draw(self, positions: np.ndarray) -> np.ndarray:
         """Draw the texts for some pairs.

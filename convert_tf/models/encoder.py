@@ -16,6 +16,9 @@ from convert_tf.layers.reduction import SqrtNReduction
 from convert_tf.layers.side_network import SideNetwork
 from convert_tf.numerics.devices import compiles_feed_forward
 
+# Texts of a batch that side networks read. Others are only reduced.
+_TEXTS_WITH_SIDES = ("context", "response", "extra_context", "negative")
+
 
 def segments_of(segment_lengths: Any, tokens: Any) -> tuple[Any, Any, Any]:
     """Locate the texts of packed rows.
@@ -164,7 +167,7 @@ class DualEncoder(keras.Model):
           row r, counted from 0, has the slot `r * segments + s`;
         `extra_context_slots`: int32 `[batch]`, slots of the earlier turns (multi-context models);
         `negative_slots`: int32 `[batch × k]`, slots of further responses (optional);
-        `utterance_slots`: int32 `[texts]`, slots of texts to reduce only (optional).
+        `{name}_slots`: int32 `[texts]`, slots of other texts, which are only reduced (optional).
 
     Returns:
       `[batch, reduced_dim]`, the reduced encodings r, for one text per row; for a dict, a dict of
@@ -174,7 +177,7 @@ class DualEncoder(keras.Model):
         `both_encoding`: float32 `[batch, encoding_dim]` (multi-context models);
         `has_extra_context`: bool `[batch]` (multi-context models);
         `negative_encoding`: `[batch × k, encoding_dim]`, if there are `negative_slots`;
-        `reduced_utterance`: `[texts, reduced_dim]`, if there are `utterance_slots`.
+        `reduced_{name}`: `[texts, reduced_dim]`, for each other `{name}_slots`.
 
     Raises:
       ValueError: if a multi-context model gets no `extra_context_slots`.
@@ -410,8 +413,10 @@ class DualEncoder(keras.Model):
         }
         if "negative_slots" in inputs:
             encodings["negative_encoding"] = self.response_side(take_reduced("negative"))
-        if "utterance_slots" in inputs:
-            encodings["reduced_utterance"] = take_reduced("utterance")
+        for name in sorted(inputs):
+            text = name.removesuffix("_slots")
+            if text not in (name, *_TEXTS_WITH_SIDES):
+                encodings[f"reduced_{text}"] = take_reduced(text)
         if not self.config.multi_context:
             return encodings
         if "extra_context_slots" not in inputs:

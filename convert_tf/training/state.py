@@ -15,15 +15,20 @@ from typing import Any
 import keras
 import numpy as np
 
-from convert_tf.checkpoints.folder import CheckpointError, load_weights, save_checkpoint
+from convert_tf.checkpoints.folder import CheckpointError, load_weights
+from convert_tf.checkpoints.vocabulary import check_same_vocabulary, vocabulary_path
+from convert_tf.config.base import DATA, Config
 from convert_tf.storage.arrays import load_arrays
 from convert_tf.storage.checksums import check_files, record_checksums
 from convert_tf.storage.files import write_file
 from convert_tf.storage.folders import OutputFolder
-from convert_tf.training.objective import Objective
+from convert_tf.storage.json_text import json_file
+from convert_tf.training.step import Objective
+from convert_tf.training.task import Task
 
 CHECKPOINTS_FOLDER = "checkpoints"
 STATE_FILE = "training_state.npz"
+_NOT_OF_ORDER = ("dev_data", "eval_splits", "turn_prefixes")  # of the options of the data
 
 
 def step_folder(step: int) -> str:
@@ -70,24 +75,68 @@ def newest_checkpoint(run: str | os.PathLike) -> Path | None:
     return None
 
 
-def save_training_state(
-    run: str | os.PathLike,
-    model: Objective,
-    *,
-    step: int,
-    vocabulary: str | os.PathLike,
-    training: dict[str, Any],
-    keep: int,
-) -> Path:
+def resumed_checkpoint(task: Task) -> Path | None:
+    """Return the newest checkpoint, or None. It must be of the same model and vocabulary.
+
+    Other options that changed are printed.
+    """
+    newest, file = newest_checkpoint(task.folder), task.folder / task.run_file
+    if newest is None:
+        return None
+    if not file.is_file():
+        raise CheckpointError(
+            f"{str(task.folder)!r} has checkpoints but no {task.run_file}. Choose another "
+            "--output, or remove the checkpoints."
+        )
+    if changes := task.model_changes(newest):
+        listed = "\n".join(f"  {name}: {old!r} → {new!r}" for name, (old, new) in changes.items())
+        raise CheckpointError(
+            f"A resumed run must keep its model. Received another one:\n{listed}\n"
+            "Take these flags back, or choose another --output."
+        )
+    check_same_vocabulary(
+        task.vocabulary,
+        vocabulary_path(newest, task.model.encoder.config),
+        rule="A resumed run must keep its vocabulary",
+        remedy="Use that one or another --output.",
+    )
+    before, options = options_before(file), task.options()
+    changes, known = {}, {*options}
+    for name, value in options.items():
+        if isinstance(value, Config):
+            known |= value.defaults().keys()
+            changes |= value.changes_since(before) if name != "model" else {}
+        elif before.get(name) != value:
+            changes[name] = before.get(name), value
+    if gone := sorted(before.keys() - known):
+        raise CheckpointError(
+            f"The run in {str(task.folder)!r} has options that are gone: {', '.join(gone)}. Finish "
+            "it with the version that began it, or choose another --output."
+        )
+    for name, (old, new) in changes.items():
+        print(f"resuming with another {name}: {old} → {new}")
+    decide = {*task.config.group(DATA), "batch_size", "batch_tokens", "seed"} - {*_NOT_OF_ORDER}
+    if changes.keys() & decide:
+        print("these may change the order of the examples: some may be seen again, some later")
+    return newest
+
+
+def options_before(run_file: Path) -> dict[str, Any]:
+    """Return the options in a run file, of all configurations but the model: name → value."""
+    options: dict[str, Any] = {}
+    for name, value in json_file(run_file).items():
+        if name != "model":
+            options |= value if isinstance(value, dict) else {name: value}
+    return options
+
+
+def save_training_state(task: Task, *, step: int, facts: dict[str, Any]) -> Path:
     """Write `checkpoints/step-N/`, then remove all but the newest ones.
 
     Args:
-      run: the run's folder.
-      model: compiled.
+      task: with its state after `step`. `keep_checkpoints` of the newest checkpoints stay.
       step: optimizer steps done.
-      vocabulary: the vocabulary file.
-      training: facts for the model directory.
-      keep: so many of the newest checkpoints stay.
+      facts: what `training.json` says.
 
     Returns:
       The new folder.
@@ -95,19 +144,19 @@ def save_training_state(
     Raises:
       FileWriteError: it could not be written; earlier checkpoints are left as they are.
     """
-    final = Path(run) / CHECKPOINTS_FOLDER / step_folder(step)
+    final = task.folder / CHECKPOINTS_FOLDER / step_folder(step)
     with OutputFolder(final, replaceable=["*"], overwrite=True).open() as written:
-        save_checkpoint(written, model.encoder, vocabulary=vocabulary, training=training)
+        task.save(written, facts)
         state = {
             f"{kind}_{i}": keras.ops.convert_to_numpy(variable)
-            for kind, variables in _state(model).items()
+            for kind, variables in _state(task.model).items()
             for i, variable in enumerate(variables)
         }
         content = io.BytesIO()  # a zip file that cannot be ended says so once more, later
         np.savez(content, step=step, **state)
         write_file(written / STATE_FILE, content.getvalue())
         record_checksums(written, [STATE_FILE])
-    for old in saved_checkpoints(run)[keep:]:
+    for old in saved_checkpoints(task.folder)[task.config.keep_checkpoints :]:
         shutil.rmtree(old)
     return final
 

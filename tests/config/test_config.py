@@ -9,12 +9,13 @@ from convert_tf.config.base import options_of
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.model import MODEL_PRESETS, ModelConfig, model_preset
 from convert_tf.config.ranker import HeadConfig, RankerTraining
-from convert_tf.config.train import EncoderTraining, Pretraining, RankingTraining
+from convert_tf.config.train import Pretraining, RankingTraining
 from convert_tf.corpora.comments import Rules
 from convert_tf.corpora.options import PrepareOptions
 from convert_tf.intents.options import IntentOptions, SeveralOptions
 from convert_tf.service.batching import Limits
 from convert_tf.text.subwords import SubwordConfig
+from convert_tf.training.encoder.options import EncoderTraining
 
 CONFIGS = (ModelConfig, EncoderTraining, HeadConfig, RankerTraining, BertConfig, Pretraining)
 

@@ -10,11 +10,11 @@ from support.model_cases import gradients_of, one_per_row, outputs_of, ragged, r
 from support.processes import results_on_jax
 
 from convert_tf.config.model import ModelConfig, model_preset
-from convert_tf.config.train import EncoderTraining
 from convert_tf.data.packing import pack_batch
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.training.encoder.evaluation import evaluate_encoder
 from convert_tf.training.encoder.objective import OBJECTIVES, make_ranking_model
+from convert_tf.training.encoder.options import EncoderTraining
 
 LENGTHS = [3, 7, 12, 2, 5]
 EXTRA_LENGTHS = [4, 0, 12, 0, 1]  # the second and the fourth example have no history
@@ -314,7 +314,7 @@ import sys
 
 import numpy as np
 from convert_tf.config.model import ModelConfig
-from convert_tf.config.train import EncoderTraining
+from convert_tf.training.encoder.options import EncoderTraining
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.training.encoder.objective import make_ranking_model
 

@@ -11,8 +11,8 @@ from support.token_corpus import NUM_OOV_BUCKETS
 
 from convert_tf.checkpoints.folder import load_checkpoint
 from convert_tf.config.model import model_preset
-from convert_tf.config.train import EncoderTraining
-from convert_tf.training.encoder.run import train
+from convert_tf.training.encoder.options import EncoderTraining
+from convert_tf.training.encoder.task import train
 from convert_tf.training.loop import METRICS_FILE
 from convert_tf.training.state import saved_checkpoints
 

@@ -11,10 +11,10 @@ import numpy as np
 from keras import ops
 from support.model_cases import SMALL, fill_weights, random_texts
 
-from convert_tf.config.train import EncoderTraining
 from convert_tf.data.packing import TokenIds, pack_batch, pack_micro_batches
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.training.encoder import objective as trainer
+from convert_tf.training.encoder.options import EncoderTraining
 
 CONFIG = dataclasses.replace(SMALL, side_layers=1)
 NUM_PAIRS = 12

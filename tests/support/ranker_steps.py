@@ -9,7 +9,7 @@ from support.texts import random_texts
 
 from convert_tf.config.ranker import HeadConfig, RankerConfig, RankerTraining
 from convert_tf.models.ranker import make_ranker
-from convert_tf.training.ranker import make_ranker_training
+from convert_tf.training.ranker.task import make_ranker_training
 
 KINDS = {
     "bi": HeadConfig(scale=5.0),

@@ -19,7 +19,6 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.config.model import model_preset
-from convert_tf.config.train import EncoderTraining
 from convert_tf.data import batches as batches_module
 from convert_tf.data.records import RecordFolder
 from convert_tf.data.shards import RecordIndex
@@ -27,6 +26,7 @@ from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.storage.files import FileWriteError
 from convert_tf.training.encoder import data
 from convert_tf.training.encoder.data import RunData, trained_examples
+from convert_tf.training.encoder.options import EncoderTraining
 from convert_tf.training.summaries import EventFile
 
 NUM_TRAIN = 80

@@ -18,7 +18,6 @@ from support.token_corpus import NUM_OOV_BUCKETS, write_utterances
 from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint, load_similarity_map
 from convert_tf.config.model import model_preset
-from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import EvaluationBatches, TrainingBatches
 from convert_tf.data.schema import PAIR, SelectedExamples
 from convert_tf.data.teacher_vectors import vectors_file
@@ -30,6 +29,7 @@ from convert_tf.models.losses import distinct_responses, intent_losses, taught_r
 from convert_tf.training.encoder import data
 from convert_tf.training.encoder.data import RunData
 from convert_tf.training.encoder.objective import ResponseRanking
+from convert_tf.training.encoder.options import EncoderTraining
 from convert_tf.training.state import saved_checkpoints
 from convert_tf.training.teaching.teacher import join_teachers, joined_name, open_teachers
 from convert_tf.training.teaching.vectors import StoredTexts

@@ -14,15 +14,15 @@ from support.model_cases import fill_weights, one_per_row, random_texts, texts_i
 
 from convert_tf.checkpoints.folder import load_checkpoint, load_config, save_checkpoint
 from convert_tf.config.ranker import HeadConfig, RankerConfig, RankerTraining
-from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.negatives import ARRAY_FILE, FORMAT, HardNegatives
 from convert_tf.data.packing import TokenIds, by_name, pack_batch, text_groups
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.training.encoder.objective import make_ranking_model
+from convert_tf.training.encoder.options import EncoderTraining
 from convert_tf.training.mining import mine
-from convert_tf.training.ranker import open_examples, open_sampler
+from convert_tf.training.ranker.task import open_examples, open_sampler
 
 # Runs of a few steps, for which tracing takes longer than computing.
 pytestmark = pytest.mark.usefixtures("no_graphs")

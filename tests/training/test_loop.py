@@ -21,9 +21,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.config.model import ModelConfig
-from convert_tf.config.train import EncoderTraining
 from convert_tf.storage.files import FileWriteError
 from convert_tf.training import loop, state
+from convert_tf.training.encoder.options import EncoderTraining
 from convert_tf.training.loop import (
     LOCK_FILE,
     METRICS_FILE,
@@ -33,13 +33,9 @@ from convert_tf.training.loop import (
     carry_out,
     only_run_in,
 )
-from convert_tf.training.objective import (
-    Objective,
-    compile_with,
-    current_learning_rate,
-    decaying_on_plateau,
-)
+from convert_tf.training.optimizers import current_learning_rate, decaying_on_plateau
 from convert_tf.training.state import STATE_FILE, newest_checkpoint, saved_checkpoints
+from convert_tf.training.step import Objective, compile_with
 
 pytestmark = pytest.mark.traced
 

@@ -15,9 +15,9 @@ from support.token_corpus import write_corpus
 from support.two_steps import observed_steps
 
 from convert_tf.config.ranker import HeadConfig, RankerTraining, ranker_recipe
-from convert_tf.config.train import EncoderTraining
-from convert_tf.training import ranker as ranker_training
-from convert_tf.training.encoder.run import train
+from convert_tf.training.encoder.options import EncoderTraining
+from convert_tf.training.encoder.task import train
+from convert_tf.training.ranker import task as ranker_training
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore:mixed_float16")
 

@@ -10,7 +10,8 @@ from support.full_disk import room_for
 
 from convert_tf.checkpoints.folder import load_config
 from convert_tf.checkpoints.loading import trained_scale
-from convert_tf.config.train import TRAIN_RECIPES, EncoderTraining, train_recipe
+from convert_tf.config.train import TRAIN_RECIPES
+from convert_tf.training.encoder.options import EncoderTraining, train_recipe
 from convert_tf.training.own_file import OwnFile, prepare_own_file
 
 

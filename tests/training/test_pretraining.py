@@ -32,8 +32,8 @@ from convert_tf.data.pretraining_batches import (
 from convert_tf.models.bert import BertTrunk, surround
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.text.tokenizer import load_tokenizer
-from convert_tf.training.objective import InverseSquareRoot
-from convert_tf.training.pretraining import evaluate_pretraining, make_pretraining
+from convert_tf.training.optimizers import InverseSquareRoot
+from convert_tf.training.pretraining.task import evaluate_pretraining, make_pretraining
 
 CONFIG = bert_preset(
     "bert_tiny", vocab_size=32, num_oov_buckets=1, tokenizer="subword",

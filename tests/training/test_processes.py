@@ -18,12 +18,12 @@ from support.model_cases import texts_in
 from support.processes import ON_JAX
 from support.token_corpus import write_corpus
 
-from convert_tf.config.train import EncoderTraining
 from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.export.hub.writing import export_module
 from convert_tf.training import loop
-from convert_tf.training.encoder.run import train
+from convert_tf.training.encoder.options import EncoderTraining
+from convert_tf.training.encoder.task import train
 from convert_tf.training.processes import (
     Processes,
     as_share,

@@ -38,8 +38,8 @@ from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.ranker import make_ranker
 from convert_tf.ranking.checkpoint import TrainedRanker, make_tokenize, ranking_report
 from convert_tf.training.mining import mine
-from convert_tf.training.objective import decaying_on_plateau
-from convert_tf.training.ranker import (
+from convert_tf.training.optimizers import decaying_on_plateau
+from convert_tf.training.ranker.task import (
     _weights_of,
     freeze,
     make_ranker_training,

@@ -21,7 +21,7 @@ from convert_tf.export.model import export_model
 from convert_tf.models.distillation import fitted_map, sentence_encodings, similarity_map
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.training.encoder.data import RunData
-from convert_tf.training.encoder.run import make_run
+from convert_tf.training.encoder.task import make_run
 from convert_tf.training.processes import Processes
 from convert_tf.training.teaching import similarity
 from convert_tf.training.teaching.similarity import fit_similarity, similarity_report

@@ -8,9 +8,9 @@ from support import naive
 from support.model_cases import gradients_of, outputs_of, packed_batch, random_texts
 
 from convert_tf.config.ranker import RankerTraining
-from convert_tf.config.train import EncoderTraining
 from convert_tf.training.encoder.objective import make_ranking_model
-from convert_tf.training.objective import learning_rate_schedule, make_optimizer
+from convert_tf.training.encoder.options import EncoderTraining
+from convert_tf.training.optimizers import learning_rate_schedule, make_optimizer
 
 pytestmark = pytest.mark.traced
 

@@ -1,6 +1,7 @@
-"""The data of a dual encoder's run: examples, teacher vectors, and the batches made of them."""
+"""The data of a dual encoder's run: its examples, and the batches made of them."""
 
-from pathlib import Path
+import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -9,7 +10,7 @@ from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary, vocabulary_path
 from convert_tf.config.model import ModelConfig
-from convert_tf.config.train import EncoderTraining, shares_of_sources
+from convert_tf.config.train import PairTraining, shares_of_sources
 from convert_tf.data.batches import EvaluationBatches, TrainingBatches
 from convert_tf.data.negatives import HardNegatives
 from convert_tf.data.packing import (
@@ -18,7 +19,7 @@ from convert_tf.data.packing import (
     padding_share,
     partly_compiled_row_multiple,
 )
-from convert_tf.data.schema import Examples, SelectedExamples
+from convert_tf.data.schema import Addition, Examples, SelectedExamples
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
 from convert_tf.data.unknown_tokens import SAMPLE, checked_share
@@ -26,7 +27,6 @@ from convert_tf.data.utterances import UtteranceDraws
 from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.numerics.devices import compiles_feed_forward, compiles_shapes
 from convert_tf.training.processes import ALONE, Processes, rows_of_a_share
-from convert_tf.training.state import newest_checkpoint
 
 if TYPE_CHECKING:
     from convert_tf.data.records import RecordFolder
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 # A folder of token ids or of records; the latter needs TensorFlow.
 Folder: TypeAlias = "ArrayFolder | RecordFolder"
-FITTED_EXAMPLES = 4_096  # whose encodings and teacher's vectors make a map
 
 
 def open_data(
@@ -120,19 +119,15 @@ def share_of_unknown(folder: Folder, examples: Examples, data: str) -> float:
     )
 
 
-def open_splits(folder: Folder, model: ModelConfig, config: EncoderTraining) -> dict[str, Examples]:
+def open_splits(folder: Folder, model: ModelConfig, config: PairTraining) -> dict[str, Examples]:
     """Open the splits that a run reads, with earlier turns if the model reads them.
 
     Raises:
       ValueError: if a split is missing, damaged, or has too few examples; or if an option of
         earlier turns does not fit the model or the data.
     """
-    for name in ("turn_prefixes", "history_only"):
-        if getattr(config, name) and not model.multi_context:
-            raise ValueError(
-                f"{name} is for models that read earlier turns, and this one has "
-                f"multi_context=False. Omit --{name}, or use --model=convert_multi_context."
-            )
+    if config.turn_prefixes and not model.multi_context:
+        raise ValueError(reads_no_turns("turn_prefixes"))
     needed = dict.fromkeys(config.eval_splits, BLOCK_SIZE)
     needed["train"] = max(needed.get("train", 0), config.batch_size)
     opened: dict[str, Examples] = {}
@@ -160,6 +155,14 @@ def open_splits(folder: Folder, model: ModelConfig, config: EncoderTraining) -> 
     return opened
 
 
+def reads_no_turns(flag: str) -> str:
+    """Return the error for a flag of earlier turns and a model that does not read them."""
+    return (
+        f"{flag} is for models that read earlier turns, and this one has multi_context=False. Omit "
+        f"--{flag}, or use --model=convert_multi_context."
+    )
+
+
 def as_token_ids(examples: Examples, data: str, rule: str, flag: str) -> ArrayExamples:
     """Return examples that must be token ids.
 
@@ -180,7 +183,7 @@ def as_token_ids(examples: Examples, data: str, rule: str, flag: str) -> ArrayEx
     )
 
 
-def trained_examples(examples: Examples, config: EncoderTraining) -> Examples:
+def trained_examples(examples: Examples, config: PairTraining) -> Examples:
     """Return the examples of the training split that are trained on.
 
     Raises:
@@ -215,79 +218,82 @@ def _check_all_taught(teacher: TeacherVectors, name: str, trained_on: Examples) 
         )
 
 
-class RunData:
-    """The data of a run: examples, teacher vectors, and the model that fits the vocabulary.
+class EncoderData:
+    """The examples of a run, and the model that fits their vocabulary.
 
     Args:
-      folder: the run's folder.
-      others: as for `train`.
+      model, config, vocabulary, init_from: as for `train`.
+      is_resumed: whether the run goes on from a checkpoint.
+      processes: those that train together.
 
     Attributes:
-      config: as given.
+      config, init_from, is_resumed, processes: as given.
       source, model: the folder of the examples, and the model that fits its vocabulary.
       examples: the splits that the run reads.
       trained_on: the examples of the training split that are trained on.
       unknown_share: share of unknown tokens in the first examples.
-      teacher: teacher vectors of the pairs, or None.
-      ranking_teacher: vectors of a teacher whose ranking is learnt, or None.
-      utterances: single texts that are trained on in addition to pairs, or None.
-      targets: the examples that the map to the teacher's vectors is fitted to, and their vectors:
-        the pairs, or the single texts if only these have vectors. None without a teacher.
 
     Raises:
-      ValueError: if the data is unusable, or vectors are missing, damaged, or of other texts.
+      ValueError: if the data is unusable, or negatives are missing, damaged, or of other texts.
     """
 
     def __init__(
         self,
         model: ModelConfig | None,
-        config: EncoderTraining,
-        folder: Path,
+        config: PairTraining,
         *,
         vocabulary: str | None,
         init_from: str | None,
+        is_resumed: bool = False,
+        processes: Processes = ALONE,
     ):
         self.config = config
-        if config.start_from_teacher and init_from is not None:
-            raise ValueError(
-                f"The subword table can start from init_from {init_from!r} or from the teacher "
-                "(start_from_teacher), not from both. Omit one of them."
-            )
-        self.source, self.model = open_data(config.data, vocabulary, model, init_from)
-        if config.history_only and newest_checkpoint(folder) is None:
-            _check_start_of_history(init_from, self.model)
         self.init_from = init_from
+        self.is_resumed = is_resumed
+        self.processes = processes
+        self.source, self.model = open_data(config.data, vocabulary, model, init_from)
         self.examples = open_splits(self.source, self.model, config)
         examples = self.examples["train"]
         self.unknown_share = share_of_unknown(self.source, examples, config.data)
         self.trained_on = trained_examples(examples, config)
-        self.negatives: HardNegatives | None = None
+        self._negatives: list[Addition] = []
         if config.hard_negatives:
-            self.negatives = HardNegatives(
+            negatives = HardNegatives(
                 config.hard_negatives,
                 as_token_ids(examples, config.data, "Mined negatives go with", "--hard_negatives"),
                 per_pair=config.negatives_per_pair,
                 seed=config.seed,
             )
-        self.teacher = self._opened_teacher("teacher", is_for_all=bool(config.distillation))
-        self.ranking_teacher = self._opened_teacher("ranking_teacher", is_for_all=True)
-        self.targets: tuple[Examples, TeacherVectors] | None = None
-        if self.teacher is not None:
-            self.targets = self.trained_on, self.teacher
-        self.utterances = self._opened_utterances() if config.utterances else None
+            self._negatives.append(negatives)
 
-    def _opened_teacher(self, flag: str, *, is_for_all: bool) -> TeacherVectors | None:
-        path, examples = getattr(self.config, flag), self.examples["train"]
-        if not path:
-            return None
+    def teacher_vectors(
+        self, folder: str, *, flag: str = "teacher", is_for_all: bool = False
+    ) -> TeacherVectors:
+        """Open a teacher's vectors of the pairs.
+
+        Args:
+          folder: folder that `convert-tf teach` wrote.
+          flag: the flag that names it; see `TeacherVectors`.
+          is_for_all: whether all examples that are trained on must have vectors.
+
+        Raises:
+          ValueError: if the data are records, or vectors are missing, damaged, or of other texts.
+        """
+        examples = self.examples["train"]
         ids = as_token_ids(examples, self.config.data, "Teacher vectors go with", f"--{flag}")
-        teacher = TeacherVectors(path, ids, vocab_size=self.source.vocab_size, flag=flag)
+        teacher = TeacherVectors(folder, ids, vocab_size=self.source.vocab_size, flag=flag)
         if is_for_all:
-            _check_all_taught(teacher, path, self.trained_on)
+            _check_all_taught(teacher, folder, self.trained_on)
         return teacher
 
-    def _opened_utterances(self) -> UtteranceDraws:
-        config, vectors = self.config, None
+    @functools.cached_property
+    def utterances(self) -> UtteranceDraws:
+        """The single texts that are trained on in addition to pairs.
+
+        Raises:
+          ValueError: if they have another vocabulary than the pairs.
+        """
+        config = self.config
         folder = ArrayFolder(config.utterances)
         rule = "Single texts are cut into the tokens of the pairs"
         remedy = "Write them again with `convert-tf tokenize --utterances`."
@@ -298,86 +304,50 @@ class RunData:
                 f"buckets in place of {self.source.num_oov_buckets}. {remedy}"
             )
         examples = folder.open("train", max_tokens=self.model.max_tokens, utterances=True)
-        if config.utterance_teacher:
-            vectors = self._opened_utterance_teacher(examples)
-            if self.targets is None:
-                # They are stored by source, so some of all sources are drawn.
-                drawn = np.random.default_rng(0).permutation(vectors.numbers)[:FITTED_EXAMPLES]
-                self.targets = SelectedExamples(examples, drawn), vectors
-        return UtteranceDraws(
-            examples,
-            per_pair=config.utterances_per_pair,
-            seed=config.seed,
-            in_pairs=bool(config.intent_contrast),
-            teacher=vectors,
-        )
-
-    def _opened_utterance_teacher(self, texts: ArrayExamples) -> TeacherVectors:
-        pairs, name = self.teacher, self.config.utterance_teacher
-        vectors = TeacherVectors(name, texts, vocab_size=self.source.vocab_size)
-        if pairs is not None and (vectors.teacher, vectors.dim) != (pairs.teacher, pairs.dim):
-            raise ValueError(
-                "The vectors of pairs and of single texts are of different teachers, or have "
-                f"different dimensions: {pairs.teacher!r} ({pairs.dim}) and {vectors.teacher!r} "
-                f"({vectors.dim}). Write one of the two again with `convert-tf teach`, or omit "
-                "--teacher."
-            )
-        missing = texts.num_examples - len(vectors.numbers)
-        if missing > 0:
-            print(f"{missing:,} of {texts.num_examples:,} single texts have no vector")
-        return vectors
+        return UtteranceDraws(examples, per_pair=config.utterances_per_pair, seed=config.seed)
 
     def batches(
-        self, *, precision: str = "float32", processes: Processes = ALONE
-    ) -> tuple[TrainingBatches, dict[str, EvaluationBatches]]:
-        """Return this process's training batches, and the batches of each evaluation split."""
-        config, max_tokens = self.config, self.model.max_tokens
-        trained_multiple = 1
+        self, additions: Sequence[Addition] = (), *, precision: str = "float32"
+    ) -> TrainingBatches:
+        """Return this process's training batches.
+
+        Args:
+          additions: further texts and columns; each is added once.
+          precision: name of the dtype policy, which decides how many rows a batch has.
+        """
+        config = self.config
+        # Two losses may read the same texts.
+        added = list({id(x): x for x in (*self._negatives, *additions)}.values())
+        row_multiple = 1
         encoded = config.micro_batch or config.batch_size  # pairs at once
         if compiles_shapes():
-            texts = len(self.trained_on.names)
-            texts += config.negatives_per_pair if self.negatives else 0
-            texts += config.utterances_per_pair if self.utterances else 0
-            trained_multiple = compiled_row_multiple(texts * encoded)
+            texts = len(self.trained_on.names) + sum(len(addition.names) for addition in added)
+            row_multiple = compiled_row_multiple(texts * encoded)
         elif compiles_feed_forward(precision):
-            trained_multiple = partly_compiled_row_multiple(encoded)
+            row_multiple = partly_compiled_row_multiple(encoded)
+        return TrainingBatches(
+            self.trained_on,
+            batch_size=config.batch_size,
+            row_tokens=max(ROW_TOKENS, self.model.max_tokens),
+            shuffle_buffer=config.shuffle_buffer,
+            micro_batches=config.num_micro_batches,
+            seed=config.seed,
+            row_multiple=rows_of_a_share(row_multiple, self.processes),
+            part=(self.processes.index, self.processes.number),
+            marks_duplicates=config.mask_duplicates,
+            additions=added,
+        )
+
+    def evaluation_batches(self) -> dict[str, EvaluationBatches]:
+        """Return the batches of each evaluation split."""
         eval_sets = {
             split: EvaluationBatches(
-                self.examples[split], max_tokens, max_examples=config.eval_examples
+                self.examples[split], self.model.max_tokens, max_examples=self.config.eval_examples
             )
-            for split in config.eval_splits
+            for split in self.config.eval_splits
         }
         for split, packed in eval_sets.items():
             print(
                 f"{100 * padding_share(packed):.1f} % of the packed tokens of {split} are padding"
             )
-        learnt = self.teacher if config.distillation else None, self.ranking_teacher
-        batches = TrainingBatches(
-            self.trained_on,
-            batch_size=config.batch_size,
-            row_tokens=max(ROW_TOKENS, max_tokens),
-            shuffle_buffer=config.shuffle_buffer,
-            micro_batches=config.num_micro_batches,
-            seed=config.seed,
-            row_multiple=rows_of_a_share(trained_multiple, processes),
-            part=(processes.index, processes.number),
-            marks_duplicates=config.mask_duplicates,
-            teachers=[teacher for teacher in learnt if teacher is not None],
-            negatives=self.negatives,
-            utterances=self.utterances,
-        )
-        return batches, eval_sets
-
-
-def _check_start_of_history(init_from: str | None, model: ModelConfig) -> None:
-    """Raise `ValueError` if the initial model lacks a part that `history_only` does not train."""
-    blocks = len(model.max_relative_attention)
-    found = (
-        0 if init_from is None else len(checkpoint.load_config(init_from).max_relative_attention)
-    )
-    if found != blocks:
-        raise ValueError(
-            "history_only trains only the networks of the earlier turns, so the other weights must "
-            f"come from --init_from, a model with {blocks} blocks. Received: {init_from!r}, with "
-            f"{found} blocks. Set --init_from to another one, or omit --history_only."
-        )
+        return eval_sets

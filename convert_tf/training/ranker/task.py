@@ -1,10 +1,10 @@
-"""Fine-tuning of rankers, as `train.py --head` starts it: objective, data and run.
+"""Fine-tuning of rankers, as `train.py --head` starts it: objective, data and task.
 
 Reference: arXiv 1905.01969 §4.2 to §4.4, §5.1, §5.3.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from convert_tf.checkpoints.released import model_path
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.ranker import HeadConfig, RankerConfig, RankerTraining, ranker_recipe
+from convert_tf.config.train import overridden
 from convert_tf.data.candidates import read_examples
 from convert_tf.data.negatives import HardNegatives
 from convert_tf.data.ranking_batches import (
@@ -35,14 +36,12 @@ from convert_tf.models.ranker import RankerModel
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.ranking.checkpoint import make_tokenize, pad_multiple, ranking_report, score_lists
-from convert_tf.training.loop import RUN_FILE, Batch, Run, carry_out, only_run_in, options_before
-from convert_tf.training.objective import (
-    Objective,
-    compile_with,
-    decaying_on_plateau,
-    make_optimizer,
-)
+from convert_tf.training.loop import carry_out, only_run_in
+from convert_tf.training.optimizers import decaying_on_plateau, make_optimizer
+from convert_tf.training.state import options_before
+from convert_tf.training.step import Objective, compile_with
 from convert_tf.training.summaries import LOSS, RECALL, curves
+from convert_tf.training.task import Batch, Task
 from convert_tf.training.teaching.vectors import first_places
 
 _DEV_LIST = 20  # candidates of a context where records are ranked by a cross-encoder
@@ -281,7 +280,7 @@ def train_ranker(head: HeadConfig, options: dict[str, Any], *, init_from: str, o
 
     Args:
       head: the head.
-      options: fields of `RankerTraining`; the others are those of `ranker_recipe`.
+      options: fields of `RankerTraining`; see `ranker_options` for the others.
       init_from: model directory of a dual encoder or a ranker, a module of the former, or its name.
       output: the run's folder. If it has checkpoints, training resumes from the newest.
 
@@ -294,115 +293,160 @@ def train_ranker(head: HeadConfig, options: dict[str, Any], *, init_from: str, o
       FloatingPointError: if the loss or a weight became NaN; the last checkpoint is kept.
       OSError: if a file cannot be read or written.
     """
-    config = ranker_recipe(head.head, weights=_weights_of(init_from), **options)
+    config = ranker_options(head.head, options, init_from=init_from)
     folder = Path(output)
     with only_run_in(folder):
         set_seed(config.seed)
-        return carry_out(make_run(head, config, init_from=model_path(init_from), folder=folder))
+        return carry_out(RankerTask(head, config, init_from=model_path(init_from), folder=folder))
 
 
-def make_run(head: HeadConfig, config: RankerTraining, *, init_from: str, folder: Path) -> Run:
-    """Return the run of a ranker on a trained trunk; see `train_ranker`.
+def ranker_options(
+    head: str, options: Mapping[str, Any], *, init_from: str | None
+) -> RankerTraining:
+    """Return all options of a run, from those that were given.
+
+    Folders are evaluated on their own dev split. A cross-encoder ranks the given candidates of a
+    file, and random responses of a folder. The rest is as in `ranker_recipe`.
+
+    Raises:
+      ValueError: if there is no data or no trained trunk, or options have no effect.
+    """
+    options = dict(options)
+    data = options.get("data", "")
+    if os.path.isdir(data):
+        options.setdefault("dev_data", data)
+    if not data or not options.get("dev_data") or not init_from:
+        raise ValueError(
+            "A head is trained with --init_from, --data and --dev_data (a folder of records or of "
+            "token ids, which has a dev split, or a file of given candidates). Received: "
+            f"init_from {init_from!r}, data {data!r}, dev_data {options.get('dev_data')!r}."
+        )
+    if head == "cross":
+        options.setdefault("negatives_from", "sampled" if os.path.isdir(data) else "given")
+    RankerTraining(**overridden(RankerTraining.defaults(), options)).check_effect(options)
+    return ranker_recipe(head, weights=_weights_of(init_from), **options)
+
+
+class RankerTask(Task):
+    """A ranker on a trained trunk; see `train_ranker`.
 
     The best weights are those of the highest R@1 on the dev data. The learning rate falls whenever
     the loss there is not the lowest so far.
-    """
-    precision = choose_precision(config.precision)
-    ranker, vocabulary = initial_ranker(
-        init_from,
-        head,
-        dtype=precision,
-        embedding_dropout=config.embedding_dropout,
-        attention_dropout=config.attention_dropout,
-    )
-    head = ranker.config.head
 
-    def opened(data: str, split: str, max_examples: int | None) -> RankingExamples:
-        return open_examples(
-            data, split, ranker.config, vocabulary=vocabulary, max_examples=max_examples
+    Attributes:
+      ranker: the ranker.
+      head: its head, without values that the trunk decides.
+      dev: the examples that it is evaluated on.
+      unknown_share: share of unknown tokens in the first examples.
+    """
+
+    config: RankerTraining
+
+    def __init__(self, head: HeadConfig, config: RankerTraining, *, init_from: str, folder: Path):
+        self.folder = folder
+        self.precision = choose_precision(config.precision)
+        self.init_from = init_from
+        self.ranker, self.vocabulary = initial_ranker(
+            init_from,
+            head,
+            dtype=self.precision,
+            embedding_dropout=config.embedding_dropout,
+            attention_dropout=config.attention_dropout,
+        )
+        self.head = self.ranker.config.head
+        examples = self._opened(config.data, "train", config.max_examples or None)
+        self.dev = with_dev_candidates(
+            self._opened(config.dev_data, "dev", config.eval_examples),
+            is_joint=self.ranker.is_joint,
+        )
+        self.unknown_share = checked_share(
+            examples.contexts.flat[: examples.contexts.row_splits[:SAMPLE][-1]],
+            self.vocabulary,
+            tokenizer=self.ranker.config.tokenizer,
+            vocab_size=self.ranker.config.model.vocab_size,
+            what=f"the texts of {config.data}",
+        )
+        sampler = open_sampler(examples, config)
+        self.config = config = config.of_examples(examples.num_examples)
+        if config.output_std:
+            numbers = np.arange(min(_RESCALED_ON, examples.num_examples))
+            contexts = padded(examples.contexts, numbers, self.ranker.padding_id)
+            factor = self.ranker.rescale_outputs(contexts, config.output_std)
+            print(
+                f"outputs rescaled by {factor:.4g} to a standard deviation of "
+                f"{config.output_std:g}"
+            )
+        self.model = make_ranker_training(self.ranker, config, precision=self.precision)
+        self._batches = RankingBatches(
+            examples,
+            batch_size=config.batch_size,
+            padding_id=self.ranker.padding_id,
+            seed=config.seed,
+            sampler=sampler,
+            pad_multiple=pad_multiple(),
+        )
+        print(
+            f"{self.head.head} on {examples.num_examples} examples in batches of "
+            f"{self._batches.batch_size}, {config.steps} steps; precision {self.precision} "
+            f"(backend {keras.backend.backend()})"
         )
 
-    examples = opened(config.data, "train", config.max_examples or None)
-    dev = with_dev_candidates(
-        opened(config.dev_data, "dev", config.eval_examples), is_joint=ranker.is_joint
-    )
-    unknown_share = checked_share(
-        examples.contexts.flat[: examples.contexts.row_splits[:SAMPLE][-1]],
-        vocabulary,
-        tokenizer=ranker.config.tokenizer,
-        vocab_size=ranker.config.model.vocab_size,
-        what=f"the texts of {config.data}",
-    )
-    sampler = open_sampler(examples, config)
-    config = config.of_examples(examples.num_examples)
-    if config.output_std:
-        numbers = np.arange(min(_RESCALED_ON, examples.num_examples))
-        contexts = padded(examples.contexts, numbers, ranker.padding_id)
-        factor = ranker.rescale_outputs(contexts, config.output_std)
-        print(f"outputs rescaled by {factor:.4g} to a standard deviation of {config.output_std:g}")
-    model = make_ranker_training(ranker, config, precision=precision)
-    batches = RankingBatches(
-        examples,
-        batch_size=config.batch_size,
-        padding_id=ranker.padding_id,
-        seed=config.seed,
-        sampler=sampler,
-        pad_multiple=pad_multiple(),
-    )
-    print(
-        f"{head.head} on {examples.num_examples} examples in batches of "
-        f"{batches.batch_size}, {config.steps} steps; precision {precision} "
-        f"(backend {keras.backend.backend()})"
-    )
-    started = {"precision": precision, "init_from": init_from}
+    def _opened(self, data: str, split: str, max_examples: int | None) -> RankingExamples:
+        return open_examples(
+            data, split, self.ranker.config, vocabulary=self.vocabulary, max_examples=max_examples
+        )
 
-    def batches_from(step: int) -> Iterator[Batch]:
-        batches.skip_batches = step
-        return (Batch(inputs, batches.batch_size) for inputs in batches)
+    def options(self) -> dict[str, Any]:
+        return {**self._started(), "train": self.config, "head": self.head}
 
-    def evaluate(step: int, logs: dict[str, float], rows: list[dict[str, Any]]) -> dict[str, Any]:
-        factor = float(np.asarray(model.optimizer.plateau_factor))
-        scores = score_lists(ranker, dev.contexts, dev.pool, dev.candidates)
+    def _started(self) -> dict[str, Any]:
+        return {"precision": self.precision, "init_from": self.init_from}
+
+    def batches(self, step: int) -> Iterator[Batch]:
+        self._batches.skip_batches = step
+        return (Batch(inputs, self._batches.batch_size) for inputs in self._batches)
+
+    def evaluate(
+        self, step: int, logs: dict[str, float], rows: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        factor = float(np.asarray(self.model.optimizer.plateau_factor))
+        dev = self.dev
+        scores = score_lists(self.ranker, dev.contexts, dev.pool, dev.candidates)
         measured = ranking_report(scores, dev)
         if rows and measured["loss"] >= min(row["dev"]["loss"] for row in rows):
-            model.optimizer.decay(_PLATEAU_DECAY)
+            self.model.optimizer.decay(_PLATEAU_DECAY)
         return {
-            "pairs": step * config.batch_size,
+            "pairs": step * self.config.batch_size,
             "ranking_loss": logs.get("ranking_loss"),
             "batch_accuracy": logs.get("batch_accuracy"),
             "plateau_factor": factor,
             "dev": measured,
         }
 
-    def model_changes(checkpoint: Path) -> dict[str, tuple[Any, Any]]:
-        before = load_ranker_config(checkpoint)
-        heads = before.head.differences(head).items()
-        changes = {name: change for name, change in heads if name in _KEPT_OF_HEAD}
-        options = config.changes_since(options_before(folder / RUN_FILE)).items()
-        changes |= {name: change for name, change in options if name in _KEPT_OF_TRAINING}
-        if before.model != ranker.config.model:
-            changes["model"] = (before.model, ranker.config.model)
-        return changes
+    def score(self, row: dict[str, Any]) -> float:
+        return row["dev"]["R@1"]
 
-    return Run(
-        folder=folder,
-        config=config,
-        options={**started, "train": config, "head": head},
-        vocabulary=vocabulary,
-        model=model,
-        facts={
-            **started,
-            "data": config.data,
-            "dev_data": config.dev_data,
-            "train": config.to_dict(),
-            "unknown_tokens": unknown_share,
-        },
-        batches_from=batches_from,
-        evaluate=evaluate,
-        score=lambda row: row["dev"]["R@1"],
-        curve=lambda rows: curves(rows, {RECALL: [("dev", "R@1")], LOSS: [("", "ranking_loss")]}),
-        model_changes=model_changes,
-    )
+    def curve(self, rows: list[dict[str, Any]]) -> bytes:
+        return curves(rows, {RECALL: [("dev", "R@1")], LOSS: [("", "ranking_loss")]})
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            **self._started(),
+            "data": self.config.data,
+            "dev_data": self.config.dev_data,
+            "train": self.config.to_dict(),
+            "unknown_tokens": self.unknown_share,
+        }
+
+    def model_changes(self, earlier: Path) -> dict[str, tuple[Any, Any]]:
+        before = load_ranker_config(earlier)
+        heads = before.head.differences(self.head).items()
+        changes = {name: change for name, change in heads if name in _KEPT_OF_HEAD}
+        options = self.config.changes_since(options_before(self.folder / self.run_file)).items()
+        changes |= {name: change for name, change in options if name in _KEPT_OF_TRAINING}
+        if before.model != self.ranker.config.model:
+            changes["model"] = (before.model, self.ranker.config.model)
+        return changes
 
 
 def _weights_of(folder: str) -> str:

@@ -19,15 +19,16 @@ from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.config.bert import BertConfig, bert_preset
 from convert_tf.config.train import Pretraining
 from convert_tf.data.pretraining_batches import Position, PretrainingBatches, evaluation_batches
-from convert_tf.data.schema import Examples
 from convert_tf.layers.bert import INITIAL_STDDEV, dense
 from convert_tf.models.bert import BertTrunk
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.training.encoder.data import Folder, open_folder, share_of_unknown
-from convert_tf.training.loop import Batch, Run, carry_out, only_run_in
-from convert_tf.training.objective import LOSS_SCALE, InverseSquareRoot, Objective, compile_with
+from convert_tf.training.loop import carry_out, only_run_in
+from convert_tf.training.optimizers import LOSS_SCALE, InverseSquareRoot
+from convert_tf.training.step import Objective, compile_with
 from convert_tf.training.summaries import curves
+from convert_tf.training.task import Batch, Task
 
 _MEANS = ("masked_loss", "masked_accuracy", "next_loss", "next_accuracy")
 POSITION_KEY = "position"
@@ -203,7 +204,7 @@ def pretrain(
             folder = open_folder(config.data, vocabulary, num_oov_buckets)
             trunk_config = _trunk_config(folder, model, overrides or {})
             trunk = BertTrunk(trunk_config, dropout=config.dropout, dtype=precision)
-        return carry_out(make_run(trunk, folder, config, run_folder))
+        return carry_out(PretrainingTask(trunk, folder, config, run_folder))
 
 
 def _trunk_config(folder: Folder, model: str, overrides: dict[str, Any]) -> BertConfig:
@@ -223,8 +224,8 @@ def _trunk_config(folder: Folder, model: str, overrides: dict[str, Any]) -> Bert
     )
 
 
-def make_run(trunk: BertTrunk, data: Folder, config: Pretraining, folder: Path) -> Run:
-    """Return the run of a trunk.
+class PretrainingTask(Task):
+    """A trunk in pre-training.
 
     The best weights are those of the lowest sum of both losses on the evaluation split.
 
@@ -233,69 +234,77 @@ def make_run(trunk: BertTrunk, data: Folder, config: Pretraining, folder: Path) 
       data: folder of the training data.
       config: options of training.
       folder: the run's folder.
+
+    Attributes:
+      trunk, config, folder: as given.
+      precision: name of the dtype policy.
+      parameters: number of weights of the trunk.
+      unknown_share: share of unknown tokens in the first examples.
     """
-    precision = trunk.dtype_policy.name
-    parameters = sum(math.prod(v.shape) for v in trunk.trainable_variables)
-    print(f"precision {precision}; {parameters / 1e6:.1f} M parameters in the trunk")
-    model = make_pretraining(trunk, config, precision=precision)
-    joins_turns = config.all_turns and kind_of(config.data) is not Kind.TOKEN_IDS
-    if config.all_turns and not joins_turns:
-        print("token ids do not say where a turn ends: a context is its last turn")
 
-    def opened(split: str) -> Examples:
+    run_file = "pretrain_config.json"
+    unit = "tokens"
+
+    def __init__(self, trunk: BertTrunk, data: Folder, config: Pretraining, folder: Path):
+        self.trunk, self.config, self.folder = trunk, config, folder
+        self.vocabulary = data.vocabulary
+        self.precision = trunk.dtype_policy.name
+        self.parameters = sum(math.prod(v.shape) for v in trunk.trainable_variables)
+        print(f"precision {self.precision}; {self.parameters / 1e6:.1f} M parameters in the trunk")
+        self.model = make_pretraining(trunk, config, precision=self.precision)
+        joins_turns = config.all_turns and kind_of(config.data) is not Kind.TOKEN_IDS
+        if config.all_turns and not joins_turns:
+            print("token ids do not say where a turn ends: a context is its last turn")
         options = {"joins_turns": True} if joins_turns else {}
-        return data.open(split, max_tokens=config.max_tokens, **options)
+        examples = data.open("train", max_tokens=config.max_tokens, **options)
+        self._batches = PretrainingBatches(
+            examples,
+            trunk.config,
+            shuffle_buffer=config.shuffle_buffer,
+            seed=config.seed,
+            batch_tokens=config.batch_tokens,
+        )
+        self._evaluation_batches = evaluation_batches(
+            data.open("dev", max_tokens=config.max_tokens, **options),
+            trunk.config,
+            max_examples=config.eval_examples,
+            batch_tokens=config.batch_tokens,
+        )
+        self.unknown_share = share_of_unknown(data, examples, config.data)
 
-    examples = opened("train")
-    batches = PretrainingBatches(
-        examples,
-        trunk.config,
-        shuffle_buffer=config.shuffle_buffer,
-        seed=config.seed,
-        batch_tokens=config.batch_tokens,
-    )
-    eval_batches = evaluation_batches(
-        opened("dev"),
-        trunk.config,
-        max_examples=config.eval_examples,
-        batch_tokens=config.batch_tokens,
-    )
+    def options(self) -> dict[str, Any]:
+        return {"model": self.trunk.config, "train": self.config}
 
-    def start(resumed: dict[str, Any] | None) -> None:
-        batches.position = Position(*resumed[POSITION_KEY]) if resumed else Position()
+    def start(self, resumed: dict[str, Any] | None) -> None:
+        self._batches.position = Position(*resumed[POSITION_KEY]) if resumed else Position()
 
-    def batches_from(step: int) -> Iterator[Batch]:
-        for inputs, position in batches:
+    def batches(self, step: int) -> Iterator[Batch]:
+        for inputs, position in self._batches:
             yield Batch(inputs, int(inputs["mask"].sum()), {POSITION_KEY: list(position)})
 
-    def evaluate(step: int, logs: dict[str, float], rows: Any) -> dict[str, Any]:
-        return {"train": _trained_means(logs), "eval": evaluate_pretraining(model, eval_batches)}
+    def evaluate(
+        self, step: int, logs: dict[str, float], rows: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        measured = evaluate_pretraining(self.model, self._evaluation_batches)
+        return {"train": _trained_means(logs), "eval": measured}
 
-    def model_changes(checkpoint_folder: Path) -> dict[str, tuple[Any, Any]]:
-        before = BertConfig.from_json((checkpoint_folder / checkpoint.CONFIG_FILE).read_text())
-        return before.differences(trunk.config)
+    def score(self, row: dict[str, Any]) -> float:
+        return -sum(row["eval"].get(name, 0.0) for name in LOSSES)
 
-    return Run(
-        folder=folder,
-        config=config,
-        options={"model": trunk.config, "train": config},
-        vocabulary=data.vocabulary,
-        model=model,
-        facts={
-            "precision": precision,
-            "parameters": parameters,
-            "pretrain": config.to_dict(),
-            "unknown_tokens": share_of_unknown(data, examples, config.data),
-        },
-        batches_from=batches_from,
-        evaluate=evaluate,
-        score=lambda row: -sum(row["eval"].get(name, 0.0) for name in LOSSES),
-        curve=lambda rows: curves(rows, _PANELS, horizontal="step"),
-        model_changes=model_changes,
-        start=start,
-        run_file="pretrain_config.json",
-        unit="tokens",
-    )
+    def curve(self, rows: list[dict[str, Any]]) -> bytes:
+        return curves(rows, _PANELS, horizontal="step")
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "precision": self.precision,
+            "parameters": self.parameters,
+            "pretrain": self.config.to_dict(),
+            "unknown_tokens": self.unknown_share,
+        }
+
+    def model_changes(self, earlier: Path) -> dict[str, tuple[Any, Any]]:
+        before = BertConfig.from_json((earlier / checkpoint.CONFIG_FILE).read_text())
+        return before.differences(self.trunk.config)
 
 
 def _trained_means(logs: dict[str, float]) -> dict[str, float]:

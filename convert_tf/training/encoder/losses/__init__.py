@@ -1,0 +1,26 @@
+"""The losses of dual encoders: one file each, found by their place in this folder."""
+
+import importlib
+import pkgutil
+
+from convert_tf.training.encoder.losses.base import Loss
+
+
+def _found() -> tuple[type[Loss], ...]:
+    """Return the subclasses of `Loss` that the files of this folder define, by file name."""
+    modules = [
+        importlib.import_module(f"{__name__}.{found.name}")
+        for found in sorted(pkgutil.iter_modules(__path__), key=lambda found: found.name)
+    ]
+    return tuple(
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, Loss)
+        and value.__module__ == module.__name__
+        and value is not Loss
+    )
+
+
+LOSSES = _found()

@@ -1,0 +1,138 @@
+"""What a loss of dual encoders is."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from convert_tf.config.base import Config
+from convert_tf.config.model import ModelConfig
+from convert_tf.data.schema import Addition
+
+if TYPE_CHECKING:
+    from convert_tf.training.encoder.data import EncoderData
+
+
+class Loss:
+    """A loss of dual encoders, added to the others with a weight.
+
+    A subclass in a file of this folder is a loss of `convert-tf train`: the fields of its `Options`
+    become flags. Users pass losses of their own to `train`. Only `name` and `__call__` are needed.
+    Files of this folder import Keras inside of functions, because the help of a command does not
+    wait for it.
+
+    Args:
+      options: the value of each field of `Options`.
+      weight: factor of the loss; by default that of the options, or 1 without options.
+
+    Attributes:
+      name: name of the loss. Its mean is reported as `{name}_loss`.
+      Options: fields that become flags, under the heading `Options.heading`.
+      weight_option: the field that is the weight; `name` by default.
+      metrics: names of what `measures` yields.
+      additions: what `open` returned.
+      model: the model under its objective, from `build` on. `model.similarity(r)` maps reduced
+        encodings to similarity vectors.
+
+    Example:
+      class Length(Loss):
+          name = "length"
+
+          def __call__(self, inputs, outputs):
+              return keras.ops.mean(keras.ops.square(outputs["reduced_context"]), axis=-1)
+
+      train("tiny", {"data": "faq.csv"}, losses=[Length(weight=0.1)], output="runs/faq")
+    """
+
+    name: ClassVar[str]
+    Options: ClassVar[type[Config]] = Config
+    weight_option: ClassVar[str] = ""
+    metrics: tuple[str, ...] = ()
+    additions: Sequence[Addition] = ()
+    model: Any = None
+
+    def __init__(self, options: Any = None, *, weight: float | None = None):
+        self.options = options
+        if weight is None:
+            weight = 1.0 if options is None else getattr(options, self.weight_option or self.name)
+        self.weight = weight
+        self.metrics = self.metrics or ((f"{self.name}_loss",) if weight > 0 else ())
+
+    @property
+    def reads_utterances(self) -> bool:
+        """Whether the loss reads the single texts of `--utterances`."""
+        return False
+
+    def applies_to(self, model: ModelConfig) -> bool:
+        """Return whether the loss is opened and measured; with a weight of 0 it is not learnt."""
+        return self.weight > 0
+
+    def check(self, losses: Sequence["Loss"]) -> None:
+        """Raise `ValueError` if the options do not fit each other or the other losses.
+
+        Args:
+          losses: all losses of the run, also those with a weight of 0.
+        """
+
+    def open(self, data: "EncoderData") -> Sequence[Addition]:
+        """Open what the loss reads in addition to the pairs.
+
+        Args:
+          data: the data of the run.
+
+        Returns:
+          Columns and texts to add to each batch. A text called `{name}` is in the batch as
+          `{name}_slots`, and its reduced encoding is `outputs["reduced_{name}"]`.
+
+        Raises:
+          ValueError: if the files are missing, damaged or do not go with the data.
+        """
+        return ()
+
+    def build(self, model: Any) -> None:
+        """Add layers to the model, or freeze some, before its optimizer is made.
+
+        Args:
+          model: an `EncoderObjective`. A layer that becomes its attribute is trained and saved.
+        """
+        self.model = model
+
+    def __call__(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> Any:
+        """Return the loss of each example, float32 `[batch]`, or its mean `[]`.
+
+        Args:
+          inputs: the columns of the batch.
+          outputs: the outputs of `DualEncoder`, and the `scale` of cosines.
+        """
+        raise NotImplementedError
+
+    def measures(
+        self, inputs: dict[str, Any], outputs: dict[str, Any]
+    ) -> Iterator[tuple[str, Any, Any]]:
+        """Yield the name of a metric, its values, and their weights or None."""
+        for metric in self.metrics:
+            yield metric, self(inputs, outputs), None
+
+    def facts(self) -> dict[str, Any]:
+        """Return what `training.json` says of the loss besides its options."""
+        return {}
+
+    def facts_to_keep(self) -> Sequence[str]:
+        """Return the facts of the initial model that stay true of the trained one."""
+        return ()
+
+    def start(self, init_from: str | None) -> None:
+        """Set initial weights. Called once in a new run, after the encoder has its own.
+
+        Args:
+          init_from: the model that the run starts from, or None.
+        """
+
+    def keep(self, folder: str) -> None:
+        """Keep what an earlier model has and this run does not train.
+
+        Args:
+          folder: the initial model, or the run that resumes.
+        """
+
+    def to_save(self) -> dict[str, Any]:
+        """Return arguments of `save_checkpoint` for the best weights."""
+        return {}

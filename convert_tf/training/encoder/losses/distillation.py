@@ -1,0 +1,233 @@
+"""The loss that learns the vectors of another sentence encoder."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from convert_tf.config.base import Config, check, option
+from convert_tf.config.model import ModelConfig
+from convert_tf.data.schema import PAIR, Addition, SelectedExamples
+from convert_tf.data.teacher_vectors import TeacherVectors
+from convert_tf.training.encoder.losses.base import Loss
+
+if TYPE_CHECKING:
+    from convert_tf.training.encoder.data import EncoderData
+
+FITTED_EXAMPLES = 4_096  # whose encodings and teacher's vectors make a map
+_TURNED_EXAMPLES = 1_024  # whose encodings decide which numbers of similarity vectors are first
+
+
+@dataclasses.dataclass(frozen=True)
+class DistillationOptions(Config):
+    """Options of the distillation of a teacher's vectors.
+
+    Attributes:
+      teacher: Folder of teacher vectors from convert-tf teach.
+      utterance_teacher: Folder of teacher vectors of --utterances.
+      distillation: Weight of the loss that learns the vectors of --teacher.
+      start_from_teacher: Initialise the subword table from the vectors of --teacher.
+    """
+
+    heading: ClassVar[str] = "Distillation loss"
+
+    teacher: str = ""
+    utterance_teacher: str = ""
+    distillation: float = option(0.0, at_least=0)
+    start_from_teacher: bool = False
+
+
+class Distillation(Loss):
+    """Distance of mapped encodings r from the vectors of a teacher.
+
+    For an example it is Σ (1 − cos(r K, t)) over its context and response and its single texts,
+    where t is the teacher's vector of a text and K, `[reduced_dim, teacher_dim]`, is trained too.
+    A run saves K, and K turned to similarity vectors (`convert_tf.models.distillation`).
+
+    Example:
+      options = {"data": "ids/", "teacher": "vectors/", "distillation": 1.0}
+      train("convert_small", options, output="runs/distilled")
+    """
+
+    name = "distillation"
+    Options = DistillationOptions
+    kept_map: Any = None  # the map to similarity vectors of an earlier model
+    dim = 0  # of the teacher's vectors
+    # Examples that the map is fitted to, and their vectors: the pairs, or the single texts if only
+    # these have vectors.
+    targets: Any = None
+    is_alone = True
+
+    @property
+    def reads_utterances(self) -> bool:
+        return bool(self.options.utterance_teacher)
+
+    def applies_to(self, model: ModelConfig) -> bool:
+        return True  # without a teacher it keeps the similarity map of the initial model
+
+    def check(self, losses: Sequence[Loss]) -> None:
+        options = self.options
+        teacher = options.teacher or options.utterance_teacher
+        check(
+            bool(teacher) == bool(self.weight or options.start_from_teacher),
+            "teacher or utterance_teacher must be given with distillation or start_from_teacher, "
+            "and these with a teacher.",
+            (options.teacher, options.utterance_teacher, self.weight, options.start_from_teacher),
+        )
+        check(
+            bool(options.utterance_teacher) == bool(options.utterances and self.weight),
+            "utterances must be given with utterance_teacher if there is distillation, and "
+            "utterance_teacher with both.",
+            (options.utterances, options.utterance_teacher, self.weight),
+        )
+
+    def open(self, data: "EncoderData") -> Sequence[Addition]:
+        options = self.options
+        additions: list[Addition] = []
+        if options.start_from_teacher and data.init_from is not None:
+            raise ValueError(
+                f"The subword table can start from init_from {data.init_from!r} or from the "
+                "teacher (start_from_teacher), not from both. Omit one of them."
+            )
+        self.is_alone = data.processes.number == 1
+        if options.teacher:
+            vectors = data.teacher_vectors(options.teacher, is_for_all=bool(self.weight))
+            self.targets = data.trained_on, vectors
+            additions += [vectors] if self.weight else []
+        if options.utterance_teacher:
+            additions.append(self._taught_utterances(data))
+        if self.targets is not None:
+            self.dim = self.targets[1].dim
+        return additions
+
+    def _taught_utterances(self, data: "EncoderData") -> Addition:
+        utterances = data.utterances
+        texts = utterances.examples
+        vectors = TeacherVectors(
+            self.options.utterance_teacher, texts, vocab_size=data.source.vocab_size
+        )
+        if self.targets is None:
+            # They are stored by source, so some of all sources are drawn.
+            drawn = np.random.default_rng(0).permutation(vectors.numbers)[:FITTED_EXAMPLES]
+            self.targets = SelectedExamples(texts, drawn), vectors
+        pairs = self.targets[1]
+        if (vectors.teacher, vectors.dim) != (pairs.teacher, pairs.dim):
+            raise ValueError(
+                "The vectors of pairs and of single texts are of different teachers, or have "
+                f"different dimensions: {pairs.teacher!r} ({pairs.dim}) and {vectors.teacher!r} "
+                f"({vectors.dim}). Write one of the two again with `convert-tf teach`, or omit "
+                "--teacher."
+            )
+        missing = texts.num_examples - len(vectors.numbers)
+        if missing > 0:
+            print(f"{missing:,} of {texts.num_examples:,} single texts have no vector")
+        utterances.teacher = vectors
+        return utterances
+
+    def build(self, model: Any) -> None:
+        super().build(model)
+        if not (self.weight and self.dim):
+            return
+        import keras
+
+        from convert_tf.numerics.initializers import glorot_uniform
+
+        model.teacher_projection = keras.layers.Dense(
+            self.dim,
+            use_bias=False,
+            kernel_initializer=glorot_uniform(),
+            dtype=model.encoder.dtype_policy,
+            name="teacher_projection",
+        )
+        model.teacher_projection.build((None, model.encoder.config.reduced_dim))
+
+    def __call__(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> Any:
+        from keras import ops
+
+        from convert_tf.models.distillation import vector_losses
+
+        encodings = [(f"reduced_{name}", f"teacher_{name}") for name in PAIR]
+        encodings.append(("reduced_utterance", "teacher_text"))
+        losses = [
+            vector_losses(self.model.similarity(outputs[reduced]), inputs[teacher])
+            for reduced, teacher in encodings
+            if teacher in inputs
+        ]
+        if not losses:
+            raise ValueError(
+                f"The batches have no teacher's vectors, only {', '.join(sorted(inputs))}. Open "
+                "the loss before you make the batches."
+            )
+        of_example = (ops.shape(outputs["reduced_context"])[0], -1)
+        return sum(ops.sum(ops.reshape(loss, of_example), axis=1) for loss in losses)
+
+    def facts(self) -> dict[str, Any]:
+        return {} if self.targets is None else {"teacher": self.targets[1].teacher}
+
+    def start(self, init_from: str | None) -> None:
+        if self._learns_map and init_from is not None:
+            self._start_map(init_from)
+        if self.targets is not None and self.options.start_from_teacher:
+            from convert_tf.models.distillation import initial_rows
+
+            encoder = self.model.encoder
+            rows = initial_rows(
+                self.targets[1].subwords, encoder.config.embedding_dim, seed=self.options.seed
+            )
+            encoder.trunk.embedding.start_from(rows)
+
+    @property
+    def _learns_map(self) -> bool:
+        return hasattr(self.model, "teacher_projection")
+
+    def _start_map(self, init_from: str) -> None:
+        """Start the map to the teacher's vectors from that of the initial run.
+
+        A random map would undo in the first steps what that run has learnt. A module has no such
+        map; then one is fitted to some of the training texts.
+        """
+        from convert_tf.checkpoints.folder import load_teacher_projection
+        from convert_tf.models.distillation import fitted_map
+
+        kernel = self.model.teacher_projection.kernel
+        trained = load_teacher_projection(init_from, self.targets[1].teacher)
+        if trained is not None and trained.shape == kernel.shape:
+            kernel.assign(trained)
+            print(f"the map to the teacher's vectors starts as in {init_from}")
+        elif not self.is_alone:
+            print(
+                f"the map to the teacher's vectors starts anew: {init_from} has none, and several "
+                "processes fit none"
+            )
+        else:
+            kernel.assign(fitted_map(*self._taught_texts(FITTED_EXAMPLES)))
+            print("the map to the teacher's vectors is fitted to texts that are trained on")
+
+    def _taught_texts(self, max_examples: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return reduced encodings of some texts, and the teacher's vectors of them."""
+        from convert_tf.training.teaching.similarity import taught_texts
+
+        return taught_texts(self.model.encoder, *self.targets, max_examples=max_examples)
+
+    def keep(self, folder: str) -> None:
+        # Several processes fit no map: none computes with all variables.
+        if not (self._learns_map and self.is_alone):
+            from convert_tf.checkpoints.folder import load_similarity_map
+
+            self.kept_map = load_similarity_map(folder)
+
+    def to_save(self) -> dict[str, Any]:
+        saved = {} if self.kept_map is None else {"similarity_map": self.kept_map}
+        if not self._learns_map:
+            return saved
+        from keras import ops
+
+        from convert_tf.models.distillation import similarity_map
+
+        kernel = ops.convert_to_numpy(self.model.teacher_projection.kernel)
+        saved["teacher_projection"] = kernel
+        if self.is_alone:
+            reduced, _ = self._taught_texts(_TURNED_EXAMPLES)
+            saved["similarity_map"] = similarity_map(reduced, kernel)
+        return saved

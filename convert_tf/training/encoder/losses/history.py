@@ -1,0 +1,89 @@
+"""Two ranking losses of models that read earlier turns."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from convert_tf.config.base import check
+from convert_tf.config.model import ModelConfig
+from convert_tf.data.schema import Addition
+from convert_tf.training.encoder.losses.base import Loss
+from convert_tf.training.encoder.losses.ranking import Ranking, RankingOptions
+
+if TYPE_CHECKING:
+    from convert_tf.training.encoder.data import EncoderData
+
+
+@dataclasses.dataclass(frozen=True)
+class HistoryOptions(RankingOptions):
+    """Options of the losses of earlier turns, which have the weight of the ranking loss.
+
+    Attributes:
+      history_only: Train only the side networks of a multi-context model that read earlier turns.
+    """
+
+    history_only: bool = False
+
+
+class History(Ranking):
+    """Ranking losses of a multi-context model given the earlier turns, and given both texts.
+
+    Each is `Ranking` with another encoding in place of the context's. An example without earlier
+    turns has neither loss, but its response is a negative of the others. Both are sums over the
+    examples that have them, divided by the batch size. The paper does not say how to combine them.
+
+    Reference: arXiv 1911.03688 §2.2.
+
+    Example:
+      train(
+          None, {"data": "data/", "history_only": True},
+          init_from="convert_multi_context", output="runs/history",
+      )
+    """
+
+    name = "history"
+    weight_option = "ranking"
+    Options = HistoryOptions
+    objectives = ("extra_context", "both")
+
+    def applies_to(self, model: ModelConfig) -> bool:
+        return model.multi_context or self.options.history_only
+
+    def check(self, losses: Sequence[Loss]) -> None:
+        others = [loss.name for loss in losses if not isinstance(loss, Ranking) and loss.weight]
+        check(
+            not self.options.history_only or not others,
+            "history_only cannot be combined with other losses than ranking.",
+            others,
+        )
+
+    def open(self, data: "EncoderData") -> Sequence[Addition]:
+        if not self.options.history_only:
+            return ()
+        from convert_tf.checkpoints.folder import load_config
+        from convert_tf.training.encoder.data import reads_no_turns
+
+        if not data.model.multi_context:
+            raise ValueError(reads_no_turns("history_only"))
+        if not data.is_resumed:
+            blocks = len(data.model.max_relative_attention)
+            initial = 0
+            if data.init_from is not None:
+                initial = len(load_config(data.init_from).max_relative_attention)
+            if initial != blocks:
+                raise ValueError(
+                    "history_only trains only the networks of the earlier turns, so the other "
+                    f"weights must come from --init_from, a model with {blocks} blocks. Received: "
+                    f"{data.init_from!r}, with {initial} blocks. Set --init_from to another one, "
+                    "or omit --history_only."
+                )
+        return ()
+
+    def build(self, model: Any) -> None:
+        super().build(model)
+        if self.options.history_only:
+            model.encoder.freeze_all_but_history()
+
+    def facts_to_keep(self) -> Sequence[str]:
+        # r does not change, so what was measured of the map to similarity vectors stays true.
+        return ("teacher", "similarity") if self.options.history_only else ()

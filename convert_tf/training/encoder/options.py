@@ -1,0 +1,127 @@
+"""Options of the training of dual encoders: all fields, recipes, and what a run adds to them.
+
+Importing them loads neither Keras nor TensorFlow, because flags are made of them.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from convert_tf.config.base import check, preset
+from convert_tf.config.model import MODEL_PRESETS, ModelConfig, model_preset
+from convert_tf.config.train import TRAIN_RECIPES, PairTraining, overridden
+from convert_tf.extras import needs
+from convert_tf.training.encoder.losses import LOSSES
+from convert_tf.training.encoder.losses.base import Loss
+
+_LossOptions: Any = dataclasses.make_dataclass(
+    "_LossOptions",
+    (),
+    # A class stands before those that it inherits from.
+    bases=tuple(
+        sorted({loss.Options for loss in LOSSES}, key=lambda c: (-len(c.__mro__), c.__name__))
+    ),
+    frozen=True,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderTraining(_LossOptions, PairTraining):
+    """Options of the training of dual encoders: those of `PairTraining`, and those of each loss.
+
+    The loss is the mean over the batch, not the sum as in equation 1.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        losses = self.losses()
+        check(
+            any(loss.weight > 0 for loss in losses),
+            "ranking must be greater than 0 unless the weight of another loss is.",
+            self.ranking,
+        )
+        for loss in losses:
+            loss.check(losses)
+        check(
+            bool(self.utterances) == any(loss.reads_utterances for loss in losses),
+            "utterances must be given with a loss that reads them, utterance_teacher with "
+            "distillation or intent_contrast, and these with utterances.",
+            self.utterances,
+        )
+
+    def losses(self) -> list[Loss]:
+        """Return each loss of convert_tf with these options, also those with a weight of 0."""
+        return [loss(self) for loss in LOSSES]
+
+
+def train_recipe(name: str, **overrides: Any) -> EncoderTraining:
+    """Return a recipe with `overrides` of single fields; see `overridden`.
+
+    Raises:
+      ValueError: if `name` is not a recipe, or an override is not a field.
+    """
+    fields = {**EncoderTraining.defaults(), **preset(TRAIN_RECIPES, name)}
+    return EncoderTraining.from_dict(overridden(fields, overrides))
+
+
+def chosen_options(
+    model: ModelConfig | str | None,
+    training: EncoderTraining | Mapping[str, Any],
+    *,
+    output: str,
+    vocabulary: str | None,
+    init_from: str | None,
+    recipe: str | None,
+) -> tuple[ModelConfig | None, EncoderTraining, str | None]:
+    """Return the model, the options and the vocabulary of a run; see `train`.
+
+    A file is prepared in `output`.
+
+    Raises:
+      ValueError: if there is no data or no model, or options have no effect.
+      OSError: if the file cannot be read, or its data cannot be written.
+    """
+    complete = training if isinstance(training, EncoderTraining) else None
+    given = complete.to_dict() if complete else dict(training)
+    data = given.get("data") or ""
+    if not os.path.exists(data):
+        problem = f"--data={data} does not exist" if data else "--data is missing"
+        raise ValueError(
+            f"{problem}. Pass a folder of records or of token ids, or a file of pairs or dialogues."
+        )
+    if model is None and not init_from:
+        raise ValueError(
+            f"There is no model to train. Pass --model ({', '.join(MODEL_PRESETS)}), or "
+            "--init_from."
+        )
+    if isinstance(model, str):
+        model = model_preset(model)
+    added: dict[str, Any] = {}
+    if os.path.isfile(data):
+        with needs("", "Preparing a file"):
+            from convert_tf.training.own_file import prepare_own_file
+        own = prepare_own_file(data, output, vocabulary=vocabulary, learns_vocabulary=not init_from)
+        vocabulary, recipe = own.vocabulary, recipe or "small"
+        added["eval_splits"] = own.eval_splits
+        if recipe == "small":
+            added |= own.sizes(given.get("batch_size"))
+        given["data"] = own.data
+    if complete:
+        replaced = {"data": given["data"]}
+        if not added.get("eval_splits", True):
+            replaced["eval_splits"] = ()
+        return model, dataclasses.replace(complete, **replaced), vocabulary
+    if recipe == "paper_finetune":
+        if init_from is None:
+            raise ValueError(
+                "The recipe paper_finetune starts from a trained model. Pass --init_from with the "
+                "folder of a run or a module, or use the recipe paper."
+            )
+        from convert_tf.checkpoints.loading import trained_scale
+
+        scale = trained_scale(init_from)
+        added |= {"scale_start": scale, "scale_end": scale}
+    config = train_recipe(recipe or "paper", **{**added, **given})
+    config.check_effect(training)
+    return model, config, vocabulary

@@ -1,0 +1,253 @@
+"""Training of dual encoders, as `train.py` starts it."""
+
+import contextlib
+import dataclasses
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import keras
+
+from convert_tf.checkpoints import folder as checkpoint
+from convert_tf.checkpoints.released import model_path
+from convert_tf.config.base import DATA
+from convert_tf.config.model import ModelConfig
+from convert_tf.models.encoder import DualEncoder, count_parameters
+from convert_tf.numerics.initializers import set_seed
+from convert_tf.storage.checksums import file_checksum
+from convert_tf.training.encoder.data import EncoderData
+from convert_tf.training.encoder.evaluation import evaluate_encoder
+from convert_tf.training.encoder.losses.base import Loss
+from convert_tf.training.encoder.objective import make_objective
+from convert_tf.training.encoder.options import EncoderTraining, chosen_options
+from convert_tf.training.loop import carry_out, only_run_in
+from convert_tf.training.processes import (
+    agreed_precision,
+    leaving_at_once,
+    running_processes,
+    spread_over_devices,
+)
+from convert_tf.training.state import newest_checkpoint
+from convert_tf.training.summaries import LOSS, RECALL, curves
+from convert_tf.training.task import Batch, Task
+
+_DRAWN = ("R100@1", "context/R100@1", "extra_context/R100@1", "with_history/R100@1")
+Evaluator = Callable[[DualEncoder], dict[str, float]]
+
+
+def train(
+    model: ModelConfig | str | None,
+    training: EncoderTraining | Mapping[str, Any],
+    *,
+    output: str,
+    vocabulary: str | None = None,
+    init_from: str | None = None,
+    recipe: str | None = None,
+    losses: Sequence[Loss] = (),
+    evaluators: Mapping[str, Evaluator] | None = None,
+) -> Path:
+    """Train a dual encoder, or resume a run that was stopped.
+
+    Args:
+      model: configuration of the model, or the name of a preset; `vocab_size` and `tokenizer` come
+        from the vocabulary. None uses the model of `init_from`.
+      training: options of training and of the data. A dict of some fields is completed by the
+        recipe. `data` may be a file of pairs or dialogues, which is prepared in `output`.
+      output: the run's folder. If it has checkpoints, training resumes from the newest.
+      vocabulary: vocabulary file; None uses that of `init_from` or of a folder of token ids, or
+        learns one from a file.
+      init_from: a run, a module, or a released name, whose weights are the initial ones.
+      recipe: what completes a dict: `small` (the default for a file), `paper` (for a folder) or
+        `paper_finetune`.
+      losses: losses of your own, in addition to those of `training`.
+      evaluators: functions by name. Each takes the encoder and returns numbers by name, which are
+        reported with the evaluation splits. Without splits, the first number of the first one
+        selects the best weights.
+
+    Returns:
+      `output`, which holds the weights that are best on the first evaluation split.
+
+    Raises:
+      ValueError: if the data is unusable, another run is in this folder, or a vocabulary or a
+        checkpoint does not match (`CheckpointError`).
+      FloatingPointError: if the loss or a weight became NaN; the last checkpoint is kept.
+      OSError: if a file cannot be read or written.
+
+    On SIGTERM, the state is saved after the current step, and `train` returns. If several processes
+    train together (`processes.join_processes`), all of them stop.
+    """
+    init_from = model_path(init_from) if init_from else None
+    model, config, vocabulary = chosen_options(
+        model, training, output=output, vocabulary=vocabulary, init_from=init_from, recipe=recipe
+    )
+    processes, folder = running_processes(), Path(output)
+    with contextlib.ExitStack() as held:
+        held.enter_context(leaving_at_once(processes))
+        if not processes.is_first:  # process 0 prints for all
+            held.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        with processes.together():
+            set_seed(config.seed)
+            data = EncoderData(
+                model,
+                config,
+                vocabulary=vocabulary,
+                init_from=init_from,
+                is_resumed=newest_checkpoint(folder) is not None,
+                processes=processes,
+            )
+            used = [loss for loss in (*config.losses(), *losses) if loss.applies_to(data.model)]
+            for loss in used:
+                loss.additions = loss.open(data)
+            devices = spread_over_devices(
+                processes, batch_size=config.micro_batch or config.batch_size
+            )
+            held.enter_context(devices)
+            if processes.is_first:
+                held.enter_context(only_run_in(folder))
+        precision = agreed_precision(processes, config.precision)
+        with processes.together():
+            task = EncoderTask(
+                data, used, folder=folder, precision=precision, evaluators=evaluators or {}
+            )
+        return carry_out(task)
+
+
+class EncoderTask(Task):
+    """A dual encoder that learns losses. It has random weights until it starts.
+
+    Args:
+      data: the data of the run.
+      losses: the losses, opened.
+      folder: the run's folder.
+      precision: name of a dtype policy.
+      evaluators: see `train`.
+
+    Attributes:
+      data, losses, evaluators: as given.
+      encoder: the model without its losses.
+    """
+
+    config: EncoderTraining
+
+    def __init__(
+        self,
+        data: EncoderData,
+        losses: Sequence[Loss],
+        *,
+        folder: Path,
+        precision: str,
+        evaluators: Mapping[str, Evaluator] = MappingProxyType({}),
+    ):
+        self.data, self.losses, self.evaluators = data, losses, evaluators
+        self.folder, self.config, self.processes = folder, data.config, data.processes
+        self.vocabulary = data.source.vocabulary
+        self.padding_id = data.examples["train"].padding_id
+        self.precision = precision
+        self.encoder = DualEncoder(
+            data.model,
+            embedding_dropout=data.config.embedding_dropout,
+            attention_dropout=data.config.attention_dropout,
+            dtype=precision,
+        )
+        self.sizes = count_parameters(self.encoder)
+        print(
+            f"precision {precision} (backend {keras.backend.backend()}); "
+            f"{self.sizes['embedding'] / 1e6:.1f} M embedding and "
+            f"{self.sizes['network'] / 1e6:.1f} M network parameters"
+        )
+        self.model = make_objective(self.encoder, data.config, losses, precision=precision)
+        additions = [addition for loss in losses for addition in loss.additions]
+        self._batches = data.batches(additions, precision=precision)
+        self._evaluation_batches = data.evaluation_batches()
+        self._facts_before: dict[str, Any] = {}
+
+    def options(self) -> dict[str, Any]:
+        return {"model": self.data.model, "train": self.config}
+
+    def batches(self, step: int) -> Iterator[Batch]:
+        self._batches.skip_batches = step
+        return (Batch(inputs, self.config.batch_size) for inputs in self._batches)
+
+    def evaluate(
+        self, step: int, logs: dict[str, float], rows: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        return {
+            "pairs": step * self.config.batch_size,
+            **dict.fromkeys(("ranking_loss", "batch_accuracy")),
+            **{name: value for name, value in logs.items() if name != "loss"},
+            **{
+                split: evaluate_encoder(self.encoder, batches)
+                for split, batches in self._evaluation_batches.items()
+            },
+            **{name: evaluate(self.encoder) for name, evaluate in self.evaluators.items()},
+        }
+
+    def score(self, row: dict[str, Any]) -> float | None:
+        for split in self.config.eval_splits[:1]:
+            return row[split]["R100@1"] if split in row else None
+        for name in self.evaluators:
+            return next(iter(row.get(name, {}).values()), None)
+        return None
+
+    def curve(self, rows: list[dict[str, Any]]) -> bytes:
+        # With history_only, the loss of the context alone does not change.
+        loss = "both_ranking_loss" if self.config.history_only else "ranking_loss"
+        recalls = [(split, name) for split in self.config.eval_splits for name in _DRAWN]
+        return curves(rows, {RECALL: recalls, LOSS: [("", loss)]})
+
+    def facts(self) -> dict[str, Any]:
+        of_data = self.config.group(DATA)
+        trained_with = {
+            name: value for name, value in self.config.to_dict().items() if name not in of_data
+        }
+        facts = {
+            "precision": self.precision,
+            "parameters": self.sizes,
+            "train": trained_with,
+            "data": of_data,
+            "unknown_tokens": self.data.unknown_share,
+        }
+        for loss in self.losses:
+            facts |= loss.facts()
+        return facts | self._facts_before
+
+    def model_changes(self, earlier: Path) -> dict[str, tuple[Any, Any]]:
+        return checkpoint.load_config(earlier).differences(self.data.model)
+
+    def to_agree_on(self, resume_from: Path | None) -> Any:
+        data = self.data
+        numbers = {split: opened.num_examples for split, opened in data.examples.items()}
+        initial = []
+        if data.init_from and resume_from is None:
+            projection = Path(data.init_from) / checkpoint.PROJECTION_FILE
+            files = [*checkpoint.weights_files(data.init_from), projection]
+            initial = [file_checksum(path) for path in files if path.is_file()]
+        # Hosts may have the data at different places.
+        options = dataclasses.replace(self.config, data="")
+        return data.model, options, numbers, data.trained_on.num_examples, initial
+
+    def start(self, resumed: dict[str, Any] | None) -> None:
+        init_from = self.data.init_from
+        if resumed is not None:
+            self._keep(str(self.folder), resumed)
+            return
+        if init_from is not None:
+            facts = {**checkpoint.training_facts(init_from), "initial_weights": str(init_from)}
+            checkpoint.load_initial_weights(self.encoder, init_from)
+            self._keep(init_from, facts)
+        for loss in self.losses:
+            loss.start(init_from)
+
+    def _keep(self, folder: str, facts: dict[str, Any]) -> None:
+        """Keep what is true of the model before and of this one."""
+        names = ["initial_weights"]
+        names += [name for loss in self.losses for name in loss.facts_to_keep()]
+        kept = {name: facts[name] for name in names if facts.get(name) is not None}
+        self._facts_before = kept
+        for loss in self.losses:
+            loss.keep(folder)
+
+    def saved_with_best(self) -> dict[str, Any]:
+        return {name: value for loss in self.losses for name, value in loss.to_save().items()}
