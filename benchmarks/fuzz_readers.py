@@ -35,7 +35,7 @@ from convert_tf.corpora.vocabulary import read_sentences
 from convert_tf.data.candidates import read_candidates
 from convert_tf.data.utterances import read_utterances
 from convert_tf.intents.data import read_labelled
-from convert_tf.storage.lines import TextLines
+from convert_tf.readers.texts import Texts
 from convert_tf.text.vocabulary import read_vocabulary
 
 _MINUTES = flags.DEFINE_float("minutes", 60.0, "Minutes to fuzz each reader.")
@@ -213,7 +213,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "labelled texts": read_labelled,
     "candidates": lambda path: list(read_candidates(path)),
     "utterances": lambda path: [list(read_utterances([path]))],
-    "lines": lambda path: [list(TextLines(path))],
+    "lines": lambda path: [list(Texts(path))],
     "sentences": lambda path: [[one.decode() for one in read_sentences([path])]],
     "a vocabulary": read_vocabulary,
 }

@@ -24,7 +24,7 @@ ROOT = PACKAGE.parent
 # Packages import from lines above their own. Those of one line may import each other one way.
 ORDER = (
     ("config", "storage", "metrics", "numerics", "extras", "figures"),
-    ("text",),
+    ("text", "readers"),
     ("data",),
     ("corpora",),
     ("layers",),
@@ -58,7 +58,7 @@ LIBRARIES = {
     "jax": "training.processes training.loop",
     "absl": "cli",
     "argparse": "",
-    "duckdb": "corpora.local",
+    "duckdb": "corpora.local readers.parquet",
     "faiss": "search.index",
     "fastapi": "service",
     "google_crc32c": "data.shards",

@@ -1,4 +1,4 @@
-r"""Encode the lines of a file.
+r"""Encode the texts of a file.
 
 ```
 convert-tf embed --input texts.txt --output vectors.npy
@@ -7,14 +7,15 @@ zcat texts.gz | convert-tf embed --encoder convert --input - \
 ```
 
 Row i of the array is the vector of line i of the file. Empty lines have vectors too. The file may
-be larger than the memory.
+also be a table, such as CSV, JSON lines or Parquet, whose column of texts is encoded. It may be
+larger than the memory.
 
 `--engine=spark` encodes on a Spark cluster with an `.onnx` file and writes the same array. It needs
 the extra `[spark]` and Java. All machines must see the encoder and the output under the same path.
 Run the same command again to resume an interrupted run.
 
 Flags:
-  input: Text file with one text per line, plain or compressed, or - for standard input.
+  input: Text file with one text per line, or a table with a column of texts; - for standard input.
   output: Array to write, x.npy.
   kind: Kind of vectors. sentence: for classifiers. context, response: for ranking responses.
     similarity: for comparing texts, of length 1.
@@ -38,10 +39,11 @@ import numpy as np
 from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, check_read, same
 from convert_tf.encoding.sentence_encoder import BATCH_SIZE, COMPUTE_DTYPES, SentenceEncoder
 from convert_tf.encoding.signatures import SIGNATURES
+from convert_tf.readers.columns import name_of_candidate, name_of_text
+from convert_tf.readers.texts import Texts
 from convert_tf.search.cache import stored_vectors
 from convert_tf.storage.arrays import GrowingArray
 from convert_tf.storage.files import check_replaceable, only_writer, whole_file, writing
-from convert_tf.storage.lines import TextLines
 from convert_tf.storage.progress import Progress
 
 
@@ -77,13 +79,13 @@ def write_vectors(
     return array.size, first.shape[1]
 
 
-def _local_vectors(values: Any, lines: TextLines) -> Iterator[np.ndarray]:
-    """Encode lines on this machine. Progress is shown on standard error."""
+def _local_vectors(values: Any, texts: Texts) -> Iterator[np.ndarray]:
+    """Encode texts on this machine. Progress is shown on standard error."""
     encoder = SentenceEncoder(values.encoder, **same(values, "batch_size compute_dtype"))
-    with Progress("lines", total_bytes=lines.total_bytes) as progress:
-        for piece in encoder.iter_encode(iter(lines), kind=values.kind):
+    with Progress("lines", total_bytes=texts.total_bytes) as progress:
+        for piece in encoder.iter_encode(iter(texts), kind=values.kind):
             yield piece
-            progress.add(len(piece), bytes_done=lines.bytes_done)
+            progress.add(len(piece), bytes_done=texts.bytes_done)
 
 
 def _is_array(path: str) -> bool:
@@ -110,17 +112,18 @@ def run(values: Any) -> None:
     is_local = values.engine == "local"
     unread = "master" if is_local else "compute_dtype"
     check_read(values, {f"with --engine={values.engine}": [unread]})
-    lines = TextLines(values.input)
+    find = name_of_candidate if values.kind == "response" else name_of_text
+    texts = Texts(values.input, find=find)
     with only_writer(values.output):
         if is_local:
-            pieces = _local_vectors(values, lines)
+            pieces = _local_vectors(values, texts)
         else:
             from convert_tf.encoding.spark import encode_on_spark
 
             folder, name = os.path.split(values.output)
             parts = os.path.join(folder, f".{name}.parts")
             options = same(values, "kind batch_size master dtype")
-            pieces = encode_on_spark(values.encoder, lines, parts, **options)
+            pieces = encode_on_spark(values.encoder, texts, parts, **options)
         rows, dim = write_vectors(values.output, pieces, dtype=values.dtype)
         if not is_local:
             shutil.rmtree(parts)

@@ -189,7 +189,12 @@ def define_log(define: Define, model: Any) -> None:
       define: see `Define`.
       model: default of `--model`; `NEEDED` if there must be one.
     """
-    define("input", NEEDED, "Log: a text file with one message per line, or - for standard input.")
+    define(
+        "input",
+        NEEDED,
+        "Log: a text file with one message per line, or a table with a column of texts; - for "
+        "standard input.",
+    )
     define("mask", False)
     define_model(define, model)
 

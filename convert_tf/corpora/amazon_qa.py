@@ -24,16 +24,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from convert_tf.corpora.dumps import (
-    MAX_NAME_LENGTH,
-    Conversation,
-    CountedFile,
-    Turn,
-    UnusableError,
-    decoded,
-    read_lines,
-    text_field,
-)
+from convert_tf.corpora.dumps import MAX_NAME_LENGTH, Conversation, CountedFile, Turn, text_field
+from convert_tf.readers.files import UnusableError, decoded, read_lines
 from convert_tf.storage.json_text import joined_halves, json_of_texts
 
 MIN_WORDS = 4

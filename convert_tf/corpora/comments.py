@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convert_tf.config.base import Config, check, option
-from convert_tf.corpora.dumps import UnusableError, name_field, text_field
+from convert_tf.corpora.dumps import name_field, text_field
 from convert_tf.data.schema import MAX_EXTRA_CONTEXTS, PAIR
+from convert_tf.readers.files import UnusableError
 from convert_tf.storage.json_text import whole_characters
 
 TITLE_ID = ""  # the title's place in a thread; no comment has an empty id

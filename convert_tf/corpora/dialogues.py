@@ -1,4 +1,4 @@
-"""Files of dialogues and pairs in JSON: one object per line, or one list of objects.
+"""Dialogues and pairs in JSON or Parquet: one object per line or row, or one list of objects.
 
 The keys of an object tell which of many shapes it has:
 
@@ -17,7 +17,7 @@ The keys of an object tell which of many shapes it has:
 
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby, islice
+from itertools import groupby
 from typing import Any
 
 from convert_tf.corpora.dumps import (
@@ -25,56 +25,17 @@ from convert_tf.corpora.dumps import (
     Conversation,
     CountedFile,
     Turn,
-    UnusableError,
     corpus_name,
     hash_of,
-    json_in_line,
     name_field,
-    read_lines,
 )
-from convert_tf.data.schema import PAIR
-from convert_tf.storage.json_text import holds_one_value, json_of_texts, whole_characters
+from convert_tf.readers.columns import TURNS, Columns, names_of_pair, with_column_names
+from convert_tf.readers.files import UnusableError
+from convert_tf.readers.tables import read_rows
+from convert_tf.storage.json_text import whole_characters
 
-_MAX_VALUE_BYTES = 2**30  # of a file that is one value, which is read as a whole
 _SHOWN_KEYS = 12
 
-# Names of contexts (keys or columns), each with the names of its responses. The first pair of names
-# that an object has counts, because an object may have `instruction`, `context` and `response`, or
-# `context`, `question` and `answer`.
-_RESPONSES_OF = (
-    ("instruction", "output response"),
-    ("context", "response"),
-    ("question", "answer answers"),
-    ("query", "reply positive positives pos positive_passages answer answers response"),
-    ("anchor", "positive"),
-    ("input", "output"),
-    ("prompt", "response completion chosen"),
-    ("questions", "answers answer"),
-    ("inputs", "targets"),
-    ("input", "target"),
-    ("user", "assistant"),
-    ("human", "assistant"),
-    ("message", "response reply"),
-    ("utterance", "response"),
-    ("post", "reply response"),
-    ("comment", "reply"),
-    ("text", "reply response"),
-    ("q", "a"),
-    ("question", "response output"),
-    ("prompt", "output answer"),
-    ("input", "response answer"),
-    ("user", "bot system"),
-    ("human", "bot gpt"),
-    ("query", "passage document"),
-    ("input_text", "target_text"),
-    ("title", "body"),
-)
-PAIR_NAMES = [
-    (context, response) for context, responses in _RESPONSES_OF for response in responses.split()
-]
-_TURN_NAMES = (
-    "turns", "messages", "conversations", "conversation", "dialog", "dialogue", "utterances", "data"
-)  # fmt: skip
 _TEXTS = ("text", "content", "value", "utterance", "message", "body")
 _SPEAKERS = ("speaker", "author", "role", "from")
 _ROLES = ("role", "from")
@@ -85,110 +46,79 @@ _CALLS = ("tool_calls", "function_call")
 FURTHER_INPUT = {"instruction": "input"}  # a text to add to the context, on new lines
 
 
-def read(file: CountedFile, lines: Iterator[bytes] | None = None) -> Iterator[Conversation]:
-    """Yield the dialogues and pairs of one file.
+def read(file: CountedFile) -> Iterator[Conversation]:
+    """Yield the dialogues and pairs of a file of JSON or Parquet (`conversations_in`).
+
+    Raises:
+        ValueError: if the first object has no known shape, or the file is one value that is not
+            JSON.
+    """
+    return conversations_in(read_rows(file, COLUMNS, is_json=True), file)
+
+
+def conversations_in(rows: Iterable[Any], file: CountedFile) -> Iterator[Conversation]:
+    """Yield the dialogues and pairs of the rows of a file (`convert_tf.readers.tables`).
 
     The source of a dialogue is that of the object, or the name of the file without folder and
     suffixes. A dialogue with an id is named `source/id`. A dialogue without one is named by a hash
     of its texts, so that copies of it are in the same split, in whatever file they are. A pair is
-    named by a hash of its context without regard to case and white space, as in tables of pairs.
+    named by a hash of its context without regard to case and white space (`pair_id`).
 
     A turn that is empty or has no text ends a conversation, because the turn after it does not
     answer the turn before it. The turns before and after it become two conversations with the same
     id.
 
     Args:
-        file: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file. It counts lines that cannot be used as
-            `unknown_keys`, `missing_turns`, `wrong_type_turns`, `wrong_type_source`,
-            `wrong_type_id`, `too_long_source`, `too_long_id`, `too_few_turns` (no turn is followed
-            by another); pairs as `lists_on_both_sides`, `empty_context`, `empty_response`; and
-            turns as `wrong_type_turn`, `empty_turn`. If the file is one list, its entries count as
-            lines.
-        lines: the non-empty lines of a file of pairs, where a list of two texts is a pair.
-            None reads `file`, which has dialogues.
+        rows: the rows.
+        file: counts rows that cannot be used as `not_an_object`, `unknown_keys`, `missing_turns`,
+            `wrong_type_turns`, `wrong_type_source`, `wrong_type_id`, `too_long_source`,
+            `too_long_id`, `too_few_turns` (no turn is followed by another); pairs as
+            `lists_on_both_sides`, `empty_context`, `empty_response`, and as `missing_` or
+            `wrong_type_` and the name of the column; and turns as `wrong_type_turn`, `empty_turn`.
 
     Raises:
-        ValueError: if the first object has no known shape, or the file is one value that is not
-            JSON.
+        ValueError: if the first object has no known shape.
     """
-    file_source = corpus_name(file.path)
+    source = corpus_name(file.path)
     is_first = True
-    for value in _values(file, lines or read_lines(file)):
+    for row in rows:
         with file.skipping():
-            if lines is not None and isinstance(value, list) and [*map(type, value)] == [str, str]:
-                value = dict(zip(PAIR, value, strict=True))
-            if not isinstance(value, dict):
+            fields = {"turns": row} if _is_chat(row) else row
+            if not isinstance(fields, dict):
                 raise UnusableError("not_an_object")
             was_first, is_first = is_first, False
-            if name := _turns_name(value):
-                yield from _dialogue(value, value[name], file_source, file)
-            elif names := _pair_names(value):
-                fields = {key.lower(): one for key, one in value.items()} | value
-                yield from pairs_of(fields, names, file_source, file)
+            names, turns = names_of_pair(fields), _turns_name(fields)
+            # In a table of pairs, `turns` may be a number.
+            if turns and (names is None or isinstance(fields[turns], list)):
+                yield from _dialogue(fields, fields[turns], source, file)
+            elif names:
+                yield from pairs_of(fields, names, source, file)
             elif was_first:
-                keys = ", ".join(repr(key[:40]) for key in [*value][:_SHOWN_KEYS]) or "none"
+                keys = ", ".join(repr(key[:40]) for key in [*fields][:_SHOWN_KEYS]) or "none"
                 raise ValueError(
-                    f"{file.name}, line {file.lines}, has no keys of a pair or a dialogue. Its "
-                    f"keys are {keys}. Rename two of them to 'context' and 'response', or a list "
-                    "of turns to 'turns'."
+                    f"{file.place} has no keys of a pair or a dialogue. Its keys are {keys}. "
+                    "Rename two of them to 'context' and 'response', or a list of turns to 'turns'."
                 )
             else:
                 raise UnusableError("unknown_keys")
 
 
-def _values(file: CountedFile, lines: Iterator[bytes]) -> Iterator[Any]:
-    """Yield the values of the lines, or the entries of the list that the whole file is."""
-    numbered = ((file.lines, line) for line in lines)
-    first = [*islice(numbered, 2)]
-    if holds_one_value([line.decode("utf-8", "replace") for _, line in first]):
-        yield from _values_of_one(file, chain((line for _, line in first), lines))
-        return
-    for number, line in chain(first, numbered):
-        file.lines, last = number, file.lines
-        with file.skipping():
-            yield from _entries(json_in_line(line))
-        file.lines = last
+def _has_known_keys(value: dict[str, Any]) -> bool:
+    fields = with_column_names(value)
+    return bool(_turns_name(fields) or names_of_pair(fields))
 
 
-def _values_of_one(file: CountedFile, lines: Iterable[bytes]) -> Iterator[Any]:
-    content = bytearray()
-    for line in lines:
-        content += line + b"\n"
-        if len(content) > _MAX_VALUE_BYTES:
-            raise ValueError(
-                f"{file.name} is one JSON value of more than {_MAX_VALUE_BYTES:,} bytes. Write an "
-                "object a line, for example with jq -c '.[]'."
-            )
-    if file.is_cut_off:
-        raise ValueError(f"{file.name} is {file.damage}. Copy it again.")
-    try:
-        value = json_of_texts(bytes(content))
-    except ValueError as error:
-        raise ValueError(
-            f"Cannot read {file.name} as JSON: {error}. It must have one object in each line, or "
-            "be one list. Repair it, or write it again."
-        ) from error
-    for number, entry in enumerate(_entries(value), 1):
-        file.lines = number
-        yield entry
+def _is_chat(value: Any) -> bool:
+    is_list = isinstance(value, list) and bool(value)
+    return is_list and all(isinstance(one, dict) and "role" in one for one in value)
 
 
-def _entries(value: Any) -> list[Any]:
-    """Return the objects of a list, which may be the only list of objects in an object."""
-    if isinstance(value, dict) and not _turns_name(value) and not _pair_names(value):
-        lists = [each for each in value.values() if _are_objects(each)]
-        value = lists[0] if len(lists) == 1 else value
-    if _are_objects(value) and all(isinstance(one, dict) and "role" in one for one in value):
-        return [{"turns": value}]  # one chat
-    return value if _are_objects(value) else [value]
-
-
-def _pair_names(value: dict[str, Any]) -> tuple[str, str] | None:
-    return names_of_pair([key.lower() for key in value])
-
-
-def _are_objects(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], dict | list)
+COLUMNS = Columns(
+    "contexts and responses",
+    names=("context", "response"),
+    find=names_of_pair,
+    is_row=lambda value: _is_chat(value) or (isinstance(value, dict) and _has_known_keys(value)),
+)
 
 
 def pairs_of(
@@ -248,27 +178,12 @@ def _dialogue(
         raise UnusableError("too_few_turns", is_bad=False)
 
 
-def names_of_pair(names: Sequence[str]) -> tuple[str, str] | None:
-    """Return the names of the context and the response, or None if they are not clear.
-
-    Args:
-        names: keys or columns, in lower case.
-    """
-    for context, response in PAIR_NAMES:
-        if context in names and response in names:
-            return context, response
-    contexts, responses = ({*names} & {*known} for known in zip(*PAIR_NAMES, strict=True))
-    if len(contexts) == len(responses) == 1:  # such as `question` and `reply`
-        return contexts.pop(), responses.pop()
-    return None
-
-
 def _turns_name(fields: Mapping[str, Any]) -> str | None:
     """Return the key of an object's list of turns, or None if there is none.
 
     Other keys than `turns` often have other values, so their values must be lists of turns.
     """
-    for name in _TURN_NAMES:
+    for name in TURNS:
         values = fields.get(name)
         if name == "turns" and name in fields:
             return name
@@ -319,7 +234,7 @@ def _turns_of(value: Any) -> list[Turn]:
         # Speakers are often numbers. A turn whose speaker cannot be read is still a turn.
         is_name = isinstance(author, str | int) and not isinstance(author, bool)
         return [Turn(text, whole_characters(str(author))[:MAX_NAME_LENGTH] if is_name else "")]
-    names = names_of_pair([*value])
+    names = names_of_pair(value)
     texts = [_spoken(value[name]) for name in names] if names else []
     return [Turn(text) for text in texts if text is not None] if None not in texts else []
 
@@ -356,8 +271,8 @@ def _pairs_in(fields: Mapping[str, Any], names: tuple[str, str]) -> Iterator[lis
     further = fields.get(FURTHER_INPUT[name]) if name in FURTHER_INPUT else None
     earlier = _earlier(fields)
     for context in contexts:
-        if isinstance(further, str) and further.strip() and context[-1].text:
-            context = [*context[:-1], Turn(f"{context[-1].text}\n{further}")]
+        if isinstance(further, str) and further.strip() and (text := context[-1].text.strip()):
+            context = [*context[:-1], Turn(f"{text}\n{further}")]
         for response in responses:
             if response[0].text == context[-1].text:  # the response repeats the prompt
                 response = response[1:] or response

@@ -1,10 +1,9 @@
-"""Files of corpora: their lines and JSON objects, the fields of these, and conversations.
+"""Files of corpora, whose unusable lines are counted, fields of JSON objects, and conversations.
 
 A line has a maximum length. Unusable lines are counted by reason (`CountedFile`). A truncated or
 damaged archive gives the lines before the damage.
 """
 
-import codecs
 import glob
 import hashlib
 import itertools
@@ -16,15 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from convert_tf.readers.files import TableFile, UnusableError, json_in_line, lines_in, read_lines
 from convert_tf.storage.folders import OutputFolder
-from convert_tf.storage.json_text import json_of_texts, whole_characters
-from convert_tf.storage.lines import (
-    COMPRESSED_SUFFIXES,
-    MAX_LINE_BYTES,
-    InputFile,
-    read_pieces,
-    zst_written,
-)
+from convert_tf.storage.json_text import whole_characters
+from convert_tf.storage.lines import COMPRESSED_SUFFIXES, read_pieces, zst_written
 from convert_tf.storage.progress import Progress
 
 _MAX_USED_OF_BAD = 0.1  # a mostly bad file needs this many usable turns per bad line
@@ -68,18 +62,6 @@ def base_name(path: str) -> str:
 def corpus_name(path: str) -> str:
     """Return the name of a file without folder and suffixes: `chats` for `data/chats.jsonl.zst`."""
     return whole_characters(os.path.splitext(base_name(path))[0])
-
-
-class UnusableError(ValueError):
-    """Error: a line or a part of it cannot be used; `reason` is the name of its counter.
-
-    `is_bad` is true if something is missing or malformed, and false if a rule excludes the line.
-    """
-
-    def __init__(self, reason: str, *, is_bad: bool = True) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.is_bad = is_bad
 
 
 def text_field(fields: Mapping[str, Any], name: str) -> str:
@@ -144,34 +126,35 @@ class BadLines:
 
 
 @dataclass
-class CountedFile(InputFile):
+class CountedFile(TableFile):
     """A file whose lines are counted: those that were read, and those that were not, by reason.
 
     Attributes:
-        max_line_bytes: longer lines are dropped.
         bad_lines: counts the malformed lines of all files of a run.
-        lines: number of the last line that was read, from 1.
         skipped: number of unused lines and turns by reason.
         warnings: messages about the whole file.
         num_bad: number of malformed lines.
         first_bad: number of the first of these lines.
     """
 
-    max_line_bytes: int = MAX_LINE_BYTES
     bad_lines: BadLines = field(default_factory=BadLines)
-    lines: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     warnings: list[str] = field(default_factory=list)
     num_bad: int = 0
     first_bad: int = 0
     _last_bad: int = -1
 
-    def skip(self, reason: str, *, is_bad: bool = True) -> None:
+    @property
+    def repairs(self) -> bool:
+        return True
+
+    def skip(self, reason: str, *, is_bad: bool = True, detail: str = "") -> None:
         """Count the current line as unused.
 
         Args:
             reason: name of the counter.
             is_bad: whether the line is malformed, and not only excluded by a rule.
+            detail: is not counted.
 
         Raises:
             ValueError: if there are more malformed lines than `bad_lines` allows.
@@ -182,10 +165,6 @@ class CountedFile(InputFile):
             self._last_bad = self.lines
             self.first_bad = self.first_bad or self.lines
             self.bad_lines.add(BadLines(count=1, first=[f"{self.name}:{self.lines} ({reason})"]))
-
-    def skipping(self) -> "_Skipping":
-        """Return a block that counts the current line as unused if it finds it unusable."""
-        return _Skipping(self)
 
     def check_readable(self, num_used: int) -> None:
         """Check a file after it was read, unless the user allows a number of bad lines.
@@ -221,28 +200,13 @@ class CountedFile(InputFile):
 
     def note(self, problem: str, reason: str = "") -> None:
         """Count the damage of an archive as an unused line, and warn of it."""
-        super().note(problem)
+        self.problem = problem
         if not self.is_cut_off:
             self.warn("the file is empty")
             return
         self.skip(f"{problem}_archive" if self.kind != "plain" else "truncated_file")
         what = f"this is {self.damage}{reason and ', '}{reason}"
         self.warn(f"{what}; kept the {self.lines} lines before")
-
-
-class _Skipping:
-    # Each line of a dump enters such a block; one of contextlib takes five times as long.
-    def __init__(self, file: CountedFile) -> None:
-        self._file = file
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, UnusableError):
-            return False
-        self._file.skip(error.reason, is_bad=error.is_bad)
-        return True
 
 
 def find_files(patterns: Sequence[str]) -> list[str]:
@@ -263,73 +227,6 @@ def find_files(patterns: Sequence[str]) -> list[str]:
             )
         found.update(matches)
     return sorted(found)
-
-
-def read_lines(file: CountedFile) -> Iterator[bytes]:
-    """Yield the non-empty lines of a file, stripped of white space. Otherwise as `lines_in`."""
-    return filter(None, map(bytes.strip, lines_in(read_pieces(file), file)))
-
-
-def lines_in(pieces: Iterable[bytes], file: CountedFile) -> Iterator[bytes]:
-    """Yield all lines in pieces of a file's bytes, without their line ends.
-
-    A line that is too long is dropped and counted as `line_too_long`. The last, incomplete line of
-    a truncated or damaged archive is dropped as `unfinished_line`.
-
-    Args:
-        pieces: the decompressed bytes.
-        file: counts the lines and limits their length.
-    """
-    rest: list[bytes] = []  # pieces of the line that is not finished yet
-    rest_bytes = 0
-    is_first = True
-    for piece in pieces:
-        if is_first:
-            piece, is_first = piece.removeprefix(codecs.BOM_UTF8), False
-        start, *more = piece.split(b"\n")
-        if rest_bytes <= file.max_line_bytes:
-            rest.append(start)
-        rest_bytes += len(start)
-        for next_start in more:
-            file.lines += 1
-            if rest_bytes > file.max_line_bytes:
-                file.skip("line_too_long")
-            else:
-                yield b"".join(rest)
-            rest, rest_bytes = [next_start], len(next_start)
-    if rest_bytes:
-        file.lines += 1
-        if rest_bytes > file.max_line_bytes:
-            file.skip("line_too_long")
-        elif file.is_cut_off:
-            file.skip("unfinished_line")
-        else:
-            yield b"".join(rest)
-
-
-def decoded(line: bytes) -> str:
-    """Return a line as text.
-
-    Raises:
-        UnusableError: `invalid_utf8`.
-    """
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UnusableError("invalid_utf8") from error
-
-
-def json_in_line(line: bytes, *, is_dump: bool = False) -> Any:
-    """Return the value of a line of JSON. `is_dump` is that of `json_of_texts`.
-
-    Raises:
-        UnusableError: `invalid_utf8` or `not_json`.
-    """
-    text = decoded(line).removeprefix("\ufeff")
-    try:
-        return json_of_texts(text, is_dump=is_dump)
-    except ValueError as error:
-        raise UnusableError("not_json") from error
 
 
 def read_objects(file: CountedFile) -> Iterator[dict[str, Any]]:

@@ -40,7 +40,8 @@ from string import ascii_lowercase
 from typing import Any
 from xml.etree import ElementTree
 
-from convert_tf.corpora.dumps import Conversation, CountedFile, Turn, base_name, decoded, lines_in
+from convert_tf.corpora.dumps import Conversation, CountedFile, Turn, base_name
+from convert_tf.readers.files import decoded, lines_in
 from convert_tf.storage.content import HEAD_BYTES, SUBRIP, WEBVTT, XML, ContentError, check_format
 from convert_tf.storage.json_text import whole_characters
 from convert_tf.storage.lines import InputFile, open_decompressed

@@ -16,6 +16,7 @@ from convert_tf.data.records import parse_texts
 from convert_tf.data.schema import PAIR
 from convert_tf.data.shards import list_shards
 from convert_tf.extras import needs
+from convert_tf.readers.files import decoded, read_lines
 from convert_tf.storage.checksums import short_digest
 from convert_tf.storage.content import HEAD_BYTES, check_format
 from convert_tf.storage.files import write_file
@@ -53,12 +54,12 @@ def _read_lines(path: str) -> Iterator[bytes]:
     """Yield the lines of a text file that are UTF-8. Warnings say how many others there are."""
     file = dumps.CountedFile(path)
     num_read, head = 0, b""
-    for line in dumps.read_lines(file):
+    for line in read_lines(file):
         if len(head) < HEAD_BYTES:
             head += line[:HEAD_BYTES] + b"\n"
             check_format(path, head)
         with file.skipping():
-            dumps.decoded(line)
+            decoded(line)
             num_read += 1
             yield line
     file.check_readable(num_read)

@@ -2,7 +2,8 @@
 
 A line is `{"context": ["oldest turn", …, "newest turn"], "candidates": ["…", …], "label": 0}`. A
 context of one turn may be the text itself, and a label may be a list where several candidates are
-right. Other keys are not read. Files may be compressed, as dumps may.
+right. Other keys are not read. Other tables have columns of these names
+(`convert_tf.readers.tables`); in CSV and TSV, candidates, turns and labels are written as JSON.
 """
 
 import itertools
@@ -11,9 +12,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from convert_tf.data.schema import MAX_EXTRA_CONTEXTS
-from convert_tf.storage.content import JSON
+from convert_tf.readers.columns import CANDIDATES, Columns, names_of_candidates
+from convert_tf.readers.files import TableFile
+from convert_tf.readers.tables import read_rows
 from convert_tf.storage.json_text import json_of_texts
-from convert_tf.storage.lines import TextLines
+
+_COLUMNS = Columns("contexts, candidates and labels", names=CANDIDATES, find=names_of_candidates)
 
 
 class CandidateExample(NamedTuple):
@@ -59,27 +63,27 @@ def read_candidates(path: str | os.PathLike) -> Iterator[CandidateExample]:
     """Yield the examples of a file, in its order.
 
     Args:
-      path: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file of JSON lines.
+      path: a table.
 
     Raises:
-      ValueError: if a line is not an example, or there are no examples.
+      ValueError: if a row is not an example, or there are no examples.
       OSError: if the file cannot be read.
     """
-    lines = TextLines(path, formats=[JSON])
+    file = TableFile(os.fspath(path))
     is_empty = True
-    for line in filter(str.strip, lines):
+    for row in read_rows(file, _COLUMNS):
         try:
-            yield _example(json_of_texts(line))
+            yield _example(row)
         except ValueError as error:
             raise ValueError(
-                f"{lines.name}:{lines.number} is not an example ({error}). Each line needs a "
-                "context (a text, or turns, oldest first), candidates (texts) and a label (the "
-                "number of the right candidate, from 0, or a list of numbers). Repair that line."
+                f"{file.place} is not an example ({error}). Each row needs a context (a text, or "
+                "turns, oldest first), candidates (texts) and a label (the number of the right "
+                "candidate, from 0, or a list of numbers). Repair that row."
             ) from error
         is_empty = False
     if is_empty:
         raise ValueError(
-            f"{lines.name!r} holds no examples. A candidates file has lines like "
+            f"{file.name} has no examples. A candidates file has lines like "
             '{"context": ["…"], "candidates": ["…"], "label": 0}. Name another file.'
         )
 
@@ -110,8 +114,12 @@ def read_examples(
 def _example(value: Any) -> CandidateExample:
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
-    fields: list[Any] = [value.get(name) for name in ("context", "candidates", "label")]
+    fields: list[Any] = [value.get(name) for name in CANDIDATES]
     context, candidates, label = fields
+    if isinstance(candidates, str):  # of a CSV
+        candidates, label = _cell(candidates), _cell(label)
+        is_list = isinstance(context, str) and context.startswith("[")
+        context = _cell(context) if is_list else context
     turns = [context] if isinstance(context, str) else context
     for name, texts in (("context", turns), ("candidates", candidates)):
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -123,3 +131,12 @@ def _example(value: Any) -> CandidateExample:
     if not labels or not all(type(i) is int and 0 <= i < len(candidates) for i in labels):
         raise ValueError(f"label {label!r} for {len(candidates)} candidates")
     return CandidateExample(tuple(turns), tuple(candidates), tuple(sorted(set(labels))))
+
+
+def _cell(text: Any) -> Any:
+    """Return the value of a cell of a CSV: a list or a number in JSON, or a text."""
+    try:
+        value = json_of_texts(text or "")
+    except ValueError:
+        return text
+    return value if isinstance(value, list | int) else text

@@ -1,7 +1,7 @@
 """Single texts on disk, some with a label, for training in addition to pairs.
 
-They come from files of JSON objects, one per line, which may be compressed. `source` and `label`
-may be missing. Other fields are ignored:
+They come from tables (`convert_tf.readers.tables`), such as JSON lines. `source` and `label` may be
+missing. Other columns are ignored:
 
 ```
 {"text": "where is my card?", "source": "bank", "label": "card_arrival"}
@@ -20,7 +20,7 @@ import dataclasses
 import functools
 import glob
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,13 +28,16 @@ from convert_tf.data.negatives import scattered
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import ArrayExamples
+from convert_tf.readers import columns
+from convert_tf.readers.files import TableFile
+from convert_tf.readers.tables import read_rows
 from convert_tf.storage.checksums import short_digest
-from convert_tf.storage.content import JSON
-from convert_tf.storage.json_text import json_of_texts
-from convert_tf.storage.lines import TextLines
+from convert_tf.storage.messages import shortened
 
 TEXT = ("text",)
 NO_LABEL = -1
+_MAX_SHOWN = 60  # characters
+_COLUMNS = columns.Columns("texts", names=("text",), find=columns.name_of_text)
 
 
 class Utterance(NamedTuple):
@@ -54,38 +57,37 @@ def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
       patterns: names or patterns of the files.
 
     Raises:
-      ValueError: if there is no file, or a line is not an object with a `text`.
+      ValueError: if there is no file, or a row has no text.
     """
     paths = dict.fromkeys(path for pattern in patterns for path in sorted(glob.glob(pattern)))
     if not paths:
         raise ValueError(
-            f"No file matches {', '.join(map(repr, patterns))}. Name files of JSON lines; put "
-            "patterns in quotes."
+            f"No file matches {', '.join(map(repr, patterns))}. Name tables, such as JSON lines; "
+            "put patterns in quotes."
         )
     seen: set[bytes] = set()
     for path in paths:
-        lines = TextLines(path, formats=[JSON])
-        for line in filter(str.strip, lines):
-            utterance = _parsed(line, f"line {lines.number:,} of {path}")
+        file = TableFile(path)
+        for row in read_rows(file, _COLUMNS):
+            utterance = _utterance(row, file)
             digest = short_digest(utterance.text.encode())
             if utterance.text and digest not in seen:
                 seen.add(digest)
                 yield utterance
 
 
-def _parsed(line: str, where: str) -> Utterance:
-    try:
-        fields = {"source": "", "label": ""}
-        fields |= {k: value for k, value in json_of_texts(line).items() if value is not None}
-        utterance = Utterance(*(fields[name] for name in Utterance._fields))
-        if all(isinstance(value, str) for value in utterance):
-            return utterance._replace(text=utterance.text.strip())
-    except (ValueError, AttributeError, KeyError):
-        pass
-    raise ValueError(
-        f'{line[:60]!r} is not an utterance, {where}. It must be a JSON object with a "text", and '
-        'a "source" and a "label" if there are any, each a text. Repair the line, or remove it.'
-    )
+def _utterance(row: Any, file: TableFile) -> Utterance:
+    fields = columns.filled(row) if isinstance(row, dict) else {}
+    wanted = (columns.TEXT, (columns.SOURCE,), columns.LABEL)
+    names = [columns.first_of(choices, fields) for choices in wanted]
+    texts = [fields[name] if name else "" for name in names]
+    if names[0] is None or not all(isinstance(text, str) for text in texts):
+        raise ValueError(
+            f"{file.place} is not an utterance: {shortened(repr(row), _MAX_SHOWN)}. It must have a "
+            "'text', and a 'source' and a 'label' if there are any, each a text. Repair it, or "
+            "remove it."
+        )
+    return Utterance(texts[0].strip(), *texts[1:])
 
 
 def is_held_out(utterance: Utterance, dev_fraction: float) -> bool:

@@ -109,6 +109,11 @@ def compression(head: bytes) -> str:
     return next((kind for rule, kind in _COMPRESSIONS if re.match(rule, head)), "")
 
 
+def is_parquet(head: bytes) -> bool:
+    """Return whether a file is Parquet, from its first bytes."""
+    return re.match(rb"PAR1[\x00-\x1f\x80-\xff]", head) is not None
+
+
 def check_is_text(name: str, head: bytes) -> None:
     """Raise an error if a file is not text.
 

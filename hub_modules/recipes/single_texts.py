@@ -20,8 +20,7 @@ from pathlib import Path
 
 import zstandard
 
-from convert_tf.storage.content import JSON
-from convert_tf.storage.lines import TextLines
+from convert_tf.readers.files import TableFile, read_lines
 
 PREPARED = "single_texts.jsonl.zst"  # what `prepare --single_texts` writes in the folder of records
 JUDGED_ON = ("rasa_bots_nlu", "small_intent_sets")
@@ -34,7 +33,7 @@ def is_left_out(row: dict[str, str]) -> bool:
 
 
 def rows_of(path: Path) -> Iterator[dict[str, str]]:
-    return (json.loads(line) for line in TextLines(path, formats=[JSON]) if line.strip())
+    return map(json.loads, read_lines(TableFile(str(path))))
 
 
 def write(path: Path, rows: Iterable[dict[str, str]]) -> None:

@@ -15,7 +15,7 @@ from convert_tf.corpora.comments import (
     parse_submission,
     trim,
 )
-from convert_tf.corpora.dumps import UnusableError
+from convert_tf.readers.files import UnusableError
 
 RULES = Rules(unescape_html=True)
 

@@ -9,7 +9,8 @@ import zstandard
 from support.commands import call_command
 from support.dump_files import COMPRESSORS, json_lines, random_dump
 
-from convert_tf.corpora.dumps import CountedFile, find_files, read_lines, read_objects, split_dump
+from convert_tf.corpora.dumps import CountedFile, find_files, read_objects, split_dump
+from convert_tf.readers.files import read_lines
 
 ARCHIVES = [".zst", ".bz2", ".gz", ".xz"]
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convert_tf.corpora.dialogues import PAIR_NAMES
 from convert_tf.corpora.dumps import CountedFile, Turn
 from convert_tf.corpora.pairs import read
+from convert_tf.readers.columns import PAIR_NAMES
 
 
 def _read(path, **options):
@@ -93,14 +93,14 @@ def test_header_names_choose_the_columns(table, context, response):
 
 
 def test_two_columns_of_one_name_are_refused(table):
-    with pytest.raises(ValueError, match=r"There are 2 columns 'response'\. Rename"):
+    with pytest.raises(ValueError, match=r"faq\.csv has 2 columns named 'response'"):
         table("context,response,Response\nhi there,yo,ignored\n")
 
 
 def test_another_encoding_names_file_and_line(table):
     rows = ["question,answer", *(f"Why {number}?,So." for number in range(20_000)), "Où?,Ici."]
     with pytest.raises(
-        ValueError, match=r"Line 20002 of .*faq\.csv' is not UTF-8: it holds the byte 0xF9"
+        ValueError, match=r"faq\.csv, line 20,002, is not UTF-8: it has the byte 0xF9"
     ):
         table("\n".join(rows).encode("latin-1"))
 
@@ -110,15 +110,15 @@ def test_rows_that_are_not_used_are_counted(table):
         'question,answer\n"two\nlines",c\nonly one\nWhy?,\n ,So.\nWho,me?,We.\nWh\0y?,So.\n\n,\n'
         f'"q,x,open\n"{"x" * 140_000}",y\nUsed?,Yes.\n'
     )
-    assert read_pairs == [("two\nlines", "c"), ("Used?", "Yes.")]
+    # A text of one line may be longer than what Python's reader takes by default.
+    assert read_pairs == [("two\nlines", "c"), ("x" * 140_000, "y"), ("Used?", "Yes.")]
     # The lines of bad rows are named.
     first = [place.removeprefix(file.path) for place in file.bad_lines.first]
     assert first == [
-        ":4 (too_few_columns)",
+        ":4 (missing_answer)",
         ":7 (too_many_columns)",
         ":8 (nul_character)",
         ":11 (malformed_quotes)",
-        ":12 (field_too_long)",
     ]
     assert file.skipped["empty_response"] == 1
     assert file.skipped["empty_context"] == 2
@@ -220,7 +220,7 @@ def test_whatever_csv_writes_is_read(tmp_path_factory, rows, delimiter, line_bre
 def test_columns_that_are_no_pairs_are_refused(table, text, message):
     with pytest.raises(ValueError, match=rf"faq\.csv.*{message}"):
         table(text)
-    with pytest.raises(ValueError, match="first row has 1"):
+    with pytest.raises(ValueError, match="first row has one column"):
         table("a,b\nc,d\n", "faq.tsv")  # only tabs separate the columns of such a file
 
 

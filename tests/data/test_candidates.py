@@ -70,7 +70,7 @@ def test_bad_lines_are_named(tmp_path, bad, message):
     read = read_candidates(path)
     next(read)
     next(read)
-    with pytest.raises(ValueError, match=rf"file\.jsonl:3 is not an example \(.*{message}"):
+    with pytest.raises(ValueError, match=rf"file\.jsonl, line 3, is not .*{message}"):
         next(read)
 
 
@@ -81,7 +81,7 @@ def test_damaged_and_empty_files(tmp_path):
     with pytest.raises(ValueError, match="a truncated gz archive"):
         list(read_candidates(path))
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match="holds no examples"):
+    with pytest.raises(ValueError, match="has no examples"):
         list(read_candidates(path))
     with pytest.raises(FileNotFoundError):
         list(read_candidates(tmp_path / "nowhere"))

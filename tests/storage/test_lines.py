@@ -21,7 +21,7 @@ from convert_tf.corpora.dumps import CountedFile, read_objects
 from convert_tf.corpora.options import CORPORA
 from convert_tf.data.candidates import read_candidates
 from convert_tf.data.utterances import read_utterances
-from convert_tf.storage.lines import TextLines, filled_lines
+from convert_tf.readers.texts import Texts, filled_texts
 
 
 @pytest.mark.parametrize("packed", [bytes, gzip.compress, lzma.compress])
@@ -49,8 +49,8 @@ from convert_tf.storage.lines import TextLines, filled_lines
 )
 def test_lines_of_a_file(tmp_path, content, lines, packed):
     (tmp_path / "texts").write_bytes(packed(content))
-    assert list(TextLines(tmp_path / "texts")) == lines
-    assert list(filled_lines(tmp_path / "texts")) == [*filter(None, map(str.strip, lines))]
+    assert list(Texts(tmp_path / "texts")) == lines
+    assert list(filled_texts(Texts(tmp_path / "texts"))) == [*filter(None, map(str.strip, lines))]
 
 
 RUSSIAN = "Привет как дела сегодня\n" * 8  # in UTF-16, this is also UTF-8
@@ -60,8 +60,6 @@ WIDE = [
     for name in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
 ]
 FORMATS = [
-    ("JSON", b'{"text": "hi", "label": "greet"}\n'),
-    ("JSON", b'[\n  {"text": "hi"}\n]\n'),
     ("SubRip", b"1\n00:00:01,000 --> 00:00:02,600\nHi\n"),
     ("WebVTT", b"WEBVTT\n\n00:01.000 --> 00:02.600\nHi\n"),
     ("XML", b'<?xml version="1.0"?>\n<document/>\n'),
@@ -74,7 +72,7 @@ FORMATS = [
     ("content", "message"),
     [
         (gzip.compress(b"one\n" * 1000, mtime=0)[:-9], "the end of a truncated gz archive"),
-        (b"fine\ncaf\xe9\n", r"line 2 of .*texts as text: 'utf-8'"),
+        (b"fine\ncaf\xe9\n", r"texts, line 2, is not UTF-8 \(byte 4 of the line is 0xE9\)"),
         *((text, "texts is .*text in another encoding than UTF-8") for text in WIDE),
         *(
             (b"\xef\xbb\xbf" + text, f"texts is .*{name}.*, not plain text")
@@ -85,17 +83,15 @@ FORMATS = [
 def test_other_files_than_a_text_a_line_are_refused(tmp_path, content, message):
     (tmp_path / "texts").write_bytes(content)
     with pytest.raises(ValueError, match=message):
-        list(TextLines(tmp_path / "texts"))
+        list(Texts(tmp_path / "texts"))
 
 
-def test_lines_are_numbered_as_they_are_read(tmp_path):
-    (tmp_path / "texts").write_bytes(b"a\n\nb")
-    lines = TextLines(tmp_path / "texts")
-    assert [(text, lines.number, lines.bytes_done) for text in lines] == [
-        ("a", 1, 2),
-        ("", 2, 3),
-        ("b", 3, 4),
-    ]
+def test_bytes_are_counted_as_they_are_read(tmp_path):
+    (tmp_path / "texts").write_bytes(b"a\n" * 2**20)
+    texts = Texts(tmp_path / "texts")
+    counts = {texts.bytes_done for _ in texts}
+    assert len(counts) > 1
+    assert max(counts) == texts.total_bytes == 2**21
 
 
 def test_a_typed_line_is_given_at_once(monkeypatch):
@@ -105,7 +101,7 @@ def test_a_typed_line_is_given_at_once(monkeypatch):
     os.write(writing, b"first\n")
     watchdog = threading.Timer(5, os.close, [writing])  # else a failure would wait for ever
     watchdog.start()
-    lines = iter(TextLines("-"))
+    lines = iter(Texts("-"))
     assert next(lines) == "first"
     assert watchdog.is_alive()
     watchdog.cancel()
@@ -157,14 +153,14 @@ def test_readers_of_corpora_count_it(tmp_path, name):
     [
         ("candidates", read_candidates),
         ("utterances", lambda path: read_utterances([path])),
-        ("lines", TextLines),
+        ("lines", Texts),
     ],
 )
 def test_readers_of_texts_stop(tmp_path, name, read, packed):
     line = LINES[name]
-    path = written(tmp_path / "a.jsonl", line, packed)
+    path = written(tmp_path / ("a.txt" if name == "lines" else "a.jsonl"), line, packed)
     with pytest.raises(
-        ValueError, match=r"Line .*a\.jsonl is the end of .*(got shorter while|truncated gz)"
+        ValueError, match=r"a\.\w+, line .* is the end of .*(got shorter while|truncated gz)"
     ):
         shortened(path, read(path))
 
@@ -174,7 +170,7 @@ def test_a_file_of_which_something_was_read_before_is_whole(tmp_path, monkeypatc
     with open(tmp_path / "texts", encoding="utf-8") as file:
         os.lseek(file.fileno(), len("read before\n"), os.SEEK_SET)
         monkeypatch.setattr("sys.stdin", file)
-        assert list(TextLines("-")) == ["hi"]
+        assert list(Texts("-")) == ["hi"]
 
 
 def zipped(name):
@@ -219,4 +215,4 @@ def saved():
 def test_binary_files_are_named(tmp_path, content, kind):
     (tmp_path / "texts").write_bytes(content)
     with pytest.raises(ValueError, match=f"texts is {kind}"):
-        list(TextLines(tmp_path / "texts"))
+        list(Texts(tmp_path / "texts"))

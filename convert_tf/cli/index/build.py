@@ -8,7 +8,7 @@ convert-tf index build --input candidates.txt --output cache/ --dtype int8
 output folder.
 
 Flags:
-  input: Text file with one candidate per line, plain or compressed.
+  input: Text file with one candidate per line, or a table with a column of candidates.
   output: Folder to write.
   dtype: Number format of the stored vectors.
   batch_size: Number of texts in a batch.
@@ -18,9 +18,10 @@ Flags:
 from typing import Any
 
 from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, same
+from convert_tf.readers.columns import name_of_candidate
+from convert_tf.readers.texts import Texts, filled_texts
 from convert_tf.search.cache import DTYPES, write_cache
 from convert_tf.search.encoders import SEARCH_KINDS, load_encoder
-from convert_tf.storage.lines import filled_lines
 
 
 def define_flags(define: Define) -> None:
@@ -37,7 +38,7 @@ def run(values: Any) -> None:
     encoder = load_encoder(values.encoder, kind=values.kind)
     cache = write_cache(
         values.output,
-        filled_lines(values.input),
+        filled_texts(Texts(values.input, find=name_of_candidate)),
         encoder.encode_candidates,
         fingerprint=encoder.fingerprint,
         **same(values, "dtype batch_size overwrite"),

@@ -11,7 +11,7 @@ search only. With `--rerank_checkpoint` a ranker scores the first `--top_n` cand
 
 Flags:
   cache: Folder written by convert-tf index build.
-  candidates: Text file with one candidate per line, instead of --cache.
+  candidates: Text file with one candidate per line, or a table, instead of --cache.
   data: Folder of records with the candidates, instead of --cache.
   split: Split of --data: train, dev or test.
   max_candidates: Largest number of texts of --candidates or --data.
@@ -32,10 +32,11 @@ from typing import Any
 
 from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, UsageError, check_read
 from convert_tf.ranking.ranker import open_ranker
+from convert_tf.readers.columns import name_of_candidate
+from convert_tf.readers.texts import Texts, filled_texts
 from convert_tf.search.cache import CandidateCache, write_cache
 from convert_tf.search.encoders import SEARCH_KINDS, CandidateEncoder, load_encoder
 from convert_tf.search.index import FAISS_KINDS, CandidateIndex, FaissIndex, RerankedIndex
-from convert_tf.storage.lines import filled_lines
 
 
 def define_flags(define: Define) -> None:
@@ -101,7 +102,8 @@ def _cache(values: Any, encoder: CandidateEncoder) -> Iterator[CandidateCache]:
         yield CandidateCache(values.cache)
         return
     if values.candidates is not None:
-        texts = list(islice(filled_lines(values.candidates), values.max_candidates))
+        candidates = Texts(values.candidates, find=name_of_candidate)
+        texts = list(islice(filled_texts(candidates), values.max_candidates))
     else:
         from convert_tf.data.records import read_turns
 

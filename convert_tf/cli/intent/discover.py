@@ -39,12 +39,12 @@ def define_flags(define: Define) -> None:
 def run(values: Any) -> None:
     from convert_tf.intents.data import labelled_csv
     from convert_tf.intents.logs import discover_intents, discovery_page, discovery_text
-    from convert_tf.storage.lines import TextLines
+    from convert_tf.readers.texts import Texts
 
     classifier = None if values.model is None else loaded_classifier(values)
     check_read(values, {"without --model": () if values.model else ("min_confidence",)})
     found = discover_intents(
-        TextLines(values.input),
+        Texts(values.input),
         values.encoder or [DEFAULT_ENCODER],
         classifier=classifier,
         num_groups=values.groups,

@@ -29,11 +29,11 @@ def define_flags(define: Define) -> None:
 
 def run(values: Any) -> None:
     from convert_tf.intents.logs import monitor_messages, monitoring_text
-    from convert_tf.storage.lines import TextLines
+    from convert_tf.readers.texts import Texts
 
     since = None if values.since is None else _earlier(values.since)
     found = monitor_messages(
-        TextLines(values.input),
+        Texts(values.input),
         loaded_classifier(values),
         since=since,
         **same(values, "mask min_size min_confidence seed"),

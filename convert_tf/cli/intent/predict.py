@@ -1,4 +1,4 @@
-"""Predict the intent of each line of a file, and print one JSON object per line.
+"""Predict the intent of each text of a file, and print one JSON object per line.
 
 ```
 convert-tf intent predict --model model/ --input texts.txt
@@ -11,7 +11,7 @@ probabilities. `--explain` adds `explanation`: the margin to the second intent, 
 words and the nearest examples.
 
 Flags:
-  input: Text file with one text per line, or - for standard input.
+  input: Text file with one text per line, or a table with a column of texts; - for standard input.
   top_k: Number of intents to print with their probabilities.
   explain: Explain each answer: the margin, the most important words and the nearest examples.
 """
@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Any
 
 from convert_tf.cli.flags import Define, define_model, loaded_classifier
-from convert_tf.storage.lines import TextLines
+from convert_tf.readers.texts import Texts
 
 _LINES_AT_ONCE = 256
 
@@ -38,11 +38,11 @@ def run(values: Any) -> None:
     from convert_tf.intents.answers import answers
 
     classifier = loaded_classifier(values)
-    lines = TextLines(values.input)
-    size = 1 if lines.is_typed else _LINES_AT_ONCE  # a user who types waits for each answer
-    remaining = iter(lines)
-    while texts := list(islice(remaining, size)):
-        for answer in answers(classifier, texts, explains=values.explain):
+    texts = Texts(values.input)
+    size = 1 if texts.is_typed else _LINES_AT_ONCE  # a user who types waits for each answer
+    remaining = iter(texts)
+    while some := list(islice(remaining, size)):
+        for answer in answers(classifier, some, explains=values.explain):
             print(_line(answer.described(values.top_k)))
         sys.stdout.flush()
 

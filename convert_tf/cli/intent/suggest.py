@@ -39,10 +39,10 @@ def define_flags(define: Define) -> None:
 def run(values: Any) -> None:
     from convert_tf.intents.data import labelled_csv
     from convert_tf.intents.logs import suggest_messages
-    from convert_tf.storage.lines import TextLines
+    from convert_tf.readers.texts import Texts
 
     found = suggest_messages(
-        TextLines(values.input),
+        Texts(values.input),
         values.encoder or [DEFAULT_ENCODER],
         classifier=None if values.model is None else loaded_classifier(values),
         **same(values, "mask budget seed"),

@@ -1,0 +1,168 @@
+"""What the columns of tables and the keys of JSON objects mean: one table of names."""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# Names of texts and of labels, in the order of preference.
+TEXT = (
+    "text", "utterance", "sentence", "query", "question", "message", "input", "phrase", "example",
+    "request",
+)  # fmt: skip
+LABEL = (
+    "label", "intent", "label_text", "label_name", "intent_name", "category", "class", "target",
+    "tag", "topic",
+)  # fmt: skip
+# Names of labels, which files often hold next to numbers of labels.
+LABEL_NAMES = ("label_text", "label_name", "intent_name", "intent")
+SOURCE = "source"
+CANDIDATES = ("context", "candidates", "label")
+TURNS = (
+    "turns", "messages", "conversations", "conversation", "dialog", "dialogue", "utterances", "data"
+)  # fmt: skip
+# Names of contexts, each with the names of its responses. The first pair of names that an object
+# has counts, because an object may have `instruction`, `context` and `response`, or `context`,
+# `question` and `answer`.
+_RESPONSES_OF = (
+    ("instruction", "output response"),
+    ("context", "response"),
+    ("question", "answer answers"),
+    ("query", "reply positive positives pos positive_passages answer answers response"),
+    ("anchor", "positive"),
+    ("input", "output"),
+    ("prompt", "response completion chosen"),
+    ("questions", "answers answer"),
+    ("inputs", "targets"),
+    ("input", "target"),
+    ("user", "assistant"),
+    ("human", "assistant"),
+    ("message", "response reply"),
+    ("utterance", "response"),
+    ("post", "reply response"),
+    ("comment", "reply"),
+    ("text", "reply response"),
+    ("q", "a"),
+    ("question", "response output"),
+    ("prompt", "output answer"),
+    ("input", "response answer"),
+    ("user", "bot system"),
+    ("human", "bot gpt"),
+    ("query", "passage document"),
+    ("input_text", "target_text"),
+    ("title", "body"),
+)
+PAIR_NAMES = [
+    (context, response) for context, responses in _RESPONSES_OF for response in responses.split()
+]
+# Names of candidates in a table without contexts.
+_CANDIDATE = ("candidate", "response", "answer", "reply", "passage", "document")
+# All names that tell that the first line of a file is the header of a table.
+KNOWN = {*TEXT, *LABEL, *_CANDIDATE, SOURCE, "id", *(name for pair in PAIR_NAMES for name in pair)}
+Names = tuple[str, ...]
+Cells = Sequence[str]
+
+
+@functools.lru_cache(2**12)
+def column_name(name: str) -> str:
+    """Return the name of a column as a key, such as `intent_name` for `Intent Name `."""
+    return "_".join(name.lower().replace("-", " ").split())
+
+
+def column_names(header: Sequence[str]) -> list[str]:
+    """Return the names of a header as keys (`column_name`)."""
+    return [column_name(name) for name in header]
+
+
+def with_column_names(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object with its keys as names of columns. A key that is one takes precedence."""
+    named = {column_name(key): value for key, value in fields.items()}
+    return named | {key: value for key, value in fields.items() if key in named}
+
+
+def filled(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with a value. pandas writes NaN for a missing one."""
+    return {key: value for key, value in fields.items() if value is not None and value == value}
+
+
+def first_of(wanted: Sequence[str], names: Any) -> str | None:
+    """Return the first of the wanted names that is among `names`, or None."""
+    return next((name for name in wanted if name in names), None)
+
+
+def names_of_pair(names: Iterable[str]) -> tuple[str, str] | None:
+    """Return the names of the context and the response, or None if they are not clear.
+
+    Args:
+      names: keys or columns, in lower case.
+    """
+    return _pair_among(tuple(names))
+
+
+@functools.lru_cache(2**10)  # rows of a file have the same names
+def _pair_among(names: Names) -> tuple[str, str] | None:
+    for context, response in PAIR_NAMES:
+        if context in names and response in names:
+            return context, response
+    contexts, responses = ({*names} & {*known} for known in zip(*PAIR_NAMES, strict=True))
+    if len(contexts) == len(responses) == 1:  # such as `question` and `reply`
+        return contexts.pop(), responses.pop()
+    return None
+
+
+def names_of_labelled(names: Sequence[str]) -> Names | None:
+    """Return the names of the text and the label, or None if one is missing."""
+    found = first_of(TEXT, names), first_of(LABEL, names)
+    return None if None in found else found  # type: ignore[return-value]
+
+
+def name_of_text(names: Sequence[str]) -> Names | None:
+    """Return the name of the text, or None."""
+    found = first_of(TEXT, names)
+    return None if found is None else (found,)
+
+
+def name_of_candidate(names: Sequence[str]) -> Names | None:
+    """Return the name of the candidate: the response of a pair, or another text; or None."""
+    pair = None if "candidate" in names else names_of_pair(names)
+    found = pair[1] if pair else first_of((*_CANDIDATE, *TEXT), names)
+    return None if found is None else (found,)
+
+
+def names_of_candidates(names: Sequence[str]) -> Names | None:
+    """Return the names of the context, the candidates and the label, or None if one is missing."""
+    return CANDIDATES if {*CANDIDATES} <= {*names} else None
+
+
+def _has_header(file: Any, first: Cells, rest: Iterator[Cells]) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that a reader of tables needs.
+
+    Args:
+      what: what they hold, for messages, such as `"texts and labels"`.
+      names: how a user can name them, for messages.
+      find: returns the names of these columns, from all names; None if they are not all there.
+      is_row: whether a JSON value is a row, and not an object around a list of rows. None asks
+        `find`.
+      without_header: takes a file, its first row, which names no known columns, and an iterator of
+        the further rows. Returns names of the columns and an iterator of all rows; None if the
+        table cannot be read without a header.
+    """
+
+    what: str
+    names: Names
+    find: Callable[[Sequence[str]], Names | None]
+    is_row: Callable[[Any], bool] | None = None
+    without_header: Callable[
+        [Any, Cells, Iterator[Cells]], tuple[Sequence[str], Iterator[Cells]] | None
+    ] = _has_header
+
+    def holds_row(self, value: Any) -> bool:
+        """Return whether a JSON value is a row."""
+        if self.is_row is not None:
+            return self.is_row(value)
+        return isinstance(value, dict) and self.find(column_names([*value])) is not None

@@ -1,0 +1,266 @@
+"""Tables in CSV or TSV, row by row: the delimiter, quotes, the header."""
+
+import csv
+import io
+import itertools
+import os
+import re
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from convert_tf.readers.columns import Cells, Columns, column_names
+from convert_tf.readers.files import AS_UTF8, TableFile
+from convert_tf.storage.lines import COMPRESSED_SUFFIXES
+from convert_tf.storage.messages import listed, shortened
+
+_DELIMITERS = {".csv": (",", ";", "\t", "|"), ".tsv": ("\t",), ".tab": ("\t",)}
+_OTHER_DELIMITERS = ("\t", ",", ";", "|")
+TABLE_SUFFIXES = tuple(_DELIMITERS)
+_SEPARATOR_LINE = re.compile(r"sep=.?")  # a spreadsheet's note of the delimiter
+_HEAD_LINES = 100
+_HEAD_CHARACTERS = 2**16
+_ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
+_MAX_NAME = 70  # characters of a column or key in a message
+# Python has one limit for all threads, so one thread raises it at a time.
+_LIMIT = threading.Lock()
+
+
+def suffix(path: str) -> str:
+    """Return the suffix of a file without that of its compression, in lower case."""
+    stem, last = os.path.splitext(path)
+    return (os.path.splitext(stem)[1] if last.lower() in COMPRESSED_SUFFIXES else last).lower()
+
+
+def quoted(names: Any) -> str:
+    """List names in quotes with their white space, cut if they are long."""
+    return listed(
+        [repr(name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…") for name in names],
+        shown=10,
+    )
+
+
+def delimited_rows(
+    file: TableFile, stream: io.BufferedReader, columns: Columns
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table by the names of their columns. A missing field is None.
+
+    If a quote does not close, or closes within a field, the row cannot be used. A file that counts
+    such rows reads the line alone, if it then has as many columns as the first row.
+
+    Args:
+        file: its name allows some delimiters. One of them makes its first lines a table.
+        stream: its decompressed bytes.
+        columns: the columns that are needed.
+
+    Raises:
+        ValueError: if the table is not UTF-8, or lacks a column or has it twice.
+    """
+    # Bytes that are not UTF-8 become lone surrogates.
+    with io.TextIOWrapper(
+        stream, encoding="utf-8-sig", errors="surrogateescape", newline=""
+    ) as text:
+        lines = _Lines(text, file)
+        head = lines.head()
+        candidates = _DELIMITERS.get(suffix(file.path), _OTHER_DELIMITERS)
+        delimiter = max(candidates, key=lambda one: _score(head, one, columns))
+        rows = _rows(lines, delimiter, file)
+        first = next(rows, None)
+        if first is not None and _SEPARATOR_LINE.fullmatch(first[0]):
+            first = next(rows, None)
+        if first is None:
+            return
+        names: Sequence[str] = column_names(first)
+        others: Iterator[Cells] = rows
+        if found := columns.find(names):
+            _check_unique(file, names, found)
+        else:
+            whole = columns.without_header(file, _without_empty_end(first), rows)
+            if whole is None:
+                raise _unknown_header(file, first, delimiter, columns)
+            names, others = whole
+        for row in others:
+            if any(cell.strip() for cell in row[len(names) :]):
+                detail = f"{len(row)} and not {len(names)}"
+                file.skip("too_many_columns", detail=detail)  # a delimiter without quotes
+            else:
+                yield dict(itertools.zip_longest(names, row[: len(names)]))
+
+
+def _check_unique(file: TableFile, names: Sequence[str], found: Sequence[str]) -> None:
+    for name in found:
+        if (number := names.count(name)) > 1:
+            raise ValueError(
+                f"{file.name} has {number} columns named {name!r}. Rename or remove columns."
+            )
+
+
+def _unknown_header(file: TableFile, first: Cells, delimiter: str, columns: Columns) -> ValueError:
+    number = "one column" if len(first) == 1 else f"{len(first)} columns"
+    by = "" if len(first) == 1 else f", separated by {delimiter!r}"
+    return ValueError(
+        f"{file.name} has no columns of {columns.what}. Its first row has {number}{by}: "
+        f"{quoted(first)}. Name {' and '.join(map(repr, columns.names))} there."
+    )
+
+
+class _Line(NamedTuple):
+    """A line of a file and its number, from 1. `reason` says why no row may contain it."""
+
+    text: str
+    number: int
+    reason: str = ""
+
+
+class _Lines:
+    """The lines of a file for `csv.reader`. `row` has the lines of the current row.
+
+    A quote that does not close takes in the lines after it. They are given back and read again.
+    """
+
+    def __init__(self, text: io.TextIOWrapper, file: TableFile) -> None:
+        self.row: list[_Line] = []
+        self._file = file
+        self._unread = self._read(text)
+        self._again: deque[_Line] = deque()
+
+    def __iter__(self) -> "_Lines":
+        return self
+
+    def __next__(self) -> str:
+        line = self._again.popleft() if self._again else next(self._unread)
+        self._file.lines = line.number
+        self.row.append(line)
+        return line.text
+
+    def head(self) -> list[str]:
+        """Return the first lines. They will be read again."""
+        length = 0
+        for line in itertools.islice(self._unread, _HEAD_LINES):
+            self._again.append(line)
+            length += len(line.text)
+            if length >= _HEAD_CHARACTERS:
+                break
+        return [line.text for line in self._again]
+
+    def give_back(self, *, keeps: int) -> None:
+        """Let the row have its first lines only. The others will be read again."""
+        self._again.extendleft(reversed(self.row[keeps:]))
+        self._file.lines = self.row[0].number
+        self.row = self.row[:keeps]
+
+    def _read(self, file: io.TextIOWrapper) -> Iterator[_Line]:
+        max_length = self._file.max_line_bytes
+        for number in itertools.count(1):
+            text = file.readline(max_length + 1)  # with its line break
+            if not text:
+                return
+            is_whole = text.endswith(("\n", "\r"))
+            if not is_whole and len(text) > max_length:
+                while text and not text.endswith(("\n", "\r")):
+                    text = file.readline(max_length + 1)
+                yield _Line("\n", number, "line_too_long")
+            elif not is_whole and self._file.is_cut_off:
+                yield _Line("\n", number, "unfinished_line")
+            elif not text.isascii() and (escaped := _ESCAPED_BYTE.search(text)):
+                # All further lines are in the same encoding, so the whole file is refused.
+                byte = ord(escaped.group()) - 0xDC00
+                raise ValueError(
+                    f"{self._file.name}, line {number:,}, is not UTF-8: it has the byte "
+                    f"0x{byte:02X}. {AS_UTF8}"
+                )
+            else:
+                yield _Line(text, number, "nul_character" if "\0" in text else "")
+
+
+def _score(head: Sequence[str], delimiter: str, columns: Columns) -> tuple[bool, float, int]:
+    """Rate a delimiter.
+
+    Returns:
+        Whether there is a header, the share of rows with two columns, and the number of columns of
+        the first row.
+    """
+    reader = csv.reader(
+        (line.replace("\0", "") for line in head), delimiter=delimiter, skipinitialspace=True
+    )
+    try:
+        rows = [_without_empty_end(row) for row in reader if any(row)]
+    except csv.Error:
+        rows = []
+    if not rows:
+        return False, 0.0, 0
+    part = sum(len(row) == 2 for row in rows) / len(rows)
+    # If only a minority of the rows are pairs, some texts happen to contain the delimiter.
+    is_header = columns.find(column_names(rows[0])) is not None
+    return is_header, part if part > 0.5 else 0.0, len(rows[0])
+
+
+def _rows(lines: _Lines, delimiter: str, file: TableFile) -> Iterator[list[str]]:
+    """Yield the rows of a table, without blank ones. Rows that cannot be used are skipped."""
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
+    num_columns = None
+    while True:
+        lines.row = []
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error:
+            row = _long_row(reader, lines)
+            if not row:
+                lines.give_back(keeps=1)
+                line = lines.row[0]
+                if file.repairs:
+                    row = _line_as_row(line.text, delimiter, num_columns)
+            if not row:
+                file.skip(line.reason or "malformed_quotes")
+                continue
+        reason = next((line.reason for line in lines.row if line.reason), "")
+        if reason:
+            file.skip(reason)
+        elif row:
+            num_columns = num_columns or len(row)
+            yield row
+
+
+def _long_row(reader: Any, lines: _Lines) -> list[str]:
+    """Read a row with a line that is longer than `csv` lets a field be; [] if it is another row.
+
+    Otherwise `csv` bounds what a quote that does not close takes in: 131,072 characters.
+    """
+    longest = max(len(line.text) for line in lines.row)
+    with _LIMIT:
+        limit = csv.field_size_limit()
+        if longest <= limit:
+            return []
+        lines.give_back(keeps=0)
+        csv.field_size_limit(longest + limit)
+        try:
+            return next(reader, [])  # type: ignore[no-any-return]
+        except csv.Error:
+            return []
+        finally:
+            csv.field_size_limit(limit)
+
+
+def _line_as_row(line: str, delimiter: str, num_columns: int | None) -> list[str]:
+    """Return the row of a line with wrong quotes, or [] if it has more or fewer columns."""
+    readings = [
+        next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), []),
+        line.rstrip("\r\n").split(delimiter),
+    ]
+    return next((row for row in readings if len(row) == (num_columns or 2)), [])
+
+
+def _without_empty_end(row: Cells) -> list[str]:
+    """Drop empty columns at the end, as spreadsheets write them. At least two columns stay."""
+    size = len(row)
+    while size > 2 and not row[size - 1].strip():
+        size -= 1
+    return list(row[:size])
+
+
+def shown_value(value: Any) -> str:
+    """Return a value for a message, cut if it is long."""
+    return shortened(repr(value), _MAX_NAME)

@@ -1,0 +1,185 @@
+"""Files of rows and lines, what is wrong with a row, and the one sentence that says it."""
+
+import codecs
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from convert_tf.storage.json_text import json_of_texts
+from convert_tf.storage.lines import MAX_LINE_BYTES, InputFile, read_pieces
+
+AS_UTF8 = "Save the file as UTF-8, for example with iconv -f WINDOWS-1252 -t UTF-8."
+_REPAIR = "Repair it, or remove it."
+# What is wrong with a row, and what to do, by the reason.
+_SENTENCES = {
+    "line_too_long": f"is longer than {{limit:,}} bytes. {_REPAIR}",
+    "invalid_utf8": f"is not UTF-8{{detail}}. {AS_UTF8}",
+    "not_json": f"is not valid JSON{{detail}}. {_REPAIR}",
+    "malformed_quotes": "has a quote that does not close, or that closes within a field. Put "
+    "fields with delimiters, quotes or line breaks in quotes, and double the quotes inside.",
+    "nul_character": f"has a NUL character. {_REPAIR}",
+    "too_many_columns": "has more fields than the first row{detail}. Put texts that contain the "
+    "delimiter in quotes.",
+}
+
+
+class UnusableError(ValueError):
+    """Error: a row or a part of it cannot be used; `reason` is the name of its counter.
+
+    `is_bad` is true if something is missing or malformed, and false if a rule excludes the row.
+    `detail` goes into the message of a file whose rows are not counted.
+    """
+
+    def __init__(self, reason: str, *, is_bad: bool = True, detail: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.is_bad = is_bad
+        self.detail = detail
+
+
+@dataclass
+class TableFile(InputFile):
+    """A file of rows. A row that cannot be used is an error.
+
+    Attributes:
+        max_line_bytes: longer lines cannot be used.
+        lines: number of the last line that was read, from 1.
+        unit: what `lines` counts: `"line"`, `"entry"` of a list, or `"row"` of a Parquet file.
+    """
+
+    max_line_bytes: int = MAX_LINE_BYTES
+    lines: int = 0
+    unit: str = "line"
+
+    @property
+    def place(self) -> str:
+        """The file and the last line that was read, for messages."""
+        return f"{self.name}, {self.unit} {self.lines:,},"
+
+    @property
+    def repairs(self) -> bool:
+        """Whether a line with wrong quotes is read as well as possible, or is an error."""
+        return False
+
+    def skip(self, reason: str, *, is_bad: bool = True, detail: str = "") -> None:
+        """Raise the error of the current row.
+
+        Args:
+            reason: why the row cannot be used.
+            is_bad: whether the row is malformed. Rows that a rule excludes are no error.
+            detail: what is added to the message.
+
+        Raises:
+            ValueError: if the row is malformed.
+        """
+        if is_bad:
+            sentence = _SENTENCES.get(reason, f"cannot be used: {reason.replace('_', ' ')}.")
+            detail = detail and f" ({' '.join(detail.split())})"
+            sentence = sentence.format(limit=self.max_line_bytes, detail=detail)
+            raise ValueError(f"{self.place} {sentence}")
+
+    def skipping(self) -> "_Skipping":
+        """Return a block that skips the current row if it finds the row unusable."""
+        return _Skipping(self)
+
+    def note(self, problem: str, reason: str = "") -> None:
+        """Record a problem.
+
+        Raises:
+            ValueError: if the file ended too early.
+        """
+        super().note(problem, reason)
+        if self.is_cut_off:
+            self.lines += 1
+            raise ValueError(f"{self.place} is the end of {self.damage}. Copy the file again.")
+
+
+class _Skipping:
+    # Each line of a dump enters such a block; one of contextlib takes five times as long.
+    def __init__(self, file: TableFile) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, UnusableError):
+            return False
+        self._file.skip(error.reason, is_bad=error.is_bad, detail=error.detail)
+        return True
+
+
+def read_lines(file: TableFile) -> Iterator[bytes]:
+    """Yield the non-empty lines of a file, stripped of white space. Otherwise as `lines_in`."""
+    return filter(None, map(bytes.strip, lines_in(read_pieces(file), file)))
+
+
+def lines_in(pieces: Iterable[bytes], file: TableFile) -> Iterator[bytes]:
+    """Yield all lines in pieces of a file's bytes, without their line ends.
+
+    A line that is too long is skipped as `line_too_long`. The last, incomplete line of a truncated
+    or damaged archive is skipped as `unfinished_line`.
+
+    Args:
+        pieces: the decompressed bytes.
+        file: counts the lines and limits their length.
+    """
+    rest: list[bytes] = []  # pieces of the line that is not finished yet
+    rest_bytes = 0
+    is_first = True
+    for piece in pieces:
+        if is_first:
+            piece, is_first = piece.removeprefix(codecs.BOM_UTF8), False
+        start, *more = piece.split(b"\n")
+        if rest_bytes <= file.max_line_bytes:
+            rest.append(start)
+        rest_bytes += len(start)
+        for next_start in more:
+            file.lines += 1
+            if rest_bytes > file.max_line_bytes:
+                file.skip("line_too_long")
+            else:
+                yield b"".join(rest)
+            rest, rest_bytes = [next_start], len(next_start)
+    if rest_bytes:
+        file.lines += 1
+        if rest_bytes > file.max_line_bytes:
+            file.skip("line_too_long")
+        elif file.is_cut_off:
+            file.skip("unfinished_line")
+        else:
+            yield b"".join(rest)
+
+
+def decoded(line: bytes) -> str:
+    """Return a line as text.
+
+    Raises:
+        UnusableError: `invalid_utf8`.
+    """
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        detail = f"byte {error.start + 1:,} of the line is 0x{line[error.start]:02X}"
+        raise UnusableError("invalid_utf8", detail=detail) from error
+
+
+def decoded_lines(stream: io.BufferedReader, file: TableFile) -> Iterator[str]:
+    """Yield the lines of an open file as texts, without their line ends."""
+    for line in lines_in(iter(stream.read1, b""), file):
+        with file.skipping():
+            yield decoded(line).removesuffix("\r")
+
+
+def json_in_line(line: bytes, *, is_dump: bool = False) -> Any:
+    """Return the value of a line of JSON. `is_dump` is that of `json_of_texts`.
+
+    Raises:
+        UnusableError: `invalid_utf8` or `not_json`.
+    """
+    text = decoded(line).removeprefix("\ufeff")
+    try:
+        return json_of_texts(text, is_dump=is_dump)
+    except ValueError as error:
+        raise UnusableError("not_json", detail=str(error)) from error

@@ -1,0 +1,142 @@
+"""The reader of tables: rows of CSV, TSV, JSON lines, one JSON value, or Parquet.
+
+```
+text,label
+where is my card?,card_arrival
+```
+
+What a file is, is told by its bytes: JSON begins as JSON does, Parquet by its magic number, and
+anything else is CSV or TSV. Texts are UTF-8, or UTF-16 with a byte order mark; all but Parquet may
+be compressed (`convert_tf.storage.lines`). A row is a mapping from names of columns to values:
+texts in CSV and TSV, any value in JSON and Parquet, None where there is none. Names are those of
+`convert_tf.readers.columns`, which do not depend on case, white space and hyphens.
+
+A reader of something else than the rows below is a loop over them:
+
+```
+for row in read_rows(file, COLUMNS):
+    with file.skipping():
+        yield example_of(row)
+```
+
+`file.place` is the file and line for messages. `TableFile` raises an error at the first row that
+cannot be used; `convert_tf.corpora.dumps.CountedFile` counts such rows.
+"""
+
+import io
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import Any
+
+from convert_tf.readers.columns import Columns, with_column_names
+from convert_tf.readers.delimited import delimited_rows, suffix
+from convert_tf.readers.files import TableFile, json_in_line, lines_in
+from convert_tf.readers.parquet import is_parquet_file, parquet_rows
+from convert_tf.storage.content import HEAD_BYTES, JSON, check_format
+from convert_tf.storage.json_text import holds_one_value, json_of_texts
+from convert_tf.storage.lines import open_decompressed
+
+JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
+_MAX_VALUE_BYTES = 2**30  # of a file that is one value, which is read as a whole
+
+
+def read_rows(file: TableFile, columns: Columns, *, is_json: bool = False) -> Iterator[Any]:
+    """Yield the rows of a file in their order. Memory does not grow with the file.
+
+    Only a file that is one JSON value is read as a whole. If that value is a list of objects, or an
+    object around one such list, each of them is a row; so is each object of a list in a line.
+
+    Args:
+        file: the file. Its `lines` is the number of the current row's last line.
+        columns: the columns that the caller needs.
+        is_json: whether a file is JSON whose bytes and suffix do not tell.
+
+    Yields:
+        Mappings by names of columns; of JSON also other values.
+
+    Raises:
+        ValueError: if the file is no table, a CSV lacks a column or has it twice, or a row cannot
+            be used and the file does not count such rows.
+        MissingLibraryError: if the file is Parquet and DuckDB is not installed.
+        OSError: if the file cannot be read.
+    """
+    if is_parquet_file(file):
+        yield from map(with_column_names, parquet_rows(file))
+        return
+    with open_decompressed(file) as stream:
+        kind = check_format(file.name, stream.peek()[:HEAD_BYTES], read=[JSON])
+        yield from rows_in(stream, file, columns, is_json=is_json or kind == JSON)
+
+
+def rows_in(
+    stream: io.BufferedReader, file: TableFile, columns: Columns, is_json: bool
+) -> Iterator[Any]:
+    """Yield the rows of an open file that is not Parquet. Otherwise as `read_rows`.
+
+    Args:
+        stream: the decompressed bytes of `file`.
+        is_json: whether it is JSON. The suffix of its name may tell it, too.
+    """
+    if not (is_json or suffix(file.path) in JSON_SUFFIXES):
+        yield from delimited_rows(file, stream, columns)
+        return
+    lines = filter(None, map(bytes.strip, lines_in(iter(stream.read1, b""), file)))
+    yield from _json_rows(file, lines, columns)
+
+
+def _json_rows(file: TableFile, lines: Iterator[bytes], columns: Columns) -> Iterator[Any]:
+    """Yield the values of lines of JSON, or the entries of the list that the whole file is.
+
+    Args:
+        file: counts lines, or entries.
+        lines: the non-empty lines of the file.
+        columns: as in `read_rows`.
+    """
+    numbered = ((file.lines, line) for line in lines)
+    first = [*islice(numbered, 2)]
+    if holds_one_value([line.decode("utf-8", "replace") for _, line in first]):
+        value = _whole_value(file, chain((line for _, line in first), lines))
+        file.unit = "entry"
+        for number, entry in enumerate(_entries(value, columns), 1):
+            file.lines = number
+            yield entry
+        return
+    for number, line in chain(first, numbered):
+        file.lines, last = number, file.lines
+        with file.skipping():
+            yield from _entries(json_in_line(line), columns)
+        file.lines = last
+
+
+def _whole_value(file: TableFile, lines: Iterable[bytes]) -> Any:
+    content = bytearray()
+    for line in lines:
+        content += line + b"\n"
+        if len(content) > _MAX_VALUE_BYTES:
+            raise ValueError(
+                f"{file.name} is one JSON value of more than {_MAX_VALUE_BYTES:,} bytes. Write an "
+                "object a line, for example with jq -c '.[]'."
+            )
+    if file.is_cut_off:
+        raise ValueError(f"{file.name} is {file.damage}. Copy it again.")
+    try:
+        return json_of_texts(bytes(content))
+    except ValueError as error:
+        raise ValueError(
+            f"{file.name} is not valid JSON ({error}). It must have one object in each line, or be "
+            "one list. Repair it, or write it again."
+        ) from error
+
+
+def _entries(value: Any, columns: Columns) -> list[Any]:
+    """Return the rows of a list, which may be the only list of rows in an object."""
+    if isinstance(value, dict) and not columns.holds_row(value):
+        lists = [one for one in value.values() if _are_objects(one)]
+        lists = [one for one in lists if columns.holds_row(one[0])] or lists
+        value = lists[0] if len(lists) == 1 else value
+    rows = value if _are_objects(value) and not columns.holds_row(value) else [value]
+    return [with_column_names(row) if isinstance(row, dict) else row for row in rows]
+
+
+def _are_objects(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict | list)

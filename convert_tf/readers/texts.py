@@ -1,0 +1,148 @@
+"""Texts of a file: a text a line, or a column of a table.
+
+A file is a table if its first bytes are those of JSON or Parquet, if its name ends in `.csv`,
+`.tsv` or `.tab`, or if its first line is a header. So the rows of a table are never taken for
+texts: a table without a column of texts is refused.
+"""
+
+import csv
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+from convert_tf.readers import columns as names
+from convert_tf.readers.columns import Cells, Columns, column_names
+from convert_tf.readers.delimited import TABLE_SUFFIXES, suffix
+from convert_tf.readers.files import TableFile, decoded_lines
+from convert_tf.readers.tables import JSON_SUFFIXES, is_parquet_file, read_rows, rows_in
+from convert_tf.storage.content import HEAD_BYTES, JSON, check_format
+from convert_tf.storage.lines import STANDARD_INPUT, open_decompressed
+from convert_tf.storage.messages import shortened
+
+_LEAST_LINES_OF_TABLE = 5  # with equally many tabs in each
+_MAX_NAME = 40  # characters
+_MAX_SHOWN = 70
+_WORD = re.compile(r"\w+")
+
+Find = Callable[[Sequence[str]], names.Names | None]
+
+
+class Texts:
+    """The texts of a file, in its order. Empty lines and cells are included.
+
+    Args:
+      path: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file; `"-"` for standard input, compressed or
+        not.
+      find: returns the column of the texts from the names of all columns, `name_of_text` or
+        `name_of_candidate` of `convert_tf.readers.columns`.
+
+    Attributes:
+      name: the path, or the name of standard input for messages.
+      is_typed: whether the lines are typed at a terminal. They are never a table.
+      total_bytes: size of the file; 0 if unknown.
+
+    Raises:
+      OSError: if the file cannot be opened.
+      ValueError: while reading, if the file is not text or has another format, is a table without
+        such a column, a line is not UTF-8 or too long, or an archive is damaged.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, find: Find = names.name_of_text):
+        path = os.fspath(path)
+        is_standard_input = path == STANDARD_INPUT
+        name = "standard input" if is_standard_input else path
+        self._file = TableFile(path, name, is_standard_input=is_standard_input)
+        self._find = find
+        self.name = name
+        self.is_typed = is_standard_input and sys.stdin.isatty()
+        self._column = ""
+        self.total_bytes = 0 if is_standard_input else os.path.getsize(path)
+
+    @property
+    def bytes_done(self) -> int:
+        """Number of bytes of the file that were read."""
+        return self._file.compressed_bytes
+
+    def __iter__(self) -> Iterator[str]:
+        file = self._file
+        columns = Columns("texts", ("text",), self._find, without_header=_one_column)
+        if is_parquet_file(file):
+            yield from map(self._text, read_rows(file, columns))
+            return
+        with open_decompressed(file) as stream:
+            head = b"" if self.is_typed else stream.peek()[:HEAD_BYTES]
+            is_json = check_format(file.name, head, read=[JSON]) == JSON
+            if is_json or self._is_table(head):
+                rows = rows_in(stream, file, columns, is_json=is_json)
+                yield from map(self._text, rows)
+                return
+            yield from decoded_lines(stream, file)
+
+    def _is_table(self, head: bytes) -> bool:
+        return suffix(self._file.path) in (*TABLE_SUFFIXES, *JSON_SUFFIXES) or _has_header(
+            head, self._find
+        )
+
+    def _text(self, row: object) -> str:
+        """Return the text of a row; empty for none."""
+        place = self._file.place
+        found = self._find([*row]) if isinstance(row, dict) else None
+        if found is None or not isinstance(row, dict):
+            shown = f"the keys {', '.join(map(repr, row))}" if isinstance(row, dict) else repr(row)
+            raise ValueError(
+                f"{place} has no text: {shortened(shown, _MAX_SHOWN)}. Name it 'text'."
+            )
+        if not self._column:
+            print(f"{self.name} is a table; reading its column {found[0]!r}", file=sys.stderr)
+        self._column = found[0]
+        text = names.filled(row).get(self._column, "")
+        if not isinstance(text, str):
+            shown = shortened(repr(text), _MAX_SHOWN)
+            raise ValueError(
+                f"{place} has {shown} as {self._column!r}, which is no text. Repair it."
+            )
+        return text
+
+
+def filled_texts(texts: Texts) -> Iterator[str]:
+    """Yield the non-empty texts, stripped of white space."""
+    return (text for line in texts if (text := line.strip()))
+
+
+def _one_column(
+    file: TableFile, first: Cells, rest: Iterator[Cells]
+) -> tuple[Sequence[str], Iterator[Cells]] | None:
+    """Read a table of one column without a header."""
+    if len(first) != 1:
+        return None
+
+    def rows() -> Iterator[Cells]:
+        yield first
+        yield from rest
+
+    return ["text"], rows()
+
+
+def _has_header(head: bytes, find: Find) -> bool:
+    """Return whether the first line of a text file is a header, or all lines have equal tabs."""
+    lines = head.decode("utf-8", "ignore").removeprefix("\ufeff").split("\n")[:-1]
+    for delimiter in ",;\t|":
+        try:
+            rows = [*filter(None, csv.reader(lines, delimiter=delimiter, skipinitialspace=True))]
+        except csv.Error:
+            continue
+        size = len(rows[0]) if rows else 0
+        if size < 2:
+            continue
+        header = column_names(rows[0])
+        is_even = all(len(row) == size for row in rows)
+        if find(header) and max(map(len, header)) <= _MAX_NAME:
+            if len({*header} & names.KNOWN) >= 2:
+                return True
+            # The names of the other columns are words, and each line has a field for each.
+            if len(rows) > 1 and is_even and all(_WORD.fullmatch(cell.strip()) for cell in rows[0]):
+                return True
+        if delimiter == "\t" and is_even and len(rows) >= _LEAST_LINES_OF_TABLE:
+            return True
+    return False
