@@ -62,7 +62,8 @@ ELSEWHERE = {
     "eval_every", "checkpoint_every", "keep_checkpoints", "source_shares", "hard_negatives",
     "negatives_per_pair", "teacher", "ranking_teacher", "ranking_distillation", "distillation",
     "start_from_teacher", "mask_duplicates", "utterances", "utterance_teacher",
-    "utterances_per_pair", "intent_contrast", "history_only", "dev_data",
+    "utterances_per_pair", "intent_contrast", "history_only", "dev_data", "triplets",
+    "triplets_per_pair", "opposites",
 }  # fmt: skip
 
 
