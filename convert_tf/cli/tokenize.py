@@ -3,15 +3,18 @@
 ```
 convert-tf tokenize --data data/ --vocab vocab.txt --output ids/
 convert-tf tokenize --utterances 'requests/*.jsonl.zst' --vocab vocab.txt --output utterance_ids/
+convert-tf tokenize --triplets 'triplets/*.jsonl.zst' --vocab vocab.txt --output triplet_ids/
 ```
 
 `convert-tf train --data ids/` uses the same batches as `--data data/ --vocab vocab.txt`.
-`--utterances` are single texts, for learning from a teacher or from intent labels. The module
-`convert_tf.data.token_arrays` describes the files, `convert_tf.data.utterances` single texts.
+`--utterances` are single texts, for learning from a teacher or from intent labels. `--triplets` are
+for learning to tell paraphrases from opposites. The module `convert_tf.data.token_arrays` describes
+the files, `convert_tf.data.utterances` single texts and `convert_tf.data.triplets` triplets.
 
 Flags:
   data: Folder of records from convert-tf prepare.
   utterances: Files of single texts instead of --data: JSON lines with text, source and label.
+  triplets: Files of triplets instead of --data, with the columns anchor, positive and negative.
   dev_fraction: Share of the intents and unlabelled texts of --utterances that become the split dev.
   ignored_labels: With --utterances: sources whose labels are not intents.
   vocab: Vocabulary file.
@@ -30,6 +33,7 @@ from convert_tf.cli.flags import NEEDED, Define, UsageError, check_read, same, s
 def define_flags(define: Define) -> None:
     define("data", None)
     define("utterances", [], repeats=True)
+    define("triplets", [], repeats=True)
     define("dev_fraction", 0.0)
     define("ignored_labels", [])
     define("vocab", NEEDED)
@@ -40,9 +44,14 @@ def define_flags(define: Define) -> None:
 
 
 def run(values: Any) -> None:
-    if (values.data is None) == (not values.utterances):
-        raise UsageError("Pass either --data or --utterances.")
-    from convert_tf.data.token_writer import summary, tokenize_records, tokenize_utterances
+    if [values.data is None, not values.utterances, not values.triplets].count(False) != 1:
+        raise UsageError("Pass one of --data, --utterances and --triplets.")
+    from convert_tf.data.token_writer import (
+        summary,
+        tokenize_records,
+        tokenize_triplets,
+        tokenize_utterances,
+    )
 
     options = same(values, "max_tokens num_oov_buckets overwrite")
     if values.utterances:
@@ -55,6 +64,11 @@ def run(values: Any) -> None:
         )
     else:
         check_read(values, {"without --utterances": ("dev_fraction", "ignored_labels")})
+    if values.triplets:
+        facts = tokenize_triplets(
+            values.triplets, values.output, vocabulary=values.vocab, **options
+        )
+    elif values.data:
         facts = tokenize_records(values.data, values.output, vocabulary=values.vocab, **options)
     print(summary(facts))
     print(f"wrote {values.output}")

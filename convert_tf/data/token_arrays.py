@@ -9,7 +9,8 @@ A folder that `convert-tf tokenize` wrote holds
 - for each split `{split}-sources.npy`, int32 `[examples]`: indices of the examples' sources in the
   `sources` of `arrays.json`;
 - for each split, for `context`, `response` and `extra_context` (the earlier turns, most recent
-  first, joined with single spaces), `{split}-{name}-ids.npy`, the ids of all texts one after
+  first, joined with single spaces), or for the names of other kinds of texts (`TEXTS_OF`),
+  `{split}-{name}-ids.npy`, the ids of all texts one after
   another, and `{split}-{name}-offsets.npy`, int64 `[examples + 1]`, the boundaries of the texts.
 
 Ids have 16 bits if all of them fit, the id of padding included, else 32.
@@ -27,6 +28,12 @@ from convert_tf.storage.arrays import FolderFormat
 from convert_tf.storage.checksums import checksum, file_checksum
 from convert_tf.text.vocabulary import SETTINGS_FILE, VOCABULARY_FILES
 
+TRIPLET = ("anchor", "paraphrase", "opposite")
+# What a folder holds, and the texts of its examples. Only pairs may have earlier turns as well.
+PAIRS, UTTERANCES, TRIPLETS = "pairs", "utterances", "triplets"
+TEXTS_OF: dict[str, tuple[str, ...]] = {PAIRS: PAIR, UTTERANCES: ("text",), TRIPLETS: TRIPLET}
+_SHOWN = {PAIRS: "pairs", UTTERANCES: "single texts", TRIPLETS: "triplets"}
+_FLAGS = {PAIRS: "data", UTTERANCES: "utterances", TRIPLETS: "triplets"}
 DTYPES = ("uint16", "int32")
 COLUMN_DTYPE = "int32"
 FORMAT = FolderFormat(
@@ -80,7 +87,8 @@ class ArrayFolder:
       vocabulary: path of the folder's vocabulary.
       max_tokens: number of tokens that the texts were cut to.
       sources: names of the sources of the texts.
-      holds_utterances: whether the texts are single ones (`convert_tf.data.utterances`).
+      holds: `pairs`, `utterances` (`convert_tf.data.utterances`) or `triplets`
+        (`convert_tf.data.triplets`).
 
     Raises:
       ValueError: if the folder is incomplete, damaged, or has another version of the format.
@@ -98,7 +106,7 @@ class ArrayFolder:
         self.max_tokens: int = facts["max_tokens"]
         self.vocabulary = Path(folder) / facts["vocabulary"]
         self.sources: list[str] = facts.get("sources", [])
-        self.holds_utterances = "utterances" in facts
+        self.holds = next((kind for kind in (UTTERANCES, TRIPLETS) if kind in facts), PAIRS)
         self._facts = facts
         if not self.vocabulary.is_file():
             raise ValueError(
@@ -117,7 +125,7 @@ class ArrayFolder:
         max_tokens: int,
         with_extra_contexts: bool = False,
         turn_prefixes: bool = False,
-        utterances: bool = False,
+        holds: str = PAIRS,
     ) -> "ArrayExamples":
         """Return the examples of a split.
 
@@ -126,11 +134,11 @@ class ArrayFolder:
           max_tokens: longer texts are cut to this many tokens, at most the stored ones.
           with_extra_contexts: whether to read the earlier turns too, as one text.
           turn_prefixes: must be False, because the ends of turns are not stored.
-          utterances: whether the examples must be single texts, and not pairs.
+          holds: what the examples must be, `pairs`, `utterances` or `triplets`.
 
         Raises:
           ValueError: if there is no such split, its files do not fit together, texts were cut
-            shorter, the folder holds examples of the other kind, or `turn_prefixes` is set.
+            shorter, the folder holds examples of another kind, or `turn_prefixes` is set.
         """
         if turn_prefixes:
             raise ValueError(
@@ -138,12 +146,11 @@ class ArrayFolder:
                 "and turn_prefixes needs single turns. Train on the records, or without "
                 "--turn_prefixes."
             )
-        if utterances != self.holds_utterances:
-            found = "single texts" if self.holds_utterances else "pairs"
+        if holds != self.holds:
             raise ValueError(
-                f"{str(self.folder)!r} holds {found}. Token ids of pairs go with --data. Those of "
-                "single texts, which `convert-tf tokenize --utterances` writes, go with "
-                "--utterances."
+                f"{str(self.folder)!r} holds {_SHOWN[self.holds]}. Pass it with "
+                f"--{_FLAGS[self.holds]}. Token ids of {_SHOWN[holds]}, which are needed here, are "
+                f"written by `convert-tf tokenize --{_FLAGS[holds]}`."
             )
         if split not in self._facts["splits"]:
             raise ValueError(
@@ -157,8 +164,7 @@ class ArrayFolder:
                 f"{self.max_tokens} tokens. Lower --max_tokens, or tokenize again with a higher "
                 "one."
             )
-        names: tuple[str, ...] = PAIR_AND_EXTRA_CONTEXT if with_extra_contexts else PAIR
-        names = ("text",) if utterances else names
+        names = PAIR_AND_EXTRA_CONTEXT if with_extra_contexts else TEXTS_OF[holds]
         return ArrayExamples(self.folder, self._facts, split, names=names, max_tokens=max_tokens)
 
 

@@ -19,6 +19,7 @@ from convert_tf.data.packing import TokenIds
 from convert_tf.data.records import naming_records, parse_texts
 from convert_tf.data.schema import PAIR_AND_EXTRA_CONTEXT, SPLITS
 from convert_tf.data.shards import RecordIndex, list_shards, record_files
+from convert_tf.data.triplets import read_triplets
 from convert_tf.data.unknown_tokens import warn_of_unknown
 from convert_tf.data.utterances import TEXT, is_held_out, read_utterances
 from convert_tf.storage.arrays import GrowingArray
@@ -111,17 +112,20 @@ class _Writer:
             "tokens": {name: ids.size for name, (ids, _) in files.items()},
         }
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self, **facts: Any) -> dict[str, Any]:
         """Write `arrays.json`, which makes the folder complete, and return its content.
+
+        Args:
+          **facts: what it says besides.
 
         Warns if most tokens are unknown.
         """
         share = self._num_unknown / max(1, self._num_tokens)
         warn_of_unknown(share, self._tokenizer.path, "these texts")
         if "labels" in self._places:
-            self._facts["utterances"] = {"labels": list(self._places["labels"])}
+            self._facts[token_arrays.UTTERANCES] = {"labels": list(self._places["labels"])}
         self._facts["sources"] = list(self._places["sources"])
-        return token_arrays.FORMAT.write_facts(self._folder, self._facts)
+        return token_arrays.FORMAT.write_facts(self._folder, {**self._facts, **facts})
 
 
 def _tokenized(
@@ -248,8 +252,51 @@ def tokenize_utterances(
     return {**facts, "seconds": time.monotonic() - started}
 
 
+def tokenize_triplets(
+    patterns: Sequence[str],
+    output: str,
+    *,
+    vocabulary: str,
+    max_tokens: int = 60,
+    num_oov_buckets: int = 1000,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Write the token ids of files of triplets. The folder gets its name when it is complete.
+
+    Args:
+      patterns: names or patterns of the files.
+      output: folder to write.
+      vocabulary, max_tokens, num_oov_buckets, overwrite: as of `tokenize_records`.
+
+    Returns:
+      What `arrays.json` says, and `seconds`.
+
+    Raises:
+      ValueError: if there is no file, a row is not a triplet, the vocabulary cannot be read, or
+        `output` is not empty.
+      OSError: if a file cannot be read or written.
+    """
+    place = token_arrays.FORMAT.output(output, overwrite=overwrite)
+    started = time.monotonic()
+    tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)
+
+    def batches() -> Iterator[TextsAndColumns]:
+        triplets = read_triplets(patterns)
+        while batch := list(islice(triplets, BATCH_SIZE)):
+            *texts, sources = zip(*batch, strict=True)
+            ids = [tokenizer.flat_ids([one.encode() for one in own], max_tokens) for own in texts]
+            yield [TokenIds(*own) for own in ids], {"sources": sources}
+            progress.add(len(batch))
+
+    with place.open() as folder, Progress("triplets") as progress:
+        writer = _Writer(folder, tokenizer, max_tokens=max_tokens, columns=["sources"])
+        writer.write_split("train", token_arrays.TRIPLET, batches())
+        facts = writer.finish(triplets={})
+    return {**facts, "seconds": time.monotonic() - started}
+
+
 def summary(facts: Mapping[str, Any]) -> str:
-    """Format the result of `tokenize_records` or `tokenize_utterances` for a terminal."""
+    """Format the result of a `tokenize_…` function for a terminal."""
     lines, texts = [], 0
     for split, counts in facts["splits"].items():
         texts += counts["examples"] * len(counts["tokens"])

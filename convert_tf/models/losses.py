@@ -106,6 +106,47 @@ def intent_losses(vectors: Any, groups: Any, names: Any, *, scale: Any) -> Any:
     return -total / ops.maximum(num_positives, 1.0), num_positives > 0
 
 
+def opposite_losses(
+    anchors: Any, paraphrases: Any, opposites: Any, *, scale: Any, is_candidate: Any = None
+) -> Any:
+    """Return the cross-entropy of picking each text's paraphrase among paraphrases and opposites.
+
+    Args:
+      anchors, paraphrases, opposites: float `[triplets, dim]`, of any length.
+      scale: factor of the cosines.
+      is_candidate: bool `[triplets, 2 × triplets]`, false where a text is no candidate; first the
+        paraphrases, then the opposites. None allows all. See `paraphrase_candidates`.
+
+    Returns:
+      float32 `[triplets]`, in nats.
+
+    Reference: arXiv 1705.00652 §4.4; arXiv 2104.08821 §4 equation 5, without the anchors' own
+    second encodings.
+    """
+    candidates = l2_normalize(ops.concatenate([paraphrases, opposites]))
+    cosines = ops.matmul(l2_normalize(anchors), ops.transpose(candidates))
+    return softmax_losses(ops.cast(scale, "float32") * cosines, 0.0, is_candidate=is_candidate)
+
+
+def paraphrase_candidates(anchors: Any, paraphrases: Any, opposites: Any) -> Any:
+    """Find the texts among which each text's paraphrase is picked.
+
+    Texts equal to the anchor or to its paraphrase are left out, but for the paraphrase itself.
+
+    Args:
+      anchors, paraphrases, opposites: int32 `[triplets]`, equal numbers for equal texts.
+
+    Returns:
+      bool `[triplets, 2 × triplets]`; first the paraphrases, then the opposites.
+    """
+    groups = ops.concatenate([paraphrases, opposites])
+    is_right = ops.arange(ops.shape(anchors)[0])[:, None] == ops.arange(ops.shape(groups)[0])[None]
+    is_other = ops.logical_and(
+        anchors[:, None] != groups[None, :], paraphrases[:, None] != groups[None, :]
+    )
+    return ops.logical_or(is_other, is_right)
+
+
 def distinct_responses(positive_groups: Any, groups: Any) -> Any:
     """Find responses with the same text as a positive, which must not be its negatives.
 

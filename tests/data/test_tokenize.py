@@ -434,6 +434,6 @@ def test_the_command_passes_its_options_on(corpus, tmp_path):
     folder = ArrayFolder(str(output))
     assert folder.max_tokens == 4
     for split in ("train", "dev"):
-        assert folder.open(split, max_tokens=4, utterances=True).num_examples > 0
+        assert folder.open(split, max_tokens=4, holds="utterances").num_examples > 0
     facts = json.loads((output / "arrays.json").read_text())
     assert sorted(facts["utterances"]["labels"]) == [*"abcdefgh"]

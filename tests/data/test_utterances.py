@@ -47,7 +47,7 @@ def folder(corpus, files, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def utterances(folder):
-    return ArrayFolder(folder).open("train", max_tokens=7, utterances=True)
+    return ArrayFolder(folder).open("train", max_tokens=7, holds="utterances")
 
 
 def as_stored(text):
@@ -102,7 +102,7 @@ def test_an_intent_is_held_out_as_a_whole(corpus, files, tmp_path):
         expected["dev" if is_held_out(row, 0.5) else "train"].append(row.text)
     for split, texts in expected.items():
         ids = ArrayFolder(folder)
-        found = ids.open(split, max_tokens=60, utterances=True)
+        found = ids.open(split, max_tokens=60, holds="utterances")
         numbers = np.arange(found.num_examples)
         assert StoredTexts(ids)(found.token_ids(numbers)) == [*map(as_stored, texts)]
     intents = {(row.source, row.label) for row in rows if row.label}
@@ -155,10 +155,10 @@ def test_columns_say_what_texts_are(utterances):
 
 
 def test_folders_of_pairs_and_of_single_texts_are_told_apart(corpus, folder):
-    with pytest.raises(ValueError, match=r"holds single texts\. .* go with --utterances"):
+    with pytest.raises(ValueError, match=r"holds single texts\. .* --utterances"):
         ArrayFolder(folder).open("train", max_tokens=7)
     with pytest.raises(ValueError, match="holds pairs"):
-        ArrayFolder(corpus.arrays).open("train", max_tokens=7, utterances=True)
+        ArrayFolder(corpus.arrays).open("train", max_tokens=7, holds="utterances")
 
 
 def test_vectors_are_those_of_these_texts(files, folder, tmp_path):
@@ -177,7 +177,7 @@ def test_vectors_are_those_of_these_texts(files, folder, tmp_path):
     texts = [each.text for each in read_utterances(files)]
     assert {*seen[-60:]} == {*map(as_stored, texts)}
     ids = ArrayFolder(folder)
-    examples = ids.open("train", max_tokens=60, utterances=True)
+    examples = ids.open("train", max_tokens=60, holds="utterances")
     vectors = TeacherVectors(output, examples, vocab_size=ids.vocab_size)
     numbers = np.array([3, 40])
     found = vectors.columns(numbers)["teacher_text"]

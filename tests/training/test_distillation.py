@@ -350,7 +350,7 @@ def test_maps_are_fitted_to_texts_of_every_source(corpus, tmp_path, monkeypatch)
     own = RunData(MODEL, config, tmp_path, vocabulary=None, init_from=None)
     assert own.teacher is None
     chosen = own.targets[0].load(np.arange(20))
-    sources = ArrayFolder(ids).open("train", max_tokens=60, utterances=True).sources()
+    sources = ArrayFolder(ids).open("train", max_tokens=60, holds="utterances").sources()
     for some in (chosen, chosen[:8]):
         assert {*sources[some]} == {0, 1}
     assert chosen.max() < 100
@@ -372,7 +372,10 @@ def test_losses_are_those_of_every_text_however_the_batch_is_encoded(corpus, tex
     """One batch, and the same in micro-batches: the vector loss by hand, and equal ones."""
     examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
     folder = ArrayFolder(texts[0])
-    utterances, stored = folder.open("train", max_tokens=60, utterances=True), StoredTexts(folder)
+    utterances, stored = (
+        folder.open("train", max_tokens=60, holds="utterances"),
+        StoredTexts(folder),
+    )
 
     class Vectors:
         def columns(self, numbers):

@@ -45,8 +45,8 @@ OTHER_VALUES = {
         "turn_prefixes": True,
     },
     "ranker": {
-        "head": "poly", "reduction": "mean", "reduction_tokens": 2, "poly_codes": 2, "poly_variant": "last_m",
-        "scale": 2.0, "learn_scale": True, "separate_trunks": True, "max_context_tokens": 4,
+        "head": "poly", "reduction": "mean", "reduction_tokens": 2, "poly_codes": 2,
+        "poly_variant": "last_m", "scale": 2.0, "learn_scale": True, "separate_trunks": True, "max_context_tokens": 4,
         "max_candidate_tokens": 2, "negatives": 1, "negatives_from": "in_batch",
         "freeze": "embeddings", "trainable_blocks": 0, "max_examples": 9, "output_std": 0.3,
     },
@@ -64,7 +64,8 @@ ELSEWHERE = {
     "eval_every", "checkpoint_every", "keep_checkpoints", "source_shares", "hard_negatives",
     "negatives_per_pair", "teacher", "ranking_teacher", "ranking_distillation", "distillation",
     "start_from_teacher", "mask_duplicates", "utterances", "utterance_teacher",
-    "utterances_per_pair", "intent_contrast", "history_only", "dev_data",
+    "utterances_per_pair", "intent_contrast", "history_only", "dev_data", "triplets",
+    "triplets_per_pair", "opposites",
 }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from convert_tf.data.packing import (
 )
 from convert_tf.data.schema import Addition, Examples, SelectedExamples
 from convert_tf.data.teacher_vectors import TeacherVectors
-from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
+from convert_tf.data.token_arrays import UTTERANCES, ArrayExamples, ArrayFolder
 from convert_tf.data.unknown_tokens import SAMPLE, checked_share
 from convert_tf.data.utterances import UtteranceDraws
 from convert_tf.metrics import BLOCK_SIZE
@@ -293,18 +293,31 @@ class EncoderData:
         Raises:
           ValueError: if they have another vocabulary than the pairs.
         """
-        config = self.config
-        folder = ArrayFolder(config.utterances)
-        rule = "Single texts are cut into the tokens of the pairs"
-        remedy = "Write them again with `convert-tf tokenize --utterances`."
+        examples = self.open_texts(self.config.utterances, UTTERANCES)
+        return UtteranceDraws(
+            examples, per_pair=self.config.utterances_per_pair, seed=self.config.seed
+        )
+
+    def open_texts(self, path: str, holds: str) -> ArrayExamples:
+        """Open token ids of further texts.
+
+        Args:
+          path: folder that `convert-tf tokenize` wrote.
+          holds: what it must hold, `utterances` or `triplets`.
+
+        Raises:
+          ValueError: if it holds other texts, or has another vocabulary than the pairs.
+        """
+        folder = ArrayFolder(path)
+        rule = "Further texts are cut into the tokens of the pairs"
+        remedy = f"Write them again with `convert-tf tokenize --{holds}`."
         check_same_vocabulary(folder.vocabulary, self.source.vocabulary, rule=rule, remedy=remedy)
         if folder.num_oov_buckets != self.source.num_oov_buckets:
             raise ValueError(
-                f"{rule}. Received: {config.utterances!r}, with {folder.num_oov_buckets} hash "
+                f"{rule}. Received: {path!r}, with {folder.num_oov_buckets} hash "
                 f"buckets in place of {self.source.num_oov_buckets}. {remedy}"
             )
-        examples = folder.open("train", max_tokens=self.model.max_tokens, utterances=True)
-        return UtteranceDraws(examples, per_pair=config.utterances_per_pair, seed=config.seed)
+        return folder.open("train", max_tokens=self.model.max_tokens, holds=holds)
 
     def batches(
         self, additions: Sequence[Addition] = (), *, precision: str = "float32"

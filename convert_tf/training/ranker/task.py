@@ -373,8 +373,7 @@ class RankerTask(Task):
             contexts = padded(examples.contexts, numbers, self.ranker.padding_id)
             factor = self.ranker.rescale_outputs(contexts, config.output_std)
             print(
-                f"outputs rescaled by {factor:.4g} to a standard deviation of "
-                f"{config.output_std:g}"
+                f"outputs rescaled by {factor:.4g} to a standard deviation of {config.output_std:g}"
             )
         self.model = make_ranker_training(self.ranker, config, precision=self.precision)
         self._batches = RankingBatches(

@@ -20,7 +20,7 @@ from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.data.batches import EvaluationBatches
 from convert_tf.data.schema import PAIR, Examples, SelectedExamples
 from convert_tf.data.teacher_vectors import TeacherVectors, taught_names
-from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.data.token_arrays import PAIRS, UTTERANCES, ArrayFolder
 from convert_tf.encoding.signatures import SHORTER_DIMS
 from convert_tf.models.distillation import fitted_map, sentence_encodings, similarity_map
 from convert_tf.models.encoder import DualEncoder
@@ -77,7 +77,9 @@ def fit_similarity(
         remedy=f"Write them again with `convert-tf tokenize --vocab {vocabulary}`.",
     )
     max_tokens = min(encoder.config.max_tokens, folder.max_tokens)
-    examples = folder.open("train", max_tokens=max_tokens, utterances=folder.holds_utterances)
+    examples = folder.open(
+        "train", max_tokens=max_tokens, holds=UTTERANCES if folder.holds == UTTERANCES else PAIRS
+    )
     vectors = TeacherVectors(teacher, examples, vocab_size=folder.vocab_size)
     chosen = SelectedExamples(examples, vectors.numbers)
     with Progress("examples", total=chosen.num_examples) as progress:

@@ -18,7 +18,7 @@ from convert_tf.data.packing import TokenIds, join_texts
 from convert_tf.data.prefetch import in_order
 from convert_tf.data.schema import PAIR
 from convert_tf.data.teacher_vectors import DTYPE, FORMAT, SUBWORDS_FILE, taught_names, vectors_file
-from convert_tf.data.token_arrays import ArrayExamples, ArrayFolder
+from convert_tf.data.token_arrays import PAIRS, UTTERANCES, ArrayExamples, ArrayFolder
 from convert_tf.extras import needs
 from convert_tf.storage.arrays import load_array
 from convert_tf.storage.files import only_writer, write_file
@@ -154,7 +154,7 @@ def write_teacher_vectors(
     if os.path.exists(output):
         raise ValueError(f"{output!r} already exists. Pass another --output, or remove it.")
     folder, shares = ArrayFolder(token_ids), source_shares or {}
-    if folder.holds_utterances and (isinstance(teacher, Mapping) or shares):
+    if folder.holds == UTTERANCES and (isinstance(teacher, Mapping) or shares):
         raise ValueError(
             f"{str(folder.folder)!r} holds single texts, and --sides and --source_shares are for "
             "pairs. Pass token ids of pairs, or omit these options."
@@ -164,7 +164,7 @@ def write_teacher_vectors(
     if isinstance(teacher, Mapping):
         teachers = [(teacher[side], (side,)) for side in PAIR]
     else:
-        teachers = [(teacher, ("text",) if folder.holds_utterances else PAIR)]
+        teachers = [(teacher, ("text",) if folder.holds == UTTERANCES else PAIR)]
     texts, encode = StoredTexts(folder), teachers[0][0]
     with only_writer(output):
         examples = _TaughtExamples(folder, max_examples, shares)
@@ -233,7 +233,9 @@ class _TaughtExamples:
 
     def __init__(self, folder: ArrayFolder, max_examples: int | None, shares: Mapping[str, float]):
         own = self._examples = folder.open(
-            "train", max_tokens=folder.max_tokens, utterances=folder.holds_utterances
+            "train",
+            max_tokens=folder.max_tokens,
+            holds=UTTERANCES if folder.holds == UTTERANCES else PAIRS,
         )
         wanted = min(own.num_examples, max_examples or own.num_examples)
         self._numbers = own.thinned(shares, 0, wanted) if shares else np.arange(wanted)

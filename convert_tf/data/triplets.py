@@ -1,0 +1,136 @@
+"""Triplets of texts on disk: an anchor, a text that means the same, and one that does not.
+
+They come from tables (`convert_tf.readers.tables`), such as JSON lines. `source` may be missing.
+Other columns are ignored:
+
+```
+{"anchor": "turn on the light", "positive": "switch the lamp on", "negative": "turn off the light"}
+```
+
+`convert-tf tokenize --triplets` writes them as a folder of token ids
+(`convert_tf.data.token_arrays`) whose examples have the three texts `TRIPLET`. The folder has
+`triplets` in `arrays.json`.
+"""
+
+import dataclasses
+import functools
+import glob
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from convert_tf.data import packing
+from convert_tf.data.packing import TokenIds
+from convert_tf.data.token_arrays import TRIPLET, ArrayExamples
+from convert_tf.readers import columns
+from convert_tf.readers.files import TableFile
+from convert_tf.readers.tables import read_rows
+from convert_tf.storage.messages import shortened
+
+_MAX_SHOWN = 60  # characters
+
+
+class Triplet(NamedTuple):
+    """Three texts, and the source that they come from; `""` for none."""
+
+    anchor: str
+    positive: str
+    negative: str
+    source: str = ""
+
+
+_TEXTS = Triplet._fields[:3]
+_COLUMNS = columns.Columns(
+    "triplets", names=_TEXTS, find=lambda names: _TEXTS if {*_TEXTS} <= {*names} else None
+)
+
+
+def read_triplets(patterns: Sequence[str]) -> Iterator[Triplet]:
+    """Yield the triplets of files: pattern by pattern, then by the names of files.
+
+    White space around a text is dropped.
+
+    Args:
+      patterns: names or patterns of the files.
+
+    Raises:
+      ValueError: if there is no file, or a row lacks one of the three texts.
+    """
+    paths = dict.fromkeys(path for pattern in patterns for path in sorted(glob.glob(pattern)))
+    if not paths:
+        raise ValueError(
+            f"No file matches {', '.join(map(repr, patterns))}. Name tables, such as JSON lines; "
+            "put patterns in quotes."
+        )
+    for path in paths:
+        file = TableFile(path)
+        for row in read_rows(file, _COLUMNS):
+            yield _triplet(row, file)
+
+
+def _triplet(row: Any, file: TableFile) -> Triplet:
+    fields = columns.filled(row) if isinstance(row, dict) else {}
+    texts = [fields.get(name, "") for name in Triplet._fields]
+    if not all(isinstance(text, str) for text in texts) or not all(map(str.strip, texts[:3])):
+        raise ValueError(
+            f"{file.place} is not a triplet: {shortened(repr(row), _MAX_SHOWN)}. It must have an "
+            "'anchor', a 'positive' and a 'negative', each a text. Repair it, or remove it."
+        )
+    return Triplet(*map(str.strip, texts[:3]), texts[3])
+
+
+@dataclasses.dataclass
+class TripletDraws:
+    """Triplets for each position in the order of pairs, also after a run resumes.
+
+    Each triplet occurs once in an epoch of the triplets.
+
+    Args:
+      examples: the triplets.
+      per_pair: number of triplets for each pair.
+      seed: seed of the order.
+    """
+
+    examples: ArrayExamples
+    _: dataclasses.KW_ONLY
+    per_pair: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        number = self.examples.num_examples
+        self.names = tuple(name for name in TRIPLET for _ in range(self.per_pair))
+        # Usually a batch has triplets of at most two epochs.
+        self._order = functools.lru_cache(maxsize=2)(
+            lambda epoch: np.random.default_rng([self.seed, epoch]).permutation(number)
+        )
+
+    def of_batch(
+        self, numbers: np.ndarray, positions: np.ndarray, epochs: np.ndarray
+    ) -> tuple[TokenIds, dict[str, np.ndarray]]:
+        """Return the texts of a batch; see `convert_tf.data.schema.Addition`.
+
+        The columns are `{name}_groups`, int32 `[pairs × per_pair]` for each name of `TRIPLET`, with
+        equal numbers for equal texts.
+        """
+        drawn = self.draw(positions)
+        texts = self.examples.token_ids(drawn.T.ravel())
+        groups = packing.by_name(packing.text_groups(texts), self.names)
+        return texts, {f"{name}_groups": group for name, group in groups.items()}
+
+    def draw(self, positions: np.ndarray) -> np.ndarray:
+        """Draw the triplets for some pairs.
+
+        Args:
+          positions: int64 `[pairs]`, positions in the endless order of pairs.
+
+        Returns:
+          int64 `[pairs, per_pair]`, numbers of triplets.
+        """
+        places = positions[:, None] * self.per_pair + np.arange(self.per_pair)
+        epochs, within = np.divmod(places, self.examples.num_examples)
+        drawn = np.empty_like(places)
+        for epoch in np.unique(epochs).tolist():
+            of_epoch = epochs == epoch
+            drawn[of_epoch] = self._order(epoch)[within[of_epoch]]
+        return drawn

@@ -1,0 +1,105 @@
+"""The loss that moves a text closer to its paraphrases than to its opposites."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from convert_tf.config.base import Config, check, option
+from convert_tf.data.schema import Addition
+from convert_tf.training.encoder.losses.base import Loss
+
+if TYPE_CHECKING:
+    from convert_tf.training.encoder.data import EncoderData
+
+
+@dataclasses.dataclass(frozen=True)
+class OppositesOptions(Config):
+    """Options of the loss of opposites.
+
+    Attributes:
+      triplets: Folder of token ids from convert-tf tokenize --triplets.
+      triplets_per_pair: Triplets per pair.
+      opposites: Weight of the loss that moves texts closer to paraphrases than to opposites.
+    """
+
+    heading: ClassVar[str] = "Opposites loss"
+
+    triplets: str = ""
+    triplets_per_pair: int = option(1, at_least=1, read_with=("triplets", None))
+    opposites: float = option(0.0, at_least=0)
+
+
+class Opposites(Loss):
+    """Cross-entropy of picking a text's paraphrase among all paraphrases and opposites of a batch.
+
+    For the triplet i of an anchor a, a paraphrase p and an opposite o, and for each kind of vector
+    v, it is −log softmax_i(scale · cos(v(a_i), v(c))) over the candidates c = p_1, …, p_n, o_1, …,
+    o_n. Texts equal to the anchor or to its paraphrase are no wrong candidates. The kinds are the
+    reduced encoding r and the similarity vectors (`EncoderObjective.similarity`); the loss is the
+    mean of both.
+
+    The metric `opposites_accuracy` is the share of triplets whose paraphrase is nearer than their
+    opposite.
+
+    Reference: arXiv 1705.00652 §4.4, with hard negatives as in arXiv 2104.08821 §4.
+
+    Example:
+      options = {"data": "ids/", "triplets": "triplet_ids/", "opposites": 1.0}
+      train("convert_small", options, init_from="convert_small", output="runs/opposites")
+    """
+
+    name = "opposites"
+    Options = OppositesOptions
+    metrics = ("opposites_loss", "opposites_accuracy")
+
+    def __init__(self, options: Any = None, *, weight: float | None = None):
+        super().__init__(options, weight=weight)
+        self.metrics = type(self).metrics if self.weight > 0 else ()
+
+    def check(self, losses: Sequence[Loss]) -> None:
+        check(
+            bool(self.options.triplets) == bool(self.weight),
+            "triplets and opposites must be given together.",
+            (self.options.triplets, self.weight),
+        )
+
+    def open(self, data: "EncoderData") -> Sequence[Addition]:
+        from convert_tf.data.triplets import TripletDraws
+
+        examples = data.open_texts(self.options.triplets, "triplets")
+        draws = TripletDraws(
+            examples, per_pair=self.options.triplets_per_pair, seed=self.options.seed
+        )
+        return (draws,)
+
+    def __call__(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> Any:
+        from convert_tf.models.losses import opposite_losses, paraphrase_candidates
+
+        is_candidate = paraphrase_candidates(
+            *(inputs[f"{name}_groups"] for name in ("anchor", "paraphrase", "opposite"))
+        )
+        reduced = [outputs[f"reduced_{name}"] for name in ("anchor", "paraphrase", "opposite")]
+        # Without a teacher, the similarity vectors are r itself.
+        kinds = [reduced, [self.model.similarity(vectors) for vectors in reduced]]
+        losses = [
+            opposite_losses(*vectors, scale=outputs["scale"], is_candidate=is_candidate)
+            for vectors in kinds
+        ]
+        return sum(losses) / len(losses)
+
+    def measures(
+        self, inputs: dict[str, Any], outputs: dict[str, Any]
+    ) -> Iterator[tuple[str, Any, Any]]:
+        from keras import ops
+
+        from convert_tf.layers.side_network import l2_normalize
+
+        if not self.metrics:
+            return
+        yield "opposites_loss", self(inputs, outputs), None
+        anchor, paraphrase, opposite = (
+            l2_normalize(outputs[f"reduced_{name}"])
+            for name in ("anchor", "paraphrase", "opposite")
+        )
+        margin = ops.sum(anchor * (paraphrase - opposite), axis=-1)
+        yield "opposites_accuracy", ops.cast(margin > 0, "float32"), None
