@@ -77,7 +77,8 @@ def _triplet(row: Any, file: TableFile) -> Triplet:
             f"{file.place} is not a triplet: {shortened(repr(row), _MAX_SHOWN)}. It must have an "
             "'anchor', a 'positive' and a 'negative', each a text. Repair it, or remove it."
         )
-    return Triplet(*map(str.strip, texts[:3]), texts[3])
+    anchor, positive, negative = map(str.strip, texts[:3])
+    return Triplet(anchor, positive, negative, texts[3])
 
 
 @dataclasses.dataclass

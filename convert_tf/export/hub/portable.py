@@ -95,7 +95,12 @@ def _are_close(*folders: Path) -> bool:
     if shapes[0] != shapes[1] or dtypes[0] != dtypes[1]:
         return False
     return all(
-        np.allclose(*(reader.get_tensor(name).astype(float) for reader in readers), 1e-6, atol=0)
+        np.allclose(
+            readers[0].get_tensor(name).astype(float),
+            readers[1].get_tensor(name).astype(float),
+            rtol=1e-6,
+            atol=0,
+        )
         for name, dtype in dtypes[0].items()
         if dtype != tf.string
     )

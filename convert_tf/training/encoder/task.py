@@ -14,6 +14,7 @@ from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.released import model_path
 from convert_tf.config.base import DATA
 from convert_tf.config.model import ModelConfig
+from convert_tf.config.train import PairTraining
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.storage.checksums import file_checksum
@@ -129,7 +130,7 @@ class EncoderTask(Task):
       encoder: the model without its losses.
     """
 
-    config: EncoderTraining
+    config: PairTraining
 
     def __init__(
         self,

@@ -255,7 +255,7 @@ class PretrainingTask(Task):
         joins_turns = config.all_turns and kind_of(config.data) is not Kind.TOKEN_IDS
         if config.all_turns and not joins_turns:
             print("token ids do not say where a turn ends: a context is its last turn")
-        options = {"joins_turns": True} if joins_turns else {}
+        options: dict[str, Any] = {"joins_turns": True} if joins_turns else {}
         examples = data.open("train", max_tokens=config.max_tokens, **options)
         self._batches = PretrainingBatches(
             examples,

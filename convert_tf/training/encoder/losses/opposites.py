@@ -50,11 +50,11 @@ class Opposites(Loss):
 
     name = "opposites"
     Options = OppositesOptions
-    metrics = ("opposites_loss", "opposites_accuracy")
 
     def __init__(self, options: Any = None, *, weight: float | None = None):
         super().__init__(options, weight=weight)
-        self.metrics = type(self).metrics if self.weight > 0 else ()
+        if self.weight > 0:
+            self.metrics = ("opposites_loss", "opposites_accuracy")
 
     def check(self, losses: Sequence[Loss]) -> None:
         check(
