@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import keras
 
@@ -14,7 +14,6 @@ from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.released import model_path
 from convert_tf.config.base import DATA
 from convert_tf.config.model import ModelConfig
-from convert_tf.config.train import PairTraining
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.storage.checksums import file_checksum
@@ -130,7 +129,7 @@ class EncoderTask(Task):
       encoder: the model without its losses.
     """
 
-    config: PairTraining
+    config: EncoderTraining
 
     def __init__(
         self,
@@ -142,7 +141,8 @@ class EncoderTask(Task):
         evaluators: Mapping[str, Evaluator] = MappingProxyType({}),
     ):
         self.data, self.losses, self.evaluators = data, losses, evaluators
-        self.folder, self.config, self.processes = folder, data.config, data.processes
+        self.folder, self.processes = folder, data.processes
+        self.config = cast(EncoderTraining, data.config)  # which data cannot import
         self.vocabulary = data.source.vocabulary
         self.padding_id = data.examples["train"].padding_id
         self.precision = precision
