@@ -48,7 +48,8 @@ OTHER_VALUES = {
         "head": "poly", "reduction": "mean", "reduction_tokens": 2, "poly_codes": 2,
         "poly_variant": "last_m", "scale": 2.0, "learn_scale": True, "separate_trunks": True,
         "max_context_tokens": 4, "max_candidate_tokens": 2, "negatives": 1,
-        "negatives_from": "in_batch", "freeze": "embeddings", "trainable_blocks": 0, "max_examples": 9, "output_std": 0.3,
+        "negatives_from": "in_batch", "freeze": "embeddings", "trainable_blocks": 0,
+        "max_examples": 9, "output_std": 0.3,
     },
 }  # fmt: skip
 NEEDS = {
