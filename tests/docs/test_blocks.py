@@ -33,6 +33,7 @@ NO_FIRST_COMMANDS = {
     "docs/decisions.md": "has none",
     "docs/deployment.md": "modules are loaded in Python",
     "docs/papers.md": "has none",
+    "docs/your_own_loss.md": "Python alone",
     "docs/page.md": "the page is served until it is told to end",
     "docs/scale.md": "calculations",
     "docs/service.md": "the service runs until it is told to end",
@@ -41,7 +42,12 @@ NO_FIRST_COMMANDS = {
     **{page: "measurements" for page in PAGES if page.startswith("docs/lab/")},
 }
 # So that what trains for minutes takes seconds; the last flag of a name counts.
-QUICKLY_IN_PYTHON = {("docs/training.md", "In Python"): {"steps=1000": "steps=2, batch_size=8"}}
+_QUICK_DICT = {'"steps": 300': '"steps": 2, "batch_size": 8, "eval_every": 2'}
+QUICKLY_IN_PYTHON = {
+    ("docs/training.md", "In Python"): {"steps=1000": "steps=2, batch_size=8"},
+    ("docs/your_own_loss.md", "A loss in Python"): _QUICK_DICT,
+    ("docs/your_own_loss.md", "Your own evaluation"): _QUICK_DICT,
+}
 QUICKLY = ["--steps=2", "--eval_every=2", "--checkpoint_every=2", "--batch_size=4"]
 QUICKLY_WITH_A_HEAD = ["--max_examples=8", "--batch_size=4"]
 
