@@ -276,7 +276,9 @@ def _mined_places(examples: RankingExamples, config: RankerTraining) -> np.ndarr
     return np.where(is_there, places[np.where(is_there, mined, 0)], -1)
 
 
-def train_ranker(head: HeadConfig, options: dict[str, Any], *, init_from: str, output: str) -> Path:
+def train_ranker(
+    head: HeadConfig, options: dict[str, Any], *, init_from: str, output: str, recipe: str = "paper"
+) -> Path:
     """Fine-tune a ranker, or resume a run that was stopped.
 
     Args:
@@ -284,6 +286,7 @@ def train_ranker(head: HeadConfig, options: dict[str, Any], *, init_from: str, o
       options: fields of `RankerTraining`; the others are those of `ranker_recipe`.
       init_from: model directory of a dual encoder or a ranker, a module of the former, or its name.
       output: the run's folder. If it has checkpoints, training resumes from the newest.
+      recipe: one of `RANKER_RECIPES`.
 
     Returns:
       `output`, a ranker's model directory with the best weights on the dev data.
@@ -294,7 +297,7 @@ def train_ranker(head: HeadConfig, options: dict[str, Any], *, init_from: str, o
       FloatingPointError: if the loss or a weight became NaN; the last checkpoint is kept.
       OSError: if a file cannot be read or written.
     """
-    config = ranker_recipe(head.head, weights=_weights_of(init_from), **options)
+    config = ranker_recipe(head.head, weights=_weights_of(init_from), recipe=recipe, **options)
     folder = Path(output)
     with only_run_in(folder):
         set_seed(config.seed)
