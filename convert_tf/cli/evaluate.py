@@ -22,8 +22,8 @@ Reference: arXiv 1911.03688 §3.2; arXiv 1904.06472 §4.
 
 Flags:
   encoder: Encoder: a released name, or the folder of a run or module. Rankers too.
-  vectors: Encoder for the baselines sim and map: as --encoder, or another SavedModel from strings to
-    vectors, or the folder of a Hugging Face BERT.
+  vectors: Encoder for the baselines sim and map: as --encoder, or another SavedModel from strings
+    to vectors, or the folder of a Hugging Face BERT.
   vector_signature: Signature of --vectors for both contexts and responses, for example default, or
     serving_default:outputs for the output of this name.
   train_data: Data to fit tfidf, bm25 and map on: a folder of records, whose train split is used, or

@@ -80,7 +80,7 @@ def test_own_modules_have_a_signature_for_each_side(tiny_modules):
         found = encoder.encode(TEXTS, kind=kind)
         np.testing.assert_allclose(found, expected(tf.constant(TEXTS))["default"], atol=1e-5)
     assert open_vectors(module, "default")[1] == ("default", "default")
-    with pytest.raises(ValueError, match="signatures .*encode_context.* Received: tokenize"):
+    with pytest.raises(ValueError, match=r"signatures .*encode_context.* Received: tokenize"):
         open_vectors(module, "tokenize")
 
 
