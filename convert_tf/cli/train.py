@@ -27,7 +27,8 @@ Flags:
   init_from: Model to start from (fine-tuning): a released name, a run's folder or a module.
   head: Fine-tune --init_from as a ranker of this kind.
   recipe: Options to start from; flags that you set override them. small: Adam, for up to a million
-    pairs. paper: ADADELTA, for half a billion. Default: small for a file, else paper.
+    pairs. paper: ADADELTA, for half a billion. Default: small for a file, else paper. With --head,
+    paper or convai2 (batches of 512, and 19 given negatives for cross). Default: paper.
   output: Folder of the run.
   num_processes: Processes that share every batch.
   process_id: Number of this process, from 0. Process 0 writes and prints.
@@ -42,7 +43,7 @@ from typing import Any
 from convert_tf.cli.flags import NEEDED, Define, check_read, define_fields, given_fields, same
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT
 from convert_tf.config.model import MODEL_PRESETS, ModelConfig, model_preset
-from convert_tf.config.ranker import HEADS, HeadConfig, RankerTraining
+from convert_tf.config.ranker import HEADS, RANKER_RECIPES, HeadConfig, RankerTraining
 from convert_tf.config.train import TRAIN_RECIPES
 from convert_tf.training.encoder.options import EncoderTraining
 
@@ -50,7 +51,7 @@ INTERRUPTED = "interrupted; run the same command again to resume from the last c
 # Fields that come from the vocabulary, not from flags.
 _FROM_VOCABULARY = ("vocab_size", "tokenizer")
 _PROCESSES = ("num_processes", "process_id", "coordinator")
-_OF_ENCODERS = ("model", "vocab", "recipe", *_PROCESSES)  # and the fields of configurations
+_OF_ENCODERS = ("model", "vocab", *_PROCESSES)  # and the fields of configurations
 
 
 def define_flags(define: Define) -> None:
@@ -59,7 +60,8 @@ def define_flags(define: Define) -> None:
     common("model", None, choices=sorted(MODEL_PRESETS), group=MODEL)
     common("init_from", None, group=MODEL)
     common("head", None, choices=HEADS, group=MODEL)
-    common("recipe", None, choices=sorted(TRAIN_RECIPES), group=OPTIMISATION)
+    recipes = sorted({*TRAIN_RECIPES, *RANKER_RECIPES})
+    common("recipe", None, choices=recipes, group=OPTIMISATION)
     common("output", NEEDED, group=OUTPUT)
     define_fields(
         define,
@@ -113,4 +115,9 @@ def _train_ranker(values: Any) -> None:
     head.check_effect(given_fields(values, HeadConfig))
     from convert_tf.training.ranker.task import train_ranker
 
-    train_ranker(head, given_fields(values, RankerTraining), **same(values, "init_from output"))
+    train_ranker(
+        head,
+        given_fields(values, RankerTraining),
+        recipe=values.recipe or "paper",
+        **same(values, "init_from output"),
+    )

@@ -6,7 +6,7 @@ Reference: arXiv 1905.01969 §4, §5.
 import dataclasses
 from typing import Any, ClassVar
 
-from convert_tf.config.base import DATA, MODEL, Config, check, option
+from convert_tf.config.base import DATA, MODEL, Config, check, option, preset
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import RankingTraining, overridden
@@ -133,7 +133,21 @@ class RankerTraining(RankingTraining):
         )
 
 
-def ranker_recipe(head: str, *, weights: str = "convert", **overrides: Any) -> RankerTraining:
+# Options of a task that differ from the defaults, by recipe and head (arXiv 1905.01969 §5.1): with
+# the shorter texts of ConvAI2 the paper trains larger batches, and uses its 19 given negatives.
+RANKER_RECIPES: dict[str, dict[str, dict[str, Any]]] = {
+    "paper": {},
+    "convai2": {
+        "bi": {"batch_size": 512},
+        "poly": {"batch_size": 512},
+        "cross": {"negatives_from": "given", "negatives": 19},
+    },
+}
+
+
+def ranker_recipe(
+    head: str, *, weights: str = "convert", recipe: str = "paper", **overrides: Any
+) -> RankerTraining:
     """Return the paper's training options for a head (arXiv 1905.01969 §5.1, §5.3).
 
     After the warm-up, the learning rate falls only on plateaus. The optimizer is Adamax. Published
@@ -143,10 +157,12 @@ def ranker_recipe(head: str, *, weights: str = "convert", **overrides: Any) -> R
     Args:
       head: one of `HEADS`.
       weights: kind of the initial weights: `convert`, `bert` or `published_bert`.
+      recipe: one of `RANKER_RECIPES`, which is named after a task.
       **overrides: fields of `RankerTraining`; see `overridden`.
 
     Raises:
-      ValueError: if an override is not a field, or a value is out of bounds.
+      ValueError: if an override is not a field, a value is out of bounds, or there is no such
+        recipe.
     """
     fields = RankerTraining.defaults()
     if head == "cross":
@@ -155,6 +171,7 @@ def ranker_recipe(head: str, *, weights: str = "convert", **overrides: Any) -> R
         fields |= {"embedding_dropout": 0.1, "attention_dropout": 0.1}
     if weights == "published_bert":
         fields |= {"optimizer": "adamw", "freeze": "embeddings"}
+    fields |= preset(RANKER_RECIPES, recipe).get(head, {})
     config = RankerTraining.from_dict(overridden(fields, overrides))
     check(
         head != "cross" or config.negatives_from != "in_batch",

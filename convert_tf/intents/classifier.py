@@ -268,8 +268,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
             )
         if folds is not None and self.patience:
             raise ValueError(
-                f"patience={self.patience} needs validation data if the encoder is fine-tuned on "
-                "the examples. Pass validation, or set patience to 0."
+                f"patience={self.patience} needs validation data if the encoder is fine-tuned "
+                "on the examples. Pass validation, or set patience to 0."
             )
         self.examples_ = LabelledTexts(checked_texts(texts), checked_labels(labels).tolist())
         self._example_vectors: np.ndarray | None = None

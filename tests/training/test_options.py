@@ -212,9 +212,30 @@ def test_a_cross_encoders_negatives_come_from_its_data(monkeypatch, tmp_path):
     assert sampled["train"]["dev_data"] == str(tmp_path)
 
 
+def test_the_recipe_of_convai2_is_the_papers(monkeypatch):
+    """arXiv 1905.01969 §4.2 and §5.1: batches of 512, and 19 given negatives for cross-encoders."""
+    for head, expected in (
+        ("bi", (512, "in_batch", 15)),
+        ("poly", (512, "in_batch", 15)),
+        ("cross", (16, "given", 19)),
+    ):  # fmt: skip
+        config = ranker_recipe(head, recipe="convai2")
+        assert (config.batch_size, config.negatives_from, config.negatives) == expected
+        flags = (f"--head={head}", "--init_from=runs/x", "--data=a.jsonl", "--dev_data=b.jsonl")
+        called = _call(monkeypatch, *flags, "--recipe=convai2", "--seed=3")
+        assert (called["recipe"], called["train"]["seed"]) == ("convai2", 3)
+        assert "negatives_from" not in called["train"]
+        assert _call(monkeypatch, *flags)["recipe"] == "paper"
+    assert ranker_recipe("bi", recipe="convai2", batch_size=8).batch_size == 8
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (
+            ["--head=bi", "--init_from=x", "--data=x", "--dev_data=x", "--recipe=small"],
+            "not a preset",
+        ),
         (["--poly_codes=3", "--data=x"], "--poly_codes has no effect without --head"),
         (["--head=bi", "--model=tiny", "--data=x"], "--model has no effect with --head"),
         (["--head=bi", "--data=x.jsonl"], "A head is trained with --init_from"),

@@ -18,7 +18,6 @@ from convert_tf.checkpoints.released import model_path
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.ranker import HeadConfig, RankerConfig, RankerTraining, ranker_recipe
-from convert_tf.config.train import overridden
 from convert_tf.data.candidates import read_examples
 from convert_tf.data.negatives import HardNegatives
 from convert_tf.data.ranking_batches import (
@@ -275,7 +274,9 @@ def _mined_places(examples: RankingExamples, config: RankerTraining) -> np.ndarr
     return np.where(is_there, places[np.where(is_there, mined, 0)], -1)
 
 
-def train_ranker(head: HeadConfig, options: dict[str, Any], *, init_from: str, output: str) -> Path:
+def train_ranker(
+    head: HeadConfig, options: dict[str, Any], *, init_from: str, output: str, recipe: str = "paper"
+) -> Path:
     """Fine-tune a ranker, or resume a run that was stopped.
 
     Args:
@@ -283,6 +284,7 @@ def train_ranker(head: HeadConfig, options: dict[str, Any], *, init_from: str, o
       options: fields of `RankerTraining`; see `ranker_options` for the others.
       init_from: model directory of a dual encoder or a ranker, a module of the former, or its name.
       output: the run's folder. If it has checkpoints, training resumes from the newest.
+      recipe: one of `RANKER_RECIPES`.
 
     Returns:
       `output`, a ranker's model directory with the best weights on the dev data.
@@ -293,7 +295,7 @@ def train_ranker(head: HeadConfig, options: dict[str, Any], *, init_from: str, o
       FloatingPointError: if the loss or a weight became NaN; the last checkpoint is kept.
       OSError: if a file cannot be read or written.
     """
-    config = ranker_options(head.head, options, init_from=init_from)
+    config = ranker_options(head.head, options, init_from=init_from, recipe=recipe)
     folder = Path(output)
     with only_run_in(folder):
         set_seed(config.seed)
@@ -301,12 +303,12 @@ def train_ranker(head: HeadConfig, options: dict[str, Any], *, init_from: str, o
 
 
 def ranker_options(
-    head: str, options: Mapping[str, Any], *, init_from: str | None
+    head: str, options: Mapping[str, Any], *, init_from: str | None, recipe: str = "paper"
 ) -> RankerTraining:
     """Return all options of a run, from those that were given.
 
-    Folders are evaluated on their own dev split. A cross-encoder ranks the given candidates of a
-    file, and random responses of a folder. The rest is as in `ranker_recipe`.
+    Folders are evaluated on their own dev split. By the recipe `paper`, a cross-encoder ranks the
+    given candidates of a file, and random responses of a folder. The rest is as in `ranker_recipe`.
 
     Raises:
       ValueError: if there is no data or no trained trunk, or options have no effect.
@@ -321,10 +323,11 @@ def ranker_options(
             "token ids, which has a dev split, or a file of given candidates). Received: "
             f"init_from {init_from!r}, data {data!r}, dev_data {options.get('dev_data')!r}."
         )
-    if head == "cross":
+    if head == "cross" and recipe == "paper":
         options.setdefault("negatives_from", "sampled" if os.path.isdir(data) else "given")
-    RankerTraining(**overridden(RankerTraining.defaults(), options)).check_effect(options)
-    return ranker_recipe(head, weights=_weights_of(init_from), **options)
+    config = ranker_recipe(head, weights=_weights_of(init_from), recipe=recipe, **options)
+    config.check_effect(options)
+    return config
 
 
 class RankerTask(Task):

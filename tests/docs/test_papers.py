@@ -1,0 +1,97 @@
+"""`docs/papers.md`: its defaults are the code's, and it has a row for every value and table."""
+
+import ast
+import functools
+import importlib
+import re
+
+import pytest
+from absl import flags
+from support.documents import ROOT, commands, page_text
+
+from convert_tf.cli.flags import define_flag
+from convert_tf.cli.main import COMMANDS
+from convert_tf.config.bert import BertConfig
+from convert_tf.config.model import ModelConfig
+
+PAGE = "docs/papers.md"
+CODE = re.compile(r"`(convert_tf/[\w/]+\.py)`: `([^`]+)`")
+# Fields that only describe files or a special token of a trunk, or that the papers leave to BERT.
+NO_VALUE_OF_THE_PAPER = {
+    "vocab_size", "num_oov_buckets", "tokenizer", "start_id", "separator_id", "surrounds_each",
+    "mask_id", "feed_forward_dim", "max_positions", "layer_norm_epsilon",
+}  # fmt: skip
+
+
+def rows_of(heading: str) -> list[dict[str, str]]:
+    """The rows of the table under a heading, by the names of its columns."""
+    section = page_text(PAGE).split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = [line[1:-1].split("|") for line in section.splitlines() if line.startswith("|")]
+    header, _, *rows = [[cell.strip() for cell in line] for line in lines]
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+VALUES = {heading: rows_of(heading) for heading in ("Values of ConveRT", "Values of poly-encoders")}
+
+
+def found(row):
+    """The file and the expression of a row, or None."""
+    return CODE.match(row["in the code"])
+
+
+@pytest.mark.parametrize("heading", VALUES)
+def test_the_defaults_are_the_codes(heading):
+    differing = {}
+    for row in VALUES[heading]:
+        if not row["default"]:
+            assert (ROOT / row["in the code"].strip("`")).is_file(), row["what"]
+            continue
+        path, expression = found(row).groups()
+        names = vars(importlib.import_module(path.removesuffix(".py").replace("/", ".")))
+        code, page = eval(expression, dict(names)), ast.literal_eval(row["default"].strip("`"))
+        if (code, type(code)) != (page, type(page)):
+            differing[row["what"]] = (page, code)
+    assert differing == {}
+
+
+@pytest.mark.parametrize(("heading", "config"), zip(VALUES, (ModelConfig, BertConfig), strict=True))
+def test_every_field_of_a_model_has_a_row(heading, config):
+    named = {match[2] for match in map(found, VALUES[heading]) if match}
+    fields = {*config.defaults()} - (NO_VALUE_OF_THE_PAPER if config is BertConfig else set())
+    assert {f"{config.__name__}().{field}" for field in fields} <= named
+
+
+def test_every_table_of_the_papers_has_a_row():
+    rows = rows_of("Tables")
+    for paper, number in (("ConveRT", 7), ("poly", 10)):
+        cells = [row["table"].split(":")[0] for row in rows if row["paper"] == paper]
+        numbers = {int(n) for cell in cells for n in cell.split(",")}
+        assert numbers == {*range(1, number + 1)}
+
+
+def parse(line):
+    """Parse a command's flags, or check that the script is there."""
+    if script := re.match(r"python (\S+\.py)", line):
+        source = (ROOT / script[1]).read_text(encoding="utf-8")
+        assert all(f'"{flag}"' in source for flag in re.findall(r"--(\w+)", line)), line
+        return
+    (command,) = commands(line, COMMANDS)
+    module = importlib.import_module(f"convert_tf.cli.{command.name.replace(' ', '.')}")
+    values = flags.FlagValues()
+    module.define_flags(functools.partial(define_flag, values))
+    assert values([command.name, *command.arguments]) == [command.name], line
+
+
+def test_every_table_has_a_command_that_parses():
+    for row in rows_of("Tables"):
+        assert row["here"]
+        parse(row["command"].strip("`"))
+
+
+def test_differences_name_a_function_of_their_file():
+    for row in rows_of("Where we differ"):
+        names, path = re.match(r"(.*) in `(convert_tf/[\w/]+\.py)`", row["function"]).groups()
+        source = (ROOT / path).read_text(encoding="utf-8")
+        for name in re.findall(r"`(\w+)`", names):
+            assert re.search(rf"(def|class) {name}\b", source), (name, path)
+        assert row["why"]
