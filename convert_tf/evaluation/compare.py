@@ -151,7 +151,7 @@ _CHUNK = 2000  # number of examples that are ranked at a time
 Report = dict[str, Any]
 
 
-class Task(NamedTuple):
+class RankingTask(NamedTuple):
     """Examples to rank, and the metrics to compute.
 
     Attributes:
@@ -165,7 +165,7 @@ class Task(NamedTuple):
     facts: Mapping[str, Any]
 
 
-def compare(rankers: Sequence[TextRanker], task: Task) -> Report:
+def compare(rankers: Sequence[TextRanker], task: RankingTask) -> Report:
     """Rank the same examples with each ranker, a few thousand examples at a time.
 
     Args:
@@ -266,7 +266,7 @@ def make_task(
     history: str = "own",
     by_source: bool = False,
     by_history: bool = False,
-) -> Task:
+) -> RankingTask:
     """Make a task from records, a file of pairs or dialogues, or a file of candidates.
 
     Args:
@@ -318,7 +318,7 @@ def make_task(
         raise ValueError(
             f"--k must be from 1 to the number of candidates, {number}. Received: k {chosen}."
         )
-    return Task(_with_history(examples, history), chosen, facts)
+    return RankingTask(_with_history(examples, history), chosen, facts)
 
 
 def _turns_of(data: str, split: str, max_examples: int | None) -> Iterator[TurnExample]:

@@ -98,7 +98,10 @@ def test_flags_of_fields_have_the_text_of_the_docstring(option, text):
         ),
         (["sample"], "convert-tf sample: --output is required. convert-tf sample --help lists"),
         (["index", "search", "--queries=a"], "--cache, --candidates and --data. Received: none."),
-        (["tokenize", "--vocab=v", "--output=o"], "Pass either --data or --utterances."),
+        (
+            ["tokenize", "--vocab=v", "--output=o"],
+            "Pass one of --data, --utterances and --triplets.",
+        ),
         (["mine", "--module=a"], "--module is now called --encoder."),
         (["mine", "--data=a", "--output=b"], "convert-tf mine: --encoder is required."),
         (["sample", "--output=x", "y"], "'y' is not a flag."),

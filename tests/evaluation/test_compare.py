@@ -12,7 +12,7 @@ from convert_tf.evaluation.compare import (
     ALL,
     WITH_HISTORY,
     WITHOUT_HISTORY,
-    Task,
+    RankingTask,
     compare,
     given_examples,
     in_batch_examples,
@@ -46,7 +46,7 @@ HIGH, LOW = Digits("high", 1, k1=2.0), Digits("low", -1)
 
 def report(rankers=(HIGH, LOW), examples=EXAMPLES, *, ks=(1, 2), by_history=False, **task):
     grouped = given_examples(examples, by_history=by_history)
-    return compare(rankers, Task(grouped, ks, task))
+    return compare(rankers, RankingTask(grouped, ks, task))
 
 
 def test_scores_by_hand():
