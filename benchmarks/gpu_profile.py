@@ -22,7 +22,8 @@ import jax
 
 from convert_tf.cli.main import main
 from convert_tf.training import loop
-from convert_tf.training.loop import Run, make_step
+from convert_tf.training.step import make_step
+from convert_tf.training.task import Task
 
 WARM_UP = 20
 STEPS = 10
@@ -67,11 +68,11 @@ def report(found: dict[str, list[float]], step_ms: float) -> str:
     return "\n".join(lines)
 
 
-def profiled_steps(run: Run, step: int, _: Any) -> None:
+def profiled_steps(task: Task, step: int, _: Any) -> None:
     """In place of `training.loop.take_steps`: steps alone, ten of them traced."""
-    made = itertools.islice(run.batches_from(step), WARM_UP + STEPS)
+    made = itertools.islice(task.batches(step), WARM_UP + STEPS)
     batches = [batch.inputs for batch in made]  # before the trace, which is of the device alone
-    take = make_step(run.model)
+    take = make_step(task.model)
     for batch in batches[:WARM_UP]:
         take(batch)
     with tempfile.TemporaryDirectory() as folder:

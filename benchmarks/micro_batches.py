@@ -23,7 +23,7 @@ from convert_tf.config.model import MODEL_PRESETS, ModelConfig, model_preset
 from convert_tf.data.packing import TokenIds, pack_batch, pack_micro_batches
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.devices import choose_precision
-from convert_tf.training.encoder.objective import make_ranking_model
+from convert_tf.training.encoder.objective import make_objective
 from convert_tf.training.encoder.options import EncoderTraining
 
 _MODEL = flags.DEFINE_enum("model", "convert", sorted(MODEL_PRESETS), "Preset of the model.")
@@ -68,7 +68,7 @@ def measure(micro_batch: int) -> dict[str, float]:
     encoder = DualEncoder(
         config, embedding_dropout=_DROPOUT.value, attention_dropout=_DROPOUT.value, dtype=precision
     )
-    model = make_ranking_model(encoder, train, precision=precision)
+    model = make_objective(encoder, train, precision=precision)
     batch = random_batch(config, train)
     real = batch["segment_lengths"].sum()
     before, start = peak_mib(), time.perf_counter()

@@ -54,7 +54,7 @@ class Matmul:
 
 
 class Convert:
-    """`make_ranking_model`, trained on packed batches."""
+    """`make_objective`, trained on packed batches."""
 
     def __init__(self, folder: Path):
         import keras
@@ -63,7 +63,7 @@ class Convert:
         from convert_tf.config.model import model_preset
         from convert_tf.models.encoder import DualEncoder
         from convert_tf.numerics.devices import choose_precision
-        from convert_tf.training.encoder.objective import make_ranking_model
+        from convert_tf.training.encoder.objective import make_objective
 
         try:
             from convert_tf.training.encoder.options import train_recipe
@@ -80,7 +80,7 @@ class Convert:
             attention_dropout=config.attention_dropout,
             dtype=precision,
         )
-        self._model = make_ranking_model(encoder, config, precision=precision)
+        self._model = make_objective(encoder, config, precision=precision)
         self._batches = [dict(np.load(path)) for path in sorted(folder.glob("batch-*.npz"))]
         self._next = 0
         for _ in range(3):

@@ -47,7 +47,7 @@ LIBRARIES = {
     "tensorflow": (
         "text.runs text.tokenizer data.records data.token_writer data.turns corpora.vocabulary "
         "checkpoints.module_weights encoding.backends.module export.hub ranking.module "
-        "training.encoder.micro_batches training.loop intents.serving "
+        "training.encoder.micro_batches training.step intents.serving "
         "numerics.tensorflow_cpu numerics.quiet"
     ),
     "tensorflow_text": "text.tokenizer encoding.backends.module ranking.module intents.serving",
@@ -55,7 +55,7 @@ LIBRARIES = {
     "tensorflow_model_optimization": "numerics.quantization",
     "keras": "numerics layers models export training intents.finetuning",
     "huggingface_hub": "checkpoints.released",
-    "jax": "training.processes training.loop",
+    "jax": "training.processes training.step",
     "absl": "cli",
     "argparse": "",
     "duckdb": "corpora.local readers.parquet",
@@ -96,7 +96,6 @@ ROLES = {
     "read": "corpora",  # a format of dumps
     "define_flags": "cli",  # a command
     "run": "cli",
-    "make_run": "training",
 }
 
 Sources = dict[str, str]
@@ -293,8 +292,8 @@ def test_the_package_keeps_the_rule(rule):
 def test_what_the_rules_allow():
     """A role with one name in several files, and scikit-learn after `numerics`."""
     allowed = {
-        "convert_tf.training.ranker": "from scipy import stats\ndef make_run(): ...",
-        "convert_tf.training.pretraining": "import sklearn\ndef make_run(): ...",
+        "convert_tf.corpora.a": "from scipy import stats\ndef read(): ...",
+        "convert_tf.corpora.b": "import sklearn\ndef read(): ...",
     }
     assert not [fault for rule in PLANTED for fault in rule(allowed)]
 
@@ -342,6 +341,7 @@ def test_importing_the_package_loads_nothing_heavy():
 
 def test_the_light_runtime_and_workers_of_a_cluster_load_without_tensorflow():
     statements = "import convert_tf.encoding.sentence_encoder, convert_tf.encoding.backends.onnx"
+    statements += "\nimport convert_tf.training.encoder.options"
     statements += "\nimport convert_tf.encoding.backends.huggingface"
     statements += "\nimport convert_tf.corpora.spark.tasks"
     assert _loaded_after(statements) == set()
@@ -350,8 +350,8 @@ def test_the_light_runtime_and_workers_of_a_cluster_load_without_tensorflow():
 def test_the_network_runs_without_tensorflow():
     """Everything that a JAX machine trains with imports without TensorFlow."""
     statements = (
-        "import convert_tf.training.encoder.task, convert_tf.training.pretraining\n"
-        "import convert_tf.training.ranker, convert_tf.training.mining\n"
+        "import convert_tf.training.encoder.task, convert_tf.training.pretraining.task\n"
+        "import convert_tf.training.ranker.task, convert_tf.training.mining\n"
         "import convert_tf.training.loop, convert_tf.checkpoints.folder\n"
         "import convert_tf.models.encoder, convert_tf.numerics.quantization"
     )

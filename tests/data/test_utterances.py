@@ -128,7 +128,8 @@ def test_each_text_comes_once_in_an_epoch_and_a_resumed_run_goes_on(utterances):
 
 
 def test_every_second_text_is_of_the_intent_of_the_first(utterances):
-    draws = UtteranceDraws(utterances, per_pair=4, seed=0, in_pairs=True)
+    draws = UtteranceDraws(utterances, per_pair=4, seed=0)
+    draws.draw_in_pairs()
     drawn = draws.draw(np.arange(60)).reshape(-1, 2)
     firsts, seconds = drawn.T
     assert sorted(firsts[:60].tolist()) == list(range(60))
@@ -138,7 +139,7 @@ def test_every_second_text_is_of_the_intent_of_the_first(utterances):
     assert (firsts != seconds).all()
     assert len(set(seconds.tolist())) > 20
     with pytest.raises(ValueError, match="even number"):
-        UtteranceDraws(utterances, per_pair=3, seed=0, in_pairs=True)
+        UtteranceDraws(utterances, per_pair=3, seed=0).draw_in_pairs()
 
 
 def test_columns_say_what_texts_are(utterances):

@@ -13,7 +13,7 @@ from convert_tf.config.model import ModelConfig, model_preset
 from convert_tf.data.packing import pack_batch
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.training.encoder.evaluation import evaluate_encoder
-from convert_tf.training.encoder.objective import OBJECTIVES, make_ranking_model
+from convert_tf.training.encoder.objective import make_objective
 from convert_tf.training.encoder.options import EncoderTraining
 
 LENGTHS = [3, 7, 12, 2, 5]
@@ -130,7 +130,7 @@ def test_all_but_history_freezes(config, make_encoder, small_config):
     encoder = make_encoder(config)
     before = {v.path: np.array(v) for v in encoder.variables}
     encoder.freeze_all_but_history()
-    model = make_ranking_model(encoder, EncoderTraining(**_TRAINING), precision="float32")
+    model = make_objective(encoder, EncoderTraining(**_TRAINING), precision="float32")
     lengths = {name: [3, 5, 2, 4, 6] for name in NAMES}
     texts = {name: random_texts(config, lengths[name], seed=i) for i, name in enumerate(NAMES)}
     for _ in range(3):
@@ -195,13 +195,13 @@ def _gradients(model, batch) -> dict[str, np.ndarray]:
 
 def _model(encoder, **changes):
     options = {"scale_anneal_steps": 0, "scale_end": 5.0, "l2": 0.0, **changes}
-    return make_ranking_model(encoder, EncoderTraining(**options), precision="float32")
+    return make_objective(encoder, EncoderTraining(**options), precision="float32")
 
 
 def _naive_objectives(encodings, has_extra_context, *, scale, label_smoothing) -> dict:
     """name → (mean loss of the rows that have it, share of hits among them, their number)."""
     found = {}
-    for name in OBJECTIVES:
+    for name in ("context", "extra_context", "both"):
         cosines = encodings[name] @ encodings["response"].T
         rows = [i for i in range(len(cosines)) if name == "context" or has_extra_context[i]]
         loss = naive.loss(scale * cosines[rows], label_smoothing, labels=rows)
@@ -316,14 +316,14 @@ import numpy as np
 from convert_tf.config.model import ModelConfig
 from convert_tf.training.encoder.options import EncoderTraining
 from convert_tf.models.encoder import DualEncoder
-from convert_tf.training.encoder.objective import make_ranking_model
+from convert_tf.training.encoder.objective import make_objective
 
 folder = sys.argv[1]
 encoder = DualEncoder(ModelConfig.from_json(open(folder + "/config.json").read()))
 encoder.load_weights(folder + "/model.weights.h5")
 batch = dict(np.load(folder + "/batch.npz"))
 before = encoder.predict_on_batch(batch)
-model = make_ranking_model(encoder, EncoderTraining(**TRAIN), precision="float32")
+model = make_objective(encoder, EncoderTraining(**TRAIN), precision="float32")
 losses = [model.train_on_batch(batch, return_dict=True) for _ in range(3)]
 assert "tensorflow" not in sys.modules, "TensorFlow was imported"
 np.savez(folder + "/jax.npz", **before, losses=[[float(x[k]) for k in sorted(x)] for x in losses])
@@ -340,7 +340,7 @@ def test_jax_gives_the_same_outputs_and_trains_alike(config, make_encoder, texts
     on_jax = results_on_jax(f"TRAIN = {_TRAINING!r}\n{ON_JAX}", tmp_path)
     for name, value in outputs_of(encoder, batch).items():
         np.testing.assert_allclose(on_jax[name], value, atol=1e-5)
-    model = make_ranking_model(encoder, EncoderTraining(**_TRAINING), precision="float32")
+    model = make_objective(encoder, EncoderTraining(**_TRAINING), precision="float32")
     logs = [model.train_on_batch(batch, return_dict=True) for _ in range(3)]
     losses = [[float(log[name]) for name in sorted(log)] for log in logs]
     np.testing.assert_allclose(on_jax["losses"], losses, rtol=1e-4)

@@ -53,7 +53,7 @@ def make_model(*, is_multi_context: bool = False, eager: bool = False, **options
     fill_weights(encoder.variables)
     for number, variable in enumerate(seeds_of(encoder)):
         variable.assign(np.array([7 + number, 0]))
-    model = trainer.ResponseRanking(encoder, EncoderTraining(scale_start=8.0, l2=1e-3))
+    model = trainer.EncoderObjective(encoder, EncoderTraining(scale_start=8.0, l2=1e-3))
     model.compile(
         optimizer=keras.optimizers.SGD(1.0),
         auto_scale_loss=False,

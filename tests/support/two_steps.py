@@ -19,7 +19,7 @@ def observed_steps(train, observe=lambda run: {}) -> dict:
         model = run.model
         model.run_eagerly = True
         losses, rates, shapes = [], [], []
-        for batch, _, _ in itertools.islice(run.batches_from(0), 2):
+        for batch, _, _ in itertools.islice(run.batches(0), 2):
             losses.append(np.asarray(model.train_on_batch(batch)).tolist())
             rates.append(float(np.asarray(model.optimizer.learning_rate)))
             shapes.append({name: value.shape for name, value in batch.items()})

@@ -25,7 +25,7 @@ from convert_tf.data.shards import RecordIndex
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.storage.files import FileWriteError
 from convert_tf.training.encoder import data
-from convert_tf.training.encoder.data import RunData, trained_examples
+from convert_tf.training.encoder.data import EncoderData, trained_examples
 from convert_tf.training.encoder.options import EncoderTraining
 from convert_tf.training.summaries import EventFile
 
@@ -104,8 +104,8 @@ def test_few_shapes_are_made_where_steps_are_compiled_for_each(corpus, tmp_path,
     for module in (data, batches_module):
         monkeypatch.setattr(module, "compiles_shapes", lambda: True)
     config = dataclasses.replace(CONFIG, data=getattr(corpus, kind), batch_size=30)
-    opened = RunData(MODEL, config, tmp_path, vocabulary=corpus.vocabulary, init_from=None)
-    batches, eval_sets = opened.batches()
+    opened = EncoderData(MODEL, config, vocabulary=corpus.vocabulary, init_from=None)
+    batches, eval_sets = opened.batches(), opened.evaluation_batches()
     shapes = {batch["token_ids"].shape for batch in itertools.islice(batches, 20)}
     assert shapes == {(32, 64)}  # 60 texts of some 20 tokens
     assert all(len(batch["token_ids"]) % 32 == 0 for batch in eval_sets["dev"])

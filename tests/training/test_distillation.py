@@ -26,9 +26,9 @@ from convert_tf.data.utterances import UtteranceDraws
 from convert_tf.models.distillation import fitted_map, initial_rows, vector_losses
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.losses import distinct_responses, intent_losses, taught_ranking_losses
-from convert_tf.training.encoder import data
-from convert_tf.training.encoder.data import RunData
-from convert_tf.training.encoder.objective import ResponseRanking
+from convert_tf.training.encoder.data import EncoderData
+from convert_tf.training.encoder.losses import distillation
+from convert_tf.training.encoder.objective import EncoderObjective
 from convert_tf.training.encoder.options import EncoderTraining
 from convert_tf.training.state import saved_checkpoints
 from convert_tf.training.teaching.teacher import join_teachers, joined_name, open_teachers
@@ -132,7 +132,7 @@ def test_the_ranking_of_a_teacher_is_added_to_the_loss(corpus, teacher):
     vectors = opened_vectors(corpus.arrays, teacher, flag="ranking_teacher")
     batches = TrainingBatches(
         examples, batch_size=8, row_tokens=64, shuffle_buffer=1, seed=0,
-        marks_duplicates=True, teachers=[vectors],
+        marks_duplicates=True, additions=[vectors],
     )  # fmt: skip
     batch = {**next(iter(batches)), "response_groups": np.array([0, 1, 2, 3, 4, 0, 6, 7], "int32")}
     encoder = DualEncoder(
@@ -143,8 +143,8 @@ def test_the_ranking_of_a_teacher_is_added_to_the_loss(corpus, teacher):
     plain, taught = (
         float(model.compute_loss(batch, y_pred={**outputs, "scale": 7.0}))
         for model in (
-            ResponseRanking(encoder, EncoderTraining(**options)),
-            ResponseRanking(
+            EncoderObjective(encoder, EncoderTraining(**options)),
+            EncoderObjective(
                 encoder,
                 EncoderTraining(**options, ranking_teacher=teacher, ranking_distillation=2.0),
             ),
@@ -346,10 +346,11 @@ def test_maps_are_fitted_to_texts_of_every_source(corpus, tmp_path, monkeypatch)
         **FEW, distillation=1.0, data=corpus.arrays, utterances=ids, eval_examples=100,
         utterance_teacher=str(tmp_path / "v"), eval_every=2,
     )  # fmt: skip
-    monkeypatch.setattr(data, "FITTED_EXAMPLES", 20)
-    own = RunData(MODEL, config, tmp_path, vocabulary=None, init_from=None)
-    assert own.teacher is None
-    chosen = own.targets[0].load(np.arange(20))
+    monkeypatch.setattr(distillation, "FITTED_EXAMPLES", 20)
+    data = EncoderData(MODEL, config, vocabulary=None, init_from=None)
+    loss = distillation.Distillation(config)
+    assert loss.open(data) == [data.utterances]
+    chosen = loss.targets[0].load(np.arange(20))
     sources = ArrayFolder(ids).open("train", max_tokens=60, holds="utterances").sources()
     for some in (chosen, chosen[:8]):
         assert {*sources[some]} == {0, 1}
@@ -383,25 +384,27 @@ def test_losses_are_those_of_every_text_however_the_batch_is_encoded(corpus, tex
             return {"teacher_text": letters_teacher(own).astype(np.float32)}
 
     class OfPairs:
-        def columns(self, numbers):
-            zeros = np.zeros((len(numbers), 12), np.float32)
-            return {"teacher_context": zeros, "teacher_response": zeros}
+        names = ()
 
-    draws = UtteranceDraws(utterances, per_pair=2, seed=0, in_pairs=True, teacher=Vectors())
+        def of_batch(self, numbers, positions, epochs):
+            zeros = np.zeros((len(numbers), 12), np.float32)
+            return None, {"teacher_context": zeros, "teacher_response": zeros}
+
+    draws = UtteranceDraws(utterances, per_pair=2, seed=0, teacher=Vectors())
+    draws.draw_in_pairs()
     config = dict(MODEL.to_dict(), vocab_size=examples.padding_id - NUM_OOV_BUCKETS)
     encoder = DualEncoder(type(MODEL).from_dict(config))
-    model = ResponseRanking(
-        encoder,
-        EncoderTraining(
-            l2=0.0, ranking=0.0, distillation=3.0, utterances="x", utterance_teacher="x"
-        ),
-        teacher_dim=12,
+    config = EncoderTraining(
+        l2=0.0, ranking=0.0, distillation=3.0, utterances="x", utterance_teacher="x"
     )
+    loss = distillation.Distillation(config)
+    loss.dim = 12
+    model = EncoderObjective(encoder, config, [loss])
     losses = []
     for parts in (1, 2):
         batches = TrainingBatches(
             examples, batch_size=8, row_tokens=64, shuffle_buffer=1, seed=0, micro_batches=parts,
-            teachers=[OfPairs()], utterances=draws,
+            additions=[OfPairs(), draws],
         )  # fmt: skip
         batch = next(iter(batches))
         outputs = model(batch)

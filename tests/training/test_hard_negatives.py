@@ -19,7 +19,7 @@ from convert_tf.data.negatives import ARRAY_FILE, FORMAT, HardNegatives
 from convert_tf.data.packing import TokenIds, by_name, pack_batch, text_groups
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.models.encoder import DualEncoder
-from convert_tf.training.encoder.objective import make_ranking_model
+from convert_tf.training.encoder.objective import make_objective
 from convert_tf.training.encoder.options import EncoderTraining
 from convert_tf.training.mining import mine
 from convert_tf.training.ranker.task import open_examples, open_sampler
@@ -150,9 +150,7 @@ def batch_with_negatives(config, *, pairs=4, k=2):
 def test_the_objective_parity_with_loop(small_config, make_encoder, multi_context, is_masked):
     config = dataclasses.replace(small_config, multi_context=multi_context)
     encoder = make_encoder(config)
-    model = make_ranking_model(
-        encoder, EncoderTraining(l2=0.0, scale_start=5.0), precision="float32"
-    )
+    model = make_objective(encoder, EncoderTraining(l2=0.0, scale_start=5.0), precision="float32")
     batch, said = batch_with_negatives(config)
     if not is_masked:
         del batch["response_groups"], batch["negative_groups"]
@@ -189,7 +187,7 @@ def batches(corpus, folder, *, per_pair=1, seed=0, count=14, **options):
     examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
     mined = HardNegatives(folder, examples, per_pair=per_pair, seed=seed)
     made = TrainingBatches(
-        examples, batch_size=16, row_tokens=64, shuffle_buffer=32, seed=0, negatives=mined,
+        examples, batch_size=16, row_tokens=64, shuffle_buffer=32, seed=0, additions=[mined],
         marks_duplicates=True, **options,
     )  # fmt: skip
     return list(itertools.islice(made, count))

@@ -24,18 +24,11 @@ from convert_tf.config.model import ModelConfig
 from convert_tf.storage.files import FileWriteError
 from convert_tf.training import loop, state
 from convert_tf.training.encoder.options import EncoderTraining
-from convert_tf.training.loop import (
-    LOCK_FILE,
-    METRICS_FILE,
-    Batch,
-    NonFiniteError,
-    Run,
-    carry_out,
-    only_run_in,
-)
+from convert_tf.training.loop import LOCK_FILE, METRICS_FILE, NonFiniteError, carry_out, only_run_in
 from convert_tf.training.optimizers import current_learning_rate, decaying_on_plateau
 from convert_tf.training.state import STATE_FILE, newest_checkpoint, saved_checkpoints
 from convert_tf.training.step import Objective, compile_with
+from convert_tf.training.task import RUN_FILE, Batch, Task
 
 pytestmark = pytest.mark.traced
 
@@ -80,42 +73,49 @@ def batches_from(step):
         yield Batch({"x": x, "y": 2 * x + 1}, 4, {"drawn": step})
 
 
-def make_run(folder, *, dropout=0.2, **changes):
-    """A run on points of a line; `changes` are options of training or fields of the run."""
-    fields = {f.name for f in dataclasses.fields(Run)}
-    options = {name: value for name, value in changes.items() if name not in fields}
-    config = dataclasses.replace(CONFIG, **options)
-    model = Fit(dropout)
-    optimizer = decaying_on_plateau(keras.optimizers.Adam)(config.learning_rate)
-    compile_with(model, optimizer)
-    vocabulary = folder.parent / "vocab.txt"
-    vocabulary.write_text("a\n")
+class FitTask(Task):
+    """A line, fitted to points of another line."""
 
-    def evaluate(step, logs, rows):
-        error = float((model.encoder.slope - 2.0) ** 2)
+    def __init__(self, folder, dropout, config):
+        self.folder, self.config = folder, config
+        self.model = Fit(dropout)
+        compile_with(self.model, decaying_on_plateau(keras.optimizers.Adam)(config.learning_rate))
+        self.vocabulary = folder.parent / "vocab.txt"
+        self.vocabulary.write_text("a\n")
+
+    def options(self):
+        return {"train": self.config}
+
+    def batches(self, step):
+        return batches_from(step)
+
+    def evaluate(self, step, logs, rows):
+        error = float((self.model.encoder.slope - 2.0) ** 2)
         if rows and error >= rows[-1]["dev"]["error"]:
-            optimizer.decay(0.5)
+            self.model.optimizer.decay(0.5)
         return {**logs, "dev": {"error": error}}
 
-    run = Run(
-        folder=folder,
-        config=config,
-        options={"train": config},
-        vocabulary=vocabulary,
-        model=model,
-        facts={},
-        batches_from=batches_from,
-        evaluate=evaluate,
-        score=lambda row: -row["dev"]["error"],
-        curve=lambda rows: b"PNG",
-        model_changes=lambda earlier: {},
-    )
-    return dataclasses.replace(run, **{n: v for n, v in changes.items() if n in fields})
+    def score(self, row):
+        return -row["dev"]["error"]
+
+    def curve(self, rows):
+        return b"PNG"
+
+    def facts(self):
+        return {}
+
+    def model_changes(self, earlier):
+        return {}
+
+
+def make_task(folder, *, dropout=0.2, **changes):
+    """A run on points of a line; `changes` are options of training."""
+    return FitTask(folder, dropout, dataclasses.replace(CONFIG, **changes))
 
 
 def carried_out(folder, **changes):
     with only_run_in(folder):
-        return carry_out(make_run(folder, **changes))
+        return carry_out(make_task(folder, **changes))
 
 
 def weights(folder):
@@ -221,9 +221,9 @@ def test_a_run_goes_on_with_other_options_and_says_so(tmp_path, capsys):
 
 def test_a_run_with_an_option_that_is_gone_is_refused(tmp_path):
     folder = carried_out(tmp_path / "run", steps=2)
-    options = json.loads((folder / loop.RUN_FILE).read_text())
+    options = json.loads((folder / RUN_FILE).read_text())
     options["train"]["loss_reduction"] = "sum"
-    (folder / loop.RUN_FILE).write_text(json.dumps(options))
+    (folder / RUN_FILE).write_text(json.dumps(options))
     with pytest.raises(checkpoint.CheckpointError, match="options that are gone: loss_reduction"):
         carried_out(folder, steps=9)
 
@@ -277,13 +277,15 @@ def test_a_run_that_is_told_to_end_saves_its_state(tmp_path, monkeypatch, capsys
     assert [row["step"] for row in rows_of(folder)] == [0, 4, 8]
 
 
-def test_what_goes_wrong_with_a_batch_is_raised_and_the_run_can_go_on(tmp_path, capfd):
-    def broken(step):
+def test_what_goes_wrong_with_a_batch_is_raised_and_the_run_can_go_on(tmp_path, monkeypatch, capfd):
+    def broken(task, step):
         yield from itertools.islice(batches_from(step), 6)
         raise ValueError("the data are damaged")
 
-    with pytest.raises(ValueError, match="the data are damaged"):
-        carried_out(tmp_path / "run", batches_from=broken)
+    with monkeypatch.context() as patch:
+        patch.setattr(FitTask, "batches", broken)
+        with pytest.raises(ValueError, match="the data are damaged"):
+            carried_out(tmp_path / "run")
     assert "Traceback" not in capfd.readouterr().err
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
     assert saved_steps(carried_out(tmp_path / "run")) == [8, 4]
@@ -306,7 +308,7 @@ def test_a_truncated_state_is_refused(finished, tmp_path):
     content = (newest / STATE_FILE).read_bytes()
     (newest / STATE_FILE).write_bytes(content[: len(content) // 2])
     with pytest.raises(checkpoint.CheckpointError, match=r"is damaged.*Remove its folder"):
-        state.load_training_state(newest, make_run(tmp_path / "run").model)
+        state.load_training_state(newest, make_task(tmp_path / "run").model)
 
 
 def test_a_folder_is_held_by_one_run(tmp_path):
@@ -348,9 +350,9 @@ def results(folder):
     """
     carried_out(folder, steps=4, dropout=0.0, eval_every=2)
     with only_run_in(folder):
-        carry_out(run := make_run(folder, dropout=0.0, eval_every=2))
+        carry_out(task := make_task(folder, dropout=0.0, eval_every=2))
     losses = [row["loss"] for row in rows_of(folder)[1:]]
-    return np.array([*losses, *weights(folder), current_learning_rate(run.model.optimizer)])
+    return np.array([*losses, *weights(folder), current_learning_rate(task.model.optimizer)])
 
 
 _JAX = f"""

@@ -145,7 +145,11 @@ def test_history_alone_is_trained_only_where_there_are_networks_of_it(observed):
         (EncoderTraining, {"batch_size": 8, "micro_batch": 3}, "micro_batch must divide"),
         (EncoderTraining, {"batch_size": 8, "micro_batch": 16}, "micro_batch must divide"),
         (EncoderTraining, {"ranking": 0.0}, "ranking must be greater than 0 unless"),
-        (EncoderTraining, {"history_only": True, "distillation": 1.0}, "history_only cannot be"),
+        (
+            EncoderTraining,
+            {"history_only": True, "teacher": "x", "distillation": 1.0},
+            "history_only cannot be",
+        ),
         # What nothing is learnt of, and a loss without it.
         (EncoderTraining, {"ranking_teacher": "x"}, "ranking_teacher and ranking_distillation"),
         (EncoderTraining, {"ranking_distillation": 1.0}, "ranking_teacher and ranking_distil"),
@@ -203,13 +207,12 @@ def test_flags_reach_the_run(monkeypatch):
     assert called["init_from"] == "runs/x"
 
 
-def test_a_cross_encoders_negatives_come_from_its_data(monkeypatch, tmp_path):
-    common = ("--head=cross", "--init_from=runs/x")
-    given = _call(monkeypatch, *common, "--data=a.jsonl", "--dev_data=b.jsonl")
-    assert given["train"]["negatives_from"] == "given"
-    sampled = _call(monkeypatch, *common, f"--data={tmp_path}")
-    assert sampled["train"]["negatives_from"] == "sampled"
-    assert sampled["train"]["dev_data"] == str(tmp_path)
+def test_a_cross_encoders_negatives_come_from_its_data(tmp_path):
+    files = {"data": "a.jsonl", "dev_data": "b.jsonl"}
+    options = ranker_training.ranker_options("cross", files, init_from="runs/x")
+    assert options.negatives_from == "given"
+    options = ranker_training.ranker_options("cross", {"data": str(tmp_path)}, init_from="runs/x")
+    assert (options.negatives_from, options.dev_data) == ("sampled", str(tmp_path))
 
 
 def test_the_recipe_of_convai2_is_the_papers(monkeypatch):
@@ -245,6 +248,6 @@ def test_the_recipe_of_convai2_is_the_papers(monkeypatch):
         ),
     ],
 )
-def test_flags_that_do_not_go_together_are_named(monkeypatch, arguments, said):
+def test_flags_that_do_not_go_together_are_named(tmp_path, arguments, said):
     with pytest.raises(SystemExit, match=said):
-        _call(monkeypatch, *arguments)
+        call_command("train", f"--output={tmp_path / 'run'}", *arguments)

@@ -47,7 +47,7 @@ WATCHED = """
 import json, os, runpy, signal, sys
 from convert_tf.training import processes as distribution
 from convert_tf.training import loop
-from convert_tf.training.encoder.objective import ResponseRanking
+from convert_tf.training.encoder.objective import EncoderObjective
 
 told, sys.argv = sys.argv[1], ["train.py", *sys.argv[2:]]
 signal_step = int(os.environ.get("SIGNAL_STEP", 0))
@@ -55,7 +55,7 @@ number = int(os.environ.get("SIGNAL", signal.SIGTERM))
 means, shapes = [], []
 distribution.SECONDS_UNTIL_SHARED = 0.5
 loop.STEPS_BETWEEN_SUMMARIES = 5
-count, train_step = loop._Steps.count, ResponseRanking.train_step
+count, train_step = loop._Steps.count, EncoderObjective.train_step
 
 def watched_count(self, batch, logs):
     means.append((self.step, self.clock._steps, float(logs["ranking_loss"])))
@@ -68,7 +68,7 @@ def watched_train_step(self, state, data):
     return train_step(self, state, data)
 
 loop._Steps.count = watched_count
-ResponseRanking.train_step = watched_train_step
+EncoderObjective.train_step = watched_train_step
 try:
     runpy.run_path("train.py", run_name="__main__")
 finally:

@@ -20,8 +20,8 @@ from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.export.model import export_model
 from convert_tf.models.distillation import fitted_map, sentence_encodings, similarity_map
 from convert_tf.numerics.vectors import unit_rows
-from convert_tf.training.encoder.data import RunData
-from convert_tf.training.encoder.task import make_run
+from convert_tf.training.encoder.data import EncoderData
+from convert_tf.training.encoder.task import EncoderTask, opened_losses
 from convert_tf.training.processes import Processes
 from convert_tf.training.teaching import similarity
 from convert_tf.training.teaching.similarity import fit_similarity, similarity_report
@@ -137,12 +137,16 @@ def test_several_processes_learn_no_map_and_keep_that_of_their_start(
     )
     for number in (1, 2):
         folder = tmp_path / str(number)
-        data = RunData(MODEL, config, folder, vocabulary=None, init_from=str(distilled))
-        own = make_run(data, folder, precision="float32", processes=Processes(number, 0))
-        own.start(None)
-        table = own.model.encoder.trunk.embedding.table
+        data = EncoderData(
+            MODEL, config, vocabulary=None, init_from=str(distilled),
+            processes=Processes(number, 0),
+        )  # fmt: skip
+        losses = opened_losses(data, config.losses())
+        task = EncoderTask(data, losses, folder=folder, precision="float32")
+        task.start(None)
+        table = task.encoder.trunk.embedding.table
         table.assign(table + 0.1)
-        written = own.to_save()
+        written = task.saved_with_best()
         assert written.keys() == {"teacher_projection", "similarity_map"}
         is_kept = np.array_equal(written["similarity_map"], load_similarity_map(distilled))
         assert is_kept == (number == 2)

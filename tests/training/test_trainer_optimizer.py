@@ -8,7 +8,7 @@ from support import naive
 from support.model_cases import gradients_of, outputs_of, packed_batch, random_texts
 
 from convert_tf.config.ranker import RankerTraining
-from convert_tf.training.encoder.objective import make_ranking_model
+from convert_tf.training.encoder.objective import make_objective
 from convert_tf.training.encoder.options import EncoderTraining
 from convert_tf.training.optimizers import learning_rate_schedule, make_optimizer
 
@@ -147,7 +147,7 @@ def test_the_objective_parity_with_loop(small_config, make_encoder):
         steps=10, learning_rate=1e-6, final_learning_rate=1e-6, scale_start=2.0, scale_end=5.0,
         scale_anneal_steps=3, l2=1e-3,
     )  # fmt: skip
-    model = make_ranking_model(encoder, config, precision="float32")
+    model = make_objective(encoder, config, precision="float32")
     model.run_eagerly = True
     batch = _batch(small_config)
     losses = [float(model.train_on_batch(batch)[0]) for _ in range(5)]
@@ -165,7 +165,7 @@ def test_the_objective_parity_with_loop(small_config, make_encoder):
 
 
 def test_the_scale_ends_at_the_root_of_the_width_of_the_encodings(small_config, make_encoder):
-    model = make_ranking_model(
+    model = make_objective(
         make_encoder(small_config), EncoderTraining(scale_anneal_steps=0), precision="float32"
     )
     scale = float(model(_batch(small_config))["scale"])
@@ -173,7 +173,7 @@ def test_the_scale_ends_at_the_root_of_the_width_of_the_encodings(small_config, 
 
 
 def test_scoring_is_no_training_step(small_config, make_encoder):
-    model = make_ranking_model(make_encoder(small_config), EncoderTraining(), precision="float32")
+    model = make_objective(make_encoder(small_config), EncoderTraining(), precision="float32")
     batch = _batch(small_config)
     before = [np.asarray(v) for v in model.variables]
     first = outputs_of(model, batch)
@@ -184,7 +184,7 @@ def test_scoring_is_no_training_step(small_config, make_encoder):
 
 def _scaled_gradients(encoder, precision: str, batch) -> dict:
     config = EncoderTraining(scale_anneal_steps=0, l2=0.0)
-    model = make_ranking_model(encoder, config, precision=precision)
+    model = make_objective(encoder, config, precision=precision)
     factor = 128.0 if precision == "mixed_float16" else 1.0
 
     def loss():
@@ -207,7 +207,7 @@ def test_unscaled_float16_gradients_equal_float32s(small_config, make_encoder):
 def test_the_loss_scale_is_static_and_only_for_float16(small_config, make_encoder):
     for precision, factor in (("float32", 1.0), ("mixed_bfloat16", 1.0), ("mixed_float16", 128.0)):
         encoder = make_encoder(small_config, dtype=precision)
-        model = make_ranking_model(encoder, EncoderTraining(), precision=precision)
+        model = make_objective(encoder, EncoderTraining(), precision=precision)
         model.run_eagerly = True  # nothing to trace: one step
         assert float(model.optimizer.scale_loss(tf.constant(1.0))) == factor
         loss = float(model.train_on_batch(_batch(small_config))[0])
@@ -219,7 +219,7 @@ def test_without_l2_the_sparse_gradients_train_under_a_loss_scale(small_config, 
     """L2 makes the tables' gradients dense; without it TensorFlow's come as slices."""
     encoder = make_encoder(small_config, dtype="mixed_float16")
     config = EncoderTraining(l2=0.0)
-    model = make_ranking_model(encoder, config, precision="mixed_float16")
+    model = make_objective(encoder, config, precision="mixed_float16")
     model.run_eagerly = True
     before = np.asarray(encoder.trunk.embedding.table)
     assert np.isfinite(model.train_on_batch(_batch(small_config))[0])

@@ -21,7 +21,7 @@ from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.data.packing import partly_compiled_row_multiple
 from convert_tf.numerics import tensorflow_cpu
 from convert_tf.storage.files import FileWriteError
-from convert_tf.training.encoder.data import RunData
+from convert_tf.training.encoder.data import EncoderData
 from convert_tf.training.state import saved_checkpoints
 
 NUM_TRAIN = 400
@@ -200,8 +200,8 @@ def batches_of(corpus, tmp_path, model=MODEL, data="arrays", precision="float32"
     config = dataclasses.replace(
         CONFIG, **{**SMALL, **fields}, data=getattr(corpus, data), eval_splits=()
     )
-    opened = RunData(model, config, tmp_path, vocabulary=corpus.vocabulary, init_from=None)
-    batches, _ = opened.batches(precision=precision)
+    data = EncoderData(model, config, vocabulary=corpus.vocabulary, init_from=None)
+    batches = data.batches(precision=precision)
     return [batch["token_ids"].shape for batch in itertools.islice(batches, 6)]
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from keras import ops
 
-from convert_tf.config.train import PairTraining
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.losses import annealed_scale
 from convert_tf.training.encoder.losses.base import Loss
 from convert_tf.training.encoder.micro_batches import encode_micro_batches, is_in_micro_batches
+from convert_tf.training.encoder.options import EncoderTraining
 from convert_tf.training.optimizers import make_optimizer
 from convert_tf.training.step import Objective, compile_with
 
@@ -26,7 +26,8 @@ class EncoderObjective(Objective):
     Args:
       encoder: the dual encoder.
       config: scales of the cosines, and l2.
-      parts: the losses. Those with a weight above 0 are summed, the others only measured.
+      parts: the losses. Those with a weight above 0 are summed, the others only measured. None for
+        those of `config`.
 
     Call arguments:
       inputs: the packed batch that `DualEncoder` takes, with the columns that the losses read.
@@ -36,8 +37,14 @@ class EncoderObjective(Objective):
     """
 
     def __init__(
-        self, encoder: DualEncoder, config: PairTraining, parts: Sequence[Loss], **kwargs: Any
+        self,
+        encoder: DualEncoder,
+        config: EncoderTraining,
+        parts: Sequence[Loss] | None = None,
+        **kwargs: Any,
     ):
+        if parts is None:
+            parts = [loss for loss in config.losses() if loss.applies_to(encoder.config)]
         metrics = [metric for loss in parts for metric in loss.metrics]
         super().__init__(encoder, metrics, l2=config.l2, **kwargs)
         self.config = config
@@ -81,14 +88,18 @@ class EncoderObjective(Objective):
 
 
 def make_objective(
-    encoder: DualEncoder, config: PairTraining, parts: Sequence[Loss], *, precision: str
+    encoder: DualEncoder,
+    config: EncoderTraining,
+    parts: Sequence[Loss] | None = None,
+    *,
+    precision: str,
 ) -> EncoderObjective:
     """Return `encoder` with its losses, compiled with its optimizer.
 
     Args:
       encoder: the dual encoder.
       config: options of the objective and of the optimizer.
-      parts: the losses.
+      parts: the losses; None for those of `config`.
       precision: name of a dtype policy.
     """
     encoder.trunk.jit_compile_feed_forward()

@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 import keras
 
@@ -97,9 +97,7 @@ def train(
                 is_resumed=newest_checkpoint(folder) is not None,
                 processes=processes,
             )
-            used = [loss for loss in (*config.losses(), *losses) if loss.applies_to(data.model)]
-            for loss in used:
-                loss.additions = loss.open(data)
+            used = opened_losses(data, [*config.losses(), *losses])
             devices = spread_over_devices(
                 processes, batch_size=config.micro_batch or config.batch_size
             )
@@ -112,6 +110,18 @@ def train(
                 data, used, folder=folder, precision=precision, evaluators=evaluators or {}
             )
         return carry_out(task)
+
+
+def opened_losses(data: EncoderData, losses: Sequence[Loss]) -> list[Loss]:
+    """Return the losses that apply to the model, with what they read opened.
+
+    Raises:
+      ValueError: if what a loss reads is missing, damaged or does not go with the data.
+    """
+    used = [loss for loss in losses if loss.applies_to(data.model)]
+    for loss in used:
+        loss.additions = loss.open(data)
+    return used
 
 
 class EncoderTask(Task):
@@ -140,9 +150,9 @@ class EncoderTask(Task):
         precision: str,
         evaluators: Mapping[str, Evaluator] = MappingProxyType({}),
     ):
+        config: Any = data.config
         self.data, self.losses, self.evaluators = data, losses, evaluators
-        self.folder, self.processes = folder, data.processes
-        self.config = cast(EncoderTraining, data.config)  # which data cannot import
+        self.folder, self.config, self.processes = folder, config, data.processes
         self.vocabulary = data.source.vocabulary
         self.padding_id = data.examples["train"].padding_id
         self.precision = precision
