@@ -75,7 +75,7 @@ def test_token_ids_refuse_what_they_were_not_made_for(corpus, tmp_path):
         run(corpus.arrays, tmp_path / "run", model=model_preset("tiny", num_oov_buckets=6))
     with pytest.raises(ValueError, match=r"max_tokens is 64.*cut to 60"):
         run(corpus.arrays, tmp_path / "run", model=dataclasses.replace(MODEL, max_tokens=64))
-    with pytest.raises(ValueError, match="needs a model"):
+    with pytest.raises(ValueError, match="no model to train"):
         run(corpus.arrays, tmp_path / "run", model=None)
     assert not (tmp_path / "run").exists()
 

@@ -108,9 +108,11 @@ class FitTask(Task):
         return {}
 
 
-def make_task(folder, *, dropout=0.2, **changes):
-    """A run on points of a line; `changes` are options of training."""
-    return FitTask(folder, dropout, dataclasses.replace(CONFIG, **changes))
+def make_task(folder, *, dropout=0.2, replaced=None, **changes):
+    """A task of points of a line; `replaced` are attributes of it, `changes` options of training."""
+    task = FitTask(folder, dropout, dataclasses.replace(CONFIG, **changes))
+    vars(task).update(replaced or {})
+    return task
 
 
 def carried_out(folder, **changes):
@@ -170,7 +172,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(finished, tmp_path):
     told = []
     folder = shutil.copytree(finished, tmp_path / "run")
     shutil.rmtree(saved_checkpoints(folder)[0])
-    carried_out(folder, start=told.append)
+    carried_out(folder, replaced={"start": told.append})
     assert told[0]["drawn"] == 4
     assert weights(folder) == weights(finished)
     known = ("step", "loss", "dev")
@@ -200,7 +202,7 @@ def test_a_finished_run_does_nothing_more(finished, capsys):
     def started(facts):
         raise AssertionError("a finished run must not open its data")
 
-    carried_out(finished, start=started)
+    carried_out(finished, replaced={"start": started})
     assert "nothing to do: the run has its 8 steps" in capsys.readouterr().out
     assert (finished / METRICS_FILE).read_text() == before
 
@@ -230,11 +232,11 @@ def test_a_run_with_an_option_that_is_gone_is_refused(tmp_path):
 
 def test_another_model_or_vocabulary_is_refused(finished, tmp_path):
     with pytest.raises(checkpoint.CheckpointError, match=r"keep its model.*\n  width: 1 → 2\n"):
-        carried_out(finished, model_changes=lambda earlier: {"width": (1, 2)})
+        carried_out(finished, replaced={"model_changes": lambda earlier: {"width": (1, 2)}})
     other = tmp_path / "vocab.txt"
     other.write_text("b\n")
     with pytest.raises(checkpoint.CheckpointError, match="must keep its vocabulary"):
-        carried_out(finished, vocabulary=other)
+        carried_out(finished, replaced={"vocabulary": other})
 
 
 @pytest.mark.parametrize(

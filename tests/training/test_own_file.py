@@ -11,7 +11,7 @@ from support.full_disk import room_for
 from convert_tf.checkpoints.folder import load_config
 from convert_tf.checkpoints.loading import trained_scale
 from convert_tf.config.train import TRAIN_RECIPES
-from convert_tf.training.encoder.options import EncoderTraining, train_recipe
+from convert_tf.training.encoder.options import EncoderTraining, chosen_options, train_recipe
 from convert_tf.training.own_file import OwnFile, prepare_own_file
 
 
@@ -56,7 +56,7 @@ def test_a_prepared_file_is_found_again_and_another_one_refused(tmp_path):
 def test_an_unusable_file_can_be_repaired(tmp_path):
     path = tmp_path / "faq.csv"
     path.write_text("a,b,c\n1,2,3\n")
-    with pytest.raises(ValueError, match="Cannot tell which columns"):
+    with pytest.raises(ValueError, match="no columns of contexts"):
         _prepare(path, tmp_path / "run")
     assert _prepare(_faq(path, 20), tmp_path / "run").num_train > 0
 
@@ -85,17 +85,16 @@ def test_a_full_disk_is_said_in_one_line_and_leaves_nothing_half(tmp_path, capsy
     assert _prepare(path, run).num_train > 150
 
 
-def test_fine_tuning_as_the_paper_keeps_the_scale_of_its_model(tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        "convert_tf.training.encoder.run.train", lambda _, config, *__, **___: seen.append(config)
-    )
+def test_fine_tuning_as_the_paper_keeps_the_scale_of_its_model(tmp_path):
     module = ROOT / "hub_modules" / "convert_small" / "1"
-    command = ["train", "--recipe", "paper_finetune", "--data", _faq(tmp_path / "faq.csv", 50)]
+    data = str(_faq(tmp_path / "faq.csv", 50))
+    command = ["train", "--recipe", "paper_finetune", "--data", data]
     with pytest.raises(SystemExit, match="starts from a trained model"):
         call_command(*command, "--output", tmp_path / "none", "--model", "tiny")
-    call_command(*command, "--output", tmp_path / "run", "--init_from", module)
-    (config,) = seen
+    _, config, _ = chosen_options(
+        None, {"data": data}, output=str(tmp_path / "run"), vocabulary=None,
+        init_from=str(module), recipe="paper_finetune",
+    )  # fmt: skip
     assert config.scale_start == config.scale_end == trained_scale(module)
     assert config.scale_end != train_recipe("paper_finetune").scale_end
 

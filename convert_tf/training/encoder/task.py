@@ -168,7 +168,7 @@ class EncoderTask(Task):
             f"{self.sizes['embedding'] / 1e6:.1f} M embedding and "
             f"{self.sizes['network'] / 1e6:.1f} M network parameters"
         )
-        self.model = make_objective(self.encoder, data.config, losses, precision=precision)
+        self.model = make_objective(self.encoder, config, losses, precision=precision)
         additions = [addition for loss in losses for addition in loss.additions]
         self._batches = data.batches(additions, precision=precision)
         self._evaluation_batches = data.evaluation_batches()
