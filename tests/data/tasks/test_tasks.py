@@ -6,12 +6,15 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zstandard
 from support import task_files
 from support.task_files import OTHERS, PERSONA, TURNS
 
-from convert_tf.data.candidates import read_candidates
+from convert_tf.data.candidates import read_candidates, read_examples
+from convert_tf.data.packing import TokenIds
+from convert_tf.data.ranking_batches import NegativeSampler, tokenize_examples
 from convert_tf.data.tasks import article_search
 from convert_tf.data.tasks.formats import task_format_of
 
@@ -282,6 +285,40 @@ def test_carriage_returns_blank_lines_and_archives_change_nothing(tmp_path, name
 def test_a_file_of_no_known_format_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"file\.txt has no columns of contexts, candidates"):
         list(read_candidates(written(tmp_path, ["question,answer", "is it open ?,yes"])))
+
+
+def token_ids(texts, max_tokens, keeps_last):
+    """Each text is one token, its length."""
+    lengths = np.array([len(text) for text in texts], np.int32)
+    return TokenIds(lengths, np.arange(len(texts) + 1))
+
+
+def test_rankers_are_trained_on_the_given_candidates(tmp_path):
+    path = written(tmp_path, task_files.convai2())
+    examples = tokenize_examples(
+        read_examples(path, "train", max_examples=3),
+        token_ids,
+        max_context_tokens=9,
+        max_candidate_tokens=9,
+    )
+    context = " ".join([*PERSONA, f"{TURNS[0][0]} 0"])
+    assert examples.contexts.flat[0] == len(context)
+    sampler = NegativeSampler(examples, source="given", count=19)
+    assert sampler.most == len(OTHERS)
+    drawn = examples.pool.flat[sampler.draw(0, np.random.default_rng(0))]
+    assert sorted(drawn) == sorted(map(len, OTHERS))
+
+
+def test_articles_of_a_block_share_their_candidates(tmp_path):
+    examples = tokenize_examples(
+        read_examples(written(tmp_path, task_files.articles()), "train"),
+        token_ids,
+        max_context_tokens=9,
+        max_candidate_tokens=9,
+    )
+    assert all(one is examples.candidates[0] for one in examples.candidates)
+    assert [one.tolist() for one in examples.labels] == [[0], [1], [2]]
+    assert len(examples.pool.flat) == 3
 
 
 real_data = pytest.mark.skipif(not DATA.is_dir(), reason="the tasks' files are not there")
