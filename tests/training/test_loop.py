@@ -109,7 +109,7 @@ class FitTask(Task):
 
 
 def make_task(folder, *, dropout=0.2, replaced=None, **changes):
-    """A task of points of a line; `replaced` are attributes of it, `changes` options of training."""
+    """A task of points of a line. `replaced` are its attributes, `changes` options of training."""
     task = FitTask(folder, dropout, dataclasses.replace(CONFIG, **changes))
     vars(task).update(replaced or {})
     return task
