@@ -19,7 +19,7 @@ from single_texts import JUDGED_ON, is_left_out
 from convert_tf import IntentClassifier, SentenceEncoder
 from convert_tf.data.utterances import read_utterances
 from convert_tf.intents.data import LabelledTexts, few_shot, read_labelled
-from convert_tf.intents.encodings import KINDS_OF_ENCODING, encode_function, encodes_similarity
+from convert_tf.intents.encodings import different_kinds, encode_function
 
 _TRAIN = flags.DEFINE_multi_string("train", [], "Training files of intents, each a column.")
 _UTTERANCES = flags.DEFINE_string("utterances", None, "Files of single texts, as in train.sh.")
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> None:
         columns["left away"] = part(left_away(_UTTERANCES.value))
     for path in argv[1:]:
         encoder = SentenceEncoder(path)
-        kinds = [*KINDS_OF_ENCODING][: 2 if encodes_similarity(encoder) else 1]
+        kinds = different_kinds(encoder)
         for name, data in columns.items():
             texts = list(dict.fromkeys(data.texts))
             for kind in kinds:
