@@ -141,7 +141,7 @@ def _has_header(head: bytes, find: Find) -> bool:
             if len({*header} & names.KNOWN) >= 2:
                 return True
             # The names of the other columns are words, and each line has a field for each.
-            if len(rows) > 1 and is_even and all(map(_WORD.fullmatch, header)):
+            if len(rows) > 1 and is_even and all(_WORD.fullmatch(cell.strip()) for cell in rows[0]):
                 return True
         if delimiter == "\t" and is_even and len(rows) >= _LEAST_LINES_OF_TABLE:
             return True

@@ -75,6 +75,13 @@ def test_each_line_is_a_row(embed):
     assert embed(b"").shape == (0, 3)
 
 
+def test_of_a_table_its_texts_are_encoded(embed, tmp_path):
+    table = b'id,message,intent\n1,"hi, you",greet\n2,,none\n3,"a\nb",bye\n'
+    assert embed(table)[:, 0].tolist() == [7, 0, 3]
+    with pytest.raises(SystemExit, match=r"no columns of texts.*2 columns"):
+        embed(b"9:00\tbye\n" * 9)
+
+
 def test_options(embed):
     half = embed(b"a\nbc\n", "--dtype=float16")
     assert half.dtype == np.float16

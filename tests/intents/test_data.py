@@ -87,7 +87,7 @@ def test_of_a_folder_its_nlu_files(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"text,mood\nhello,greet\n", "has 2 columns, separated by ',': 'text', 'mood'. Name"),
+        ("a.csv", b"text,mood\nhello,greet\n", "2 columns, separated by ',': 'text', 'mood'"),
         ("a.jsonl", b'{"text": "a", "label": NaN}', "line 1 without label"),
         ("a.jsonl", b'{"text": "a", "text": "b", "label": "c"}', "the key 'text' is there twice"),
         ("a.csv", b"", "has no rows with a text and a label"),
@@ -96,7 +96,7 @@ def test_of_a_folder_its_nlu_files(tmp_path):
         ("a.csv", b"text,label\ncaf\xe9,order\n", "line 2, is not UTF-8.* byte 0xE9.*iconv"),
         ("a.csv", b'text,label\n"a" b,order\n', "line 2, has a quote that .* within a field"),
         ("a.yml", b"stories: []\n", "list `nlu` of intents"),
-        ("a.csv", b"text,label\nwhere is it, please,order\n", r"line 2, has more .* \(3 and not 2\)"),
+        ("a.csv", b"text,label\nwhere is it, please,order\n", r"line 2, has more .*\(3 and"),
         ("a.csv", b"text,label,text\nhi,a,b\n", "has 2 columns named 'text'"),
         ("a.csv", b"text|\tlevel \nhi,a\n", r"separated by '\\t': 'text\|', 'level '\. Name"),
         ("a.md", b"<!-- x -->\n## intent:a\n- hi\n", "Rasa's Markdown.*rasa data convert nlu"),
