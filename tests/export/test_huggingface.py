@@ -125,7 +125,7 @@ def test_files_say_what_programs_look_for(exported):
 def test_an_encoder_without_similarity_has_no_such_prompt(tiny_modules, tmp_path):
     export_model(tiny_modules["single"][0], tmp_path / "hf", format="huggingface")
     settings = json.loads((tmp_path / "hf" / "config_sentence_transformers.json").read_text())
-    assert set(settings["prompts"]) == {"query", "document"}
+    assert set(settings["prompts"]) == {"query", "document", "reduced"}
     assert "<|similarity|>" not in (tmp_path / "hf" / "tokenizer.json").read_text()
 
 
