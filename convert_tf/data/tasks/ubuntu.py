@@ -80,7 +80,8 @@ def read_ubuntu(file: TableFile, head: Sequence[str]) -> Iterator[TaskItem]:
     if _are_labelled(head):
         yield from grouped_items(_labelled_lines(file), has_usual_number=True)
         return
-    rows = read_rows(file, _COLUMNS)
+    # Of JSON, a row may be any value.
+    rows = (row if isinstance(row, dict) else {} for row in read_rows(file, _COLUMNS))
     first = next(rows, None)
     if first is None:
         return
@@ -90,18 +91,23 @@ def read_ubuntu(file: TableFile, head: Sequence[str]) -> Iterator[TaskItem]:
         yield from grouped_items(labelled, has_usual_number=False)
         return
     for row in rows:
-        texts = [row[name] for name in (_RIGHT, *_distractors([*row]))]
-        if None in texts or row["context"] is None:
+        names = ("context", _RIGHT, *_distractors([*row]))
+        texts = [value for name in names if isinstance(value := row.get(name), str)]
+        if len(texts) < len(names):
             sentence = "The row has fewer columns than the header."
             yield problem_item(file.lines, "too_few_columns", sentence)
         else:
-            yield example_item(file.lines, _turns(row["context"]), map(_turn, texts), (0,))
+            yield example_item(file.lines, _turns(texts[0]), map(_turn, texts[1:]), (0,))
 
 
 def _labelled_row(row: Mapping[str, Any], file: TableFile) -> LabelledRow | TaskItem:
-    context, utterance, label = (row[name] for name in _LABELLED)
-    # Tables that went through pandas hold 1.0.
-    if context is None or utterance is None or label not in ("0", "1", "0.0", "1.0"):
+    context, utterance, value = (row.get(name) for name in _LABELLED)
+    label = str(value)  # of JSON, a number; tables that went through pandas hold 1.0
+    if (
+        not isinstance(context, str)
+        or not isinstance(utterance, str)
+        or label not in ("0", "1", "0.0", "1.0")
+    ):
         sentence = "The row must have a context, an utterance and a label (0 or 1)."
         return problem_item(file.lines, "malformed_line", sentence)
     return LabelledRow(file.lines, _turns(context), _turn(utterance), label in ("1", "1.0"))
