@@ -94,15 +94,12 @@ def _are_close(*folders: Path) -> bool:
     )
     if shapes[0] != shapes[1] or dtypes[0] != dtypes[1]:
         return False
+    names = [name for name, dtype in dtypes[0].items() if dtype != tf.string]
+    first, second = (
+        [reader.get_tensor(name).astype(float) for name in names] for reader in readers
+    )
     return all(
-        np.allclose(
-            readers[0].get_tensor(name).astype(float),
-            readers[1].get_tensor(name).astype(float),
-            rtol=1e-6,
-            atol=0,
-        )
-        for name, dtype in dtypes[0].items()
-        if dtype != tf.string
+        np.allclose(one, other, rtol=1e-6, atol=0) for one, other in zip(first, second, strict=True)
     )
 
 
