@@ -54,7 +54,7 @@ setup(
     license_files=["LICENSE"],
     package_data={
         "convert_tf": ["py.typed"],
-        "convert_tf.corpora": ["sample_topics.txt"],
+        "convert_tf.corpora": ["bots.txt", "sample_topics.txt"],
         "convert_tf.export": ["card.md"],
         "convert_tf.export.hub": ["ops_of_tensorflow_2_6.txt"],
         "convert_tf.export.huggingface": ["template/*.json", "template/1_Pooling/*.json"],

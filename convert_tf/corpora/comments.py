@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import html
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]
 # A quoted line begins with `>`, which older dumps hold as `&gt;`; it goes with its line end.
 # `>!` begins a spoiler, `>:(` and `>.>` are faces.
 _QUOTED_LINES = re.compile(r"^[ \t]{0,3}(?:>|&gt;)(?![!:;._]).*(?:\n|\Z)", re.MULTILINE)
-_MAY_HOLD_URL = re.compile(r"://|www\.|\]\(", re.IGNORECASE)
+_MAY_HOLD_URL = re.compile(r"://|www\.|\]\(|processing ", re.IGNORECASE)
 # A link's text may hold brackets, its address parentheses, and a title may follow.
 _MARKDOWN_LINK = re.compile(
     r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]"
@@ -43,6 +44,21 @@ _BARE_URL = re.compile(
     re.IGNORECASE,
 )
 _SPACES = re.compile(r"[ \t]+")
+# Pictures and polls that Reddit's editor puts into texts since 2018: their markup has no words.
+_MEDIA = re.compile(
+    r"!\[(?:gif|img|image|video|player|emote|sticker)\]\([^()\n]*\)"
+    r"|\*{0,2}Processing (?:gif|img|image|video) [\w-]{3,}(?:\.{3}|…)\*{0,2}"
+    r"|\[View Poll\]\([^()\s]*\)",
+    re.IGNORECASE,
+)
+_MARKDOWN_IMAGE = re.compile(r"!(?=\[[^\[\]]*\]\((?:https?:|/))")
+# Written as entities to make an empty line, or pasted with a text: nothing of them is seen.
+_UNSEEN = {0x00A0: " ", 0x200B: "", 0x2060: "", 0xFEFF: ""}
+_MAY_HOLD_UNSEEN = re.compile("[\u00a0\u200b\u2060\ufeff]")
+_EMPTY_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+\n")
+# Fillers and the empty pattern of braille, besides what Unicode calls separators and controls.
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_UNSEEN_CATEGORIES = frozenset(("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs", "Mn", "Me"))
 # What stands in place of a text that is gone (docs/data.md lists where each is seen).
 REMOVED = "[removed]"
 _NOTICE_STEMS = (
@@ -129,10 +145,10 @@ class Rules(Config):
       max_path_length: Largest number of comments in an example, from 2 to 11. A conversation
         without a title may have one turn more.
       unescape_html: Replace HTML entities such as &gt; by their characters before lengths are
-        checked.
+        checked, also if they are escaped twice. Characters of no width are removed.
       strip_quotes: Remove quoted lines (> ...) from texts.
-      strip_urls: Remove URLs from texts. The text of a Markdown link stays.
-      drop_bots: Drop examples whose context or response is by a bot or AutoModerator.
+      strip_urls: Remove URLs, pictures and polls from texts. The text of a Markdown link stays.
+      drop_bots: Drop examples whose context or response is by a bot or a moderators' account.
       drop_self_replies: Drop responses of authors to themselves.
       drop_repeats: Drop responses that repeat their context.
       deduplicate: Keep one of several equal pairs, the one with the smallest thread id. exact
@@ -371,17 +387,33 @@ def clean_text(text: str, rules: Rules, *, changed: Counter[str]) -> str:
         rules: `unescape_html`, `strip_quotes` and `strip_urls` are used.
         changed: counts the texts that each rule changed.
     """
-    if rules.unescape_html and "&" in text:
-        unescaped = _ENTITY.sub(lambda match: html.unescape(match.group()), text)
-        text = _counted(text, unescaped, "unescape_html", changed)
+    if rules.unescape_html and ("&" in text or _MAY_HOLD_UNSEEN.search(text)):
+        text = _counted(text, _unescaped(text), "unescape_html", changed)
     if rules.strip_quotes and (">" in text or "&gt;" in text):
         text = _counted(text, _QUOTED_LINES.sub("", text).strip(), "strip_quotes", changed)
     if rules.strip_urls and _MAY_HOLD_URL.search(text):
-        without = _BARE_URL.sub("", _MARKDOWN_LINK.sub(r"\1", text))
+        without = _MARKDOWN_IMAGE.sub("", _MEDIA.sub("", text))
+        without = _BARE_URL.sub("", _MARKDOWN_LINK.sub(r"\1", without))
         if without != text:
             without = _SPACES.sub(" ", without).strip()
         text = _counted(text, without, "strip_urls", changed)
-    return whole_characters(text)
+    return whole_characters(text) if _is_visible(text) else ""
+
+
+def _unescaped(text: str) -> str:
+    """Return a text without unseen characters and entities, which dumps may escape twice."""
+    for _ in range(2):
+        text = _ENTITY.sub(lambda match: html.unescape(match.group()), text)
+    seen = text.translate(_UNSEEN)
+    return text if seen == text else _EMPTY_LINES.sub("\n\n", seen).strip()
+
+
+def _is_visible(text: str) -> bool:
+    """Return whether a reader sees any character of a text."""
+    return any(
+        character not in _BLANK and unicodedata.category(character) not in _UNSEEN_CATEGORIES
+        for character in text
+    )
 
 
 def _counted(before: str, after: str, rule: str, changed: Counter[str]) -> str:

@@ -8,11 +8,13 @@ and the turns before that are the extra contexts, the most recent first.
 Reference: github.com/PolyAI-LDN/conversational-datasets, reddit; arXiv 1904.06472 §3.1.
 """
 
+import functools
 import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import Any
 
 from convert_tf.corpora.comments import POST_ID, REMOVED, TITLE_ID, Comment, Rules, clean_turn, trim
@@ -23,10 +25,7 @@ TRAIN_FRACTION = 0.9
 
 _DELETED = frozenset({"[deleted]", REMOVED})
 _SPLIT_BUCKETS = 4096
-# Bots are recognised by their names or the ends of these, and by what they say about themselves.
-_BOT_NAMES = frozenset({"automoderator", "autotldr", "totesmessenger", "tweetposter"})
-_BOT_NAME = re.compile(r"bot[0-9]*$|^bot[_-]", re.IGNORECASE)
-_NO_BOT_NAME = re.compile(r"(?:ab|tal|ro|tur|bur|hal|sab|jum|cu|gi)bot[0-9]*$", re.IGNORECASE)
+# Bots are recognised by their names (`bots.txt`) and by what they say about themselves.
 _BOT_SAYS = re.compile(
     r"\b(?:i['’]?m|i am|this is) an? (?:ro)?bot\b(?!\?)|\bbeep,? boop\b|\bperformed automatically\b"
     r"|\bcontact the moderators of this subreddit\b",
@@ -379,12 +378,23 @@ def _pair_skip_reason(context: Comment, response: Comment, rules: Rules) -> str:
 
 def is_bot(turn: Comment) -> bool:
     """Return whether a turn is by a bot, from the name of its author or from its text."""
-    author = turn.author
-    return (
-        author.lower() in _BOT_NAMES
-        or (_BOT_NAME.search(author) is not None and _NO_BOT_NAME.search(author) is None)
-        or _BOT_SAYS.search(turn.body) is not None
-    )
+    return _is_bot_name(turn.author) or _BOT_SAYS.search(turn.body) is not None
+
+
+@functools.lru_cache(maxsize=65_536)
+def _is_bot_name(author: str) -> bool:
+    bots, exceptions = _bot_names()
+    return bots.fullmatch(author) is not None and exceptions.fullmatch(author) is None
+
+
+@functools.cache
+def _bot_names() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return the names of `bots.txt` and its exceptions."""
+    # Spark's workers may have the package in a zip file.
+    lines = (resources.files(__package__) / "bots.txt").read_text(encoding="utf-8").splitlines()
+    names = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    parts = ([n for n in names if n[0] != "!"], [n[1:] for n in names if n[0] == "!"])
+    return tuple(re.compile("|".join(part), re.IGNORECASE) for part in parts)  # type: ignore
 
 
 def _letters(text: str) -> str:

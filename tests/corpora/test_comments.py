@@ -114,12 +114,12 @@ def test_unknown_author_and_subreddit_are_empty():
     [
         ("a &gt; b &amp;&amp; c &#39;d&#x27;", "a > b && c 'd'"),
         ("AT&T &copy=2 &amp;copy=2", "AT&T &copy=2 &copy=2"),
-        ("&amp;#x200B; once", "&#x200B; once"),
+        ("&amp;#x200B; twice", "twice"),
         ("&#xD800; &#0; &unknown;", "\ufffd \ufffd &unknown;"),
         ("lone \ud83d surrogate", "lone \ufffd surrogate"),
     ],
 )
-def test_text_is_cleaned_once(body, expected):
+def test_text_is_cleaned(body, expected):
     parsed = _parsed(comment("c1", "t3_5h6yvl", body))
     assert parsed.body == expected
     parsed.body.encode("utf-8")
@@ -232,7 +232,23 @@ def test_defaults_are_polyai_s_rules():
 @pytest.mark.parametrize(
     ("rule", "text", "expected"),
     [
-        ("unescape_html", "a &gt; b &amp;amp; c", "a > b &amp; c"),
+        ("unescape_html", "a &gt; b &amp;amp; c", "a > b & c"),
+        (
+            "unescape_html",
+            "Tom &amp;amp; Jerry is a &amp;lt;show&amp;gt;",
+            "Tom & Jerry is a <show>",
+        ),
+        ("unescape_html", "One\n\n&amp;#x200B;\n\ntwo", "One\n\ntwo"),
+        ("unescape_html", "One\n\n&#x200B;\n\n&nbsp;\n\ntwo", "One\n\ntwo"),
+        ("unescape_html", "&amp;nbsp;\n\nbegins here\ufeff", "begins here"),
+        ("strip_urls", "so true ![gif](giphy|3o7abc123XYZ)", "so true"),
+        ("strip_urls", "up ![img](emote|t5_2th52|4271)![img](emote|t5_2th52|4271)", "up"),
+        ("strip_urls", "![img](emote|free_emotes_pack|heart_eyes) hi", "hi"),
+        ("strip_urls", 'mine ![img](abc123def456 "my caption") is', "mine is"),
+        ("strip_urls", "Look at *Processing img abc123def456...*", "Look at"),
+        ("strip_urls", "Which?\n\n[View Poll](https://www.reddit.com/poll/abc123)", "Which?"),
+        ("strip_urls", "see ![my cat](https://i.redd.it/a.jpg) now", "see my cat now"),
+        ("strip_urls", "Processing images takes long", "Processing images takes long"),
         ("unescape_html", "AT&T; &nosuch; &", "AT&T; &nosuch; &"),
         ("strip_quotes", "> what you said\nmy answer", "my answer"),
         ("strip_quotes", "&gt;what you said\n\nmy answer\n  > more\n", "my answer"),
@@ -255,6 +271,14 @@ def test_cleaning(rule, text, expected):
     assert clean_text(text, Rules(**{rule: True}), changed=changed) == expected
     assert changed[rule] == (text != expected)
     assert clean_text(text, Rules(), changed=Counter()) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["\u200b" * 12, " \t\n\u00a0", "\u2800\u3164\u034f", "\u202e\u2066\ufe0f\U000e0001"]
+)
+def test_a_text_of_nothing_visible_is_empty(text):
+    assert clean_text(text, Rules(), changed=Counter()) == ""
+    assert clean_text(f"{text}a", Rules(), changed=Counter()) == f"{text}a"
 
 
 def test_entities_become_characters_before_quotes_and_urls_are_looked_for():
