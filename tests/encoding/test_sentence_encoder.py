@@ -271,6 +271,10 @@ class Other(tf.Module):
     def number(self, a):
         return {"default": a[:, None]}
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="a")])
+    def parsed_number(self, a):
+        return {"default": tf.strings.to_number(a)[:, None]}
+
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def encode(self, texts):
         return {"default": tf.cast(tf.strings.length(texts), tf.float32)[:, None]}
@@ -284,7 +288,11 @@ def test_signatures_with_other_arguments(tmp_path):
         match=r"of default, reduced, encode_context, .*, encode_similarity\. .* with none",
     ):
         SentenceEncoder(tmp_path / "two")
-    signatures = {"default": module.two, "encode_response": module.number}
+    signatures = {
+        "default": module.two,
+        "encode_context": module.number,
+        "encode_response": module.parsed_number,
+    }
     tf.saved_model.save(module, str(tmp_path / "numbers"), signatures=signatures)
     encoder = SentenceEncoder(tmp_path / "numbers")
     with pytest.raises(ValueError, match="only encode_response"):
