@@ -116,7 +116,8 @@ def prepare_own_file(
 
 def _prepare(path: str, data: str) -> None:
     corpus = CORPORA["pairs"]  # has no limits: all that a user wrote is meant to be learnt
-    pairs = sum(max(len(one.turns) - 1, 0) for one in corpus.read(dumps.CountedFile(path)))
+    conversations = corpus.read(dumps.CountedFile(path))
+    pairs = sum(max(len(one.turns) - one.first_answer, 0) for one in conversations)
     fraction = max(PrepareOptions().dev_fraction, DEV_EXAMPLES / max(pairs, 1))
     # Dev examples that turn out too few to rank are trained on instead.
     for dev_fraction in [fraction, 0.0] if fraction <= MAX_DEV_FRACTION else [0.0]:
