@@ -66,7 +66,10 @@ def run(values: Any) -> None:
         check_read(values, {"without --utterances": ("dev_fraction", "ignored_labels")})
     if values.triplets:
         facts = tokenize_triplets(
-            values.triplets, values.output, vocabulary=values.vocab, **options
+            split_names(values.triplets, glob.glob),
+            values.output,
+            vocabulary=values.vocab,
+            **options,
         )
     elif values.data:
         facts = tokenize_records(values.data, values.output, vocabulary=values.vocab, **options)
