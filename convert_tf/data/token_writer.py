@@ -220,8 +220,8 @@ def tokenize_utterances(
       What `arrays.json` says, and `seconds`.
 
     Raises:
-      ValueError: if there is no file, a line is not a text, `dev_fraction` is no such share, the
-        vocabulary cannot be read, or `output` is not empty.
+      ValueError: if there is no file or no text, a line is not a text, `dev_fraction` is no such
+        share, the vocabulary cannot be read, or `output` is not empty.
       OSError: if a file cannot be read or written.
     """
     if not 0 <= dev_fraction < 1:
@@ -249,6 +249,7 @@ def tokenize_utterances(
         for split in ("train", "dev")[: 2 if dev_fraction else 1]:
             writer.write_split(split, TEXT, batches_of(split))
         facts = writer.finish()
+        _check_any(facts, "text", patterns)
     return {**facts, "seconds": time.monotonic() - started}
 
 
@@ -272,8 +273,8 @@ def tokenize_triplets(
       What `arrays.json` says, and `seconds`.
 
     Raises:
-      ValueError: if there is no file, a row is not a triplet, the vocabulary cannot be read, or
-        `output` is not empty.
+      ValueError: if there is no file or no row, a row is not a triplet, the vocabulary cannot be
+        read, or `output` is not empty.
       OSError: if a file cannot be read or written.
     """
     place = token_arrays.FORMAT.output(output, overwrite=overwrite)
@@ -292,7 +293,13 @@ def tokenize_triplets(
         writer = _Writer(folder, tokenizer, max_tokens=max_tokens, columns=["sources"])
         writer.write_split("train", token_arrays.TRIPLET, batches())
         facts = writer.finish(triplets={})
+        _check_any(facts, "triplet", patterns)
     return {**facts, "seconds": time.monotonic() - started}
+
+
+def _check_any(facts: Mapping[str, Any], what: str, patterns: Sequence[str]) -> None:
+    if not any(counts["examples"] for counts in facts["splits"].values()):
+        raise ValueError(f"{', '.join(map(repr, patterns))} has no {what}.")
 
 
 def summary(facts: Mapping[str, Any]) -> str:

@@ -78,10 +78,12 @@ def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
 
 def _utterance(row: Any, file: TableFile) -> Utterance:
     fields = columns.filled(row) if isinstance(row, dict) else {}
-    wanted = (columns.TEXT, (columns.SOURCE,), columns.LABEL)
-    names = [columns.first_of(choices, fields) for choices in wanted]
-    texts = [fields[name] if name else "" for name in names]
-    if names[0] is None or not all(isinstance(text, str) for text in texts):
+    # Only `label` has to be a text: `class` or `target` may be a number next to a name.
+    names = {name for name, value in fields.items() if name == "label" or isinstance(value, str)}
+    wanted = (columns.TEXT, (columns.SOURCE,), [name for name in columns.LABEL if name in names])
+    chosen = [columns.first_of(choices, fields) for choices in wanted]
+    texts = [fields[name] if name else "" for name in chosen]
+    if chosen[0] is None or not all(isinstance(text, str) for text in texts):
         raise ValueError(
             f"{file.place} is not an utterance: {shortened(repr(row), _MAX_SHOWN)}. It must have a "
             "'text', and a 'source' and a 'label' if there are any, each a text. Repair it, or "

@@ -134,8 +134,8 @@ def names_of_candidates(names: Sequence[str]) -> Names | None:
     return CANDIDATES if {*CANDIDATES} <= {*names} else None
 
 
-def _has_header(file: Any, first: Cells, rest: Iterator[Cells]) -> None:
-    return None
+def _refused(file: Any, first: Cells, rest: Iterator[Cells]) -> None:
+    """A table without a header cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Columns:
     is_row: Callable[[Any], bool] | None = None
     without_header: Callable[
         [Any, Cells, Iterator[Cells]], tuple[Sequence[str], Iterator[Cells]] | None
-    ] = _has_header
+    ] = _refused
 
     def holds_row(self, value: Any) -> bool:
         """Return whether a JSON value is a row."""

@@ -10,7 +10,7 @@ FAISS is the extra `[faiss]`. Its indexes hold all vectors in memory, as float32
 import hashlib
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -134,9 +134,10 @@ class FaissIndex(CandidateIndex):
     """Approximate search (exact for `flat`) with FAISS, for encoders with one vector per context.
 
     The index is built on first use and stored in the cache's folder; a damaged file is built again.
-    If the folder cannot be written, the index stays in memory. FAISS indexes equal texts, and texts
-    with equal vectors, once: otherwise they fill the lists of `ivf` and the links of `hnsw`, and
-    other candidates are not found. A search returns all of them, as `CandidateIndex` does.
+    If the folder cannot be written, the index stays in memory. FAISS indexes a group of candidates
+    with equal texts or vectors once: otherwise they fill the lists of `ivf` and the links of
+    `hnsw`, and other candidates are not found. A search returns all of them, as `CandidateIndex`
+    does.
 
     Scores are those of `CandidateIndex`. `ivf` and `hnsw` may miss candidates. A context for which
     they find fewer than requested is searched exactly.
@@ -164,7 +165,9 @@ class FaissIndex(CandidateIndex):
             import faiss
         self.kind = kind
         self._faiss = faiss
-        self._members, self._starts = _equal_candidates(cache)
+        groups = self._stored("faiss-groups.npy", np.load, lambda: _equal_candidates(cache), _save)
+        self._members = np.argsort(groups, kind="stable")
+        self._starts = np.searchsorted(groups[self._members], np.arange(groups.max() + 2))
         self._index = self._load_or_make()
         if kind == "ivf":
             self._index.nprobe = _PROBES
@@ -190,27 +193,44 @@ class FaissIndex(CandidateIndex):
         return BestCandidates(*map(np.concatenate, zip(*best, strict=True)))
 
     def _load_or_make(self) -> Any:
-        # The index is a file of the cache, so that a new cache replaces it.
         count = len(self._starts) - 1
         lists = min(int(4 * math.sqrt(count)), count)
         options = {"ivf": f"-{lists}", "hnsw": f"-{_LINKS}"}.get(self.kind, "")
-        path = self.cache.folder / f"faiss-{self.kind}{options}.index"
+
+        def read(path: str) -> Any:
+            index = self._faiss.read_index(path)
+            return index if index.ntotal == count else None  # of an earlier version
+
+        def write(index: Any, path: str) -> None:
+            try:
+                self._faiss.write_index(index, path)
+            except RuntimeError as error:
+                raise OSError(str(error)) from error
+
+        name = f"faiss-{self.kind}{options}.index"
+        return self._stored(name, read, lambda: self._make(lists), write)
+
+    def _stored(
+        self,
+        name: str,
+        read: Callable[[str], Any],
+        make: Callable[[], Any],
+        write: Callable[[Any, str], None],
+    ) -> Any:
+        """Read a file of the cache, or make and write it. A new cache replaces all of its files."""
+        path = self.cache.folder / name
         if path.is_file():
             try:
                 check_files(path.parent, path.name)
             except ValueError as error:
                 print(f"{error} It is built again now.", file=sys.stderr)
             else:
-                index = self._faiss.read_index(str(path))
-                if index.ntotal == count:  # earlier versions indexed equal texts again and again
-                    return index
-        index = self._make(lists)
+                if (value := read(str(path))) is not None:
+                    return value
+        value = make()
         try:
             with whole_file(path) as temporary, writing(path):
-                try:
-                    self._faiss.write_index(index, temporary)
-                except RuntimeError as error:
-                    raise OSError(str(error)) from error
+                write(value, temporary)
             record_checksums(path.parent, [path.name])
         except OSError as error:
             reason = error.strerror or error
@@ -218,7 +238,7 @@ class FaissIndex(CandidateIndex):
                 f"note: the FAISS index stays in memory: cannot write {str(path)!r}: {reason}.",
                 file=sys.stderr,
             )
-        return index
+        return value
 
     def _make(self, lists: int) -> Any:
         cache, faiss = self.cache, self._faiss
@@ -279,14 +299,14 @@ class RerankedIndex:
         return BestCandidates(ids, scores).best(k)
 
 
-def _equal_candidates(cache: CandidateCache) -> tuple[np.ndarray, np.ndarray]:
-    """Group candidates with equal texts or equal vectors.
+def _equal_candidates(cache: CandidateCache) -> np.ndarray:
+    """Group candidates with equal texts, or with equal vectors.
 
-    Equal texts may have vectors that differ in the last bits, because another batch encoded them.
+    Equal texts may have vectors that differ in the last bits, because another batch encoded them. A
+    candidate whose text is in one group and whose vector is in another joins that of its text.
 
     Returns:
-      `(members, starts)`: int64 `[candidates]` and `[groups + 1]`. Group g has the candidates
-      `members[starts[g] : starts[g + 1]]`. Groups and their members are in order of first number.
+      int64 `[candidates]`: numbers of groups, in the order of their first candidates.
     """
     groups: dict[bytes, int] = {}  # of texts and of vectors, by checksum
     group_of = np.zeros(cache.count, np.int64)
@@ -299,8 +319,12 @@ def _equal_candidates(cache: CandidateCache) -> tuple[np.ndarray, np.ndarray]:
             group = groups.get(text, groups.get(vector, count))
             groups[text] = groups[vector] = group_of[i] = group
             count += group == count
-    members = np.argsort(group_of, kind="stable")
-    return members, np.searchsorted(group_of[members], np.arange(count + 1))
+    return group_of
+
+
+def _save(array: np.ndarray, path: str) -> None:
+    with open(path, "wb") as file:
+        np.save(file, array)
 
 
 def _checked_top_k(top_k: int, cache: CandidateCache) -> int:

@@ -188,8 +188,8 @@ def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
         elif kind != "dropout":
             raise CheckpointError(
                 f"The run began with another optimizer: its state has {len(found)} arrays, and "
-                f"this one {len(variables)}. Use the same --optimizer, --distillation and "
-                "--history_only as before, or --init_from in a new folder."
+                f"this one {len(variables)}. Use the same --optimizer, losses "
+                "and --history_only as before, or --init_from in a new folder."
             )
     return step
 

@@ -9,6 +9,7 @@ from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 
 from convert_tf.data import packing
 from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.data.token_writer import tokenize_triplets, tokenize_utterances
 from convert_tf.data.triplets import Triplet, TripletDraws, read_triplets
 from convert_tf.text.tokenizer import load_tokenizer
 
@@ -57,6 +58,16 @@ def test_a_row_without_three_texts_is_named(row, tmp_path):
         list(read_triplets([written(tmp_path / "a.jsonl", [ROWS[0], row])]))
     with pytest.raises(ValueError, match=r"missing\.jsonl"):
         list(read_triplets([str(tmp_path / "missing.jsonl")]))
+
+
+@pytest.mark.parametrize("kind", ["triplets", "utterances"])
+def test_files_without_rows_are_refused(kind, examples, tmp_path):
+    (tmp_path / "a.jsonl").write_text("\n")
+    with pytest.raises(ValueError, match=r"a\.jsonl' has no t"):
+        {"triplets": tokenize_triplets, "utterances": tokenize_utterances}[kind](
+            [str(tmp_path / "a.jsonl")], str(tmp_path / "ids"), vocabulary=examples[1].vocabulary
+        )
+    assert not (tmp_path / "ids").exists()
 
 
 def test_texts_are_stored_by_name(examples):

@@ -63,6 +63,13 @@ def test_files_are_read_once_for_each_text(files):
     assert found[30].source == "forum"
 
 
+def test_a_label_is_the_first_column_of_a_label_that_is_a_text(tmp_path):
+    rows = [{"text": "a", "class": 3}, {"text": "b", "class": 3, "topic": "pay"}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = read_utterances([str(tmp_path / "a.jsonl")])
+    assert [each.label for each in found] == ["", "pay"]
+
+
 def test_files_that_hold_no_texts_are_refused(tmp_path):
     with pytest.raises(ValueError, match="No file matches"):
         list(read_utterances([str(tmp_path / "*.jsonl")]))

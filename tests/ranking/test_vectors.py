@@ -123,6 +123,20 @@ def test_other_poolings_are_refused(tmp_path):
         BertBackend(folder)
 
 
+def test_further_layers_are_refused(tmp_path):
+    folder = write_folder(tmp_path / "bert")
+    kinds = ["Transformer", "Pooling", "Normalize"]
+    for kind in (None, "Dense"):
+        modules = [{"type": f"sentence_transformers.models.{name}"} for name in kinds]
+        modules += [{"type": f"sentence_transformers.models.{kind}"}] if kind else []
+        (folder / "modules.json").write_text(json.dumps(modules))
+        if kind is None:
+            BertBackend(folder)
+            continue
+        with pytest.raises(ValueError, match="layer of the kind Dense"):
+            BertBackend(folder)
+
+
 @pytest.mark.slow
 def test_evaluate_ranks_with_them(foreign, tmp_path, capsys):
     data, bert = write_records(tmp_path / "data", 450), write_folder(tmp_path / "bert")

@@ -457,6 +457,15 @@ def test_an_index_of_earlier_versions_is_built_again(tmp_path):
     np.testing.assert_array_equal(found.ids, exact.ids)
 
 
+def test_equal_candidates_are_looked_for_once(tmp_path, monkeypatch):
+    pytest.importorskip("faiss")
+    cache = make_cache(tmp_path / "cache", [*TEXTS[:10]] * 3)
+    first = FaissIndex(cache, StubEncoder()).search(CONTEXTS, top_k=9)
+    monkeypatch.setattr(index_module, "_equal_candidates", None)
+    again = FaissIndex(CandidateCache(cache.folder), StubEncoder(), kind="hnsw")
+    np.testing.assert_array_equal(again.search(CONTEXTS, top_k=9).ids, first.ids)
+
+
 def test_a_faiss_search_need_not_write(tmp_path, capsys):
     """As in an index on a read-only disk."""
     pytest.importorskip("faiss")

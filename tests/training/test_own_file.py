@@ -85,6 +85,12 @@ def test_a_full_disk_is_said_in_one_line_and_leaves_nothing_half(tmp_path, capsy
     assert _prepare(path, run).num_train > 150
 
 
+def test_a_recipe_for_complete_options_is_refused(tmp_path):
+    options = {"output": str(tmp_path / "run"), "vocabulary": None, "init_from": None}
+    with pytest.raises(ValueError, match="recipe small would replace"):
+        chosen_options("tiny", EncoderTraining(data="x"), recipe="small", **options)
+
+
 def test_fine_tuning_as_the_paper_keeps_the_scale_of_its_model(tmp_path):
     module = ROOT / "hub_modules" / "convert_small" / "1"
     data = str(_faq(tmp_path / "faq.csv", 50))

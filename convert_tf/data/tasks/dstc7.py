@@ -101,7 +101,8 @@ def _values(file: TableFile) -> Iterator[tuple[int, Any]]:
 def _values_of_list(lines: Iterator[tuple[int, str]], path: str) -> Iterator[tuple[int, Any]]:
     """Yield the items of a list whose brackets have lines of their own.
 
-    An item ends at the line that closes its bracket, which is indented as the opening one is.
+    An item ends at the line that closes its bracket, which is indented as the opening one is. Or it
+    is a single line.
     """
     item: list[str] = []
     start, number, is_closed = 0, 1, False
@@ -110,8 +111,9 @@ def _values_of_list(lines: Iterator[tuple[int, str]], path: str) -> Iterator[tup
             if is_closed := line.strip() == "]":
                 break
             start, indent = number, len(line) - len(line.lstrip())
+        is_whole = not item and line.rstrip().removesuffix(",").endswith("}")
         item.append(line)
-        if line.startswith("}", indent):
+        if is_whole or line.startswith("}", indent):
             yield start, _parsed("\n".join(item).rstrip().removesuffix(","), start)
             item = []
     if not is_closed:

@@ -16,6 +16,8 @@ from convert_tf.encoding.text_batches import Columns
 from convert_tf.numerics.forks import check_not_forked
 from convert_tf.storage.json_text import json_file
 
+_MODULES_FILE = "modules.json"
+_MODULES = {"Transformer", "Pooling", "Normalize"}
 _POOLING_FILE = Path("1_Pooling", "config.json")
 _LENGTH_FILE = "sentence_bert_config.json"
 _POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
@@ -35,7 +37,8 @@ class BertBackend(OpenedFromPath):
       reads_history: false, because it encodes single texts.
 
     Raises:
-      ValueError: if the folder is incomplete or damaged, or reduces outputs in another way.
+      ValueError: if the folder is incomplete or damaged, has further layers, or
+        reduces outputs in another way.
       ForkedError: if the process was forked after a model had been opened, also in `run`.
 
     Example:
@@ -53,12 +56,20 @@ class BertBackend(OpenedFromPath):
         check_not_forked(self.path)
         self._trunk, vocabulary = load_bert(folder)
         self._tokenizer = plain_tokenizer(vocabulary, self._trunk.config)
+        self._check_modules(Path(folder) / _MODULES_FILE)
         self._pooling = self._pooling_of(Path(folder) / _POOLING_FILE)
         self._max_tokens = self._trunk.max_tokens
         if (Path(folder) / _LENGTH_FILE).is_file():
             most = dict(json_file(Path(folder) / _LENGTH_FILE)).get("max_seq_length")
             # Its number includes the two special tokens.
             self._max_tokens = min(self._max_tokens, (most or self._max_tokens + 2) - 2)
+
+    def _check_modules(self, path: Path) -> None:
+        """Refuse further layers, such as the dense one of LaBSE. Cosines need no `Normalize`."""
+        modules = json_file(path) if path.is_file() else []
+        kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+        if other := [kind for kind in kinds if kind not in _MODULES]:
+            raise self._unusable(f"it has a layer of the kind {', '.join(other)}")
 
     def _pooling_of(self, path: Path) -> str:
         if not path.is_file():

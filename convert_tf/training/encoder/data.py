@@ -306,7 +306,8 @@ class EncoderData:
           holds: what it must hold, `utterances` or `triplets`.
 
         Raises:
-          ValueError: if it holds other texts, or has another vocabulary than the pairs.
+          ValueError: if it holds no texts to train on, or other ones, or has another vocabulary
+            than the pairs.
         """
         folder = ArrayFolder(path)
         rule = "Further texts are cut into the tokens of the pairs"
@@ -317,7 +318,10 @@ class EncoderData:
                 f"{rule}. Received: {path!r}, with {folder.num_oov_buckets} hash "
                 f"buckets in place of {self.source.num_oov_buckets}. {remedy}"
             )
-        return folder.open("train", max_tokens=self.model.max_tokens, holds=holds)
+        examples = folder.open("train", max_tokens=self.model.max_tokens, holds=holds)
+        if not examples.num_examples:
+            raise ValueError(f"{path!r} has no {holds} to train on.")
+        return examples
 
     def batches(
         self, additions: Sequence[Addition] = (), *, precision: str = "float32"

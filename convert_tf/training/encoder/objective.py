@@ -59,8 +59,12 @@ class EncoderObjective(Objective):
 
         Without a teacher there is no map, and r itself is returned.
         """
-        projection = getattr(self, "teacher_projection", None)
-        return reduced if projection is None else projection(reduced)
+        return self.teacher_projection(reduced) if self.has_similarity_map else reduced
+
+    @property
+    def has_similarity_map(self) -> bool:
+        """Whether similarity vectors differ from r."""
+        return hasattr(self, "teacher_projection")
 
     def outputs_of(self, inputs: dict[str, Any], training: bool) -> dict[str, Any]:
         if is_in_micro_batches(inputs):

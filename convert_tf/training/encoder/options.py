@@ -79,10 +79,15 @@ def chosen_options(
     A file is prepared in `output`.
 
     Raises:
-      ValueError: if there is no data or no model, or options have no effect.
+      ValueError: if there is no data or no model, options have no effect, or a recipe has none.
       OSError: if the file cannot be read, or its data cannot be written.
     """
     complete = training if isinstance(training, EncoderTraining) else None
+    if complete and recipe:
+        raise ValueError(
+            f"The recipe {recipe} would replace options that are complete. Pass a dict of the "
+            "options that differ from the recipe."
+        )
     given = complete.to_dict() if complete else dict(training)
     data = given.get("data") or ""
     if not os.path.exists(data):

@@ -28,12 +28,14 @@ def written(tmp_path, lines, name="file.txt"):
 
 
 # A file of each format: the format's name and its lines.
+ITEMS = task_files.dstc7_items()
 FILES = {
     "convai2": task_files.convai2(),
     "convai2 without candidates": task_files.convai2(candidates=False),
     "dstc7": task_files.dstc7(task_files.dstc7_items()).splitlines(),
     "dstc7 lines": [json.dumps(item) for item in task_files.dstc7_items()],
     "dstc7 in one line": [json.dumps(task_files.dstc7_items())],
+    "dstc7 list of lines": ["[", *",\n".join(map(json.dumps, ITEMS)).splitlines(), "]"],
     "ubuntu lines": task_files.labelled_turns(),
     "ubuntu csv": task_files.ubuntu_csv(),
     "ubuntu train csv": task_files.UBUNTU_TRAIN,
@@ -86,7 +88,9 @@ def test_silence_line_breaks_and_a_reply_that_is_there_twice(tmp_path):
     assert found == (("your persona: i bake.",), ("hi\nyou", "no", "hi\nyou"), (0, 2))
 
 
-@pytest.mark.parametrize("name", ["dstc7", "dstc7 lines", "dstc7 in one line"])
+@pytest.mark.parametrize(
+    "name", ["dstc7", "dstc7 lines", "dstc7 in one line", "dstc7 list of lines"]
+)
 def test_dstc7_by_hand(tmp_path, name):
     found = list(read_candidates(written(tmp_path, FILES[name])))
     assert [one.turns for one in found] == [
@@ -199,7 +203,6 @@ def changed(lines, number, old, new):
 CONVAI2, DSTC7, TURNS_, TXT, TSV = (
     FILES[name] for name in ("convai2", "dstc7", "ubuntu lines", "wikiqa txt", "wikiqa tsv")
 )
-ITEMS = task_files.dstc7_items()
 FEWER = [ITEMS[0], {**ITEMS[1], "options-for-next": ITEMS[1]["options-for-next"][:3]}]
 WRONG_ANSWER = [ITEMS[0], {**ITEMS[1], "options-for-correct-answers": [{"candidate-id": "X"}]}]
 WRONG = {
@@ -265,7 +268,7 @@ def test_wrong_files_are_refused_in_a_sentence_with_the_line(tmp_path, name):
 @pytest.mark.parametrize("name", FILES)
 def test_another_encoding_is_refused_with_the_line(tmp_path, name):
     lines = list(FILES[name])
-    place = min(len(lines), 7)
+    place = max(place for place, line in enumerate(lines[:7], 1) if "a" in line)
     lines[place - 1] = lines[place - 1].replace("a", "\xe4")
     path = tmp_path / "file.txt"
     path.write_bytes("\n".join([*lines, ""]).encode("latin-1"))

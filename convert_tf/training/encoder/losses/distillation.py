@@ -179,7 +179,7 @@ class Distillation(Loss):
 
     @property
     def _learns_map(self) -> bool:
-        return hasattr(self.model, "teacher_projection")
+        return self.model.has_similarity_map
 
     def _start_map(self, init_from: str) -> None:
         """Start the map to the teacher's vectors from that of the initial run.

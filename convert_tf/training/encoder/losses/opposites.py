@@ -35,8 +35,8 @@ class Opposites(Loss):
     For the triplet i of an anchor a, a paraphrase p and an opposite o, and for each kind of vector
     v, it is −log softmax_i(scale · cos(v(a_i), v(c))) over the candidates c = p_1, …, p_n, o_1, …,
     o_n. Texts equal to the anchor or to its paraphrase are no wrong candidates. The kinds are the
-    reduced encoding r and the similarity vectors (`EncoderObjective.similarity`); the loss is the
-    mean of both.
+    reduced encoding r and, with a teacher, the similarity vectors (`EncoderObjective.similarity`);
+    the loss is the mean over the kinds.
 
     The metric `opposites_accuracy` is the share of triplets whose paraphrase is nearer than their
     opposite.
@@ -79,8 +79,9 @@ class Opposites(Loss):
             *(inputs[f"{name}_groups"] for name in ("anchor", "paraphrase", "opposite"))
         )
         reduced = [outputs[f"reduced_{name}"] for name in ("anchor", "paraphrase", "opposite")]
-        # Without a teacher, the similarity vectors are r itself.
-        kinds = [reduced, [self.model.similarity(vectors) for vectors in reduced]]
+        kinds = [reduced]
+        if self.model.has_similarity_map:
+            kinds.append([self.model.similarity(vectors) for vectors in reduced])
         losses = [
             opposite_losses(*vectors, scale=outputs["scale"], is_candidate=is_candidate)
             for vectors in kinds
