@@ -9,7 +9,7 @@
 # files of PART_BYTES. STEP=rankers trains the rankers instead of the encoders. The machine has this
 # checkout, Python of RENTED_PYTHON, JAX, PyTorch, transformers and h5py. `run`
 # ends after SECONDS_LIMIT; called again, it continues. It writes what it has trained to back/, in
-# 8 bits and in files of 16 MiB. docs/training.md says what each minute is for.
+# 8 bits and in files of 16 MiB. docs/training_from_scratch.md says what each minute is for.
 set -eu
 step=$1
 recipes=$(cd "$(dirname "$0")" && pwd)

@@ -53,7 +53,7 @@ def save_rounded_teacher(name: str, output: str | os.PathLike[str]) -> None:
 
     For a machine that cannot download it: all-mpnet-base-v2 takes 105 MB instead of 418. Unlike in
     dynamic 8 bits, what it computes stays in floats; mean cosines to the vectors of the exact
-    weights are in docs/training.md.
+    weights are in docs/training_from_scratch.md.
 
     Args:
       name: as of `package_folder`.
