@@ -187,7 +187,8 @@ def test_lab_notes_are_dated(page):
 
 
 def test_the_table_of_packages_is_that_of_the_code():
-    named = re.findall(r"^\| `([a-z]+)(?:\.py)?` \|", page_text("docs/architecture.md"), re.MULTILINE)
+    page = page_text("docs/architecture.md")
+    named = re.findall(r"^\| `([a-z]+)(?:\.py)?` \|", page, re.MULTILINE)
     package = ROOT / "convert_tf"
     on_disk = {path.parent.name for path in package.glob("*/__init__.py")}
     on_disk |= {path.stem for path in package.glob("*.py") if not path.stem.startswith("__")}
