@@ -10,11 +10,15 @@ python benchmarks/kinds.py --encoder convert_small \
 Figures are percentages. Intents: accuracy on the file before `=` of logistic regression on vectors
 of length 1, trained on a number of examples of each intent; the mean of `--draws` where a file has
 more examples. Pairs: Spearman correlation of cosines with people's scores (`sentence1`,
-`sentence2`, `score`). Triplets: share of rows whose text is nearer to its paraphrase, the second
-column, than to its opposite, the third.
+`sentence2`, `score`). Triplets: share of rows whose text is nearer to its paraphrase than to its
+opposite; then the false hits of a cache: the share of opposites above the cosine that 90 % of
+paraphrases reach, and this cosine. The rows are texts, paraphrases and opposites in a TSV without a
+header, or in a table for `convert-tf tokenize --triplets`, of which each source is a figure.
 """
 
+import collections
 import csv
+import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,6 +28,7 @@ from scipy.stats import spearmanr
 from sklearn.linear_model import LogisticRegression
 
 from convert_tf import SentenceEncoder
+from convert_tf.data.triplets import read_triplets
 from convert_tf.intents.data import few_shot, read_files
 from convert_tf.intents.encodings import IntentEncodings
 from convert_tf.intents.head import LOGISTIC_C
@@ -32,7 +37,10 @@ _ENCODER = flags.DEFINE_multi_string("encoder", None, "Names or folders.", requi
 _KINDS = flags.DEFINE_list("kinds", ["reduced", "sentence", "similarity"], "Kinds to compare.")
 _INTENTS = flags.DEFINE_multi_string("intents", [], "TEST=NUMBER:FILE,NUMBER:FILE; all: every one.")
 _PAIRS = flags.DEFINE_multi_string("pairs", [], "CSV files of scored pairs.")
-_TRIPLETS = flags.DEFINE_multi_string("triplets", [], "TSV files: text, paraphrase, opposite.")
+_TRIPLETS = flags.DEFINE_multi_string("triplets", [], "Files of texts, paraphrases, opposites.")
+_ROWS = flags.DEFINE_integer("rows", 500, "Triplets of each source at most, drawn at random.")
+_FEWEST_ROWS = 50  # of a source
+_KEPT = 0.9  # of the paraphrases
 _DRAWS = flags.DEFINE_integer("draws", 3, "Draws of examples.")
 
 Encode = Callable[[Sequence[str]], np.ndarray]
@@ -63,12 +71,33 @@ def correlation(encode: Encode, path: str) -> float:
     return float(spearmanr((first * second).sum(axis=1), scores).statistic)
 
 
-def told_apart(encode: Encode, path: str) -> float:
-    """Return the share of texts that are nearer to their paraphrases than to their opposites."""
-    with open(path, encoding="utf-8", newline="") as file:
-        columns = zip(*csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE), strict=True)
-    text, paraphrase, opposite = (encode([*column]) for column in columns)
-    return float(((text * (paraphrase - opposite)).sum(axis=1) > 0).mean())
+def triplets_of(path: str) -> dict[str, list[tuple[str, ...]]]:
+    """Return texts, paraphrases and opposites by source."""
+    if path.endswith(".tsv"):
+        with open(path, encoding="utf-8", newline="") as file:
+            rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+            return {Path(path).name: [tuple(row) for row in rows]}
+    by_source = collections.defaultdict(list)
+    for triplet in read_triplets([path]):
+        by_source[triplet.source or Path(path).name].append(triplet[:3])
+    rng = random.Random(0)
+    return {
+        source: rng.sample(rows, min(len(rows), _ROWS.value))
+        for source, rows in sorted(by_source.items())
+        if len(rows) >= _FEWEST_ROWS
+    }
+
+
+def told_apart(encode: Encode, triplets: Sequence[tuple[str, ...]]) -> tuple[float, float, float]:
+    """Return the share told apart, the share of false hits, and the cosine of the threshold."""
+    texts = [*{text: None for triplet in triplets for text in triplet}]
+    vectors = dict(zip(texts, encode(texts), strict=True))
+    text, paraphrase, opposite = (
+        np.stack([vectors[one] for one in column]) for column in zip(*triplets, strict=True)
+    )
+    right, wrong = (text * paraphrase).sum(axis=1), (text * opposite).sum(axis=1)
+    threshold = float(np.quantile(right, 1 - _KEPT))
+    return float((right > wrong).mean()), float((wrong >= threshold).mean()), threshold
 
 
 def main(argv: list[str]) -> None:
@@ -82,10 +111,17 @@ def main(argv: list[str]) -> None:
                     share = accuracy(encode, test, number, path)
                     what = f"{Path(test).name}, {number} examples"
                     print(f"{name} {kind}: {what} {100 * share:.1f}", flush=True)
-            for score, paths in ((correlation, _PAIRS.value), (told_apart, _TRIPLETS.value)):
-                for path in paths:
-                    figure = 100 * score(encode, path)
-                    print(f"{name} {kind}: {Path(path).name} {figure:.1f}", flush=True)
+            for path in _PAIRS.value:
+                figure = 100 * correlation(encode, path)
+                print(f"{name} {kind}: {Path(path).name} {figure:.1f}", flush=True)
+            for path in _TRIPLETS.value:
+                for source, triplets in triplets_of(path).items():
+                    share, hits, cosine = told_apart(encode, triplets)
+                    print(
+                        f"{name} {kind}: {source} {100 * share:.1f}, false hits {100 * hits:.1f} "
+                        f"(cosine {cosine:.2f}, {len(triplets)} triplets)",
+                        flush=True,
+                    )
 
 
 if __name__ == "__main__":

@@ -17,8 +17,10 @@ from convert_tf.text.vocabulary import read_vocabulary
 TEXTS = ["how are you?", "", "a", "hello,world!yes.", "AB" * 7, "what is this", "x y"]
 PROMPTS = {
     "": "encode",
-    "query": "encode_contexts",
-    "document": "encode_responses",
+    "context": "encode_contexts",
+    "response": "encode_responses",
+    "query": "encode_similarity",
+    "document": "encode_similarity",
     "similarity": "encode_similarity",
     "reduced": "encode_reduced",
 }
@@ -125,7 +127,7 @@ def test_files_say_what_programs_look_for(exported):
 def test_an_encoder_without_similarity_has_no_such_prompt(tiny_modules, tmp_path):
     export_model(tiny_modules["single"][0], tmp_path / "hf", format="huggingface")
     settings = json.loads((tmp_path / "hf" / "config_sentence_transformers.json").read_text())
-    assert set(settings["prompts"]) == {"query", "document", "reduced"}
+    assert set(settings["prompts"]) == {"context", "response", "reduced"}
     assert "<|similarity|>" not in (tmp_path / "hf" / "tokenizer.json").read_text()
 
 

@@ -6,8 +6,9 @@ holds the weights twice: `model.safetensors` for PyTorch, which runs the folder'
 folder.
 
 Prompts choose the vector. Without one, a text gets the vector of `SentenceEncoder.encode`. The
-prompts `query` and `document` give the encodings of contexts and responses, and `similarity` the
-vector for similarity. These are narrower and end with zeros. The prompt `reduced` gives r.
+prompts `context`, `response`, `similarity` and `reduced` give that kind; the first three are
+narrower and end with zeros. Programs that search texts ask for `query` and `document`, and get the
+vectors for similarity: a reply is seldom the text that a search should find.
 """
 
 import json

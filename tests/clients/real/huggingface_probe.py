@@ -45,11 +45,11 @@ def opened(**options):
 def all_kinds(encoder) -> dict[str, float]:
     return {
         "encode": difference(encoder.encode(texts)),
-        "encode_query": difference(encoder.encode_query(texts), "context"),
-        "encode_document": difference(encoder.encode_document(texts), "response"),
+        "encode_query": difference(encoder.encode_query(texts), "similarity"),
+        "encode_document": difference(encoder.encode_document(texts), "similarity"),
         **{
             kind: difference(encoder.encode(texts, prompt_name=kind), kind)
-            for kind in ("similarity", "reduced")
+            for kind in ("context", "response", "similarity", "reduced")
         },
     }
 
@@ -213,7 +213,7 @@ def txtai() -> dict[str, float]:
     embeddings = Embeddings(path=folder, method="sentence-transformers", vectors=options)
     embeddings.index(texts)
     assert embeddings.search(texts[0], 1)[0][0] == 0
-    return {"queries": difference(embeddings.batchtransform(texts), "context")}
+    return {"queries": difference(embeddings.batchtransform(texts), "similarity")}
 
 
 PROGRAMS: dict[str, tuple[str, Callable[[], dict[str, float]]]] = {
