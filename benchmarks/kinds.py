@@ -18,8 +18,9 @@ header, or in a table for `convert-tf tokenize --triplets`, of which each source
 
 import collections
 import csv
+import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +33,10 @@ from convert_tf.data.triplets import read_triplets
 from convert_tf.intents.data import few_shot, read_files
 from convert_tf.intents.encodings import IntentEncodings
 from convert_tf.intents.head import LOGISTIC_C
+from convert_tf.ranking.ranker import open_vectors
 
-_ENCODER = flags.DEFINE_multi_string("encoder", None, "Names or folders.", required=True)
+_ENCODER = flags.DEFINE_multi_string("encoder", [], "Names or folders.")
+_VECTORS = flags.DEFINE_multi_string("vectors", [], "As of convert-tf evaluate, such as a BERT.")
 _KINDS = flags.DEFINE_list("kinds", ["reduced", "sentence", "similarity"], "Kinds to compare.")
 _INTENTS = flags.DEFINE_multi_string("intents", [], "TEST=NUMBER:FILE,NUMBER:FILE; all: every one.")
 _PAIRS = flags.DEFINE_multi_string("pairs", [], "CSV files of scored pairs.")
@@ -100,28 +103,34 @@ def told_apart(encode: Encode, triplets: Sequence[tuple[str, ...]]) -> tuple[flo
     return float((right > wrong).mean()), float((wrong >= threshold).mean()), threshold
 
 
-def main(argv: list[str]) -> None:
-    del argv
+def encodings() -> Iterator[tuple[str, Encode]]:
     for name in _ENCODER.value:
         encoder = SentenceEncoder(name)
         for kind in _KINDS.value:
-            encode = IntentEncodings(encoder, kind=kind)
-            for test, _, files in (given.partition("=") for given in _INTENTS.value):
-                for number, _, path in (given.partition(":") for given in files.split(",")):
-                    share = accuracy(encode, test, number, path)
-                    what = f"{Path(test).name}, {number} examples"
-                    print(f"{name} {kind}: {what} {100 * share:.1f}", flush=True)
-            for path in _PAIRS.value:
-                figure = 100 * correlation(encode, path)
-                print(f"{name} {kind}: {Path(path).name} {figure:.1f}", flush=True)
-            for path in _TRIPLETS.value:
-                for source, triplets in triplets_of(path).items():
-                    share, hits, cosine = told_apart(encode, triplets)
-                    print(
-                        f"{name} {kind}: {source} {100 * share:.1f}, false hits {100 * hits:.1f} "
-                        f"(cosine {cosine:.2f}, {len(triplets)} triplets)",
-                        flush=True,
-                    )
+            yield f"{name} {kind}", IntentEncodings(encoder, kind=kind)
+    for name in _VECTORS.value:
+        other, (kind, _) = open_vectors(name)
+        yield name, IntentEncodings(functools.partial(other.encode, kind=kind))
+
+
+def main(argv: list[str]) -> None:
+    del argv
+    for name, encode in encodings():
+        for test, _, files in (given.partition("=") for given in _INTENTS.value):
+            for number, _, path in (given.partition(":") for given in files.split(",")):
+                share = accuracy(encode, test, number, path)
+                what = f"{Path(test).name}, {number} examples"
+                print(f"{name}: {what} {100 * share:.1f}", flush=True)
+        for path in _PAIRS.value:
+            print(f"{name}: {Path(path).name} {100 * correlation(encode, path):.1f}", flush=True)
+        for path in _TRIPLETS.value:
+            for source, triplets in triplets_of(path).items():
+                share, hits, cosine = told_apart(encode, triplets)
+                print(
+                    f"{name}: {source} {100 * share:.1f}, false hits {100 * hits:.1f} "
+                    f"(cosine {cosine:.2f}, {len(triplets)} triplets)",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":
