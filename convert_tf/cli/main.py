@@ -1,7 +1,8 @@
 """The command line `convert-tf`, also `python -m convert_tf`.
 
 Each command is a module of this package with `define_flags(define)` and `run(values)`. Its
-docstring is its help page: an example, a description, and under `Flags:` the texts of the flags.
+docstring is its help page: an example, a description, and under `Flags:` the texts of the flags. A
+command that does not replace `--output` itself lists in `REPLACED` what it replaces there.
 This module lists the commands, parses flags and prints errors.
 """
 
@@ -28,6 +29,7 @@ from convert_tf.cli.flags import (
     FLAGS,
     ListFlag,
     UsageError,
+    check_not_read,
     define_flag,
     resolve_names,
 )
@@ -212,6 +214,7 @@ def _run(command: Any, values: flags.FlagValues, arguments: Sequence[str]) -> No
             f"{' '.join(rest)!r} is not a flag. Write flags as --name=value, and put patterns such "
             "as '*.txt' in quotes."
         )
+    check_not_read(values, getattr(command, "REPLACED", ("",)))
     command.run(values)
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,6 +90,12 @@ def labelled_csv(rows: Iterable[tuple[str, str]]) -> str:
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows([("text", "label"), *rows])
     return file.getvalue()
+
+
+def is_labelled_csv(path: str) -> bool:
+    """Return whether a file begins as those of `labelled_csv`, also after an edit."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return {"text", "label"} <= {*re.findall(r"\w+", file.readline(1000))}
 
 
 def _rows(path: str) -> list[_Row]:

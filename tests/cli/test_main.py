@@ -17,7 +17,7 @@ from support.commands import ROOT, call_command, own_environment, run_command
 import convert_tf
 from convert_tf.cli import main as main_module
 from convert_tf.cli import sample, train
-from convert_tf.cli.flags import define_flag
+from convert_tf.cli.flags import READ, define_flag
 from convert_tf.cli.main import COMMANDS, main
 
 
@@ -206,6 +206,104 @@ def test_every_list_flag_keeps_all():
                 values[flag].parse("1")
                 values[flag].parse("2")
                 assert values[flag].value == ["1", "2"], (name, flag)
+
+
+@pytest.fixture
+def inputs(tmp_path, monkeypatch):
+    """A file with other names, and a folder; both are inputs."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.txt").write_text("text,label\nmine,by hand\n")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "groups.csv").hardlink_to(tmp_path / "log.txt")
+    (tmp_path / "soft").symlink_to("log.txt")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("intent suggest", "--input=log.txt --output=./folder/../log.txt"),
+        ("intent suggest", "--input=soft --output=log.txt --overwrite"),
+        ("intent suggest", "--input=log.txt --output=soft --overwrite"),
+        ("intent monitor", "--model=m --input=x --since=log.txt --output=soft --overwrite"),
+        ("intent discover", "--input=log.txt --output=folder --overwrite"),
+        ("intent discover", "--input=folder/groups.csv --output=folder/. --overwrite"),
+        ("intent inspect", "--data=folder/inspection.json --output=folder"),
+        ("intent evaluate", "--model=m --data=a.csv,folder/evaluation.json --output=folder"),
+        ("intent train", "--data=folder/groups.csv --output=folder --overwrite"),
+        ("intent train", "--model=folder --data=x.csv --output=folder/. --overwrite"),
+        ("intent train", "--data=log.txt --output=o --serving_module=folder --overwrite"),
+        ("intent export", "--model=log.txt --output=soft --overwrite"),
+        ("export", "--encoder=folder --output=./folder --overwrite"),
+        ("export", "--encoder=x --notes=log.txt --output=folder --overwrite"),
+        ("embed", "--input=log.txt --output=soft --overwrite"),
+        ("embed", "--encoder=log.txt --input=x --output=soft --overwrite"),
+        ("index build", "--input=x --encoder=folder --output=folder --overwrite"),
+        ("vocabulary", "--input=*.txt --output=log.txt"),
+        ("vocabulary", "--input=x,soft --output=log.txt"),
+        ("prepare", "--pairs=folder --output=folder --overwrite"),
+        ("tokenize", "--data=folder --vocab=v --output=folder/ --overwrite"),
+        ("tokenize", "--utterances=fold* --vocab=v --output=folder --overwrite"),
+        ("teach", "--token_ids=folder --output=folder"),
+        ("mine", "--encoder=x --data=folder --output=folder --overwrite"),
+        ("similarity", "--encoder=x --token_ids=i --teacher=folder --output=folder"),
+        ("train", "--data=folder --output=folder"),
+        ("pretrain", "--data=x --init_from=folder --output=folder"),
+        ("split-dump", "--input=folder --output=folder --overwrite"),
+        ("evaluate", "--candidates=folder/evaluation.json --output=folder"),
+    ],
+)
+def test_an_output_that_is_an_input_is_refused(inputs, command, arguments):
+    for name in ("evaluation.json", "inspection.json"):
+        (inputs / "folder" / name).write_text("{}")
+    before = {path: path.read_bytes() for path in inputs.rglob("*") if path.is_file()}
+    with pytest.raises(SystemExit, match=r"--\w+ would replace '\S+', which --\w+ reads\. Choose"):
+        call_command(*command.split(), *arguments.split())
+    assert {path: path.read_bytes() for path in inputs.rglob("*") if path.is_file()} == before
+
+
+def test_standard_input_from_the_output_is_refused(inputs):
+    arguments = ["intent", "suggest", "--input=-", "--output=soft", "--overwrite"]
+    with open("log.txt") as log:
+        done = run_command(*arguments, stdin=log, cwd=inputs)
+    assert done.returncode == 1 and "which --input reads" in done.stderr
+    assert (inputs / "log.txt").read_text().endswith("by hand\n")
+
+
+def test_outputs_in_and_around_an_input_are_written(inputs, monkeypatch):
+    """A run's module lies in the run, results next to a model, and data next to a vocabulary."""
+    (inputs / "tiny").mkdir()  # also the name of a preset
+    for name, arguments in {
+        "export": ["--encoder=folder", "--output=folder/module/1"],
+        "evaluate": ["--encoder=folder", "--data=folder", "--output=folder"],
+        "prepare": ["--pairs=log.txt", "--vocab=folder/groups.csv", "--output=folder"],
+        "vocabulary": ["--input=folder", "--output=folder/vocab.txt"],
+        "train": ["--data=log.txt", "--model=tiny", "--output=tiny"],
+    }.items():
+        command = importlib.import_module(f"convert_tf.cli.{name}")
+        monkeypatch.setattr(command, "run", lambda values: None)
+        call_command(name, *arguments)
+
+
+def test_flags_with_a_path_are_inputs_or_outputs():
+    others = {"master", "subreddits", "exclude_subreddits", "memory_limit", "temp_dir", "split",
+              "ignored_labels", "teacher_weights", "source_shares", "eval_splits", "coordinator",
+              "position_table_sizes", "max_relative_attention", "baselines", "vector_signature",
+              "k", "queries", "folder", "host", "name", "label_separator", "remove", "rename",
+              "out_of_scope_label", "output", "serving_module"}  # fmt: skip
+    # These commands write no --output.
+    others |= {"rerank_checkpoint", "rerank_cache", "intents"}
+    names = set()
+    for name in COMMANDS:
+        module = name.replace(" ", ".").replace("-", "_")
+        values = flags.FlagValues()
+        command = importlib.import_module(f"convert_tf.cli.{module}")
+        command.define_flags(functools.partial(define_flag, values))
+        flag_types = {flag: values[flag].flag_type() for flag in values}
+        names |= {
+            flag for flag in values if "string" in flag_types[flag].replace("string enum", "")
+        }
+    assert names - others == READ
 
 
 def test_global_flags_are_left_alone():
