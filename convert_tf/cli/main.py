@@ -67,7 +67,10 @@ COMMANDS = {
 _LISTING = """
 {program} COMMAND --help shows an example and common flags, --helpfull all flags.
 --flagfile=FILE reads flags from a file, one per line.
-{program} --version prints the version."""
+{program} --version prints the version.
+
+Exit status: 0 done, 1 error, 2 wrong usage, 75 told to end and saved, 76 lost another process of
+the run. After 75 and 76 the same command goes on."""
 _HELP = ("--help", "-h", "-help", "--helpfull")
 _EXPECTED = (ValueError, OSError, FloatingPointError, ImportError, MemoryError)
 # In the order of the help. Other headings, such as those of losses, stand after Optimisation.
@@ -86,7 +89,9 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "convert-tf")
         file name, for example `"train.py"`.
 
     Returns:
-      The exit status: 0 for success, 1 for an error, 2 for an invalid command line.
+      The exit status: 0 for success, 1 for an error, 2 for an invalid command line. 75 and 76 mean
+      that the same command goes on: 75 after a training run was told to end and saved its state,
+      76 after another process of a run was lost.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
@@ -158,6 +163,8 @@ def _main(arguments: list[str], program: str) -> int:
         return _fail(called, error, 1)
     except KeyboardInterrupt:
         return _fail(called, interrupted, 1)
+    except SystemExit as ending:  # `NotFinishedError` of training, which said what it saved
+        return ending.code if isinstance(ending.code, int) else 1
 
 
 def _show_own_warnings() -> None:

@@ -19,6 +19,7 @@ from convert_tf.cli import main as main_module
 from convert_tf.cli import sample, train
 from convert_tf.cli.flags import READ, define_flag
 from convert_tf.cli.main import COMMANDS, main
+from convert_tf.training.processes import NotFinishedError
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
@@ -160,6 +161,19 @@ def test_interrupts(monkeypatch, capsys):
     monkeypatch.setattr(train, "run", interrupt)
     assert main(["train", "--output=x"], program="train.py") == 1
     assert "train.py: interrupted; run the same command again" in capsys.readouterr().err
+
+
+def test_a_run_that_was_told_to_end_has_a_status_of_its_own(monkeypatch, capsys):
+    def told_to_end(*_, **__):
+        raise NotFinishedError
+
+    from convert_tf.cli import pretrain, train
+
+    for command, name in ((train, "train"), (pretrain, "pretrain")):
+        monkeypatch.setattr(command, "run", told_to_end)
+        assert main([name, "--output=x"]) == 75
+    assert main(["--help"]) == 0
+    assert "75 told to end" in capsys.readouterr().out
 
 
 def test_own_warnings_are_notes_and_those_of_libraries_nothing(monkeypatch, capsys):
