@@ -1,4 +1,4 @@
-"""What surrounds each request: counts, a limit of its length, and errors as JSON."""
+"""What surrounds each request: counts, limits of its length and time, and errors as JSON."""
 
 import asyncio
 import json
@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from convert_tf.service.batching import BusyError
 
 _SECONDS_TO_WAIT = "1"  # until a client should try again
+_FOR_BODY = 30.0  # seconds, from the head of a request to the end of its body
 _CLIENT_LEFT = 499  # the status of nginx for this case; it is only counted
 
 
@@ -35,6 +36,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Refusal, "description": description}
     for status, description in {
         400: "the body is not JSON in UTF-8, or vectors have other dimensions",
+        408: "the body did not arrive in time",
         404: "the service has no such model, or no intents",
         413: "too many or too long texts",
         422: "a field is missing, unknown, or of another kind",
@@ -121,7 +123,7 @@ class Counters:
 
 
 class Middleware:
-    """Counts answers, refuses long bodies, and cancels the work for clients that left.
+    """Counts answers, refuses long and slow bodies, and cancels the work for clients that left.
 
     ASGI servers do not cancel the work when a client closes its connection.
     """
@@ -138,7 +140,13 @@ class Middleware:
 
         async def read() -> Any:
             nonlocal received
-            message = await receive()
+            left = None if is_read.is_set() else max(started + _FOR_BODY - time.perf_counter(), 0)
+            try:
+                message = await asyncio.wait_for(receive(), left)
+            except asyncio.TimeoutError:
+                raise RefusedError(
+                    408, f"The body did not arrive within {_FOR_BODY:.0f} seconds. Send it again."
+                ) from None
             received += len(message.get("body", b""))
             if received > self._max_bytes:
                 raise RefusedError(

@@ -373,6 +373,33 @@ def test_the_command_serves_a_module_until_it_is_told_to_end(tiny_modules, tmp_p
     assert process.returncode in (0, -signal.SIGTERM), log.read_text()
 
 
+def test_other_requests_are_answered_between_explanations(encoder, monkeypatch):
+    """One text of each request is explained at a time."""
+    fitted = IntentClassifier(encoder, head="logistic").fit([*LABELLED], [*LABELLED.values()])
+    order, may_go = [], threading.Event()
+    explain = fitted.explain
+
+    def slow(text):
+        order.append(text)
+        assert may_go.wait(30)
+        return explain(text)
+
+    monkeypatch.setattr(fitted, "explain", slow)
+    with served(encoder, fitted) as client, ThreadPoolExecutor(3) as pool:
+        asked = {"texts": ["refund", "money", "parcel"], "explain": True}
+        explained = [pool.submit(client.post, "/classify", json=asked) for _ in range(2)]
+        wait_until(lambda: order)
+        other = pool.submit(client.post, "/encode", json={"texts": ["a"]})
+        wait_until(lambda: client.get("/health").json()["queued"])
+        other.add_done_callback(lambda _: order.append("other"))
+        may_go.set()
+        answers = [reply.result() for reply in explained]
+        assert other.result().status_code == 200
+    assert [reply.status_code for reply in answers] == [200, 200]
+    assert [row["text"] for row in answers[0].json()["answers"]] == asked["texts"]
+    assert order.index("other") <= 3 and len(order) == 7
+
+
 _SLOW_SERVICE = """
 import sys
 from support.services import letter_encoder

@@ -50,28 +50,28 @@ def test_a_preempted_job_is_queued_again_and_goes_on(cluster, tmp_path):
     changes = {"eval_every": STEPS, "checkpoint_every": 10, "keep_checkpoints": 1}
     flags = flags_of(CONFIG, data=arrays, output=run, steps=STEPS, **changes)
     job = submitted(cluster, tmp_path, *flags)
-    cluster.wait(lambda: saved_checkpoints(run), seconds=120)
+    cluster.wait(lambda: saved_checkpoints(run))
     (first,) = saved_checkpoints(run)[:1]
     urgent = ["--partition=high", "--nodes=1", "--ntasks=2", "--wrap=true", "--output=/dev/null"]
     other = cluster.call("sbatch", "--parsable", *urgent).strip()
-    cluster.wait(lambda: cluster.facts(other)["JobState"] == "COMPLETED", seconds=120)
+    cluster.wait(lambda: cluster.facts(other)["JobState"] == "COMPLETED")
     log = (tmp_path / "log").read_text()
     assert "told to end: saved step" in log
     saved = int(log.split("told to end: saved step ")[1].split(";")[0])
     assert int(first.name.removeprefix("step-")) < saved < STEPS
     # Slurm waits two minutes before it starts a job again.
-    cluster.wait(lambda: cluster.facts(job)["JobState"] == "PENDING", seconds=120)
+    cluster.wait(lambda: cluster.facts(job)["JobState"] == "PENDING")
     cluster.call("scontrol", "update", f"JobId={job}", "StartTime=now")
-    cluster.wait(lambda: "resuming at step" in (tmp_path / "log").read_text(), seconds=180)
+    cluster.wait(lambda: "resuming at step" in (tmp_path / "log").read_text())
     assert f"resuming at step {saved} from" in (tmp_path / "log").read_text()
     assert cluster.facts(job)["Restarts"] == "1"
     cluster.call("scancel", job)
-    cluster.wait(lambda: cluster.facts(job)["JobState"] == "CANCELLED", seconds=120)
+    cluster.wait(lambda: cluster.facts(job)["JobState"] == "CANCELLED")
 
 
 def test_a_run_that_fails_is_not_queued_again(cluster, tmp_path):
     job = submitted(cluster, tmp_path, "--data=missing", "--model=tiny", "--output=run")
-    cluster.wait(lambda: cluster.facts(job)["JobState"] == "FAILED", seconds=120)
+    cluster.wait(lambda: cluster.facts(job)["JobState"] == "FAILED")
     facts = cluster.facts(job)
     assert (facts["ExitCode"], facts["Restarts"]) == ("1:0", "0")
 
@@ -80,5 +80,5 @@ def test_a_run_that_is_done_is_completed(cluster, tmp_path):
     arrays = write_corpus(tmp_path, num_train=400).arrays
     flags = flags_of(CONFIG, data=arrays, output=tmp_path / "run", steps=4, eval_every=4)
     job = submitted(cluster, tmp_path, *flags)
-    cluster.wait(lambda: cluster.facts(job)["JobState"] == "COMPLETED", seconds=120)
+    cluster.wait(lambda: cluster.facts(job)["JobState"] == "COMPLETED")
     assert final_weights(tmp_path / "run")
