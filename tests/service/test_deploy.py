@@ -13,6 +13,9 @@ from convert_tf.cli import serve
 from convert_tf.cli.flags import define_flag
 from convert_tf.cli.main import COMMANDS
 
+pytest.importorskip("fastapi")
+from convert_tf.service.server import GRACE  # noqa: E402
+
 DEPLOY = ROOT / "deploy"
 DOCKERFILE = re.sub(r"\\\n\s*", "", (DEPLOY / "Dockerfile").read_text())
 
@@ -76,6 +79,15 @@ def test_compose_serves_and_checks_the_port_of_the_image(compose):
     code = compose["healthcheck"]["test"][-1]
     compile(code, "healthcheck", "exec")
     assert f"127.0.0.1:{port}/health" in code
+
+
+def test_there_is_time_to_answer_the_open_requests(compose, kubernetes):
+    assert int(compose["stop_grace_period"].removesuffix("s")) >= GRACE + 10
+    pod = kubernetes[0]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    program, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert program == "sleep" and int(seconds) >= 5
+    assert pod["terminationGracePeriodSeconds"] >= int(seconds) + GRACE + 10
 
 
 def test_kubernetes_serves_and_probes_the_port_of_the_image(kubernetes):
