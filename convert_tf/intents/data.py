@@ -27,6 +27,8 @@ from convert_tf.storage.messages import listed
 
 _YAML = (".yml", ".yaml")
 
+_FORMULA = ("=", "+", "-", "@")  # how formulas of spreadsheets begin
+
 _Row = tuple[str, str, str]  # the place in the file, the text and the label, both possibly empty
 
 
@@ -86,9 +88,14 @@ def read_files(paths: Sequence[str], *, needs_labels: bool = True) -> LabelledTe
 
 
 def labelled_csv(rows: Iterable[tuple[str, str]]) -> str:
-    """Return a CSV of texts and labels."""
+    """Return a CSV of texts and labels.
+
+    A cell that a spreadsheet would take for a formula gets a space in front, which `read_labelled`
+    drops.
+    """
     file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerows([("text", "label"), *rows])
+    cells = ([f" {cell}" if cell.startswith(_FORMULA) else cell for cell in row] for row in rows)
+    csv.writer(file, lineterminator="\n").writerows([("text", "label"), *cells])
     return file.getvalue()
 
 

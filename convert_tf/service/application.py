@@ -164,6 +164,7 @@ def make_application(model: Model, limits: Limits | None = None) -> FastAPI:
     application.get("/v1/models")(service.models)
     application.get("/v1/models/{name:path}")(service.model)
     application.get("/health")(service.health)
+    application.head("/health", include_in_schema=False)(service.health)
     application.get("/metrics", response_class=PlainTextResponse)(service.metrics)
     return application
 

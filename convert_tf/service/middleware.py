@@ -13,9 +13,11 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from convert_tf.service.batching import BusyError
+from convert_tf.storage.messages import shortened
 
 _SECONDS_TO_WAIT = "1"  # until a client should try again
 _FOR_BODY = 30.0  # seconds, from the head of a request to the end of its body
+_LENGTHS = {b"content-length", b"transfer-encoding"}
 _CLIENT_LEFT = 499  # the status of nginx for this case; it is only counted
 
 
@@ -72,6 +74,14 @@ async def _answer_error(request: Request, error: Exception) -> Response:
             return _refusal(503, str(error), {"Retry-After": _SECONDS_TO_WAIT})
         case RequestValidationError():
             first = error.errors()[0]
+            kind = request.headers.get("content-type", "")
+            if first["loc"] == ("body",) and "json" not in kind.lower() and "input" in first:
+                received = f"Received: {shortened(kind, 100)}" if kind else "It has none"
+                return _refusal(
+                    422,
+                    "The request needs the header Content-Type: application/json, and JSON as its "
+                    f"body. {received}.",
+                )
             place = ".".join(map(str, first["loc"]))
             said = first["msg"].removeprefix("Value error, ")  # pydantic's words
             return _refusal(
@@ -128,8 +138,8 @@ class Middleware:
     ASGI servers do not cancel the work when a client closes its connection.
     """
 
-    def __init__(self, application: Any, *, counters: Counters, max_bytes: int):
-        self._application, self._counters, self._max_bytes = application, counters, max_bytes
+    def __init__(self, app: Any, *, counters: Counters, max_bytes: int):  # Starlette's name
+        self._application, self._counters, self._max_bytes = app, counters, max_bytes
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -140,6 +150,12 @@ class Middleware:
 
         async def read() -> Any:
             nonlocal received
+            if scope["method"] == "POST" and not _LENGTHS & {name for name, _ in scope["headers"]}:
+                raise RefusedError(
+                    400,
+                    "The request has neither Content-Length nor Transfer-Encoding, so its body "
+                    "cannot be read. Send one of them.",
+                )
             left = None if is_read.is_set() else max(started + _FOR_BODY - time.perf_counter(), 0)
             try:
                 message = await asyncio.wait_for(receive(), left)

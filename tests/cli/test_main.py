@@ -2,6 +2,8 @@
 
 import functools
 import importlib
+import json
+import os
 import re
 import shlex
 import signal
@@ -174,6 +176,69 @@ def test_a_run_that_was_told_to_end_has_a_status_of_its_own(monkeypatch, capsys)
         assert main([name, "--output=x"]) == 75
     assert main(["--help"]) == 0
     assert "75 told to end" in capsys.readouterr().out
+
+
+def test_help_without_docstrings_is_an_error():
+    done = subprocess.run(
+        [sys.executable, "-OO", "-m", "convert_tf", "embed", "--help"],
+        cwd=ROOT, env=own_environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Omit -OO" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+_WRITING = """
+import os, signal, sys
+from convert_tf.cli import sample
+from convert_tf.cli.main import main
+from convert_tf.storage.files import only_writer, whole_file
+from convert_tf.storage.folders import OutputFolder
+
+def run(values):
+    with only_writer(values.output), whole_file(values.output), OutputFolder("folder").open():
+        if sys.argv[1] == "child":
+            child = os.fork()
+            if not child:
+                os.kill(os.getpid(), signal.SIGTERM)
+                os._exit(0)
+            os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != -signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+sample.run = run
+sys.exit(main(["sample", "--output=file"]))
+"""
+
+
+def test_sigterm_leaves_nothing_and_ends_by_the_signal(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", _WRITING, "here"],
+        cwd=tmp_path, env=own_environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, "", "")
+    assert [*tmp_path.iterdir()] == []
+    done = subprocess.run(
+        [sys.executable, "-c", _WRITING, "child"], cwd=tmp_path, env=own_environment()
+    )
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_backends_that_cannot_run_a_command_are_replaced(tmp_path, monkeypatch, capsys, is_file):
+    from convert_tf.cli import export, train
+
+    chosen = []
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    for command in (export, train):
+        monkeypatch.setattr(command, "run", lambda _: chosen.append(os.environ["KERAS_BACKEND"]))
+    for name, backend in [("export", "jax"), ("export", "torch"), ("train", "numpy")]:
+        monkeypatch.setenv("KERAS_BACKEND", "" if is_file else backend)
+        (tmp_path / "keras.json").write_text(json.dumps({"backend": backend, "floatx": "float32"}))
+        assert main([name, "--output=y", *(["--encoder=x"] if name == "export" else [])]) == 0
+        assert f"sets the backend {backend!r}" in capsys.readouterr().err
+    assert chosen == ["tensorflow"] * 3
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    assert main(["train", "--output=y"]) == 0
+    assert chosen[-1] == "jax" and capsys.readouterr().err == ""
 
 
 def test_own_warnings_are_notes_and_those_of_libraries_nothing(monkeypatch, capsys):

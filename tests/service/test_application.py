@@ -157,6 +157,24 @@ def test_optional_fields_that_are_null_are_their_defaults(client, path, body, op
         assert f"body.{needed}" in reply.json()["error"]["message"]
 
 
+def test_requests_of_curl_and_of_load_balancers(client):
+    """Without a Content-Type for JSON, without a length, and HEAD."""
+    for headers, received in (
+        ({"Content-Type": "application/x-www-form-urlencoded"}, "Received: application/x-www-form"),
+        ({}, "It has none"),
+    ):
+        reply = client.post("/encode", content=b'{"texts": ["hi"]}', headers=headers)
+        assert reply.status_code == 422
+        message = reply.json()["error"]["message"]
+        assert "header Content-Type: application/json" in message and received in message
+    reply = client.head("/health")
+    assert (reply.status_code, reply.content) == (200, b"")
+    with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
+        connection.sendall(b"POST /encode HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        answer = b"".join(iter(lambda: connection.recv(10_000), b""))
+    assert answer.startswith(b"HTTP/1.1 400") and b"neither Content-Length" in answer
+
+
 def test_models_by_name_and_no_intents(encoder):
     with served(encoder, name="us/letters") as client:
         (listed,) = client.get("/v1/models").json()["data"]

@@ -14,7 +14,7 @@ from convert_tf.cli.flags import define_flag
 from convert_tf.cli.main import COMMANDS
 
 pytest.importorskip("fastapi")
-from convert_tf.service.server import GRACE  # noqa: E402
+from convert_tf.service.server import GRACE
 
 DEPLOY = ROOT / "deploy"
 DOCKERFILE = re.sub(r"\\\n\s*", "", (DEPLOY / "Dockerfile").read_text())
