@@ -67,7 +67,7 @@ LIBRARIES = {
     "pydantic": "service",
     "pyspark": "corpora.spark.cluster",
     "starlette": "service",
-    "uvicorn": "cli.serve",
+    "uvicorn": "service.server",
     "cycler": "figures",
     "matplotlib": "figures corpora.data_folder evaluation intents training",
     "ml_dtypes": "checkpoints.bert",

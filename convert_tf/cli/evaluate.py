@@ -57,6 +57,8 @@ from convert_tf.evaluation.tables import ranking_table, write_report
 from convert_tf.ranking.baselines import BASELINES, HISTORY, baseline_rankers, check_baselines
 from convert_tf.ranking.ranker import open_ranker
 
+REPLACED = ("evaluation.*",)
+
 
 def define_flags(define: Define) -> None:
     define("encoder", [], repeats=True)

@@ -26,6 +26,8 @@ from typing import Any
 
 from convert_tf.cli.flags import NEEDED, Define, same
 
+REPLACED = ("", "**/*")
+
 
 def define_flags(define: Define) -> None:
     define("encoder", NEEDED)

@@ -17,6 +17,8 @@ Flags:
 
 import csv
 import dataclasses
+import glob
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
@@ -29,6 +31,18 @@ FLAGS = "Flags"  # default heading in help pages
 NEEDED = object()  # default of required flags
 
 COMMON_TEXTS = entries(__doc__, "Flags")
+
+# Flags that name files and folders to read, also by patterns.
+READ = frozenset(
+    (
+        "amazon_qa", "article_search", "cache", "candidates", "convai2", "data", "dev_data",
+        "dialogues", "dstc7", "encoder", "hard_negatives", "init_from", "input", "model",
+        "notes", "opensubtitles", "pairs", "ranking_teacher", "since", "submissions",
+        "teacher", "token_ids", "train_data", "triplets", "ubuntu", "utterance_teacher",
+        "utterances", "validation", "vectors", "vocab", "wikiqa",
+    )
+)  # fmt: skip
+WRITTEN = ("output", "serving_module")  # flags that name a file or folder to write
 
 # Type of the argument of `define_flags` in commands: `define_flag` without `values`.
 Define = Callable[..., None]
@@ -256,6 +270,51 @@ def split_names(texts: Iterable[str], is_name: Callable[[str], object]) -> list[
             names += [runs[end]] if runs[end] else []
             parts = parts[end:]
     return names
+
+
+def check_not_read(values: flags.FlagValues, written: Sequence[str] = ("",)) -> None:
+    """Check that the command replaces none of the files that it reads.
+
+    Other spellings of a path and links are the same file.
+
+    Args:
+      values: the flags.
+      written: patterns of what is written or replaced below `WRITTEN`; `""` is the output itself.
+
+    Raises:
+      ValueError: if an output is an input.
+    """
+    places: dict[tuple[int, int] | None, tuple[str, str]] = {}
+    for flag in {*WRITTEN} & {*values}:
+        place = values[flag].value
+        for pattern in written if place else ():
+            below = os.path.join(glob.escape(place), pattern)
+            for path in glob.glob(below, recursive=True) if pattern else [place]:
+                places[_identity(path)] = flag, path
+    places.pop(None, None)  # what does not exist yet
+    for name in sorted({*READ} & {*values}) if places else ():
+        if isinstance(values[name], flags.EnumFlag):  # the presets of `--model`
+            continue
+        value = values[name].value or []
+        texts = [value] if isinstance(value, str) else value
+        if isinstance(values[name], flags.MultiFlag):
+            texts = split_names(texts, glob.glob)
+        for path in (path for text in texts for path in [text, *glob.glob(text)]):
+            if found := places.get(_identity(path)):
+                flag, written_path = found
+                raise ValueError(
+                    f"--{flag} would replace {written_path!r}, which --{name} reads. Choose "
+                    f"another --{flag}."
+                )
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return what tells a file from all others; None if it does not exist."""
+    try:
+        facts = os.fstat(0) if path == "-" else os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return facts.st_dev, facts.st_ino
 
 
 def check_read(values: flags.FlagValues, unread: Mapping[str, Collection[str]]) -> None:

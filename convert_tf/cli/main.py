@@ -1,22 +1,26 @@
 """The command line `convert-tf`, also `python -m convert_tf`.
 
 Each command is a module of this package with `define_flags(define)` and `run(values)`. Its
-docstring is its help page: an example, a description, and under `Flags:` the texts of the flags.
+docstring is its help page: an example, a description, and under `Flags:` the texts of the flags. A
+command that does not replace `--output` itself lists in `REPLACED` what it replaces there.
 This module lists the commands, parses flags and prints errors.
 """
 
+import contextlib
 import difflib
 import functools
-import importlib
+import importlib.util
 import io
 import logging
 import os
 import shutil
+import signal
 import sys
 import textwrap
+import threading
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -28,11 +32,13 @@ from convert_tf.cli.flags import (
     FLAGS,
     ListFlag,
     UsageError,
+    check_not_read,
     define_flag,
     resolve_names,
 )
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, entries
 from convert_tf.numerics.quiet import quieten
+from convert_tf.storage.json_text import parsed_json
 
 # In the order in which people use them. "index build" is the module `convert_tf.cli.index.build`.
 COMMANDS = {
@@ -65,12 +71,18 @@ COMMANDS = {
 _LISTING = """
 {program} COMMAND --help shows an example and common flags, --helpfull all flags.
 --flagfile=FILE reads flags from a file, one per line.
-{program} --version prints the version."""
+{program} --version prints the version.
+
+Exit status: 0 done, 1 error, 2 wrong usage, 75 told to end and saved, 76 lost another process of
+the run. After 75 and 76 the same command goes on."""
 _HELP = ("--help", "-h", "-help", "--helpfull")
 _EXPECTED = (ValueError, OSError, FloatingPointError, ImportError, MemoryError)
 # In the order of the help. Other headings, such as those of losses, stand after Optimisation.
 _GROUPS = (DATA, MODEL, OPTIMISATION, OUTPUT, FLAGS)
 _FORMER = ("module", "checkpoint")  # earlier names of --encoder
+_BACKENDS = ("tensorflow", "jax")  # of Keras
+_NEED_TENSORFLOW = ("export", "intent train")
+_USE_KERAS = (*_NEED_TENSORFLOW, "train", "pretrain", "mine", "teach", "similarity", "evaluate")
 _COLUMN = 26  # column at which the texts of flags start
 _BROKEN_PIPE = 141  # exit status of a program that SIGPIPE ended
 
@@ -84,14 +96,17 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "convert-tf")
         file name, for example `"train.py"`.
 
     Returns:
-      The exit status: 0 for success, 1 for an error, 2 for an invalid command line.
+      The exit status: 0 for success, 1 for an error, 2 for an invalid command line. 75 and 76 mean
+      that the same command goes on: 75 after a training run was told to end and saved its state,
+      76 after another process of a run was lost.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
     quieten()
     status = 0
     try:
-        status = _main(arguments, program)
+        with _cleaning_up_on_sigterm():
+            status = _main(arguments, program)
         sys.stdout.flush()
     except OSError as error:
         # Otherwise Python would try to write the buffer again at exit and print another error.
@@ -100,6 +115,62 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "convert-tf")
             return status or _BROKEN_PIPE
         return status or _fail(program, f"Output could not be written: {error}", 1)
     return status
+
+
+class _Terminated(BaseException):
+    """The process was told to end."""
+
+
+@contextlib.contextmanager
+def _cleaning_up_on_sigterm() -> Iterator[None]:
+    """Raise on SIGTERM, so that temporary files and locks are removed, then end by the signal.
+
+    Training and the service have handlers of their own.
+    """
+    process = os.getpid()
+
+    def end(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends at once
+        if os.getpid() != process:  # a child that was forked
+            signal.raise_signal(signal.SIGTERM)
+        raise _Terminated
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except _Terminated:
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _choose_backend(command: str) -> None:
+    """Use TensorFlow where the Keras settings of the user name a backend that cannot run it.
+
+    Keras reads them when it is imported: `KERAS_BACKEND`, or `keras.json`.
+    """
+    folder = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
+    backend, source = os.environ.get("KERAS_BACKEND"), "KERAS_BACKEND"
+    if not backend:
+        source = os.path.join(folder, "keras.json")
+        try:
+            with open(source, encoding="utf-8") as file:
+                backend = parsed_json(file.read())["backend"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+    usable = _BACKENDS[:1] if command in _NEED_TENSORFLOW else _BACKENDS
+    if backend not in usable and importlib.util.find_spec("tensorflow"):
+        os.environ["KERAS_BACKEND"] = _BACKENDS[0]
+        if command in _USE_KERAS:
+            print(
+                f"note: {source} sets the backend {backend!r}, on which this command cannot run. "
+                f"It runs on {_BACKENDS[0]}.",
+                file=sys.stderr,
+            )
 
 
 def _prepare_streams() -> None:
@@ -135,9 +206,12 @@ def _main(arguments: list[str], program: str) -> int:
         module = name.replace(" ", ".").replace("-", "_")
         command = importlib.import_module(f"convert_tf.cli.{module}")
         interrupted = getattr(command, "INTERRUPTED", interrupted)
+        _choose_backend(name)
         command.define_flags(define)
         flag_arguments = arguments[len(name.split()) :]
         if {*flag_arguments} & {*_HELP}:
+            if command.__doc__ is None:
+                raise ValueError("The help is in docstrings, which python -OO removes. Omit -OO.")
             print(_help(command, values, called, is_full="--helpfull" in flag_arguments))
             return 0
         with warnings.catch_warnings():
@@ -156,6 +230,8 @@ def _main(arguments: list[str], program: str) -> int:
         return _fail(called, error, 1)
     except KeyboardInterrupt:
         return _fail(called, interrupted, 1)
+    except SystemExit as ending:  # `NotFinishedError` of training, which said what it saved
+        return ending.code if isinstance(ending.code, int) else 1
 
 
 def _show_own_warnings() -> None:
@@ -212,6 +288,7 @@ def _run(command: Any, values: flags.FlagValues, arguments: Sequence[str]) -> No
             f"{' '.join(rest)!r} is not a flag. Write flags as --name=value, and put patterns such "
             "as '*.txt' in quotes."
         )
+    check_not_read(values, getattr(command, "REPLACED", ("",)))
     command.run(values)
 
 
@@ -220,7 +297,7 @@ def _help(command: ModuleType, values: flags.FlagValues, called: str, *, is_full
 
     If the command marks common flags, the short page has only these and the first paragraph.
     """
-    before, _, rest = (command.__doc__ or "").partition("```")  # none under python -OO
+    before, _, rest = (command.__doc__ or "").partition("```")
     example, _, after = rest.partition("\n\nFlags:\n")[0].partition("```")
     texts = {**COMMON_TEXTS, **entries(command.__doc__, "Flags")}
     text = "\n".join(line for line in f"{before.strip()}{after}".splitlines() if line != "```")

@@ -6,7 +6,7 @@ convert-tf serve --intents model/ --port 8000
 
 The paths are `/encode`, `/rank`, `/classify`, `/v1/embeddings`, `/v1/models`, `/health` and
 `/metrics`. `/docs` describes them. Texts of simultaneous requests are computed in one batch. After
-SIGTERM the service answers the open requests and stops.
+SIGTERM the service answers the open requests within 45 s and stops.
 
 Flags:
   intents: Classifier for /classify: a folder from convert-tf intent train, or an .onnx file from
@@ -26,10 +26,6 @@ from convert_tf.encoding.sentence_encoder import COMPUTE_DTYPES
 from convert_tf.extras import needs
 from convert_tf.service.batching import Limits
 
-# Seconds that an idle connection stays open. Clients close idle connections after 5 s (httpx and
-# OpenAI's client) or 60 s (many proxies). If the service closed first, a request could be lost.
-_KEEP_ALIVE = 75
-
 
 def define_flags(define: Define) -> None:
     define("encoder", DEFAULT_ENCODER)
@@ -43,9 +39,8 @@ def define_flags(define: Define) -> None:
 
 def run(values: Any) -> None:
     with needs("serve", "convert-tf serve"):
-        import uvicorn
-
         from convert_tf.service.application import Model, make_application, served_classifier
+        from convert_tf.service.server import make_server
     from convert_tf.encoding.sentence_encoder import SentenceEncoder
 
     limits = Limits(**given_fields(values, Limits))
@@ -60,14 +55,8 @@ def run(values: Any) -> None:
         )
     model = Model(encoder, values.name or _name(values.encoder), classifier)
     encoder.rank("warm", ["up"])  # the first call of a module unpacks its weights
-    uvicorn.run(
-        make_application(model, limits),
-        host=values.host,
-        port=values.port,
-        log_level="info",
-        access_log=False,
-        timeout_keep_alive=_KEEP_ALIVE,
-    )
+    application = make_application(model, limits)
+    make_server(application, host=values.host, port=values.port, log_level="info").run()
 
 
 def _name(path: str) -> str:

@@ -12,6 +12,9 @@ from convert_tf.intents.examples import OUTSIDE, checked_texts
 from convert_tf.intents.head import softmax
 
 _DIGITS = 4
+# Explaining n words answers n texts, so the time would grow with the square of the length.
+_MAX_EXPLAINED_WORDS = 100
+_MAX_EXPLAINED_CHARACTERS = 500_000  # in these texts
 
 
 class Predictor:
@@ -137,7 +140,8 @@ class Predictor:
           largest effect first, each with `word`, `effect` and `lexical`, the part of the effect
           that comes from the model of words; `examples`, the five nearest training examples, each
           with `text`, `label` and `cosine`. It is empty if the classifier does not keep its
-          examples.
+          examples. In a long text only the first words are explained, 100 at most; then
+          `words_left_out` is the number of the others.
 
         Raises:
           ValueError: the text is empty, or the classifier answers with several intents.
@@ -146,7 +150,9 @@ class Predictor:
             raise ValueError("A classifier of several intents cannot explain its answers.")
         (text,) = checked_texts([text])
         words = text.split()
-        shorter = [" ".join(words[:i] + words[i + 1 :]) for i in range(len(words))]
+        most = min(_MAX_EXPLAINED_WORDS, max(_MAX_EXPLAINED_CHARACTERS // len(text), 1))
+        number = min(len(words), most)
+        shorter = [" ".join(words[:i] + words[i + 1 :]) for i in range(number)]
         answers = self.raw_answers([text, *(shorter if len(words) > 1 else [])])
         logits = self.mixture_.logits(answers.head, answers.lexical)
         probabilities = softmax(logits[0])
@@ -162,7 +168,7 @@ class Predictor:
         if answers.lexical is not None:
             scale = self.mixture_.weight / self.mixture_.temperature
             lexical = scale * effects_of(answers.lexical)
-        return {
+        explanation = {
             "intent": str(self.classes_[best]),
             "second": str(self.classes_[second]),
             "margin": rounded(probabilities[best] - probabilities[second]),
@@ -172,6 +178,9 @@ class Predictor:
             ],
             "examples": self.nearest_examples(text),
         }
+        if number < len(words):
+            explanation["words_left_out"] = len(words) - number
+        return explanation
 
 
 def rounded(value: Any) -> float:

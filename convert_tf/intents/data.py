@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,8 @@ from convert_tf.storage.lines import open_decompressed
 from convert_tf.storage.messages import listed
 
 _YAML = (".yml", ".yaml")
+
+_FORMULA = ("=", "+", "-", "@")  # how formulas of spreadsheets begin
 
 _Row = tuple[str, str, str]  # the place in the file, the text and the label, both possibly empty
 
@@ -85,10 +88,21 @@ def read_files(paths: Sequence[str], *, needs_labels: bool = True) -> LabelledTe
 
 
 def labelled_csv(rows: Iterable[tuple[str, str]]) -> str:
-    """Return a CSV of texts and labels."""
+    """Return a CSV of texts and labels.
+
+    A cell that a spreadsheet would take for a formula gets a space in front, which `read_labelled`
+    drops.
+    """
     file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerows([("text", "label"), *rows])
+    cells = ([f" {cell}" if cell.startswith(_FORMULA) else cell for cell in row] for row in rows)
+    csv.writer(file, lineterminator="\n").writerows([("text", "label"), *cells])
     return file.getvalue()
+
+
+def is_labelled_csv(path: str) -> bool:
+    """Return whether a file begins as those of `labelled_csv`, also after an edit."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return {"text", "label"} <= {*re.findall(r"\w+", file.readline(1000))}
 
 
 def _rows(path: str) -> list[_Row]:

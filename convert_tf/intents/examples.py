@@ -193,8 +193,13 @@ def column(values: Any, what: str = "texts") -> list[Any]:
       what: what the values are, for messages.
 
     Raises:
-      ValueError: it is None or a single value, or has several columns.
+      ValueError: it is None, a single value or a set, or has several columns.
     """
+    if isinstance(values, set | frozenset):
+        raise ValueError(
+            f"{what} must be a list, because a set has no order. Received: a "
+            f"{type(values).__name__} of {len(values)} values. Pass a list."
+        )
     is_array = hasattr(values, "__array__")
     if isinstance(values, str | bytes) or not (is_array or hasattr(values, "__iter__")):
         raise ValueError(
@@ -323,7 +328,7 @@ def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
       labels: the intent of each example.
 
     Returns:
-      Warnings: intents with one example, and texts with several labels.
+      Warnings: intents with one example, intents that look alike, and texts with several labels.
 
     Raises:
       ValueError: there are fewer than two intents.
@@ -335,6 +340,17 @@ def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
         notes.append(
             f"Intents with one example: {listed(single)}. They are trained on and never held out; "
             "give them more examples."
+        )
+    spellings: dict[str, list[str]] = {}
+    for label in counts:
+        if isinstance(label, str):
+            plain = unicodedata.normalize("NFC", unicodedata.normalize("NFC", label).casefold())
+            spellings.setdefault(" ".join(plain.split()), []).append(label)
+    if similar := [", ".join(map(repr, names)) for names in spellings.values() if len(names) > 1]:
+        notes.append(
+            f"Intents that look alike: {listed(similar, separator='; ')}. They differ only in "
+            "case, white space or the encoding of accents, and are trained as different intents. "
+            "Rename one if they are the same."
         )
     by_text: dict[str, dict[Any, None]] = {}
     for text, label in zip(texts, labels, strict=True):

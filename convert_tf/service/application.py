@@ -23,7 +23,7 @@ from convert_tf.service.batching import Batcher, Limits
 from convert_tf.service.middleware import HANDLERS, REFUSALS, Counters, Middleware, RefusedError
 
 _MAX_RESULTS, _MAX_RESULT_CHARACTERS = 100_000, 16 * 2**20  # in the answer to a request
-_MAX_EXPLAINED_WORDS = 2_000  # in a request; the classifier answers a shorter text for each word
+_MAX_EXPLAINED_WORDS = 2_000  # in a request
 
 Texts = Annotated[list[StrictStr], Field(description="UTF-8 texts, in any number up to the limit")]
 Turns = Annotated[
@@ -164,6 +164,7 @@ def make_application(model: Model, limits: Limits | None = None) -> FastAPI:
     application.get("/v1/models")(service.models)
     application.get("/v1/models/{name:path}")(service.model)
     application.get("/health")(service.health)
+    application.head("/health", include_in_schema=False)(service.health)
     application.get("/metrics", response_class=PlainTextResponse)(service.metrics)
     return application
 
@@ -180,6 +181,7 @@ class _Service:
         functions["context"] = self._encode_contexts
         functions["classify"] = partial(answers, self._classifier)
         functions["explain"] = partial(answers, self._classifier, explains=True)
+        self._explaining = asyncio.Lock()  # explanations of several requests are not one batch
         self.counters = Counters(lambda: self.batcher.queued)
         self.batcher = Batcher(functions, limits, on_batch=self.counters.batch)
 
@@ -230,11 +232,16 @@ class _Service:
                 raise RefusedError(
                     422, "A classifier of several intents cannot explain its answers. Omit explain."
                 )
-            # For each word a shorter text is encoded.
+            # For each word a shorter text is encoded, up to the bound of `Predictor.explain`.
             words = sum(len(text.split()) for text in request.texts)
             _check_limit(words, _MAX_EXPLAINED_WORDS, "words to explain", "Split the request.")
-        name = "explain" if request.explain else "classify"
-        return await _answer(_classified, await self.batcher(name, request.texts), top_k)
+            given = []
+            for text in request.texts:  # one by one, so that other requests are answered in between
+                async with self._explaining:
+                    given += await self.batcher("explain", [text])
+        else:
+            given = await self.batcher("classify", request.texts)
+        return await _answer(_classified, given, top_k)
 
     async def embeddings(self, request: EmbeddingsRequest) -> Response:
         """Return vectors of length 1 for clients of OpenAI's interface."""

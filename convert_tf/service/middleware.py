@@ -1,4 +1,4 @@
-"""What surrounds each request: counts, a limit of its length, and errors as JSON."""
+"""What surrounds each request: counts, limits of its length and time, and errors as JSON."""
 
 import asyncio
 import json
@@ -13,8 +13,11 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from convert_tf.service.batching import BusyError
+from convert_tf.storage.messages import shortened
 
 _SECONDS_TO_WAIT = "1"  # until a client should try again
+_FOR_BODY = 30.0  # seconds, from the head of a request to the end of its body
+_LENGTHS = {b"content-length", b"transfer-encoding"}
 _CLIENT_LEFT = 499  # the status of nginx for this case; it is only counted
 
 
@@ -35,6 +38,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Refusal, "description": description}
     for status, description in {
         400: "the body is not JSON in UTF-8, or vectors have other dimensions",
+        408: "the body did not arrive in time",
         404: "the service has no such model, or no intents",
         413: "too many or too long texts",
         422: "a field is missing, unknown, or of another kind",
@@ -70,6 +74,14 @@ async def _answer_error(request: Request, error: Exception) -> Response:
             return _refusal(503, str(error), {"Retry-After": _SECONDS_TO_WAIT})
         case RequestValidationError():
             first = error.errors()[0]
+            kind = request.headers.get("content-type", "")
+            if first["loc"] == ("body",) and "json" not in kind.lower() and "input" in first:
+                received = f"Received: {shortened(kind, 100)}" if kind else "It has none"
+                return _refusal(
+                    422,
+                    "The request needs the header Content-Type: application/json, and JSON as its "
+                    f"body. {received}.",
+                )
             place = ".".join(map(str, first["loc"]))
             said = first["msg"].removeprefix("Value error, ")  # pydantic's words
             return _refusal(
@@ -121,13 +133,13 @@ class Counters:
 
 
 class Middleware:
-    """Counts answers, refuses long bodies, and cancels the work for clients that left.
+    """Counts answers, refuses long and slow bodies, and cancels the work for clients that left.
 
     ASGI servers do not cancel the work when a client closes its connection.
     """
 
-    def __init__(self, application: Any, *, counters: Counters, max_bytes: int):
-        self._application, self._counters, self._max_bytes = application, counters, max_bytes
+    def __init__(self, app: Any, *, counters: Counters, max_bytes: int):  # Starlette's name
+        self._application, self._counters, self._max_bytes = app, counters, max_bytes
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -138,7 +150,19 @@ class Middleware:
 
         async def read() -> Any:
             nonlocal received
-            message = await receive()
+            if scope["method"] == "POST" and not _LENGTHS & {name for name, _ in scope["headers"]}:
+                raise RefusedError(
+                    400,
+                    "The request has neither Content-Length nor Transfer-Encoding, so its body "
+                    "cannot be read. Send one of them.",
+                )
+            left = None if is_read.is_set() else max(started + _FOR_BODY - time.perf_counter(), 0)
+            try:
+                message = await asyncio.wait_for(receive(), left)
+            except asyncio.TimeoutError:
+                raise RefusedError(
+                    408, f"The body did not arrive within {_FOR_BODY:.0f} seconds. Send it again."
+                ) from None
             received += len(message.get("body", b""))
             if received > self._max_bytes:
                 raise RefusedError(

@@ -26,6 +26,7 @@ from convert_tf.storage.files import lock_output, opened_lock, remove_leftovers,
 from convert_tf.storage.json_text import parsed_json, written_json
 from convert_tf.training.optimizers import current_learning_rate
 from convert_tf.training.processes import (
+    NotFinishedError,
     Termination,
     agreed_batches,
     check_same,
@@ -77,9 +78,8 @@ def carry_out(task: Task) -> Path:
       CheckpointError: if the checkpoints in the folder are of another model, or damaged.
       FloatingPointError: if the loss or a weight became NaN; the last checkpoint is kept.
       OSError: if a file cannot be read or written.
-
-    On SIGTERM the state is saved after the step that runs, and this returns. If one of several
-    processes (`processes.join_processes`) is told to end, all end.
+      NotFinishedError: on SIGTERM, after the current step was finished and the state was saved. If
+        one of several processes (`processes.join_processes`) is told to end, all raise it.
     """
     processes, steps = task.processes, task.config.steps
     with termination_noted() as termination:
@@ -118,6 +118,7 @@ def take_steps(task: Task, step: int, termination: Termination) -> None:
 
     Raises:
       NonFiniteError: the loss or a weight became NaN or infinite.
+      NotFinishedError: the process was told to end, and the state is saved.
       ValueError, OSError: as the batches and the files of the run raise.
     """
     steps = _Steps(task, step)
@@ -135,7 +136,9 @@ def take_steps(task: Task, step: int, termination: Termination) -> None:
                 steps.take(batch)
                 is_ending = termination.is_requested and steps.step < task.config.steps
                 steps.pause_where_due(is_ending=is_ending)
-                if is_ending or steps.step >= task.config.steps:
+                if is_ending:
+                    raise NotFinishedError
+                if steps.step >= task.config.steps:
                     break
     finally:
         if steps.summaries is not None:

@@ -28,6 +28,10 @@ import numpy as np
 from convert_tf.config.base import PRECISIONS
 from convert_tf.numerics.devices import choose_precision
 
+# Exit statuses after which the same command goes on, for clusters that start it again. 75 is
+# EX_TEMPFAIL of sysexits.h.
+NOT_FINISHED = 75
+PEER_LOST = 76
 FROM_CLUSTER = "auto"
 SIGNAL = signal.SIGTERM
 SHARED_FILE = ".processes"
@@ -97,6 +101,16 @@ class Processes:
 
 
 ALONE = Processes()
+
+
+class NotFinishedError(SystemExit):
+    """The run was told to end and has saved its state. The same command goes on from there.
+
+    It ends a program with the status 75, so that nobody takes the run for finished.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(NOT_FINISHED)
 
 
 class Termination:
@@ -282,6 +296,8 @@ def _say_which_gpu() -> None:
 def leaving_at_once(processes: Processes) -> Iterator[None]:
     """End this process if another one is gone, or this one is interrupted or broken.
 
+    The exit status is `PEER_LOST` if another one is gone, otherwise 1.
+
     Python would call JAX at its end, which waits for all processes, for up to five minutes. What
     is raised in all of them, as `Processes.together` does, is passed on.
     """
@@ -290,7 +306,8 @@ def leaving_at_once(processes: Processes) -> Iterator[None]:
     except BaseException as error:
         # JAX raises what went wrong in a collective as RuntimeError or as ValueError.
         is_of_jax = isinstance(error, RuntimeError) or _JAX_STATUS.match(str(error))
-        is_of_all = isinstance(error, (ValueError, FloatingPointError, OSError)) and not is_of_jax
+        of_all = (ValueError, FloatingPointError, OSError, NotFinishedError)
+        is_of_all = isinstance(error, of_all) and not is_of_jax
         if processes.number == 1 or is_of_all:
             raise
         if is_of_jax:
@@ -305,7 +322,7 @@ def leaving_at_once(processes: Processes) -> Iterator[None]:
         else:
             traceback.print_exc()
         sys.stderr.flush()
-        os._exit(1)
+        os._exit(PEER_LOST if is_of_jax else 1)
 
 
 def check_same(processes: Processes, facts: str) -> None:

@@ -214,16 +214,24 @@ def test_predictions_are_json_in_any_encoding(files, monkeypatch, encoding, show
          "--finetune trains one encoder"),
         (["train", "--data=D", "--output=O", "--encoder=m.onnx", "--finetune"], "--encoder m.onnx"),
         (["train", "--data=D", "--output=O", "--encoder=M", "--precision=float32"], "--precision"),
-        (["train", "--data=D", "--output=D", "--encoder=M"], "--output must be a folder"),
-        (["train", "--data=D", "--output=M", "--encoder=M", "--overwrite"], "did not write"),
-        (["train", "--data=D", "--output=O", "--encoder=M", "--serving_module=M"], "exists. Pass"),
+        (["train", "--data=D", "--output=D", "--encoder=M"], "which --data reads"),
+        (["train", "--data=D", "--output=M", "--encoder=M", "--overwrite"], "--encoder reads"),
+        (["train", "--data=D", "--output=O", "--encoder=M", "--serving_module=M"],
+         "--serving_module would replace"),
+        (["train", "--data=D", "--output=Q", "--encoder=M"], "--output must be a folder"),
+        (["train", "--data=D", "--output=R", "--encoder=M", "--overwrite"], "did not write"),
+        (["train", "--data=D", "--output=O", "--encoder=M", "--serving_module=R"], "exists. Pass"),
         (["train", "--data=D", "--output=O", "--encoder=D", "--serving_module=N"], "the folder of"),
         (["evaluate", "--model=N", "--data=D"], "is not an intent model"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
 def test_wrong_commands_say_what_is_wrong(files, arguments, message):
-    names = {"D": "train.csv", "O": "model", "M": "module", "N": "nothing"}
+    names = {"D": "train.csv", "O": "model", "M": "module", "N": "nothing", "Q": "others.csv",
+             "R": "results"}  # fmt: skip
+    (files / "others.csv").touch()
+    (files / "results").mkdir(exist_ok=True)
+    (files / "results" / "notes.txt").touch()
     parts = [argument.rpartition("=") for argument in arguments]
     called = [a + b + str(files / names[c]) if c in names else a + b + c for a, b, c in parts]
     with pytest.raises(SystemExit, match=message):

@@ -2,6 +2,8 @@
 
 import functools
 import importlib
+import json
+import os
 import re
 import shlex
 import signal
@@ -17,8 +19,9 @@ from support.commands import ROOT, call_command, own_environment, run_command
 import convert_tf
 from convert_tf.cli import main as main_module
 from convert_tf.cli import sample, train
-from convert_tf.cli.flags import define_flag
+from convert_tf.cli.flags import READ, define_flag
 from convert_tf.cli.main import COMMANDS, main
+from convert_tf.training.processes import NotFinishedError
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
@@ -71,16 +74,12 @@ def test_flags_have_their_defaults_and_no_other_commands_flags(capsys):
     assert kinds in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize(("option", "text"), [("", "Hidden width of"), ("-OO", "")])
-def test_flags_of_fields_have_the_text_of_the_docstring(option, text):
-    done = subprocess.run(
-        [sys.executable, *option.split(), "-m", "convert_tf", "pretrain", "--helpfull"],
-        cwd=ROOT, env=own_environment(), capture_output=True, text=True,
-    )  # fmt: skip
+def test_flags_of_fields_have_the_text_of_the_docstring():
+    done = run_command("pretrain", "--helpfull")
     assert (done.returncode, done.stderr) == (0, "")
     printed = " ".join(done.stdout.split())
-    assert f"--feed_forward_dim= {text}" in printed
-    assert ("the feed-forward layers. Default: 3072." in printed) == bool(text)
+    assert "--feed_forward_dim= Hidden width of" in printed
+    assert "the feed-forward layers. Default: 3072." in printed
 
 
 @pytest.mark.parametrize(
@@ -162,6 +161,82 @@ def test_interrupts(monkeypatch, capsys):
     assert "train.py: interrupted; run the same command again" in capsys.readouterr().err
 
 
+def test_a_run_that_was_told_to_end_has_a_status_of_its_own(monkeypatch, capsys):
+    def told_to_end(*_, **__):
+        raise NotFinishedError
+
+    from convert_tf.cli import pretrain, train
+
+    for command, name in ((train, "train"), (pretrain, "pretrain")):
+        monkeypatch.setattr(command, "run", told_to_end)
+        assert main([name, "--output=x"]) == 75
+    assert main(["--help"]) == 0
+    assert "75 told to end" in capsys.readouterr().out
+
+
+def test_help_without_docstrings_is_an_error():
+    done = subprocess.run(
+        [sys.executable, "-OO", "-m", "convert_tf", "embed", "--help"],
+        cwd=ROOT, env=own_environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Omit -OO" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+_WRITING = """
+import os, signal, sys
+from convert_tf.cli import sample
+from convert_tf.cli.main import main
+from convert_tf.storage.files import only_writer, whole_file
+from convert_tf.storage.folders import OutputFolder
+
+def run(values):
+    with only_writer(values.output), whole_file(values.output), OutputFolder("folder").open():
+        if sys.argv[1] == "child":
+            child = os.fork()
+            if not child:
+                os.kill(os.getpid(), signal.SIGTERM)
+                os._exit(0)
+            os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != -signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+sample.run = run
+sys.exit(main(["sample", "--output=file"]))
+"""
+
+
+def test_sigterm_leaves_nothing_and_ends_by_the_signal(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", _WRITING, "here"],
+        cwd=tmp_path, env=own_environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, "", "")
+    assert [*tmp_path.iterdir()] == []
+    done = subprocess.run(
+        [sys.executable, "-c", _WRITING, "child"], cwd=tmp_path, env=own_environment()
+    )
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_backends_that_cannot_run_a_command_are_replaced(tmp_path, monkeypatch, capsys, is_file):
+    from convert_tf.cli import export, train
+
+    chosen = []
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    for command in (export, train):
+        monkeypatch.setattr(command, "run", lambda _: chosen.append(os.environ["KERAS_BACKEND"]))
+    for name, backend in [("export", "jax"), ("export", "torch"), ("train", "numpy")]:
+        monkeypatch.setenv("KERAS_BACKEND", "" if is_file else backend)
+        (tmp_path / "keras.json").write_text(json.dumps({"backend": backend, "floatx": "float32"}))
+        assert main([name, "--output=y", *(["--encoder=x"] if name == "export" else [])]) == 0
+        assert f"sets the backend {backend!r}" in capsys.readouterr().err
+    assert chosen == ["tensorflow"] * 3
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    assert main(["train", "--output=y"]) == 0
+    assert chosen[-1] == "jax" and capsys.readouterr().err == ""
+
+
 def test_own_warnings_are_notes_and_those_of_libraries_nothing(monkeypatch, capsys):
     def warn(_):
         warnings.warn_explicit("own", UserWarning, "x.py", 1, module="convert_tf.intents.x")
@@ -206,6 +281,104 @@ def test_every_list_flag_keeps_all():
                 values[flag].parse("1")
                 values[flag].parse("2")
                 assert values[flag].value == ["1", "2"], (name, flag)
+
+
+@pytest.fixture
+def inputs(tmp_path, monkeypatch):
+    """A file with other names, and a folder; both are inputs."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.txt").write_text("text,label\nmine,by hand\n")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "groups.csv").hardlink_to(tmp_path / "log.txt")
+    (tmp_path / "soft").symlink_to("log.txt")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("intent suggest", "--input=log.txt --output=./folder/../log.txt"),
+        ("intent suggest", "--input=soft --output=log.txt --overwrite"),
+        ("intent suggest", "--input=log.txt --output=soft --overwrite"),
+        ("intent monitor", "--model=m --input=x --since=log.txt --output=soft --overwrite"),
+        ("intent discover", "--input=log.txt --output=folder --overwrite"),
+        ("intent discover", "--input=folder/groups.csv --output=folder/. --overwrite"),
+        ("intent inspect", "--data=folder/inspection.json --output=folder"),
+        ("intent evaluate", "--model=m --data=a.csv,folder/evaluation.json --output=folder"),
+        ("intent train", "--data=folder/groups.csv --output=folder --overwrite"),
+        ("intent train", "--model=folder --data=x.csv --output=folder/. --overwrite"),
+        ("intent train", "--data=log.txt --output=o --serving_module=folder --overwrite"),
+        ("intent export", "--model=log.txt --output=soft --overwrite"),
+        ("export", "--encoder=folder --output=./folder --overwrite"),
+        ("export", "--encoder=x --notes=log.txt --output=folder --overwrite"),
+        ("embed", "--input=log.txt --output=soft --overwrite"),
+        ("embed", "--encoder=log.txt --input=x --output=soft --overwrite"),
+        ("index build", "--input=x --encoder=folder --output=folder --overwrite"),
+        ("vocabulary", "--input=*.txt --output=log.txt"),
+        ("vocabulary", "--input=x,soft --output=log.txt"),
+        ("prepare", "--pairs=folder --output=folder --overwrite"),
+        ("tokenize", "--data=folder --vocab=v --output=folder/ --overwrite"),
+        ("tokenize", "--utterances=fold* --vocab=v --output=folder --overwrite"),
+        ("teach", "--token_ids=folder --output=folder"),
+        ("mine", "--encoder=x --data=folder --output=folder --overwrite"),
+        ("similarity", "--encoder=x --token_ids=i --teacher=folder --output=folder"),
+        ("train", "--data=folder --output=folder"),
+        ("pretrain", "--data=x --init_from=folder --output=folder"),
+        ("split-dump", "--input=folder --output=folder --overwrite"),
+        ("evaluate", "--candidates=folder/evaluation.json --output=folder"),
+    ],
+)
+def test_an_output_that_is_an_input_is_refused(inputs, command, arguments):
+    for name in ("evaluation.json", "inspection.json"):
+        (inputs / "folder" / name).write_text("{}")
+    before = {path: path.read_bytes() for path in inputs.rglob("*") if path.is_file()}
+    with pytest.raises(SystemExit, match=r"--\w+ would replace '\S+', which --\w+ reads\. Choose"):
+        call_command(*command.split(), *arguments.split())
+    assert {path: path.read_bytes() for path in inputs.rglob("*") if path.is_file()} == before
+
+
+def test_standard_input_from_the_output_is_refused(inputs):
+    arguments = ["intent", "suggest", "--input=-", "--output=soft", "--overwrite"]
+    with open("log.txt") as log:
+        done = run_command(*arguments, stdin=log, cwd=inputs)
+    assert done.returncode == 1 and "which --input reads" in done.stderr
+    assert (inputs / "log.txt").read_text().endswith("by hand\n")
+
+
+def test_outputs_in_and_around_an_input_are_written(inputs, monkeypatch):
+    """A run's module lies in the run, results next to a model, and data next to a vocabulary."""
+    (inputs / "tiny").mkdir()  # also the name of a preset
+    for name, arguments in {
+        "export": ["--encoder=folder", "--output=folder/module/1"],
+        "evaluate": ["--encoder=folder", "--data=folder", "--output=folder"],
+        "prepare": ["--pairs=log.txt", "--vocab=folder/groups.csv", "--output=folder"],
+        "vocabulary": ["--input=folder", "--output=folder/vocab.txt"],
+        "train": ["--data=log.txt", "--model=tiny", "--output=tiny"],
+    }.items():
+        command = importlib.import_module(f"convert_tf.cli.{name}")
+        monkeypatch.setattr(command, "run", lambda values: None)
+        call_command(name, *arguments)
+
+
+def test_flags_with_a_path_are_inputs_or_outputs():
+    others = {"master", "subreddits", "exclude_subreddits", "memory_limit", "temp_dir", "split",
+              "ignored_labels", "teacher_weights", "source_shares", "eval_splits", "coordinator",
+              "position_table_sizes", "max_relative_attention", "baselines", "vector_signature",
+              "k", "queries", "folder", "host", "name", "label_separator", "remove", "rename",
+              "out_of_scope_label", "output", "serving_module"}  # fmt: skip
+    # These commands write no --output.
+    others |= {"rerank_checkpoint", "rerank_cache", "intents"}
+    names = set()
+    for name in COMMANDS:
+        module = name.replace(" ", ".").replace("-", "_")
+        values = flags.FlagValues()
+        command = importlib.import_module(f"convert_tf.cli.{module}")
+        command.define_flags(functools.partial(define_flag, values))
+        flag_types = {flag: values[flag].flag_type() for flag in values}
+        names |= {
+            flag for flag in values if "string" in flag_types[flag].replace("string enum", "")
+        }
+    assert names - others == READ
 
 
 def test_global_flags_are_left_alone():

@@ -377,6 +377,25 @@ def test_an_explanation_is_what_leaving_words_out_changes(encoder):
     assert [row["text"] for row in found["examples"]] == [TEXTS[i] for i in nearest]
 
 
+def test_an_explanation_of_a_long_text_is_bounded(encoder, monkeypatch):
+    classifier = make(encoder).fit(TEXTS, LABELS)
+    answered = []
+    raw_answers = classifier.raw_answers
+    monkeypatch.setattr(
+        classifier, "raw_answers", lambda texts: answered.extend(texts) or raw_answers(texts)
+    )
+    words = ["reset", "my", "order", *["please"] * 297]
+    found = classifier.explain(" ".join(words))
+    assert len(found["words"]) == 100 and found["words_left_out"] == 200
+    assert len(answered) == 101 and answered[1] == " ".join(words[1:])
+    assert {"reset", "my", "order", "please"} == {row["word"] for row in found["words"]}
+    del answered[:]
+    found = classifier.explain("please " * 20_000)
+    assert found["words_left_out"] == 20_000 - len(found["words"])
+    assert len(found["words"]) > 0 and sum(map(len, answered)) < 700_000
+    assert "words_left_out" not in classifier.explain(" ".join(words[:100]))
+
+
 def test_weights_reach_the_grid(encoder):
     """By what is validated on, "order" and "reset" are one intent."""
     weights = np.where(np.array(LABELS) == "greet", 1e-9, 1.0)

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import io
 import json
 import lzma
 from collections import Counter
@@ -150,6 +151,32 @@ def test_what_training_should_know_is_said():
     )
     assert "one example: other." in single
     assert "'where is my order': order, greet." in several
+
+
+def test_labels_that_look_alike_are_said():
+    labels = ["Refund", "refund", "caf\u00e9", "cafe\u0301", "other", 3, 4]
+    texts = [f"text {index} {copy}" for copy in range(2) for index in range(len(labels))]
+    (said,) = examples.check_intents(texts, labels * 2)
+    assert "'Refund', 'refund'; 'caf\u00e9', 'cafe\u0301'. They differ only in case" in said
+    assert "other" not in said
+
+
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_a_set_has_no_order(kind):
+    for check in (examples.checked_texts, examples.checked_labels):
+        with pytest.raises(ValueError, match="a set has no order"):
+            check(kind(["a", "b"]))
+
+
+def test_a_spreadsheet_computes_nothing(tmp_path):
+    """And the texts are read as they were."""
+    rows = [("=1+1", "@sum"), ("-5 degrees", "+a"), ('=HYPERLINK("http://x","y")', "b"), ("c", "")]
+    written = data.labelled_csv(rows)
+    cells = [cell for row in csv.reader(io.StringIO(written)) for cell in row]
+    assert not any(cell.startswith(("=", "+", "-", "@")) for cell in cells)
+    (tmp_path / "a.csv").write_text(written)
+    read = data.read_labelled(tmp_path / "a.csv", needs_labels=False)
+    assert [*zip(*read, strict=True)] == rows
 
 
 @pytest.mark.parametrize("labels", [[], ["a", "a"]])

@@ -141,8 +141,33 @@ def test_the_command_writes_labels_and_a_page(tmp_path, monkeypatch, capsys):
         call_command(*arguments, "--min_confidence=0.1")
     classifier = IntentClassifier(WordEncoder(), "logistic").fit(TEXTS, LABELS)
     monkeypatch.setattr("convert_tf.cli.intent.discover.loaded_classifier", lambda _: classifier)
-    call_command(*arguments[:-1], "--model=m", "--min_confidence=1", "--min_size=1")
+    again = [*arguments[:-1], "--model=m", "--min_confidence=1", "--min_size=1"]
+    call_command(*again, "--overwrite")
     assert "; nearest intent " in capsys.readouterr().out
+
+
+def test_labels_corrected_by_hand_are_kept(tmp_path, monkeypatch):
+    """A second run asks for --overwrite, before it computes anything."""
+    monkeypatch.setattr("convert_tf.intents.encodings._loaded", lambda encoder: encode)
+    log, folder, table = tmp_path / "log.txt", tmp_path / "groups", tmp_path / "to_label.csv"
+    log.write_text("\n".join(LOG))
+    commands = {
+        folder / "groups.csv": ["discover", f"--output={folder}", "--groups=3"],
+        table: ["suggest", f"--output={table}", "--budget=3"],
+    }
+    for path, (name, *others) in commands.items():
+        arguments = ["intent", name, f"--input={log}", "--encoder=x.onnx", *others]
+        call_command(*arguments)
+        path.write_text("\ufefftext;label\nwhere is my parcel;MINE\n")
+        with pytest.raises(SystemExit, match=f"{path.name}' already exists. Pass --overwrite"):
+            call_command(*arguments)
+        assert "MINE" in path.read_text()
+        call_command(*arguments, "--overwrite")
+        assert "MINE" not in path.read_text()
+        path.write_text("notes of mine")
+        with pytest.raises(SystemExit, match="did not write"):
+            call_command(*arguments, "--overwrite")
+        assert path.read_text() == "notes of mine"
 
 
 SONGS = ["sing me a song", "play a song", "a song for me", "play me another song", "one more song"]
@@ -251,7 +276,14 @@ def test_the_command_compares_two_weeks(classifier, tmp_path, monkeypatch, capsy
     assert "0123" not in (tmp_path / "one.json").read_text()
     call_command(*arguments, f"--output={tmp_path}/two.json", f"--since={tmp_path}/one.json")
     assert "clear changes:\n  none" in capsys.readouterr().out
+    history = (tmp_path / "one.json").read_text()
+    with pytest.raises(SystemExit, match=r"one\.json' already exists\. Pass --overwrite"):
+        call_command(*arguments, f"--output={tmp_path}/one.json")
+    call_command(*arguments, f"--output={tmp_path}/two.json", "--overwrite")
+    assert (tmp_path / "one.json").read_text() == (tmp_path / "two.json").read_text() == history
     (tmp_path / "one.json").write_text("[]")
+    with pytest.raises(SystemExit, match="did not write"):
+        call_command(*arguments, f"--output={tmp_path}/one.json", "--overwrite")
     with pytest.raises(SystemExit, match="earlier report is no JSON object"):
         call_command(*arguments, "--output=x.json", f"--since={tmp_path}/one.json")
 

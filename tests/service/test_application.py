@@ -157,6 +157,24 @@ def test_optional_fields_that_are_null_are_their_defaults(client, path, body, op
         assert f"body.{needed}" in reply.json()["error"]["message"]
 
 
+def test_requests_of_curl_and_of_load_balancers(client):
+    """Without a Content-Type for JSON, without a length, and HEAD."""
+    for headers, received in (
+        ({"Content-Type": "application/x-www-form-urlencoded"}, "Received: application/x-www-form"),
+        ({}, "It has none"),
+    ):
+        reply = client.post("/encode", content=b'{"texts": ["hi"]}', headers=headers)
+        assert reply.status_code == 422
+        message = reply.json()["error"]["message"]
+        assert "header Content-Type: application/json" in message and received in message
+    reply = client.head("/health")
+    assert (reply.status_code, reply.content) == (200, b"")
+    with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
+        connection.sendall(b"POST /encode HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        answer = b"".join(iter(lambda: connection.recv(10_000), b""))
+    assert answer.startswith(b"HTTP/1.1 400") and b"neither Content-Length" in answer
+
+
 def test_models_by_name_and_no_intents(encoder):
     with served(encoder, name="us/letters") as client:
         (listed,) = client.get("/v1/models").json()["data"]
@@ -371,6 +389,33 @@ def test_the_command_serves_a_module_until_it_is_told_to_end(tiny_modules, tmp_p
     expected = SentenceEncoder(tiny_modules["multi"][1], compute_dtype="float32")
     np.testing.assert_allclose(found, expected.encode_responses(TEXTS), atol=1e-5)
     assert process.returncode in (0, -signal.SIGTERM), log.read_text()
+
+
+def test_other_requests_are_answered_between_explanations(encoder, monkeypatch):
+    """One text of each request is explained at a time."""
+    fitted = IntentClassifier(encoder, head="logistic").fit([*LABELLED], [*LABELLED.values()])
+    order, may_go = [], threading.Event()
+    explain = fitted.explain
+
+    def slow(text):
+        order.append(text)
+        assert may_go.wait(30)
+        return explain(text)
+
+    monkeypatch.setattr(fitted, "explain", slow)
+    with served(encoder, fitted) as client, ThreadPoolExecutor(3) as pool:
+        asked = {"texts": ["refund", "money", "parcel"], "explain": True}
+        explained = [pool.submit(client.post, "/classify", json=asked) for _ in range(2)]
+        wait_until(lambda: order)
+        other = pool.submit(client.post, "/encode", json={"texts": ["a"]})
+        wait_until(lambda: client.get("/health").json()["queued"])
+        other.add_done_callback(lambda _: order.append("other"))
+        may_go.set()
+        answers = [reply.result() for reply in explained]
+        assert other.result().status_code == 200
+    assert [reply.status_code for reply in answers] == [200, 200]
+    assert [row["text"] for row in answers[0].json()["answers"]] == asked["texts"]
+    assert order.index("other") <= 3 and len(order) == 7
 
 
 _SLOW_SERVICE = """

@@ -9,9 +9,14 @@ import yaml
 from absl import flags
 from support.processes import ROOT
 
+from convert_tf import __version__
 from convert_tf.cli import serve
 from convert_tf.cli.flags import define_flag
 from convert_tf.cli.main import COMMANDS
+
+pytest.importorskip("fastapi")
+from convert_tf.service.server import GRACE
+from convert_tf.training.processes import NOT_FINISHED, PEER_LOST
 
 DEPLOY = ROOT / "deploy"
 DOCKERFILE = re.sub(r"\\\n\s*", "", (DEPLOY / "Dockerfile").read_text())
@@ -36,7 +41,7 @@ def compose():
 
 @pytest.fixture(scope="module")
 def kubernetes():
-    deployment, service = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
+    deployment, service, _ = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
     return deployment, service
 
 
@@ -76,6 +81,66 @@ def test_compose_serves_and_checks_the_port_of_the_image(compose):
     code = compose["healthcheck"]["test"][-1]
     compile(code, "healthcheck", "exec")
     assert f"127.0.0.1:{port}/health" in code
+
+
+def containers():
+    """Each pod's specification and its container, in deploy/ and in examples/cluster/."""
+    for path in (DEPLOY / "kubernetes.yaml", ROOT / "examples" / "cluster" / "train-job.yaml"):
+        for value in yaml.safe_load_all(path.read_text()):
+            if pod := value["spec"].get("template", {}).get("spec"):
+                (container,) = pod["containers"]
+                yield pod, container
+
+
+def test_pods_have_no_more_rights_than_they_need():
+    assert len([*containers()]) == 2
+    for pod, container in containers():
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_pods_have_an_image_with_a_version_and_bounds(compose):
+    for _, container in containers():
+        assert container["image"].endswith(f":{__version__}")
+        for name in ("requests", "limits"):
+            assert {"cpu", "memory"} <= {*container["resources"][name]}
+    assert compose["image"].endswith(f":{__version__}")
+
+
+def test_one_copy_stays_when_nodes_are_drained(kubernetes):
+    *_, budget = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
+    deployment, _ = kubernetes
+    assert budget["kind"] == "PodDisruptionBudget"
+    assert budget["spec"]["selector"] == deployment["spec"]["selector"]
+    assert budget["spec"]["minAvailable"] < deployment["spec"]["replicas"]
+    pod = deployment["spec"]["template"]["spec"]
+    (spread,) = pod["topologySpreadConstraints"]
+    assert spread["labelSelector"] == deployment["spec"]["selector"]
+
+
+def test_a_job_starts_again_after_the_statuses_that_resume():
+    *_, job = yaml.safe_load_all((ROOT / "examples" / "cluster" / "train-job.yaml").read_text())
+    rules = job["spec"]["podFailurePolicy"]["rules"]
+    by_status = [rule for rule in rules if "onExitCodes" in rule]
+    statuses = {rule["action"]: rule["onExitCodes"]["values"] for rule in by_status}
+    assert statuses == {"Ignore": [NOT_FINISHED, PEER_LOST], "FailJob": [2]}
+    script = (ROOT / "examples" / "cluster" / "train.sbatch").read_text()
+    assert all(f"-eq {status} ]" in script for status in (NOT_FINISHED, PEER_LOST))
+    pod = job["spec"]["template"]["spec"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert {volume["name"] for volume in pod["volumes"]} == {*mounts}
+    assert mounts["shared-memory"] == "/dev/shm"
+
+
+def test_there_is_time_to_answer_the_open_requests(compose, kubernetes):
+    assert int(compose["stop_grace_period"].removesuffix("s")) >= GRACE + 10
+    pod = kubernetes[0]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    program, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert program == "sleep" and int(seconds) >= 5
+    assert pod["terminationGracePeriodSeconds"] >= int(seconds) + GRACE + 10
 
 
 def test_kubernetes_serves_and_probes_the_port_of_the_image(kubernetes):

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import uvicorn
 
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
+from convert_tf.service.server import make_server
 
 
 class LetterBackend:
@@ -67,8 +67,7 @@ def running(application: object) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     # Uvicorn's own log configuration closes the handlers of others: absl's, with pytest's stream.
-    config = uvicorn.Config(application, port=port, log_config=None, log_level="error")
-    server = uvicorn.Server(config)
+    server = make_server(application, port=port, log_config=None, log_level="error")
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     wait_until(lambda: server.started)

@@ -26,6 +26,7 @@ from convert_tf.training import loop, state
 from convert_tf.training.encoder.options import EncoderTraining
 from convert_tf.training.loop import LOCK_FILE, METRICS_FILE, NonFiniteError, carry_out, only_run_in
 from convert_tf.training.optimizers import current_learning_rate, decaying_on_plateau
+from convert_tf.training.processes import NotFinishedError
 from convert_tf.training.state import STATE_FILE, newest_checkpoint, saved_checkpoints
 from convert_tf.training.step import Objective, compile_with
 from convert_tf.training.task import RUN_FILE, Batch, Task
@@ -272,7 +273,10 @@ def test_a_run_that_is_told_to_end_saves_its_state(tmp_path, monkeypatch, capsys
 
     with monkeypatch.context() as patch:
         patch.setattr(loop._Steps, "count", told_at_step_3)
-        folder = carried_out(tmp_path / "run")
+        with pytest.raises(NotFinishedError) as raised:
+            carried_out(tmp_path / "run")
+    folder = tmp_path / "run"
+    assert raised.value.code == 75
     assert "told to end: saved step 3" in capsys.readouterr().err
     assert saved_steps(folder) == [3]
     carried_out(folder)

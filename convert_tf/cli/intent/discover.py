@@ -12,8 +12,10 @@ probability. `--output` gets `groups.html`, a page to read, and `groups.csv`. Co
 Flags:
   output: Folder for the results.
   groups: Number of groups. Default: chosen for the messages.
+  overwrite: Replace existing results, also labels that you corrected.
 """
 
+import os
 from typing import Any
 
 from convert_tf.cli.flags import (
@@ -26,7 +28,9 @@ from convert_tf.cli.flags import (
     loaded_classifier,
     same,
 )
-from convert_tf.storage.files import write_results
+from convert_tf.storage.files import check_replaceable, write_results
+
+_TABLE, _PAGE = REPLACED = ("groups.csv", "groups.html")
 
 
 def define_flags(define: Define) -> None:
@@ -34,15 +38,19 @@ def define_flags(define: Define) -> None:
     define("output", NEEDED)
     define("groups", None, kind=int, lower_bound=2)
     define_groups(define)
+    define("overwrite", False)
 
 
 def run(values: Any) -> None:
-    from convert_tf.intents.data import labelled_csv
+    from convert_tf.intents.data import is_labelled_csv, labelled_csv
     from convert_tf.intents.logs import discover_intents, discovery_page, discovery_text
     from convert_tf.readers.texts import Texts
 
     classifier = None if values.model is None else loaded_classifier(values)
     check_read(values, {"without --model": () if values.model else ("min_confidence",)})
+    for name, is_own in ((_TABLE, is_labelled_csv), (_PAGE, os.path.isfile)):
+        path = os.path.join(values.output, name)
+        check_replaceable(path, is_own, overwrite=values.overwrite)
     found = discover_intents(
         Texts(values.input),
         values.encoder or [DEFAULT_ENCODER],
@@ -52,6 +60,6 @@ def run(values: Any) -> None:
     )
     print(discovery_text(found, shown=values.top_k))
     rows = [(text, row["label"]) for row in found["groups"] for text in row["texts"]]
-    contents = {"groups.csv": labelled_csv(rows), "groups.html": discovery_page(found)}
+    contents = {_TABLE: labelled_csv(rows), _PAGE: discovery_page(found)}
     write_results(values.output, contents)
-    print(f"wrote {values.output}: groups.csv, groups.html")
+    print(f"wrote {values.output}: {_TABLE}, {_PAGE}")

@@ -31,6 +31,8 @@ from convert_tf.figures import write_picture
 from convert_tf.storage.files import write_results
 from convert_tf.storage.json_text import written_json
 
+REPLACED = ("evaluation.json", "confusions.png")
+
 
 def define_flags(define: Define) -> None:
     define_model(define)

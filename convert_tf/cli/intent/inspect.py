@@ -23,6 +23,8 @@ from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, split_names
 from convert_tf.storage.files import write_results
 from convert_tf.storage.json_text import written_json
 
+REPLACED = ("inspection.json",)
+
 
 def define_flags(define: Define) -> None:
     define("encoder", [DEFAULT_ENCODER], repeats=True)

@@ -11,12 +11,13 @@ with unsure answers are grouped. With `--since` the report also shows which shar
 Flags:
   output: JSON file to write, for --since of a later period.
   since: JSON file of an earlier period.
+  overwrite: Replace an existing report.
 """
 
 from typing import Any
 
 from convert_tf.cli.flags import NEEDED, Define, define_groups, define_log, loaded_classifier, same
-from convert_tf.storage.files import write_file
+from convert_tf.storage.files import check_replaceable, write_file
 from convert_tf.storage.json_text import json_file, written_json
 
 
@@ -25,12 +26,14 @@ def define_flags(define: Define) -> None:
     define("output", NEEDED)
     define("since", None)
     define_groups(define)
+    define("overwrite", False)
 
 
 def run(values: Any) -> None:
     from convert_tf.intents.logs import monitor_messages, monitoring_text
     from convert_tf.readers.texts import Texts
 
+    check_replaceable(values.output, _is_report, overwrite=values.overwrite)
     since = None if values.since is None else json_file(values.since)
     found = monitor_messages(
         Texts(values.input),
@@ -41,3 +44,11 @@ def run(values: Any) -> None:
     print(monitoring_text(found, shown=values.top_k))
     write_file(values.output, written_json(found, ensure_ascii=False))
     print(f"wrote {values.output}")
+
+
+def _is_report(path: str) -> bool:
+    try:
+        report = json_file(path)
+    except ValueError:
+        return False
+    return isinstance(report, dict) and {"messages", "intents", "groups"} <= {*report}

@@ -8,7 +8,7 @@ echo "where is my card?" | convert-tf intent predict --model model/ --top_k 3
 An object has `text`, `intent` and `confidence`, the calibrated probability. The intent is `oos` for
 texts that are out of scope, and null for empty lines. `--top_k` adds `intents` with their
 probabilities. `--explain` adds `explanation`: the margin to the second intent, the most important
-words and the nearest examples.
+words, of 100 at most, and the nearest examples.
 
 Flags:
   input: Text file with one text per line, or a table with a column of texts; - for standard input.

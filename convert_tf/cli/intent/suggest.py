@@ -12,6 +12,7 @@ Flags:
   budget: Number of messages to choose.
   output: CSV file to write.
   seed: Seed of the random choices.
+  overwrite: Replace an existing file, also labels that you filled in.
 """
 
 from typing import Any
@@ -24,7 +25,7 @@ from convert_tf.cli.flags import (
     loaded_classifier,
     same,
 )
-from convert_tf.storage.files import write_file
+from convert_tf.storage.files import check_replaceable, write_file
 
 
 def define_flags(define: Define) -> None:
@@ -34,13 +35,15 @@ def define_flags(define: Define) -> None:
     define("budget", BUDGET, lower_bound=1)
     define("output", NEEDED)
     define("seed", 0, lower_bound=0)
+    define("overwrite", False)
 
 
 def run(values: Any) -> None:
-    from convert_tf.intents.data import labelled_csv
+    from convert_tf.intents.data import is_labelled_csv, labelled_csv
     from convert_tf.intents.logs import suggest_messages
     from convert_tf.readers.texts import Texts
 
+    check_replaceable(values.output, is_labelled_csv, overwrite=values.overwrite)
     found = suggest_messages(
         Texts(values.input),
         values.encoder or [DEFAULT_ENCODER],

@@ -72,6 +72,7 @@ _OF_ONE_INTENT = (
     *({*IntentOptions.__dataclass_fields__} - {*SeveralOptions.__dataclass_fields__}),
     "tune", "validation", "finetune", "precision", "model", "forget_examples",
 )  # fmt: skip
+REPLACED = ("", "**/*")
 
 
 def define_flags(define: Define) -> None:

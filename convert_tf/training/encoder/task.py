@@ -74,9 +74,9 @@ def train(
         checkpoint does not match (`CheckpointError`).
       FloatingPointError: if the loss or a weight became NaN; the last checkpoint is kept.
       OSError: if a file cannot be read or written.
-
-    On SIGTERM, the state is saved after the current step, and `train` returns. If several processes
-    train together (`processes.join_processes`), all of them stop.
+      NotFinishedError: on SIGTERM, after the current step was finished and the state was saved. It
+        is a `SystemExit` with the status 75. If several processes train together
+        (`processes.join_processes`), all of them stop.
     """
     init_from = model_path(init_from) if init_from else None
     model, config, vocabulary = chosen_options(

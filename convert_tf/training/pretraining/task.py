@@ -181,6 +181,7 @@ def pretrain(
         does not match.
       FloatingPointError: if the loss became NaN; the last checkpoint is kept.
       OSError: if a file cannot be read or written.
+      NotFinishedError: on SIGTERM, after the state was saved; a `SystemExit` with the status 75.
     """
     run_folder = Path(output)
     with only_run_in(run_folder):

@@ -294,6 +294,7 @@ def train_ranker(
         not match.
       FloatingPointError: if the loss or a weight became NaN; the last checkpoint is kept.
       OSError: if a file cannot be read or written.
+      NotFinishedError: on SIGTERM, after the state was saved; a `SystemExit` with the status 75.
     """
     config = ranker_options(head.head, options, init_from=init_from, recipe=recipe)
     folder = Path(output)

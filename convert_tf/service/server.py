@@ -1,0 +1,152 @@
+"""The HTTP server of the service: how long and how many connections may be open.
+
+A client that connects and sends nothing, or half a request, holds a file of the process. So it has
+some seconds for the head of a request, and some for the body (`middleware`). If too many
+connections are open, those that have waited longest for a request are closed.
+"""
+
+import asyncio
+import logging
+import os
+import resource
+import time
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+# Seconds that an idle connection stays open. Clients close idle connections after 5 s (httpx and
+# OpenAI's client) or 60 s (many proxies). If the service closed first, a request could be lost.
+_KEEP_ALIVE = 75
+_FOR_HEAD = 10.0  # seconds
+_TO_END = 5.0  # seconds for a body that is on its way when the service stops
+# Seconds for the open requests when the service stops. The files in deploy/ allow more.
+GRACE = 45
+_MOST_CONNECTIONS = 1000
+# asyncio accepts as many connections in one go, before it can close any.
+_ACCEPTED_AT_ONCE = 128
+_OTHER_FILES = 32  # that the process may open later
+_BETWEEN_WARNINGS = 60.0  # seconds
+
+_log = logging.getLogger("uvicorn.error")
+
+
+class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """A connection that is closed if its client does not send what it owes.
+
+    Attributes:
+      waits_since: when it began to wait for a request; None while it has one.
+    """
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for a request, and close the oldest silent one of too many connections."""
+        super().connection_made(transport)
+        self.waits_since: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._wait_for_head()
+        if len(self.connections) >= self.limit_concurrency:
+            others = self.connections - {self}
+            silent = [other for other in others if other.waits_since is not None]
+            if silent:  # otherwise uvicorn answers the next request with 503
+                oldest = min(silent, key=lambda other: other.waits_since)
+                self.connections.discard(oldest)
+                oldest.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the time limit."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Begin the time for the head with its first byte, and end it with the last."""
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_waiting()
+        elif self._timer is None:
+            self._wait_for_head()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, and not long if the body of this one is missing."""
+        super().on_response_complete()
+        self.waits_since = time.monotonic()
+        if self.cycle is not None and self.cycle.more_body:
+            self._wait_for_head()
+
+    def shutdown(self) -> None:
+        """Answer the open request, if its body arrives soon, and tell the client to reconnect."""
+        super().shutdown()
+        if self.cycle is not None and not self.cycle.response_complete:
+            # uvicorn then answers with this header.
+            self.cycle.scope["headers"].append((b"connection", b"close"))
+            if self.cycle.more_body:
+                self._timer = self.loop.call_later(_TO_END, self._close_without_body)
+
+    def _wait_for_head(self) -> None:
+        self.waits_since = time.monotonic()
+        self._timer = self.loop.call_later(_FOR_HEAD, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        self.waits_since = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _close_without_body(self) -> None:
+        if self.cycle.more_body:
+            self.transport.close()
+
+
+class _FailedAccepts:
+    """Logs that connections could not be accepted once a minute; asyncio logs each of them."""
+
+    def __init__(self) -> None:
+        self._last = -_BETWEEN_WARNINGS
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not context["message"].startswith("socket.accept() "):
+            loop.default_exception_handler(context)
+        elif time.monotonic() - self._last >= _BETWEEN_WARNINGS:
+            self._last = time.monotonic()
+            _log.warning(
+                "Connections cannot be accepted: %s. Raise the limit of open files (ulimit -n), or "
+                "start more services. This is said once a minute.",
+                context.get("exception"),
+            )
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server with the limits of `Connection`."""
+
+    async def startup(self, *arguments: Any, **options: Any) -> None:
+        """Start to listen."""
+        asyncio.get_running_loop().set_exception_handler(_FailedAccepts())
+        await super().startup(*arguments, **options)
+
+
+def make_server(application: Any, **options: Any) -> Server:
+    """Return the server of an application.
+
+    Args:
+      application: from `application.make_application`.
+      **options: options of `uvicorn.Config`, such as `host` and `port`.
+    """
+    config = uvicorn.Config(
+        application,
+        http=Connection,
+        access_log=False,
+        backlog=_ACCEPTED_AT_ONCE,
+        limit_concurrency=_most_connections() + 1,
+        timeout_keep_alive=_KEEP_ALIVE,
+        timeout_graceful_shutdown=GRACE,
+        **options,
+    )
+    return Server(config)
+
+
+def _most_connections() -> int:
+    """Return how many connections leave enough files for the rest of the process."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return _MOST_CONNECTIONS
+    opened = len(os.listdir("/dev/fd"))
+    return max(1, min(_MOST_CONNECTIONS, files - opened - _ACCEPTED_AT_ONCE - _OTHER_FILES))
