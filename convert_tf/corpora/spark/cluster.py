@@ -26,6 +26,8 @@ _PYTHON_FAULT = re.compile(
     r"PYTHON_VERSION_MISMATCH|Cannot run program \"[^\"]+\"|No module named '[\w.]+'"
 )
 _PYTHON_ERROR = re.compile(r"^\w[\w.]*(?:Error|Exception): [^\n]+", re.MULTILINE)
+# Errors of this package, whose messages say all.
+_OWN_ERROR = re.compile(r"^convert_tf\.[\w.]+Error: ([^\n]+)", re.MULTILINE)
 _JAVA_ERROR = re.compile(r"^: (?:[\w.]+(?:Error|Exception): )?([^\n]+)", re.MULTILINE)
 
 
@@ -111,6 +113,8 @@ def _sentence(error: Exception, master: str) -> str:
             f"{master} does not answer as a Spark master, or ended the run. Check that the port is "
             "the master's (7077 by default), not that of its web page, and that the master runs."
         )
+    if own_error := _OWN_ERROR.search(text):
+        return own_error[1]
     if python_error := _PYTHON_ERROR.search(text):
         return f"A step on {master} failed: {python_error[0]}"
     java_error = _JAVA_ERROR.search(text)

@@ -2,7 +2,9 @@
 
 Sorted, the rows have one order, whatever the number of tasks and however often Spark repeats one. A
 step also yields notes: objects for the driver, such as counts. Spark keeps the output of one
-attempt of each task, so each note arrives once.
+attempt of each task, so each note arrives once. If it loses an output, it repeats the task, and
+reads an input file again. A file that changed meanwhile ends the task, because rows of its former
+content are already in use.
 """
 
 import functools
@@ -10,7 +12,7 @@ import itertools
 import os
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +20,7 @@ from convert_tf.corpora.dumps import BadLines, CountedFile
 from convert_tf.corpora.options import PrepareOptions
 from convert_tf.corpora.rows import TEXTS, TURNS, Row, Steps, split_and_shard
 from convert_tf.data.shards import in_record_file, serialize_example
+from convert_tf.storage.lines import FileState
 
 NUM_TEXT_FILES = 16  # one for each first digit of a text's hash
 LIBRARIES = ("google_crc32c", "zstandard")  # which a worker needs
@@ -60,22 +63,25 @@ class Tasks:
         options: rules, sizes and limits.
         folder: where files are written, on a disk that all workers share.
         working_folder: folder of input files with relative names.
+        states: the states of the input files when the run started, by name.
     """
 
     options: PrepareOptions
     folder: str
     working_folder: str
+    states: Mapping[str, FileState]
 
     def read(self, files: Iterable[tuple[str, str]]) -> Iterator[Item]:
         """Read files, each with its kind, to rows."""
         for what, path in files:
             steps, bad_lines = Steps(self.options), BadLines(self.options.max_bad_lines)
             place = os.path.join(self.working_folder, path)
-            file = CountedFile(place, name=path, bad_lines=bad_lines)
+            file = CountedFile(place, name=path, state=self.states[path], bad_lines=bad_lines)
             note = FileRead(what, file)
             try:
                 yield from _items(steps.rows_of_file(what, file))
             except ValueError as error:
+                file.check_unchanged()
                 note.error = error
             yield NOTE, note
             yield NOTE, steps
