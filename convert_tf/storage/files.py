@@ -20,6 +20,7 @@ from io import FileIO, IOBase
 _TEMPORARY = re.compile(r"\.new-(?:(?P<host>[0-9a-f]{8})-)?(?P<process>\d+)\.(?P<name>.+)")
 
 _DAY = 86_400.0  # seconds
+DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Answers of a file system that has no locks: NFS without its lock daemon, Lustre without its option
 # `flock`, many mounted buckets.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)

@@ -194,10 +194,7 @@ def join_processes(
         given = _told_by_cluster({**given, "coordinator": None}, join_timeout)
     if None not in given.values():
         meet(
-            given["coordinator"],
-            given["num_processes"],
-            given["process_id"],
-            seconds=join_timeout,
+            given["coordinator"], given["num_processes"], given["process_id"], seconds=join_timeout
         )
     try:
         jax.distributed.initialize(

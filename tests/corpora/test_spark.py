@@ -4,6 +4,7 @@ A cluster in memory stands for Spark here; test_spark_cluster.py runs real ones.
 """
 
 import contextlib
+import errno
 import json
 import os
 import random
@@ -27,6 +28,7 @@ from convert_tf.corpora.spark import cluster as cluster_module
 from convert_tf.corpora.spark import driver, tasks
 from convert_tf.corpora.spark.cluster import problems_of_worker
 from convert_tf.data.shards import record_files
+from convert_tf.storage.files import FileWriteError
 from convert_tf.storage.lines import FileChangedError, file_state
 
 RULES = {
@@ -246,6 +248,23 @@ def test_a_file_that_changes_while_it_is_read_ends_the_run(
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
+def test_a_full_disk_is_named_without_another_attempt(write_dump, tmp_path, monkeypatch, context):
+    """`/dev/full` takes nothing. Spark repeats tasks that raise, but none that returns."""
+    attempts = []
+
+    def open_full(path, mode):
+        attempts.append(path)
+        return open("/dev/full", mode)
+
+    dump = write_dump("in/RC", _dump(num_threads=40)[0])
+    monkeypatch.setattr(tasks, "open", open_full, raising=False)
+    with pytest.raises(FileWriteError, match=r"Cannot write '.*/scratch': No space left") as caught:
+        driver.prepare_with_spark([dump], str(tmp_path / "data"))
+    assert caught.value.errno == errno.ENOSPC
+    assert attempts
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
 def test_workers_must_see_the_disk_and_have_the_same_version(tmp_path):
     def problems(folder=str(tmp_path), files=(__file__,), version=__version__):
         return [*problems_of_worker(folder, files, ["zstandard"], version, [])]
@@ -274,6 +293,11 @@ def test_a_worker_that_does_not_see_the_disk_ends_the_run(write_dump, tmp_path, 
         ("ModuleNotFoundError: No module named 'convert_tf'", "(No module named 'convert_tf')"),
         ("...\n\tat x\nOSError: [Errno 28] No space left\n", "on M failed: OSError: [Errno 28]"),
         ("at\nconvert_tf.storage.lines.FileChangedError: RC_1 was changed\n", "RC_1 was changed"),
+        (
+            "(TID 7) (10.0.0.3 executor 1): java.io.IOException: No space left on device\n",
+            "A disk of worker 10.0.0.3 of M is full. Free space in the folders of Spark's temp",
+        ),
+        ("OSError: [Errno 28] No space left on device\n", "A disk of a worker of M is full"),
         ("called x\n: org.S: bad\n\tat x", "Spark failed on M: org.S: bad"),
         ("x\n: o.SparkException: [E] No master\n\tat", "Spark failed on M: [E] No master"),
         ("[JAVA_GATEWAY_EXITED] exited", "Spark did not start with --master=M"),

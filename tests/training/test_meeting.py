@@ -138,7 +138,14 @@ def test_a_run_whose_other_process_never_comes_ends_with_a_sentence(
 ):
     told = [f"--coordinator={address}", "--num_processes=2", f"--process_id={index}"]
     command = [
-        *(sys.executable, "-m", "convert_tf", "train", "--data=ids/", f"--output={tmp_path / 'run'}"),
+        *(
+            sys.executable,
+            "-m",
+            "convert_tf",
+            "train",
+            "--data=ids/",
+            f"--output={tmp_path / 'run'}",
+        ),
         *("--model=tiny", "--join_timeout=3"),
         *(["--coordinator=auto"] if asks_cluster else told),
     ]

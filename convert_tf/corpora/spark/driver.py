@@ -85,9 +85,7 @@ def _lines(paths: Iterable[str]) -> Iterator[bytes]:
 
 def _written(run: Preparation, context: Any) -> list[FileWritten]:
     """Do all steps. Return the files of the attempts that count, in the order of shards."""
-    tasks = Tasks(
-        run.options, folder=run.scratch, working_folder=os.getcwd(), states=run.states
-    )
+    tasks = Tasks(run.options, folder=run.scratch, working_folder=os.getcwd(), states=run.states)
     sizes = {
         (what, path): run.states[path].size for what, paths in run.paths.items() for path in paths
     }
@@ -117,6 +115,8 @@ def _written(run: Preparation, context: Any) -> list[FileWritten]:
         rows = grouped(rows).mapPartitions(partial(tasks.replace, PAIRS))
     rows = shuffled(rows, tasks.file_of, len(tasks.files))
     written = rows.mapPartitions(tasks.write).collect()
+    for error in filter(None, (one.error for one in written)):
+        raise error
     _count(run, shuffles)  # Spark may have repeated steps, if it lost their output
     return sorted(written, key=lambda one: (one.split, one.number))
 

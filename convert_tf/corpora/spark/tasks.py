@@ -20,6 +20,7 @@ from convert_tf.corpora.dumps import BadLines, CountedFile
 from convert_tf.corpora.options import PrepareOptions
 from convert_tf.corpora.rows import TEXTS, TURNS, Row, Steps, split_and_shard
 from convert_tf.data.shards import in_record_file, serialize_example
+from convert_tf.storage.files import DISK_IS_FULL, FileWriteError, writing
 from convert_tf.storage.lines import FileState
 
 NUM_TEXT_FILES = 16  # one for each first digit of a text's hash
@@ -47,12 +48,15 @@ class FileWritten:
     """A file that one attempt of a task wrote: records of a shard, or lines with single texts.
 
     `split` is `""` for single texts. `number` is the shard or the first digit of the hashes.
+    `error` is why the run must end: the disk that all workers share is full, so other attempts
+    would take long and fail too.
     """
 
     path: str
     split: str
     number: int
     steps: Steps
+    error: FileWriteError | None = None
 
 
 @dataclass(frozen=True)
@@ -107,15 +111,34 @@ class Tasks:
             path = os.path.join(self.folder, uuid.uuid4().hex)
             steps = Steps(self.options)
             pairs = (row[1:] for row in rows)
-            with open(path, "wb") as file:
-                if split:
-                    for _, _, example in steps.examples_of(pairs):
-                        file.write(in_record_file(serialize_example(example)))
-                else:
-                    file.writelines(steps.lines_of(pairs))
+            if split:
+                examples = (example for _, _, example in steps.examples_of(pairs))
+                pieces = (in_record_file(serialize_example(example)) for example in examples)
+            else:
+                pieces = steps.lines_of(pairs)
+            try:
+                self._write(path, pieces)
+            except FileWriteError as error:
+                if error.errno not in DISK_IS_FULL:
+                    raise
+                yield FileWritten(path, split, number, steps, error)
+                return
+            yield FileWritten(path, split, number, steps)
+
+    def _write(self, path: str, pieces: Iterable[bytes]) -> None:
+        """Write a file. Errors of the disk name the folder; those of `pieces` are passed on."""
+        with writing(self.folder):
+            file = open(path, "wb")  # noqa: SIM115 (closed below)
+        try:
+            for piece in pieces:
+                with writing(self.folder):
+                    file.write(piece)
+            with writing(self.folder):
                 file.flush()
                 os.fsync(file.fileno())
-            yield FileWritten(path, split, number, steps)
+        finally:
+            with writing(self.folder):  # it writes what is left
+                file.close()
 
     @functools.cached_property
     def files(self) -> dict[tuple[str, int], int]:
