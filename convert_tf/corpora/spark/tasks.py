@@ -111,6 +111,7 @@ class Tasks:
             path = os.path.join(self.folder, uuid.uuid4().hex)
             steps = Steps(self.options)
             pairs = (row[1:] for row in rows)
+            pieces: Iterable[bytes]
             if split:
                 examples = (example for _, _, example in steps.examples_of(pairs))
                 pieces = (in_record_file(serialize_example(example)) for example in examples)
