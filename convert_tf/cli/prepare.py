@@ -115,7 +115,7 @@ def run(values: Any) -> None:
             **options,
         )
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if is_spark or error.errno != errno.ENOSPC:
             raise
         where = f" ({error.filename})" if error.filename else ""
         raise OSError(

@@ -34,6 +34,7 @@ Flags:
   process_id: Number of this process, from 0. Process 0 writes and prints.
   coordinator: Address of process 0 as host:port. auto asks Slurm, Open MPI, Kubernetes or Cloud TPU
     for this address and the two numbers.
+  join_timeout: Seconds to wait until all processes have come.
 """
 
 import functools
@@ -50,7 +51,8 @@ from convert_tf.training.encoder.options import EncoderTraining
 INTERRUPTED = "interrupted; run the same command again to resume from the last checkpoint"
 # Fields that come from the vocabulary, not from flags.
 _FROM_VOCABULARY = ("vocab_size", "tokenizer")
-_PROCESSES = ("num_processes", "process_id", "coordinator")
+_PROCESSES = ("num_processes", "process_id", "coordinator", "join_timeout")
+_JOIN_TIMEOUT = 300  # seconds
 _OF_ENCODERS = ("model", "vocab", *_PROCESSES)  # and the fields of configurations
 
 
@@ -75,6 +77,7 @@ def define_flags(define: Define) -> None:
     of_processes("num_processes", None, kind=int)
     of_processes("process_id", None, kind=int)
     of_processes("coordinator", None)
+    of_processes("join_timeout", _JOIN_TIMEOUT, lower_bound=1)
 
 
 def run(values: Any) -> None:
@@ -101,7 +104,7 @@ def _train_encoder(values: Any) -> None:
     from convert_tf.training.encoder.task import train
     from convert_tf.training.processes import join_processes
 
-    join_processes(**same(values, "num_processes process_id coordinator"))
+    join_processes(**same(values, " ".join(_PROCESSES)))
     train(
         model_preset(values.model, **model_fields) if values.model else None,
         given_fields(values, EncoderTraining),

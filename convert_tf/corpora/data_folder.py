@@ -21,7 +21,7 @@ from convert_tf.figures import picture, write_picture
 from convert_tf.storage.files import write_file
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.json_text import written_json
-from convert_tf.storage.lines import zst_written
+from convert_tf.storage.lines import file_state, zst_written
 from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.subwords import SubwordConfig, learn_subwords
 from convert_tf.text.tokenizer import Tokenizer, load_tokenizer
@@ -47,6 +47,8 @@ class Preparation:
         steps: makes the rows and counts.
         bad_lines: the unusable lines of all files.
         files: the files that were read, by kind. The engine adds them.
+        states: the states of the input files when the run started, by path. A file that has
+            another one when it is read, perhaps a second time, ends the run.
     """
 
     options: PrepareOptions
@@ -56,8 +58,14 @@ class Preparation:
     files: dict[str, list[CountedFile]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.states = {path: file_state(path) for paths in self.paths.values() for path in paths}
+        self.forget_counts()
+
+    def forget_counts(self) -> None:
+        """Start counting again, with no file read."""
         self.steps = Steps(self.options)
         self.bad_lines = BadLines(limit=self.options.max_bad_lines)
+        self.files.clear()
 
     def write_single_texts(self, lines: Iterable[bytes]) -> None:
         """Write the file of single texts, if the rules of a corpus ask for it."""
@@ -108,7 +116,8 @@ def prepare(
         ValueError: if there are records in the folder already, another process writes it, the input
             gives no example, there are more unusable lines than allowed, or `tokenize` is set
             without a vocabulary.
-        OSError: if a file cannot be read or written; with `errno.ENOSPC` if the disk is full.
+        OSError: if a file cannot be read or written; with `errno.ENOSPC` if the disk is full;
+            `FileChangedError` if an input file changed during the run.
     """
     if tokenize and vocabulary is None:
         raise ValueError(

@@ -132,7 +132,9 @@ def _sort_on_disk(run: Preparation) -> None:
 
         sorters = {kind: sorter(kind) for kind in KINDS}
         for what, paths in run.paths.items():
-            run.files[what] = [CountedFile(path, bad_lines=run.bad_lines) for path in paths]
+            run.files[what] = [
+                CountedFile(path, state=run.states[path], bad_lines=run.bad_lines) for path in paths
+            ]
             _sort(_rows_of_files(steps, what, run.files[what]), sorters)
         _sort(steps.rows_of_threads(_sorted(sorters[TURNS], "turns in threads")), sorters)
         _sort(steps.unique_pairs(_sorted(sorters[PAIRS], "pairs compared")), sorters)

@@ -88,7 +88,9 @@ class Steps:
         Raises:
             ValueError: if hardly any line can be used, or there are more unusable lines than
                 allowed.
+            FileChangedError: if the file has not, or no longer, the state that it must have.
         """
+        file.check_unchanged()
         num_turns = 0
         if what in CORPORA:
             rules = self.options.rules_of(what)
@@ -102,6 +104,7 @@ class Steps:
             for turn in self._turns_of_dump(what, file):
                 num_turns += 1
                 yield Row(TURNS, turn.thread_id, json.dumps(turn))
+        file.check_unchanged()
         if self.options.max_bad_lines is None:
             file.check_readable(num_turns)
 

@@ -3,9 +3,11 @@
 The driver writes the texts in parts to a disk that all machines share. Each task encodes a part and
 writes its vectors to a file, which appears only when it is complete. The name of a part is a
 checksum of its texts and of everything that its vectors depend on. So an interrupted run resumes
-with the next part, and parts of other encoders or texts are never used.
+with the next part, and parts of other encoders or texts are never used. The vectors of a part end
+with a checksum of their own, so a damaged part is encoded again.
 """
 
+import io
 import itertools
 import os
 import sys
@@ -21,34 +23,65 @@ from convert_tf.encoding.backends.onnx import OnnxBackend
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.encoding.text_batches import text_bytes, windows
 from convert_tf.storage.checksums import checksum, file_checksum
-from convert_tf.storage.files import whole_file, write_file
+from convert_tf.storage.files import write_file
 
 # Parts end where windows end, so that the bytes are the same as on one core.
 _WINDOWS_IN_PART = 4
 _TASKS_PER_CORE = 8  # so that a slow worker gets fewer parts than a fast one
+_CHECKSUM_BYTES = 64
 
 
 def _encode_parts(
-    parts: Iterable[str], *, encoder: str, kind: str, batch_size: int, dtype: str
+    parts: Iterable[str], *, encoder: str, facts: str, kind: str, batch_size: int, dtype: str
 ) -> Iterator[None]:
     """Task of a worker: encode parts and write their vectors.
 
     Args:
       parts: paths of the parts, without suffix.
       encoder: an `.onnx` file.
+      facts: everything besides the texts that the vectors depend on.
       kind, batch_size: as in `SentenceEncoder`.
       dtype: number format of the vectors.
+
+    Raises:
+      OSError: if the texts of a part are damaged.
     """
     # Spark runs one task per core.
     opened = SentenceEncoder(OnnxBackend(encoder, num_threads=1), batch_size=batch_size)
     for part in map(Path, parts):
-        vectors = part.with_suffix(".npy")
-        if not vectors.exists():  # an earlier attempt may have written it
-            texts = part.with_suffix(".txt").read_bytes().split(b"\n")[:-1]
+        if _read_part(part) is None:  # an earlier attempt may have written it
+            source = part.with_suffix(".txt")
+            content = source.read_bytes()
+            if part.name != _part_name(facts, content):
+                raise OSError(f"{source} is damaged. Run the same command again.")
+            texts = content.split(b"\n")[:-1]
             encodings = np.concatenate([*opened.iter_encode(iter(texts), kind=kind)])
-            with whole_file(vectors) as temporary, open(temporary, "wb") as file:
-                np.save(file, encodings.astype(dtype))
+            _write_part(part, encodings.astype(dtype))
     return iter(())
+
+
+def _part_name(facts: str, content: bytes) -> str:
+    return checksum([facts.encode(), content])
+
+
+def _write_part(part: Path, vectors: np.ndarray) -> None:
+    """Write the vectors of a part and their checksum."""
+    buffer = io.BytesIO()
+    np.save(buffer, vectors)
+    content = buffer.getvalue()
+    write_file(part.with_suffix(".npy"), content + checksum([content]).encode())
+
+
+def _read_part(part: Path) -> np.ndarray | None:
+    """Return the vectors of a part; None if it has none, or damaged ones."""
+    try:
+        content = part.with_suffix(".npy").read_bytes()
+    except FileNotFoundError:
+        return None
+    vectors, expected = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
+    if checksum([vectors]).encode() != expected:
+        return None
+    return np.load(io.BytesIO(vectors))
 
 
 def encode_on_spark(
@@ -77,7 +110,8 @@ def encode_on_spark(
 
     Raises:
       ValueError: if the encoder is not an `.onnx` file, or as in `SentenceEncoder.iter_encode`.
-      OSError: if the cluster cannot be used, or a file cannot be read or written.
+      OSError: if the cluster cannot be used, a file cannot be read or written, or a part is damaged
+        after it was encoded. The next run encodes it again.
     """
     if kind_of(encoder) is not Kind.ONNX:
         raise ValueError(
@@ -88,36 +122,53 @@ def encode_on_spark(
     yield from SentenceEncoder(encoder).iter_encode([], kind=kind)
     os.makedirs(folder, exist_ok=True)
     facts = f"{file_checksum(encoder)} {kind} {batch_size} {dtype}\n"
-    names = _written_parts(texts, Path(folder).absolute(), facts, batch_size)
-    missing = [name for name in dict.fromkeys(names) if not os.path.exists(f"{name}.npy")]
+    names, missing = _written_parts(texts, Path(folder).absolute(), facts, batch_size)
     if len(missing) < len(names):
         print(f"{len(names) - len(missing)} of {len(names)} parts are encoded", file=sys.stderr)
     if missing:
         with cluster(master) as context:
             encode = partial(
-                _encode_parts, encoder=encoder, kind=kind, batch_size=batch_size, dtype=dtype
+                _encode_parts,
+                encoder=encoder,
+                facts=facts,
+                kind=kind,
+                batch_size=batch_size,
+                dtype=dtype,
             )
             check_workers(context, folder, [encoder], libraries=["onnxruntime"])
             num_tasks = min(len(missing), _TASKS_PER_CORE * context.defaultParallelism)
             context.parallelize(missing, num_tasks).mapPartitions(encode).collect()
     for name in names:
-        yield np.load(f"{name}.npy")
+        vectors = _read_part(Path(name))
+        if vectors is None:
+            raise OSError(
+                f"{name}.npy was damaged or removed after it was encoded. Run the same command "
+                "again: it encodes this part again and keeps the others."
+            )
+        yield vectors
 
 
-def _written_parts(texts: Iterable[str], folder: Path, facts: str, batch_size: int) -> list[str]:
-    """Write the texts of parts without vectors. Return the paths of all parts, without suffix.
+def _written_parts(
+    texts: Iterable[str], folder: Path, facts: str, batch_size: int
+) -> tuple[list[str], list[str]]:
+    """Write the texts of parts without vectors, or with damaged ones.
 
     Args:
       texts, batch_size: as in `encode_on_spark`.
       folder: folder of the parts.
       facts: everything besides the texts that the vectors depend on.
+
+    Returns:
+      The paths of all parts, without suffix; and of each part without vectors, once.
     """
     pieces = windows([text_bytes(texts)], batch_size=batch_size)
-    names = []
+    names: list[str] = []
+    missing: dict[str, None] = {}
     while part := list(itertools.islice(pieces, _WINDOWS_IN_PART)):
         content = b"".join(text + b"\n" for (column,) in part for text in column)
-        path = folder / checksum([facts.encode(), content])
-        if not path.with_suffix(".npy").exists():
+        path = folder / _part_name(facts, content)
+        if _read_part(path) is None:
             write_file(path.with_suffix(".txt"), content)
+            missing[str(path)] = None
         names.append(str(path))
-    return names
+    return names, [*missing]

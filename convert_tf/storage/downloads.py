@@ -1,6 +1,5 @@
 """Download, check and cache the files of a release, also from several processes at once."""
 
-import fcntl
 import gzip
 import http.client
 import itertools
@@ -15,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from convert_tf.storage.checksums import checksum, file_checksum
-from convert_tf.storage.files import writing
+from convert_tf.storage.files import lock_file, writing
 from convert_tf.storage.progress import Progress
 
 SUMS_FILE = "SHA256SUMS"
@@ -66,17 +65,24 @@ def fetched(base: str, name: str, *, folder: Path | None = None) -> Path:
     with writing(target):
         place.mkdir(parents=True, exist_ok=True)
         with open(place / f".{target.name}.lock", "a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed, or its process ends
+            is_locked = lock_file(lock, waits=True)
             if target.exists():  # another process was first
                 return target
-            for left in place.glob(f".new-{target.name}-*"):  # of one that was killed
-                shutil.rmtree(left, ignore_errors=True)
+            if is_locked:  # else they may be of a process that still works
+                for left in place.glob(f".new-{target.name}-*"):  # of one that was killed
+                    shutil.rmtree(left, ignore_errors=True)
             with tempfile.TemporaryDirectory(
                 prefix=f".new-{target.name}-", dir=place, ignore_cleanup_errors=True
             ) as work:
                 file = Path(work, "file")
                 _download(f"{base}/{name}", file, expected=_listed(base, name))
-                os.replace(_unpacked(file) if name.endswith(ARCHIVE_SUFFIX) else file, target)
+                new = _unpacked(file) if name.endswith(ARCHIVE_SUFFIX) else file
+                try:
+                    os.replace(new, target)
+                except OSError:
+                    # Without locks, another process may have put the same folder there.
+                    if is_locked or not target.exists():
+                        raise
     return target
 
 

@@ -1,22 +1,29 @@
 """Write files that appear whole or not at all; and locks.
 
-A lock ends with its process and records its holder.
+A lock ends with its process and records its holder. On a file system without locks, work goes on
+with a warning.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
 import socket
 import time
+import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from io import FileIO
+from io import FileIO, IOBase
 
 # Earlier versions did not say whose process it is.
 _TEMPORARY = re.compile(r"\.new-(?:(?P<host>[0-9a-f]{8})-)?(?P<process>\d+)\.(?P<name>.+)")
 
 _DAY = 86_400.0  # seconds
+DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# Answers of a file system that has no locks: NFS without its lock daemon, Lustre without its option
+# `flock`, many mounted buckets.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 class FileWriteError(OSError):
@@ -207,8 +214,39 @@ def opened_lock(place: str | os.PathLike[str]) -> FileIO:
     return open(place, "ab+", buffering=0)
 
 
+def lock_file(lock: IOBase, *, waits: bool) -> bool:
+    """Lock a file until it is closed or its process ends.
+
+    Args:
+      lock: an open file, whose name is known.
+      waits: whether to wait while another process holds the lock.
+
+    Returns:
+      Whether it is locked. If the file system has no locks, a warning names its folder.
+
+    Raises:
+      BlockingIOError: if another process holds the lock, unless `waits`.
+      FileWriteError: if the lock failed for another reason.
+    """
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        name = os.path.abspath(lock.name)  # type: ignore[attr-defined]
+        if error.errno not in _NO_LOCKS:
+            raise FileWriteError(error.errno, error.strerror, name) from error
+        warnings.warn(
+            f"The file system of {os.path.dirname(name)!r} has no locks ({error.strerror}). Make "
+            "sure that no other process writes the same output.",
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
 def lock_output(lock: FileIO, work: str) -> None:
-    """Lock a file until it is closed.
+    """Lock a file until it is closed. Without locks of the file system, only warn.
 
     The file system knows whether the holder is alive, even on a disk that several machines share.
     The host is recorded because a lock may outlive a machine that is down.
@@ -220,10 +258,11 @@ def lock_output(lock: FileIO, work: str) -> None:
     Raises:
       ValueError: if another process holds the lock, or has just deleted the file. The message names
         the holder, if it is known, and says how to remove the lock.
+      FileWriteError: if the lock failed for another reason.
     """
     refused = f"Another process is {work}. Wait for it, or choose another --output."
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(lock, waits=False)
     except BlockingIOError:
         raise ValueError(refused + _holder(lock)) from None
     if not is_still_at_its_place(lock):

@@ -1,7 +1,6 @@
 """Write folders that appear complete or not at all, even if the process is killed."""
 
 import contextlib
-import errno
 import json
 import os
 import shutil
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from convert_tf.storage.checksums import checksum
 from convert_tf.storage.files import (
+    DISK_IS_FULL,
     FileWriteError,
     is_still_at_its_place,
     lock_output,
@@ -21,7 +21,6 @@ from convert_tf.storage.json_text import parsed_json
 
 _JOURNAL = "moves.json"
 _REPLACED = "replaced"
-_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 Lister = Callable[[str], list[str]]
 
@@ -113,7 +112,7 @@ class OutputFolder:
                     )
                 self._publish()
             except OSError as error:
-                if error.errno not in _DISK_IS_FULL or isinstance(error, FileWriteError):
+                if error.errno not in DISK_IS_FULL or isinstance(error, FileWriteError):
                     raise
                 where = error.filename or self.output
                 raise FileWriteError(error.errno, error.strerror, where) from error

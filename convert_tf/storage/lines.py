@@ -7,14 +7,16 @@ gives the data before the damage, and the damage is recorded.
 import bz2
 import codecs
 import contextlib
+import hashlib
 import io
 import lzma
 import os
+import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from convert_tf.extras import needs
 from convert_tf.storage.content import HEAD_BYTES, check_is_text, compression, wide_encoding
@@ -27,6 +29,39 @@ _PLAIN_PIECE = 2**20
 _ARCHIVE_PIECE = 1024
 _ZSTD_LEVEL = 9
 COMPRESSED_SUFFIXES = {".zst", ".zstd", ".bz2", ".gz", ".xz", ".lzma"}
+_COMPARED_BYTES = 2**16
+
+
+class FileChangedError(OSError):
+    """Error: an input file changed while a command ran. The message names it."""
+
+
+class FileState(NamedTuple):
+    """What tells whether a file is still the same one.
+
+    Attributes:
+        size: in bytes.
+        modified: time of the last change, in nanoseconds.
+        start: SHA-256 of the first 64 KiB; empty for what is not a regular file.
+    """
+
+    size: int
+    modified: int
+    start: str
+
+
+def file_state(path: str) -> FileState:
+    """Return the current state of a file, without reading more than its first bytes.
+
+    Raises:
+        OSError: if the file cannot be read.
+    """
+    status = os.stat(path)
+    start = ""
+    if stat.S_ISREG(status.st_mode):  # a pipe gives its bytes only once
+        with open(path, "rb") as file:
+            start = hashlib.sha256(file.read(_COMPARED_BYTES)).hexdigest()
+    return FileState(status.st_size, status.st_mtime_ns, start)
 
 
 @dataclass
@@ -41,6 +76,7 @@ class InputFile:
         problem: `"empty"`; `"truncated"` for an archive, or for a file that became shorter while it
             was read; `"damaged"` for an archive; otherwise empty.
         is_standard_input: whether to read standard input instead.
+        state: the state that the file must have (`check_unchanged`); None for any.
     """
 
     path: str
@@ -49,6 +85,7 @@ class InputFile:
     compressed_bytes: int = 0
     problem: str = ""
     is_standard_input: bool = False
+    state: FileState | None = None
 
     def __post_init__(self) -> None:
         self.name = self.name or self.path
@@ -68,6 +105,23 @@ class InputFile:
                 f"{self.name} is a folder. Pass the files in it, as '{self.name.rstrip('/')}/*'."
             )
         return open(self.path, "rb")
+
+    def check_unchanged(self) -> None:
+        """Compare the file with `state`. Call it before and after reading.
+
+        Raises:
+            FileChangedError: if the file has another state.
+            OSError: if it cannot be read.
+        """
+        if self.state is None:
+            return
+        state = file_state(self.path)
+        if state != self.state:
+            sizes = f"{self.state.size:,} bytes then, {state.size:,} now"
+            raise FileChangedError(
+                f"{self.name} was changed or replaced after this command started ({sizes}). Run "
+                "the command again when no other program writes the file."
+            )
 
     def note(self, problem: str, reason: str = "") -> None:
         """Record a problem; `reason` gives details."""

@@ -27,12 +27,14 @@ import numpy as np
 
 from convert_tf.config.base import PRECISIONS
 from convert_tf.numerics.devices import choose_precision
+from convert_tf.training.meeting import meet
 
 # Exit statuses after which the same command goes on, for clusters that start it again. 75 is
 # EX_TEMPFAIL of sysexits.h.
 NOT_FINISHED = 75
 PEER_LOST = 76
 FROM_CLUSTER = "auto"
+JOIN_TIMEOUT = 300  # seconds
 SIGNAL = signal.SIGTERM
 SHARED_FILE = ".processes"
 # Network file systems show a new file to other hosts after a while.
@@ -156,7 +158,10 @@ def refuse_failed(failed: np.ndarray) -> None:
 
 
 def join_processes(
-    num_processes: int | None = None, process_id: int | None = None, coordinator: str | None = None
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    coordinator: str | None = None,
+    join_timeout: float = JOIN_TIMEOUT,
 ) -> None:
     """Join the other processes of a run; do nothing if nothing is given.
 
@@ -169,6 +174,7 @@ def join_processes(
       coordinator: host and port on which process 0 listens, `host:port`; `auto` asks the cluster
         for all that is not given (Slurm, Open MPI, Kubernetes, Cloud TPU; see
         `jax.distributed.initialize`).
+      join_timeout: seconds to wait for the others.
 
     Raises:
       ValueError: something is missing, the backend is not JAX, or the others did not come.
@@ -198,11 +204,18 @@ def join_processes(
         )
     import jax
 
+    if asks_cluster:
+        given = _told_by_cluster({**given, "coordinator": None}, join_timeout)
+    if None not in given.values():
+        meet(
+            given["coordinator"], given["num_processes"], given["process_id"], seconds=join_timeout
+        )
     try:
         jax.distributed.initialize(
-            coordinator_address=None if asks_cluster else given["coordinator"],
+            coordinator_address=given["coordinator"],
             num_processes=given["num_processes"],
             process_id=given["process_id"],
+            initialization_timeout=max(JOIN_TIMEOUT, math.ceil(join_timeout)),
         )
     except (ValueError, RuntimeError) as error:
         if asks_cluster and isinstance(error, ValueError):
@@ -212,10 +225,27 @@ def join_processes(
                 "--num_processes, --process_id and --coordinator=host:port."
             ) from error
         raise ValueError(
-            f"The processes of the run did not find one another. Received: {given}: {error}. Start "
-            "all of them within five minutes, each with a number of its own; process 0 must be "
-            "reachable at the coordinator's address."
+            f"The processes of the run did not find one another. Received: {given}: {error}. "
+            "Start all of them again; process 0 must be reachable at the coordinator's address."
         ) from error
+
+
+def _told_by_cluster(given: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """Return `given` with what the cluster tells; None stays where there is no cluster."""
+    try:
+        from jax._src.clusters import ClusterEnv
+
+        told = ClusterEnv.auto_detect_unset_distributed_params(
+            given["coordinator"],
+            given["num_processes"],
+            given["process_id"],
+            None,
+            None,
+            math.ceil(seconds),
+        )
+    except Exception:  # JAX asks again, and says what is wrong
+        return dict(given)
+    return dict(zip(("coordinator", "num_processes", "process_id"), told, strict=False))
 
 
 def running_processes() -> Processes:

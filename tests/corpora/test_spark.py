@@ -4,10 +4,12 @@ A cluster in memory stands for Spark here; test_spark_cluster.py runs real ones.
 """
 
 import contextlib
+import errno
 import json
 import os
 import random
 import socket
+from pathlib import Path
 
 import pytest
 from support.dump_files import comment, digests, json_lines, random_dump
@@ -17,15 +19,17 @@ pytest.importorskip("google_crc32c")
 
 from convert_tf import __version__
 from convert_tf.corpora import data_folder as report_module
-from convert_tf.corpora import local
+from convert_tf.corpora import local, rows
 from convert_tf.corpora.comments import PRESETS, Rules
 from convert_tf.corpora.data_folder import SINGLE_TEXTS
-from convert_tf.corpora.dumps import find_files
+from convert_tf.corpora.dumps import CountedFile, find_files
 from convert_tf.corpora.options import PrepareOptions
 from convert_tf.corpora.spark import cluster as cluster_module
 from convert_tf.corpora.spark import driver, tasks
 from convert_tf.corpora.spark.cluster import problems_of_worker
 from convert_tf.data.shards import record_files
+from convert_tf.storage.files import FileWriteError
+from convert_tf.storage.lines import FileChangedError, file_state
 
 RULES = {
     "polyai": Rules(),
@@ -143,7 +147,9 @@ def test_names_of_files_are_relative_to_the_driver(dumps_folder, tmp_path, monke
         assert report["bad_lines"]["first"][0].startswith("RC_1.zst:")
     monkeypatch.chdir(tmp_path)
     assert digests("spark") == digests("local")
-    reading = tasks.Tasks(PrepareOptions(), folder="", working_folder=str(dumps_folder))
+    states = {"RC_1.zst": file_state(str(dumps_folder / "RC_1.zst"))}
+    place = str(dumps_folder)
+    reading = tasks.Tasks(PrepareOptions(), folder="", working_folder=place, states=states)
     assert len(list(reading.read([("comments", "RC_1.zst")]))) > 150
 
 
@@ -167,6 +173,96 @@ def test_an_unreadable_file_is_an_error(write_dump, tmp_path):
     for engine in (local.prepare, driver.prepare_with_spark):
         with pytest.raises(ValueError, match=r"Hardly a line of .*RC_1 can be used"):
             engine(paths, str(tmp_path / "data"))
+
+
+def _replaced(path):
+    """Put a dump of the same threads, with other texts, in the place of a dump."""
+    changed = [{**one, "body": f"other {one['id']}"} for one in _dump(num_threads=40)[0]]
+    Path(f"{path}.new").write_bytes(json_lines(changed))
+    os.replace(f"{path}.new", path)
+
+
+@pytest.mark.parametrize("job", [1, 2, 3])
+def test_a_file_that_is_replaced_before_it_is_read_again_ends_the_run(
+    write_dump, tmp_path, context, job
+):
+    """Spark reads it again if the workers that hold a shuffle are lost."""
+    paths = [write_dump("in/RC_1", _dump(num_threads=40)[0])]
+    rules = Rules(**PRESETS["clean"])
+
+    def lose_outputs(number):
+        if number == job:
+            _replaced(paths[0])
+            context.lose_shuffles()
+
+    context.after_job = lose_outputs
+    with pytest.raises(FileChangedError, match=r"RC_1 was changed or replaced after this"):
+        driver.prepare_with_spark(
+            paths, str(tmp_path / "data"), options=PrepareOptions(rules=rules)
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_lost_outputs_of_unchanged_files_change_nothing(dumps_folder, tmp_path, context):
+    _prepare(local.prepare, dumps_folder, tmp_path / "local", rules=RULES["clean"])
+    context.after_job = lambda _: context.lose_shuffles()
+    _prepare(driver.prepare_with_spark, dumps_folder, tmp_path / "spark", rules=RULES["clean"])
+    assert digests(tmp_path / "spark") == digests(tmp_path / "local")
+
+
+def test_notes_of_a_repeated_reading_replace_those_of_the_first(
+    write_dump, tmp_path, context, monkeypatch
+):
+    """Here the check does not see that the file changed. The report tells what was written."""
+    path = write_dump("in/RC_1", _dump(num_threads=40)[0])
+    monkeypatch.setattr(CountedFile, "check_unchanged", lambda _: None)
+
+    def lose_outputs(number):
+        if number == 2:
+            Path(path).write_bytes(b"\n".join(Path(path).read_bytes().split(b"\n")[:50]))
+            context.lose_shuffles()
+
+    context.after_job = lose_outputs
+    options = PrepareOptions(num_shards=SHARDS)
+    report = driver.prepare_with_spark([path], str(tmp_path / "spark"), options=options)
+    assert report["files"]["comments"][0]["lines"] == 50
+    context.after_job = None
+    assert report == local.prepare([path], str(tmp_path / "local"), options=options)
+
+
+@pytest.mark.parametrize("engine", [local.prepare, driver.prepare_with_spark])
+def test_a_file_that_changes_while_it_is_read_ends_the_run(
+    write_dump, tmp_path, monkeypatch, engine
+):
+    paths = [write_dump(f"in/RC_{number}", _dump(num_threads=40)[0]) for number in (1, 2)]
+    parse = rows.parse_comment
+
+    def write_more(*arguments, **options):
+        with open(paths[1], "ab") as file:
+            file.write(b"\n")
+        return parse(*arguments, **options)
+
+    monkeypatch.setattr(rows, "parse_comment", write_more)
+    with pytest.raises(FileChangedError, match="RC_2 was changed or replaced"):
+        engine(paths, str(tmp_path / "data"))
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_full_disk_is_named_without_another_attempt(write_dump, tmp_path, monkeypatch, context):
+    """`/dev/full` takes nothing. Spark repeats tasks that raise, but none that returns."""
+    attempts = []
+
+    def open_full(path, mode):
+        attempts.append(path)
+        return open("/dev/full", mode)
+
+    dump = write_dump("in/RC", _dump(num_threads=40)[0])
+    monkeypatch.setattr(tasks, "open", open_full, raising=False)
+    with pytest.raises(FileWriteError, match=r"Cannot write '.*/scratch': No space left") as caught:
+        driver.prepare_with_spark([dump], str(tmp_path / "data"))
+    assert caught.value.errno == errno.ENOSPC
+    assert attempts
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 def test_workers_must_see_the_disk_and_have_the_same_version(tmp_path):
@@ -196,6 +292,12 @@ def test_a_worker_that_does_not_see_the_disk_ends_the_run(write_dump, tmp_path, 
         ('Cannot run program "/a/python": error=2', 'work (Cannot run program "/a/python")'),
         ("ModuleNotFoundError: No module named 'convert_tf'", "(No module named 'convert_tf')"),
         ("...\n\tat x\nOSError: [Errno 28] No space left\n", "on M failed: OSError: [Errno 28]"),
+        ("at\nconvert_tf.storage.lines.FileChangedError: RC_1 was changed\n", "RC_1 was changed"),
+        (
+            "(TID 7) (10.0.0.3 executor 1): java.io.IOException: No space left on device\n",
+            "A disk of worker 10.0.0.3 of M is full. Free space in the folders of Spark's temp",
+        ),
+        ("OSError: [Errno 28] No space left on device\n", "A disk of a worker of M is full"),
         ("called x\n: org.S: bad\n\tat x", "Spark failed on M: org.S: bad"),
         ("x\n: o.SparkException: [E] No master\n\tat", "Spark failed on M: [E] No master"),
         ("[JAVA_GATEWAY_EXITED] exited", "Spark did not start with --master=M"),

@@ -200,6 +200,42 @@ def test_a_lost_or_slow_worker_changes_nothing(shared, cluster, tmp_path, fate, 
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
+@pytest.mark.parametrize("moment", ["shuffle", "writing"])
+def test_dumps_that_are_replaced_before_they_are_read_again(shared, cluster, tmp_path, moment):
+    """The worker that holds a part of the shuffle is killed then. Equal bytes, or a refusal."""
+    shutil.copytree(shared / "dumps", tmp_path / "dumps")
+    output = tmp_path / "data"
+    before = len(_shuffled(shared))
+    command = [
+        *(sys.executable, "-m", "convert_tf", "prepare", "--engine=spark"),
+        *(f"--master={cluster.master}", *_inputs(tmp_path), f"--output={output}"),
+    ]
+    environment = {**os.environ, **_environment(shared)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as driver:
+        if moment == "shuffle":
+            _wait_until(lambda: len(_shuffled(shared)) > before, "a worker shuffles")
+        else:
+            scratch = tmp_path / ".data.new" / "scratch"
+            _wait_until(lambda: len(list(scratch.glob("*"))) > 2, "files are written")
+        for path in (tmp_path / "dumps").iterdir():
+            content = path.read_bytes()
+            path.with_suffix(".new").write_bytes(content[: len(content) // 2])
+            os.replace(path.with_suffix(".new"), path)
+        cluster.kill_worker()
+        errors = driver.communicate(timeout=120)[1]
+    cluster.start_worker(3)
+    names = [path.name for path in tmp_path.iterdir()]
+    if driver.returncode == 0:
+        assert moment == "writing"
+        assert digests(output) == digests(shared / "local")
+    else:
+        assert driver.returncode == 1, errors
+        last = errors.splitlines()[-1]
+        assert f"convert-tf prepare: {tmp_path}/dumps/R" in last
+        assert "was changed or replaced after this command started" in last
+        assert names == ["dumps"]
+
+
 def test_embed_gives_the_vectors_of_one_machine(shared, cluster, tiny_onnx, tmp_path):
     """Also if a worker is killed, and the driver then, and the same command starts again."""
     texts = [*random_texts(60_000, seed=0)]

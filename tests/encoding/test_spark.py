@@ -4,6 +4,7 @@ A cluster in memory stands for Spark here; tests/corpora/test_spark_cluster.py h
 """
 
 import contextlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -89,13 +90,62 @@ def test_a_stopped_run_goes_on(embed, tmp_path, monkeypatch, encoded_texts, caps
     assert not list(tmp_path.glob(".v.npy.parts"))
 
 
-def test_parts_of_another_command_are_not_taken(embed, tmp_path, monkeypatch, encoded_texts):
-    with monkeypatch.context() as patch:  # all parts are written, but not joined
+@pytest.fixture
+def stopped(embed, tmp_path, monkeypatch):
+    """A run that was stopped when all parts were encoded; their files, the largest first."""
+    with monkeypatch.context() as patch:
         patch.setattr(
             "convert_tf.cli.embed.write_vectors", lambda _, pieces, **__: [*pieces] and 1 / 0
         )
         with pytest.raises(ZeroDivisionError):
             embed()
+    return sorted(tmp_path.glob(".v.npy.parts/*.npy"), key=lambda path: -path.stat().st_size)
+
+
+def _cut(content):
+    return content[:-100]
+
+
+def _flip(content):
+    return content[:300] + bytes([content[300] ^ 1]) + content[301:]
+
+
+@pytest.mark.parametrize("damage", [_cut, _flip, lambda _: b""])
+def test_a_damaged_part_is_encoded_again(embed, stopped, encoded_texts, capsys, damage):
+    stopped[0].write_bytes(damage(stopped[0].read_bytes()))
+    encoded_texts.clear()
+    vectors = embed()
+    assert "6 of 7 parts are encoded" in capsys.readouterr().err
+    assert len(encoded_texts) == 8
+    np.testing.assert_array_equal(vectors, embed("--overwrite"))
+
+
+def test_a_part_that_is_damaged_before_it_is_joined_is_named(embed, tmp_path, monkeypatch):
+    write = spark._write_part
+
+    def write_and_cut(part, vectors):
+        write(part, vectors)
+        path = part.with_suffix(".npy")
+        path.write_bytes(_cut(path.read_bytes()))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(spark, "_write_part", write_and_cut)
+        with pytest.raises(SystemExit, match=r"\.v\.npy\.parts/\w+\.npy was damaged or removed"):
+            embed()
+    assert not (tmp_path / "v.npy").exists()
+    assert embed().shape == (len(TEXTS), 128)
+
+
+def test_damaged_texts_of_a_part_are_named(embed, tmp_path, monkeypatch):
+    def write_half(path, content):
+        Path(path).write_bytes(content[: len(content) // 2])
+
+    monkeypatch.setattr(spark, "write_file", write_half)
+    with pytest.raises(SystemExit, match=r"\.v\.npy\.parts/\w+\.txt is damaged"):
+        embed()
+
+
+def test_parts_of_another_command_are_not_taken(embed, stopped, encoded_texts):
     encoded_texts.clear()
     vectors = embed("--kind=context")
     assert {text.encode() for text in TEXTS} == set(encoded_texts)

@@ -12,7 +12,7 @@ import pytest
 from support.commands import own_environment
 from support.web_server import Quiet, serving
 
-from convert_tf.storage import downloads
+from convert_tf.storage import downloads, files
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.downloads import DownloadError, fetched
 from convert_tf.storage.files import FileWriteError
@@ -171,6 +171,28 @@ def test_what_a_killed_process_left_is_removed(release, get):
     path.unlink()
     get(release.as_uri())
     assert not left.exists()
+
+
+def test_without_locks_what_another_process_writes_is_kept(release, tmp_path, monkeypatch, get):
+    """And if both put the same folder in its place, the first stays."""
+
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    unpacked = downloads._unpacked
+
+    def unpacked_late(archive):
+        with monkeypatch.context() as other:
+            other.setattr(downloads, "_unpacked", unpacked)
+            assert (get(release.as_uri(), "model-1.tar.gz") / "a.txt").read_bytes() == b"one"
+        assert archive.exists()
+        return unpacked(archive)
+
+    monkeypatch.setattr(files.fcntl, "flock", flock)
+    monkeypatch.setattr(downloads, "_unpacked", unpacked_late)
+    with pytest.warns(UserWarning, match="has no locks"):
+        folder = get(release.as_uri(), "model-1.tar.gz")
+    assert (folder / "sub" / "b.txt").read_bytes() == b"two"
 
 
 def test_where_downloads_are_kept(monkeypatch):

@@ -166,6 +166,32 @@ def test_a_note_of_a_dead_process_keeps_nobody_out(tmp_path, place, hold):
         assert path.read_text() == f"{os.getpid()} {files.socket.gethostname()}\n"
 
 
+def _failing_flock(number):
+    def flock(*_):
+        raise OSError(number, os.strerror(number))
+
+    return flock
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+@at_each_place
+def test_without_locks_the_work_goes_on_with_a_warning(tmp_path, monkeypatch, place, hold, number):
+    monkeypatch.setattr(files.fcntl, "flock", _failing_flock(number))
+    folder = (tmp_path / place).parent
+    with pytest.warns(UserWarning, match=rf"'{folder}' has no locks"), hold(tmp_path / "out"):
+        pass
+
+
+@at_each_place
+def test_a_lock_that_fails_names_its_file(tmp_path, monkeypatch, place, hold):
+    monkeypatch.setattr(files.fcntl, "flock", _failing_flock(errno.EIO))
+    with (
+        pytest.raises(FileWriteError, match=rf"Cannot write '{tmp_path / place}': Input"),
+        hold(tmp_path / "out"),
+    ):
+        pytest.fail("it is not locked")
+
+
 def test_a_lock_that_was_given_back_is_not_taken(tmp_path):
     """One that opened it before and locks it after its holder has deleted it."""
     with files.opened_lock(tmp_path / "lock") as late:

@@ -10,13 +10,25 @@ class SparkInMemory:
 
     def __init__(self):
         self.num_tasks = 0
+        self.after_job = None  # is called with the number of jobs so far
+        self.shuffles = []
+        self._num_jobs = 0
+
+    def lose_shuffles(self):
+        """Lose the outputs of all shuffles, as if all workers were killed. They are made again."""
+        for shuffled in self.shuffles:
+            shuffled.clear()
 
     def parallelize(self, items, num_partitions):
         items = list(items)
         return _Items(self, lambda: [items[n::num_partitions] for n in range(num_partitions)])
 
     def runJob(self, items, function, partitions):  # noqa: N802
-        return [one for n in partitions for one in function(items.partitions()[n])]
+        results = [one for n in partitions for one in function(items.partitions()[n])]
+        self._num_jobs += 1
+        if self.after_job:
+            self.after_job(self._num_jobs)
+        return results
 
     def attempts(self, function, items):
         """The items of the second of two attempts, as of a task that a worker lost."""
@@ -45,6 +57,7 @@ class _Items:
 
     def repartitionAndSortWithinPartitions(self, num_partitions, partitioner):  # noqa: N802
         shuffled = []
+        self.context.shuffles.append(shuffled)
 
         def make():
             if not shuffled:

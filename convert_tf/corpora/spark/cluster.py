@@ -26,6 +26,10 @@ _PYTHON_FAULT = re.compile(
     r"PYTHON_VERSION_MISMATCH|Cannot run program \"[^\"]+\"|No module named '[\w.]+'"
 )
 _PYTHON_ERROR = re.compile(r"^\w[\w.]*(?:Error|Exception): [^\n]+", re.MULTILINE)
+# Errors of this package, whose messages say all.
+_OWN_ERROR = re.compile(r"^convert_tf\.[\w.]+Error: ([^\n]+)", re.MULTILINE)
+_FULL_DISK = "No space left on device"
+_HOST = re.compile(r"\(TID \d+\) \((\S+) executor")
 _JAVA_ERROR = re.compile(r"^: (?:[\w.]+(?:Error|Exception): )?([^\n]+)", re.MULTILINE)
 
 
@@ -110,6 +114,15 @@ def _sentence(error: Exception, master: str) -> str:
         return (
             f"{master} does not answer as a Spark master, or ended the run. Check that the port is "
             "the master's (7077 by default), not that of its web page, and that the master runs."
+        )
+    if own_error := _OWN_ERROR.search(text):
+        return own_error[1]
+    if _FULL_DISK in text:
+        host = _HOST.search(text)
+        return (
+            f"A disk of {f'worker {host[1]}' if host else 'a worker'} of {master} is full. Free "
+            "space in the folders of Spark's temporary files (SPARK_LOCAL_DIRS of the workers or "
+            "spark.local.dir, by default /tmp), or set them to a larger disk."
         )
     if python_error := _PYTHON_ERROR.search(text):
         return f"A step on {master} failed: {python_error[0]}"

@@ -11,7 +11,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from convert_tf.corpora import data_folder
 from convert_tf.corpora.data_folder import Preparation
@@ -30,6 +30,13 @@ from convert_tf.corpora.spark.tasks import (
 from convert_tf.data.shards import add_empty_shards, shard_name
 
 _BYTES_PER_PARTITION = 16 * 2**20  # of compressed dumps, about 150 MB of lines
+
+
+class _Shuffle(NamedTuple):
+    """Items that are sorted in their new partitions; notes are in one more partition, the last."""
+
+    items: Any
+    num_partitions: int
 
 
 def prepare_with_spark(
@@ -78,10 +85,19 @@ def _lines(paths: Iterable[str]) -> Iterator[bytes]:
 
 def _written(run: Preparation, context: Any) -> list[FileWritten]:
     """Do all steps. Return the files of the attempts that count, in the order of shards."""
-    tasks = Tasks(run.options, folder=run.scratch, working_folder=os.getcwd())
+    tasks = Tasks(run.options, folder=run.scratch, working_folder=os.getcwd(), states=run.states)
     sizes = {
-        (what, path): os.path.getsize(path) for what, paths in run.paths.items() for path in paths
+        (what, path): run.states[path].size for what, paths in run.paths.items() for path in paths
     }
+    shuffles: list[_Shuffle] = []
+
+    def shuffled(items: Any, number_of: Callable[[Row], int], num_partitions: int) -> Any:
+        partitioner = partial(partition, number_of, num_partitions)
+        rows = items.repartitionAndSortWithinPartitions(num_partitions + 1, partitioner)
+        shuffles.append(_Shuffle(rows, num_partitions))
+        _count(run, shuffles)
+        return rows
+
     check_workers(context, tasks.folder, [path for _, path in sizes], libraries=LIBRARIES)
 
     def rows_of(files: Sequence[tuple[str, str]]) -> Any:
@@ -90,42 +106,43 @@ def _written(run: Preparation, context: Any) -> list[FileWritten]:
         return items.mapPartitions(tasks.read)
 
     num_tasks = 2 * context.defaultParallelism + sum(sizes.values()) // _BYTES_PER_PARTITION
-    grouped = partial(_shuffled, run, number_of=thread_or_pair_of, num_partitions=num_tasks)
+    grouped = partial(shuffled, number_of=thread_or_pair_of, num_partitions=num_tasks)
     turns = rows_of([file for file in sizes if file[0] not in CORPORA])
     rows = grouped(turns).mapPartitions(partial(tasks.replace, TURNS))
     rows = rows.union(rows_of([file for file in sizes if file[0] in CORPORA]))
     rules = run.options.rules_by_corpus(run.paths).values()
     if any(one.deduplicate != "no" for one in rules):
         rows = grouped(rows).mapPartitions(partial(tasks.replace, PAIRS))
-    rows = _shuffled(run, rows, number_of=tasks.file_of, num_partitions=len(tasks.files))
+    rows = shuffled(rows, tasks.file_of, len(tasks.files))
     written = rows.mapPartitions(tasks.write).collect()
+    for error in filter(None, (one.error for one in written)):
+        raise error
+    _count(run, shuffles)  # Spark may have repeated steps, if it lost their output
     return sorted(written, key=lambda one: (one.split, one.number))
 
 
-def _shuffled(
-    run: Preparation, items: Any, *, number_of: Callable[[Row], int], num_partitions: int
-) -> Any:
-    """Return items, sorted in their new partitions, and take in the notes.
+def _count(run: Preparation, shuffles: Sequence[_Shuffle]) -> None:
+    """Count anew, from the notes of all shuffles so far.
 
-    The job that fetches the notes makes Spark run the steps before the shuffle. The next job reads
-    the same shuffle.
+    The job that fetches the notes makes Spark run the steps before a new shuffle. The next job
+    reads the same shuffle. If Spark lost outputs of a shuffle and repeated their tasks, the notes
+    are those of the repeated tasks, as are the rows.
 
     Raises:
         ValueError: if an input file cannot be used, or too many lines are unusable.
     """
-    partitioner = partial(partition, number_of, num_partitions)
-    shuffled = items.repartitionAndSortWithinPartitions(num_partitions + 1, partitioner)
-    reads = {}
-    for note in items.context.runJob(shuffled, notes, [num_partitions]):
-        if isinstance(note, FileRead):
-            reads[note.what, note.file.name] = note
-        else:
-            run.steps.merge(note)
-    # In the order in which one machine reads the files.
-    for what, paths in run.paths.items():
-        for read in (reads[what, path] for path in paths if (what, path) in reads):
-            if read.error:
-                raise read.error
-            run.files.setdefault(what, []).append(read.file)
-            run.bad_lines.add(read.file.bad_lines)
-    return shuffled
+    run.forget_counts()
+    for rows, num_partitions in shuffles:
+        reads = {}
+        for note in rows.context.runJob(rows, notes, [num_partitions]):
+            if isinstance(note, FileRead):
+                reads[note.what, note.file.name] = note
+            else:
+                run.steps.merge(note)
+        # In the order in which one machine reads the files.
+        for what, paths in run.paths.items():
+            for read in (reads[what, path] for path in paths if (what, path) in reads):
+                if read.error:
+                    raise read.error
+                run.files.setdefault(what, []).append(read.file)
+                run.bad_lines.add(read.file.bad_lines)

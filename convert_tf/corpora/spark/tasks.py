@@ -2,7 +2,9 @@
 
 Sorted, the rows have one order, whatever the number of tasks and however often Spark repeats one. A
 step also yields notes: objects for the driver, such as counts. Spark keeps the output of one
-attempt of each task, so each note arrives once.
+attempt of each task, so each note arrives once. If it loses an output, it repeats the task, and
+reads an input file again. A file that changed meanwhile ends the task, because rows of its former
+content are already in use.
 """
 
 import functools
@@ -10,7 +12,7 @@ import itertools
 import os
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +20,8 @@ from convert_tf.corpora.dumps import BadLines, CountedFile
 from convert_tf.corpora.options import PrepareOptions
 from convert_tf.corpora.rows import TEXTS, TURNS, Row, Steps, split_and_shard
 from convert_tf.data.shards import in_record_file, serialize_example
+from convert_tf.storage.files import DISK_IS_FULL, FileWriteError, writing
+from convert_tf.storage.lines import FileState
 
 NUM_TEXT_FILES = 16  # one for each first digit of a text's hash
 LIBRARIES = ("google_crc32c", "zstandard")  # which a worker needs
@@ -44,12 +48,15 @@ class FileWritten:
     """A file that one attempt of a task wrote: records of a shard, or lines with single texts.
 
     `split` is `""` for single texts. `number` is the shard or the first digit of the hashes.
+    `error` is why the run must end: the disk that all workers share is full, so other attempts
+    would take long and fail too.
     """
 
     path: str
     split: str
     number: int
     steps: Steps
+    error: FileWriteError | None = None
 
 
 @dataclass(frozen=True)
@@ -60,22 +67,25 @@ class Tasks:
         options: rules, sizes and limits.
         folder: where files are written, on a disk that all workers share.
         working_folder: folder of input files with relative names.
+        states: the states of the input files when the run started, by name.
     """
 
     options: PrepareOptions
     folder: str
     working_folder: str
+    states: Mapping[str, FileState]
 
     def read(self, files: Iterable[tuple[str, str]]) -> Iterator[Item]:
         """Read files, each with its kind, to rows."""
         for what, path in files:
             steps, bad_lines = Steps(self.options), BadLines(self.options.max_bad_lines)
             place = os.path.join(self.working_folder, path)
-            file = CountedFile(place, name=path, bad_lines=bad_lines)
+            file = CountedFile(place, name=path, state=self.states[path], bad_lines=bad_lines)
             note = FileRead(what, file)
             try:
                 yield from _items(steps.rows_of_file(what, file))
             except ValueError as error:
+                file.check_unchanged()
                 note.error = error
             yield NOTE, note
             yield NOTE, steps
@@ -101,15 +111,35 @@ class Tasks:
             path = os.path.join(self.folder, uuid.uuid4().hex)
             steps = Steps(self.options)
             pairs = (row[1:] for row in rows)
-            with open(path, "wb") as file:
-                if split:
-                    for _, _, example in steps.examples_of(pairs):
-                        file.write(in_record_file(serialize_example(example)))
-                else:
-                    file.writelines(steps.lines_of(pairs))
+            pieces: Iterable[bytes]
+            if split:
+                examples = (example for _, _, example in steps.examples_of(pairs))
+                pieces = (in_record_file(serialize_example(example)) for example in examples)
+            else:
+                pieces = steps.lines_of(pairs)
+            try:
+                self._write(path, pieces)
+            except FileWriteError as error:
+                if error.errno not in DISK_IS_FULL:
+                    raise
+                yield FileWritten(path, split, number, steps, error)
+                return
+            yield FileWritten(path, split, number, steps)
+
+    def _write(self, path: str, pieces: Iterable[bytes]) -> None:
+        """Write a file. Errors of the disk name the folder; those of `pieces` are passed on."""
+        with writing(self.folder):
+            file = open(path, "wb")  # noqa: SIM115 (closed below)
+        try:
+            for piece in pieces:
+                with writing(self.folder):
+                    file.write(piece)
+            with writing(self.folder):
                 file.flush()
                 os.fsync(file.fileno())
-            yield FileWritten(path, split, number, steps)
+        finally:
+            with writing(self.folder):  # it writes what is left
+                file.close()
 
     @functools.cached_property
     def files(self) -> dict[tuple[str, int], int]:

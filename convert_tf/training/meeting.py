@@ -1,0 +1,174 @@
+"""The processes of a run meet before JAX connects them.
+
+JAX ends a process with a stack dump if another one does not come. Here each process tells process 0
+its number, on the port that JAX uses afterwards. If one is missing when the time is up, all others
+say which one.
+"""
+
+import contextlib
+import errno
+import os
+import socket
+import time
+
+_GREETING, _ANSWER = "convert-tf process", "convert-tf: "
+_ALL_CAME = "all came"
+_SECONDS_FOR_GREETING = 5.0
+_SECONDS_BETWEEN_TRIES = 0.2
+# Process 0 may have started later, and knows who is missing.
+_GRACE_SECONDS = 5.0
+_MAX_LINE_BYTES = 4096
+
+
+def meet(address: str, number: int, index: int, *, seconds: float) -> None:
+    """Wait until all processes of a run have come.
+
+    Args:
+      address: host and port on which process 0 listens, `host:port`.
+      number: number of processes.
+      index: number of this one, from 0.
+      seconds: how long to wait.
+
+    Raises:
+      ValueError: if the address is wrong or cannot be reached, or processes are missing, have the
+        same number or are of another run.
+    """
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal()):
+        raise ValueError(f"--coordinator must be host:port. Received: {address!r}.")
+    if not 0 <= index < number:
+        raise ValueError(
+            f"--process_id must be from 0 to {number - 1} with --num_processes={number}. "
+            f"Received: {index}."
+        )
+    until = time.monotonic() + seconds
+    if index:
+        _come(address, (host.strip("[]"), int(port)), number, index, until, seconds)
+    else:
+        bound = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", address)  # JAX's own variable
+        with _listening(int(bound.rpartition(":")[2]), address, until) as server:
+            peers = _arrived(server, address, number, until, seconds)
+        # The port is free again, so JAX can listen on it.
+        _answer(peers, _ALL_CAME)
+
+
+def _listening(port: int, address: str, until: float) -> socket.socket:
+    """Listen on a port. An earlier run that just ends may still use it for a moment."""
+    is_dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if is_dual else socket.AF_INET
+    while True:
+        try:
+            return socket.create_server(("", port), family=family, dualstack_ipv6=is_dual)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and time.monotonic() < until:
+                time.sleep(_SECONDS_BETWEEN_TRIES)
+                continue
+            raise ValueError(
+                f"Process 0 cannot listen on port {port} ({os.strerror(error.errno or 0)}). Give "
+                f"all processes another --coordinator than {address}, with a free port."
+            ) from error
+
+
+def _arrived(
+    server: socket.socket, address: str, number: int, until: float, seconds: float
+) -> dict[int, socket.socket]:
+    """Return the connections of the other processes by number, when all have come."""
+    peers: dict[int, socket.socket] = {}
+    while True:
+        for index in [index for index, peer in peers.items() if _is_gone(peer)]:
+            peers.pop(index).close()
+        missing = [index for index in range(1, number) if index not in peers]
+        if not missing:
+            return peers
+        if (remaining := until - time.monotonic()) <= 0:
+            others = ", ".join(map(str, missing))
+            sentence = (
+                f"Process {others} of {number} did not come to {address} within {seconds:g} "
+                "seconds. Its output may say why. Start all processes again, or raise "
+                "--join_timeout."
+            )
+            _answer(peers, sentence)
+            raise ValueError(sentence)
+        server.settimeout(min(remaining, _SECONDS_BETWEEN_TRIES))
+        try:
+            peer = server.accept()[0]
+        except TimeoutError:
+            continue
+        greeting = _line(peer, _SECONDS_FOR_GREETING).removeprefix(_GREETING).split()
+        if len(greeting) != 2 or not all(map(str.isdecimal, greeting)):
+            peer.close()  # a stranger
+            continue
+        index, total = map(int, greeting)
+        sentence = ""
+        if total != number:
+            sentence = f"Process 0 has --num_processes={number}, and process {index} has {total}."
+        elif index in peers and not _is_gone(peers[index]):
+            sentence = f"Two processes have --process_id={index}. Give each a number of its own."
+        if sentence:
+            _answer({**peers, number: peer}, sentence)
+            raise ValueError(sentence)
+        if index in peers:
+            peers[index].close()
+        peers[index] = peer
+
+
+def _come(
+    address: str, place: tuple[str, int], number: int, index: int, until: float, seconds: float
+) -> None:
+    """Tell process 0 that this one has come, and wait for its answer."""
+    reason = "no answer"
+    while (remaining := until - time.monotonic()) > 0:
+        try:
+            with socket.create_connection(place, timeout=remaining) as connection:
+                connection.sendall(f"{_GREETING} {index} {number}\n".encode())
+                answer = _line(connection, until - time.monotonic() + _GRACE_SECONDS)
+        except OSError as error:
+            reason = error.strerror or str(error)
+        else:
+            if answer == _ANSWER + _ALL_CAME:
+                return
+            if answer.startswith(_ANSWER):
+                raise ValueError(answer.removeprefix(_ANSWER))
+            if answer:
+                raise ValueError(
+                    f"{address} is not process 0 of this run: another program answers there. Check "
+                    "--coordinator, and that all processes have the same version."
+                )
+            reason = "the connection was closed"
+        time.sleep(_SECONDS_BETWEEN_TRIES)
+    raise ValueError(
+        f"Process {index} did not reach process 0 at {address} within {seconds:g} seconds "
+        f"({reason}). Check that process 0 runs, and that this host reaches the address; or raise "
+        "--join_timeout."
+    )
+
+
+def _answer(peers: dict[int, socket.socket], sentence: str) -> None:
+    for peer in peers.values():
+        with contextlib.suppress(OSError), peer:
+            peer.sendall(f"{_ANSWER}{sentence}\n".encode())
+
+
+def _line(connection: socket.socket, seconds: float) -> str:
+    """Return a line without its end; what came of it if there is no more."""
+    until = time.monotonic() + seconds
+    received = b""
+    with contextlib.suppress(OSError):
+        while b"\n" not in received and len(received) < _MAX_LINE_BYTES:
+            connection.settimeout(max(until - time.monotonic(), 0.01))
+            piece = connection.recv(_MAX_LINE_BYTES)
+            if not piece:
+                break
+            received += piece
+    return received.split(b"\n")[0].decode("utf-8", "replace")
+
+
+def _is_gone(connection: socket.socket) -> bool:
+    """Return whether the other end is closed. It sends nothing after its greeting."""
+    connection.setblocking(False)
+    try:
+        return not connection.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
