@@ -208,6 +208,10 @@ class Config:
     def to_json(self) -> str:
         return written_json(self.to_dict())
 
+    def to_plain(self) -> dict[str, Any]:
+        """Return the fields as JSON has them, with lists for tuples. `from_dict` reads them."""
+        return parsed_json(self.to_json())
+
     @classmethod
     def from_dict(cls: type[ConfigT], values: dict[str, Any]) -> ConfigT:
         for name in values.keys() & cls.former.keys():
@@ -247,7 +251,7 @@ class Config:
         Returns:
           The fields that differ: name → (value before, value here), as in JSON.
         """
-        old, new = (parsed_json(config.to_json()) for config in (type(self)(), self))
+        old, new = type(self)().to_plain(), self.to_plain()
         old |= before
         return {name: (old[name], new[name]) for name in new if old[name] != new[name]}
 
