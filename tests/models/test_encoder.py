@@ -243,7 +243,7 @@ def test_a_model_comes_back_from_a_keras_file(tmp_path, small_config, changes, p
     model = keras.Sequential([keras.Input([None], dtype="int32"), encoder, dense])
     model.save(tmp_path / "x.keras")
     loaded = keras.models.load_model(tmp_path / "x.keras")
-    for before, after in zip(model.variables, loaded.variables, strict=True):
+    for before, after in zip(model.weights, loaded.weights, strict=True):
         np.testing.assert_array_equal(np.asarray(before), np.asarray(after), err_msg=before.path)
     np.testing.assert_array_equal(np.asarray(model(ids)), np.asarray(loaded(ids)))
     again = loaded.layers[0]
