@@ -116,7 +116,6 @@ class Runs:
     def run(self, name: str, seed: int) -> dict[str, Any]:
         from convert_tf.checkpoints.loading import initial_ranker
         from convert_tf.config.ranker import RankerTraining
-        from convert_tf.data.ranking_batches import NegativeSampler, RankingBatches
         from convert_tf.numerics.initializers import set_seed
         from convert_tf.training.ranker.task import make_ranker_training
 
@@ -144,19 +143,7 @@ class Runs:
             variable.assign(value)
         for variable, fresh in zip(model.encoder.variables, ranker.variables, strict=True):
             variable.assign(fresh)
-        sampler = None
-        source = options["negatives_from"]
-        if source != "in_batch":
-            sampler = NegativeSampler(self.train, source=source, count=_NEGATIVES.value)
-        batches = iter(
-            RankingBatches(
-                self.train,
-                batch_size=_BATCH.value,
-                padding_id=ranker.padding_id,
-                seed=seed,
-                sampler=sampler,
-            )
-        )
+        batches = self._batches(options["negatives_from"], ranker.padding_id, seed)
         start, losses = time.perf_counter(), []
         for _ in range(0 if name.startswith("untrained") else steps):
             logs = model.train_on_batch(next(batches), return_dict=True)
@@ -179,9 +166,25 @@ class Runs:
             "precision": self.precision,
         }
 
+    def _batches(self, source: str, padding_id: int, seed: int) -> Any:
+        from convert_tf.data.ranking_batches import NegativeSampler, RankingBatches
+
+        sampler = None
+        if source != "in_batch":
+            sampler = NegativeSampler(self.train, source=source, count=_NEGATIVES.value)
+        return iter(
+            RankingBatches(
+                self.train,
+                batch_size=_BATCH.value,
+                padding_id=padding_id,
+                seed=seed,
+                sampler=sampler,
+            )
+        )
+
     def _ranks(self, ranker: Any) -> list[int]:
         from convert_tf.ranking.checkpoint import score_lists
-        from convert_tf.training.ranker.task import with_dev_candidates
+        from convert_tf.training.ranker.data import with_dev_candidates
 
         examples = self.evaluated
         if _TASK.value == "records":

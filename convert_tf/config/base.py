@@ -68,6 +68,7 @@ def option(
     at_most: float | None = None,
     below: float | None = None,
     read_with: tuple[str, Any] | None = None,
+    is_kept: bool | None = None,
 ) -> Any:
     """Return a field with settings. `options_of` reads them.
 
@@ -79,6 +80,7 @@ def option(
       at_least, above, at_most, below: bounds of a number.
       read_with: another field, and its values with which this field has an effect. None instead of
         the values stands for all but "" and 0.
+      is_kept: whether a run that resumes must have the same value; false by default.
     """
     settings = {
         name: value for name, value in locals().items() if name != "default" and value is not None
@@ -98,7 +100,7 @@ def options_of(config: Any) -> dict[str, dict[str, Any]]:
     says about the field under `Attributes:`. It is empty under `python -OO`. A subclass that
     defines a field again inherits the settings that it does not change.
     """
-    unset = {"text": "", "is_common": False, "choices": (), "read_with": None}
+    unset = {"text": "", "is_common": False, "choices": (), "read_with": None, "is_kept": False}
     options: dict[str, dict[str, Any]] = {}
     bases: list[Any] = [base for base in config.__mro__ if dataclasses.is_dataclass(base)]
     for base in reversed(bases):
@@ -206,6 +208,10 @@ class Config:
     def to_json(self) -> str:
         return written_json(self.to_dict())
 
+    def to_plain(self) -> dict[str, Any]:
+        """Return the fields as JSON has them, with lists for tuples. `from_dict` reads them."""
+        return parsed_json(self.to_json())
+
     @classmethod
     def from_dict(cls: type[ConfigT], values: dict[str, Any]) -> ConfigT:
         for name in values.keys() & cls.former.keys():
@@ -245,9 +251,14 @@ class Config:
         Returns:
           The fields that differ: name → (value before, value here), as in JSON.
         """
-        old, new = (parsed_json(config.to_json()) for config in (type(self)(), self))
+        old, new = type(self)().to_plain(), self.to_plain()
         old |= before
         return {name: (old[name], new[name]) for name in new if old[name] != new[name]}
+
+    def only_kept(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the changes of fields that must stay the same when a run resumes."""
+        options = options_of(type(self))
+        return {name: change for name, change in changes.items() if options[name]["is_kept"]}
 
     def differences(self: ConfigT, other: ConfigT) -> dict[str, tuple[Any, Any]]:
         """Return the fields that differ: name → (value here, value in `other`)."""

@@ -52,14 +52,16 @@ class HeadConfig(Config):
         ),
     }  # fmt: skip
 
-    head: str = option("bi", choices=HEADS)
-    reduction: str = option(AUTO, choices=(AUTO, *REDUCTIONS))
-    reduction_tokens: int = option(64, at_least=1, read_with=("reduction", ("first_m_mean",)))
-    poly_codes: int = option(64, at_least=1, at_most=MAX_CODES, read_with=_IF_POLY)
-    poly_variant: str = option("learnt", choices=POLY_VARIANTS, read_with=_IF_POLY)
+    head: str = option("bi", choices=HEADS, is_kept=True)
+    reduction: str = option(AUTO, choices=(AUTO, *REDUCTIONS), is_kept=True)
+    reduction_tokens: int = option(
+        64, at_least=1, read_with=("reduction", ("first_m_mean",)), is_kept=True
+    )
+    poly_codes: int = option(64, at_least=1, at_most=MAX_CODES, read_with=_IF_POLY, is_kept=True)
+    poly_variant: str = option("learnt", choices=POLY_VARIANTS, read_with=_IF_POLY, is_kept=True)
     scale: float = option(0.0, at_least=0, read_with=_IF_NOT_CROSS)
-    learn_scale: bool = option(False, read_with=_IF_NOT_CROSS)
-    separate_trunks: bool = False
+    learn_scale: bool = option(False, read_with=_IF_NOT_CROSS, is_kept=True)
+    separate_trunks: bool = option(False, is_kept=True)
     max_context_tokens: int = option(120, at_least=1)
     max_candidate_tokens: int = option(60, at_least=1)
 
@@ -105,9 +107,13 @@ class RankerTraining(RankingTraining):
     warmup_steps: int = 100
     label_smoothing: float = 0.0
     l2: float = 0.0
-    freeze: str = option("nothing", choices=("nothing", "embeddings", "all_but_top_k"))
-    trainable_blocks: int = option(1, at_least=0, read_with=("freeze", ("all_but_top_k",)))
-    output_std: float = option(0.0, at_least=0)
+    freeze: str = option(
+        "nothing", choices=("nothing", "embeddings", "all_but_top_k"), is_kept=True
+    )
+    trainable_blocks: int = option(
+        1, at_least=0, read_with=("freeze", ("all_but_top_k",)), is_kept=True
+    )
+    output_std: float = option(0.0, at_least=0, is_kept=True)
     steps: int = option(0, at_least=0)
     eval_every: int = option(0, at_least=0)
     eval_examples: int = option(1_000, at_least=100)

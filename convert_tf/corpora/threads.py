@@ -175,32 +175,14 @@ def create_examples(
     reachable = _reachable_ids(turns)
     counts.threads += 1
 
-    def example(path: Sequence[Comment], context: str = "") -> Example:
-        """Return a path as an example. With a context, it is an additional one."""
-        if context:
-            counts.additional += 1
-        else:
-            counts.examples += 1
-        return Example(
-            thread_id=path[0].thread_id,
-            response_id=path[0].id,
-            subreddit=path[0].subreddit,
-            context=context or _fitting(path[1], "context", rules, counts),
-            response=_fitting(path[0], "response", rules, counts),
-            extra_contexts=tuple(trim(one.body, rules.max_extra_length) for one in path[2:]),
-            context_author=path[1].author,
-            response_author=path[0].author,
-            source=source,
-            is_additional=bool(context),
-        )
-
     for turn in turns.values():
         if turn.id == TITLE_ID:
             counts.titles += 1
             if rules.more_pairs and post:
                 reason = _skip_reason(post, rules, "response")
                 if not (reason or _skip_reason(turn, rules, "context")):
-                    yield example([post, turn], _fitting(turn, "context", rules, counts))
+                    context = _fitting(turn, "context", rules, counts)
+                    yield _example([post, turn], rules, counts, source, context)
         elif turn.id not in reachable:
             counts.cyclic += 1
         elif turn.parent_id not in turns:
@@ -221,14 +203,36 @@ def create_examples(
             if reason:
                 counts.dropped[reason] += 1
             else:
-                yield example(path)
+                yield _example(path, rules, counts, source)
             if rules.more_pairs and not response_reason:
                 if post and path[1].id == TITLE_ID:
                     path.insert(1, post)
                 if not _pair_skip_reason(path[1], path[0], rules):
                     context, path = _last_two_as_one(path, rules)
                     if context:
-                        yield example(path, context)
+                        yield _example(path, rules, counts, source, context)
+
+
+def _example(
+    path: Sequence[Comment], rules: Rules, counts: ThreadCounts, source: str, context: str = ""
+) -> Example:
+    """Return a path as an example. With a context, it is an additional one."""
+    if context:
+        counts.additional += 1
+    else:
+        counts.examples += 1
+    return Example(
+        thread_id=path[0].thread_id,
+        response_id=path[0].id,
+        subreddit=path[0].subreddit,
+        context=context or _fitting(path[1], "context", rules, counts),
+        response=_fitting(path[0], "response", rules, counts),
+        extra_contexts=tuple(trim(turn.body, rules.max_extra_length) for turn in path[2:]),
+        context_author=path[1].author,
+        response_author=path[0].author,
+        source=source,
+        is_additional=bool(context),
+    )
 
 
 def _fitting(turn: Comment, role: str, rules: Rules, counts: ThreadCounts) -> str:

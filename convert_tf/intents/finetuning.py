@@ -389,14 +389,11 @@ def finetuned_classifier(
             "were not trained: use the original module to rank responses."
         )
     with tempfile.TemporaryDirectory() as scratch:
-        module, trained = os.path.join(scratch, "module"), checkpoint
+        trained = checkpoint
         if is_better:
             trained = os.path.join(scratch, "checkpoint")
             tuner.save(trained, facts)
-        if kind_of(trained).is_module:
-            shutil.copytree(trained, module)
-        else:
-            export_module(trained, module)
+        module = _as_module(trained, os.path.join(scratch, "module"))
         suffix = "" if is_better else "_frozen"
         classifier.set_params(
             encoder=module,
@@ -413,6 +410,14 @@ def finetuned_classifier(
             keep_examples=keep_examples,
         )
     return IntentClassifier.load(output)
+
+
+def _as_module(trained: str, folder: str) -> str:
+    """Write a run or a module as a module, and return its folder."""
+    if kind_of(trained).is_module:
+        return shutil.copytree(trained, folder)
+    export_module(trained, folder)
+    return folder
 
 
 class _Judged:

@@ -216,13 +216,7 @@ def discover_intents(
     encode = _encode_of(encoder, classifier)
     counts = counted_messages(texts, mask=mask)
     batches = _unsure_batches(_shuffled([*counts], seed), encode, classifier, min_confidence)
-    sample: list[str] = []
-    parts: list[np.ndarray] = []
-    for chosen, encoded in batches:
-        sample += chosen
-        parts.append(encoded)
-        if len(sample) >= _SAMPLE:
-            break
+    sample, vectors = _sampled(batches)
     least = max(2, num_groups or 0)
     if len(sample) < least:
         which = "" if classifier is None else " that no intent answers surely"
@@ -230,7 +224,6 @@ def discover_intents(
             f"There are {len(sample)} different messages{which}, fewer than the {least} groups. "
             "Pass a longer log, or ask for fewer groups."
         )
-    vectors = np.concatenate(parts)
     numbers, centres = group_vectors(vectors, num_groups)
 
     def sizes_of(groups: np.ndarray, messages: Sequence[str]) -> np.ndarray:
@@ -258,17 +251,34 @@ def discover_intents(
         if row["size"] >= min_size:
             groups.append(row)
     groups.sort(key=lambda row: -row["size"])
-    names: Counter[str] = Counter()
-    for row in groups:  # a second group of the same name gets a number
-        name = "_".join(row["words"][:_NAMED]) or "group"
-        names[name] += 1
-        row["label"] = name if names[name] == 1 else f"{name}_{names[name]}"
+    _label_groups(groups)
     return {
         "messages": counts.total(),
         "unsure": int(sizes.sum()),
         "left_out": int(sizes.sum()) - sum(row["size"] for row in groups),
         "groups": groups,
     }
+
+
+def _sampled(batches: Iterable[tuple[list[str], np.ndarray]]) -> tuple[list[str], np.ndarray]:
+    """Return texts and vectors of the first batches, enough for a sample."""
+    sample: list[str] = []
+    vectors = [np.zeros((0, 0), np.float32)]
+    for texts, encodings in batches:
+        sample += texts
+        vectors.append(encodings)
+        if len(sample) >= _SAMPLE:
+            break
+    return sample, np.concatenate(vectors[1:] or vectors)
+
+
+def _label_groups(groups: list[dict[str, Any]]) -> None:
+    """Add a `label` to each group: its first words, and a number if another has the same ones."""
+    names: Counter[str] = Counter()
+    for row in groups:
+        name = "_".join(row["words"][:_NAMED]) or "group"
+        names[name] += 1
+        row["label"] = name if names[name] == 1 else f"{name}_{names[name]}"
 
 
 def _unsure_batches(

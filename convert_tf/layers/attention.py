@@ -40,6 +40,7 @@ def merge_heads(x: Any) -> Any:
     return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch, tokens, num_heads * dim))
 
 
+@keras.saving.register_keras_serializable(package="convert_tf")
 class RelativeSelfAttention(keras.layers.Layer):
     """Self-attention that looks at most `max_distance` tokens away.
 

@@ -34,6 +34,7 @@ def dense(x: Any, kernel: Any, bias: Any) -> Any:
     return ops.reshape(flat, (*shape[:-1], kernel.shape[-1]))
 
 
+@keras.saving.register_keras_serializable(package="convert_tf")
 class BertEmbedding(keras.layers.Layer):
     """Sum of token, position and segment embeddings, layer-normalised.
 
@@ -108,6 +109,7 @@ class BertEmbedding(keras.layers.Layer):
         return self.drop(ops.cast(self.norm(vectors), self.compute_dtype), training=training)
 
 
+@keras.saving.register_keras_serializable(package="convert_tf")
 class BertAttention(keras.layers.Layer):
     """Multi-head self-attention over all tokens, with biases and an output projection.
 
@@ -162,6 +164,7 @@ class BertAttention(keras.layers.Layer):
         return dense(attended, self.output_kernel, self.output_bias)
 
 
+@keras.saving.register_keras_serializable(package="convert_tf")
 class BertBlock(keras.layers.Layer):
     """BERT block: self-attention and a GELU feed-forward layer, each with a skip and layer norm.
 

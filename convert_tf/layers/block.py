@@ -13,6 +13,7 @@ from convert_tf.numerics.devices import is_tensorflow_on_cpu
 from convert_tf.numerics.initializers import glorot_uniform
 
 
+@keras.saving.register_keras_serializable(package="convert_tf")
 class Dropout(keras.layers.Dropout):
     """Keras's dropout, with 16 random bits per number instead of 32 on TensorFlow's CPU.
 
@@ -39,6 +40,7 @@ class Dropout(keras.layers.Dropout):
         return drop(inputs, self.rate, self.seed_generator.next())
 
 
+@keras.saving.register_keras_serializable(package="convert_tf")
 class LayerNorm(keras.layers.LayerNormalization):
     """Keras's layer norm over the last axis, with a faster gradient on TensorFlow's CPU.
 
@@ -98,6 +100,7 @@ def plain_fast_gelu(x: Any) -> Any:
     return x * ops.sigmoid(x) / GELU_SLOPE
 
 
+@keras.saving.register_keras_serializable(package="convert_tf")
 class FeedForward(keras.layers.Layer):
     """Linear(dim → hidden), fast GELU, linear(hidden → dim): "feed-forward 1" of the paper.
 
@@ -180,6 +183,7 @@ class FeedForward(keras.layers.Layer):
         return ops.reshape(flat, shape)
 
 
+@keras.saving.register_keras_serializable(package="convert_tf")
 class TransformerBlock(keras.layers.Layer):
     """Transformer block: self-attention and feed-forward, each with a skip and layer norm.
 

@@ -11,6 +11,7 @@ from convert_tf.numerics.initializers import truncated_normal
 from convert_tf.numerics.quantization import GrowingRangeQuantizer
 
 
+@keras.saving.register_keras_serializable(package="convert_tf")
 class SubwordEmbedding(keras.layers.Layer):
     """Token embeddings × √dim plus two position embeddings, layer-normalised.
 
@@ -55,7 +56,8 @@ class SubwordEmbedding(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_ids = num_ids
         self.dim = dim
-        self.position_table_sizes = position_table_sizes
+        self.position_table_sizes = tuple(position_table_sizes)
+        self.bits = bits
         self._initial_stddev = 1.0 / math.sqrt(self.dim)
         self.quantizer: GrowingRangeQuantizer | None = None
         if bits < 32:
@@ -80,6 +82,17 @@ class SubwordEmbedding(keras.layers.Layer):
         if self.quantizer is not None:
             self.quantizer_weights = self.quantizer.build(self.table.shape, "table", self)
         self.norm.build((*token_ids_shape, self.dim))
+
+    def get_config(self) -> dict[str, Any]:
+        # Keras turns a tuple into an object of its own, which no constructor takes.
+        return {
+            **super().get_config(),
+            "num_ids": self.num_ids,
+            "dim": self.dim,
+            "position_table_sizes": [*self.position_table_sizes],
+            "bits": self.bits,
+            "dropout": self.drop.rate,
+        }
 
     def start_from(self, rows: Any) -> None:
         """Replace the first rows of the table by `rows`, float32 `[n, dim]`."""

@@ -9,6 +9,7 @@ from convert_tf.layers.attention import attention_weights, split_heads
 from convert_tf.numerics.initializers import glorot_uniform
 
 
+@keras.saving.register_keras_serializable(package="convert_tf")
 class SqrtNReduction(keras.layers.Layer):
     """Weighted sums of the outputs, one per head, divided by the square root of the text's length.
 
@@ -82,6 +83,7 @@ class SqrtNReduction(keras.layers.Layer):
         return ops.reshape(pooled, (rows, segments, self.num_heads * dim))
 
 
+@keras.saving.register_keras_serializable(package="convert_tf")
 class Reduction(keras.layers.Layer):
     """Turn the outputs for a text into one vector.
 

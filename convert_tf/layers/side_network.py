@@ -22,6 +22,7 @@ def l2_normalize(x: Any) -> Any:
     return x * ops.rsqrt(ops.maximum(ops.sum(ops.square(x), axis=-1, keepdims=True), 1e-12))
 
 
+@keras.saving.register_keras_serializable(package="convert_tf")
 class SideNetwork(keras.layers.Layer):
     """Hidden layers, a linear layer and L2 normalisation: "feed-forward 2" of the paper.
 

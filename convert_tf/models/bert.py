@@ -83,6 +83,7 @@ def _take(token_ids: Any, indices: Any) -> Any:
     return ops.take_along_axis(token_ids, ops.clip(indices, 0, ops.shape(token_ids)[1] - 1), axis=1)
 
 
+@keras.saving.register_keras_serializable(package="convert_tf")
 class BertTrunk(keras.Model):
     """BERT: summed embeddings, then post-norm blocks with full attention and exact GELU.
 
@@ -155,6 +156,13 @@ class BertTrunk(keras.Model):
         for block in self.blocks:
             x = block(x, mask, training=training)
         return x
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "config": self.config.to_plain(), "dropout": self.dropout}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "BertTrunk":
+        return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
 
     def sequence(self, token_ids: Any, *, training: bool = False) -> tuple[Any, Any]:
         """Return the outputs for [S] text [S]. The segment is 0 for contexts and candidates.

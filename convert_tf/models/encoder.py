@@ -53,6 +53,7 @@ def segments_of(segment_lengths: Any, tokens: Any) -> tuple[Any, Any, Any]:
     return segment_ids, positions, attention_mask
 
 
+@keras.saving.register_keras_serializable(package="convert_tf")
 class Trunk(keras.layers.Layer):
     """Embedding and transformer blocks, shared by contexts and responses.
 
@@ -83,6 +84,11 @@ class Trunk(keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        self.config = config
+        self.rates = {
+            "embedding_dropout": embedding_dropout,
+            "attention_dropout": attention_dropout,
+        }
         policy = self.dtype_policy
         self.embedding = SubwordEmbedding(
             config.num_ids,
@@ -123,6 +129,13 @@ class Trunk(keras.layers.Layer):
         for block in self.blocks:
             block.feed_forward.jit_compile = is_faster
 
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "config": self.config.to_plain(), **self.rates}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "Trunk":
+        return cls(**{**config, "config": ModelConfig.from_dict(config["config"])})
+
     @property
     def block_variables(self) -> list[Any]:
         """Trainable variables without the subword table."""
@@ -137,6 +150,7 @@ class Trunk(keras.layers.Layer):
         return x
 
 
+@keras.saving.register_keras_serializable(package="convert_tf")
 class DualEncoder(keras.Model):
     """ConveRT: one trunk and reduction for all texts, one side network for each kind of encoding.
 
@@ -252,6 +266,13 @@ class DualEncoder(keras.Model):
                 if first.shape == variable.shape:
                     # Copied through numpy, because JAX cannot donate a buffer that two share.
                     variable.assign(ops.convert_to_numpy(first))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "config": self.config.to_plain(), **self.trunk.rates}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "DualEncoder":
+        return cls(**{**config, "config": ModelConfig.from_dict(config["config"])})
 
     @property
     def network_variables(self) -> list[Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from convert_tf.config.ranker import HeadConfig
 from convert_tf.layers.reduction import Reduction, SqrtNReduction
 
 _LOWEST = -1e30  # with −∞, the softmax of a fully masked row would be NaN
@@ -270,3 +271,31 @@ class CrossHead(_ReducingHead):
     def joint_score(self, sequence: Any, mask: Any) -> Any:
         """Return the scores of pairs: `[pairs, tokens, dim]` and its mask → float32 `[pairs]`."""
         return self.linear(self.reduce(sequence, mask))[:, 0]
+
+
+RankerHead = BiHead | PolyHead | CrossHead
+
+
+def make_head(
+    config: HeadConfig, *, shared_reduction: SqrtNReduction | None, dtype: Any
+) -> RankerHead:
+    """Return an untrained head.
+
+    Args:
+      config: configuration of the head.
+      shared_reduction: see `BiHead`.
+      dtype: its precision policy.
+    """
+    arguments: dict[str, Any] = {
+        "reduction": config.reduction,
+        "reduction_tokens": config.reduction_tokens,
+        "shared_reduction": shared_reduction,
+        "dtype": dtype,
+        "name": "head",
+    }
+    if config.head == "cross":
+        return CrossHead(**arguments)
+    arguments |= {"scale": config.scale or 1.0, "learn_scale": config.learn_scale}
+    if config.head == "bi":
+        return BiHead(**arguments)
+    return PolyHead(num_codes=config.poly_codes, variant=config.poly_variant, **arguments)

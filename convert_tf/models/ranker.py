@@ -9,11 +9,11 @@ import keras
 from keras import ops
 
 from convert_tf.config.bert import BertConfig
-from convert_tf.config.ranker import HeadConfig, RankerConfig
+from convert_tf.config.ranker import RankerConfig
 from convert_tf.layers.reduction import SqrtNReduction
 from convert_tf.models.bert import BertTrunk
 from convert_tf.models.encoder import DualEncoder, segments_of
-from convert_tf.models.heads import BiHead, CrossHead, PolyHead
+from convert_tf.models.heads import CrossHead, PolyHead, RankerHead, make_head
 
 # Initial bias of attention between the two texts. Pre-trained blocks never saw a second text, so a
 # low bias keeps their outputs close to those for each text alone.
@@ -149,7 +149,6 @@ class ConvertTrunk(keras.layers.Layer):
 
 
 RankerTrunk = ConvertTrunk | BertTrunk
-RankerHead = BiHead | PolyHead | CrossHead
 
 
 class RankerModel(keras.Model):
@@ -318,23 +317,6 @@ def _flatten_rows(token_ids: Any) -> Any:
     return ops.reshape(token_ids, (-1, ops.shape(token_ids)[-1]))
 
 
-def _make_head(config: HeadConfig, trunk: RankerTrunk) -> RankerHead:
-    shared = trunk.reduction if config.reduction == "sqrt_n" else None
-    arguments: dict[str, Any] = {
-        "reduction": config.reduction,
-        "reduction_tokens": config.reduction_tokens,
-        "shared_reduction": shared,
-        "dtype": trunk.dtype_policy,
-        "name": "head",
-    }
-    if config.head == "cross":
-        return CrossHead(**arguments)
-    arguments |= {"scale": config.scale or 1.0, "learn_scale": config.learn_scale}
-    if config.head == "bi":
-        return BiHead(**arguments)
-    return PolyHead(num_codes=config.poly_codes, variant=config.poly_variant, **arguments)
-
-
 def _make_trunk(config: RankerConfig, *, dtype: str = "float32", **rates: float) -> RankerTrunk:
     if isinstance(config.model, BertConfig):  # has one drop rate, so the larger one is used
         dropout = max(rates.values(), default=0.0)
@@ -355,7 +337,8 @@ def make_ranker(config: RankerConfig, **options: Any) -> RankerModel:
     """
     trunk = _make_trunk(config, **options)
     candidate_trunk = _make_trunk(config, **options) if config.head.separate_trunks else None
-    head = _make_head(config.head, trunk)
+    shared = trunk.reduction if config.head.reduction == "sqrt_n" else None
+    head = make_head(config.head, shared_reduction=shared, dtype=trunk.dtype_policy)
     if isinstance(trunk, ConvertTrunk):
         reads_reduction = config.head.reduction == "sqrt_n"
         sides = () if config.head.head == "cross" else ("context_side", "response_side")

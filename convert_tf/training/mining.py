@@ -69,43 +69,24 @@ def mine(
         `output` is not empty.
       OSError: if a file cannot be read or written.
     """
-    if kind_of(data) is not Kind.TOKEN_IDS:
-        raise ValueError(
-            f"{data!r} holds no token ids. Write some with `convert-tf tokenize` and pass them as "
-            "--data."
-        )
     place = FORMAT.output(output, overwrite=overwrite)
     started = time.monotonic()
-    folder, config = open_data(data, None, None, checkpoint)
-    examples: Any = folder.open(
-        "train", max_tokens=config.max_tokens, with_extra_contexts=config.multi_context
-    )
+    examples = _opened(data, checkpoint)
     encoder, _ = checkpoints.load_checkpoint(checkpoint, dtype=choose_precision(precision))
     number = min(max_examples or examples.num_examples, examples.num_examples)
     blocks = math.ceil(number / block_size)
     print(f"{number:,} contexts, each against about {number // blocks:,} responses")
+    bounds = np.linspace(0, number, blocks + 1).astype(np.int64)
     uses = np.zeros(number, np.int64)
+    options = {"negatives": negatives, "skip_top": skip_top, "margin": margin}
     with place.open() as written:
         with (
             Progress("examples encoded or searched", total=2 * number) as progress,
             GrowingArray(written / ARRAY_FILE, DTYPE, row_shape=(negatives,)) as array,
         ):
-            bounds = np.linspace(0, number, blocks + 1).astype(np.int64)
             for start, stop in itertools.pairwise(bounds):
-                block = np.arange(start, stop)
-                in_block = SelectedExamples(examples, range(start, stop))
-                contexts, responses = _encode(encoder, in_block, progress)
-                mined = hard_negatives(
-                    contexts,
-                    responses,
-                    context_groups=text_groups(examples.texts("context", block)),
-                    response_groups=text_groups(examples.texts("response", block)),
-                    negatives=negatives,
-                    skip_top=skip_top,
-                    margin=margin,
-                    count=progress.add,
-                )
-                uses[start:stop] = np.bincount(mined[mined >= 0], minlength=len(block))
+                mined = _mined(encoder, examples, range(start, stop), progress, **options)
+                uses[start:stop] = np.bincount(mined[mined >= 0], minlength=stop - start)
                 array.append(np.where(mined < 0, -1, mined + start))
             for start in range(number, examples.num_examples, BLOCK_SIZE):
                 rest = min(BLOCK_SIZE, examples.num_examples - start)
@@ -121,13 +102,11 @@ def mine(
             "examples": examples.num_examples,
             "mined_examples": number,
             "texts_sha256": examples.checksum(PAIR),
-            "negatives": negatives,
             "dtype": DTYPE,
             "checkpoint": os.fspath(checkpoint),
             "weights_sha256": file_checksum(*checkpoints.weights_files(checkpoint)),
-            "skip_top": skip_top,
-            "margin": margin,
             "block_size": block_size,
+            **options,
         }
         facts = FORMAT.write_facts(written, facts)
     return {
@@ -136,6 +115,35 @@ def mine(
         "most_used": int(uses.max()),
         "seconds": time.monotonic() - started,
     }
+
+
+def _opened(data: str, checkpoint: str) -> Any:
+    """Return the training examples of a folder of token ids, cut as the model reads them."""
+    if kind_of(data) is not Kind.TOKEN_IDS:
+        raise ValueError(
+            f"{data!r} holds no token ids. Write some with `convert-tf tokenize` and pass them as "
+            "--data."
+        )
+    folder, config = open_data(data, None, None, checkpoint)
+    return folder.open(
+        "train", max_tokens=config.max_tokens, with_extra_contexts=config.multi_context
+    )
+
+
+def _mined(
+    encoder: DualEncoder, examples: Any, block: range, progress: Progress, **options: Any
+) -> np.ndarray:
+    """Return the hard negatives of the examples of a block; see `hard_negatives`."""
+    contexts, responses = _encode(encoder, SelectedExamples(examples, block), progress)
+    numbers = np.arange(block.start, block.stop)
+    return hard_negatives(
+        contexts,
+        responses,
+        context_groups=text_groups(examples.texts("context", numbers)),
+        response_groups=text_groups(examples.texts("response", numbers)),
+        count=progress.add,
+        **options,
+    )
 
 
 def _encode(

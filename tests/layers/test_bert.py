@@ -22,6 +22,8 @@ def test_layers():
         {"rows": ids, "segment_ids": np.array([[0, 0, 1], [0, 1, 1]], "int32")},
         (2, 3, 6),
     )
+    for layer_class, sizes in ((BertAttention, {}), (BertBlock, {"feed_forward_dim": 10})):
+        check_layer(layer_class, {"num_heads": 2, **sizes}, {"x": _x(), "mask": MASK}, (2, 5, 6))
 
 
 @pytest.mark.parametrize(

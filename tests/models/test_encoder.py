@@ -7,6 +7,7 @@ import pytest
 from keras import ops
 from support import naive
 from support.model_cases import (
+    fill_weights,
     gradients_of,
     one_per_row,
     outputs_of,
@@ -14,7 +15,7 @@ from support.model_cases import (
     ragged,
     random_texts,
 )
-from support.processes import results_on_jax
+from support.processes import printed_by, results_on_jax
 from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf.checkpoints.loading import load_model
@@ -226,6 +227,60 @@ def test_plain_fit_trains_a_loaded_encoder_on_both_backends(tmp_path, monkeypatc
     np.testing.assert_array_equal(
         results["reduced"], load_model(tmp_path)[0].reduce(np.load(tmp_path / "ids.npy"))
     )
+
+
+@pytest.mark.parametrize("changes", [{}, {"multi_context": True}, {"embedding_bits": 32}], ids=str)
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+def test_a_model_comes_back_from_a_keras_file(tmp_path, small_config, changes, precision):
+    """Weights, ranges of quantization, outputs, drop rates and precision are those of before."""
+    config = dataclasses.replace(small_config, **changes)
+    encoder = DualEncoder(config, attention_dropout=0.25, dtype=precision)
+    fill_weights(encoder.variables)
+    for variable in encoder.trunk.embedding.non_trainable_variables:
+        variable.assign(variable + 3)  # as training moves the range
+    ids = one_per_row(random_texts(config, [4, 1, 3]), config.num_ids)
+    dense = keras.layers.Dense(2, "softmax")
+    model = keras.Sequential([keras.Input([None], dtype="int32"), encoder, dense])
+    model.save(tmp_path / "x.keras")
+    loaded = keras.models.load_model(tmp_path / "x.keras")
+    for before, after in zip(model.weights, loaded.weights, strict=True):
+        np.testing.assert_array_equal(np.asarray(before), np.asarray(after), err_msg=before.path)
+    np.testing.assert_array_equal(np.asarray(model(ids)), np.asarray(loaded(ids)))
+    again = loaded.layers[0]
+    assert again.config == config
+    assert again.get_config() == encoder.get_config()
+    assert again.trunk.blocks[0].drop.rate == 0.25
+    assert again.compute_dtype == encoder.compute_dtype
+    np.testing.assert_array_equal(
+        np.asarray(encoder.encode_response(ids)), np.asarray(again.encode_response(ids))
+    )
+
+
+_LOAD = """
+import sys
+import keras
+import numpy as np
+import convert_tf.models
+
+folder = sys.argv[1]
+model = keras.models.load_model(folder + "/x.keras")
+ids = np.load(folder + "/ids.npy")
+np.savez(folder + "/jax.npz", outputs=keras.ops.convert_to_numpy(model(ids)))
+"""
+
+
+@pytest.mark.slow
+def test_a_keras_file_is_read_in_another_process_and_on_jax(tmp_path, small_config):
+    encoder = DualEncoder(small_config)
+    ids = one_per_row(random_texts(small_config, LENGTHS), small_config.num_ids)
+    np.save(tmp_path / "ids.npy", ids)
+    model = keras.Sequential([keras.Input([None], dtype="int32"), encoder])
+    model.save(tmp_path / "x.keras")
+    on_jax = results_on_jax(_LOAD, tmp_path)
+    np.testing.assert_allclose(on_jax["outputs"], np.asarray(model(ids)), atol=1e-5)
+    printed_by(_LOAD, tmp_path)
+    on_tensorflow = np.load(tmp_path / "jax.npz")["outputs"]
+    np.testing.assert_array_equal(on_tensorflow, np.asarray(model(ids)))
 
 
 def test_a_deeper_model_starts_from_a_shallower_one(small_config, make_encoder):

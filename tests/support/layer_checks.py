@@ -1,9 +1,12 @@
 """What holds for every layer: `check_layer`, after keras-hub's `run_layer_test`."""
 
 import inspect
+import json
+import tempfile
 
 import keras
 import numpy as np
+from support.model_cases import fill_weights
 
 
 class OneLayer(keras.Model):
@@ -18,7 +21,7 @@ class OneLayer(keras.Model):
 
 
 def check_layer(layer_class, arguments: dict, inputs: dict, expected_shape: tuple) -> None:
-    """Shape, one compiled fit step, mixed precision.
+    """Shape, one compiled fit step, mixed precision, serialisation.
 
     Args:
       layer_class: class under test.
@@ -32,14 +35,35 @@ def check_layer(layer_class, arguments: dict, inputs: dict, expected_shape: tupl
     assert np.isfinite(np.asarray(result)).all()
 
     _check_fit_step(layer_class(**arguments), inputs, expected_shape)
+    _check_serialisation(layer, inputs)
     for policy in ("mixed_bfloat16", "mixed_float16"):
         mixed = layer_class(**arguments, dtype=policy)
+        assert layer_class.from_config(mixed.get_config()).dtype_policy.name == policy
         low = {k: _lower(v, mixed.compute_dtype) for k, v in inputs.items()}
         lowered = mixed(**low)
         assert tuple(lowered.shape) == expected_shape
         assert keras.backend.standardize_dtype(lowered.dtype) in (mixed.compute_dtype, "float32")
         assert np.isfinite(np.asarray(keras.ops.cast(lowered, "float32"))).all()
         assert {v.dtype for v in mixed.trainable_variables} <= {"float32"}
+
+
+def _check_serialisation(layer, inputs: dict) -> None:
+    """A layer comes back from its configuration, and from a `.keras` file with equal outputs."""
+    settings = layer.get_config()
+    assert type(layer).from_config(settings).get_config() == settings
+    assert json.loads(json.dumps(settings)) == settings
+    fill_weights(layer.variables)
+    symbolic = {
+        name: keras.Input(batch_shape=value.shape, dtype=str(value.dtype), name=name)
+        for name, value in inputs.items()
+    }
+    model = keras.Model(symbolic, layer(**symbolic))
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(f"{folder}/layer.keras")
+        loaded = keras.models.load_model(f"{folder}/layer.keras")
+    for before, after in zip(model.get_weights(), loaded.get_weights(), strict=True):
+        np.testing.assert_array_equal(before, after)
+    np.testing.assert_array_equal(np.asarray(model(inputs)), np.asarray(loaded(inputs)))
 
 
 def _lower(value, dtype: str):

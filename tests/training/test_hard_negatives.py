@@ -22,7 +22,7 @@ from convert_tf.models.encoder import DualEncoder
 from convert_tf.training.encoder.objective import make_objective
 from convert_tf.training.encoder.options import EncoderTraining
 from convert_tf.training.mining import mine
-from convert_tf.training.ranker.task import open_examples, open_sampler
+from convert_tf.training.ranker.data import open_examples, open_sampler
 
 # Runs of a few steps, for which tracing takes longer than computing.
 pytestmark = pytest.mark.usefixtures("no_graphs")

@@ -75,6 +75,18 @@ def test_every_field_is_tried():
     assert {*OTHER_VALUES["encoder"], *OTHER_VALUES["ranker"]} | ELSEWHERE == fields
 
 
+def test_a_resumed_ranker_keeps_what_its_weights_were_trained_to():
+    kept = [
+        name
+        for config in (HeadConfig(), RankerTraining())
+        for name in config.only_kept(dict.fromkeys(config.defaults()))
+    ]
+    assert kept == [
+        "head", "reduction", "reduction_tokens", "poly_codes", "poly_variant", "learn_scale",
+        "separate_trunks", "freeze", "trainable_blocks", "output_std",
+    ]  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def observed(tmp_path_factory):
     """Return what a run hands to the loop, and what two steps make of it; each run once."""

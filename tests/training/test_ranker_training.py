@@ -39,14 +39,8 @@ from convert_tf.models.ranker import make_ranker
 from convert_tf.ranking.checkpoint import TrainedRanker, make_tokenize, ranking_report
 from convert_tf.training.mining import mine
 from convert_tf.training.optimizers import decaying_on_plateau
-from convert_tf.training.ranker.task import (
-    _weights_of,
-    freeze,
-    make_ranker_training,
-    open_examples,
-    train_ranker,
-    with_dev_candidates,
-)
+from convert_tf.training.ranker.data import open_examples, with_dev_candidates
+from convert_tf.training.ranker.task import _weights_of, freeze, make_ranker_training, train_ranker
 from convert_tf.training.state import saved_checkpoints
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]

@@ -27,12 +27,12 @@ def encode_batches(
     Returns:
       The outputs by name, `[examples, …]`.
     """
-    found: list[dict[str, np.ndarray]] = []
+    parts: list[dict[str, np.ndarray]] = []
     for batch in batches:
         outputs = encoder.predict_on_batch(batch)
-        found.append({name: np.asarray(outputs[name]) for name in names or outputs})
-        count(len(next(iter(found[-1].values()))))
-    return {name: np.concatenate([own.pop(name) for own in found]) for name in [*found[0]]}
+        parts.append({name: np.asarray(outputs[name]) for name in names or outputs})
+        count(len(next(iter(parts[-1].values()))))
+    return {name: np.concatenate([part.pop(name) for part in parts]) for name in [*parts[0]]}
 
 
 def evaluate_encoder(encoder: DualEncoder, batches: Iterable[dict[str, Any]]) -> dict[str, float]:
@@ -58,8 +58,8 @@ def evaluate_encoder(encoder: DualEncoder, batches: Iterable[dict[str, Any]]) ->
     if not encoder.config.multi_context:
         return metrics.ranking_metrics(metrics.block_ranks(context, responses))
 
-    def recall(name: str, contexts: np.ndarray, own: Any = slice(None)) -> None:
-        ranks = metrics.block_ranks(contexts[own], responses[own])
+    def recall(name: str, contexts: np.ndarray, chosen: Any = slice(None)) -> None:
+        ranks = metrics.block_ranks(contexts[chosen], responses[chosen])
         report[name] = metrics.recall_at_k(ranks, 1)
 
     both = encodings["both_encoding"]

@@ -51,17 +51,17 @@ def encode_micro_batches(
         # The quantizer's range and counter, and layers that are not trained.
         [v for v in untrained if id(v) in weights],
     )
-    trained, seeds, others = ([ops.convert_to_tensor(v) for v in own] for own in kinds)
+    trained, seeds, others = ([ops.convert_to_tensor(v) for v in kind] for kind in kinds)
     # TensorFlow refuses a custom gradient that depends on variables other than its arguments.
     others = [ops.stop_gradient(value) for value in others]
 
     def encode_part(of_trained: Any, inputs: Any) -> tuple[dict[str, Any], list[Any], list[Any]]:
         part, of_seeds = inputs
-        variables = [v for own in kinds for v in own]
+        variables = [v for kind in kinds for v in kind]
         values = [*of_trained, *of_seeds, *others]
         with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
             outputs = encoder(part, training=training)
-        after = [[scope.get_current_value(v) for v in own] for own in kinds[1:]]
+        after = [[scope.get_current_value(v) for v in kind] for kind in kinds[1:]]
         return outputs, *after
 
     # Of the first micro-batch, only the seeds after it are computed here. Each other one starts
@@ -79,8 +79,8 @@ def encode_micro_batches(
         encode_again = keras.remat(encode_part)
         encoded = ops.map(lambda inputs: encode_again(trained, inputs), (packed, starts))
     outputs, *after = encoded
-    for own, values in zip(kinds[1:], after, strict=True):
-        for variable, value in zip(own, values, strict=True):
+    for variables, values in zip(kinds[1:], after, strict=True):
+        for variable, value in zip(variables, values, strict=True):
             variable.assign(value[-1])
     examples = ops.shape(packed["context_slots"])[1]
     return {name: _in_order(value, examples) for name, value in outputs.items()}

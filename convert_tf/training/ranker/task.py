@@ -1,4 +1,4 @@
-"""Fine-tuning of rankers, as `train.py --head` starts it: objective, data and task.
+"""Fine-tuning of rankers, as `train.py --head` starts it: objective and task.
 
 Reference: arXiv 1905.01969 §4.2 to §4.4, §5.1, §5.3.
 """
@@ -15,41 +15,21 @@ from keras import ops
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.loading import initial_ranker, load_ranker_config
 from convert_tf.checkpoints.released import model_path
-from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.config.bert import BertConfig
-from convert_tf.config.ranker import HeadConfig, RankerConfig, RankerTraining, ranker_recipe
-from convert_tf.data.candidates import read_examples
-from convert_tf.data.negatives import HardNegatives
-from convert_tf.data.ranking_batches import (
-    NegativeSampler,
-    RankingBatches,
-    RankingExamples,
-    padded,
-    tokenize_examples,
-)
-from convert_tf.data.token_arrays import ArrayFolder
-from convert_tf.data.unknown_tokens import SAMPLE, checked_share
-from convert_tf.metrics import BLOCK_SIZE
+from convert_tf.config.ranker import HeadConfig, RankerTraining, ranker_recipe
 from convert_tf.models.losses import softmax_losses
 from convert_tf.models.ranker import RankerModel
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.numerics.initializers import set_seed
-from convert_tf.ranking.checkpoint import make_tokenize, pad_multiple, ranking_report, score_lists
+from convert_tf.ranking.checkpoint import ranking_report, score_lists
 from convert_tf.training.loop import carry_out, only_run_in
 from convert_tf.training.optimizers import decaying_on_plateau, make_optimizer
+from convert_tf.training.ranker.data import RankerData
 from convert_tf.training.state import options_before
 from convert_tf.training.step import Objective, compile_with
 from convert_tf.training.summaries import LOSS, RECALL, curves
 from convert_tf.training.task import Batch, Task
-from convert_tf.training.teaching.vectors import first_places
 
-_DEV_LIST = 20  # candidates of a context where records are ranked by a cross-encoder
-# What must stay when a run resumes: the shapes of the head, and what its weights were trained to.
-_KEPT_OF_HEAD = (
-    "head", "reduction", "reduction_tokens", "poly_codes", "poly_variant", "learn_scale",
-    "separate_trunks",
-)  # fmt: skip
-_KEPT_OF_TRAINING = ("freeze", "trainable_blocks", "output_std")
 _RESCALED_ON = 256  # contexts to measure the outputs of the trunk on
 _PLATEAU_DECAY = 0.4  # arXiv 1905.01969 §5.1
 
@@ -146,134 +126,6 @@ def make_ranker_training(
     return model
 
 
-def open_examples(
-    data: str,
-    split: str,
-    config: RankerConfig,
-    *,
-    vocabulary: str | os.PathLike[str],
-    max_examples: int | None,
-) -> RankingExamples:
-    """Open a candidates file, records or token ids for a ranker.
-
-    Token ids need no TensorFlow. They do not store where a turn ends, so their contexts have no
-    earlier turns.
-
-    Args:
-      data: the file or the folder.
-      split: split of a folder.
-      config: configuration of the ranker.
-      vocabulary: vocabulary of the ranker.
-      max_examples: number of examples to read; None for all.
-
-    Raises:
-      ValueError: if there are no examples, they are damaged, or the token ids have another
-        vocabulary.
-      OSError: if the file cannot be read.
-    """
-    head = config.head
-    if kind_of(data) is Kind.TOKEN_IDS:
-        folder = ArrayFolder(data)
-        check_same_vocabulary(
-            folder.vocabulary,
-            vocabulary,
-            rule="A ranker reads token ids of its own vocabulary",
-            remedy="Write them again with `convert-tf tokenize` and that vocabulary.",
-        )
-        return _stored_examples(folder, split, head, max_examples)
-    return tokenize_examples(
-        read_examples(data, split, max_examples=max_examples),
-        make_tokenize(vocabulary, config),
-        max_context_tokens=head.max_context_tokens,
-        max_candidate_tokens=head.max_candidate_tokens,
-    )
-
-
-def _stored_examples(
-    folder: ArrayFolder, split: str, head: HeadConfig, max_examples: int | None
-) -> RankingExamples:
-    limits = (head.max_context_tokens, head.max_candidate_tokens)
-    contexts, responses = (
-        folder.open(split, max_tokens=min(limit, folder.max_tokens)) for limit in limits
-    )
-    numbers = np.arange(min(max_examples or contexts.num_examples, contexts.num_examples))
-    if not len(numbers):
-        raise ValueError(f"{folder.folder!r} has no example in the split {split}.")
-    first = first_places(responses, ("response",), numbers)
-    chosen, places = np.unique(first, return_inverse=True)
-    return RankingExamples(
-        contexts.texts("context", numbers),
-        responses.texts("response", chosen),
-        [*places[:, None]],
-        [*np.zeros((len(numbers), 1), np.int64)],
-    )
-
-
-def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> RankingExamples:
-    """Return examples with candidates to rank: the given ones, or those of other examples.
-
-    Records only have the right candidate. A bi- or poly-encoder then ranks the right candidates of
-    a block of 100 examples. A cross-encoder, which reads each pair, ranks those of 20.
-
-    Raises:
-      ValueError: if there are fewer examples than a block.
-    """
-    if any(len(own) > 1 for own in examples.candidates):
-        return examples
-    size = _DEV_LIST if is_joint else BLOCK_SIZE
-    usable = examples.num_examples // size * size
-    if not usable:
-        raise ValueError(
-            f"Ranking among {size} needs at least {size} dev examples. Received: "
-            f"{examples.num_examples}. Use more."
-        )
-    right = np.concatenate(examples.candidates[:usable]).reshape(-1, size)
-    candidates, labels = [], []
-    for block in right:
-        # If several contexts of the block have the same right text, it is one candidate.
-        texts, places = np.unique(block, return_inverse=True)
-        candidates += [texts] * size
-        labels += [*places[:, None]]
-    contexts = examples.contexts.take(np.arange(usable))
-    return RankingExamples(contexts, examples.pool, candidates, labels)
-
-
-def open_sampler(examples: RankingExamples, config: RankerTraining) -> NegativeSampler | None:
-    """Return the sampler of negatives; None to use the other responses of the batch.
-
-    Raises:
-      ValueError: if an example has no wrong candidate, or negatives were mined from other data.
-    """
-    if config.negatives_from == "in_batch":
-        return None
-    mined = _mined_places(examples, config) if config.negatives_from == "mined" else None
-    return NegativeSampler(
-        examples, source=config.negatives_from, count=config.negatives, mined=mined
-    )
-
-
-def _mined_places(examples: RankingExamples, config: RankerTraining) -> np.ndarray:
-    """Return int64 `[examples, mined]`, indices into the pool; −1 if fewer were mined."""
-    if kind_of(config.data) is not Kind.TOKEN_IDS:
-        raise ValueError(
-            f"Mined negatives go with token ids (--hard_negatives), and {config.data!r} holds "
-            "none. Write token ids with `convert-tf tokenize`, mine negatives from them with "
-            "`convert-tf mine`, and pass them as --data."
-        )
-    folder = ArrayFolder(config.data)
-    negatives = HardNegatives(
-        config.hard_negatives,
-        folder.open("train", max_tokens=folder.max_tokens),
-        per_pair=1,
-        seed=config.seed,
-    )
-    number = examples.num_examples
-    mined = negatives.numbers(np.arange(number))
-    places = np.concatenate(examples.candidates)  # token ids have one response each
-    is_there = (mined >= 0) & (mined < number)  # --max_examples may have left some out
-    return np.where(is_there, places[np.where(is_there, mined, 0)], -1)
-
-
 def train_ranker(
     head: HeadConfig, options: dict[str, Any], *, init_from: str, output: str, recipe: str = "paper"
 ) -> Path:
@@ -298,9 +150,21 @@ def train_ranker(
     """
     config = ranker_options(head.head, options, init_from=init_from, recipe=recipe)
     folder = Path(output)
+    init_from, precision = model_path(init_from), choose_precision(config.precision)
     with only_run_in(folder):
         set_seed(config.seed)
-        return carry_out(RankerTask(head, config, init_from=model_path(init_from), folder=folder))
+        ranker, vocabulary = initial_ranker(
+            init_from,
+            head,
+            dtype=precision,
+            embedding_dropout=config.embedding_dropout,
+            attention_dropout=config.attention_dropout,
+        )
+        data = RankerData(config, ranker.config, vocabulary)
+        started = {"precision": precision, "init_from": init_from}
+        return carry_out(
+            RankerTask(ranker, data, vocabulary=vocabulary, started=started, folder=folder)
+        )
 
 
 def ranker_options(
@@ -337,83 +201,53 @@ class RankerTask(Task):
     The best weights are those of the highest R@1 on the dev data. The learning rate falls whenever
     the loss there is not the lowest so far.
 
+    Args:
+      ranker: the ranker, with its initial weights.
+      data: the data of the run.
+      vocabulary: the vocabulary of both.
+      started: what is said of the start of the run: `precision` and `init_from`.
+      folder: the run's folder.
+
     Attributes:
-      ranker: the ranker.
-      head: its head, without values that the trunk decides.
-      dev: the examples that it is evaluated on.
-      unknown_share: share of unknown tokens in the first examples.
+      ranker, data: as given.
     """
 
     config: RankerTraining
 
-    def __init__(self, head: HeadConfig, config: RankerTraining, *, init_from: str, folder: Path):
-        self.folder = folder
-        self.precision = choose_precision(config.precision)
-        self.init_from = init_from
-        self.ranker, self.vocabulary = initial_ranker(
-            init_from,
-            head,
-            dtype=self.precision,
-            embedding_dropout=config.embedding_dropout,
-            attention_dropout=config.attention_dropout,
-        )
-        self.head = self.ranker.config.head
-        examples = self._opened(config.data, "train", config.max_examples or None)
-        self.dev = with_dev_candidates(
-            self._opened(config.dev_data, "dev", config.eval_examples),
-            is_joint=self.ranker.is_joint,
-        )
-        self.unknown_share = checked_share(
-            examples.contexts.flat[: examples.contexts.row_splits[:SAMPLE][-1]],
-            self.vocabulary,
-            tokenizer=self.ranker.config.tokenizer,
-            vocab_size=self.ranker.config.model.vocab_size,
-            what=f"the texts of {config.data}",
-        )
-        sampler = open_sampler(examples, config)
-        self.config = config = config.of_examples(examples.num_examples)
-        if config.output_std:
-            numbers = np.arange(min(_RESCALED_ON, examples.num_examples))
-            contexts = padded(examples.contexts, numbers, self.ranker.padding_id)
-            factor = self.ranker.rescale_outputs(contexts, config.output_std)
-            print(
-                f"outputs rescaled by {factor:.4g} to a standard deviation of {config.output_std:g}"
-            )
-        self.model = make_ranker_training(self.ranker, config, precision=self.precision)
-        self._batches = RankingBatches(
-            examples,
-            batch_size=config.batch_size,
-            padding_id=self.ranker.padding_id,
-            seed=config.seed,
-            sampler=sampler,
-            pad_multiple=pad_multiple(),
-        )
+    def __init__(
+        self,
+        ranker: RankerModel,
+        data: RankerData,
+        *,
+        vocabulary: Path,
+        started: dict[str, Any],
+        folder: Path,
+    ):
+        self.ranker, self.data, self._started = ranker, data, started
+        self.folder, self.config, self.vocabulary = folder, data.config, vocabulary
+        if std := data.config.output_std:
+            factor = ranker.rescale_outputs(data.first_contexts(_RESCALED_ON), std)
+            print(f"outputs rescaled by {factor:.4g} to a standard deviation of {std:g}")
+        self.model = make_ranker_training(ranker, data.config, precision=started["precision"])
         print(
-            f"{self.head.head} on {examples.num_examples} examples in batches of "
-            f"{self._batches.batch_size}, {config.steps} steps; precision {self.precision} "
-            f"(backend {keras.backend.backend()})"
-        )
-
-    def _opened(self, data: str, split: str, max_examples: int | None) -> RankingExamples:
-        return open_examples(
-            data, split, self.ranker.config, vocabulary=self.vocabulary, max_examples=max_examples
+            f"{ranker.config.head.head} on {data.examples.num_examples} examples in batches of "
+            f"{data.batches.batch_size}, {data.config.steps} steps; precision "
+            f"{started['precision']} (backend {keras.backend.backend()})"
         )
 
     def options(self) -> dict[str, Any]:
-        return {**self._started(), "train": self.config, "head": self.head}
-
-    def _started(self) -> dict[str, Any]:
-        return {"precision": self.precision, "init_from": self.init_from}
+        return {**self._started, "train": self.config, "head": self.ranker.config.head}
 
     def batches(self, step: int) -> Iterator[Batch]:
-        self._batches.skip_batches = step
-        return (Batch(inputs, self._batches.batch_size) for inputs in self._batches)
+        batches = self.data.batches
+        batches.skip_batches = step
+        return (Batch(inputs, batches.batch_size) for inputs in batches)
 
     def evaluate(
         self, step: int, logs: dict[str, float], rows: list[dict[str, Any]]
     ) -> dict[str, Any]:
         factor = float(np.asarray(self.model.optimizer.plateau_factor))
-        dev = self.dev
+        dev = self.data.dev
         scores = score_lists(self.ranker, dev.contexts, dev.pool, dev.candidates)
         measured = ranking_report(scores, dev)
         if rows and measured["loss"] >= min(row["dev"]["loss"] for row in rows):
@@ -434,19 +268,20 @@ class RankerTask(Task):
 
     def facts(self) -> dict[str, Any]:
         return {
-            **self._started(),
+            **self._started,
             "data": self.config.data,
             "dev_data": self.config.dev_data,
             "train": self.config.to_dict(),
-            "unknown_tokens": self.unknown_share,
+            "unknown_tokens": self.data.unknown_share,
         }
 
     def model_changes(self, earlier: Path) -> dict[str, tuple[Any, Any]]:
         before = load_ranker_config(earlier)
-        heads = before.head.differences(self.head).items()
-        changes = {name: change for name, change in heads if name in _KEPT_OF_HEAD}
-        options = self.config.changes_since(options_before(self.folder / self.run_file)).items()
-        changes |= {name: change for name, change in options if name in _KEPT_OF_TRAINING}
+        head, config = self.ranker.config.head, self.config
+        changes = head.only_kept(before.head.differences(head))
+        changes |= config.only_kept(
+            config.changes_since(options_before(self.folder / self.run_file))
+        )
         if before.model != self.ranker.config.model:
             changes["model"] = (before.model, self.ranker.config.model)
         return changes

@@ -92,7 +92,7 @@ def fit_similarity(
         )
     kernel = fitted_map(reduced[~is_held_out], taught[~is_held_out])
     turned = similarity_map(reduced[~is_held_out], kernel)
-    found = {
+    facts = {
         "teacher": Path(vectors.teacher).name,  # where it lies is nothing for a card
         "dim": turned.shape[1],
         "texts": int((~is_held_out).sum()),
@@ -102,10 +102,10 @@ def fit_similarity(
         checkpoint if output is None else output,
         encoder,
         vocabulary=vocabulary,
-        training={**training_facts(checkpoint), "similarity": parsed_json(json.dumps(found))},
+        training={**training_facts(checkpoint), "similarity": parsed_json(json.dumps(facts))},
         similarity_map=turned,
     )
-    return found
+    return facts
 
 
 def _measured(
@@ -135,13 +135,13 @@ def _measured(
     }
 
 
-def similarity_report(found: dict[str, Any]) -> str:
+def similarity_report(facts: dict[str, Any]) -> str:
     """Return the result of `fit_similarity` as text."""
-    held_out = found["held_out"]
+    held_out = facts["held_out"]
     shown = ", ".join(f"{dim}: {100 * value:.1f}" for dim, value in held_out["spearman"].items())
     return "\n".join(
         [
-            f"fitted to {found['texts']:,} texts and the vectors of {found['teacher']}",
+            f"fitted to {facts['texts']:,} texts and the vectors of {facts['teacher']}",
             f"on {held_out['texts']:,} held-out texts: mean cosine to the teacher's vector "
             f"{held_out['cosine']:.3f}",
             f"of {held_out['compared']:,} of them, Spearman correlation with the teacher's "
@@ -179,8 +179,8 @@ def taught_texts(
     encodings = encode_batches(encoder, pairs, outputs, count=count)
     columns = teacher.columns(examples.load(np.arange(batches.num_examples)))
     reduced, vectors = (
-        np.stack(own, axis=1).reshape(-1, own[0].shape[-1]).astype(np.float32, copy=False)
-        for own in ([*encodings.values()], [columns[f"teacher_{name}"] for name in names])
+        np.stack(sides, axis=1).reshape(-1, sides[0].shape[-1]).astype(np.float32, copy=False)
+        for sides in ([*encodings.values()], [columns[f"teacher_{name}"] for name in names])
     )
     return reduced, vectors
 
@@ -189,8 +189,8 @@ def _as_pairs(
     batch: dict[str, np.ndarray], names: Sequence[str], encoder: DualEncoder
 ) -> dict[str, np.ndarray]:
     """Return a batch with all inputs of the encoder: single texts on both sides, no history."""
-    own = [batch[f"{name}_slots"] for name in names]
-    slots = {"context_slots": own[0], "response_slots": own[-1]}
+    slots_of = [batch[f"{name}_slots"] for name in names]
+    slots = {"context_slots": slots_of[0], "response_slots": slots_of[-1]}
     if encoder.config.multi_context:
-        slots["extra_context_slots"] = own[0]
+        slots["extra_context_slots"] = slots_of[0]
     return {name: batch[name] for name in ("token_ids", "segment_lengths")} | slots

@@ -87,11 +87,11 @@ def package_folder(name: str) -> Path:
     import importlib.util
 
     if Path(name).is_dir():
-        found = [Path(name)]
+        folders = [Path(name)]
     else:
         spec = importlib.util.find_spec(name) if name.isidentifier() else None
-        found = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
-    models = sorted(path.parent for folder in found for path in folder.rglob("modules.json"))
+        folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
+    models = sorted(path.parent for folder in folders for path in folder.rglob("modules.json"))
     if not models:
         raise ValueError(
             f"{name!r} is not a model of sentence-transformers: it has no modules.json. Pass "
@@ -138,7 +138,7 @@ class Teacher:
         if rounded.is_file():
             model = AutoModel.from_config(AutoConfig.from_pretrained(folder))
             weights = rounded_arrays(rounded)
-            model.load_state_dict({name: torch.tensor(own) for name, own in weights.items()})
+            model.load_state_dict({name: torch.tensor(values) for name, values in weights.items()})
         else:
             model = AutoModel.from_pretrained(folder)
         self._model = model.to(self._device, dtype).eval()
@@ -149,7 +149,7 @@ class Teacher:
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Return float16 `[len(texts), dim]`."""
-        tokens = [each.ids for each in self._tokenizer.encode_batch(list(texts))]
+        tokens = [encoded.ids for encoded in self._tokenizer.encode_batch(list(texts))]
         lengths = np.array([len(ids) for ids in tokens], np.int64)
         order = np.argsort(-lengths, kind="stable")
         most_tokens = _BATCH_TOKENS if self._device == "cpu" else _BATCH_TOKENS_ON_GPU
@@ -172,7 +172,7 @@ class Teacher:
         """float16 `[texts, dim]`, on the model's device."""
         import torch
 
-        inputs, attended = (torch.from_numpy(each).to(self._device) for each in (ids, mask))
+        inputs, attended = (torch.from_numpy(array).to(self._device) for array in (ids, mask))
         with torch.inference_mode():
             outputs = self._model(input_ids=inputs, attention_mask=attended.long())[0]
             sums = torch.sum(outputs.float() * attended[..., None], dim=1)

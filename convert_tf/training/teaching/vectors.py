@@ -232,27 +232,27 @@ class _TaughtExamples:
     """
 
     def __init__(self, folder: ArrayFolder, max_examples: int | None, shares: Mapping[str, float]):
-        own = self._examples = folder.open(
+        examples = self._examples = folder.open(
             "train",
             max_tokens=folder.max_tokens,
             holds=UTTERANCES if folder.holds == UTTERANCES else PAIRS,
         )
-        wanted = min(own.num_examples, max_examples or own.num_examples)
-        self._numbers = own.thinned(shares, 0, wanted) if shares else np.arange(wanted)
+        wanted = min(examples.num_examples, max_examples or examples.num_examples)
+        self._numbers = examples.thinned(shares, 0, wanted) if shares else np.arange(wanted)
         if not len(self._numbers):
             raise ValueError(
                 f"source_shares {dict(shares)} leave no example of train. Raise the shares."
             )
         self.facts = {
-            "examples": own.num_examples,
-            "texts_sha256": own.checksum(taught_names(own)),
+            "examples": examples.num_examples,
+            "texts_sha256": examples.checksum(taught_names(examples)),
             "taught": len(self._numbers),
         }
         if shares:
             self.facts |= {
                 "source_shares": dict(shares),
                 "of_first": wanted,
-                "sources_sha256": own.sources_checksum(),
+                "sources_sha256": examples.sources_checksum(),
             }
 
     def write(

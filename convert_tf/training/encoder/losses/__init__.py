@@ -9,8 +9,8 @@ from convert_tf.training.encoder.losses.base import Loss
 def _found() -> tuple[type[Loss], ...]:
     """Return the subclasses of `Loss` that the files of this folder define, by file name."""
     modules = [
-        importlib.import_module(f"{__name__}.{found.name}")
-        for found in sorted(pkgutil.iter_modules(__path__), key=lambda found: found.name)
+        importlib.import_module(f"{__name__}.{module.name}")
+        for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name)
     ]
     return tuple(
         value
