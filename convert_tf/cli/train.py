@@ -117,7 +117,5 @@ def _train_ranker(values: Any) -> None:
     from convert_tf.training.ranker.task import train_ranker
 
     train_ranker(
-        head,
-        given_fields(values, RankerTraining),
-        **same(values, "init_from output recipe"),
+        head, given_fields(values, RankerTraining), **same(values, "init_from output recipe")
     )

@@ -244,8 +244,10 @@ def test_a_file_of_convai2_has_its_recipe(tmp_path, head, is_convai2):
     def options(recipe=None):
         return ranker_training.ranker_options(head, files, init_from="runs/x", recipe=recipe)
 
-    assert options() == options("convai2" if is_convai2 else "paper") != options(
-        "paper" if is_convai2 else "convai2"
+    assert (
+        options()
+        == options("convai2" if is_convai2 else "paper")
+        != options("paper" if is_convai2 else "convai2")
     )
 
 
