@@ -5,6 +5,7 @@ import importlib.util
 import types
 from pathlib import Path
 
+import absl.app  # noqa: F401  # defines flags, which must not be a script's
 import pytest
 from absl import flags
 
