@@ -13,7 +13,7 @@ RELEASE ?= release
 ATTACKED ?= /tmp/convert_tf_attack
 ATTACK ?=
 
-.PHONY: demo web docs test test-slow test-cluster test-clients test-web attack release lint setup clean
+.PHONY: demo papers web docs test test-slow test-cluster test-clients test-web attack release lint setup clean
 
 setup: $(READY)
 
@@ -43,6 +43,12 @@ demo: $(READY)
 	    --candidates benchmarks/responses.txt --top_k 1 \
 	    --queries "how do I reset my password?" --queries "I got into Stanford!" \
 	    --queries "My roommate keeps eating my food."
+
+# The cells of docs/papers.md that are not measured yet, with the files of the papers' tasks, which
+# are not included: make papers DATA=tasks/ BERT=MiniLM/ CELLS='poly 7,poly 8'
+papers: $(READY)
+	$(PY) benchmarks/papers.py $(if $(DATA),--data '$(DATA)') $(if $(BERT),--bert '$(BERT)') \
+	    $(if $(CELLS),--cells '$(CELLS)')
 
 # The page in web/dist, of npm's packages and the module convert_small; convert-tf demo serves it.
 WEB_MODULE := hub_modules/convert_small/1

@@ -28,7 +28,8 @@ Flags:
   head: Fine-tune --init_from as a ranker of this kind.
   recipe: Options to start from; flags that you set override them. small: Adam, for up to a million
     pairs. paper: ADADELTA, for half a billion. Default: small for a file, else paper. With --head,
-    paper or convai2 (batches of 512, and 19 given negatives for cross). Default: paper.
+    paper or convai2 (batches of 512, and 19 given negatives for cross). Default: convai2 for a
+    ConvAI2 file, else paper.
   output: Folder of the run.
   num_processes: Processes that share every batch.
   process_id: Number of this process, from 0. Process 0 writes and prints.
@@ -119,8 +120,5 @@ def _train_ranker(values: Any) -> None:
     from convert_tf.training.ranker.task import train_ranker
 
     train_ranker(
-        head,
-        given_fields(values, RankerTraining),
-        recipe=values.recipe or "paper",
-        **same(values, "init_from output"),
+        head, given_fields(values, RankerTraining), **same(values, "init_from output recipe")
     )

@@ -3,11 +3,14 @@
 import ast
 import functools
 import importlib
+import json
 import re
 
 import pytest
 from absl import flags
+from support import task_files
 from support.documents import ROOT, commands, page_text
+from support.script_calls import call_script, script_with_flags
 
 from convert_tf.cli.flags import define_flag
 from convert_tf.cli.main import COMMANDS
@@ -15,6 +18,7 @@ from convert_tf.config.bert import BertConfig
 from convert_tf.config.model import ModelConfig
 
 PAGE = "docs/papers.md"
+SCRIPT = ROOT / "benchmarks" / "papers.py"
 CODE = re.compile(r"`(convert_tf/[\w/]+\.py)`: `([^`]+)`")
 # Fields that only describe files or a special token of a trunk, or that the papers leave to BERT.
 NO_VALUE_OF_THE_PAPER = {
@@ -95,3 +99,60 @@ def test_differences_name_a_function_of_their_file():
         for name in re.findall(r"`(\w+)`", names):
             assert re.search(rf"(def|class) {name}\b", source), (name, path)
         assert row["why"]
+
+
+@pytest.fixture
+def script(monkeypatch):
+    return script_with_flags(monkeypatch, SCRIPT)[0]
+
+
+def test_the_small_tables_are_those_of_the_results(script):
+    results = json.loads((ROOT / "docs" / "papers.json").read_text(encoding="utf-8"))
+    assert script.with_table(page_text(PAGE), results) == page_text(PAGE)
+    commands_of = {cell.name: [*cell.commands] for cell in script.CELLS}
+    assert {name: result["commands"] for name, result in results.items()} == {
+        name: commands_of[name] for name in results
+    }
+
+
+def test_the_commands_of_cells_parse(script):
+    for cell in script.CELLS:
+        for command in cell.commands:
+            parse("convert-tf " + command.replace("SEED", "0"))
+
+
+def test_the_mean_and_error_of_seeds_are_shown(script):
+    assert script.figure([0.5, 0.6, 0.4], "R100@1") == "R100@1 50.0 ± 10.0"
+    assert script.figure([0.1234], "MRR") == "MRR 0.123"
+
+
+def test_a_tiny_table_is_measured_once(tmp_path, monkeypatch, capsys):
+    data, page, results = tmp_path / "data", tmp_path / "page.md", tmp_path / "results.json"
+    data.mkdir()
+    items = task_files.dstc7(task_files.dstc7_items())
+    for split in ("train", "test"):
+        (data / f"ubuntu_{split}_subtask_1.json").write_text(items, encoding="utf-8")
+    page.write_text(
+        "# Mine\n<!-- make papers: start -->\n<!-- make papers: end -->\nThe end\n",
+        encoding="utf-8",
+    )
+    arguments = (
+        f"--data={data}", f"--output={tmp_path / 'runs'}", f"--results={results}", f"--page={page}",
+        '--cells="ConveRT 5, 6: baselines",poly 4: bi',
+    )  # fmt: skip
+    call_script(monkeypatch, SCRIPT, *arguments)
+    assert "skipped poly 4: bi: no train_self_original.txt, valid_self" in capsys.readouterr().out
+    (cell,) = json.loads(results.read_text(encoding="utf-8")).values()
+    assert cell["seeds"]["0"]["examples"] == 2
+    assert len(cell["seeds"]["0"]["figures"]) == 2
+    text = page.read_text(encoding="utf-8")
+    assert text.count("| R4@1 ") == 2 and text.startswith("# Mine\n") and "The end" in text
+    for path in data.iterdir():
+        path.write_text("damaged", encoding="utf-8")
+    call_script(monkeypatch, SCRIPT, *arguments)  # measures nothing again
+    assert page.read_text(encoding="utf-8") == text
+
+
+def test_without_data_the_script_says_what_it_needs(monkeypatch):
+    with pytest.raises(SystemExit, match="make papers DATA=FOLDER"):
+        call_script(monkeypatch, SCRIPT)

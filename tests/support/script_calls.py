@@ -5,6 +5,7 @@ import importlib.util
 import types
 from pathlib import Path
 
+import absl.app  # noqa: F401  # defines flags, which must not be a script's
 import pytest
 from absl import flags
 
@@ -19,13 +20,20 @@ def script_module(script: Path) -> types.ModuleType:
     return module
 
 
-def call_script(monkeypatch: pytest.MonkeyPatch, script: Path, *arguments: str) -> None:
-    """Calls `main` of a script."""
+def script_with_flags(
+    monkeypatch: pytest.MonkeyPatch, script: Path
+) -> tuple[types.ModuleType, flags.FlagValues]:
+    """Return a script as a module, and its flags, which are not those of other scripts."""
     values = flags.FlagValues()
     monkeypatch.setattr(flags, "FLAGS", values)
     with monkeypatch.context() as context:
         for name in (f"DEFINE_{kind}" for kind in KINDS):
             define = functools.partial(getattr(flags, name), flag_values=values)
             context.setattr(flags, name, define)
-        module = script_module(script)
+        return script_module(script), values
+
+
+def call_script(monkeypatch: pytest.MonkeyPatch, script: Path, *arguments: str) -> None:
+    """Calls `main` of a script."""
+    module, values = script_with_flags(monkeypatch, script)
     module.main(values(["script", *arguments]))

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 
 import pytest
+from support import task_files
 from support.commands import call_command
 from support.model_cases import SMALL
 from support.ranker_steps import write_candidates
@@ -240,8 +241,26 @@ def test_the_recipe_of_convai2_is_the_papers(monkeypatch):
         called = _call(monkeypatch, *flags, "--recipe=convai2", "--seed=3")
         assert (called["recipe"], called["train"]["seed"]) == ("convai2", 3)
         assert "negatives_from" not in called["train"]
-        assert _call(monkeypatch, *flags)["recipe"] == "paper"
+        assert _call(monkeypatch, *flags)["recipe"] is None
     assert ranker_recipe("bi", recipe="convai2", batch_size=8).batch_size == 8
+
+
+@pytest.mark.parametrize("is_convai2", [True, False])
+@pytest.mark.parametrize("head", ["bi", "poly", "cross"])
+def test_a_file_of_convai2_has_its_recipe(tmp_path, head, is_convai2):
+    path = tmp_path / "train.txt"
+    lines = task_files.convai2() if is_convai2 else task_files.wikiqa_txt()
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    files = {"data": str(path), "dev_data": "b.jsonl"}
+
+    def options(recipe=None):
+        return ranker_training.ranker_options(head, files, init_from="runs/x", recipe=recipe)
+
+    assert (
+        options()
+        == options("convai2" if is_convai2 else "paper")
+        != options("paper" if is_convai2 else "convai2")
+    )
 
 
 @pytest.mark.parametrize(

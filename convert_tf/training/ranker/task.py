@@ -16,7 +16,8 @@ from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.loading import initial_ranker, load_ranker_config
 from convert_tf.checkpoints.released import model_path
 from convert_tf.config.bert import BertConfig
-from convert_tf.config.ranker import HeadConfig, RankerTraining, ranker_recipe
+from convert_tf.config.ranker import RANKER_RECIPES, HeadConfig, RankerTraining, ranker_recipe
+from convert_tf.data.tasks.formats import head_of, task_format_of
 from convert_tf.models.losses import softmax_losses
 from convert_tf.models.ranker import RankerModel
 from convert_tf.numerics.devices import choose_precision
@@ -127,7 +128,12 @@ def make_ranker_training(
 
 
 def train_ranker(
-    head: HeadConfig, options: dict[str, Any], *, init_from: str, output: str, recipe: str = "paper"
+    head: HeadConfig,
+    options: dict[str, Any],
+    *,
+    init_from: str,
+    output: str,
+    recipe: str | None = None,
 ) -> Path:
     """Fine-tune a ranker, or resume a run that was stopped.
 
@@ -136,7 +142,7 @@ def train_ranker(
       options: fields of `RankerTraining`; see `ranker_options` for the others.
       init_from: model directory of a dual encoder or a ranker, a module of the former, or its name.
       output: the run's folder. If it has checkpoints, training resumes from the newest.
-      recipe: one of `RANKER_RECIPES`.
+      recipe: one of `RANKER_RECIPES`; see `ranker_options` for the default.
 
     Returns:
       `output`, a ranker's model directory with the best weights on the dev data.
@@ -168,9 +174,11 @@ def train_ranker(
 
 
 def ranker_options(
-    head: str, options: Mapping[str, Any], *, init_from: str | None, recipe: str = "paper"
+    head: str, options: Mapping[str, Any], *, init_from: str | None, recipe: str | None = None
 ) -> RankerTraining:
     """Return all options of a run, from those that were given.
+
+    Without a recipe, a ConvAI2 file as `data` selects `convai2`. Other data select `paper`.
 
     Folders are evaluated on their own dev split. By the recipe `paper`, a cross-encoder ranks the
     given candidates of a file, and random responses of a folder. The rest is as in `ranker_recipe`.
@@ -188,6 +196,9 @@ def ranker_options(
             "token ids, which has a dev split, or a file of given candidates). Received: "
             f"init_from {init_from!r}, data {data!r}, dev_data {options.get('dev_data')!r}."
         )
+    if recipe is None:
+        task = task_format_of(head_of(data))
+        recipe = task.name if task and task.name in RANKER_RECIPES else "paper"
     if head == "cross" and recipe == "paper":
         options.setdefault("negatives_from", "sampled" if os.path.isdir(data) else "given")
     config = ranker_recipe(head, weights=_weights_of(init_from), recipe=recipe, **options)
