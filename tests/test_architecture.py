@@ -72,7 +72,7 @@ LIBRARIES = {
     "matplotlib": "figures corpora.data_folder evaluation intents training",
     "ml_dtypes": "checkpoints.bert",
     "onnx": "export.onnx export.huggingface intents.one_file",
-    "onnxruntime": "encoding.backends.onnx encoding.backends.huggingface export.onnx",
+    "onnxruntime": "encoding.backends.onnx",  # where its telemetry is switched off
     "safetensors": "checkpoints.bert export.huggingface",
     "scipy": _AFTER_NUMERICS,
     "sentencepiece": "corpora.vocabulary training.teaching.vectors",

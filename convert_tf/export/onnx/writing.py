@@ -21,6 +21,7 @@ from convert_tf.encoding.backends.onnx import (
     VOCABULARY_KEY,
     graph_inputs,
     no_texts,
+    onnx_runtime,
     with_checksum,
 )
 from convert_tf.export.cards import CARD_FILE, encoder_card
@@ -29,8 +30,6 @@ from convert_tf.extras import needs
 from convert_tf.storage.files import check_replaceable, only_writer, write_file
 
 with needs("onnx", "Writing .onnx files"):
-    import onnxruntime
-
     from convert_tf.export.onnx.graph import GraphBuilder
     from convert_tf.export.onnx.ops import as_array
 
@@ -143,6 +142,8 @@ def calibrated(source: EncoderSource) -> dict[str, tuple[float, float]]:
     config = source.encoder.config
     builder = GraphBuilder(source._replace(similarity_map=None))
     model = builder.build(observes=True)
+    with needs("onnx", "Writing .onnx files"):
+        onnxruntime = onnx_runtime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # threads that wait for each other are slow on a busy machine
     session = onnxruntime.InferenceSession(
