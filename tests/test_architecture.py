@@ -46,7 +46,7 @@ _AFTER_NUMERICS = " ".join(package for line in ORDER[1:] for package in line)
 LIBRARIES = {
     "tensorflow": (
         "text.runs text.tokenizer data.records data.token_writer data.turns corpora.vocabulary "
-        "checkpoints.module_weights encoding.backends.module export.hub ranking.module "
+        "encoding.backends.module export.hub ranking.module "
         "training.encoder.micro_batches training.step intents.serving "
         "numerics.tensorflow_cpu numerics.quiet"
     ),
