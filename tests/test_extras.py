@@ -81,14 +81,23 @@ def test_extras_that_errors_name_exist():
     named = set()
     for path in (ROOT / "convert_tf").rglob("*.py"):
         named |= set(re.findall(r"needs\(\s*\"([\w-]*)\"", path.read_text(encoding="utf-8")))
-    assert {"", "data", "plots", "faiss", "spark"} <= named <= {*extras}
+    assert {"", "train", "data", "plots", "faiss", "spark"} <= named <= {*extras}
 
 
 def test_the_base_installation_has_no_library_of_an_extra():
     extras = setup_extras()
     base = {re.split(r"[<>=]", each)[0] for each in extras[""]}
-    optional = {"duckdb", "matplotlib", "sentencepiece", "zstandard", "onnxruntime", "faiss-cpu"}
+    optional = {"duckdb", "matplotlib", "sentencepiece", "zstandard", "faiss-cpu", "keras",
+                "tensorflow", "tensorflow-hub", "tensorflow-text", "setuptools"}  # fmt: skip
     assert not base & optional
+    assert {"numpy", "onnx", "onnxruntime", "scikit-learn", "absl-py"} <= base
+
+
+def test_training_and_the_tests_have_tensorflow():
+    extras = setup_extras()
+    assert {*extras["tensorflow"]} < {*extras["train"]} < {*extras["dev"]}
+    (text,) = (each for each in extras["train"] if each.startswith("tensorflow-text"))
+    assert "platform_system != 'Windows'" in text  # there is no wheel
 
 
 @pytest.mark.parametrize(
@@ -164,5 +173,5 @@ def test_an_onnx_file_needs_numpy_and_onnxruntime_alone(onnx_file, light_python)
 def test_what_needs_tensorflow_says_so_without_it(mark, tmp_path, light_python):
     (tmp_path / mark).write_text("{}")
     done = light_python(f"import convert_tf; convert_tf.SentenceEncoder({str(tmp_path)!r})")
-    assert "needs the dependencies of convert_tf (No module" in done.stderr
-    assert "Run pip install 'convert_tf'." in done.stderr
+    assert "needs the extra [train] (No module" in done.stderr
+    assert "Run pip install 'convert_tf[train]'." in done.stderr

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from convert_tf.checkpoints import folder as checkpoint
+from convert_tf.checkpoints.configs import read_config
 from convert_tf.checkpoints.kinds import CONFIG_FILE, Kind, kind_of
 from convert_tf.config.bert import BertConfig
 from convert_tf.models.bert import BertTrunk
@@ -43,7 +44,7 @@ def load_bert(
         not a supported BERT.
     """
     if kind_of(folder, Kind.BERT, Kind.HUGGING_FACE) is Kind.BERT:
-        config = checkpoint.read_config(folder, BertConfig.from_json, Kind.BERT)
+        config = read_config(folder, BertConfig.from_json, Kind.BERT)
         trunk = BertTrunk(config, dropout=dropout, dtype=dtype)
         return checkpoint.with_weights(trunk, folder)
     config, weights = bert_config_of(folder), Path(folder) / WEIGHTS_FILE

@@ -1,6 +1,7 @@
 """Facts about the training of a model, read without TensorFlow and Keras."""
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -74,3 +75,10 @@ def data_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts about an encoder's training data; empty for rankers."""
     data = facts.get("data")
     return data if isinstance(data, dict) else {}
+
+
+def shown_name(path: str) -> str:
+    """Return the name of a folder in model cards. If it is a number, its parent is included."""
+    *parents, name = Path(path).parts or ("",)
+    is_numbered = re.fullmatch(r"\d+|step-\d+", name)
+    return "/".join([*parents[-1:], name]) if is_numbered else name

@@ -10,23 +10,20 @@ are checked on reading. Encoders can also be read from modules, which have round
 
 import io
 import os
-import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+from convert_tf.checkpoints.configs import load_config
 from convert_tf.checkpoints.facts import TRAINING_FILE, training_facts
-from convert_tf.checkpoints.kinds import CONFIG_FILE, CheckpointError, Kind, kind_of
+from convert_tf.checkpoints.kinds import CONFIG_FILE, CheckpointError, kind_of
 from convert_tf.checkpoints.rounded import rounded_archive, rounded_arrays
 from convert_tf.checkpoints.vocabulary import checked_vocabulary
-from convert_tf.config.model import ModelConfig
-from convert_tf.extras import needs
 from convert_tf.models.bert import BertTrunk
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.ranker import RankerModel
-from convert_tf.numerics.quantization import pack_table
+from convert_tf.numerics.byte_codes import pack_table
 from convert_tf.storage.arrays import load_array
 from convert_tf.storage.checksums import check_files, checksum, write_files
 from convert_tf.storage.files import writing
@@ -41,7 +38,6 @@ PROJECTION_FILE = "teacher_projection.npy"
 SIMILARITY_FILE = "similarity_map.npy"
 
 Model = DualEncoder | RankerModel | BertTrunk
-_ConfigT = TypeVar("_ConfigT")
 _ModelT = TypeVar("_ModelT", DualEncoder, RankerModel, BertTrunk)
 
 
@@ -56,13 +52,6 @@ def _weights_file(folder: str | os.PathLike) -> Path:
     """Return the file with the weights; the rounded one only if there are no exact weights."""
     exact, rounded = (Path(folder) / name for name in (WEIGHTS_FILE, ROUNDED_WEIGHTS_FILE))
     return rounded if rounded.is_file() and not exact.is_file() else exact
-
-
-def shown_name(path: str) -> str:
-    """Return the name of a folder in model cards. If it is a number, its parent is included."""
-    *parents, name = Path(path).parts or ("",)
-    is_numbered = re.fullmatch(r"\d+|step-\d+", name)
-    return "/".join([*parents[-1:], name]) if is_numbered else name
 
 
 def save_checkpoint(
@@ -152,42 +141,6 @@ class _WeightsInMemory(io.BytesIO):
         return WEIGHTS_FILE
 
 
-def read_config(
-    folder: str | os.PathLike, parse: Callable[[str], _ConfigT], *expected: Kind
-) -> _ConfigT:
-    """Read the configuration of a run or module.
-
-    Args:
-      folder: the folder.
-      parse: function from the text of `config.json` to the configuration.
-      *expected: the allowed kinds of folders.
-
-    Raises:
-      ValueError: if the folder is of another kind, or its configuration is damaged.
-    """
-    kind_of(folder, *expected)
-    path = Path(folder) / CONFIG_FILE
-    try:
-        config = parse(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise CheckpointError(
-            f"The module {str(folder)!r} has no {CONFIG_FILE}. Export it again with this version."
-        ) from error
-    except ValueError as error:
-        raise CheckpointError(f"{path}: {error}") from error
-    check_files(folder, CONFIG_FILE)
-    return config
-
-
-def load_config(folder: str | os.PathLike) -> ModelConfig:
-    """Return the configuration of a dual encoder.
-
-    Raises:
-      ValueError: if the folder is neither the run nor the module of a dual encoder.
-    """
-    return read_config(folder, ModelConfig.from_json, Kind.DUAL_ENCODER, Kind.ENCODER_MODULE)
-
-
 def load_weights(encoder: Model, folder: str | os.PathLike) -> None:
     """Load the weights of a run, or of an encoder's module, into `encoder`.
 
@@ -199,8 +152,7 @@ def load_weights(encoder: Model, folder: str | os.PathLike) -> None:
     check_files(folder, *(() if reads_module else (path.name,)))
     try:
         if reads_module:
-            with needs("", "Reading the weights of a module"):
-                from convert_tf.checkpoints.module_weights import load_module_weights
+            from convert_tf.checkpoints.module_weights import load_module_weights
 
             load_module_weights(encoder, folder)
         elif path.name == ROUNDED_WEIGHTS_FILE:

@@ -7,6 +7,7 @@ from typing import Any
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.bert import load_bert
+from convert_tf.checkpoints.configs import load_config, read_config
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.released import model_path
 from convert_tf.config.ranker import HeadConfig, RankerConfig
@@ -53,7 +54,7 @@ def load_ranker_config(folder: str | os.PathLike) -> RankerConfig:
     Raises:
       ValueError: if the folder is not the run of a ranker.
     """
-    return checkpoint.read_config(folder, RankerConfig.from_json, Kind.RANKER)
+    return read_config(folder, RankerConfig.from_json, Kind.RANKER)
 
 
 def load_ranker(folder: str | os.PathLike, *, dtype: str = "float32") -> tuple[RankerModel, Path]:
@@ -78,7 +79,7 @@ def trained_scale(folder: str | os.PathLike) -> float:
     If it was not recorded, this is √encoding_dim, the paper's final factor.
     """
     facts = checkpoint.training_facts(folder)
-    encoding_dim = checkpoint.load_config(folder).encoding_dim
+    encoding_dim = load_config(folder).encoding_dim
     train: dict[str, Any] = facts.get("train") or {}
     end = train.get("scale_end") or encoding_dim**0.5
     step = (facts.get("evaluation") or {}).get("step")

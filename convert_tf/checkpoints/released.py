@@ -2,17 +2,35 @@
 
 A name is looked up in this order: `hub_modules/NAME/VERSION` in the current folder, the same next
 to the package, the installed package `convert-tf-modules`, and the files of a release, which are
-downloaded once. `scripts/release.py` writes releases.
+downloaded once. `scripts/release.py` writes releases. An `.onnx` file that is in no folder is
+written into the cache of downloads from the module there, once, without TensorFlow.
 """
 
 import importlib.util
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
-from convert_tf.checkpoints.kinds import CONFIG_FILE, ONNX_FILES, TOKENIZER_FILE, Kind, kind_of
+from convert_tf import __version__
+from convert_tf.checkpoints.kinds import (
+    CONFIG_FILE,
+    ONNX_FILES,
+    TOKENIZER_FILE,
+    Kind,
+    files_that_count,
+    kind_of,
+)
 from convert_tf.extras import needs
-from convert_tf.storage.downloads import ARCHIVE_SUFFIX, DownloadError, fetched
+from convert_tf.storage.checksums import checksum, fingerprint
+from convert_tf.storage.downloads import (
+    ARCHIVE_SUFFIX,
+    DownloadError,
+    cache_folder,
+    fetched,
+    made_once,
+)
 
 SCHEME = "hf://"  # of encoders of the Hugging Face hub
 # The newest version of each module.
@@ -61,6 +79,10 @@ def module_path(name: str) -> str:
     for folder in _local_folders():
         if (folder / local).exists():
             return str(folder / local)
+    if suffix:
+        for folder in _local_folders():
+            if (folder / module_name / version).exists():
+                return str(_as_onnx(folder / module_name / version))
     try:
         return str(release_file(f"{module_name}-{version}{suffix or ARCHIVE_SUFFIX}"))
     except DownloadError as error:
@@ -71,13 +93,14 @@ def module_path(name: str) -> str:
         ) from error
 
 
-def model_path(path: str | os.PathLike[str]) -> str:
+def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> str:
     """Return the path of a model that may be given by name.
 
     Args:
       path: a path, the name of a released module, or `hf://owner/name` of the Hugging Face hub.
         Existing paths take precedence. Without TensorFlow, a released name stands for the `.onnx`
         file.
+      wants_module: whether a name stands for the module without TensorFlow too.
 
     Raises:
       ModuleNameError: if the model cannot be downloaded.
@@ -87,9 +110,46 @@ def model_path(path: str | os.PathLike[str]) -> str:
         return hub_folder(text)
     if os.path.exists(text) or not _NAME.fullmatch(text):
         return text
-    if not text.endswith(ONNX_SUFFIX) and importlib.util.find_spec("tensorflow") is None:
+    has_suffix = text.endswith(ONNX_SUFFIX)
+    if not (has_suffix or wants_module) and importlib.util.find_spec("tensorflow") is None:
         text += ONNX_SUFFIX
     return module_path(text)
+
+
+def _as_onnx(folder: Path) -> Path:
+    """Return the 8-bit `.onnx` file of a module. It is written into the cache once.
+
+    `convert-tf export` writes it in a process of its own, whose 800 MB of memory are then free
+    again. Another version of convert_tf, and other weights, have another file.
+
+    Raises:
+      ModuleNameError: if the module is damaged, or a library is missing.
+      FileWriteError: if the cache could not be written.
+    """
+    name = "-".join(folder.parts[-2:])
+    weights = fingerprint((file.name, file) for file in files_that_count(folder))
+    key = checksum([f"{__version__}:{weights}".encode()])[:16]
+
+    def export(work: Path) -> Path:
+        print(f"note: writing {name} as ONNX, once, into {cache_folder()}", file=sys.stderr)
+        package = str(Path(__file__).resolve().parents[2])
+        paths = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
+        file = work / f"{name}{ONNX_SUFFIX}"
+        done = subprocess.run(
+            [sys.executable, "-m", "convert_tf", "export", f"--encoder={folder.resolve()}",
+             f"--output={file}"],
+            env={**os.environ, "PYTHONPATH": paths}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+            raise ModuleNameError(
+                f"{str(folder)!r} could not be written as ONNX: "
+                f"{reason.removeprefix('convert-tf export: ')}"
+            )
+        return file
+
+    return made_once(cache_folder() / "onnx" / f"{name}-{key}{ONNX_SUFFIX}", export)
 
 
 def _local_folders() -> list[Path]:

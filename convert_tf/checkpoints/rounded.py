@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from convert_tf.numerics.quantization import pack_kernel
+from convert_tf.numerics.byte_codes import pack_kernel
 from convert_tf.storage.arrays import load_arrays
 
 _CODES, _SCALES, _OFFSET = ".codes", ".scales", ".offset"
@@ -28,7 +28,7 @@ def rounded_archive(
       arrays: arrays by name. Float matrices of at least 64 × 64 are rounded to 8 bits, with a scale
         for each column.
       tables: arrays that are rounded already: uint8 codes, an offset and a step, from
-        `quantization.pack_table`.
+        `byte_codes.pack_table`.
 
     Raises:
       ValueError: if a matrix has values that are not finite.

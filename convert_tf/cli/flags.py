@@ -179,8 +179,12 @@ def given_fields(
     return given
 
 
-def resolve_names(values: flags.FlagValues) -> None:
+def resolve_names(values: flags.FlagValues, *, wants_module: bool = False) -> None:
     """Replace names of released modules by their paths, in flags that take a model.
+
+    Args:
+      values: the flags of a command.
+      wants_module: as in `model_path`.
 
     Raises:
       ValueError: if a module cannot be downloaded.
@@ -190,9 +194,9 @@ def resolve_names(values: flags.FlagValues) -> None:
     for name in {*values} & {"encoder", "init_from", "rerank_checkpoint"}:
         flag = values[name]
         if isinstance(flag.value, list):
-            flag.value = [model_path(model) for model in flag.value]
+            flag.value = [model_path(model, wants_module=wants_module) for model in flag.value]
         elif flag.value:
-            flag.value = model_path(flag.value)
+            flag.value = model_path(flag.value, wants_module=wants_module)
 
 
 def define_model(define: Define, default: Any = NEEDED) -> None:

@@ -37,6 +37,7 @@ from convert_tf.cli.flags import (
     resolve_names,
 )
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, entries
+from convert_tf.extras import needs_training
 from convert_tf.numerics.quiet import quieten
 from convert_tf.storage.json_text import parsed_json
 
@@ -204,7 +205,8 @@ def _main(arguments: list[str], program: str) -> int:
     interrupted = "interrupted"
     try:
         module = name.replace(" ", ".").replace("-", "_")
-        command = importlib.import_module(f"convert_tf.cli.{module}")
+        with needs_training(called):
+            command = importlib.import_module(f"convert_tf.cli.{module}")
         interrupted = getattr(command, "INTERRUPTED", interrupted)
         _choose_backend(name)
         command.define_flags(define)
@@ -216,7 +218,8 @@ def _main(arguments: list[str], program: str) -> int:
             return 0
         with warnings.catch_warnings():
             _show_own_warnings()
-            _run(command, values, flag_arguments)
+            with needs_training(called):
+                _run(command, values, flag_arguments)
         return 0
     except (UsageError, flags.Error) as error:
         message = str(error).removeprefix("ERROR:: ")
@@ -282,7 +285,7 @@ def _run(command: Any, values: flags.FlagValues, arguments: Sequence[str]) -> No
     flags_by_name: dict[str, Any] = {f"--{name}": values[name] for name in values}
     if missing := [n for n, flag in flags_by_name.items() if flag.is_needed and flag.value is None]:
         raise UsageError(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} required")
-    resolve_names(values)
+    resolve_names(values, wants_module=getattr(command, "WANTS_MODULE", False))
     if rest:
         raise UsageError(
             f"{' '.join(rest)!r} is not a flag. Write flags as --name=value, and put patterns such "

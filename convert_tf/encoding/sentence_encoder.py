@@ -105,11 +105,11 @@ def open_backend(path: str, *, compute_dtype: str = "auto") -> Backend:
 
         return HuggingFaceBackend(path)
     if kind is Kind.ENCODER_MODULE:
-        with needs("", "A module"):
+        with needs("train", "A module"):
             from convert_tf.encoding.backends.module import ModuleBackend
 
         return ModuleBackend(path, compute_dtype=compute_dtype)
-    with needs("", "A run's folder"):
+    with needs("train", "A run's folder"):
         from convert_tf.encoding.backends.checkpoint import CheckpointBackend
 
     precisions = {"bfloat16": "mixed_bfloat16"}

@@ -10,8 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from convert_tf.checkpoints.facts import data_facts
-from convert_tf.checkpoints.folder import shown_name
+from convert_tf.checkpoints.facts import data_facts, shown_name
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.encoding.signatures import SHORTER_DIMS, SIGNATURES
 from convert_tf.export.source import EncoderSource

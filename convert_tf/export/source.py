@@ -2,27 +2,28 @@
 
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from convert_tf.checkpoints.facts import read_tokens, training_facts
-from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map
-from convert_tf.models.encoder import DualEncoder
+
+if TYPE_CHECKING:
+    from convert_tf.models.encoder import DualEncoder
 
 
 class EncoderSource(NamedTuple):
     """An encoder, its vocabulary and its similarity map.
 
     Attributes:
-      encoder: the encoder.
+      encoder: the encoder; of a module that is written as ONNX, arrays with the same names.
       vocabulary: path of its vocabulary.
       similarity_map: float32 `[reduced_dim, dim]`; None if it has no vectors for similarity.
       training: facts of the checkpoint.
       max_tokens: maximum length of a text, in tokens.
     """
 
-    encoder: DualEncoder
+    encoder: "DualEncoder"
     vocabulary: Path
     similarity_map: np.ndarray | None
     training: dict[str, Any]
@@ -46,6 +47,8 @@ def load_source(checkpoint: str | os.PathLike, max_tokens: int | None) -> Encode
       CheckpointError: if the checkpoint is incomplete or damaged.
       ValueError: if `max_tokens` is not positive.
     """
+    from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map
+
     training = training_facts(checkpoint)
     max_tokens = read_tokens(training, max_tokens)
     encoder, vocabulary = load_checkpoint(checkpoint)

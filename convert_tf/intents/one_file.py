@@ -37,7 +37,7 @@ def export_one_file(
     """Write a classifier and its encoder as one file.
 
     Args:
-      classifier: fitted on one module's folder.
+      classifier: fitted on one module's folder or `.onnx` file.
       output: the file; its parents are made.
       network_bits: bits of the encoder's weights. 32 gives the answers of the classifier, 8 is
         smaller and faster.
@@ -48,17 +48,17 @@ def export_one_file(
 
     Raises:
       ValueError: `output` exists, or another process writes it; the encoder is no module with a
-        subword vocabulary, or there are several.
+        subword vocabulary and no `.onnx` file, has other bits, or there are several.
       MissingLibraryError: a package is missing.
     """
     encoders = encoder_paths(classifier.encoder)
     encoder = encoders[0]
-    if len(encoders) > 1 or not isinstance(encoder, str | os.PathLike) or os.path.isfile(encoder):
+    if len(encoders) > 1 or not isinstance(encoder, str | os.PathLike):
         raise ValueError(
-            f"The encoder of this classifier is {classifier.encoder!r}. One file needs one module: "
-            "train with a module's folder."
+            f"The encoder of this classifier is {classifier.encoder!r}. One file needs "
+            "one encoder: train with a module's folder or an .onnx file."
         )
-    from convert_tf.export.onnx.writing import export_onnx
+    from convert_tf.export.onnx.writing import copy_onnx, export_onnx
 
     name = os.fspath(output)
     if Path(name).suffix != ".onnx" or name.endswith(os.sep):
@@ -72,9 +72,8 @@ def export_one_file(
         MODEL_FILE: json.dumps(described, default=list),
         HEAD_FILE: base64.b64encode(file.getvalue()).decode(),
     }
-    return export_onnx(
-        encoder, output, network_bits=network_bits, overwrite=overwrite, metadata=metadata
-    )
+    write = copy_onnx if os.path.isfile(encoder) else export_onnx
+    return write(encoder, output, network_bits=network_bits, overwrite=overwrite, metadata=metadata)
 
 
 class IntentFile(Predictor):

@@ -7,13 +7,10 @@ import numpy as np
 from keras import ops
 
 from convert_tf.layers.side_network import l2_normalize
-from convert_tf.numerics.vectors import unit_rows
+from convert_tf.numerics.vectors import ADDED_LENGTH, SENTENCE_SCALE, unit_rows
 
 _RIDGE = 0.01
 SIMILARITY_DIM = 512  # largest width of a similarity vector
-# A sentence encoding is r plus a vector that is on average 1.5 times as long as r.
-_ADDED = 1.5
-SENTENCE_SCALE = 1 / (1 + _ADDED)  # makes sentence encodings about as long as r
 
 
 def vector_losses(predicted: Any, teacher: Any) -> Any:
@@ -76,7 +73,7 @@ def similarity_map(
     rotated = kernel @ axes[:, ::-1][:, :dim]
     added_length = np.linalg.norm(_added(reduced, rotated), axis=1).mean()
     if added_length > 0:  # otherwise the map is zero, and its scale does not matter
-        rotated = rotated * (_ADDED * np.linalg.norm(reduced, axis=1).mean() / added_length)
+        rotated = rotated * (ADDED_LENGTH * np.linalg.norm(reduced, axis=1).mean() / added_length)
     return rotated.astype(np.float32)
 
 

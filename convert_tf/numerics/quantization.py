@@ -9,7 +9,6 @@ import sys
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 _HIGHEST_CODE = 255.0  # of 8 bits
@@ -74,43 +73,6 @@ def fake_quantize(values: Any, range_min: Any, range_max: Any) -> Any:
     offset, step = nudged_range(range_min, range_max)
     rounded = offset + quantize(values, offset, step) * step
     return values + ops.stop_gradient(rounded - values)
-
-
-def pack_table(table: Any, range_min: Any, range_max: Any) -> tuple[np.ndarray, float, float]:
-    """Pack an embedding table into bytes.
-
-    Args:
-      table: float array `[rows, dim]`.
-      range_min: scalar ≤ 0.
-      range_max: scalar ≥ 0.
-
-    Returns:
-      `(codes, offset, step)`: uint8 `[rows, dim]` and two floats. `offset + step * codes`, in
-      float32, equals `fake_quantize` with the same range.
-    """
-    as_float32 = [ops.convert_to_tensor(x, dtype="float32") for x in (table, range_min, range_max)]
-    offset, step = nudged_range(as_float32[1], as_float32[2])
-    codes = ops.convert_to_numpy(quantize(as_float32[0], offset, step)).astype(np.uint8)
-    return codes, float(offset), float(step)
-
-
-def pack_kernel(kernel: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Pack a matrix into signed bytes, with a scale for each output channel.
-
-    Args:
-      kernel: float array `[inputs, outputs]`.
-
-    Returns:
-      `(codes, scales)`: int8 `[inputs, outputs]` from -127 to 127, and float32 `[outputs]`.
-      `codes * scales` differs from the kernel by at most half a scale.
-
-    Reference: arXiv 1712.05877 §2; arXiv 1806.08342 §3 (a scale per channel).
-    """
-    kernel = ops.convert_to_numpy(kernel).astype(np.float32)
-    scales = np.abs(kernel).max(axis=0) / 127
-    # A column of zeros has the scale 0 and the codes 0.
-    codes = np.rint(kernel / np.where(scales > 0, scales, 1))
-    return codes.astype(np.int8), scales
 
 
 class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]

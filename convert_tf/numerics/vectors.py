@@ -1,6 +1,10 @@
-"""Normalisation of vectors, in numpy."""
+"""Lengths of vectors, in numpy."""
 
 import numpy as np
+
+# A sentence encoding is r plus a vector that is on average 1.5 times as long as r.
+ADDED_LENGTH = 1.5
+SENTENCE_SCALE = 1 / (1 + ADDED_LENGTH)  # makes sentence encodings about as long as r
 
 
 def unit_rows(vectors: np.ndarray, dim: int | None = None) -> np.ndarray:

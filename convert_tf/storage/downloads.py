@@ -10,7 +10,7 @@ import tarfile
 import tempfile
 import urllib.request
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from convert_tf.storage.checksums import checksum, file_checksum
@@ -30,11 +30,16 @@ class DownloadError(ValueError):
 
 
 def cache_folder() -> Path:
-    """Return the folder of downloads: `CONVERT_TF_CACHE`, or `convert_tf` in the user's cache."""
+    """Return the folder of downloads: `CONVERT_TF_CACHE`, or `convert_tf` in the user's cache.
+
+    For a user without a home folder, it is in the folder of temporary files.
+    """
     own = os.environ.get("CONVERT_TF_CACHE")
     if own:
         return Path(own)
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    if home.startswith("~"):  # no home folder is known
+        home = tempfile.gettempdir()
     return Path(home) / "convert_tf"
 
 
@@ -60,8 +65,31 @@ def fetched(base: str, name: str, *, folder: Path | None = None) -> Path:
     base = base.rstrip("/")
     place = (folder or cache_folder()) / checksum([base.encode()])[:16]
     target = place / name.removesuffix(ARCHIVE_SUFFIX)
+
+    def download(work: Path) -> Path:
+        file = work / "file"
+        _download(f"{base}/{name}", file, expected=_listed(base, name))
+        return _unpacked(file) if name.endswith(ARCHIVE_SUFFIX) else file
+
+    return made_once(target, download)
+
+
+def made_once(target: Path, make: Callable[[Path], Path]) -> Path:
+    """Return a file or folder of the cache. It is made if it is not there.
+
+    If several processes need it, the others wait for the first. A process that is killed leaves no
+    partial file.
+
+    Args:
+      target: where it is kept.
+      make: writes it into the empty folder that it gets, and returns its path there.
+
+    Raises:
+      FileWriteError: if it could not be written.
+    """
     if target.exists():
         return target
+    place = target.parent
     with writing(target):
         place.mkdir(parents=True, exist_ok=True)
         with open(place / f".{target.name}.lock", "a") as lock:
@@ -74,9 +102,7 @@ def fetched(base: str, name: str, *, folder: Path | None = None) -> Path:
             with tempfile.TemporaryDirectory(
                 prefix=f".new-{target.name}-", dir=place, ignore_cleanup_errors=True
             ) as work:
-                file = Path(work, "file")
-                _download(f"{base}/{name}", file, expected=_listed(base, name))
-                new = _unpacked(file) if name.endswith(ARCHIVE_SUFFIX) else file
+                new = make(Path(work))
                 try:
                     os.replace(new, target)
                 except OSError:

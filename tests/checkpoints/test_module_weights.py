@@ -15,6 +15,8 @@ from support.token_corpus import write_corpus
 from support.token_ids import encoder_and_ids
 
 from convert_tf.checkpoints import folder as runs
+from convert_tf.checkpoints.configs import load_config
+from convert_tf.checkpoints.facts import shown_name
 from convert_tf.export.hub.writing import export_module
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.training.loop import only_run_in
@@ -101,7 +103,7 @@ def test_a_deeper_model_starts_from_a_module(tiny_modules):
 @pytest.mark.parametrize(("own", "name"), [(32, "single"), (8, "unrounded")])
 def test_a_table_of_other_bits_is_refused(folders, own, name):
     folder = folders[name]
-    encoder = DualEncoder(dataclasses.replace(runs.load_config(folder), embedding_bits=own))
+    encoder = DualEncoder(dataclasses.replace(load_config(folder), embedding_bits=own))
     with pytest.raises(runs.CheckpointError, match="other embedding_bits"):
         runs.load_initial_weights(encoder, folder)
 
@@ -121,7 +123,7 @@ def test_nothing_is_written_into_a_module(tiny_modules, tmp_path):
 def test_what_is_known_of_the_training_goes_with_a_module(tiny_modules):
     checkpoint, module = tiny_modules["single"]
     facts, own = runs.training_facts(checkpoint), runs.training_facts(module)
-    assert runs.load_config(module) == runs.load_config(checkpoint)
+    assert load_config(module) == load_config(checkpoint)
     for name in ("train", "vocabulary_sha256", "ranking_joined_sources"):
         assert own[name] == facts[name]
     assert "someone" not in (module / "training.json").read_text()
@@ -137,7 +139,7 @@ def test_what_is_known_of_the_training_goes_with_a_module(tiny_modules):
     ],
 )
 def test_names_of_folders_in_cards(path, shown):
-    assert runs.shown_name(path) == shown
+    assert shown_name(path) == shown
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Released modules by name: on this machine, in a package, from a web server."""
 
+import concurrent.futures
 import shutil
 
 import numpy as np
@@ -11,6 +12,7 @@ import convert_tf
 from convert_tf.checkpoints import released
 from convert_tf.checkpoints.released import RELEASED, ModuleNameError, model_path, module_path
 from convert_tf.storage.checksums import file_checksum
+from convert_tf.storage.downloads import cache_folder
 
 TEXTS = ["where is my card?", "hello"]
 
@@ -99,6 +101,45 @@ def test_without_tensorflow_a_name_is_the_onnx_file(nowhere, monkeypatch):
     hidden = lambda name: None if name == "tensorflow" else find(name)  # noqa: E731
     monkeypatch.setattr(released.importlib.util, "find_spec", hidden)
     assert model_path("convert") == str(nowhere / "convert-1.onnx")
+
+
+@pytest.fixture
+def local_module(nowhere, tiny_modules, monkeypatch):
+    """A machine whose only module is `convert`, a tiny one."""
+    shutil.copytree(tiny_modules["single"][1], nowhere / "modules" / "convert" / "1")
+    monkeypatch.setattr(released, "_local_folders", lambda: [nowhere / "modules"])
+    return nowhere / "modules" / "convert" / "1"
+
+
+def test_an_onnx_file_is_written_from_the_module_once(local_module, capsys):
+    from convert_tf import SentenceEncoder
+
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:  # one of them waits
+        first, second = threads.map(module_path, ["convert.onnx"] * 2)
+    assert first == second
+    assert SentenceEncoder("convert.onnx").encode(TEXTS).shape == (2, 128)
+    assert capsys.readouterr().err.count("writing convert-1 as ONNX, once") == 1
+    cache = released.Path(first).parent
+    assert not [*cache.glob(".new-*")]
+    (local_module / "assets" / "vocab.txt").write_text("another vocabulary\n")
+    with pytest.raises(ModuleNameError, match=r"could not be written as ONNX: .*vocab"):
+        module_path("convert.onnx")
+    assert [path.name for path in cache.glob("*.onnx")] == [released.Path(first).name]
+
+
+def test_a_cache_that_cannot_be_written_is_named(local_module, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CONVERT_TF_CACHE", str(tmp_path / "file"))
+    with pytest.raises(OSError, match=r"\ACannot write '.*file/onnx/convert-1-.*\.onnx': Not a"):
+        module_path("convert.onnx")
+
+
+def test_a_user_without_a_home_has_a_cache(monkeypatch, tmp_path):
+    for name in ("CONVERT_TF_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as if nobody had a home
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert cache_folder() == tmp_path / "convert_tf"
 
 
 @pytest.mark.slow

@@ -3,11 +3,13 @@
 import concurrent.futures
 import json
 import re
+import subprocess
+import sys
 import threading
 
 import numpy as np
 import pytest
-from support.commands import call_command
+from support.commands import call_command, own_environment
 from support.tiny_checkpoint import random_texts, write_checkpoint
 from support.token_ids import encoder_and_ids
 
@@ -263,6 +265,48 @@ def test_an_old_onnxruntime_is_named(int8_file, monkeypatch):
     monkeypatch.setattr("onnxruntime.__version__", "1.20.1")
     with pytest.raises(ImportError, match=r"onnxruntime 1\.22 or later, and 1\.20\.1 is installed"):
         SentenceEncoder(int8_file)
+
+
+# What a child process does: it says which value the variable has when onnxruntime is imported.
+WATCHED = """
+import os, sys
+class Watch:
+    def find_spec(name, path=None, target=None):
+        if name == "onnxruntime":
+            print("telemetry off:", os.environ.get("ORT_DISABLE_TELEMETRY"))
+sys.meta_path.insert(0, Watch)
+"""
+OPENINGS = {
+    "python": "import convert_tf; convert_tf.SentenceEncoder({file!r}).encode('hi')",
+    "embed": "from convert_tf.cli.main import main\n"
+    "main(['embed', '--encoder', {file!r}, '--input', {texts!r}, '--output', {texts!r} + '.npy'])",
+    "export": "from convert_tf.export.onnx.writing import export_onnx\n"
+    "export_onnx({run!r}, {texts!r} + '.onnx')",
+}
+
+
+@pytest.mark.parametrize("way", OPENINGS)
+@pytest.mark.parametrize("value", [None, "0"])
+def test_onnxruntime_calls_nobody_unless_the_user_wants_it(
+    way, value, checkpoint_and_file, tmp_path
+):
+    run, file = checkpoint_and_file
+    home, texts = tmp_path / "home", tmp_path / "texts.txt"
+    home.mkdir()
+    texts.write_text("where is my card?\n")
+    program = OPENINGS[way].format(run=str(run), file=str(file), texts=str(texts))
+    environment = {**own_environment(), "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
+    environment.pop("ORT_DISABLE_TELEMETRY", None)
+    if value is not None:
+        environment["ORT_DISABLE_TELEMETRY"] = value
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED + program],
+        env=environment, capture_output=True, text=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == f"telemetry off: {value or '1'}"
+    if value is None:  # the telemetry's data base and the id of the device would be there
+        assert not [*home.rglob("*onnxruntime*")]
 
 
 @pytest.mark.parametrize("place", [0.1, 0.5, 0.98, -150, -76, -68, -3])

@@ -22,7 +22,7 @@ from convert_tf.export.hub.weights import StoredWeights
 from convert_tf.export.hub.writing import export_module
 from convert_tf.export.onnx import writing as onnx_writing
 from convert_tf.models.encoder import count_parameters
-from convert_tf.numerics.quantization import pack_kernel
+from convert_tf.numerics.byte_codes import pack_kernel
 from convert_tf.text.tokenizer import load_tokenizer
 
 

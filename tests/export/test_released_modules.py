@@ -13,7 +13,8 @@ import tensorflow_text  # noqa: F401 (registers the operations of the modules)
 from support.documents import README, ROOT, blocks, run_block
 
 from convert_tf import SentenceEncoder, load_model
-from convert_tf.checkpoints.folder import load_config, load_similarity_map
+from convert_tf.checkpoints.configs import load_config
+from convert_tf.checkpoints.folder import load_similarity_map
 from convert_tf.config.model import model_preset
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.export.model import export_model

@@ -7,7 +7,8 @@ from support import naive
 from support.processes import printed_by
 
 from convert_tf.layers.embedding import SubwordEmbedding
-from convert_tf.numerics.quantization import GrowingRangeQuantizer, fake_quantize, pack_table
+from convert_tf.numerics.byte_codes import pack_table
+from convert_tf.numerics.quantization import GrowingRangeQuantizer, fake_quantize
 
 RANGES = [(-1.0, 1.01), (-0.2, 0.7), (0.0, 0.5), (-3.0, 0.0), (-1e-3, 2e-3), (-0.013, 1.7)]
 

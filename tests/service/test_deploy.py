@@ -55,6 +55,13 @@ def test_the_command_has_flags_of_serve():
     assert [str(values.port)] == instructions("EXPOSE")
 
 
+def test_onnxruntime_sends_nothing_from_containers(compose, kubernetes):
+    assert instructions("ENV") == ["ORT_DISABLE_TELEMETRY=1"]
+    assert compose["environment"] == {"ORT_DISABLE_TELEMETRY": "1"}
+    (container,) = kubernetes[0]["spec"]["template"]["spec"]["containers"]
+    assert container["env"] == [{"name": "ORT_DISABLE_TELEMETRY", "value": "1"}]
+
+
 def test_copied_files_exist_and_reach_the_build():
     ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().split()
     for line in instructions("COPY"):

@@ -18,6 +18,7 @@ from support.token_corpus import NUM_OOV_BUCKETS
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from convert_tf.checkpoints import folder as checkpoint
+from convert_tf.checkpoints.configs import load_config
 from convert_tf.config.model import model_preset
 from convert_tf.data import batches as batches_module
 from convert_tf.data.records import RecordFolder
@@ -86,7 +87,7 @@ def test_fine_tuning_on_token_ids_keeps_the_vocabulary_and_starts_from_the_weigh
 ):
     first = run(corpus.arrays, tmp_path / "first", vocabulary=corpus.vocabulary)
     tuned = run(corpus.arrays, tmp_path / "tuned", model=None, init_from=first, **STANDING_STILL)
-    assert checkpoint.load_config(tuned) == checkpoint.load_config(first)
+    assert load_config(tuned) == load_config(first)
     start, end = (checkpoint.load_checkpoint(each)[0] for each in (first, tuned))
     for a, b in zip(start.trainable_variables, end.trainable_variables, strict=True):
         np.testing.assert_array_equal(np.array(a), np.array(b))

@@ -12,7 +12,8 @@ from support.commands import call_command
 from support.encoder_runs import MODEL, run
 from support.model_cases import fill_weights, one_per_row, random_texts, texts_in
 
-from convert_tf.checkpoints.folder import load_checkpoint, load_config, save_checkpoint
+from convert_tf.checkpoints.configs import load_config
+from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.config.ranker import HeadConfig, RankerConfig, RankerTraining
 from convert_tf.data.batches import TrainingBatches
 from convert_tf.data.negatives import ARRAY_FILE, FORMAT, HardNegatives

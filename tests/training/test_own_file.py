@@ -8,7 +8,7 @@ from support.commands import ROOT, call_command
 from support.encoder_runs import rows_of
 from support.full_disk import room_for
 
-from convert_tf.checkpoints.folder import load_config
+from convert_tf.checkpoints.configs import load_config
 from convert_tf.checkpoints.loading import trained_scale
 from convert_tf.config.train import TRAIN_RECIPES
 from convert_tf.training.encoder.options import EncoderTraining, chosen_options, train_recipe

@@ -26,7 +26,9 @@ from convert_tf.text.vocabulary import parse_vocabulary
 FORMAT_VERSION = 1
 FACTS_KEY, CONFIG_KEY, VOCABULARY_KEY = "convert_tf", "config.json", "vocab.txt"
 
+_NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
 OLDEST_RUNTIME = (1, 22)  # as in setup.py; older ones do not know the graphs' version of ONNX
+CHECKSUM_KEY = "sha256"
 # The start of the last entry of the metadata in protobuf. Its 64 digits end the file.
 _CHECKSUM = b"\x72\x4a\x0a\x06sha256\x12\x40"
 _CHECKSUM_BYTES = len(_CHECKSUM) + 64
@@ -65,8 +67,7 @@ class GraphBackend(OpenedFromPath):
           ValueError: if ONNX Runtime cannot read the file.
         """
         with needs("", "Reading .onnx files", package="onnxruntime"):
-            import onnxruntime
-        version = onnxruntime.__version__
+            version = onnx_runtime().__version__
         if tuple(map(int, version.split(".")[:2])) < OLDEST_RUNTIME:
             oldest = ".".join(map(str, OLDEST_RUNTIME))
             raise MissingLibraryError(
@@ -256,9 +257,24 @@ def checked_number(
     return value
 
 
-def _session(path: str, num_threads: int) -> Any:
+def onnx_runtime() -> Any:
+    """Return the module `onnxruntime`, with its telemetry off.
+
+    From version 1.31 on, ONNX Runtime looks up a host of its vendor and writes a data base into the
+    user's cache when a model is opened. It reads the variable once, when it is loaded. A value that
+    the user has set stays.
+
+    Raises:
+      ImportError: if it is not installed.
+    """
+    os.environ.setdefault(_NO_TELEMETRY, "1")
     import onnxruntime
 
+    return onnxruntime
+
+
+def _session(path: str, num_threads: int) -> Any:
+    onnxruntime = onnx_runtime()
     options = onnxruntime.SessionOptions()
     # On processors without such instructions, ONNX Runtime adds products of bytes in 16 bits, which
     # can overflow. This option prevents that. With AMX it would take four times as long.

@@ -7,7 +7,6 @@ them. A graph with ops, attributes or types that are unknown to 2.6 is refused.
 
 import errno
 import functools
-import itertools
 import os
 import re
 import shutil
@@ -26,6 +25,7 @@ from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleH
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.saved_model import fingerprinting_utils
 
+from convert_tf.checkpoints.tensor_bundle import FOOTER_BYTES, read_table, slice_key
 from convert_tf.data.shards import varint
 
 # `scripts/list_ops.py` wrote it.
@@ -180,7 +180,6 @@ def _known_ops() -> dict[str, dict[str, set[int]]]:
 # distribution strategies, graphs and Keras need, and takes no space. References:
 # tensorflow/core/protobuf/tensor_bundle.proto; tensorflow/core/lib/io/table_format.txt.
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
-_FOOTER_BYTES = 48
 _ZERO_BYTES = 2**18  # largest slice of zeros
 # Types whose slices TensorFlow can join. float16 is not one of them.
 _SLICED_TYPES = (types_pb2.DT_FLOAT, types_pb2.DT_BFLOAT16, types_pb2.DT_INT32)
@@ -205,7 +204,7 @@ def rewrite_variables(folder: Path) -> None:
     """
     prefix = folder / "variables" / "variables"
     index = prefix.with_name("variables.index")
-    table = dict(_read_table(index.read_bytes()))
+    table = dict(read_table(index.read_bytes()))
     header = BundleHeaderProto.FromString(table.pop(b""))
     old = _data_files(prefix, header.num_shards)
     shards = [path.read_bytes() for path in old]
@@ -282,45 +281,8 @@ def _zero_entries(key: bytes, entry: BundleEntryProto) -> dict[bytes, bytes]:
         )
         for size in (number, *sizes[1:]):
             part.shape.dim.add(size=size)
-        entries[_slice_key(key, extents)] = part.SerializeToString()
+        entries[slice_key(key, extents)] = part.SerializeToString()
     return {key: whole.SerializeToString(), **entries}
-
-
-def _slice_key(key: bytes, extents: list[tuple[int, int]]) -> bytes:
-    """Return the key of a slice, as TensorFlow's `EncodeTensorNameSlice`."""
-    escaped = key.replace(b"\xff", b"\xff\x00").replace(b"\x00", b"\x00\xff")
-    numbers = itertools.chain.from_iterable(extents)
-    return b"".join([b"\x00", escaped, b"\x00\x01", bytes([1, len(extents)]),
-                     *map(_ordered, numbers)])  # fmt: skip
-
-
-def _ordered(number: int) -> bytes:
-    """Encode a non-negative number so that bytes sort as numbers: 7 bits per byte."""
-    length = number.bit_length() // 7 + 1
-    return (number | ((1 << length) - 1) << 7 * length).to_bytes(length, "big")
-
-
-def _read_table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Return the keys and values of a table."""
-    footer = content[-_FOOTER_BYTES:]
-    _, _, place = _varints(footer, 0, 2)
-    offset, size, _ = _varints(footer, place, 2)
-    for _, handle in _read_block(content, offset, size):
-        offset, size, _ = _varints(handle, 0, 2)
-        yield from _read_block(content, offset, size)
-
-
-def _read_block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    if content[offset + size]:
-        raise ValueError("TensorFlow does not compress the index of variables; this one is.")
-    block = content[offset : offset + size]
-    end = size - 4 - 4 * int.from_bytes(block[-4:], "little")
-    place, key = 0, b""
-    while place < end:
-        shared, own, length, place = _varints(block, place, 3)
-        key = key[:shared] + block[place : place + own]
-        yield key, block[place + own : place + own + length]
-        place += own + length
 
 
 def _table(entries: Mapping[bytes, bytes]) -> bytes:
@@ -342,20 +304,7 @@ def _table(entries: Mapping[bytes, bytes]) -> bytes:
 
     index = {max(entries): append(entries)}
     footer = append({}) + append(index)
-    return bytes(content) + footer.ljust(_FOOTER_BYTES - len(_MAGIC), b"\x00") + _MAGIC
-
-
-def _varints(content: bytes, place: int, count: int) -> list[int]:
-    """Decode some numbers, and return the position after them."""
-    numbers = []
-    for _ in range(count):
-        number, shift = 0, 0
-        while content[place] >= 128:
-            number += (content[place] - 128) << shift
-            place, shift = place + 1, shift + 7
-        numbers.append(number + (content[place] << shift))
-        place += 1
-    return [*numbers, place]
+    return bytes(content) + footer.ljust(FOOTER_BYTES - len(_MAGIC), b"\x00") + _MAGIC
 
 
 @functools.lru_cache(64)

@@ -18,9 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from convert_tf.layers.side_network import l2_normalize
-from convert_tf.models.distillation import SENTENCE_SCALE
-from convert_tf.numerics.quantization import pack_kernel, pack_table
+from convert_tf.numerics.byte_codes import pack_kernel, pack_table
 from convert_tf.numerics.quiet import quieten_float16
+from convert_tf.numerics.vectors import SENTENCE_SCALE
 
 NETWORK_BITS = (16, 8, 32)
 # Kernels with a shorter side stay in 16 bits. They have few bytes, and some are tables of positions

@@ -15,9 +15,9 @@ from convert_tf.checkpoints.facts import (
     TRAINING_FILE,
     data_facts,
     read_tokens,
+    shown_name,
     training_facts,
 )
-from convert_tf.checkpoints.folder import shown_name
 from convert_tf.checkpoints.kinds import CONFIG_FILE, MODULE_FILES, Kind, kind_of
 from convert_tf.checkpoints.loading import load_ranker
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer

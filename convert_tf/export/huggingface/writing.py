@@ -30,8 +30,8 @@ from convert_tf.encoding.backends.huggingface import (
 from convert_tf.export.cards import encoder_card
 from convert_tf.export.source import EncoderSource
 from convert_tf.extras import needs
-from convert_tf.models.distillation import SENTENCE_SCALE
-from convert_tf.numerics.quantization import pack_table
+from convert_tf.numerics.byte_codes import pack_table
+from convert_tf.numerics.vectors import SENTENCE_SCALE
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.json_text import json_file, written_json
 from convert_tf.text.subwords import WORD_START

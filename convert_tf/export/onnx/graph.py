@@ -23,9 +23,8 @@ from onnx import TensorProto, helper, numpy_helper
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.export.onnx.ops import CONTRIB, GraphWriter, as_array, with_one_unknown
 from convert_tf.export.source import EncoderSource
-from convert_tf.models.distillation import SENTENCE_SCALE
-from convert_tf.numerics.quantization import pack_table
-from convert_tf.numerics.vectors import unit_rows
+from convert_tf.numerics.byte_codes import pack_table
+from convert_tf.numerics.vectors import SENTENCE_SCALE, unit_rows
 
 OPSET = 20
 IR_VERSION = 10

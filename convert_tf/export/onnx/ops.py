@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from convert_tf.numerics.quantization import pack_kernel
+from convert_tf.numerics.byte_codes import pack_kernel
 
 CONTRIB = "com.microsoft"  # the operator set of ONNX Runtime
 EPSILON = 1e-6
@@ -18,7 +18,9 @@ SIDE_BLOCK = 32  # numbers of a text, and weights, that share a scale in the sid
 
 
 def as_array(variable: Any) -> np.ndarray:
-    """Return the values of a Keras variable as float32."""
+    """Return the values of a Keras variable, or of an array, as float32."""
+    if isinstance(variable, np.ndarray):
+        return np.asarray(variable, np.float32)
     import keras
 
     return np.asarray(keras.ops.convert_to_numpy(variable), np.float32)

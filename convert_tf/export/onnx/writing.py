@@ -1,7 +1,8 @@
 """Write an encoder as one `.onnx` file, for `SentenceEncoder` without TensorFlow.
 
 The file has the network (`convert_tf.export.onnx.graph`). Its metadata has the vocabulary, the
-configuration, the maximum length of texts and a model card. This needs the extra `[onnx]`.
+configuration, the maximum length of texts and a model card. Modules are read without
+TensorFlow, runs with it.
 """
 
 import json
@@ -12,15 +13,18 @@ from pathlib import Path
 import numpy as np
 
 from convert_tf.checkpoints.facts import numbers_turns
-from convert_tf.checkpoints.kinds import CheckpointError
+from convert_tf.checkpoints.kinds import CheckpointError, Kind, kind_of
 from convert_tf.checkpoints.vocabulary import plain_tokenizer
 from convert_tf.encoding.backends.onnx import (
+    CHECKSUM_KEY,
     CONFIG_KEY,
     FACTS_KEY,
     FORMAT_VERSION,
     VOCABULARY_KEY,
+    OnnxBackend,
     graph_inputs,
     no_texts,
+    onnx_runtime,
     with_checksum,
 )
 from convert_tf.export.cards import CARD_FILE, encoder_card
@@ -28,11 +32,12 @@ from convert_tf.export.source import EncoderSource, load_source
 from convert_tf.extras import needs
 from convert_tf.storage.files import check_replaceable, only_writer, write_file
 
-with needs("onnx", "Writing .onnx files"):
-    import onnxruntime
+with needs("", "Writing .onnx files"):
+    import onnx
 
     from convert_tf.export.onnx.graph import GraphBuilder
     from convert_tf.export.onnx.ops import as_array
+    from convert_tf.export.onnx.plain_encoder import load_plain_source
 
 NETWORK_BITS = (32, 8)
 
@@ -109,6 +114,43 @@ def export_onnx(
     return Path(output)
 
 
+def copy_onnx(
+    source: str | os.PathLike,
+    output: str | os.PathLike,
+    *,
+    network_bits: int = 8,
+    overwrite: bool = False,
+    metadata: Mapping[str, str],
+) -> Path:
+    """Write a copy of an `.onnx` file of `export_onnx` with further metadata.
+
+    Args:
+      source: the file.
+      network_bits: bits of its weights, which a copy keeps.
+      output, overwrite, metadata: as in `export_onnx`.
+
+    Raises:
+      ValueError: if `source` is damaged or has other bits, `output` exists, or another process
+        writes it.
+    """
+    check_replaceable(output, _has_facts, overwrite=overwrite)
+    bits = OnnxBackend(source).facts.get("network_bits")
+    if bits != network_bits:
+        raise ValueError(
+            f"{os.fspath(source)!r} has {bits} bits, and a copy keeps them. Received: "
+            f"network_bits={network_bits}. Pass {bits}, or export the module with {network_bits}."
+        )
+    with only_writer(output):
+        model = onnx.load_model_from_string(Path(source).read_bytes())
+        replaced = {*metadata, CHECKSUM_KEY}
+        former = {each.key: each.value for each in model.metadata_props if each.key not in replaced}
+        del model.metadata_props[:]
+        for key, value in {**former, **metadata}.items():
+            model.metadata_props.add(key=key, value=value)
+        write_file(output, with_checksum(model.SerializeToString()))
+    return Path(output)
+
+
 def _has_facts(path: str | os.PathLike) -> bool:
     """Return whether a file has our metadata, even if it is damaged or of an earlier version."""
     # Field 1, the length of the key, the key, and field 2 of an entry.
@@ -117,7 +159,8 @@ def _has_facts(path: str | os.PathLike) -> bool:
 
 def load_for_onnx(checkpoint: str | os.PathLike, max_tokens: int | None) -> EncoderSource:
     """Load an encoder for an ONNX file. Arguments and errors are those of `export_onnx`."""
-    source = load_source(checkpoint, max_tokens)
+    is_module = kind_of(checkpoint) is Kind.ENCODER_MODULE
+    source = (load_plain_source if is_module else load_source)(checkpoint, max_tokens)
     config = source.encoder.config
     if config.tokenizer != "subword":
         raise CheckpointError(
@@ -125,7 +168,7 @@ def load_for_onnx(checkpoint: str | os.PathLike, max_tokens: int | None) -> Enco
             "support only subword vocabularies. Export a module instead: pass a folder as --output."
         )
     plain_tokenizer(source.vocabulary, config)  # an error if they do not fit
-    for variable in source.encoder.trainable_variables:
+    for variable in getattr(source.encoder, "trainable_variables", ()):
         if not np.isfinite(as_array(variable)).all():
             raise CheckpointError(
                 f"{variable.path} holds NaN or infinite numbers. Export an earlier checkpoint of "
@@ -143,6 +186,8 @@ def calibrated(source: EncoderSource) -> dict[str, tuple[float, float]]:
     config = source.encoder.config
     builder = GraphBuilder(source._replace(similarity_map=None))
     model = builder.build(observes=True)
+    with needs("", "Writing .onnx files"):
+        onnxruntime = onnx_runtime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # threads that wait for each other are slow on a busy machine
     session = onnxruntime.InferenceSession(

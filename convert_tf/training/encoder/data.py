@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from convert_tf.checkpoints import folder as checkpoint
+from convert_tf.checkpoints.configs import load_config
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary, vocabulary_path
 from convert_tf.config.model import ModelConfig
@@ -46,7 +46,7 @@ def open_data(
       ValueError: if there is no model or no vocabulary, or token ids were made for another one.
     """
     if init_from is not None:
-        initial = checkpoint.load_config(init_from)
+        initial = load_config(init_from)
         own = vocabulary_path(init_from, initial)
         model = model or initial
         if vocabulary is not None:

@@ -104,7 +104,7 @@ def chosen_options(
         model = model_preset(model)
     added: dict[str, Any] = {}
     if os.path.isfile(data):
-        with needs("", "Preparing a file"):
+        with needs("train", "Preparing a file"):
             from convert_tf.training.own_file import prepare_own_file
         own = prepare_own_file(data, output, vocabulary=vocabulary, learns_vocabulary=not init_from)
         vocabulary, recipe = own.vocabulary, recipe or "small"

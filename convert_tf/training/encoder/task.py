@@ -11,6 +11,7 @@ from typing import Any
 import keras
 
 from convert_tf.checkpoints import folder as checkpoint
+from convert_tf.checkpoints.configs import load_config
 from convert_tf.checkpoints.released import model_path
 from convert_tf.config.base import DATA
 from convert_tf.config.model import ModelConfig
@@ -225,7 +226,7 @@ class EncoderTask(Task):
         return facts | self._facts_before
 
     def model_changes(self, earlier: Path) -> dict[str, tuple[Any, Any]]:
-        return checkpoint.load_config(earlier).differences(self.data.model)
+        return load_config(earlier).differences(self.data.model)
 
     def to_agree_on(self, resume_from: Path | None) -> Any:
         data = self.data

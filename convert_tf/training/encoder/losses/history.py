@@ -60,7 +60,7 @@ class History(Ranking):
     def open(self, data: "EncoderData") -> Sequence[Addition]:
         if not self.options.history_only:
             return ()
-        from convert_tf.checkpoints.folder import load_config
+        from convert_tf.checkpoints.configs import load_config
         from convert_tf.training.encoder.data import reads_no_turns
 
         if not data.model.multi_context:

@@ -1,0 +1,190 @@
+"""Reading of TensorFlow's checkpoints in numpy: the variables of a SavedModel.
+
+`variables.index` is a sorted table of keys and protobufs, in the format of LevelDB. It says where
+each array is in the files `variables.data-…`.
+
+Reference: tensorflow/core/protobuf/tensor_bundle.proto and trackable_object_graph.proto.
+"""
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FOOTER_BYTES = 48  # of a table
+_OBJECTS_KEY = b"_CHECKPOINTABLE_OBJECT_GRAPH"
+_STRING = 7
+# The numbers of types.proto.
+_DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 6: "i1", 9: "<i8", 10: "?", 19: "<f2"}
+
+
+class ModuleVariables:
+    """The variables of a module by their attribute paths, starting at `EncoderModule`.
+
+    Args:
+      folder: folder of the module.
+
+    Raises:
+      ValueError: if the variables are missing or damaged; also when one is read.
+
+    Example:
+      ModuleVariables("hub_modules/convert/1")["table/_values"]
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]):
+        self._prefix = Path(folder) / "variables" / "variables"
+        try:
+            self._entries = dict(read_table(Path(f"{self._prefix}.index").read_bytes()))
+            header = _fields(self._entries[b""])
+            self._number_of_files = header[1][0]
+            graph = _fields(self._content(self._entries[_OBJECTS_KEY]))
+            self._objects = [_fields(each) for each in graph[1]]
+        except (OSError, LookupError, ValueError) as error:
+            raise ValueError(f"the variables cannot be read: {error!r}") from error
+
+    def __getitem__(self, path: str) -> np.ndarray:
+        key = self._key(path)
+        if key is None:
+            raise ValueError(f"{path} is missing")
+        try:
+            return self._array(key)
+        except (OSError, LookupError, ValueError) as error:
+            raise ValueError(f"{path} cannot be read: {error!r}") from error
+
+    def __contains__(self, path: str) -> bool:
+        return self._key(path) is not None
+
+    def weight(self, number: int) -> np.ndarray:
+        """Return a weight of the network, float32, in the order of `network_variables`."""
+        computed = f"weights/_computed/{number}"
+        # In modules of earlier versions, which have no flag, this array is always valid.
+        flag = "weights/_is_unpacked"
+        if computed in self and (flag not in self or self[flag]):
+            return self[computed]
+        stored = f"weights/_stored/{number}"
+        values = self[f"{stored}/0"].astype(np.float32)
+        return values * self[f"{stored}/1"] if f"{stored}/1" in self else values
+
+    @property
+    def similarity_map(self) -> np.ndarray | None:
+        """The similarity map, float32 `[reduced_dim, dim]`; None if there is none."""
+        if "similarity/_values" not in self:
+            return None
+        kernel = self["similarity/_values"].astype(np.float32)
+        return kernel * self["similarity/_scales"] if "similarity/_scales" in self else kernel
+
+    def _key(self, path: str) -> bytes | None:
+        """Return the name of a variable in the file; None if there is none."""
+        node = self._objects[0]
+        for name in path.encode().split(b"/"):
+            # A child has its name and its number, which is left out if it is 0.
+            children = {each[2][0]: each.get(1, [0])[0] for each in map(_fields, node.get(1, []))}
+            if name not in children:
+                return None
+            node = self._objects[children[name]]
+        return _fields(node[2][0])[3][0] if 2 in node else None
+
+    def _array(self, key: bytes) -> np.ndarray:
+        entry = _fields(self._entries[key])
+        dims = [_fields(dim) for dim in _fields(entry.get(2, [b""])[0]).get(2, [])]
+        shape = [dim.get(1, [0])[0] for dim in dims]
+        dtype = np.dtype(_DTYPES[entry[1][0]])
+        if 7 not in entry:
+            return np.frombuffer(self._content(self._entries[key]), dtype).reshape(shape)
+        array = np.empty(shape, dtype)
+        for each in entry[7]:
+            extents = [
+                (extent.get(1, [0])[0], extent[2][0] if 2 in extent else size)
+                for extent, size in zip(map(_fields, _fields(each)[1]), shape, strict=True)
+            ]
+            piece = self._content(self._entries[slice_key(key, extents)])
+            place = tuple(slice(start, start + length) for start, length in extents)
+            array[place] = np.frombuffer(piece, dtype).reshape(array[place].shape)
+        return array
+
+    def _content(self, value: bytes) -> bytes:
+        """Return the bytes of an array, or a single string."""
+        entry = _fields(value)
+        number, offset, size = (entry.get(field, [0])[0] for field in (3, 4, 5))
+        name = f"{self._prefix}.data-{number:05}-of-{self._number_of_files:05}"
+        with open(name, "rb") as file:
+            file.seek(offset)
+            content = file.read(size)
+        if len(content) < size:
+            raise ValueError(f"{os.path.basename(name)} is too short")
+        if entry[1][0] != _STRING:
+            return content
+        _, place = _varints(content, 0, 1)
+        return content[place + 4 :]  # after the length and its checksum
+
+
+def _fields(message: bytes) -> dict[int, list[Any]]:
+    """Return the fields of a protobuf by number: whole numbers, or bytes."""
+    fields: dict[int, list[Any]] = {}
+    value: Any
+    place = 0
+    while place < len(message):
+        tag, place = _varints(message, place, 1)
+        if tag & 7 == 0:
+            value, place = _varints(message, place, 1)
+        elif tag & 7 == 2:
+            length, place = _varints(message, place, 1)
+            value, place = message[place : place + length], place + length
+        else:
+            length = {1: 8, 5: 4}[tag & 7]
+            value, place = message[place : place + length], place + length
+        fields.setdefault(tag >> 3, []).append(value)
+    return fields
+
+
+def slice_key(key: bytes, extents: list[tuple[int, int]]) -> bytes:
+    """Return the key of a slice, as TensorFlow's `EncodeTensorNameSlice`."""
+    escaped = key.replace(b"\xff", b"\xff\x00").replace(b"\x00", b"\x00\xff")
+    numbers = itertools.chain.from_iterable(extents)
+    return b"".join([b"\x00", escaped, b"\x00\x01", bytes([1, len(extents)]),
+                     *map(_ordered, numbers)])  # fmt: skip
+
+
+def _ordered(number: int) -> bytes:
+    """Encode a non-negative number so that bytes sort as numbers: 7 bits per byte."""
+    length = number.bit_length() // 7 + 1
+    return (number | ((1 << length) - 1) << 7 * length).to_bytes(length, "big")
+
+
+def read_table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Return the keys and values of a table."""
+    footer = content[-FOOTER_BYTES:]
+    _, _, place = _varints(footer, 0, 2)
+    offset, size, _ = _varints(footer, place, 2)
+    for _, handle in _read_block(content, offset, size):
+        offset, size, _ = _varints(handle, 0, 2)
+        yield from _read_block(content, offset, size)
+
+
+def _read_block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    if content[offset + size]:
+        raise ValueError("TensorFlow does not compress the index of variables; this one is.")
+    block = content[offset : offset + size]
+    end = size - 4 - 4 * int.from_bytes(block[-4:], "little")
+    place, key = 0, b""
+    while place < end:
+        shared, own, length, place = _varints(block, place, 3)
+        key = key[:shared] + block[place : place + own]
+        yield key, block[place + own : place + own + length]
+        place += own + length
+
+
+def _varints(content: bytes, place: int, count: int) -> list[int]:
+    """Decode some numbers, and return the position after them."""
+    numbers = []
+    for _ in range(count):
+        number, shift = 0, 0
+        while content[place] >= 128:
+            number += (content[place] - 128) << shift
+            place, shift = place + 1, shift + 7
+        numbers.append(number + (content[place] << shift))
+        place += 1
+    return [*numbers, place]

@@ -1,0 +1,152 @@
+"""A module's encoder as numpy arrays, for writing it as ONNX without TensorFlow and Keras."""
+
+import itertools
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from convert_tf.checkpoints.configs import load_config
+from convert_tf.checkpoints.facts import read_tokens, training_facts
+from convert_tf.checkpoints.kinds import CheckpointError
+from convert_tf.checkpoints.tensor_bundle import ModuleVariables
+from convert_tf.checkpoints.vocabulary import checked_vocabulary
+from convert_tf.config.model import ModelConfig
+from convert_tf.export.source import EncoderSource
+from convert_tf.numerics.byte_codes import HIGHEST_CODE
+from convert_tf.storage.checksums import check_files
+
+GELU_SLOPE = np.float32(1.702)
+
+
+def load_plain_source(folder: str | os.PathLike, max_tokens: int | None) -> EncoderSource:
+    """Load the module of an encoder. Arguments and errors are those of `load_source`.
+
+    The layers of `encoder` are namespaces of arrays with the names of the Keras layers' attributes.
+    """
+    training = training_facts(folder)
+    max_tokens = read_tokens(training, max_tokens)
+    config = load_config(folder)
+    vocabulary = checked_vocabulary(folder, config)
+    check_files(folder)
+    try:
+        values = ModuleVariables(folder)
+        encoder = _plain_encoder(config, values)
+        similarity_map = values.similarity_map
+    except ValueError as error:
+        raise CheckpointError(
+            f"The weights of the module {os.fspath(folder)!r} are damaged or do not match its "
+            f"configuration ({error}). Use another module, or export it again."
+        ) from error
+    return EncoderSource(encoder, vocabulary, similarity_map, training, max_tokens)
+
+
+def _plain_encoder(config: ModelConfig, values: ModuleVariables) -> Any:
+    """Return the weights as layers.
+
+    They are taken in the order of `DualEncoder.network_variables`.
+
+    Raises:
+      ValueError: if a weight is missing, has another shape, or is not finite.
+    """
+    numbers = itertools.count()
+
+    def weight(*shape: int) -> np.ndarray:
+        number = next(numbers)
+        return _checked(values.weight(number), shape, f"weight {number}")
+
+    def norm(width: int) -> SimpleNamespace:
+        return SimpleNamespace(gamma=weight(width), beta=weight(width))
+
+    def dense(inputs: int, outputs: int) -> SimpleNamespace:
+        return SimpleNamespace(kernel=weight(inputs, outputs), bias=weight(outputs))
+
+    dim, hidden_dim = config.embedding_dim, config.feed_forward_dim
+    embedding = _embedding(config, values)
+    embedding.position_tables = [weight(size, dim) for size in config.position_table_sizes]
+    embedding.norm = norm(dim)
+
+    def block(max_distance: int) -> SimpleNamespace:
+        heads = config.num_heads
+        attention = SimpleNamespace(
+            num_heads=heads,
+            attention_dim=config.attention_dim,
+            max_distance=max_distance,
+            use_relative_bias=config.use_relative_bias,
+            query_key_kernel=weight(dim, 2 * heads * config.attention_dim),
+        )
+        if config.use_relative_bias:
+            attention.relative_bias = weight(heads, 2 * max_distance + 1)
+        attention_norm = norm(dim)
+        # Modules store the weights multiplied by the slope of the GELU.
+        feed_forward = SimpleNamespace(
+            hidden_kernel=weight(dim, hidden_dim) / GELU_SLOPE,
+            hidden_bias=weight(hidden_dim) / GELU_SLOPE,
+            output_kernel=weight(hidden_dim, dim) * GELU_SLOPE,
+            output_bias=weight(dim),
+        )
+        return SimpleNamespace(
+            attention=attention,
+            attention_norm=attention_norm,
+            feed_forward=feed_forward,
+            feed_forward_norm=norm(dim),
+        )
+
+    blocks = [block(max_distance) for max_distance in config.max_relative_attention]
+    width = 2 * config.reduction_heads * config.reduction_dim
+    reduction = SimpleNamespace(
+        num_heads=config.reduction_heads,
+        attention_dim=config.reduction_dim,
+        query_key_kernel=weight(dim, width),
+    )
+
+    def side(inputs: int) -> SimpleNamespace:
+        widths = [inputs, *[config.side_hidden_dim] * config.side_layers]
+        return SimpleNamespace(
+            hidden_dim=config.side_hidden_dim,
+            use_skip=config.use_side_skip,
+            hidden=[dense(*pair) for pair in itertools.pairwise(widths)],
+            norms=[norm(width) for width in widths[1:]],
+            linear=dense(widths[-1], config.encoding_dim),
+        )
+
+    encoder = SimpleNamespace(
+        config=config,
+        trunk=SimpleNamespace(embedding=embedding, blocks=blocks),
+        reduction=reduction,
+        context_side=side(config.reduced_dim),
+        response_side=side(config.reduced_dim),
+    )
+    if config.multi_context:
+        encoder.extra_context_side = side(config.reduced_dim)
+        encoder.both_side = side(config.encoding_dim)
+    return encoder
+
+
+def _embedding(config: ModelConfig, values: ModuleVariables) -> SimpleNamespace:
+    """Return the subword table, and its range if it has 8 bits."""
+    is_quantized = config.embedding_bits < 32
+    if ("table/_offset" in values) != is_quantized:
+        raise ValueError("the subword table has other embedding_bits")
+    shape = (config.num_ids, config.embedding_dim)
+    table = _checked(values["table/_values"].astype(np.float32), shape, "table")
+    ranges = None
+    if is_quantized:
+        offset, step = values["table/_offset"], values["table/_scale"]
+        table = offset + table * step
+        ranges = {"range_min": offset, "range_max": offset + np.float32(HIGHEST_CODE) * step}
+    return SimpleNamespace(
+        dim=config.embedding_dim,
+        table=table,
+        quantizer="8 bits" if is_quantized else None,
+        quantizer_weights=ranges,
+    )
+
+
+def _checked(array: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
+    if array.shape != shape:
+        raise ValueError(f"{name} has the shape {array.shape}, not {shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} holds NaN or infinite numbers")
+    return array

@@ -1,0 +1,48 @@
+"""Arrays as bytes with scales, in numpy. `quantization` has the same codes as Keras ops."""
+
+from typing import Any
+
+import numpy as np
+
+HIGHEST_CODE = 255
+
+
+def pack_table(table: Any, range_min: Any, range_max: Any) -> tuple[np.ndarray, float, float]:
+    """Pack an embedding table into bytes.
+
+    Args:
+      table: float array `[rows, dim]`.
+      range_min: scalar ≤ 0.
+      range_max: scalar ≥ 0.
+
+    Returns:
+      `(codes, offset, step)`: uint8 `[rows, dim]` and two floats. `offset + step * codes`, in
+      float32, equals `quantization.fake_quantize` with the same range.
+    """
+    # Each constant is a float32, because numpy 1 would compute scalars in float64 otherwise.
+    half, zero, highest = (np.float32(number) for number in (0.5, 0, HIGHEST_CODE))
+    values, low, high = (np.asarray(each, np.float32) for each in (table, range_min, range_max))
+    step = np.float32((high - low) / highest)
+    zero_code = np.clip(np.floor(np.float32(-low / step) + half), zero, highest)
+    offset = np.float32(-zero_code * step)
+    codes = np.clip(np.floor((values - offset) / step + half), zero, highest)
+    return codes.astype(np.uint8), float(offset), float(step)
+
+
+def pack_kernel(kernel: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Pack a matrix into signed bytes, with a scale for each output channel.
+
+    Args:
+      kernel: float array `[inputs, outputs]`.
+
+    Returns:
+      `(codes, scales)`: int8 `[inputs, outputs]` from -127 to 127, and float32 `[outputs]`.
+      `codes * scales` differs from the kernel by at most half a scale.
+
+    Reference: arXiv 1712.05877 §2; arXiv 1806.08342 §3 (a scale per channel).
+    """
+    kernel = np.asarray(kernel, np.float32)
+    scales = np.abs(kernel).max(axis=0) / 127
+    # A column of zeros has the scale 0 and the codes 0.
+    codes = np.rint(kernel / np.where(scales > 0, scales, 1))
+    return codes.astype(np.int8), scales
