@@ -162,6 +162,8 @@ BASE = {
 
 def _run(trunk, files, output, head, *, data="train.jsonl", dev="dev.jsonl", **options):
     values = {**BASE, "data": str(files / data), "dev_data": str(files / dev), **options}
+    if values["negatives_from"] == "in_batch":
+        del values["negatives"]  # which it does not read
     return train_ranker(head, values, init_from=str(trunk), output=str(output))
 
 
