@@ -11,13 +11,18 @@ does, so each character is tried once and what comes out is written down.
 Ranges are pairs of the gap since the last range and the length, numbers in base 36. A group of
 lower-casings is the gap since the last group's end, how many, the step between them (1 or 2), and
 what is added to each.
+
+The tables of `convert_tf.text.characters.fold` are classes of characters. Python's `unicodedata`
+tells only how a decomposition is tagged, and only of characters that Unicode 13 has.
 """
 
 import sys
+import unicodedata
 from collections.abc import Iterable
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_text as tf_text
 
 from convert_tf.storage.json_text import written_json
 from convert_tf.text import runs
@@ -25,6 +30,28 @@ from convert_tf.text import runs
 _SURROGATES = range(0xD800, 0xE000)
 # Handled where they occur: NUL and the dotted capital I in `runs.lower`, the sigma by its place.
 _NOT_TRIED = {0, 0x130, 0x3A3}
+
+# Controls that space texts out, and characters that are drawn as blanks.
+_BLANKS = {*range(0x9, 0xE), *range(0x1C, 0x21), 0x85, 0x115F, 0x1160, 0x2800, 0x3164, 0xFFA0}
+# Other controls, and what Unicode calls "default ignorable".
+_UNSEEN = {
+    *range(0x9), *range(0xE, 0x1C), *range(0x7F, 0x85), *range(0x86, 0xA0), 0xAD, 0x34F, 0x61C,
+    0x17B4, 0x17B5, *range(0x180B, 0x1810), 0x200B, 0x200C, 0x200E, 0x200F, *range(0x202A, 0x202F),
+    *range(0x2060, 0x2070), *range(0xFE00, 0xFE0E), 0xFEFF, *range(0xFFF0, 0xFFFC),
+    *range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B), *range(0xE0000, 0xE1000),
+}  # fmt: skip
+_JOINERS = {0x200D, 0xFE0E, 0xFE0F}  # of pictures; vocabularies know them
+_PICTURES = range(0x1F000, 0x1FB00)  # those of later versions of Unicode, too
+_HYPHENS = {0x2010, 0x2011}
+_ALIKE_TAGS = {
+    f"<{tag}>"
+    for tag in "font noBreak initial medial final isolated circle wide narrow small square compat "
+    "vertical".split()
+}
+# Korean letters that stand alone. NFKC makes them join their neighbours.
+_LONE_LETTERS = {*range(0x3131, 0x318F), *range(0xFFA1, 0xFFDD)}
+_TOO_NEW = {0x32FF, *range(0x1FBF0, 0x1FBFA)}  # the package tokenizers does not know them yet
+_JOINING_LETTERS = {*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)}
 
 
 def derive() -> dict[str, str]:
@@ -48,6 +75,7 @@ def derive() -> dict[str, str]:
     is_seen_through = sigma_is_final("a")
     cased = [c for c, is_one in zip(characters, is_cased, strict=True) if is_one]
     return {
+        **_folding(),
         "marks": _ranges(c for c, is_mark in zip(characters, marks, strict=True) if is_mark),
         "lower": _lower_casings(mapped),
         "cased": _ranges(cased),
@@ -58,6 +86,42 @@ def derive() -> dict[str, str]:
             if seen and not alone
         ),
     }
+
+
+def _folding() -> dict[str, str]:
+    """The classes of characters that `fold` reads, and those that NFKC would change (`kept`)."""
+    characters = [c for c in range(0x110000) if c not in _SURROGATES]
+    texts = tf.constant([chr(c).encode("utf-8") for c in characters])
+
+    def those_of(pattern: str) -> set[int]:
+        is_one = tf.strings.regex_full_match(texts, pattern).numpy()
+        return {c for c, matches in zip(characters, is_one, strict=True) if matches}
+
+    def normal(form: str) -> dict[int, str]:
+        normalized = tf_text.normalize_utf8(texts, form).numpy()
+        return {c: one.decode() for c, one in zip(characters, normalized, strict=True)}
+
+    nfc, nfkc = normal("NFC"), normal("NFKC")
+    spaces = those_of(r"\p{Z}") | _BLANKS
+    changed = {c for c in characters if nfkc[c] != nfc[c]} - spaces - _UNSEEN - _HYPHENS
+    alike = {
+        c
+        for c in changed - _LONE_LETTERS - _TOO_NEW
+        if unicodedata.decomposition(chr(c)).split(" ")[0] in _ALIKE_TAGS
+        and not nfkc[c].startswith(" ")
+    }
+    composing = those_of(r"\p{M}") | _JOINING_LETTERS | {c for c in characters if nfc[c] != chr(c)}
+    classes = {
+        "spaces": spaces,
+        "unseen": _UNSEEN,
+        "joiners": _JOINERS,
+        "pictures": those_of(r"\p{So}") | {*_PICTURES},
+        "hyphens": _HYPHENS,
+        "alike": alike,
+        "kept": changed - alike,
+        "composing": composing,
+    }
+    return {name: _ranges(sorted(members)) for name, members in classes.items()}
 
 
 def _ranges(characters: Iterable[int]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from convert_tf.encoding.backends.onnx import OnnxBackend
 from convert_tf.export.onnx.writing import export_onnx
 from convert_tf.storage.files import write_file
-from convert_tf.text.plain_tokenizer import TABLES
+from convert_tf.text.characters import TABLES
 from convert_tf.text.vocabulary import read_vocabulary
 
 

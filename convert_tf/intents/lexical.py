@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from convert_tf.intents.head import DenseLayer, Head, train_logistic
+from convert_tf.text.characters import fold
 
 # In cross-validation on the training files of BANKING77 and CLINC150, 3 and 4 were about as good as
 # 2 to 5, with smaller tables. Pairs of words cost accuracy.
@@ -80,8 +81,8 @@ class LexicalModel:
 
 
 def plain_words(text: str) -> str:
-    """Return the text in lower case with one space between words."""
-    return _BETWEEN.sub(" ", text.lower()).strip()
+    """Return the folded text in lower case with one space between words."""
+    return _BETWEEN.sub(" ", fold(text).lower()).strip()
 
 
 def word_terms(text: str) -> list[str]:

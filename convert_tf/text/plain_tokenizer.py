@@ -9,14 +9,13 @@ import itertools
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
-from convert_tf.storage.json_text import json_file, whole_characters
+from convert_tf.storage.json_text import whole_characters
+from convert_tf.text.characters import character_class, fold, numbers_of
 from convert_tf.text.subwords import WORD_START
 
-TABLES: dict[str, str] = json_file(Path(__file__).with_name("unicode_tables.json"))
 _SIGMA = "Σ"
 _ESCAPE = "\ufe4e"
 ESCAPES = {_ESCAPE: _ESCAPE * 2, WORD_START: _ESCAPE + "\ufe4d", "\0": _ESCAPE + "\ufe4c"}
@@ -25,25 +24,9 @@ _UNESCAPES = {escaped: character for character, escaped in ESCAPES.items()}
 BETWEEN_TEXTS = "\0"
 
 
-def _numbers(table: str) -> Iterator[int]:
-    return (int(number, 36) for number in TABLES[table].split())
-
-
-def _character_class(table: str) -> str:
-    """Return the characters of a table for a class of a regular expression, without brackets."""
-    ranges = ""
-    numbers = _numbers(table)
-    end = 0
-    for gap, length in zip(numbers, numbers, strict=True):
-        start = end + gap
-        end = start + length
-        ranges += rf"\U{start:08x}-\U{end - 1:08x}"
-    return ranges
-
-
 def _lower_casings() -> dict[int, str]:
     mapped: dict[int, str] = {}
-    numbers = _numbers("lower")
+    numbers = numbers_of("lower")
     end = 0
     for gap, number, step, difference in zip(numbers, numbers, numbers, numbers, strict=True):
         start = end + gap
@@ -57,9 +40,9 @@ _NORMAL = {
     0x130: "i\u0307",
     **{ord(character): escaped for character, escaped in ESCAPES.items()},
 }
-_MARKS = _character_class("marks")
+_MARKS = character_class("marks")
 _LETTER = re.compile(
-    f"[{_character_class('ignorable')}]*[{_character_class('cased')}{_SIGMA}\u0130]"
+    f"[{character_class('ignorable')}]*[{character_class('cased')}{_SIGMA}\u0130]"
 )
 _RUN = re.compile(f"[{_MARKS}]+|[^{_MARKS}]+")
 _SPACE = re.compile(f"(?<=[^{_MARKS}{BETWEEN_TEXTS}]){WORD_START}(?=[^{_MARKS}])")
@@ -185,7 +168,7 @@ class PlainTokenizer:
         *,
         keeps_last: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Split texts into tokens and return their ids.
+        """Fold texts, split them into tokens and return their ids.
 
         Args:
           texts: strings or bytes.
@@ -233,6 +216,7 @@ class PlainTokenizer:
         text = (
             text.decode("utf-8", "replace") if isinstance(text, bytes) else whole_characters(text)
         )
+        text = fold(text)
         if max_tokens is not None:
             # A token covers at most the longest subword and a space. Cutting the text may change
             # its last two tokens, so enough characters for two more tokens are read.

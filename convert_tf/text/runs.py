@@ -14,7 +14,9 @@ punctuation. Once escaped, they survive clients that strip the marker from token
 import re
 
 import tensorflow as tf
+import tensorflow_text as tf_text
 
+from convert_tf.text.characters import ranges_of
 from convert_tf.text.plain_tokenizer import ESCAPES
 from convert_tf.text.subwords import WORD_START
 
@@ -22,6 +24,56 @@ _WORD = r"[^\p{P}\p{Z}]"
 _MARK = r"[\p{P}\p{Z}]"
 # This byte never occurs in UTF-8 text, and no character class matches it.
 _CUT = b"\xff"
+
+
+def _class(*tables: str) -> str:
+    """Return the characters of tables for a class of RE2, without brackets."""
+    return "".join(
+        rf"\x{{{points.start:x}}}-\x{{{points[-1]:x}}}"
+        for table in tables
+        for points in ranges_of(table)
+    )
+
+
+_JOINERS, _ALIKE = f"[{_class('joiners')}]+", f"[{_class('alike')}]+"
+_AS_IT_IS = "[^{}]".format(
+    _class("unseen", "joiners", "hyphens", "alike", "composing", "spaces")
+)
+_FOLDED = f"(?:{_AS_IT_IS}+(?: {_AS_IT_IS}+)*)?"
+
+
+def fold(strings: tf.Tensor) -> tf.Tensor:
+    """Fold texts as `convert_tf.text.characters.fold` does.
+
+    Texts pass unchanged if none of them has a character that folding might change.
+
+    Args:
+      strings: string `[B]`, any bytes. Invalid bytes become U+FFFD.
+
+    Returns:
+      string `[B]`.
+    """
+
+    def folded() -> tf.Tensor:
+        text = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8")
+        text = tf.strings.regex_replace(text, f"[{_class('spaces')}]", " ")
+        text = tf.strings.regex_replace(text, f"[{_class('unseen')}]", "")
+        before = f"(^|[^{_class('pictures', 'joiners')}])"
+        text = tf.strings.regex_replace(text, before + _JOINERS, r"\1")
+        text = tf.strings.regex_replace(text, f"[{_class('hyphens')}]", "-")
+        text = tf_text.normalize_utf8(text, "NFC")
+        text = tf.strings.regex_replace(text, _ALIKE, _CUT + b"\\0" + _CUT)
+        pieces = tf.strings.split(text, sep=_CUT)
+        is_alike = tf.strings.regex_full_match(pieces.values, _ALIKE)
+        plain = tf_text.normalize_utf8(pieces.values, "NFKC")
+        pieces = pieces.with_values(tf.where(is_alike, plain, pieces.values))
+        text = tf_text.normalize_utf8(tf.strings.reduce_join(pieces, axis=1), "NFC")
+        text = tf.strings.regex_replace(text, " +", " ")
+        return tf.strings.regex_replace(text, "^ | $", "")
+
+    strings = tf.convert_to_tensor(strings, tf.string)
+    are_folded = tf.reduce_all(tf.strings.regex_full_match(strings, _FOLDED))
+    return tf.cond(are_folded, lambda: strings, folded)
 
 
 def lower(strings: tf.Tensor) -> tf.Tensor:

@@ -97,13 +97,31 @@ class Tokenizer(tf.Module):
         raise NotImplementedError
 
     def token_ids(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Split texts into tokens and return their ids.
+        """Fold texts, split them into tokens and return their ids.
 
         Args:
           strings: string `[B]`, any bytes.
 
         Returns:
-          int32 `[B, (T)]`, the ids of `tokenize(strings)`, below `num_ids`.
+          int32 `[B, (T)]`, the ids of `tokenize(fold(strings))`, below `num_ids`.
+        """
+        return self.ids_as_written(self.fold(strings))
+
+    def fold(self, strings: tf.Tensor) -> tf.Tensor:
+        """Return texts without differences that a person does not see: string `[B]`.
+
+        See `convert_tf.text.characters.fold`.
+        """
+        return runs.fold(strings)
+
+    def ids_as_written(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        """Return the ids of `tokenize(strings)`, whose characters clients align with a text.
+
+        Args:
+          strings: string `[B]`, any bytes.
+
+        Returns:
+          int32 `[B, (T)]`, below `num_ids`.
         """
         tokens = self.tokenize(strings)
         return tokens.with_values(self._ids(tokens.values))
@@ -187,7 +205,7 @@ class SubwordTokenizer(Tokenizer):
             tf.boolean_mask(tokens, ~is_marker), row_splits, validate=False
         )
 
-    def token_ids(self, strings: tf.Tensor) -> tf.RaggedTensor:
+    def ids_as_written(self, strings: tf.Tensor) -> tf.RaggedTensor:
         pieces, is_marker, row_splits = self._cut(strings)
         ids = self._ids(tf.boolean_mask(pieces, ~is_marker))
         return tf.RaggedTensor.from_row_splits(ids, row_splits, validate=False)
@@ -306,6 +324,9 @@ class WordPieceTokenizer(Tokenizer):
 
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
         return self._cutter.tokenize(self._words(tf.convert_to_tensor(strings))).merge_dims(1, 2)
+
+    def fold(self, strings: tf.Tensor) -> tf.Tensor:
+        return tf.convert_to_tensor(strings)  # BERT has rules of its own, which its models learnt
 
     def count_unknown(self, ids: np.ndarray) -> int:
         return int(np.count_nonzero(ids == self._unknown_id))

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from support.processes import printed_by
 
 from convert_tf.text import plain_tokenizer, runs
-from convert_tf.text.plain_tokenizer import BETWEEN_TEXTS, TABLES, PlainTokenizer, restored_texts
+from convert_tf.text.characters import TABLES, fold
+from convert_tf.text.plain_tokenizer import BETWEEN_TEXTS, PlainTokenizer, restored_texts
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.tokenizer import SubwordTokenizer
 from convert_tf.text.vocabulary import write_vocabulary

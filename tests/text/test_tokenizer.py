@@ -66,7 +66,7 @@ def check_against_naive(tokenizer, subwords, texts):
     ids = {subword: index for index, subword in enumerate(subwords)}
     rows = runs.split_runs(tf.constant(texts)).to_list()
     tokens = tokenizer.tokenize(tf.constant(texts)).to_list()
-    found_ids = tokenizer.token_ids(tf.constant(texts)).to_list()
+    found_ids = tokenizer.ids_as_written(tf.constant(texts)).to_list()
     assert len(tokens) == len(found_ids) == len(texts)
     for row, row_tokens, row_ids in zip(rows, tokens, found_ids, strict=True):
         expected = [token for run in row for token in naive_tokens(run.decode(), ids)]
@@ -104,7 +104,7 @@ def test_golden_tokens(tokenizer):
         ["﹏h", "e", "ld", "﹏ ", "\ufe4e", "\ufe4d"],
     ]
     first = len(SUBWORDS)
-    assert tokenizer.token_ids(texts).to_list() == [
+    assert tokenizer.ids_as_written(texts).to_list() == [
         [1, 2, 7, 0, 8, first + 2 * ALPHABET.index("!") + 1],
         [],
         [56 + 893, first, first + 3, 56 + 893],
@@ -134,11 +134,21 @@ def test_tokens_give_the_text_back(tokenizer, texts):
         assert restored_texts(b"".join(tokens).decode()) == [lowered(text)]
 
 
+def test_ids_are_those_of_folded_texts_and_tokens_keep_the_characters(tokenizer, piece_model):
+    plain, written = "the hello, 10!", "\u2028the\u00a0 ｈello\u200b,\t1０!\n"
+    for one in (tokenizer, load_tokenizer(piece_model)):
+        assert one.token_ids([written]).to_list() == one.token_ids([plain]).to_list()
+        assert one.token_ids([plain]).to_list() == one.ids_as_written([plain]).to_list()
+        assert one.ids_as_written([written]).to_list() != one.ids_as_written([plain]).to_list()
+    (tokens,) = tokenizer.tokenize([written]).to_list()
+    assert restored_texts(b"".join(tokens).decode()) == [written]
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(FEW_CHARACTERS, min_size=1, max_size=30))
 def test_stripping_clients_stay_aligned(tokenizer, texts):
     rows = tokenizer.tokenize(tf.constant(texts)).to_list()
-    for tokens, ids in zip(rows, tokenizer.token_ids(tf.constant(texts)).to_list(), strict=True):
+    for tokens, ids in zip(rows, tokenizer.ids_as_written(tf.constant(texts)).to_list(), strict=True):
         stripped = [token.decode().replace(WORD_START, "") for token in tokens]
         assert len([token for token in stripped if token]) == len(ids)
 
@@ -189,7 +199,7 @@ def test_sentencepiece_ids_and_text(piece_model):
     assert tokenizer.padding_id == tokenizer.num_ids == package.vocab_size() + 1000
     texts = ["Hello WORLD", "", "  the \U00012000 of", "it's \U0001f600\U0001f600!", "x"]
     tokens = tokenizer.tokenize(texts).to_list()
-    ids = tokenizer.token_ids(texts).to_list()
+    ids = tokenizer.ids_as_written(texts).to_list()
     for text, row, row_ids in zip(texts, tokens, ids, strict=True):
         pieces = package.encode(text.lower(), out_type=str)
         assert [token.decode() for token in row] == pieces

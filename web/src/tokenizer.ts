@@ -10,6 +10,13 @@ export interface TokenizerData {
   lower: string;
   cased: string;
   ignorable: string;
+  spaces: string;
+  unseen: string;
+  joiners: string;
+  pictures: string;
+  hyphens: string;
+  alike: string;
+  composing: string;
 }
 
 const WORD_START = "\ufe4f";
@@ -29,17 +36,57 @@ function numbers(table: string): number[] {
   return table.split(" ").map((each) => parseInt(each, 36));
 }
 
-/** Code points in a table of gaps and lengths. */
-function codePoints(table: string): Set<number> {
-  const found = new Set<number>();
+/** Starts and ends of the ranges in a table of gaps and lengths. */
+function rangesOf(table: string): [number, number][] {
+  const found: [number, number][] = [];
   const all = numbers(table);
   let end = 0;
   for (let i = 0; i < all.length; i += 2) {
     const start = end + all[i];
     end = start + all[i + 1];
-    for (let point = start; point < end; point++) found.add(point);
+    found.push([start, end]);
   }
   return found;
+}
+
+/** Code points in a table of gaps and lengths. */
+function codePoints(table: string): Set<number> {
+  const found = new Set<number>();
+  for (const [start, end] of rangesOf(table))
+    for (let point = start; point < end; point++) found.add(point);
+  return found;
+}
+
+/** The characters of a table for a class of a regular expression, without brackets. */
+function characterClass(table: string): string {
+  const hex = (point: number) => `\\u{${point.toString(16)}}`;
+  return rangesOf(table)
+    .map(([start, end]) => `${hex(start)}-${hex(end - 1)}`)
+    .join("");
+}
+
+/** `fold` of convert_tf/text/characters.py: one text for all that a person reads as the same. */
+function folding(data: TokenizerData): (text: string) => string {
+  const [spaces, unseen, joiners, pictures, hyphens, alike, composing] = [
+    data.spaces, data.unseen, data.joiners, data.pictures, data.hyphens, data.alike, data.composing,
+  ].map(characterClass);
+  const mayChange = new RegExp(`[${unseen}${joiners}${hyphens}${alike}${composing}]|(?! )[${spaces}]|  |^ | $`, "u");
+  const [space, nothing, hyphen] = [spaces, unseen, hyphens].map((each) => new RegExp(`[${each}]`, "gu"));
+  const lostJoiners = new RegExp(`(?<![${pictures}${joiners}])[${joiners}]+`, "gu");
+  const others = new RegExp(`[${alike}]+`, "gu");
+  return (text) =>
+    !mayChange.test(text)
+      ? text
+      : text
+          .replace(space, " ")
+          .replace(nothing, "")
+          .replace(lostJoiners, "")
+          .replace(hyphen, "-")
+          .normalize("NFC")
+          .replace(others, (run) => run.normalize("NFKC"))
+          .normalize("NFC")
+          .replace(/ +/g, " ")
+          .replace(/^ | $/g, "");
 }
 
 function lowerCasings(table: string): Map<string, string> {
@@ -100,6 +147,7 @@ export class Tokenizer {
   private readonly marks: Set<number>;
   private readonly runs = new Map<string, number[]>();
   private readonly outerSpace: number[];
+  private readonly fold: (text: string) => string;
 
   constructor(private readonly data: TokenizerData) {
     data.subwords.forEach((subword, id) => this.idOf.set(subword, id));
@@ -112,13 +160,15 @@ export class Tokenizer {
     this.ignorable = codePoints(data.ignorable);
     this.marks = codePoints(data.marks);
     this.outerSpace = this.runIds([" "]);
+    this.fold = folding(data);
   }
 
-  /** The ids of a text, cut to what the network reads. */
+  /** The ids of a text, which is folded first, cut to what the network reads. */
   ids(text: string): number[] {
     const limit = this.data.maxTokens;
     // No token stands for more characters, with the space before it; the last two may change.
-    const characters = charactersOf(text).slice(0, (this.longest + 1) * (limit + 2));
+    const folded = this.fold(charactersOf(text).join(""));
+    const characters = [...folded].slice(0, (this.longest + 1) * (limit + 2));
     const runs = this.cut(this.normalized(characters));
     const ids: number[] = [];
     if (runs.length && runs[0] === " ") ids.push(...this.outerSpace);

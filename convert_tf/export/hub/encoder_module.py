@@ -188,7 +188,7 @@ class EncoderModule(tf.Module):
         self.weights.unpack()
         strings = _without_first_space(strings)
         tokens = self.tokenizer.tokenize(strings).to_tensor(default_value="")
-        ids = self._ids(strings)
+        ids = self._ids(strings, as_written=True)
         width = tf.shape(tokens)[1]
         dim = self._encoder().config.embedding_dim
 
@@ -256,8 +256,10 @@ class EncoderModule(tf.Module):
         with self.weights.scope():
             return self._encoder().response_side(reduced)
 
-    def _ids(self, strings: tf.Tensor) -> _Ids:
-        ids = ids_of_beginnings(self.tokenizer, strings, self.max_tokens)
+    def _ids(self, strings: tf.Tensor, *, as_written: bool = False) -> _Ids:
+        ids = ids_of_beginnings(
+            self.tokenizer, strings, self.max_tokens, as_written=as_written
+        )
         splits = tf.cast(ids.row_splits, tf.int32)
         lengths = tf.minimum(splits[1:] - splits[:-1], self.max_tokens)
         return _Ids(ids.values, splits[:-1], lengths)

@@ -68,12 +68,19 @@ def use_plain_gelu(model: keras.Model) -> None:
             layer.activation = plain_fast_gelu
 
 
-def ids_of_beginnings(tokenizer: Tokenizer, strings: tf.Tensor, num_tokens: int) -> Any:
-    """Return token ids of texts, ragged int32: the first `num_tokens`, and maybe further ones."""
+def ids_of_beginnings(
+    tokenizer: Tokenizer, strings: tf.Tensor, num_tokens: int, *, as_written: bool = False
+) -> Any:
+    """Return token ids of texts, ragged int32: the first `num_tokens`, and maybe further ones.
+
+    With `as_written`, texts are not folded.
+    """
+    if not as_written:
+        strings = tokenizer.fold(strings)
     longest = tokenizer.bytes_of(num_tokens)
     if longest is not None:  # so that long texts cost no more
         strings = tf.strings.substr(strings, 0, longest)
-    return tokenizer.token_ids(strings)
+    return tokenizer.ids_as_written(strings)
 
 
 def encode_row(

@@ -14,9 +14,10 @@ vectors for similarity: a reply is seldom the text that a search should find.
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 from safetensors.numpy import save
@@ -34,6 +35,7 @@ from convert_tf.numerics.byte_codes import pack_table
 from convert_tf.numerics.vectors import SENTENCE_SCALE
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.json_text import json_file, written_json
+from convert_tf.text.characters import ranges_of
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import read_vocabulary
 
@@ -159,23 +161,73 @@ def _fill_tokenizer(
     `﹏word` becomes `word`, and an entry `piece` becomes `﹏piece`: the mark is the one character
     that no entry has elsewhere.
 
-    Three things differ. A character outside the vocabulary is `[UNK]` and ends its word. Words of
-    more than 200 characters are cut, because WordPiece takes cubic time for long words. A capital
-    sigma at the end of a word becomes σ, not ς.
+    Texts are folded first (`convert_tf.text.characters.fold`). Three things differ. A character
+    outside the vocabulary is `[UNK]` and ends its word. Words of more than 200 characters are cut,
+    because WordPiece takes cubic time for long words. A capital sigma at the end of a word becomes
+    σ, not ς.
     """
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     tokenizer["added_tokens"] = [
         {"id": i, "content": token, **flags, "special": True} for token, i in special.items()
     ]
     letters = {entry.removeprefix(WORD_START) for entry in subwords}
-    alphabet = "".join(
-        f"\\{c}" if c in _SYNTAX else c for c in sorted(c for c in letters if len(c) == 1)
-    )
+    characters = sorted(c for c in letters if len(c) == 1)
+    steps = [*_folding_steps({*characters}), tokenizer["normalizer"]]
+    tokenizer["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    alphabet = "".join(f"\\{c}" if c in _SYNTAX else c for c in characters)
     unknown_characters = tokenizer["pre_tokenizer"]["pretokenizers"][2]
     unknown_characters["pattern"]["Regex"] = f"[^{alphabet}]"
     tokenizer["post_processor"]["special_tokens"][_FIRST]["ids"] = [special[_FIRST]]
     vocabulary = {swapped_mark(subword): i for i, subword in enumerate(subwords)}
     tokenizer["model"]["vocab"] = {**vocabulary, **special}
+
+
+def _folding_steps(alphabet: Set[str]) -> list[dict[str, Any]]:
+    """Return the normalizers that fold texts, for a vocabulary with these characters.
+
+    The NFKC of the package changes every character. Those that `fold` keeps get stand-ins: one each
+    if the vocabulary has them, and else two for all of them, because all unknown characters have
+    one id. Punctuation needs one of its own, because it ends words.
+    """
+    marks = {chr(point) for points in ranges_of("marks") for point in points}
+    kept = [chr(point) for points in ranges_of("kept") for point in points]
+    known = [character for character in kept if character in alphabet]
+    free = (chr(c) for c in range(0xE000, 0xF900) if chr(c) not in alphabet)
+    stand_ins = dict(zip(known, free, strict=False))
+    unknown = [character for character in kept if character not in alphabet]
+    # A mark of Unicode 1.1.
+    unknown_mark = min(c for c in marks - alphabet if c > "\u2015" and normalize("NFKC", c) == c)
+    classes = {
+        unknown_mark: [c for c in unknown if c in marks],
+        next(free): [c for c in unknown if c not in marks] + [*stand_ins.values()],
+    }
+
+    def replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
+        return {"type": "Replace", "pattern": pattern, "content": content}
+
+    joiners, pictures = _class("joiners"), _class("pictures")
+    return [
+        replace({"Regex": f"[{_class('spaces')}]"}, " "),
+        replace({"Regex": f"[{_class('unseen')}]"}, ""),
+        replace({"Regex": f"(?<![{pictures}{joiners}])[{joiners}]+"}, ""),
+        replace({"Regex": f"[{_class('hyphens')}]"}, "-"),
+        {"type": "NFC"},
+        *(
+            replace({"Regex": f"[{''.join(members)}]"}, stand_in)
+            for stand_in, members in classes.items()
+            if members
+        ),
+        *(replace({"String": character}, other) for character, other in stand_ins.items()),
+        {"type": "NFKC"},
+        *(replace({"String": other}, character) for character, other in stand_ins.items()),
+        replace({"Regex": " +"}, " "),
+        {"type": "Strip", "strip_left": True, "strip_right": True},
+    ]
+
+
+def _class(table: str) -> str:
+    """Return the characters of a table for a class of a regular expression, as they are."""
+    return "".join(f"{chr(each.start)}-{chr(each[-1])}" for each in ranges_of(table))
 
 
 def _model_config(source: EncoderSource, special: dict[str, int]) -> dict[str, Any]:

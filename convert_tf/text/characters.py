@@ -1,0 +1,90 @@
+r"""Classes of characters, and texts that a person reads as the same.
+
+The classes are in `unicode_tables.json`, which `scripts.derive_unicode_tables` makes from
+TensorFlow's tables. The tokenizers in a graph, in plain Python, in the browser and in the folder
+for Hugging Face programs all read them, so all of them fold alike.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+from convert_tf.storage.json_text import json_file
+
+TABLES: dict[str, str] = json_file(Path(__file__).with_name("unicode_tables.json"))
+
+
+def numbers_of(table: str) -> Iterator[int]:
+    """Yield the numbers of a table."""
+    return (int(number, 36) for number in TABLES[table].split())
+
+
+def ranges_of(table: str) -> Iterator[range]:
+    """Yield the ranges of code points in a table of gaps and lengths."""
+    numbers = numbers_of(table)
+    end = 0
+    for gap, length in zip(numbers, numbers, strict=True):
+        start = end + gap
+        end = start + length
+        yield range(start, end)
+
+
+def character_class(table: str) -> str:
+    """Return the characters of a table for a class of a regular expression, without brackets."""
+    return "".join(rf"\U{each.start:08x}-\U{each[-1]:08x}" for each in ranges_of(table))
+
+
+_CLASSES = {
+    name: character_class(name)
+    for name in ("spaces", "unseen", "joiners", "pictures", "hyphens", "alike", "composing")
+}
+# Most texts have none of these characters, and are as they are when they are folded.
+_MAY_CHANGE = re.compile(
+    f"[{''.join(_CLASSES[name] for name in _CLASSES if name not in ('spaces', 'pictures'))}]"
+    f"|(?! )[{_CLASSES['spaces']}]|  |^ | $"
+)
+_SPACE = re.compile(f"[{_CLASSES['spaces']}]")
+_UNSEEN = re.compile(f"[{_CLASSES['unseen']}]")
+_LOST_JOINERS = re.compile(
+    f"(?<![{_CLASSES['pictures']}{_CLASSES['joiners']}])[{_CLASSES['joiners']}]+"
+)
+_HYPHEN = re.compile(f"[{_CLASSES['hyphens']}]")
+_ALIKE = re.compile(f"[{_CLASSES['alike']}]+")
+
+
+def fold(text: str) -> str:
+    """Return the same text for all texts that a person reads as the same.
+
+    - Every run of white space (spaces of all widths, tabs, line breaks) becomes one space, and the
+      ends have none.
+    - Invisible characters disappear: controls, characters of no width, marks of direction. Those
+      that join pictures (emoji) stay behind a picture.
+    - Hyphens become `-`.
+    - Full-width, half-width and circled letters, those of mathematical alphabets, ligatures, "…"
+      and the like become plain characters, by Unicode's form NFKC. Powers, indices and fractions
+      stay, because 10² is not 102, and so do accents that stand alone.
+    - Accents join their letters (NFC).
+
+    Case, quotation marks and dashes stay. A folded text does not change when it is folded again.
+
+    Args:
+      text: any text.
+
+    Returns:
+      The folded text.
+
+    Example:
+      fold("where\tis my\u00a0card\uff1f")  # "where is my card?"
+    """
+    if text.isascii() and text.isprintable():
+        return " ".join(text.split())
+    if not _MAY_CHANGE.search(text):
+        return text
+    text = _UNSEEN.sub("", _SPACE.sub(" ", text))
+    text = _HYPHEN.sub("-", _LOST_JOINERS.sub("", text))
+    # First, so that marks join characters that stay.
+    text = unicodedata.normalize("NFC", text)
+    text = _ALIKE.sub(lambda run: unicodedata.normalize("NFKC", run[0]), text)
+    text = unicodedata.normalize("NFC", text)
+    return re.sub(" +", " ", text).strip(" ")
