@@ -36,7 +36,6 @@ GOLDEN = [
 ]  # fmt: skip
 
 
-
 def members(table):
     return {chr(point) for points in ranges_of(table) for point in points}
 
