@@ -45,7 +45,21 @@ _PICTURES = range(0x1F000, 0x1FB00)  # those of later versions of Unicode, too
 _HYPHENS = {0x2010, 0x2011}
 _ALIKE_TAGS = {
     f"<{tag}>"
-    for tag in ["font", "noBreak", "initial", "medial", "final", "isolated", "circle", "wide", "narrow", "small", "square", "compat", "vertical"]
+    for tag in [
+        "font",
+        "noBreak",
+        "initial",
+        "medial",
+        "final",
+        "isolated",
+        "circle",
+        "wide",
+        "narrow",
+        "small",
+        "square",
+        "compat",
+        "vertical",
+    ]
 }
 # Korean letters that stand alone. NFKC makes them join their neighbours.
 _LONE_LETTERS = {*range(0x3131, 0x318F), *range(0xFFA1, 0xFFDD)}
