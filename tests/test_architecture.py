@@ -50,7 +50,9 @@ LIBRARIES = {
         "training.encoder.micro_batches training.step intents.serving "
         "numerics.tensorflow_cpu numerics.quiet"
     ),
-    "tensorflow_text": "text.tokenizer encoding.backends.module ranking.module intents.serving",
+    "tensorflow_text": (
+        "text.runs text.tokenizer encoding.backends.module ranking.module intents.serving"
+    ),
     "tensorflow_hub": "intents.serving",
     "tensorflow_model_optimization": "numerics.quantization",
     "keras": "numerics layers models export training intents.finetuning",

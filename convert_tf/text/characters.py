@@ -32,7 +32,7 @@ def ranges_of(table: str) -> Iterator[range]:
 
 def character_class(table: str) -> str:
     """Return the characters of a table for a class of a regular expression, without brackets."""
-    return "".join(rf"\U{each.start:08x}-\U{each[-1]:08x}" for each in ranges_of(table))
+    return "".join(rf"\U{points.start:08x}-\U{points[-1]:08x}" for points in ranges_of(table))
 
 
 _CLASSES = {

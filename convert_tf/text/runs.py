@@ -40,7 +40,7 @@ _AS_IT_IS = "[^{}]".format(_class("unseen", "joiners", "hyphens", "alike", "comp
 _FOLDED = f"(?:{_AS_IT_IS}+(?: {_AS_IT_IS}+)*)?"
 
 
-def fold(strings: tf.Tensor) -> tf.Tensor:
+def fold_strings(strings: tf.Tensor) -> tf.Tensor:
     """Fold texts as `convert_tf.text.characters.fold` does.
 
     Texts pass unchanged if none of them has a character that folding might change.

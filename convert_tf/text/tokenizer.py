@@ -112,7 +112,7 @@ class Tokenizer(tf.Module):
 
         See `convert_tf.text.characters.fold`.
         """
-        return runs.fold(strings)
+        return runs.fold_strings(strings)
 
     def ids_as_written(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Return the ids of `tokenize(strings)`, whose characters clients align with a text.

@@ -74,7 +74,7 @@ def naive_fold(text):
 
 
 def in_graph(texts):
-    return [text.decode() for text in runs.fold(tf.constant(texts, tf.string)).numpy()]
+    return [text.decode() for text in runs.fold_strings(tf.constant(texts, tf.string)).numpy()]
 
 
 @pytest.mark.parametrize("written", WRITTEN)
@@ -95,7 +95,7 @@ def test_a_text_without_such_characters_stays_next_to_one_with_them():
 
 
 def test_invalid_bytes_are_characters_of_replacement():
-    (text,) = runs.fold(tf.constant([b"a\xffb\tc"])).numpy()
+    (text,) = runs.fold_strings(tf.constant([b"a\xffb\tc"])).numpy()
     assert text.decode() == "a\ufffdb c"
 
 
