@@ -42,86 +42,95 @@ def load_plain_source(folder: str | os.PathLike, max_tokens: int | None) -> Enco
     return EncoderSource(encoder, vocabulary, similarity_map, training, max_tokens)
 
 
+class _Weights:
+    """The weights of a module, one after the other in the order of `network_variables`.
+
+    Raises:
+      ValueError: when a weight is taken that is missing, has another shape, or is not finite.
+    """
+
+    def __init__(self, values: ModuleVariables):
+        self._values = values
+        self._numbers = itertools.count()
+
+    def take(self, *shape: int) -> np.ndarray:
+        number = next(self._numbers)
+        return _checked(self._values.weight(number), shape, f"weight {number}")
+
+    def norm(self, width: int) -> SimpleNamespace:
+        return SimpleNamespace(gamma=self.take(width), beta=self.take(width))
+
+    def dense(self, inputs: int, outputs: int) -> SimpleNamespace:
+        return SimpleNamespace(kernel=self.take(inputs, outputs), bias=self.take(outputs))
+
+
 def _plain_encoder(config: ModelConfig, values: ModuleVariables) -> Any:
     """Return the weights as layers.
-
-    They are taken in the order of `DualEncoder.network_variables`.
 
     Raises:
       ValueError: if a weight is missing, has another shape, or is not finite.
     """
-    numbers = itertools.count()
-
-    def weight(*shape: int) -> np.ndarray:
-        number = next(numbers)
-        return _checked(values.weight(number), shape, f"weight {number}")
-
-    def norm(width: int) -> SimpleNamespace:
-        return SimpleNamespace(gamma=weight(width), beta=weight(width))
-
-    def dense(inputs: int, outputs: int) -> SimpleNamespace:
-        return SimpleNamespace(kernel=weight(inputs, outputs), bias=weight(outputs))
-
-    dim, hidden_dim = config.embedding_dim, config.feed_forward_dim
+    weights = _Weights(values)
+    dim = config.embedding_dim
     embedding = _embedding(config, values)
-    embedding.position_tables = [weight(size, dim) for size in config.position_table_sizes]
-    embedding.norm = norm(dim)
-
-    def block(max_distance: int) -> SimpleNamespace:
-        heads = config.num_heads
-        attention = SimpleNamespace(
-            num_heads=heads,
-            attention_dim=config.attention_dim,
-            max_distance=max_distance,
-            use_relative_bias=config.use_relative_bias,
-            query_key_kernel=weight(dim, 2 * heads * config.attention_dim),
-        )
-        if config.use_relative_bias:
-            attention.relative_bias = weight(heads, 2 * max_distance + 1)
-        attention_norm = norm(dim)
-        # Modules store the weights multiplied by the slope of the GELU.
-        feed_forward = SimpleNamespace(
-            hidden_kernel=weight(dim, hidden_dim) / GELU_SLOPE,
-            hidden_bias=weight(hidden_dim) / GELU_SLOPE,
-            output_kernel=weight(hidden_dim, dim) * GELU_SLOPE,
-            output_bias=weight(dim),
-        )
-        return SimpleNamespace(
-            attention=attention,
-            attention_norm=attention_norm,
-            feed_forward=feed_forward,
-            feed_forward_norm=norm(dim),
-        )
-
-    blocks = [block(max_distance) for max_distance in config.max_relative_attention]
+    embedding.position_tables = [weights.take(size, dim) for size in config.position_table_sizes]
+    embedding.norm = weights.norm(dim)
+    blocks = [_block(config, weights, distance) for distance in config.max_relative_attention]
     width = 2 * config.reduction_heads * config.reduction_dim
     reduction = SimpleNamespace(
         num_heads=config.reduction_heads,
         attention_dim=config.reduction_dim,
-        query_key_kernel=weight(dim, width),
+        query_key_kernel=weights.take(dim, width),
     )
-
-    def side(inputs: int) -> SimpleNamespace:
-        widths = [inputs, *[config.side_hidden_dim] * config.side_layers]
-        return SimpleNamespace(
-            hidden_dim=config.side_hidden_dim,
-            use_skip=config.use_side_skip,
-            hidden=[dense(*pair) for pair in itertools.pairwise(widths)],
-            norms=[norm(width) for width in widths[1:]],
-            linear=dense(widths[-1], config.encoding_dim),
-        )
-
     encoder = SimpleNamespace(
         config=config,
         trunk=SimpleNamespace(embedding=embedding, blocks=blocks),
         reduction=reduction,
-        context_side=side(config.reduced_dim),
-        response_side=side(config.reduced_dim),
+        context_side=_side(config, weights, config.reduced_dim),
+        response_side=_side(config, weights, config.reduced_dim),
     )
     if config.multi_context:
-        encoder.extra_context_side = side(config.reduced_dim)
-        encoder.both_side = side(config.encoding_dim)
+        encoder.extra_context_side = _side(config, weights, config.reduced_dim)
+        encoder.both_side = _side(config, weights, config.encoding_dim)
     return encoder
+
+
+def _block(config: ModelConfig, weights: _Weights, max_distance: int) -> SimpleNamespace:
+    dim, hidden_dim, heads = config.embedding_dim, config.feed_forward_dim, config.num_heads
+    attention = SimpleNamespace(
+        num_heads=heads,
+        attention_dim=config.attention_dim,
+        max_distance=max_distance,
+        use_relative_bias=config.use_relative_bias,
+        query_key_kernel=weights.take(dim, 2 * heads * config.attention_dim),
+    )
+    if config.use_relative_bias:
+        attention.relative_bias = weights.take(heads, 2 * max_distance + 1)
+    attention_norm = weights.norm(dim)
+    # Modules store the weights multiplied by the slope of the GELU.
+    feed_forward = SimpleNamespace(
+        hidden_kernel=weights.take(dim, hidden_dim) / GELU_SLOPE,
+        hidden_bias=weights.take(hidden_dim) / GELU_SLOPE,
+        output_kernel=weights.take(hidden_dim, dim) * GELU_SLOPE,
+        output_bias=weights.take(dim),
+    )
+    return SimpleNamespace(
+        attention=attention,
+        attention_norm=attention_norm,
+        feed_forward=feed_forward,
+        feed_forward_norm=weights.norm(dim),
+    )
+
+
+def _side(config: ModelConfig, weights: _Weights, inputs: int) -> SimpleNamespace:
+    widths = [inputs, *[config.side_hidden_dim] * config.side_layers]
+    return SimpleNamespace(
+        hidden_dim=config.side_hidden_dim,
+        use_skip=config.use_side_skip,
+        hidden=[weights.dense(*pair) for pair in itertools.pairwise(widths)],
+        norms=[weights.norm(width) for width in widths[1:]],
+        linear=weights.dense(widths[-1], config.encoding_dim),
+    )
 
 
 def _embedding(config: ModelConfig, values: ModuleVariables) -> SimpleNamespace:
