@@ -45,11 +45,26 @@ _PICTURES = range(0x1F000, 0x1FB00)  # those of later versions of Unicode, too
 _HYPHENS = {0x2010, 0x2011}
 _ALIKE_TAGS = {
     f"<{tag}>"
-    for tag in "font noBreak initial medial final isolated circle wide narrow small square compat "
-    "vertical".split()
+    for tag in [
+        "font",
+        "noBreak",
+        "initial",
+        "medial",
+        "final",
+        "isolated",
+        "circle",
+        "wide",
+        "narrow",
+        "small",
+        "square",
+        "compat",
+        "vertical",
+    ]
 }
 # Korean letters that stand alone. NFKC makes them join their neighbours.
 _LONE_LETTERS = {*range(0x3131, 0x318F), *range(0xFFA1, 0xFFDD)}
+# Broken and wavy lines, which `convert_tf.text.runs` uses as markers.
+_MARKERS = {0xFE4D, 0xFE4E, 0xFE4F}
 _TOO_NEW = {0x32FF, *range(0x1FBF0, 0x1FBFA)}  # the package tokenizers does not know them yet
 _JOINING_LETTERS = {*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)}
 
@@ -106,7 +121,7 @@ def _folding() -> dict[str, str]:
     changed = {c for c in characters if nfkc[c] != nfc[c]} - spaces - _UNSEEN - _HYPHENS
     alike = {
         c
-        for c in changed - _LONE_LETTERS - _TOO_NEW
+        for c in changed - _LONE_LETTERS - _TOO_NEW - _MARKERS
         if unicodedata.decomposition(chr(c)).split(" ")[0] in _ALIKE_TAGS
         and not nfkc[c].startswith(" ")
     }

@@ -21,7 +21,7 @@ from convert_tf.numerics.quiet import quieten_float16
 from convert_tf.storage.checksums import check_files
 from convert_tf.storage.files import writing
 from convert_tf.storage.folders import OutputFolder
-from convert_tf.text import runs
+from convert_tf.text.runs import fold
 
 _FILES = (
     "saved_model.pb", "fingerprint.pb", "variables/variables.*", "variables", *VOCABULARY_ASSETS,
@@ -57,7 +57,7 @@ class LexicalModule(tf.Module):
         self.kernel, self.bias = (tf.Variable(each, trainable=False) for each in (kernel, bias))
 
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
-        plain = tf.strings.lower(runs.fold(texts), encoding="utf-8")
+        plain = tf.strings.lower(fold(texts), encoding="utf-8")
         # \W+ of Python's `re`; RE2 would match ASCII only.
         plain = tf.strings.regex_replace(plain, r"[^\p{L}\p{N}_]+", " ")
         plain = tf.strings.strip(plain)

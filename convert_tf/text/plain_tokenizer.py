@@ -8,7 +8,7 @@ of Python's Unicode version.
 import itertools
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -41,9 +41,7 @@ _NORMAL = {
     **{ord(character): escaped for character, escaped in ESCAPES.items()},
 }
 _MARKS = character_class("marks")
-_LETTER = re.compile(
-    f"[{character_class('ignorable')}]*[{character_class('cased')}{_SIGMA}\u0130]"
-)
+_LETTER = re.compile(f"[{character_class('ignorable')}]*[{character_class('cased')}{_SIGMA}\u0130]")
 _RUN = re.compile(f"[{_MARKS}]+|[^{_MARKS}]+")
 _SPACE = re.compile(f"(?<=[^{_MARKS}{BETWEEN_TEXTS}]){WORD_START}(?=[^{_MARKS}])")
 _ESCAPED = re.compile(f"{_ESCAPE}[{''.join(key[1] for key in _UNESCAPES)}]")

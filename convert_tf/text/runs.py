@@ -36,9 +36,7 @@ def _class(*tables: str) -> str:
 
 
 _JOINERS, _ALIKE = f"[{_class('joiners')}]+", f"[{_class('alike')}]+"
-_AS_IT_IS = "[^{}]".format(
-    _class("unseen", "joiners", "hyphens", "alike", "composing", "spaces")
-)
+_AS_IT_IS = "[^{}]".format(_class("unseen", "joiners", "hyphens", "alike", "composing", "spaces"))
 _FOLDED = f"(?:{_AS_IT_IS}+(?: {_AS_IT_IS}+)*)?"
 
 

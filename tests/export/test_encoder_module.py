@@ -18,6 +18,7 @@ from convert_tf.export.hub import network as graph_batches
 from convert_tf.export.hub.encoder_module import EncoderModule
 from convert_tf.export.hub.network import _normalised, encode_row
 from convert_tf.models.encoder import DualEncoder
+from convert_tf.text.plain_tokenizer import restored_texts
 from convert_tf.text.tokenizer import load_tokenizer
 
 MAX_TOKENS = 20
@@ -82,11 +83,27 @@ def test_any_bytes_are_encoded_whatever_stands_beside_them(module, texts):
 def test_what_follows_changes_no_earlier_token(module, text, after, number):
     """The bytes that a module leaves unread decide none of the tokens that it reads."""
     tokenizer = module.tokenizer
+    tokens_of = tokenizer.ids_as_written  # of folded texts, which are cut after folding
     limit = tokenizer.bytes_of(number)
     whole = (text * 100 + after).encode()
     cut = tf.strings.substr([whole], 0, limit)
-    tokens = tokenizer.token_ids(tf.constant([whole])).to_list()[0][:number]
-    assert tokenizer.token_ids(cut).to_list()[0][:number] == tokens
+    tokens = tokens_of(tf.constant([whole])).to_list()[0][:number]
+    assert tokens_of(cut).to_list()[0][:number] == tokens
+
+
+def test_encodings_fold_texts_and_sequences_keep_their_characters(module):
+    plain, written = "how are you, 10?", "\thow\u00a0are\r\n\r\nyou\u200b, １0\uff1f "
+    long = " " * 9_000 + plain
+    together = encode(module, [plain, written, long])
+    np.testing.assert_allclose(together[1:], together[[0, 0]], atol=1e-5)
+    for signature in (module.encode_context, module.encode_response):
+        vectors = signature(tf.constant([plain, written]))["default"].numpy()
+        np.testing.assert_allclose(vectors[1], vectors[0], atol=1e-5)
+    outputs = module.encode_sequence(tf.constant([written]))
+    tokens = module.tokenize(tf.constant([written]))["default"].numpy().tolist()
+    assert outputs["tokens"].numpy().tolist() == tokens
+    assert restored_texts(b"".join(tokens[0]).decode()) == [written]
+    assert outputs["sequence_encoding"].shape[1] == len(tokens[0])
 
 
 def test_large_batches_are_computed_in_parts(module, monkeypatch):

@@ -3,14 +3,21 @@
 `tests/clients/real/huggingface_probe.py` opens one in these programs.
 """
 
+import itertools
 import json
+import unicodedata
 
 import numpy as np
 import onnxruntime
 import pytest
+from support.alike_texts import OtherWriter, sample_texts
+from support.documents import ROOT
 from support.huggingface_export import MAX_TOKENS, exported_folder
 
 from convert_tf import SentenceEncoder, export_model
+from convert_tf.export.huggingface.writing import _TEMPLATE, _fill_tokenizer, _special_tokens
+from convert_tf.storage.json_text import json_file
+from convert_tf.text.characters import fold, ranges_of
 from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.vocabulary import read_vocabulary
 
@@ -155,3 +162,52 @@ def test_earlier_turns_and_other_folders_are_refused(exported, tiny_modules, tmp
                 exported / "run", tmp_path / "mine", format="huggingface", overwrite=overwrite
             )
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
+
+
+@pytest.fixture(scope="module")
+def released():
+    """Return the subwords of the released encoders, and the tokenizer of their folders."""
+    tokenizers = pytest.importorskip("tokenizers")
+    subwords = read_vocabulary(
+        ROOT / "hub_modules" / "convert_small" / "1" / "assets" / "vocab.txt"
+    )
+    content = json_file(_TEMPLATE / "tokenizer.json")
+    _fill_tokenizer(content, subwords, _special_tokens(len(subwords), has_similarity=True))
+    return subwords, tokenizers.Tokenizer.from_str(json.dumps(content))
+
+
+def test_texts_that_a_person_reads_as_the_same_have_the_ids_of_python(released):
+    subwords, tokenizer = released
+    writer = OtherWriter(seed=1)
+    texts = [
+        way(text)
+        for text, way in zip(
+            sample_texts(3000),
+            itertools.cycle((writer.mixed, writer.spaced, writer.shaped)),
+            strict=False,
+        )
+    ]
+    ids, splits = PlainTokenizer(subwords).flat_ids(texts)
+    ids = np.minimum(ids, len(subwords))  # all characters outside the vocabulary have one id
+    rows = tokenizer.encode_batch(texts, add_special_tokens=False)
+    for text, row, own in zip(texts, rows, np.split(ids, splits[1:-1]), strict=True):
+        assert row.ids == own.tolist(), ascii(text)
+
+
+def test_every_character_is_folded_as_in_python(released):
+    subwords, tokenizer = released
+    alphabet = {c for subword in subwords for c in subword}
+    names = ("alike", "composing", "spaces", "unseen", "joiners", "hyphens")
+    characters = [chr(c) for name in names for points in ranges_of(name) for c in points]
+    kept = [chr(c) for points in ranges_of("kept") for c in points]
+    unknown = {*kept} - alphabet
+    for character in (*characters, *(c for c in kept if c in alphabet)):
+        if unknown & {*fold(f"a{character}")}:  # NFC made one of them
+            continue
+        text = f"a {character} 1{character}z❤{character}"
+        assert tokenizer.normalizer.normalize_str(text) == fold(text).lower(), ascii(character)
+    # Those that the vocabulary does not know are unknown, whatever they look like.
+    for character in unknown - {*"\ufe4d\ufe4e\ufe4f"}:
+        if unicodedata.normalize("NFC", character) == character:
+            found = tokenizer.encode(f"a{character}", add_special_tokens=False).tokens
+            assert found == ["a", "[UNK]"], ascii(character)

@@ -23,6 +23,10 @@ MODULES = ROOT / "hub_modules"
 MEGABYTES = {"convert_small": 30, "convert": 40, "convert_multi_context": 48}
 NAMES = sorted(MEGABYTES)
 TEXTS = ["", "how are you?", "word " * 2000, "żółć ﹏ \ud7ff", "where is my card?"]
+ALIKE = [  # the last of TEXTS, written in other ways
+    "where\tis\tmy\tcard?", "where\u00a0is\u00a0my\u00a0card?", "where is\r\nmy card?\n",
+    "ｗｈｅｒｅ ｉｓ ｍｙ ｃａｒｄ？", "\ufeffwhere is my ca\u00adrd?",
+]  # fmt: skip
 PAIRS = {
     "How do I reset my password?": "You can change it under Settings, Security.",
     "What did you have for dinner?": "I had pasta with my sister.",
@@ -97,6 +101,7 @@ def answers():
                 encoder.encode_responses(TEXTS),
                 encoder.encode_similarity(TEXTS[-1:]),
             ],
+            "alike": encoder.encode([TEXTS[-1], *ALIKE]),
             "best": [encoder.rank(text, responses, top_k=1)[0][0] for text in PAIRS],
         }
         if encoder.reads_history:
@@ -148,6 +153,11 @@ def test_encodings_are_finite_and_rank_responses(answers, name):
     for encodings in (contexts, responses):
         np.testing.assert_allclose(np.linalg.norm(encodings, axis=1), 1, atol=1e-3)
     assert answers[name]["best"] == list(PAIRS.values())
+
+
+def test_texts_that_a_person_reads_as_the_same_have_one_vector(answers, name):
+    first, *others = answers[name]["alike"]
+    np.testing.assert_allclose(others, np.tile(first, (len(others), 1)), atol=2e-3)
 
 
 def test_history_draws_towards_what_fits_it(answers):

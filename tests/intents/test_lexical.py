@@ -2,13 +2,16 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_union
+from support.alike_texts import OtherWriter
 from support.intent_examples import LABELS, TEXTS
 
 from convert_tf.intents import lexical
 from convert_tf.intents.head import softmax
+from convert_tf.intents.serving import LexicalModule
 
 Y = np.unique(LABELS, return_inverse=True)[1]
 QUERIES = [
@@ -28,6 +31,7 @@ def test_words_and_runs_of_letters_are_what_they_say():
     assert lexical.plain_words("  Where's my £10 Ünicode_card?? ") == "where s my 10 ünicode_card"
     assert lexical.word_terms("to be, or not to be") == ["to", "be", "or", "not", "to", "be"]
     assert lexical.character_terms("A be") == [" a ", "a b", " be", "be ", " a b", "a be", " be "]
+    assert lexical.plain_words("Ｗｈｅｒｅ\u00a0is my\nca\u00adrd?") == "where is my card"
     assert lexical.word_terms("...") == []
     assert lexical.character_terms("...") == []
 
@@ -48,6 +52,16 @@ def test_it_is_the_tf_idf_and_the_regression_of_scikit_learn():
     found = probabilities(model)
     theirs = regression.predict_proba(vectorizer.transform(QUERIES))
     np.testing.assert_allclose(found, theirs, atol=2e-3)
+
+
+def test_a_graph_reads_folded_texts_too():
+    model = lexical.train_lexical(TEXTS, Y)
+    writer = OtherWriter(seed=2)
+    texts = [*TEXTS, *map(writer.spaced, TEXTS), *map(writer.shaped, TEXTS)]
+    expected = np.tile(model.logits(TEXTS), (3, 1))
+    np.testing.assert_allclose(model.logits(texts), expected, atol=1e-6)
+    logits = LexicalModule(model)(tf.constant(texts)).numpy()
+    np.testing.assert_allclose(logits, expected, atol=1e-4)
 
 
 def test_many_examples_are_regressed_in_the_space_of_terms(monkeypatch):

@@ -9,7 +9,8 @@ from convert_tf.corpora.sample import SampleThreads
 from convert_tf.text.characters import ranges_of
 
 EXTRA = [
-    "10²", "½", "wait…", "№ 5", "cafe\u0301", "❤\ufe0f", "🤷\u200d♀\ufe0f", "it´s", "™", "¯\\_(ツ)_/¯",
+    "10²", "½", "wait…", "№ 5", "cafe\u0301", "❤\ufe0f", "🤷\u200d♀\ufe0f", "it´s", "™",
+    "¯\\_(ツ)_/¯",
     "don’t", "“so”", "¨", "⁉", "e\u2010mail", "ﬁne", "x\u200d", "Å\u0301", "d\u0323",
 ]  # fmt: skip
 

@@ -14,12 +14,17 @@ from convert_tf.text.characters import TABLES, fold, ranges_of
 SAME = "where is my card?"
 WRITTEN = [
     "where\tis\tmy\tcard?", "where\u00a0is\u00a0my\u00a0card?", "where is\nmy card?",
-    "where  is   my card?", " where is my card?\n", "\r\nwhere is\r\n\r\nmy card?", "where\vis\fmy\x85card?",
-    "where\u2003is\u2009my\u202fcard?", "where\u3000is\u2028my\u2029card?", "where\u1680is my\u2800card?",
-    "wh\u200bere is my ca\u00adrd?", "\ufeffwhere is \u200emy\u200f card?", "\u202awhere is my card?\u202c",
-    "where \u2060is\u2064 my\u200c card?", "where is\x00 my\x07 card?\x1b", "where is my ca\u200drd?\ufe0f",
+    "where  is   my card?", " where is my card?\n", "\r\nwhere is\r\n\r\nmy card?",
+    "where\vis\fmy\x85card?",
+    "where\u2003is\u2009my\u202fcard?", "where\u3000is\u2028my\u2029card?",
+    "where\u1680is my\u2800card?",
+    "wh\u200bere is my ca\u00adrd?", "\ufeffwhere is \u200emy\u200f card?",
+    "\u202awhere is my card?\u202c",
+    "where \u2060is\u2064 my\u200c card?", "where is\x00 my\x07 card?\x1b",
+    "where is my ca\u200drd?\ufe0f",
     "where\U000e0041 is my card?\ufe00", "ｗｈｅｒｅ　ｉｓ　ｍｙ　ｃａｒｄ？", "𝐰𝐡𝐞𝐫𝐞 𝘪𝘴 𝓶𝔂 𝚌𝚊𝚛𝚍?",
-    "ⓦⓗⓔⓡⓔ ⓘⓢ ⓜⓨ ⓒⓐⓡⓓ?", "where ıs my card?".replace("ı", "ｉ"), "w\u2060here\u2007is\u205fmy card﹖",
+    "ⓦⓗⓔⓡⓔ ⓘⓢ ⓜⓨ ⓒⓐⓡⓓ?", "where ｉs my card?",
+    "w\u2060here\u2007is\u205fmy card﹖",
 ]  # fmt: skip
 GOLDEN = [
     ("", ""), (" ", ""), ("\u200b\n", ""), ("a", "a"),
@@ -28,13 +33,14 @@ GOLDEN = [
     ("ａ\u0301", "á"), ("ｶﾞ", "ガ"), ("ﬀ\u0301", "ff\u0301"),
     # What changes the meaning stays.
     ("10² H₂O ½ ™", "10² H₂O ½ ™"), ("it´s ¯\\_(ツ)_/¯", "it´s ¯\\_(ツ)_/¯"),
-    ("don’t “a” – b — c", "don’t “a” – b — c"), ("ㅋㅋ ㅏ", "ㅋㅋ ㅏ"), ("naïve Ünal", "naïve Ünal"),
+    ("don’t “a” – b — c", "don’t “a” – b — c"), ("ㅋㅋ ㅏ", "ㅋㅋ ㅏ"),
+    ("naïve Ünal", "naïve Ünal"),
     ("¨\u0301", "\u0385"), ("\U0001ccd6", "\U0001ccd6"),
     # Joiners of pictures stay, others go.
-    ("❤\ufe0f 🤷\u200d♀\ufe0f 👩\u200d👩\u200d👧", "❤\ufe0f 🤷\u200d♀\ufe0f 👩\u200d👩\u200d👧"),
+    ("❤\ufe0f 🤷\u200d♀\ufe0f 👩\u200d👩\u200d👧",
+    "❤\ufe0f 🤷\u200d♀\ufe0f 👩\u200d👩\u200d👧"),
     ("a\u200d\ufe0fb \u200d", "ab"), ("❤\u200b\ufe0f‼\ufe0f", "❤\ufe0f!!"),
 ]  # fmt: skip
-
 
 
 def members(table):

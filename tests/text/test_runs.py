@@ -9,10 +9,11 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.alike_texts import OtherWriter, sample_texts
 from support.processes import printed_by
 
 from convert_tf.text import plain_tokenizer, runs
-from convert_tf.text.characters import TABLES, fold
+from convert_tf.text.characters import TABLES
 from convert_tf.text.plain_tokenizer import BETWEEN_TEXTS, PlainTokenizer, restored_texts
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.tokenizer import SubwordTokenizer
@@ -195,6 +196,18 @@ ANY_BYTES = st.one_of(
 @given(st.lists(ANY_BYTES, min_size=1, max_size=40))
 def test_any_bytes(plain, graph_ids, texts):
     assert_same(plain, graph_ids, texts)
+
+
+def test_texts_that_a_person_reads_as_the_same_have_the_same_ids(plain, graph_ids):
+    writer, texts = OtherWriter(), sample_texts(2000)
+    assert_same(plain, graph_ids, [writer.mixed(text) for text in texts])
+    expected = plain.flat_ids(texts)
+    for way in (writer.spaced, writer.shaped):
+        written = [way(" ".join(text.split())) for text in texts]
+        assert written != texts
+        for ids in (plain.flat_ids(written), graph_ids(written)):
+            for got, wanted in zip(ids, expected, strict=True):
+                np.testing.assert_array_equal(got, wanted)
 
 
 def test_tables_are_tensorflows():

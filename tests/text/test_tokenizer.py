@@ -148,7 +148,9 @@ def test_ids_are_those_of_folded_texts_and_tokens_keep_the_characters(tokenizer,
 @given(st.lists(FEW_CHARACTERS, min_size=1, max_size=30))
 def test_stripping_clients_stay_aligned(tokenizer, texts):
     rows = tokenizer.tokenize(tf.constant(texts)).to_list()
-    for tokens, ids in zip(rows, tokenizer.ids_as_written(tf.constant(texts)).to_list(), strict=True):
+    for tokens, ids in zip(
+        rows, tokenizer.ids_as_written(tf.constant(texts)).to_list(), strict=True
+    ):
         stripped = [token.decode().replace(WORD_START, "") for token in tokens]
         assert len([token for token in stripped if token]) == len(ids)
 

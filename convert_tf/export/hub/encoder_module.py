@@ -257,9 +257,7 @@ class EncoderModule(tf.Module):
             return self._encoder().response_side(reduced)
 
     def _ids(self, strings: tf.Tensor, *, as_written: bool = False) -> _Ids:
-        ids = ids_of_beginnings(
-            self.tokenizer, strings, self.max_tokens, as_written=as_written
-        )
+        ids = ids_of_beginnings(self.tokenizer, strings, self.max_tokens, as_written=as_written)
         splits = tf.cast(ids.row_splits, tf.int32)
         lengths = tf.minimum(splits[1:] - splits[:-1], self.max_tokens)
         return _Ids(ids.values, splits[:-1], lengths)
