@@ -1,5 +1,6 @@
 """Tables in CSV or TSV, row by row: the delimiter, quotes, the header."""
 
+import contextlib
 import csv
 import io
 import itertools
@@ -184,10 +185,11 @@ def _score(head: Sequence[str], delimiter: str, columns: Columns) -> tuple[bool,
     reader = csv.reader(
         (line.replace("\0", "") for line in head), delimiter=delimiter, skipinitialspace=True
     )
-    try:
-        rows = [_without_empty_end(row) for row in reader if any(row)]
-    except csv.Error:
-        rows = []
+    rows = []
+    with contextlib.suppress(csv.Error):  # a long field, before which there may be a header
+        for row in reader:
+            if any(row):
+                rows.append(_without_empty_end(row))
     if not rows:
         return False, 0.0, 0
     part = sum(len(row) == 2 for row in rows) / len(rows)

@@ -126,6 +126,12 @@ def test_long_fields_are_read_and_pythons_limit_stays(tmp_path):
     assert csv.field_size_limit() == limit
 
 
+def test_a_long_field_does_not_hide_the_header(tmp_path):
+    text = "x" * (csv.field_size_limit() + 9)
+    (tmp_path / "a.csv").write_text(f"text;label\n{text};a\n")
+    assert len(read(tmp_path / "a.csv")) == 1
+
+
 def test_threads_read_long_fields_at_once(tmp_path):
     limit = csv.field_size_limit()
     (tmp_path / "a.csv").write_text("text,label\n" + f"{'x' * (limit + 9)},a\n" * 20)
