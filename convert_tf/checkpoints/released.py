@@ -41,6 +41,7 @@ RELEASE_URL = ""
 URL_VARIABLE = "CONVERT_TF_MODULES_URL"
 MODULES_PACKAGE = "convert_tf_modules"
 ONNX_SUFFIX = ".onnx"
+_EXPORTER = 1  # counted up when a module becomes another .onnx file
 _NAME = re.compile(
     rf"(?P<name>{'|'.join(RELEASED)})(?:/(?P<version>[1-9]\d*))?(?P<onnx>\{ONNX_SUFFIX})?"
 )
@@ -120,7 +121,8 @@ def _as_onnx(folder: Path) -> Path:
     """Return the 8-bit `.onnx` file of a module. It is written into the cache once.
 
     `convert-tf export` writes it in a process of its own, whose 800 MB of memory are then free
-    again. Another version of convert_tf, and other weights, have another file.
+    again. Another version of convert_tf or of the exporter, and other weights, have another
+    file.
 
     Raises:
       ModuleNameError: if the module is damaged, or a library is missing.
@@ -128,7 +130,7 @@ def _as_onnx(folder: Path) -> Path:
     """
     name = "-".join(folder.parts[-2:])
     weights = fingerprint((file.name, file) for file in files_that_count(folder))
-    key = checksum([f"{__version__}:{weights}".encode()])[:16]
+    key = checksum([f"{__version__}:{_EXPORTER}:{weights}".encode()])[:16]
 
     def export(work: Path) -> Path:
         print(f"note: writing {name} as ONNX, once, into {cache_folder()}", file=sys.stderr)

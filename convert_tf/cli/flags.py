@@ -19,6 +19,7 @@ import csv
 import dataclasses
 import glob
 import os
+import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
@@ -313,12 +314,14 @@ def check_not_read(values: flags.FlagValues, written: Sequence[str] = ("",)) -> 
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return what tells a file from all others; None if it does not exist."""
+    """Return what tells a file or folder from all others; None if there is none."""
     try:
         facts = os.fstat(0) if path == "-" else os.stat(path)
     except (OSError, ValueError):
         return None
-    return facts.st_dev, facts.st_ino
+    # Terminals and /dev/null are read and written at once.
+    is_stored = stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode)
+    return (facts.st_dev, facts.st_ino) if is_stored else None
 
 
 def check_read(values: flags.FlagValues, unread: Mapping[str, Collection[str]]) -> None:

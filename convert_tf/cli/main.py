@@ -234,7 +234,9 @@ def _main(arguments: list[str], program: str) -> int:
     except KeyboardInterrupt:
         return _fail(called, interrupted, 1)
     except SystemExit as ending:  # `NotFinishedError` of training, which said what it saved
-        return ending.code if isinstance(ending.code, int) else 1
+        if isinstance(ending.code, str):
+            return _fail(called, ending.code, 1)
+        return 1 if ending.code is None else ending.code
 
 
 def _show_own_warnings() -> None:

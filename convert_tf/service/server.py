@@ -68,6 +68,8 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     def on_response_complete(self) -> None:
         """Wait for the next request, and not long if the body of this one is missing."""
         super().on_response_complete()
+        if self.cycle is not None and not self.cycle.response_complete:
+            return  # the next request has come with the last one
         self.waits_since = time.monotonic()
         if self.cycle is not None and self.cycle.more_body:
             self._wait_for_head()
@@ -79,9 +81,11 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
             # uvicorn then answers with this header.
             self.cycle.scope["headers"].append((b"connection", b"close"))
             if self.cycle.more_body:
+                self._stop_waiting()
                 self._timer = self.loop.call_later(_TO_END, self._close_without_body)
 
     def _wait_for_head(self) -> None:
+        self._stop_waiting()
         self.waits_since = time.monotonic()
         self._timer = self.loop.call_later(_FOR_HEAD, self.transport.close)
 

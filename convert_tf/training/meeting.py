@@ -13,6 +13,7 @@ import time
 
 _GREETING, _ANSWER = "convert-tf process", "convert-tf: "
 _ALL_CAME = "all came"
+_BIND_ADDRESS = "JAX_COORDINATOR_BIND_ADDRESS"  # JAX's own variable
 _SECONDS_FOR_GREETING = 5.0
 _SECONDS_BETWEEN_TRIES = 0.2
 # Process 0 may have started later, and knows who is missing.
@@ -45,7 +46,9 @@ def meet(address: str, number: int, index: int, *, seconds: float) -> None:
     if index:
         _come(address, (host.strip("[]"), int(port)), number, index, until, seconds)
     else:
-        bound = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", address)  # JAX's own variable
+        bound = os.environ.get(_BIND_ADDRESS, address)
+        if not bound.rpartition(":")[2].isdecimal():
+            raise ValueError(f"{_BIND_ADDRESS} must be host:port. Received: {bound!r}.")
         with _listening(int(bound.rpartition(":")[2]), address, until) as server:
             peers = _arrived(server, address, number, until, seconds)
         # The port is free again, so JAX can listen on it.
@@ -94,7 +97,9 @@ def _arrived(
             peer = server.accept()[0]
         except TimeoutError:
             continue
-        greeting = _line(peer, _SECONDS_FOR_GREETING).removeprefix(_GREETING).split()
+        greeting = (
+            _line(peer, min(remaining, _SECONDS_FOR_GREETING)).removeprefix(_GREETING).split()
+        )
         if len(greeting) != 2 or not all(map(str.isdecimal, greeting)):
             peer.close()  # a stranger
             continue

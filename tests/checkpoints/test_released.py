@@ -111,7 +111,7 @@ def local_module(nowhere, tiny_modules, monkeypatch):
     return nowhere / "modules" / "convert" / "1"
 
 
-def test_an_onnx_file_is_written_from_the_module_once(local_module, capsys):
+def test_an_onnx_file_is_written_from_the_module_once(local_module, capsys, monkeypatch):
     from convert_tf import SentenceEncoder
 
     with concurrent.futures.ThreadPoolExecutor(2) as threads:  # one of them waits
@@ -121,6 +121,11 @@ def test_an_onnx_file_is_written_from_the_module_once(local_module, capsys):
     assert capsys.readouterr().err.count("writing convert-1 as ONNX, once") == 1
     cache = released.Path(first).parent
     assert not [*cache.glob(".new-*")]
+    with monkeypatch.context() as patch:
+        patch.setattr(released, "_EXPORTER", 0)
+        other = released.Path(module_path("convert.onnx"))
+    assert other != released.Path(first)
+    other.unlink()
     (local_module / "assets" / "vocab.txt").write_text("another vocabulary\n")
     with pytest.raises(ModuleNameError, match=r"could not be written as ONNX: .*vocab"):
         module_path("convert.onnx")

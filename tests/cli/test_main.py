@@ -294,6 +294,12 @@ def inputs(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_a_device_may_be_read_and_written():
+    with pytest.raises(SystemExit) as ending:
+        call_command("vocabulary", "--input=/dev/null", "--output=/dev/null")
+    assert "would replace" not in str(ending.value)
+
+
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [
