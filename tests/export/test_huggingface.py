@@ -82,7 +82,7 @@ def test_bytes_are_close(exported, tokenizer):
 
 
 def test_kinds_may_be_mixed_in_a_batch(exported, tokenizer):
-    one_kind = encoded(exported, tokenizer, "query")[0, 0]
+    one_kind = encoded(exported, tokenizer, "context")[0, 0]
     tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]"))
     rows = tokenizer.encode_batch(["<|context|>" + TEXTS[0], TEXTS[3]])
     session = onnxruntime.InferenceSession(str(exported / "hf" / "onnx" / "model.onnx"))
