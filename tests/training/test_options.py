@@ -110,6 +110,8 @@ def observed(tmp_path_factory):
         head = {name: options.pop(name) for name in HeadConfig.defaults() if name in options}
         data = {"data": str(root / "train.jsonl"), "dev_data": str(root / "dev.jsonl")}
         trunk = str(root / "trunk")
+        if options["negatives_from"] == "in_batch":
+            del options["negatives"]  # which it does not read
         ranker_training.train_ranker(
             HeadConfig(**head), {**data, **options}, init_from=trunk, output=output
         )
