@@ -20,6 +20,7 @@ nlu:
     - two coffees, please
     - can I order the soup?
     - bring me the menu of the day
+    - I'll take the salad
 - intent: book
   examples: |
     - a table for four, please
