@@ -12,8 +12,8 @@ of length 1, trained on a number of examples of each intent; the mean of `--draw
 more examples. Pairs: Spearman correlation of cosines with people's scores (`sentence1`,
 `sentence2`, `score`). Triplets: share of rows whose text is nearer to its paraphrase than to its
 opposite; then the false hits of a cache: the share of opposites above the cosine that 90 % of
-paraphrases reach, and this cosine. The rows are texts, paraphrases and opposites in a TSV without a
-header, or in a table for `convert-tf tokenize --triplets`, of which each source is a figure.
+paraphrases reach, and this cosine. A file of triplets is a TSV without a header (text, paraphrase,
+opposite), or a table as for `convert-tf tokenize --triplets`, with one figure for each source.
 """
 
 import collections

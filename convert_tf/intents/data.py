@@ -100,7 +100,7 @@ def labelled_csv(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def is_labelled_csv(path: str) -> bool:
-    """Return whether a file begins as those of `labelled_csv`, also after an edit."""
+    """Return whether the first line names the columns `text` and `label`, as in `labelled_csv`."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return {"text", "label"} <= {*re.findall(r"\w+", file.readline(1000))}
 

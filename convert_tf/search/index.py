@@ -235,7 +235,7 @@ class FaissIndex(CandidateIndex):
         except OSError as error:
             reason = error.strerror or error
             print(
-                f"note: the FAISS index stays in memory: cannot write {str(path)!r}: {reason}.",
+                f"note: {name} stays in memory: cannot write {str(path)!r}: {reason}.",
                 file=sys.stderr,
             )
         return value

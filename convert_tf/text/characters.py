@@ -58,11 +58,11 @@ def fold(text: str) -> str:
 
     - Every run of white space (spaces of all widths, tabs, line breaks) becomes one space, and the
       ends have none.
-    - Invisible characters disappear: controls, characters of no width, marks of direction. Those
-      that join pictures (emoji) stay behind a picture.
+    - Invisible characters disappear: controls, characters of no width, marks of direction. The
+      joiners of emoji stay after an emoji.
     - Hyphens become `-`.
-    - Full-width, half-width and circled letters, those of mathematical alphabets, ligatures, "…"
-      and the like become plain characters, by Unicode's form NFKC. Powers, indices and fractions
+    - Full-width, half-width, circled and mathematical letters, ligatures, "…" and the like become
+      plain characters, by Unicode's form NFKC. Powers, indices and fractions
       stay, because 10² is not 102, and so do accents that stand alone.
     - Accents join their letters (NFC).
 

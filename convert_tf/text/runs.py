@@ -43,7 +43,7 @@ _FOLDED = f"(?:{_AS_IT_IS}+(?: {_AS_IT_IS}+)*)?"
 def fold_strings(strings: tf.Tensor) -> tf.Tensor:
     """Fold texts as `convert_tf.text.characters.fold` does.
 
-    Texts pass unchanged if none of them has a character that folding might change.
+    If no text has a character that folding might change, all are returned as they are.
 
     Args:
       strings: string `[B]`, any bytes. Invalid bytes become U+FFFD.

@@ -354,6 +354,7 @@ def test_standard_input_from_the_output_is_refused(inputs):
 def test_outputs_in_and_around_an_input_are_written(inputs, monkeypatch):
     """A run's module lies in the run, results next to a model, and data next to a vocabulary."""
     (inputs / "tiny").mkdir()  # also the name of a preset
+    written = []
     for name, arguments in {
         "export": ["--encoder=folder", "--output=folder/module/1"],
         "evaluate": ["--encoder=folder", "--data=folder", "--output=folder"],
@@ -362,8 +363,9 @@ def test_outputs_in_and_around_an_input_are_written(inputs, monkeypatch):
         "train": ["--data=log.txt", "--model=tiny", "--output=tiny"],
     }.items():
         command = importlib.import_module(f"convert_tf.cli.{name}")
-        monkeypatch.setattr(command, "run", lambda values: None)
+        monkeypatch.setattr(command, "run", lambda values: written.append(values.output))
         call_command(name, *arguments)
+    assert written == ["folder/module/1", "folder", "folder", "folder/vocab.txt", "tiny"]
 
 
 def test_flags_with_a_path_are_inputs_or_outputs():

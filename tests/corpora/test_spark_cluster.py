@@ -3,6 +3,7 @@
 Skipped without Java or PySpark; `make test-cluster` installs the latter.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -170,24 +171,31 @@ def cluster(shared):
     started.stop()
 
 
-@pytest.mark.parametrize(
-    ("fate", "moment"), [("killed", "shuffle"), ("killed", "writing"), ("slow", "writing")]
-)
-def test_a_lost_or_slow_worker_changes_nothing(shared, cluster, tmp_path, fate, moment):
-    """Spark repeats the tasks of a slow worker on the other one, and both write files."""
-    output = tmp_path / "data"
+@contextlib.contextmanager
+def preparing(shared, cluster, *, dumps, output, moment):
+    """A driver on the cluster, from the moment on that a worker shuffles or writes."""
     before = len(_shuffled(shared))
     command = [
         *(sys.executable, "-m", "convert_tf", "prepare", "--engine=spark"),
-        *(f"--master={cluster.master}", *_inputs(shared), f"--output={output}"),
+        *(f"--master={cluster.master}", *_inputs(dumps), f"--output={output}"),
     ]
     environment = {**os.environ, **_environment(shared)}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as driver:
         if moment == "shuffle":
             _wait_until(lambda: len(_shuffled(shared)) > before, "a worker shuffles")
         else:
-            scratch = tmp_path / ".data.new" / "scratch"
+            scratch = output.with_name(f".{output.name}.new") / "scratch"
             _wait_until(lambda: len(list(scratch.glob("*"))) > 2, "files are written")
+        yield driver
+
+
+@pytest.mark.parametrize(
+    ("fate", "moment"), [("killed", "shuffle"), ("killed", "writing"), ("slow", "writing")]
+)
+def test_a_lost_or_slow_worker_changes_nothing(shared, cluster, tmp_path, fate, moment):
+    """Spark repeats the tasks of a slow worker on the other one, and both write files."""
+    output = tmp_path / "data"
+    with preparing(shared, cluster, dumps=shared, output=output, moment=moment) as driver:
         if fate == "killed":
             cluster.kill_worker()
         else:
@@ -205,18 +213,7 @@ def test_dumps_that_are_replaced_before_they_are_read_again(shared, cluster, tmp
     """The worker that holds a part of the shuffle is killed then. Equal bytes, or a refusal."""
     shutil.copytree(shared / "dumps", tmp_path / "dumps")
     output = tmp_path / "data"
-    before = len(_shuffled(shared))
-    command = [
-        *(sys.executable, "-m", "convert_tf", "prepare", "--engine=spark"),
-        *(f"--master={cluster.master}", *_inputs(tmp_path), f"--output={output}"),
-    ]
-    environment = {**os.environ, **_environment(shared)}
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as driver:
-        if moment == "shuffle":
-            _wait_until(lambda: len(_shuffled(shared)) > before, "a worker shuffles")
-        else:
-            scratch = tmp_path / ".data.new" / "scratch"
-            _wait_until(lambda: len(list(scratch.glob("*"))) > 2, "files are written")
+    with preparing(shared, cluster, dumps=tmp_path, output=output, moment=moment) as driver:
         for path in (tmp_path / "dumps").iterdir():
             content = path.read_bytes()
             path.with_suffix(".new").write_bytes(content[: len(content) // 2])

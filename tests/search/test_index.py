@@ -254,7 +254,8 @@ def test_a_cache_is_replaced_only_when_told(tmp_path):
     with pytest.raises(ValueError, match="Pass --overwrite"):
         make_cache(folder, ["other"])
     assert CandidateCache(folder).count == 150
-    (folder / "faiss-flat.index").write_bytes(b"of the old vectors")
+    for name in ("faiss-flat.index", "faiss-groups.npy"):
+        (folder / name).write_bytes(b"of the old vectors")
     assert texts_of(make_cache(folder, ["other"], overwrite=True)) == ["other"]
     expected = ["candidates.json", "offsets.npy", "sha256.json", "texts.npy", "vectors.npy"]
     assert sorted(os.listdir(folder)) == expected

@@ -125,8 +125,8 @@ def _count(run: Preparation, shuffles: Sequence[_Shuffle]) -> None:
     """Count anew, from the notes of all shuffles so far.
 
     The job that fetches the notes makes Spark run the steps before a new shuffle. The next job
-    reads the same shuffle. If Spark lost outputs of a shuffle and repeated their tasks, the notes
-    are those of the repeated tasks, as are the rows.
+    reads the same shuffle. If Spark lost outputs of a shuffle and repeated their tasks, both
+    the notes and the rows come from the repeated tasks.
 
     Raises:
         ValueError: if an input file cannot be used, or too many lines are unusable.

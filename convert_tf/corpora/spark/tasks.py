@@ -127,7 +127,7 @@ class Tasks:
             yield FileWritten(path, split, number, steps)
 
     def _write(self, path: str, pieces: Iterable[bytes]) -> None:
-        """Write a file. Errors of the disk name the folder; those of `pieces` are passed on."""
+        """Write a file. Errors of the disk name the folder; errors of `pieces` are raised as is."""
         with writing(self.folder):
             file = open(path, "wb")  # noqa: SIM115 (closed below)
         try:

@@ -21,7 +21,7 @@ GELU_SLOPE = np.float32(1.702)
 
 
 def load_plain_source(folder: str | os.PathLike, max_tokens: int | None) -> EncoderSource:
-    """Load the module of an encoder. Arguments and errors are those of `load_source`.
+    """Load the module of an encoder. See `load_source` for the arguments and errors.
 
     The layers of `encoder` are namespaces of arrays with the names of the Keras layers' attributes.
     """

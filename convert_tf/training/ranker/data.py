@@ -148,10 +148,10 @@ def _stored_examples(
 
 
 def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> RankingExamples:
-    """Return examples with candidates to rank: the given ones, or those of other examples.
+    """Return examples with candidates to rank: their own, or the responses of other examples.
 
-    Records only have the right candidate. A bi- or poly-encoder then ranks the right candidates of
-    a block of 100 examples. A cross-encoder, which reads each pair, ranks those of 20.
+    Records have no wrong candidates. A bi- or poly-encoder then ranks the responses of a block of
+    100 examples. A cross-encoder, which reads each pair, ranks the responses of 20 examples.
 
     Raises:
       ValueError: if there are fewer examples than a block.
