@@ -1,4 +1,4 @@
-"""Accuracy on messages with typing errors, and as speech recognition hears them.
+"""Accuracy on messages with typing errors, in other characters, and as speech recognition hears it.
 
 ```
 python benchmarks/typos.py --encoder convert_small --train train_10shot.csv --test test.csv
@@ -6,13 +6,15 @@ python benchmarks/typos.py --encoder convert_small --train train_10shot.csv --te
 
 Errors are put into a share of the words of the test texts (--shares), at random with a seed: a key
 next to the right one; a letter left out, typed twice or swapped with the next; or a word that
-sounds alike. The rows are logistic regression on the vectors; the same with words; the same, also
-trained on noisy copies of each example (--copies), with errors in a tenth of their words; and
-TF-IDF. --encoder minilm needs what benchmarks/minilm.py needs.
+sounds alike. Without errors, the texts are also written in lines of 30 characters, with no-break
+spaces, with tabs, and in full-width letters. The rows are logistic regression on the vectors; the
+same with words; the same, also trained on noisy copies of each example (--copies), with errors in a
+tenth of their words; and TF-IDF. --encoder minilm needs what benchmarks/minilm.py needs.
 """
 
 import random
 import re
+import textwrap
 
 import numpy as np
 from absl import app, flags
@@ -74,6 +76,10 @@ def noisy(text: str, kind: str, share: float, rng: random.Random) -> str:
     return " ".join(words).strip() or text
 
 
+def full_width(text: str) -> str:
+    return "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text)
+
+
 def main(argv: list[str]) -> None:
     del argv
     encoder = _ENCODER.value
@@ -92,6 +98,12 @@ def main(argv: list[str]) -> None:
         for text, kind in zip(texts, rng.choices(_KINDS, k=len(texts)), strict=True)
     ]
     tests = {"clean": test, "no punctuation": [noisy(text, "speech", 0, rng) for text in test]}
+    tests |= {
+        "lines of 30": [textwrap.fill(text, 30) for text in test],
+        "no-break": [text.replace(" ", "\xa0") for text in test],
+        "tabs": [text.replace(" ", "\t") for text in test],
+        "full width": [full_width(text) for text in test],
+    }
     for share in map(float, _SHARES.value):
         tests |= {
             f"{kind} {share:.0%}": [noisy(text, kind, share, rng) for text in test]
