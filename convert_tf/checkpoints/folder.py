@@ -152,9 +152,10 @@ def load_weights(encoder: Model, folder: str | os.PathLike) -> None:
     check_files(folder, *(() if reads_module else (path.name,)))
     try:
         if reads_module:
-            from convert_tf.checkpoints.module_weights import load_module_weights
+            from convert_tf.checkpoints.module_weights import load_variables
+            from convert_tf.checkpoints.tensor_bundle import ModuleVariables
 
-            load_module_weights(encoder, folder)
+            load_variables(encoder, ModuleVariables(folder))
         elif path.name == ROUNDED_WEIGHTS_FILE:
             _load_rounded_weights(encoder, path)
         else:

@@ -1,39 +1,44 @@
-"""Loading of a module's weights into an encoder, for further training."""
+"""Loading of the weights of modules and of Hugging Face folders into a Keras encoder."""
 
 import os
-from typing import Any
 
 import numpy as np
 
-from convert_tf.checkpoints.tensor_bundle import ModuleVariables
+from convert_tf.checkpoints.tensor_bundle import EncoderVariables, ModuleVariables
 from convert_tf.models.encoder import DualEncoder
-from convert_tf.numerics.byte_codes import HIGHEST_CODE
 
 
-def load_module_weights(encoder: DualEncoder, folder: str | os.PathLike[str]) -> None:
-    """Load the weights of a module into an encoder.
+def load_variables(encoder: DualEncoder, values: EncoderVariables) -> None:
+    """Load stored weights into an encoder.
 
     Modules store weights as 16-bit floats, bytes with a scale for each column, or float32
     (`convert_tf.export.hub.weights`). Rounded weights stay rounded. A module that was called and
     saved again also has float32 weights, which take precedence.
 
     Args:
-      encoder: encoder with the configuration of the module. Its variables are float32.
-      folder: the module.
+      encoder: encoder with the configuration of the stored one. Its variables are float32.
+      values: the weights.
 
     Raises:
-      ValueError: if the file is missing, damaged, or has other shapes.
+      ValueError: if a weight is missing, damaged, or has another shape.
     """
-    values = ModuleVariables(folder)
-    for block in encoder.trunk.blocks:
-        block.feed_forward.fold_slope()  # modules store folded weights
+    folded = [block.feed_forward for block in encoder.trunk.blocks if values.is_folded]
+    for layer in folded:
+        layer.fold_slope()
     try:
         for number, variable in enumerate(encoder.network_variables):
             variable.assign(values.weight(number))
-        _load_table(encoder.trunk.embedding, values)
+        embedding = encoder.trunk.embedding
+        table, ranges = values.table()
+        if (ranges is None) != (embedding.quantizer is None):
+            raise ValueError("the subword table has other embedding_bits")
+        embedding.table.assign(table)
+        if ranges is not None:
+            for name, value in zip(("range_min", "range_max"), ranges, strict=True):
+                embedding.quantizer_weights[name].assign(value)
     finally:
-        for block in encoder.trunk.blocks:
-            block.feed_forward.unfold_slope()
+        for layer in folded:
+            layer.unfold_slope()
 
 
 def module_similarity_map(folder: str | os.PathLike[str]) -> np.ndarray | None:
@@ -44,15 +49,3 @@ def module_similarity_map(folder: str | os.PathLike[str]) -> np.ndarray | None:
     """
     return ModuleVariables(folder).similarity_map
 
-
-def _load_table(embedding: Any, values: ModuleVariables) -> None:
-    if ("table/_offset" in values) != (embedding.quantizer is not None):
-        raise ValueError("the subword table has other embedding_bits")
-    codes = values["table/_values"].astype(np.float32)
-    if embedding.quantizer is None:
-        embedding.table.assign(codes)
-        return
-    offset, step = values["table/_offset"], values["table/_scale"]
-    embedding.table.assign(offset + codes * step)
-    embedding.quantizer_weights["range_min"].assign(offset)
-    embedding.quantizer_weights["range_max"].assign(offset + HIGHEST_CODE * step)

@@ -10,9 +10,11 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+
+from convert_tf.numerics.byte_codes import HIGHEST_CODE
 
 FOOTER_BYTES = 48  # of a table
 _OBJECTS_KEY = b"_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -21,11 +23,35 @@ _STRING = 7
 _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 6: "i1", 9: "<i8", 10: "?", 19: "<f2"}
 
 
+class EncoderVariables(Protocol):
+    """The stored weights of an encoder, such as `ModuleVariables`.
+
+    Attributes:
+      is_folded: whether the weights of feed-forward layers include the slope of the GELU.
+      similarity_map: float32 `[reduced_dim, dim]`; None if there is none.
+
+    `weight` and `table` are described in `ModuleVariables`.
+    """
+
+    @property
+    def is_folded(self) -> bool: ...
+
+    @property
+    def similarity_map(self) -> np.ndarray | None: ...
+
+    def weight(self, number: int) -> np.ndarray: ...
+
+    def table(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None]: ...
+
+
 class ModuleVariables:
     """The variables of a module by their attribute paths, starting at `EncoderModule`.
 
     Args:
       folder: folder of the module.
+
+    Attributes:
+      is_folded: true, because the weights of feed-forward layers include the slope of the GELU.
 
     Raises:
       ValueError: if the variables are missing or damaged; also when one is read.
@@ -33,6 +59,8 @@ class ModuleVariables:
     Example:
       ModuleVariables("hub_modules/convert/1")["table/_values"]
     """
+
+    is_folded = True
 
     def __init__(self, folder: str | os.PathLike[str]):
         self._prefix = Path(folder) / "variables" / "variables"
@@ -67,6 +95,19 @@ class ModuleVariables:
         stored = f"weights/_stored/{number}"
         values = self[f"{stored}/0"].astype(np.float32)
         return values * self[f"{stored}/1"] if f"{stored}/1" in self else values
+
+    def table(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
+        """Return the subword table, and the range of its bytes.
+
+        Returns:
+          float32 `[num_ids, dim]`; and the lowest and the highest value of 8 bits, scalars, or None
+          if the table has no 8 bits.
+        """
+        values = self["table/_values"].astype(np.float32)
+        if "table/_offset" not in self:
+            return values, None
+        offset, step = self["table/_offset"], self["table/_scale"]
+        return offset + values * step, (offset, offset + np.float32(HIGHEST_CODE) * step)
 
     @property
     def similarity_map(self) -> np.ndarray | None:

@@ -10,11 +10,10 @@ import numpy as np
 from convert_tf.checkpoints.configs import load_config
 from convert_tf.checkpoints.facts import read_tokens, training_facts
 from convert_tf.checkpoints.kinds import CheckpointError
-from convert_tf.checkpoints.tensor_bundle import ModuleVariables
+from convert_tf.checkpoints.tensor_bundle import EncoderVariables, ModuleVariables
 from convert_tf.checkpoints.vocabulary import checked_vocabulary
 from convert_tf.config.model import ModelConfig
 from convert_tf.export.source import EncoderSource
-from convert_tf.numerics.byte_codes import HIGHEST_CODE
 from convert_tf.storage.checksums import check_files
 
 GELU_SLOPE = np.float32(1.702)
@@ -32,7 +31,7 @@ def load_plain_source(folder: str | os.PathLike, max_tokens: int | None) -> Enco
     check_files(folder)
     try:
         values = ModuleVariables(folder)
-        encoder = _plain_encoder(config, values)
+        encoder = plain_encoder(config, values)
         similarity_map = values.similarity_map
     except ValueError as error:
         raise CheckpointError(
@@ -43,14 +42,15 @@ def load_plain_source(folder: str | os.PathLike, max_tokens: int | None) -> Enco
 
 
 class _Weights:
-    """The weights of a module, one after the other in the order of `network_variables`.
+    """The weights of an encoder, one after the other in the order of `network_variables`.
 
     Raises:
       ValueError: when a weight is taken that is missing, has another shape, or is not finite.
     """
 
-    def __init__(self, values: ModuleVariables):
+    def __init__(self, values: EncoderVariables):
         self._values = values
+        self.slope = GELU_SLOPE if values.is_folded else np.float32(1)
         self._numbers = itertools.count()
 
     def take(self, *shape: int) -> np.ndarray:
@@ -64,8 +64,8 @@ class _Weights:
         return SimpleNamespace(kernel=self.take(inputs, outputs), bias=self.take(outputs))
 
 
-def _plain_encoder(config: ModelConfig, values: ModuleVariables) -> Any:
-    """Return the weights as layers.
+def plain_encoder(config: ModelConfig, values: EncoderVariables) -> Any:
+    """Return stored weights as layers: namespaces with the names of the Keras layers' attributes.
 
     Raises:
       ValueError: if a weight is missing, has another shape, or is not finite.
@@ -107,11 +107,10 @@ def _block(config: ModelConfig, weights: _Weights, max_distance: int) -> SimpleN
     if config.use_relative_bias:
         attention.relative_bias = weights.take(heads, 2 * max_distance + 1)
     attention_norm = weights.norm(dim)
-    # Modules store the weights multiplied by the slope of the GELU.
     feed_forward = SimpleNamespace(
-        hidden_kernel=weights.take(dim, hidden_dim) / GELU_SLOPE,
-        hidden_bias=weights.take(hidden_dim) / GELU_SLOPE,
-        output_kernel=weights.take(hidden_dim, dim) * GELU_SLOPE,
+        hidden_kernel=weights.take(dim, hidden_dim) / weights.slope,
+        hidden_bias=weights.take(hidden_dim) / weights.slope,
+        output_kernel=weights.take(hidden_dim, dim) * weights.slope,
         output_bias=weights.take(dim),
     )
     return SimpleNamespace(
@@ -133,23 +132,16 @@ def _side(config: ModelConfig, weights: _Weights, inputs: int) -> SimpleNamespac
     )
 
 
-def _embedding(config: ModelConfig, values: ModuleVariables) -> SimpleNamespace:
+def _embedding(config: ModelConfig, values: EncoderVariables) -> SimpleNamespace:
     """Return the subword table, and its range if it has 8 bits."""
-    is_quantized = config.embedding_bits < 32
-    if ("table/_offset" in values) != is_quantized:
+    table, ranges = values.table()
+    if (ranges is None) != (config.embedding_bits == 32):
         raise ValueError("the subword table has other embedding_bits")
-    shape = (config.num_ids, config.embedding_dim)
-    table = _checked(values["table/_values"].astype(np.float32), shape, "table")
-    ranges = None
-    if is_quantized:
-        offset, step = values["table/_offset"], values["table/_scale"]
-        table = offset + table * step
-        ranges = {"range_min": offset, "range_max": offset + np.float32(HIGHEST_CODE) * step}
     return SimpleNamespace(
         dim=config.embedding_dim,
-        table=table,
-        quantizer="8 bits" if is_quantized else None,
-        quantizer_weights=ranges,
+        table=_checked(table, (config.num_ids, config.embedding_dim), "table"),
+        quantizer=ranges and "8 bits",
+        quantizer_weights=ranges and dict(zip(("range_min", "range_max"), ranges, strict=True)),
     )
 
 
