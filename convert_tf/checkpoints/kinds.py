@@ -11,8 +11,10 @@ from convert_tf.storage.json_text import parsed_json
 
 CONFIG_FILE = "config.json"
 GRAPH_FILE = "saved_model.pb"
-# Files of Hugging Face folders: the tokenizer and the graphs, the preferred one first.
+# Files of Hugging Face folders: the tokenizer, the weights for PyTorch, and the graphs, the
+# preferred one first.
 TOKENIZER_FILE = "tokenizer.json"
+SAFETENSORS_FILE = "model.safetensors"
 ONNX_FILES = ("onnx/model_quantized.onnx", "onnx/model.onnx")
 _MODEL_TYPE = "convert_tf"
 # TensorFlow adds a number to the names of assets that exist already.
@@ -143,4 +145,7 @@ def files_that_count(path: str | os.PathLike) -> list[Path]:
     # vocab.txt is listed twice because the checksums in existing indexes include it twice.
     names = (CONFIG_FILE, "model.weights.h5", "model.weights.8bit.npz", "vocab.txt", "vocab.model",
              "vocab.txt", "similarity_map.npy", TOKENIZER_FILE, *ONNX_FILES)  # fmt: skip
-    return module_files or [root / name for name in names if (root / name).is_file()]
+    files = module_files or [root / name for name in names if (root / name).is_file()]
+    if not any(root / name in files for name in ONNX_FILES):
+        files += [path for path in [root / SAFETENSORS_FILE] if path.is_file()]
+    return files

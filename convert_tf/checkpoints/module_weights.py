@@ -48,4 +48,3 @@ def module_similarity_map(folder: str | os.PathLike[str]) -> np.ndarray | None:
       ValueError: if the file is missing or damaged.
     """
     return ModuleVariables(folder).similarity_map
-

@@ -17,6 +17,7 @@ from convert_tf import __version__
 from convert_tf.checkpoints.kinds import (
     CONFIG_FILE,
     ONNX_FILES,
+    SAFETENSORS_FILE,
     TOKENIZER_FILE,
     Kind,
     files_that_count,
@@ -83,7 +84,7 @@ def module_path(name: str) -> str:
     if suffix:
         for folder in _local_folders():
             if (folder / module_name / version).exists():
-                return str(_as_onnx(folder / module_name / version))
+                return str(as_onnx(folder / module_name / version))
     try:
         return str(release_file(f"{module_name}-{version}{suffix or ARCHIVE_SUFFIX}"))
     except DownloadError as error:
@@ -117,18 +118,23 @@ def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> s
     return module_path(text)
 
 
-def _as_onnx(folder: Path) -> Path:
-    """Return the 8-bit `.onnx` file of a module. It is written into the cache once.
+def as_onnx(folder: Path, *, graph: str = "") -> Path:
+    """Return the 8-bit `.onnx` file of an encoder. It is written into the cache once.
 
     `convert-tf export` writes it in a process of its own, whose 800 MB of memory are then free
     again. Another version of convert_tf or of the exporter, and other weights, have another
     file.
 
+    Args:
+      folder: a module or a Hugging Face folder.
+      graph: the file of a Hugging Face folder to return instead, such as
+        `"onnx/model_quantized.onnx"`.
+
     Raises:
-      ModuleNameError: if the module is damaged, or a library is missing.
+      ModuleNameError: if the encoder is damaged, or a library is missing.
       FileWriteError: if the cache could not be written.
     """
-    name = "-".join(folder.parts[-2:])
+    name = "-".join(Path(os.path.abspath(folder)).parts[-2:])
     weights = fingerprint((file.name, file) for file in files_that_count(folder))
     key = checksum([f"{__version__}:{_EXPORTER}:{weights}".encode()])[:16]
 
@@ -136,10 +142,12 @@ def _as_onnx(folder: Path) -> Path:
         print(f"note: writing {name} as ONNX, once, into {cache_folder()}", file=sys.stderr)
         package = str(Path(__file__).resolve().parents[2])
         paths = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
-        file = work / f"{name}{ONNX_SUFFIX}"
+        output, file = work / f"{name}{ONNX_SUFFIX}", work / f"{name}{ONNX_SUFFIX}"
+        if graph:
+            output, file = work / "folder", work / "folder" / graph
         done = subprocess.run(
             [sys.executable, "-m", "convert_tf", "export", f"--encoder={folder.resolve()}",
-             f"--output={file}"],
+             f"--output={output}", *(["--format=huggingface"] if graph else [])],
             env={**os.environ, "PYTHONPATH": paths}, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
@@ -190,7 +198,7 @@ def hub_folder(address: str) -> str:
         if (kind := kind_of(folder)) is not Kind.HUGGING_FACE_ENCODER:
             raise ValueError(f"it is {kind.value}, not {Kind.HUGGING_FACE_ENCODER.value}")
         # The other files have the revision of the first, even if somebody publishes a new one now.
-        for files in ((TOKENIZER_FILE,), ONNX_FILES):
+        for files in ((TOKENIZER_FILE,), (*ONNX_FILES, SAFETENSORS_FILE)):
             _downloaded(address, *files, revision=folder.name)
     except (ImportError, OSError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), repr(error)).rstrip(". ")

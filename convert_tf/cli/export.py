@@ -5,19 +5,22 @@ convert-tf export --encoder runs/convert --output runs/convert/module/1
 convert-tf export --encoder runs/poly --output runs/poly/module/1
 convert-tf export --encoder runs/convert --output convert.onnx
 convert-tf export --encoder runs/convert --format huggingface --output my-encoder
+convert-tf export --encoder tuned --format huggingface --output tuned-for-all
 ```
 
 The model card of a module is `MODEL_CARD.md`, that of a Hugging Face folder is `README.md`.
-sentence-transformers, SetFit, fastembed and transformers.js open a Hugging Face folder.
+sentence-transformers, SetFit, fastembed and transformers.js open a Hugging Face folder. A folder
+that one of them trained further can be exported again, in all forms.
 
 Flags:
-  encoder: Encoder: a released name, or the folder of a run. Rankers too.
+  encoder: Encoder: a released name, a run, a module or a Hugging Face folder. Rankers too.
   output: Folder or file x.onnx to write.
   format: What to write. Default: onnx if --output ends with .onnx, otherwise module.
   max_tokens: Texts are cut to this many tokens. Default: 512, or the limit of a module.
   network_bits: Bits of the network's weights: 16 (default) or 8 in a module, 8 (default) or 32 in
     x.onnx.
-  notes: Markdown file to add to the model card, for example about the data.
+  notes: Markdown file to add to the model card, for example about the data. Default for a Hugging
+    Face folder: the notes in the card of the module.
   overwrite: Replace an existing --output.
 """
 

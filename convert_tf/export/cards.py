@@ -3,6 +3,7 @@
 Reference: arXiv 1810.03993 (model cards).
 """
 
+import os
 import re
 import string
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,12 @@ CARD_FILE = "MODEL_CARD.md"
 
 _TEMPLATE = Path(__file__).with_name("card.md")
 _TABLE = "| | |\n|---|---|"
+# Of a card, what its author added: after the section of the evaluation, before that of limits.
+_NOTES = re.compile(
+    r"\n## Evaluation during training\n.*?\n(?=<!-- |## )(?P<notes>.*?)\n## Limits\n", re.DOTALL
+)
+# Metadata for the Hugging Face hub in notes, which pages do not show.
+_METADATA = re.compile(r"<!-- hub metadata\n(?P<metadata>.*?)\n-->\n*", re.DOTALL)
 
 
 def encoder_card(
@@ -43,6 +50,9 @@ def encoder_card(
       The text of the card.
     """
     config, training = source.encoder.config, source.training
+    facts = _training_facts(training)
+    if form == "huggingface":  # names of folders and files, which say nothing elsewhere
+        facts |= {"data": None, "source_shares": None}
     shown = {
         "encoder": True,
         form: True,
@@ -66,8 +76,21 @@ def encoder_card(
         quantization="with" if config.embedding_bits == 8 else "without",
         notes=notes,
         **_file_facts(sizes, network_bits),
-        **_training_facts(training),
+        **facts,
     )
+
+
+def notes_of(folder: str | os.PathLike) -> str:
+    """Return what the author added to the card of a module; empty if there is nothing."""
+    card = Path(folder) / CARD_FILE
+    match = card.is_file() and _NOTES.search(card.read_text(encoding="utf-8"))
+    return match["notes"].strip() if match else ""
+
+
+def without_metadata(notes: str) -> tuple[str, str]:
+    """Return notes without their comment `<!-- hub metadata … -->`, and its YAML."""
+    match = _METADATA.search(notes)
+    return (_METADATA.sub("", notes), f"{match['metadata']}\n") if match else (notes, "")
 
 
 def ranker_card(

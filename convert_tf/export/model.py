@@ -25,7 +25,8 @@ def export_model(
     A warning is printed if most tokens of the training texts were unknown.
 
     Args:
-      checkpoint: the run of a dual encoder or a ranker.
+      checkpoint: the run of a dual encoder or a ranker, a module, or a Hugging Face folder, also
+        one that another program trained further.
       output: `x.onnx`, for dual encoders with a subword vocabulary, or the folder of a module.
       format: `module`, `onnx` or `huggingface`. By default, `onnx` if `output` ends with .onnx,
         otherwise `module`.

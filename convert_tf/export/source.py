@@ -16,7 +16,7 @@ class EncoderSource(NamedTuple):
     """An encoder, its vocabulary and its similarity map.
 
     Attributes:
-      encoder: the encoder; of a module that is written as ONNX, arrays with the same names.
+      encoder: the encoder, or arrays with the same names.
       vocabulary: path of its vocabulary.
       similarity_map: float32 `[reduced_dim, dim]`; None if it has no vectors for similarity.
       training: facts of the checkpoint.

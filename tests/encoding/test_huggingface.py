@@ -84,7 +84,7 @@ def changed(path, **values):
     ("damage", "message"),
     [
         (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json is missing"),
-        (lambda f: shutil.rmtree(f / "onnx"), "onnx/model.onnx is missing"),
+        (lambda f: shutil.rmtree(f / "onnx"), "onnx/model.onnx and model.safetensors are missing"),
         (lambda f: (f / "tokenizer.json").write_text("{"), "tokenizer.json' is not valid JSON"),
         (lambda f: (f / "onnx" / "model.onnx").write_bytes(b"x"), "model.onnx failed"),
         (lambda f: changed(f / "config.json", hidden_size=200), "and config.json says 200"),

@@ -5,16 +5,19 @@
 
 import itertools
 import json
+import shutil
 import unicodedata
 
 import numpy as np
 import onnxruntime
 import pytest
+import yaml
 from support.alike_texts import OtherWriter, sample_texts
 from support.documents import ROOT
 from support.huggingface_export import MAX_TOKENS, exported_folder
 
 from convert_tf import SentenceEncoder, export_model
+from convert_tf.export.cards import notes_of, without_metadata
 from convert_tf.export.huggingface.writing import _TEMPLATE, _fill_tokenizer, _special_tokens
 from convert_tf.storage.json_text import json_file
 from convert_tf.text.characters import fold, ranges_of
@@ -214,3 +217,37 @@ def test_every_character_is_folded_as_in_python(released):
         if unicodedata.normalize("NFC", character) == character:
             found = tokenizer.encode(f"a{character}", add_special_tokens=False).tokens
             assert found == ["a", "[UNK]"], ascii(character)
+
+
+def test_the_card_of_a_module_is_the_card_of_its_folder(tiny_modules, tmp_path):
+    module = tmp_path / "mine" / "1"
+    shutil.copytree(tiny_modules["single"][1], module)
+    card = (module / "MODEL_CARD.md").read_text()
+    metadata = "license: mit\nmodel-index: [{name: mine, results: []}]"
+    notes = f"<!-- hub metadata\n{metadata}\n-->\n\n## Data\n\nMail.\n\n## Results\n\n99 %"
+    assert card.count("\n## Limits\n") == 1
+    (module / "MODEL_CARD.md").write_text(
+        card.replace("\n## Limits\n", f"\n{notes}\n\n## Limits\n")
+    )
+    export_model(module, tmp_path / "hf", format="huggingface")
+    _, front, text = (tmp_path / "hf" / "README.md").read_text().split("---\n", 2)
+    said = yaml.safe_load(front)
+    assert (said["license"], said["library_name"]) == ("mit", "sentence-transformers")
+    assert said["model-index"] == [{"name": "mine", "results": []}]
+    assert "\n## Data\n\nMail.\n\n## Results\n\n99 %\n\n## Limits\n" in text
+    assert "hub metadata" not in text and "shares of sources" not in text
+    assert "| data |" not in text and "| steps | 900 |" in text
+
+
+@pytest.mark.parametrize("name", ["convert_small", "convert", "convert_multi_context"])
+def test_the_released_cards_are_read(name):
+    notes = notes_of(ROOT / "hub_modules" / name / "1")
+    assert notes == (ROOT / "hub_modules" / "recipes" / f"{name}.md").read_text().strip()
+    text, metadata = without_metadata(notes)
+    assert text.startswith("## Data\n")
+    if name != "convert_multi_context":  # which programs for such folders cannot open
+        said = yaml.safe_load(metadata)
+        assert said["license"] == "apache-2.0" and len(said["datasets"]) == 3
+        for result in said["model-index"][0]["results"]:
+            assert {*result} == {"task", "dataset", "metrics"}
+            assert str(result["metrics"][0]["value"]) in text

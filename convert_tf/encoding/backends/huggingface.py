@@ -1,8 +1,9 @@
 """Backend of `SentenceEncoder` for folders of `convert-tf export --format huggingface`.
 
 It needs `onnxruntime` and `numpy`. It reads the ONNX file and two JSON files of the folder, and
-does not run the folder's code. A folder whose PyTorch weights were trained further is refused,
-because its ONNX files still have the weights of before.
+does not run the folder's code. If other programs saved the folder, without ONNX files, the network
+is written as ONNX into the cache, once. A folder whose PyTorch weights were trained further is
+refused if its ONNX files still have the weights of before.
 """
 
 import mmap
@@ -13,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.checkpoints.kinds import CONFIG_FILE, ONNX_FILES, TOKENIZER_FILE
+from convert_tf.checkpoints.kinds import CONFIG_FILE, ONNX_FILES, SAFETENSORS_FILE, TOKENIZER_FILE
+from convert_tf.checkpoints.released import as_onnx
 from convert_tf.encoding.backends.onnx import GraphBackend, checked_number, encode_pieces
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.encoding.text_batches import Columns
@@ -23,12 +25,11 @@ from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import check_subwords
 
-WEIGHTS_FILE = "model.safetensors"
 WEIGHTS_KEY = "weights"  # in the metadata of a graph: the checksum of the weights that it has
 
 _OUTPUT = "last_hidden_state"
 # Files in which PyTorch programs store weights.
-_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+PYTORCH_FILES = ("*.safetensors", "pytorch_model*.bin")
 
 
 class HuggingFaceBackend(GraphBackend):
@@ -60,22 +61,26 @@ class HuggingFaceBackend(GraphBackend):
     def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None):
         super().__init__(path, num_threads=num_threads)
         folder = Path(path)
-        onnx_file = next((file for file in ONNX_FILES if (folder / file).is_file()), ONNX_FILES[-1])
-        for name in (CONFIG_FILE, TOKENIZER_FILE, onnx_file):
+        onnx_file = next((file for file in ONNX_FILES if (folder / file).is_file()), None)
+        for name in (CONFIG_FILE, TOKENIZER_FILE):
             if not (folder / name).is_file():
                 raise self._unusable(f"{name} is missing")
+        if onnx_file is None and not (folder / SAFETENSORS_FILE).is_file():
+            raise self._unusable(f"{ONNX_FILES[-1]} and {SAFETENSORS_FILE} are missing")
         try:
-            subwords = _subwords(json_file(folder / TOKENIZER_FILE))
+            subwords = folder_subwords(folder)
             self._read_config(json_file(folder / CONFIG_FILE), len(subwords))
         except ValueError as error:
             raise self._unusable(error) from error
-        session = self._open(str(folder / onnx_file))
-        self._check_weights(folder, session.get_modelmeta().custom_metadata_map, onnx_file)
+        graph = folder / onnx_file if onnx_file else as_onnx(folder, graph=ONNX_FILES[0])
+        session = self._open(str(graph))
+        if onnx_file:
+            self._check_weights(folder, session.get_modelmeta().custom_metadata_map, onnx_file)
         shapes = {output.name: output.shape for output in session.get_outputs()}
         width = shapes.get(_OUTPUT, [None])[-1]
         if width != self._width:
             raise self._unusable(
-                f"{onnx_file} has vectors of {width} numbers and {CONFIG_FILE} says {self._width}"
+                f"{graph.name} has vectors of {width} numbers and {CONFIG_FILE} says {self._width}"
             )
         self.outputs = {*self._kinds}
         # All unknown characters have one bucket, the id after the vocabulary.
@@ -87,20 +92,22 @@ class HuggingFaceBackend(GraphBackend):
         Earlier versions wrote graphs without a checksum. These are not checked.
         """
         expected = metadata.get(WEIGHTS_KEY)
-        found = sorted({path.name for name in _WEIGHTS for path in folder.glob(name)})
+        found = sorted({path.name for name in PYTORCH_FILES for path in folder.glob(name)})
         if expected is None or not found:
             return
         try:
-            is_same = found == [WEIGHTS_FILE] and weights_checksum(folder / found[0]) == expected
+            is_same = (
+                found == [SAFETENSORS_FILE] and weights_checksum(folder / found[0]) == expected
+            )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise self._unusable(f"{WEIGHTS_FILE} is damaged ({error})") from error
+            raise self._unusable(f"{SAFETENSORS_FILE} is damaged ({error})") from error
         if not is_same:
-            other = next((name for name in found if name != WEIGHTS_FILE), WEIGHTS_FILE)
+            other = next((name for name in found if name != SAFETENSORS_FILE), SAFETENSORS_FILE)
             raise ValueError(
                 f"{self.path!r} holds two different sets of weights: {other} was written after "
-                f"{onnx_file}, for example by sentence-transformers. convert_tf reads only the "
-                "latter. Open the folder with sentence-transformers to use the new weights, or "
-                f"remove {other} to use those of {onnx_file}."
+                f"{onnx_file}, for example by sentence-transformers. To use {SAFETENSORS_FILE}, "
+                f"run convert-tf export --format huggingface --encoder {self.path} --output NEW "
+                f"and open NEW. To use {onnx_file}, remove {other}."
             )
 
     def _read_config(self, config: dict[str, Any], vocab_size: int) -> None:
@@ -170,12 +177,13 @@ def weights_checksum(path: str | os.PathLike[str]) -> str:
         return checksum(pieces())
 
 
-def _subwords(tokenizer: Any) -> list[str]:
-    """Return the vocabulary that `convert_tf.export.huggingface.writing` wrote into a tokenizer.
+def folder_subwords(folder: Path) -> list[str]:
+    """Return the vocabulary that `convert_tf.export.huggingface.writing` wrote into a folder.
 
     Raises:
-      ValueError: if another program wrote the tokenizer.
+      ValueError: if another program made the tokenizer.
     """
+    tokenizer: Any = json_file(folder / TOKENIZER_FILE)
     try:
         model = tokenizer["model"]
         is_known = (model["type"], model["continuing_subword_prefix"]) == ("WordPiece", WORD_START)

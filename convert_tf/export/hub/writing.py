@@ -4,6 +4,7 @@ A module is a SavedModel with its signatures, its vocabulary and a card. It is w
 at all.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -26,7 +27,7 @@ from convert_tf.export.cards import CARD_FILE, encoder_card, ranker_card
 from convert_tf.export.hub.encoder_module import EncoderModule, MultiContextEncoderModule
 from convert_tf.export.hub.portable import save_portable
 from convert_tf.export.hub.ranker_module import RankerModule, make_ranker_module
-from convert_tf.export.source import load_source
+from convert_tf.export.opening import opened_source
 from convert_tf.storage.checksums import record_checksums
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.json_text import written_json
@@ -64,8 +65,9 @@ def export_module(
     target = OutputFolder(output, replaceable=MODULE_FILES, overwrite=overwrite)
     kind = kind_of(checkpoint)
     parts = _ranker_parts if kind is Kind.RANKER else _encoder_parts
-    module, card, extra_files = parts(checkpoint, network_bits, max_tokens)
-    with target.open() as folder:
+    with contextlib.ExitStack() as opened:
+        module, card, extra_files = parts(checkpoint, network_bits, max_tokens, opened)
+        folder = opened.enter_context(target.open())
         earlier = Path(checkpoint) if kind.is_module else None
         save_portable(module, folder, signatures=module.signatures, earlier=earlier)
         for name, text in extra_files.items():
@@ -82,9 +84,12 @@ _Parts = tuple[EncoderModule | RankerModule, Callable[..., str], dict[str, str]]
 
 
 def _encoder_parts(
-    checkpoint: str | os.PathLike, network_bits: int, max_tokens: int | None
+    checkpoint: str | os.PathLike,
+    network_bits: int,
+    max_tokens: int | None,
+    opened: contextlib.ExitStack,
 ) -> _Parts:
-    source = load_source(checkpoint, max_tokens)
+    source = opened.enter_context(opened_source(checkpoint, max_tokens, as_keras=True))
     config = source.encoder.config
     kind = MultiContextEncoderModule if config.multi_context else EncoderModule
     module = kind(
@@ -100,7 +105,10 @@ def _encoder_parts(
 
 
 def _ranker_parts(
-    checkpoint: str | os.PathLike, network_bits: int, max_tokens: int | None
+    checkpoint: str | os.PathLike,
+    network_bits: int,
+    max_tokens: int | None,
+    _: contextlib.ExitStack,
 ) -> _Parts:
     facts = training_facts(checkpoint)
     max_tokens = read_tokens(facts, max_tokens)

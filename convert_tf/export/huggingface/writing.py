@@ -22,13 +22,10 @@ from unicodedata import normalize
 import numpy as np
 from safetensors.numpy import save
 
-from convert_tf.encoding.backends.huggingface import (
-    WEIGHTS_FILE,
-    WEIGHTS_KEY,
-    swapped_mark,
-    weights_checksum,
-)
-from convert_tf.export.cards import encoder_card
+from convert_tf.checkpoints.kinds import SAFETENSORS_FILE
+from convert_tf.encoding.backends.huggingface import WEIGHTS_KEY, swapped_mark, weights_checksum
+from convert_tf.export.cards import encoder_card, notes_of, without_metadata
+from convert_tf.export.huggingface.reading import TABLE_RANGE
 from convert_tf.export.source import EncoderSource
 from convert_tf.extras import needs
 from convert_tf.numerics.byte_codes import pack_table
@@ -42,7 +39,7 @@ from convert_tf.text.vocabulary import read_vocabulary
 with needs("huggingface", "Writing a folder for Hugging Face programs"):
     from convert_tf.export.onnx.graph import BatchGraphBuilder
     from convert_tf.export.onnx.ops import as_array, with_one_unknown
-    from convert_tf.export.onnx.writing import calibrated, load_for_onnx
+    from convert_tf.export.onnx.writing import calibrated, opened_for_onnx
 
 MODELING_FILE = "modeling_convert.py"
 _TEMPLATE = Path(__file__).with_name("template")
@@ -50,20 +47,17 @@ _TEMPLATE_FILES = [path.relative_to(_TEMPLATE).as_posix() for path in _TEMPLATE.
 FILES = (
     MODELING_FILE,
     "config.json",
-    WEIGHTS_FILE,
+    SAFETENSORS_FILE,
     "README.md",
     "onnx/model.onnx",
     "onnx/model_quantized.onnx",
     *_TEMPLATE_FILES,
 )
 _HUB_METADATA = """\
----
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
 language: en
 tags: [sentence-transformers, feature-extraction, onnx, transformers.js, convert_tf]
----
-
 """
 _UNKNOWN, _PADDING, _FIRST = "[UNK]", "[PAD]", "[CLS]"
 # Kinds of vectors besides the default, and the tokens that select them.
@@ -82,11 +76,13 @@ def export_huggingface(
     """Write an encoder as a folder that Hugging Face programs open.
 
     Args:
-      checkpoint: a folder of a dual encoder with a subword vocabulary.
+      checkpoint: a run or module of a dual encoder with a subword vocabulary, or a folder of this
+        format, also one that another program trained further.
       output: the folder.
       max_tokens: longest text, in tokens, that the network reads. None for 512, or for what
         `checkpoint` reads if it is a module.
-      notes: Markdown that joins the model card.
+      notes: Markdown that joins the model card. By default, what the card of a module has. A
+        comment `<!-- hub metadata … -->` holds YAML for the metadata of the hub.
       overwrite: whether a folder that this function wrote is replaced.
 
     Returns:
@@ -99,7 +95,14 @@ def export_huggingface(
       export_huggingface("runs/convert", "my-encoder")
     """
     target = OutputFolder(output, replaceable=FILES, overwrite=overwrite)
-    source = load_for_onnx(checkpoint, max_tokens)
+    with opened_for_onnx(checkpoint, max_tokens) as source:
+        _write(source, target, checkpoint, notes)
+    return Path(output)
+
+
+def _write(
+    source: EncoderSource, target: OutputFolder, checkpoint: str | os.PathLike[str], notes: str
+) -> None:
     config = source.encoder.config
     if config.multi_context:
         raise ValueError(
@@ -117,6 +120,7 @@ def export_huggingface(
     # sentence-transformers uses the first two names of prompts, mteb the last.
     settings["prompts"] = {n: token for n, token in settings["prompts"].items() if token in special}
     files["config.json"] = _model_config(source, special)
+    notes, metadata = without_metadata(notes or notes_of(checkpoint))
     card = encoder_card("huggingface", source, network_bits=32, notes=notes)
     with target.open() as folder:
         for name in ("1_Pooling", "onnx"):
@@ -126,16 +130,17 @@ def export_huggingface(
             is_long = name == "tokenizer.json"
             text = json.dumps(content, ensure_ascii=False) if is_long else written_json(content)
             (folder / name).write_text(text, encoding="utf-8")
-        (folder / "README.md").write_text(_HUB_METADATA + card, encoding="utf-8")
+        (folder / "README.md").write_text(
+            f"---\n{_HUB_METADATA}{metadata}---\n\n{card}", encoding="utf-8"
+        )
         weights = save(torch_weights(source), {"format": "pt"})
-        (folder / WEIGHTS_FILE).write_bytes(weights)
-        weights_of_graphs = weights_checksum(folder / WEIGHTS_FILE)
+        (folder / SAFETENSORS_FILE).write_bytes(weights)
+        weights_of_graphs = weights_checksum(folder / SAFETENSORS_FILE)
         for name, ranges in (("model", None), ("model_quantized", calibrated(source))):
             graph = BatchGraphBuilder(source, ranges, kind_ids=_kind_ids(special)).build()
             graph.metadata_props.add(key=WEIGHTS_KEY, value=weights_of_graphs)
             (folder / "onnx" / f"{name}.onnx").write_bytes(graph.SerializeToString())
         shutil.copyfile(Path(__file__).with_name(MODELING_FILE), folder / MODELING_FILE)
-    return Path(output)
 
 
 def _special_tokens(vocab_size: int, *, has_similarity: bool) -> dict[str, int]:
@@ -233,6 +238,8 @@ def _class(table: str) -> str:
 def _model_config(source: EncoderSource, special: dict[str, int]) -> dict[str, Any]:
     """Return `config.json`."""
     config = source.encoder.config
+    embedding = source.encoder.trunk.embedding
+    ranges = embedding.quantizer and embedding.quantizer_weights
     return {
         **config.to_dict(),
         "model_type": "convert_tf",
@@ -251,6 +258,7 @@ def _model_config(source: EncoderSource, special: dict[str, int]) -> dict[str, A
         "kind_ids": _kind_ids(special),
         "similarity_dim": source.similarity_dim,
         "sentence_scale": SENTENCE_SCALE,
+        TABLE_RANGE: ranges and [float(ranges[name]) for name in ("range_min", "range_max")],
     }
 
 

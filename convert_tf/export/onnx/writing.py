@@ -5,15 +5,16 @@ configuration, the maximum length of texts and a model card. Modules are read wi
 TensorFlow, runs with it.
 """
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from convert_tf.checkpoints.facts import numbers_turns
-from convert_tf.checkpoints.kinds import CheckpointError, Kind, kind_of
+from convert_tf.checkpoints.kinds import CheckpointError
 from convert_tf.checkpoints.vocabulary import plain_tokenizer
 from convert_tf.encoding.backends.onnx import (
     CHECKSUM_KEY,
@@ -28,7 +29,8 @@ from convert_tf.encoding.backends.onnx import (
     with_checksum,
 )
 from convert_tf.export.cards import CARD_FILE, encoder_card
-from convert_tf.export.source import EncoderSource, load_source
+from convert_tf.export.opening import opened_source
+from convert_tf.export.source import EncoderSource
 from convert_tf.extras import needs
 from convert_tf.storage.files import check_replaceable, only_writer, write_file
 
@@ -37,7 +39,6 @@ with needs("", "Writing .onnx files"):
 
     from convert_tf.export.onnx.graph import GraphBuilder
     from convert_tf.export.onnx.ops import as_array
-    from convert_tf.export.onnx.plain_encoder import load_plain_source
 
 NETWORK_BITS = (32, 8)
 
@@ -63,7 +64,7 @@ def export_onnx(
     """Write the `.onnx` file of an encoder.
 
     Args:
-      checkpoint: the folder of a run with a subword vocabulary.
+      checkpoint: a run or module with a subword vocabulary, or a Hugging Face folder.
       output: the file. Its parent folders are created.
       network_bits: 32 to compute the same as the run, 8 to multiply bytes. The subword table has 8
         bits in both, as in training.
@@ -86,8 +87,7 @@ def export_onnx(
             f".onnx files can have {' or '.join(map(str, NETWORK_BITS))} bits. "
             f"Received: network_bits={network_bits}. 8 is smaller and faster."
         )
-    with only_writer(output):
-        source = load_for_onnx(checkpoint, max_tokens)
+    with only_writer(output), opened_for_onnx(checkpoint, max_tokens) as source:
         config = source.encoder.config
         model = GraphBuilder(source, calibrated(source) if network_bits == 8 else None).build()
         card = encoder_card("onnx", source, network_bits=network_bits, notes=notes)
@@ -157,24 +157,27 @@ def _has_facts(path: str | os.PathLike) -> bool:
     return f"\n\n{FACTS_KEY}\x12".encode() in Path(path).read_bytes()
 
 
-def load_for_onnx(checkpoint: str | os.PathLike, max_tokens: int | None) -> EncoderSource:
+@contextlib.contextmanager
+def opened_for_onnx(
+    checkpoint: str | os.PathLike, max_tokens: int | None
+) -> Iterator[EncoderSource]:
     """Load an encoder for an ONNX file. Arguments and errors are those of `export_onnx`."""
-    is_module = kind_of(checkpoint) is Kind.ENCODER_MODULE
-    source = (load_plain_source if is_module else load_source)(checkpoint, max_tokens)
-    config = source.encoder.config
-    if config.tokenizer != "subword":
-        raise CheckpointError(
-            f"The tokenizer of {os.fspath(checkpoint)!r} is {config.tokenizer}; .onnx files "
-            "support only subword vocabularies. Export a module instead: pass a folder as --output."
-        )
-    plain_tokenizer(source.vocabulary, config)  # an error if they do not fit
-    for variable in getattr(source.encoder, "trainable_variables", ()):
-        if not np.isfinite(as_array(variable)).all():
+    with opened_source(checkpoint, max_tokens, as_keras=False) as source:
+        config = source.encoder.config
+        if config.tokenizer != "subword":
             raise CheckpointError(
-                f"{variable.path} holds NaN or infinite numbers. Export an earlier checkpoint of "
-                "the run."
+                f"The tokenizer of {os.fspath(checkpoint)!r} is {config.tokenizer}; .onnx files "
+                "support only subword vocabularies. Export a module instead: pass a folder as "
+                "--output."
             )
-    return source
+        plain_tokenizer(source.vocabulary, config)  # an error if they do not fit
+        for variable in getattr(source.encoder, "trainable_variables", ()):
+            if not np.isfinite(as_array(variable)).all():
+                raise CheckpointError(
+                    f"{variable.path} holds NaN or infinite numbers. Export an earlier checkpoint "
+                    "of the run."
+                )
+        yield source
 
 
 def calibrated(source: EncoderSource) -> dict[str, tuple[float, float]]:

@@ -1,0 +1,161 @@
+"""Folders that other programs trained further, and saved: they open, and are exported again.
+
+Such programs write `model.safetensors`, `config.json` with entries of their own, and the tokenizer,
+but no ONNX files. `tests/clients/real/huggingface_probe.py` does this in sentence-transformers.
+"""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from support.huggingface_export import exported_folder
+
+from convert_tf import SentenceEncoder, export_model
+from convert_tf.checkpoints.kinds import CheckpointError
+
+TEXTS = ["how are you?", "", "hello,world!yes.", "AB" * 7, "what is ☃ this"]
+METHODS = ["encode", "encode_reduced", "encode_contexts", "encode_responses", "encode_similarity"]
+
+
+@pytest.fixture(scope="module")
+def exported():
+    return exported_folder()
+
+
+def saved_again(source, folder, change=lambda name, array: array, dtype=np.float32):
+    """Write a folder as `save_pretrained` does, with changed weights."""
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("onnx", "README.md", "*.py"))
+    weights = safetensors.numpy.load_file(source / "model.safetensors")
+    changed = {name: change(name, array).astype(dtype) for name, array in weights.items()}
+    safetensors.numpy.save_file(changed, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    more = {"dtype": "float32", "transformers_version": "5.24.0"}
+    (folder / "config.json").write_text(json.dumps({**config, **more}))
+    return folder
+
+
+def assert_same_vectors(found, wanted, share=1e-4):
+    for method in METHODS:
+        one, other = (getattr(encoder, method)(TEXTS) for encoder in (found, wanted))
+        np.testing.assert_allclose(one, other, atol=share * np.abs(other).max(), err_msg=method)
+        assert np.abs(other).max() > 0.1
+
+
+def test_unchanged_weights_give_the_folder_of_before(exported, tmp_path):
+    """Saved without training, in all three forms."""
+    saved = saved_again(exported / "hf", tmp_path / "saved")
+    before = (exported / "hf" / "model.safetensors").read_bytes()
+    export_model(saved, tmp_path / "again", format="huggingface")
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == before
+    for name in ("config.json", "tokenizer.json"):
+        again, first = (json.loads((each / name).read_text()) for each in
+                        (tmp_path / "again", exported / "hf"))  # fmt: skip
+        if name == "config.json":
+            assert (again.pop("num_oov_buckets"), first.pop("num_oov_buckets")) == (1, 7)
+        assert again == first
+    export_model(saved, tmp_path / "saved.onnx", network_bits=32)
+    texts = [text for text in TEXTS if "☃" not in text]  # one bucket instead of seven
+    found, wanted = (SentenceEncoder(path) for path in
+                     (tmp_path / "saved.onnx", exported / "encoder.onnx"))  # fmt: skip
+    for method in METHODS:
+        np.testing.assert_allclose(
+            getattr(found, method)(texts), getattr(wanted, method)(texts), atol=1e-5
+        )
+
+
+@pytest.fixture(scope="module")
+def tuned(exported, tmp_path_factory):
+    """A folder whose every weight was trained."""
+    rng = np.random.default_rng(0)
+
+    def change(name, array):
+        return array + 0.05 * np.std(array) * rng.standard_normal(array.shape)
+
+    return saved_again(exported / "hf", tmp_path_factory.mktemp("tuned") / "hf", change)
+
+
+def test_files_have_the_trained_weights(exported, tuned, tmp_path):
+    export_model(tuned, tmp_path / "tuned.onnx", network_bits=32)
+    expected = SentenceEncoder(tmp_path / "tuned.onnx")
+    before = SentenceEncoder(exported / "encoder.onnx")
+    assert np.abs(expected.encode(TEXTS) - before.encode(TEXTS)).max() > 0.1
+    export_model(tuned, tmp_path / "again", format="huggingface")
+    (tmp_path / "again" / "onnx" / "model_quantized.onnx").unlink()
+    assert_same_vectors(SentenceEncoder(tmp_path / "again"), expected)
+
+
+@pytest.mark.slow
+def test_the_module_has_the_trained_weights(tuned, tmp_path):
+    export_model(tuned, tmp_path / "tuned.onnx", network_bits=32)
+    export_model(tuned, tmp_path / "module", network_bits=32)
+    found, wanted = (SentenceEncoder(tmp_path / name) for name in ("module", "tuned.onnx"))
+    assert_same_vectors(found, wanted)
+
+
+def test_a_saved_folder_opens(tuned, exported, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CONVERT_TF_CACHE", str(tmp_path / "cache"))
+    found = SentenceEncoder(tuned)
+    assert found.path == str(tuned) and "as ONNX, once" in capsys.readouterr().err
+    export_model(tuned, tmp_path / "tuned.onnx")
+    assert_same_vectors(found, SentenceEncoder(tmp_path / "tuned.onnx"), share=1e-2)
+    SentenceEncoder(tuned)
+    assert not capsys.readouterr().err and len([*tmp_path.glob("cache/onnx/*.onnx")]) == 1
+
+
+def test_weights_in_16_bits_are_read(exported, tmp_path):
+    half = saved_again(exported / "hf", tmp_path / "half", dtype=np.float16)
+    export_model(half, tmp_path / "half.onnx", network_bits=32)
+    saved = saved_again(exported / "hf", tmp_path / "bfloat16")
+    _as_bfloat16(saved / "model.safetensors")
+    export_model(saved, tmp_path / "bfloat16.onnx", network_bits=32)
+    for name, share in (("half", 3e-3), ("bfloat16", 3e-2)):
+        found, wanted = (SentenceEncoder(path).encode(TEXTS[:-1]) for path in
+                         (tmp_path / f"{name}.onnx", exported / "encoder.onnx"))  # fmt: skip
+        np.testing.assert_allclose(found, wanted, atol=share * np.abs(wanted).max())
+
+
+def _as_bfloat16(path):
+    """Write the same tensors with their upper 16 bits alone."""
+    header, data = {}, b""
+    for name, array in safetensors.numpy.load_file(path).items():
+        upper = (array.view(np.uint32) >> 16).astype("<u2").tobytes()
+        place = [len(data), len(data) + len(upper)]
+        header[name] = {"dtype": "BF16", "shape": list(array.shape), "data_offsets": place}
+        data += upper
+    said = json.dumps(header).encode()
+    path.write_bytes(len(said).to_bytes(8, "little") + said + data)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
+        (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json is missing"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"x" * 30), "cannot be exported"),
+        (lambda f: (f / "pytorch_model.bin").write_bytes(b"x"), "are two sets of weights"),
+        (lambda f: without(f, "norm.bias"), "model.safetensors has no norm.bias"),
+        (lambda f: without(f, "similarity.weight"), "has no similarity.weight"),
+        (lambda f: without(f, "tokens.weight", 3), r"table has the shape \(3,"),
+        (lambda f: without(f, "norm.bias", np.nan), "holds NaN or infinite"),
+    ],
+)
+def test_folders_that_do_not_fit_are_one_sentence(exported, tmp_path, damage, message):
+    saved = saved_again(exported / "hf", tmp_path / "saved")
+    damage(saved)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        export_model(saved, tmp_path / "x.onnx")
+    assert "\n" not in str(caught.value) and str(saved) in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+def without(folder, name, replaced=None):
+    """Leave a tensor out, keep its first rows, or fill it with a number."""
+    weights = safetensors.numpy.load_file(folder / "model.safetensors")
+    array = weights.pop(name)
+    if isinstance(replaced, int):
+        weights[name] = array[:replaced]
+    elif replaced is not None:
+        weights[name] = np.full_like(array, replaced)
+    safetensors.numpy.save_file(weights, folder / "model.safetensors", {"format": "pt"})
