@@ -9,53 +9,69 @@ The paths are `/encode`, `/rank`, `/classify`, `/v1/embeddings`, `/v1/models`, `
 SIGTERM the service answers the open requests within 45 s and stops.
 
 Flags:
+  encoder: Encoder for all paths but /classify. Default: the one in the .onnx file of --intents,
+    otherwise convert_small.
   intents: Classifier for /classify: a folder from convert-tf intent train, or an .onnx file from
     convert-tf intent export.
   name: Name of the model in /v1/embeddings. Default: the name of the encoder.
   host: Address to listen on; 0.0.0.0 for all of this machine.
   port: Port; 0 for a free one.
   compute_dtype: Number format of the network.
+  num_threads: Threads that compute. Default: one for each core that the process may use, by its
+    affinity and the CPU quota of its container.
+  api_key_file: File with the API keys of clients, one in a line. Requests without one of them get
+    status 401, except for /health, /docs and /openapi.json.
+  access_log: Print a line of JSON for each request on standard output.
 """
 
 import re
 from pathlib import Path
 from typing import Any
 
+from convert_tf.checkpoints.released import model_path
 from convert_tf.cli.flags import DEFAULT_ENCODER, Define, define_fields, given_fields
 from convert_tf.encoding.sentence_encoder import COMPUTE_DTYPES
 from convert_tf.extras import needs
+from convert_tf.numerics.processor import use_threads
 from convert_tf.service.batching import Limits
 
 
 def define_flags(define: Define) -> None:
-    define("encoder", DEFAULT_ENCODER)
+    define("encoder", None)
     define("intents", None)
     define("name", None)
     define("host", "127.0.0.1")
     define("port", 8000, lower_bound=0, upper_bound=65_535)
     define_fields(define, Limits)
     define("compute_dtype", "auto", choices=COMPUTE_DTYPES)
+    define("num_threads", None, kind=int, lower_bound=1)
+    define("api_key_file", None)
+    define("access_log", False)
 
 
 def run(values: Any) -> None:
     with needs("serve", "convert-tf serve"):
-        from convert_tf.service.application import Model, make_application, served_classifier
+        from convert_tf.service.access import api_keys, write_access
+        from convert_tf.service.application import make_application, opened_model
         from convert_tf.service.server import make_server
-    from convert_tf.encoding.sentence_encoder import SentenceEncoder
 
     limits = Limits(**given_fields(values, Limits))
-    encoder = SentenceEncoder(values.encoder, compute_dtype=values.compute_dtype)
-    classifier = None
-    if values.intents is not None:
-        classifier = served_classifier(
-            values.intents,
-            module=values.encoder,
-            encoder=encoder,
-            max_texts=max(limits.max_texts, limits.batch_size),
-        )
-    model = Model(encoder, values.name or _name(values.encoder), classifier)
-    encoder.rank("warm", ["up"])  # the first call of a module unpacks its weights
-    application = make_application(model, limits)
+    keys = api_keys(values.api_key_file) if values.api_key_file else ()
+    if values.num_threads is not None:
+        use_threads(values.num_threads)
+    has_own = values.encoder is None and (values.intents or "").endswith(".onnx")
+    path = values.intents if has_own else values.encoder or model_path(DEFAULT_ENCODER)
+    model = opened_model(
+        path,
+        values.intents,
+        name=values.name or _name(path),
+        compute_dtype=values.compute_dtype,
+        max_texts=max(limits.max_texts, limits.batch_size),
+    )
+    model.encoder.rank("warm", ["up"])  # the first call of a module unpacks its weights
+    application = make_application(
+        model, limits, api_keys=keys, on_access=write_access if values.access_log else None
+    )
     make_server(application, host=values.host, port=values.port, log_level="info").run()
 
 

@@ -91,6 +91,7 @@ class IntentFile(Predictor):
       threshold_: the threshold; None if every text gets an intent.
       parts_: the head, the words and the mean encodings of intents.
       mixture_: how much words count, and the temperature.
+      sentence_encoder: the encoder in the file.
 
     Raises:
       ValueError: if the file is damaged, or was not written by `intent export`.
@@ -115,8 +116,9 @@ class IntentFile(Predictor):
                 f"({reason_of(error)}). Name such a file, or export it again."
             ) from error
         vars(self).update(params, **fitted)
+        self.sentence_encoder = SentenceEncoder(backend)
         self._encodings = IntentEncodings(
-            SentenceEncoder(backend), kind=params["kind"], max_texts=max_texts
+            self.sentence_encoder, kind=params["kind"], max_texts=max_texts
         )
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:

@@ -1,16 +1,20 @@
-"""What the processor computes fast: its instructions, as Linux reports them, and a short timing."""
+"""What this process may compute with: instructions of the processor, a short timing, and cores."""
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 _CPUINFO = "/proc/cpuinfo"
+_CGROUP, _CGROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
 # By the name of the line: "flags" on x86, "features" on ARM.
 _BFLOAT16 = {"flags": {"amx_bf16", "avx512_bf16"}, "features": {"bf16"}}
 _BYTES = {"flags": {"amx_int8", "avx512_vnni", "avx_vnni"}}
 _ROUNDS = 4  # of the timing; the first one is a warm-up
 # bfloat16 rounds, so it must be at least this much faster.
 _SPEED_UP_THAT_COUNTS = 1.2
+_threads: list[int] = []  # the number of `use_threads`, if it was called
 
 
 def bfloat16_is_faster(multiply: Callable[[str], object]) -> bool:
@@ -51,6 +55,68 @@ def adds_products_of_bytes() -> bool | None:
     Without these instructions (VNNI, AMX) two products are added in 16 bits and may overflow.
     """
     return _has_any(_BYTES)
+
+
+def use_threads(number: int) -> None:
+    """Set the number of threads for models that this process opens from now on.
+
+    TensorFlow must not have been imported yet, because it reads its variable once.
+    """
+    _threads[:] = [number]
+    os.environ["TF_NUM_INTRAOP_THREADS"] = str(number)
+
+
+def allowed_cores() -> int:
+    """Return the number of cores that this process may use, at least 1.
+
+    If `use_threads` was called, this is its number. Otherwise it is the number of cores that the
+    process may run on, or the quota of its cgroup, rounded down, if that is lower. Containers have
+    such a quota (`docker run --cpus`, limits of Kubernetes).
+    """
+    return _threads[0] if _threads else max(1, int(min(visible_cores(), cgroup_quota())))
+
+
+def visible_cores() -> int:
+    """Return the number of cores that this process may run on, whatever its quota is."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cgroup_quota(listed: str = _CGROUP, folder: str = _CGROUPS) -> float:
+    """Return how many cores the cgroup of this process, and those above it, may use together.
+
+    Args:
+      listed: the file that names the cgroup of the process.
+      folder: where the cgroups are.
+
+    Returns:
+      The lowest quota, in cores; infinity without a quota.
+    """
+    quotas = [float("inf")]
+    with contextlib.suppress(OSError):
+        for line in Path(listed).read_text(encoding="utf-8").splitlines():
+            _, _, rest = line.partition(":")
+            controllers, _, path = rest.partition(":")
+            # Version 2 names no controllers; version 1 has a folder for each.
+            if controllers and "cpu" not in controllers.split(","):
+                continue
+            top = Path(folder, controllers and "cpu")
+            place = top / path.strip("/")
+            # In a container, the path may be that of the host, which does not exist there.
+            for group in {top, *(up for up in (place, *place.parents) if top in up.parents)}:
+                quotas += _quotas(group)
+    return min(quotas)
+
+
+def _quotas(group: Path) -> list[float]:
+    """Return the quota of a cgroup, of version 2 or 1, in cores; none if it has none."""
+    for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
+        with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+            quota, period = " ".join((group / name).read_text() for name in names).split()
+            if float(quota) > 0:  # "max" and -1 are no quota
+                return [float(quota) / float(period)]
+    return []
 
 
 def _has_any(instructions: dict[str, set[str]]) -> bool | None:

@@ -10,14 +10,16 @@ from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Response, Security
 from fastapi.responses import PlainTextResponse
+from fastapi.security import HTTPBearer
 from prometheus_client import generate_latest
 from pydantic import BaseModel, Field, StrictBool, StrictStr, field_validator, model_validator
 
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.intents.answers import Answer, answers
+from convert_tf.intents.loading import load_classifier
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.service.batching import Batcher, Limits
 from convert_tf.service.middleware import HANDLERS, REFUSALS, Counters, Middleware, RefusedError
@@ -78,7 +80,13 @@ class EmbeddingsRequest(_Request, extra="ignore"):
     input: StrictStr | Texts
     model: str
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: Count | None = None
+    dimensions: Annotated[
+        Count | None,
+        Field(
+            description="numbers of a vector: the width of the model's, or fewer, up to the width "
+            "of its vectors for similarity, of which the first are then returned"
+        ),
+    ] = None
 
     @field_validator("input", mode="before")
     @classmethod
@@ -109,7 +117,6 @@ def served_classifier(path: str, *, module: str, encoder: SentenceEncoder, max_t
       ValueError: there is no such classifier, or its encoder has changed.
     """
     from convert_tf.intents.encodings import IntentEncodings
-    from convert_tf.intents.loading import load_classifier
 
     classifier = load_classifier(path, max_texts=max_texts)
     if not hasattr(classifier, "set_params"):  # a file, which contains its encoder
@@ -135,12 +142,44 @@ class Model(NamedTuple):
     classifier: Any = None
 
 
-def make_application(model: Model, limits: Limits | None = None) -> FastAPI:
+def opened_model(
+    path: str, intents: str | None, *, name: str, compute_dtype: str, max_texts: int
+) -> Model:
+    """Open the models of a service.
+
+    Args:
+      path: path of the encoder. If it is that of `intents`, the file is opened once.
+      intents: path of the classifier; None for none.
+      name, max_texts: as in `Model` and `served_classifier`.
+      compute_dtype: as in `SentenceEncoder`.
+
+    Raises:
+      ValueError: if one of them cannot be opened.
+    """
+    if path == intents:
+        classifier = load_classifier(path, max_texts=max_texts)
+        return Model(classifier.sentence_encoder, name, classifier)
+    encoder = SentenceEncoder(path, compute_dtype=compute_dtype)
+    if intents is None:
+        return Model(encoder, name)
+    classifier = served_classifier(intents, module=path, encoder=encoder, max_texts=max_texts)
+    return Model(encoder, name, classifier)
+
+
+def make_application(
+    model: Model,
+    limits: Limits | None = None,
+    *,
+    api_keys: Sequence[str] = (),
+    on_access: Callable[[dict[str, Any]], None] | None = None,
+) -> FastAPI:
     """Return the web application of a model.
 
     Args:
       model: the encoder and the classifier.
       limits: limits of requests; None for the defaults.
+      api_keys: keys of clients, one of which each request needs; without any, none is needed.
+      on_access: called after each request with its facts; see `middleware.Middleware`.
 
     Returns:
       An ASGI application with `/encode`, `/rank`, `/classify`, `/v1/embeddings`, `/v1/models`,
@@ -157,15 +196,24 @@ def make_application(model: Model, limits: Limits | None = None) -> FastAPI:
     application = FastAPI(
         title="convert_tf", lifespan=running, responses=REFUSALS, exception_handlers=HANDLERS
     )
-    application.add_middleware(Middleware, counters=service.counters, max_bytes=limits.max_bytes)
+    application.add_middleware(
+        Middleware,
+        counters=service.counters,
+        max_bytes=limits.max_bytes,
+        api_keys=api_keys,
+        on_access=on_access,
+    )
+    # The middleware checks the key, before it reads the body. This is for `/docs`.
+    keys: dict[str, Any] = {"dependencies": [Security(HTTPBearer(auto_error=False))]}
+    guarded = keys if api_keys else {}
     for path in ("encode", "rank", "classify"):
-        application.post(f"/{path}")(getattr(service, path))
-    application.post("/v1/embeddings")(service.embeddings)
-    application.get("/v1/models")(service.models)
-    application.get("/v1/models/{name:path}")(service.model)
+        application.post(f"/{path}", **guarded)(getattr(service, path))
+    application.post("/v1/embeddings", **guarded)(service.embeddings)
+    application.get("/v1/models", **guarded)(service.models)
+    application.get("/v1/models/{name:path}", **guarded)(service.model)
+    application.get("/metrics", response_class=PlainTextResponse, **guarded)(service.metrics)
     application.get("/health")(service.health)
     application.head("/health", include_in_schema=False)(service.health)
-    application.get("/metrics", response_class=PlainTextResponse)(service.metrics)
     return application
 
 
@@ -244,18 +292,30 @@ class _Service:
         return await _answer(_classified, given, top_k)
 
     async def embeddings(self, request: EmbeddingsRequest) -> Response:
-        """Return vectors of length 1 for clients of OpenAI's interface."""
+        """Return vectors of length 1 for clients of OpenAI's interface.
+
+        They are of the kind `sentence`. With fewer `dimensions`, they are the first numbers of the
+        vectors for similarity, if the model has them.
+        """
         self._check_name(request.model)
         texts = [request.input] if isinstance(request.input, str) else request.input
+        dim = request.dimensions
         vectors = await self._vectors("sentence", texts)
-        is_cut = request.dimensions is not None and request.dimensions != vectors.shape[1]
-        if len(vectors) and is_cut:
-            raise RefusedError(
-                400,
-                f"The vectors have {vectors.shape[1]} numbers and cannot be cut to "
-                f"{request.dimensions}. Omit dimensions.",
-            )
+        if dim is not None and len(vectors) and dim != vectors.shape[1]:
+            vectors = await self._cut(texts, dim, vectors.shape[1])
         return await _answer(_embedded, vectors, request.encoding_format, self._name)
+
+    async def _cut(self, texts: Sequence[str], dim: int, width: int) -> np.ndarray:
+        """Return the first `dim` numbers of the vectors for similarity."""
+        remedy = "Omit dimensions."
+        if "similarity" in self._encoder.kinds:
+            vectors = await self._vectors("similarity", texts)
+            if dim <= vectors.shape[1]:
+                return vectors[:, :dim]
+            remedy = f"Omit dimensions, or pass {vectors.shape[1]:,} or less."
+        raise RefusedError(
+            400, f"The vectors have {width:,} numbers and cannot be cut to {dim:,}. {remedy}"
+        )
 
     async def models(self) -> dict[str, Any]:
         """Return the name of the model for `/v1/embeddings`."""

@@ -1,4 +1,4 @@
-"""What surrounds each request: counts, limits of its length and time, and errors as JSON."""
+"""What surrounds each request: its id and key, counts, limits of its length and time, errors."""
 
 import asyncio
 import json
@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
+from convert_tf.service.access import ID_HEADER, OPEN_PATHS, has_key, request_id
 from convert_tf.service.batching import BusyError
 from convert_tf.storage.messages import shortened
 
@@ -38,6 +39,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Refusal, "description": description}
     for status, description in {
         400: "the body is not JSON in UTF-8, or vectors have other dimensions",
+        401: "the request has no API key, or a wrong one",
         408: "the body did not arrive in time",
         404: "the service has no such model, or no intents",
         413: "too many or too long texts",
@@ -135,17 +137,36 @@ class Counters:
 class Middleware:
     """Counts answers, refuses long and slow bodies, and cancels the work for clients that left.
 
-    ASGI servers do not cancel the work when a client closes its connection.
+    ASGI servers do not cancel the work when a client closes its connection. Each answer has the
+    header `X-Request-ID`: the one of the request, or a new one.
+
+    Args:
+      app: the application.
+      counters: counts requests.
+      max_bytes: largest body.
+      api_keys: keys, one of which a request needs; without any, none is needed.
+      on_access: called after each request with `id`, `client`, `method`, `path`, `status`,
+        `seconds`, and `received` and `sent`, the bytes of both bodies; None for no such calls.
     """
 
-    def __init__(self, app: Any, *, counters: Counters, max_bytes: int):  # Starlette's name
+    def __init__(
+        self,
+        app: Any,  # Starlette's name
+        *,
+        counters: Counters,
+        max_bytes: int,
+        api_keys: Sequence[str] = (),
+        on_access: Callable[[dict[str, Any]], None] | None = None,
+    ):
         self._application, self._counters, self._max_bytes = app, counters, max_bytes
+        self._keys, self._on_access = api_keys, on_access
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        started, status, received = time.perf_counter(), 0, 0
+        started, status, received, sent = time.perf_counter(), 0, 0, 0
+        identity = request_id(scope["headers"])
         is_read = asyncio.Event()
 
         async def read() -> Any:
@@ -175,8 +196,12 @@ class Middleware:
             return message
 
         async def answer(message: Any) -> None:
-            nonlocal status
+            nonlocal status, sent
             status = message.get("status", status)
+            sent += len(message.get("body", b""))
+            if message["type"] == "http.response.start":
+                headers = [*message.get("headers", ()), (ID_HEADER, identity.encode())]
+                message = {**message, "headers": headers}
             await send(message)
 
         async def leave() -> None:
@@ -184,7 +209,15 @@ class Middleware:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        work = asyncio.create_task(self._application(scope, read, answer))
+        application = self._application
+        is_guarded = self._keys and scope["path"] not in OPEN_PATHS
+        if is_guarded and not has_key(scope["headers"], self._keys):
+            application = _refusal(
+                401,
+                "This service needs an API key. Send the header Authorization: Bearer KEY.",
+                {"WWW-Authenticate": "Bearer"},
+            )
+        work = asyncio.create_task(application(scope, read, answer))
         gone = asyncio.create_task(leave())
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -199,4 +232,18 @@ class Middleware:
             gone.cancel()
             # Paths that do not exist count as one, or they could fill the memory.
             path = getattr(scope.get("route"), "path", "other")
-            self._counters.request(path, status or 500, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            self._counters.request(path, status or 500, seconds)
+            if self._on_access is not None:
+                self._on_access(
+                    {
+                        "id": identity,
+                        "client": (scope.get("client") or [None])[0],
+                        "method": scope["method"],
+                        "path": scope["path"],
+                        "status": status or 500,
+                        "seconds": round(seconds, 6),
+                        "received": received,
+                        "sent": sent,
+                    }
+                )

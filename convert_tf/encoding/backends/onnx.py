@@ -17,7 +17,7 @@ from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.signatures import BY_NAME
 from convert_tf.encoding.text_batches import Columns
 from convert_tf.extras import MissingLibraryError, needs
-from convert_tf.numerics.processor import adds_products_of_bytes
+from convert_tf.numerics.processor import adds_products_of_bytes, allowed_cores, visible_cores
 from convert_tf.storage.checksums import checksum
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.text.plain_tokenizer import PlainTokenizer
@@ -47,7 +47,8 @@ class GraphBackend(OpenedFromPath):
 
     Args:
       path: path of the model.
-      num_threads: number of threads; None for one per core.
+      num_threads: number of threads; None for one per core that this process may use, by its
+        affinity and the quota of its cgroup.
 
     Attributes:
       concurrent_batches: number of batches to encode at once, each in a thread. This is faster than
@@ -56,7 +57,7 @@ class GraphBackend(OpenedFromPath):
 
     def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None):
         super().__init__(path, num_threads=num_threads)
-        self.concurrent_batches = num_threads or _number_of_cores()
+        self.concurrent_batches = num_threads or allowed_cores()
         self._calls, self._lock = 0, threading.Lock()
 
     def _open(self, file: str) -> Any:
@@ -78,8 +79,9 @@ class GraphBackend(OpenedFromPath):
         with self._errors():
             self._one_thread = self._all_threads = _session(file, 1)
             if self.concurrent_batches > 1:
-                num_threads = self._options["num_threads"] or 0  # 0 lets ONNX Runtime choose
-                self._all_threads = _session(file, num_threads)
+                # ONNX Runtime chooses for 0. It knows which cores share a unit, but no quotas.
+                is_limited = self.concurrent_batches != visible_cores()
+                self._all_threads = _session(file, self.concurrent_batches if is_limited else 0)
         return self._one_thread
 
     def _compute(
@@ -287,13 +289,6 @@ def _session(path: str, num_threads: int) -> Any:
     # Keep weights out of the memory arena, whose size is a power of two. This saves 12 MB.
     options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-
-
-def _number_of_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def graph_inputs(flat_ids: np.ndarray, row_splits: np.ndarray) -> dict[str, np.ndarray]:

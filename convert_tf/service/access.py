@@ -1,0 +1,68 @@
+"""Who may ask the service, and who asked it: API keys, request ids and lines of the access log."""
+
+import hmac
+import json
+import re
+import sys
+import uuid
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+# Anyone may read these. They tell nothing but that the service runs, and how to ask it.
+OPEN_PATHS = frozenset({"/health", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
+ID_HEADER = b"x-request-id"
+_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+_KEY = re.compile(r"[!-~]+")
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+def api_keys(path: str) -> tuple[str, ...]:
+    """Read the keys of a file, one in a line. Empty lines and those with `#` are left out.
+
+    Raises:
+      ValueError: if the file cannot be read, has no key, or one that a header cannot hold.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"--api_key_file {path!r} cannot be read ({error}). Pass a text file with one key in a "
+            "line."
+        ) from error
+    keys: list[str] = []
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if not line or line.startswith("#"):
+            continue
+        if not _KEY.fullmatch(line):  # the message does not repeat a secret
+            raise ValueError(
+                f"Line {number} of {path} has a space or a character outside ASCII. Write one key "
+                "of letters, digits and signs."
+            )
+        keys.append(line)
+    if not keys:
+        raise ValueError(f"{path} has no key. Write one in a line, or omit --api_key_file.")
+    return tuple(keys)
+
+
+def has_key(headers: Headers, keys: Sequence[str]) -> bool:
+    """Return whether the header `Authorization: Bearer KEY` has one of the keys."""
+    given = dict(headers).get(b"authorization", b"")
+    scheme, _, key = given.partition(b" ")
+    # All keys are compared, in a time that does not depend on where they differ.
+    matches = [hmac.compare_digest(key.strip(), allowed.encode()) for allowed in keys]
+    return scheme.lower() == b"bearer" and any(matches)
+
+
+def request_id(headers: Headers) -> str:
+    """Return the id that the client or a proxy gave a request, or a new one."""
+    given = dict(headers).get(ID_HEADER, b"")
+    return given.decode("ascii") if _ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def write_access(facts: dict[str, Any]) -> None:
+    """Print a line of the access log: the time, then `facts`, as JSON."""
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    print(json.dumps({"time": now, **facts}), file=sys.stdout, flush=True)
