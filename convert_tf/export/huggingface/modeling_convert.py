@@ -44,8 +44,8 @@ class Block(nn.Module):
         distance = places[None, :] - places[:, None]
         index = (distance + self.reach).clamp(0, 2 * self.reach)
         mask = (distance.abs() <= self.reach) & (is_text[:, None, :] == is_text[:, :, None])
-        scores = (scores + self.relative_bias[:, index]).masked_fill(~mask[:, None], -1e30)
-        attended = scores.softmax(dim=-1) @ split_heads(x, self.heads)
+        weights = softmax(scores + self.relative_bias[:, index], mask)
+        attended = weights @ split_heads(x, self.heads)
         x = self.attention_norm(x + attended.transpose(1, 2).flatten(2))
         return self.output_norm(x + self.output(fast_gelu(self.hidden(x))))
 
@@ -66,7 +66,11 @@ class SideNetwork(nn.Module):
         for hidden, norm in zip(self.hidden, self.norms, strict=True):
             y = fast_gelu(hidden(x))
             x = norm(x + y if self.use_skip and x.shape == y.shape else y)
-        return normalize(self.linear(x), dim=-1)
+        return unit_rows(self.linear(x))
+
+
+class SimilarityMap(nn.Linear):
+    """From r to vectors for similarity; `quantize_dynamic`, which hides weights, leaves it."""
 
 
 class ConvertModel(PreTrainedModel):
@@ -76,8 +80,8 @@ class ConvertModel(PreTrainedModel):
       input_ids, attention_mask: int64 `[batch, tokens]`.
 
     Returns:
-      `last_hidden_state`, float32 `[batch, tokens, hidden_size]`. Narrower vectors, those that a
-      prompt asks for, end with zeros.
+      `last_hidden_state`, `[batch, tokens, hidden_size]`, in the model's number format. Narrower
+      vectors, those that a prompt asks for, end with zeros.
     """
 
     config_class = ConvertConfig
@@ -92,8 +96,15 @@ class ConvertModel(PreTrainedModel):
         self.reduction = nn.Linear(dim, 2 * reduction, bias=False)
         self.sides = nn.ModuleDict({n: SideNetwork(config) for n in ("context", "response")})
         if config.similarity_dim:
-            self.similarity = nn.Linear(config.hidden_size, config.similarity_dim, bias=False)
+            self.similarity = SimilarityMap(config.hidden_size, config.similarity_dim, bias=False)
         self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the table of subwords, whose last row is that of unknown characters."""
+        return self.tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.tokens = value
 
     def _init_weights(self, module: nn.Module) -> None:
         """Leave weights as they are: they are always loaded."""
@@ -113,7 +124,8 @@ class ConvertModel(PreTrainedModel):
             rows = kinds == kind_id
             if name != "sentence" and bool(rows.any()):
                 vectors = vectors.clone()
-                vectors[rows] = padded(self._of_kind(name, reduced[rows]), config.hidden_size)
+                of_kind = padded(self._of_kind(name, reduced[rows]), config.hidden_size)
+                vectors[rows] = of_kind.to(vectors.dtype)
         shape = (-1, input_ids.shape[1], -1)
         return BaseModelOutput(last_hidden_state=vectors[:, None].expand(shape))
 
@@ -130,8 +142,8 @@ class ConvertModel(PreTrainedModel):
         queries, keys = (split_heads(y, heads) for y in self.reduction(x).chunk(2, dim=-1))
         scores = queries @ keys.transpose(-1, -2)
         mask = is_text[:, None, :] == is_text[:, :, None]
-        weights = scores.masked_fill(~mask[:, None], -1e30).softmax(dim=-1)
-        pooling = is_text / is_text.sum(dim=1, keepdim=True).clamp(min=1).sqrt()
+        weights = softmax(scores, mask)
+        pooling = (is_text / is_text.sum(dim=1, keepdim=True).clamp(min=1).sqrt()).to(x.dtype)
         pooled = (pooling[:, None, None] @ weights) @ x[:, None]  # [batch, heads, 1, dim]
         return pooled.flatten(1)
 
@@ -140,20 +152,31 @@ class ConvertModel(PreTrainedModel):
         if not self.config.similarity_dim:
             return reduced
         kernel = self.similarity.weight
-        read = self.similarity(reduced) @ normalize(kernel, dim=-1)
+        read = self.similarity(reduced) @ unit_rows(kernel)
         return self.config.sentence_scale * (reduced + read)
 
     def _of_kind(self, name: str, reduced: Tensor) -> Tensor:
         if name == "reduced":
             return reduced
         if name == "similarity":
-            return normalize(self.similarity(reduced), dim=-1)
+            return unit_rows(self.similarity(reduced))
         return self.sides[name](reduced)
 
 
 def fast_gelu(x: Tensor) -> Tensor:
     """x · σ(1.702 x)."""
     return silu(GELU_SLOPE * x) / GELU_SLOPE
+
+
+def softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """Softmax of `[batch, heads, queries, keys]` over the keys in `mask`, computed in float32."""
+    masked = scores.float().masked_fill(~mask[:, None], -1e30)
+    return masked.softmax(dim=-1).to(scores.dtype)
+
+
+def unit_rows(x: Tensor) -> Tensor:
+    """Rows of length 1. Squares are added in float32, because 16 bits end at 65,504."""
+    return normalize(x.float(), dim=-1).to(x.dtype)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
