@@ -18,6 +18,8 @@ from support.huggingface_export import exported_folder
 if not all(map(importlib.util.find_spec, ("torch", "transformers"))):
     pytest.skip("PyTorch and transformers are not installed", allow_module_level=True)
 
+pytestmark = pytest.mark.slow
+
 # In a process of its own: TensorFlow and PyTorch do not always load into one.
 PROGRAM = """
 import importlib, json, sys, warnings
@@ -25,7 +27,7 @@ warnings.simplefilter("ignore")
 import numpy as np, torch, transformers
 
 folder = sys.argv[1]
-tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
 prompts = json.load(open(f"{folder}/config_sentence_transformers.json"))["prompts"]
 texts = ["how are you?", "", "hello,world!yes.", "long " * 60]
 texts = [prompt + text for prompt in ("", *prompts.values()) for text in texts]
@@ -81,7 +83,7 @@ def said():
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, exported_folder() / "hf"],
         env={**own_environment(), "PYTHONPATH": f"{ROOT}{os.pathsep}{of_torch}"},
-        capture_output=True, text=True,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
