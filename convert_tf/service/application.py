@@ -156,7 +156,12 @@ def opened_model(
     Raises:
       ValueError: if one of them cannot be opened.
     """
-    if path == intents:
+    if path == intents and path.endswith(".onnx"):
+        if compute_dtype != "auto":
+            raise ValueError(
+                f"compute_dtype={compute_dtype!r} has no effect on {path!r}, which computes as it "
+                "was exported. Omit it."
+            )
         classifier = load_classifier(path, max_texts=max_texts)
         return Model(classifier.sentence_encoder, name, classifier)
     encoder = SentenceEncoder(path, compute_dtype=compute_dtype)

@@ -158,6 +158,14 @@ def test_offline_names_are_read_from_the_cache(cache, copy):
     np.testing.assert_array_equal(vectors, expected)
 
 
+def test_a_name_may_have_weights_for_pytorch_alone(cache, exported):
+    shutil.rmtree(cache / "onnx")
+    with pytest.raises(ModuleNameError, match=r"model\.safetensors is missing there"):
+        model_path("hf://me/encoder")
+    shutil.copy(exported / "hf" / "model.safetensors", cache)
+    assert model_path("hf://me/encoder") == str(cache)
+
+
 def test_a_name_that_is_not_found_is_one_sentence(cache, monkeypatch):
     for name in ("hf://me/other", "hf://", "hf://../x", "hf://a/b/c"):
         with pytest.raises(ModuleNameError, match=f"'{name}' was not read from the Hugging"):

@@ -224,6 +224,16 @@ def test_a_classifier_in_one_file_is_the_encoder_too(intents_file):
         assert [each["intent"] for each in found] == [*model.classifier.predict(TEXTS)]
 
 
+def test_one_file_computes_as_it_was_exported(intents_file, tmp_path):
+    options = {"name": "a", "max_texts": 10}
+    path = str(intents_file)
+    with pytest.raises(ValueError, match="compute_dtype='bfloat16' has no effect"):
+        opened_model(path, path, compute_dtype="bfloat16", **options)
+    folder = str(tmp_path)
+    with pytest.raises(ValueError, match="Pass the"):
+        opened_model(folder, folder, compute_dtype="auto", **options)
+
+
 # Starts the command, and stops where it would listen.
 PROGRAM = """
 import sys
