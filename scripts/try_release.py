@@ -251,9 +251,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--release", type=Path, required=True, help="what release.py wrote")
     parser.add_argument("--only", choices=[each.__name__ for each in ENVIRONMENTS])
-    parser.add_argument(
-        "--python", default=sys.executable, help="which Python; this one by default"
-    )
+    parser.add_argument("--python", default=sys.executable, help="default: this Python")
     arguments = parser.parse_args()
     for use in ENVIRONMENTS:
         if arguments.only in (None, use.__name__):
