@@ -10,14 +10,17 @@ PYTEST := $(PY) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 DEMO := demo
 CLIENTS ?= .clients
 RELEASE ?= release
+LOWEST ?= .lowest
+RELEASE_VENV := .release
+PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
 ATTACKED ?= /tmp/convert_tf_attack
 ATTACK ?=
 
-.PHONY: demo papers web docs test test-slow test-cluster test-clients test-web attack release lint setup clean
+.PHONY: demo papers web docs test test-python test-lowest test-slow test-cluster test-clients test-web attack release lint setup clean
 
 setup: $(READY)
 
-$(READY): setup.py constraints.txt
+$(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --upgrade pip
 	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
@@ -99,8 +102,28 @@ test-clients: $(READY)
 # Wheels, archives of the modules and their checksums in release/, tried in empty environments: it
 # downloads 1 GB and takes ten minutes. The page is among them where npm is there.
 release: $(READY) $(if $(shell command -v npm),web)
-	$(PY) scripts/release.py --output $(RELEASE)
+	$(PY) scripts/release.py --output $(RELEASE) $(if $(TAG),--tag '$(TAG)')
 	$(PY) scripts/try_release.py --release $(RELEASE)
+
+# The commands of the base installation in an empty environment of each Python that is installed. It
+# needs no TensorFlow.
+test-python:
+	$(PYTHON) -m venv $(RELEASE_VENV)
+	$(RELEASE_VENV)/bin/python -m pip install --quiet '.[release]'
+	$(RELEASE_VENV)/bin/python scripts/release.py --output $(RELEASE)
+	for python in $(PYTHONS); do if command -v $$python > /dev/null; then \
+	    $(RELEASE_VENV)/bin/python scripts/try_release.py --release $(RELEASE) --only base \
+	    --python $$python || exit 1; fi; done
+
+# The fast tests with the lowest versions that pyproject.toml allows. It downloads 1 GB.
+test-lowest: $(LOWEST)/.ready
+	$(MAKE) test VENV=$(LOWEST)
+
+$(LOWEST)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet 'uv>=0.5'
+	$(LOWEST)/bin/uv pip install --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[test]'
+	touch $@
 
 # Two gigabytes of dump, twenty kills and an hour of fuzz: about two hours. Its options go into
 # ATTACK, as in: make attack ATTACK='--gigabytes 0.1 --minutes 5 --kills 5'

@@ -1,6 +1,6 @@
 """Optional libraries and errors about missing ones.
 
-Optional libraries belong to the extras of setup.py. The base installation encodes, searches and
+Optional libraries belong to the extras of pyproject.toml. The base installation encodes, searches and
 tells intents. The extra `train` has TensorFlow and Keras, which train encoders and open modules.
 `.onnx` files also work without any dependency except numpy and onnxruntime.
 """
@@ -27,7 +27,7 @@ def needs(extra: str, purpose: str, *, package: str = "") -> Iterator[None]:
     """Turn a failed import in this block into an error that says what to install.
 
     Args:
-      extra: name of an extra in setup.py; "" for a library of the base installation.
+      extra: name of an extra in pyproject.toml; "" for a library of the base installation.
       purpose: what needs the library, as the subject of a sentence, e.g. "Sorting comments".
       package: package to install, for a library that belongs to no extra.
 

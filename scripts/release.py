@@ -4,6 +4,7 @@
 
     python scripts/release.py --output release/
 
+With `make release TAG=v0.1.0` the version and the changelog must be those of the tag.
 The folder holds `SHA256SUMS` of all its files. Put on a web server, its address is what
 `CONVERT_TF_MODULES_URL` names. An archive is the same each time, whenever and wherever it is made.
 The page and the package are what `make web` built; where it is not built, they are left out.
@@ -12,6 +13,7 @@ The page and the package are what `make web` built; where it is not built, they 
 import argparse
 import gzip
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -120,10 +122,25 @@ def write_sums(output: Path) -> None:
     write_file(output / SUMS_FILE, "".join(lines))
 
 
+def check_tag(tag: str) -> None:
+    """Refuse a tag that is not this version, or whose changes are not dated in the changelog."""
+    if tag != f"v{__version__}":
+        raise SystemExit(f"The version is {__version__}, and the tag {tag}. Change one of them.")
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    if not re.search(
+        rf"^## {re.escape(__version__)} \(\d{{4}}-\d\d-\d\d\)$", changes, re.MULTILINE
+    ):
+        raise SystemExit(f"CHANGELOG.md has no section '## {__version__} (YYYY-MM-DD)'.")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output", type=Path, required=True, help="the folder; it is made anew")
-    output = parser.parse_args().output
+    parser.add_argument("--tag", help="the release that is made, such as v0.1.0")
+    arguments = parser.parse_args()
+    if arguments.tag:
+        check_tag(arguments.tag)
+    output = arguments.output
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     build(ROOT, output)

@@ -6,7 +6,7 @@ The environments: the wheel by itself, without TensorFlow; the wheel with Tensor
 a training run; the sdist; the wheel without what it needs, with numpy and onnxruntime alone, then
 with absl-py for commands and the page; the package for npm under Node. Each is removed again. It
 downloads 1 GB, once where pip keeps a cache.
-`--only light` tries one.
+`--only light` tries one, and `--python python3.12` tries another Python.
 """
 
 import argparse
@@ -77,11 +77,12 @@ class Environment:
 
     Args:
       folder: where it is made; nothing of the repository is on its path.
+      python: the program whose environment it is.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, python: str):
         self.folder = folder
-        subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
+        subprocess.run([python, "-m", "venv", str(folder / "venv")], check=True)
         self.bin = folder / "venv" / "bin"
 
     def run(self, *command: object, fails: str = "") -> str:
@@ -250,12 +251,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--release", type=Path, required=True, help="what release.py wrote")
     parser.add_argument("--only", choices=[each.__name__ for each in ENVIRONMENTS])
+    parser.add_argument("--python", default=sys.executable, help="default: this Python")
     arguments = parser.parse_args()
     for use in ENVIRONMENTS:
         if arguments.only in (None, use.__name__):
             with tempfile.TemporaryDirectory() as folder:
-                use(Environment(Path(folder)), arguments.release.resolve())
-            print(f"{use.__name__}: installs and works", flush=True)
+                use(Environment(Path(folder), arguments.python), arguments.release.resolve())
+            print(f"{use.__name__}: installs and works on {arguments.python}", flush=True)
 
 
 if __name__ == "__main__":

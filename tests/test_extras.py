@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomllib
 from support.commands import call_command
 from support.tiny_checkpoint import write_checkpoint
 
@@ -19,19 +20,21 @@ ROOT = Path(__file__).resolve().parents[1]
 TEXTS = ["where is my card?", "", "i want my money back!"]
 
 
+def packages_of(extra, project):
+    """The packages of an extra, those of the extras that it names included."""
+    for package in project["optional-dependencies"][extra]:
+        if named := re.fullmatch(r"convert_tf\[([\w,]+)\]", package):
+            for name in named[1].split(","):
+                yield from packages_of(name, project)
+        else:
+            yield package
+
+
 def setup_extras():
-    """`{name: packages}` of setup.py, and the base installation under ""."""
-    found = {}
-    import setuptools
-
-    def record(**options):
-        found.update(options["extras_require"], **{"": options["install_requires"]})
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(setuptools, "setup", record)
-        source = (ROOT / "setup.py").read_text(encoding="utf-8")
-        exec(compile(source, str(ROOT / "setup.py"), "exec"), {"__file__": str(ROOT / "setup.py")})
-    return found
+    """`{name: packages}` of pyproject.toml, and the base installation under ""."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {name: [*packages_of(name, project)] for name in project["optional-dependencies"]}
+    return {**extras, "": project["dependencies"]}
 
 
 def test_a_missing_library_is_named_with_what_installs_it():

@@ -13,6 +13,7 @@ import warnings
 
 import numpy as np
 import pytest
+import tomllib
 from absl import flags
 from support.commands import ROOT, call_command, own_environment, run_command
 
@@ -479,8 +480,8 @@ def test_files_of_the_same_names_are_not_imported(tmp_path):
 
 
 def test_the_console_script_is_main():
-    setup = (ROOT / "setup.py").read_text()
-    assert "convert-tf=convert_tf.cli.main:main" in setup
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["scripts"] == {"convert-tf": "convert_tf.cli.main:main"}
     assert main_module.main is main
 
 

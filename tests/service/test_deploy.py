@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+import tomllib
 import yaml
 from absl import flags
 from support.processes import ROOT
@@ -48,7 +49,8 @@ def kubernetes():
 def test_the_command_has_flags_of_serve():
     (entrypoint,), (command,) = map(instructions, ("ENTRYPOINT", "CMD"))
     program, subcommand, *arguments = json.loads(entrypoint)
-    assert f"{program}=convert_tf.cli.main:main" in (ROOT / "setup.py").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert program in project["scripts"]
     assert subcommand in COMMANDS
     values = parsed([*arguments, *json.loads(command)])
     assert values.host == "0.0.0.0"

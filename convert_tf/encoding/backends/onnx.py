@@ -27,7 +27,7 @@ FORMAT_VERSION = 1
 FACTS_KEY, CONFIG_KEY, VOCABULARY_KEY = "convert_tf", "config.json", "vocab.txt"
 
 _NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
-OLDEST_RUNTIME = (1, 22)  # as in setup.py; older ones do not know the graphs' version of ONNX
+OLDEST_RUNTIME = (1, 22)  # as in pyproject.toml; older ones do not know the graphs' version of ONNX
 CHECKSUM_KEY = "sha256"
 # The start of the last entry of the metadata in protobuf. Its 64 digits end the file.
 _CHECKSUM = b"\x72\x4a\x0a\x06sha256\x12\x40"

@@ -1,0 +1,42 @@
+"""What users may rely on changes only with docs/surface.txt."""
+
+import difflib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi")
+from scripts import list_surface
+
+LISTED = Path(__file__).resolve().parents[1] / "docs" / "surface.txt"
+
+
+def test_the_surface_is_the_one_that_is_listed():
+    listed, found = LISTED.read_text(encoding="utf-8"), list_surface.surface()
+    changes = "\n".join(difflib.unified_diff(listed.splitlines(), found.splitlines(), lineterm=""))
+    assert not changes, (
+        "Write the list again (python -m scripts.list_surface > docs/surface.txt), and say in "
+        f"CHANGELOG.md what users have to change:\n{changes}"
+    )
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "SentenceEncoder.encode(texts, *, kind='sentence', batch_size=None, show_progress=False)",
+        "EncoderTraining.batch_size = 512",
+        "train --steps None",
+        "EncodeRequest.kind 'sentence'",
+        "similarity: encode_similarity, similarity_encoding",
+    ],
+)
+def test_parts_of_the_surface_are_listed(entry):
+    assert entry in LISTED.read_text(encoding="utf-8").splitlines()
+
+
+def test_a_changed_default_is_seen(monkeypatch):
+    def changed(texts, *, kind="similarity"):
+        """A signature with another default."""
+
+    monkeypatch.setattr("convert_tf.SentenceEncoder.encode", changed)
+    assert "SentenceEncoder.encode(texts, *, kind='similarity')" in list_surface.names()
