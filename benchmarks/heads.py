@@ -8,22 +8,23 @@ python benchmarks/heads.py --task records --trunk runs/small --data data/ --eval
 python benchmarks/heads.py --tables given.json,records.json
 ```
 
-`given` trains on and ranks the candidates of files; `records` trains bi and poly against the other
+`given` trains on and ranks the candidates of files. `records` trains bi and poly against the other
 responses of the batch, cross against sampled ones, and ranks each response among the 100 of its
-block. Every run goes into the output when it is done, and is not done again. The third command
-prints means and standard deviations over seeds.
+block. `in_batch` trains like `records`, and ranks the candidates of files. Finished runs are in the
+output and are not repeated. The third command prints means and standard deviations over seeds.
 """
 
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from absl import app, flags
 
-_TASK = flags.DEFINE_enum("task", "given", ["given", "records"], "What is trained and ranked.")
+_TASK = flags.DEFINE_enum("task", "given", ["given", "records", "in_batch"], "See above.")
 _TRUNK = flags.DEFINE_string("trunk", None, "Model directory of a dual encoder.")
 _DATA = flags.DEFINE_string("data", None, "Candidates file, or folder of records (train split).")
 _EVAL = flags.DEFINE_string("eval_data", None, "Likewise; of a folder the test split.")
@@ -55,6 +56,22 @@ EXTRA: dict[str, dict[str, Any]] = {
     "poly 64 learnt learnt scale": {"head": "poly", "learn_scale": True},
     "bi first": {"head": "bi", "reduction": "first"},
     "bi mean": {"head": "bi", "reduction": "mean"},
+    "bi mean without first": {"head": "bi", "reduction": "mean_without_first"},
+    **{
+        f"bi mean of first {m}": {"head": "bi", "reduction": "first_m_mean", "reduction_tokens": m}
+        for m in (16, 64)
+    },
+    **{
+        f"poly {m} {variant}": {"head": "poly", "poly_codes": m, "poly_variant": variant}
+        for m in (1, 4, 360)
+        for variant in ("learnt", "first_m", "last_m", "last_m_and_first")
+    },
+    **{f"bi batches of {size}": {"head": "bi", "batch_size": size} for size in (64, 128, 256, 512)},
+    **{f"bi output std {std}": {"head": "bi", "output_std": std} for std in (0.25, 0.5, 1.0)},
+    **{
+        f"poly 16 learnt output std {std}": {"head": "poly", "poly_codes": 16, "output_std": std}
+        for std in (0.25, 0.5, 1.0)
+    },
     "bi separate trunks": {"head": "bi", "separate_trunks": True},
     "bi mean separate trunks": {"head": "bi", "reduction": "mean", "separate_trunks": True},
     "poly 16 last_m separate trunks": {
@@ -100,15 +117,15 @@ class Runs:
 
     def head(self, name: str) -> tuple[Any, dict[str, Any]]:
         """A row's head, and options of its training."""
-        from convert_tf.config.ranker import HeadConfig
+        from convert_tf.config.ranker import HeadConfig, RankerTraining
 
-        values = {"freeze": "embeddings", **{**HEADS, **EXTRA}[name]}
+        values = {"freeze": "embeddings", "batch_size": _BATCH.value, **{**HEADS, **EXTRA}[name]}
         source = "given" if _TASK.value == "given" else "sampled"
-        if _TASK.value == "records" and values["head"] != "cross":
+        if _TASK.value != "given" and values["head"] != "cross":
             source = "in_batch"
-        frozen = {n: values.pop(n) for n in ("freeze", "trainable_blocks") if n in values}
+        training = {n: values.pop(n) for n in [*values] if n in RankerTraining.defaults()}
         return HeadConfig(**values), {
-            **frozen,
+            **training,
             "negatives": _NEGATIVES.value,
             "negatives_from": source,
         }
@@ -116,20 +133,24 @@ class Runs:
     def run(self, name: str, seed: int) -> dict[str, Any]:
         from convert_tf.checkpoints.loading import initial_ranker
         from convert_tf.config.ranker import RankerTraining
+        from convert_tf.data.packing import padded
         from convert_tf.numerics.initializers import set_seed
         from convert_tf.training.ranker.task import make_ranker_training
 
         head, options = self.head(name)
         set_seed(seed)
         ranker, _ = initial_ranker(_TRUNK.value, head, dtype=self.precision)
+        if std := options.get("output_std"):
+            first = np.arange(min(256, self.train.num_examples))
+            token_ids = padded(self.train.contexts, first, ranker.padding_id)
+            ranker.rescale_outputs(token_ids, std)
         if name.startswith("cross across"):
             bias = ranker.trunk.across_bias
             bias.assign(np.full(bias.shape, float(name.split()[-1])))
-        steps = self.train.num_examples // _BATCH.value
+        steps = self.train.num_examples // options["batch_size"]
         if name not in self.models:
             config = RankerTraining(
                 steps=steps,
-                batch_size=_BATCH.value,
                 optimizer="adamax",
                 learning_rate=_RATE.value,
                 final_learning_rate=_RATE.value / 10,
@@ -143,7 +164,7 @@ class Runs:
             variable.assign(value)
         for variable, fresh in zip(model.encoder.variables, ranker.variables, strict=True):
             variable.assign(fresh)
-        batches = self._batches(options["negatives_from"], ranker.padding_id, seed)
+        batches = self._batches(options, ranker.padding_id, seed)
         start, losses = time.perf_counter(), []
         for _ in range(0 if name.startswith("untrained") else steps):
             logs = model.train_on_batch(next(batches), return_dict=True)
@@ -159,23 +180,27 @@ class Runs:
             "ranks": ranks,
             "train_seconds": round(trained - start, 1),
             "eval_seconds": round(time.perf_counter() - trained, 1),
-            "batch_size": _BATCH.value,
+            "batch_size": options["batch_size"],
+            "steps": steps,
+            "num_candidates": 100
+            if _TASK.value == "records"
+            else len(self.evaluated.candidates[0]),
             "examples": self.train.num_examples,
             "learning_rate": _RATE.value,
             "max_context_tokens": _TOKENS.value,
             "precision": self.precision,
         }
 
-    def _batches(self, source: str, padding_id: int, seed: int) -> Any:
+    def _batches(self, options: Mapping[str, Any], padding_id: int, seed: int) -> Any:
         from convert_tf.data.ranking_batches import NegativeSampler, RankingBatches
 
-        sampler = None
+        sampler, source = None, options["negatives_from"]
         if source != "in_batch":
             sampler = NegativeSampler(self.train, source=source, count=_NEGATIVES.value)
         return iter(
             RankingBatches(
                 self.train,
-                batch_size=_BATCH.value,
+                batch_size=options["batch_size"],
                 padding_id=padding_id,
                 seed=seed,
                 sampler=sampler,
@@ -187,13 +212,16 @@ class Runs:
         from convert_tf.training.ranker.data import with_dev_candidates
 
         examples = self.evaluated
-        if _TASK.value == "records":
-            number = _JOINT.value if ranker.is_joint else examples.num_examples
+        if _TASK.value != "given":
+            number = min(
+                examples.num_examples, _JOINT.value if ranker.is_joint else _EVALUATED.value
+            )
             examples = examples._replace(
                 contexts=examples.contexts.take(np.arange(number)),
                 candidates=examples.candidates[:number],
                 labels=examples.labels[:number],
             )
+        if _TASK.value == "records":
             examples = with_dev_candidates(examples, is_joint=False)
         scores = score_lists(ranker, examples.contexts, examples.pool, examples.candidates)
         ranks = []
