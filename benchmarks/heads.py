@@ -165,9 +165,11 @@ class Runs:
         for variable, fresh in zip(model.encoder.variables, ranker.variables, strict=True):
             variable.assign(fresh)
         batches = self._batches(options, ranker.padding_id, seed)
-        start, losses = time.perf_counter(), []
+        start, losses, cpu_seconds = time.perf_counter(), [], []
         for _ in range(0 if name.startswith("untrained") else steps):
+            cpu_start = time.process_time()
             logs = model.train_on_batch(next(batches), return_dict=True)
+            cpu_seconds.append(time.process_time() - cpu_start)
             losses.append(float(logs["loss"]))
         trained = time.perf_counter()
         ranks = self._ranks(model.encoder)
@@ -182,6 +184,8 @@ class Runs:
             "eval_seconds": round(time.perf_counter() - trained, 1),
             "batch_size": options["batch_size"],
             "steps": steps,
+            # The first step compiles, so the median is taken.
+            "cpu_ms_per_step": 1000 * float(np.median(cpu_seconds)) if cpu_seconds else 0.0,
             "num_candidates": 100
             if _TASK.value == "records"
             else len(self.evaluated.candidates[0]),

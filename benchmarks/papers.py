@@ -54,6 +54,7 @@ _TRUNK = (
 # Folders that several cells read, with the commands that make them.
 MADE = {
     "REDDIT": ("prepare --input RC_2015 --output REDDIT",),
+    "REDDIT_IDS": (f"tokenize --data REDDIT --vocab {_VOCAB} --output REDDIT_IDS",),
     "AMAZON": ("prepare --amazon_qa toys_and_games.csv --output AMAZON",),
     "UBUNTU_TEST": ("prepare --dstc7 ubuntu_test_subtask_1.json --output UBUNTU_TEST",),
     "CONVAI2_TEST": ("prepare --convai2 valid_self_original.txt --output CONVAI2_TEST",),
@@ -79,7 +80,7 @@ class Cell(NamedTuple):
       commands: of `convert-tf`, or `python` and a script of this project. RUN stands for the folder
         of the run, BERT for `--bert`, SEED for the seed, and a name of `MADE` for its folder. The
         last one writes `RUN/result/evaluation.json`; `benchmarks/heads.py` writes `RUN/heads.json`
-        for all seeds; `benchmarks/ablations.py` writes `RUN/ablations.json`.
+        for all seeds; `benchmarks/ablations.py` writes into `RUN/ablations`.
       seeds: number of seeds.
       paper: the paper's figures by row, or by `""` for all rows.
     """
@@ -110,11 +111,13 @@ def _baselines(what: str, names: str, examples: int, more: str) -> tuple[str]:
     )
 
 
-def _tuned(encoder: str, data: str, test: str, more: str, options: str = "") -> tuple[str, str]:
+def _tuned(
+    encoder: str, data: str, test: str, more: str, examples: int, options: str = ""
+) -> tuple[str, str]:
     return (
         f"train --recipe paper_finetune --init_from {encoder} --data {data} {more}--seed SEED "
         "--output RUN/run",
-        *_evaluated(test, "RUN/run", 500, options),
+        *_evaluated(test, "RUN/run", examples, options),
     )
 
 
@@ -127,13 +130,13 @@ def _heads(heads: str, *, trunk: str = "REDDIT_BERT", task: str = "convai2") -> 
     }[task]
     return (
         f"python benchmarks/heads.py --task in_batch --trunk {trunk} --data {train} "
-        f"--eval_data {test} --examples 2560 --evaluated 500{more} --max_context_tokens 64 "
+        f"--eval_data {test} --examples 2560 --evaluated 300{more} --max_context_tokens 64 "
         f'--seeds 3 --heads "{heads}" --output RUN/heads.json',
     )
 
 
 _ALL_HEADS = "bi,poly 16 learnt,poly 64 learnt,poly 360 learnt,cross"
-_FT = "--steps 40 --batch_size 16 --max_tokens 32 --eval_every 40 --eval_examples 100 "
+_FT = "--steps 30 --batch_size 16 --max_tokens 32 --eval_every 30 --eval_examples 100 "
 _AMAZON_FT = "--steps 60 --batch_size 32 --max_tokens 32 --eval_every 60 --eval_examples 100 "
 CELLS = (
     Cell(
@@ -150,7 +153,7 @@ CELLS = (
         "ConveRT 3, Reddit: SIM and MAP on a universal encoder",
         (
             "python benchmarks/minilm.py --model universal --data REDDIT --baselines sim,map "
-            "--max_examples 1000 --train_examples 1000 --output RUN/result",
+            "--max_examples 1000 --train_examples 500 --output RUN/result",
         ),
         paper={"MAP USE multilingual": "47.7 (USE-large)"},
     ),
@@ -161,7 +164,7 @@ CELLS = (
     ),
     Cell(
         "ConveRT 3, Reddit: MAP on ours",
-        _baselines("--data REDDIT", "map", 1000, " --vectors convert_small --train_examples 1000"),
+        _baselines("--data REDDIT", "map", 1000, " --vectors convert_small --train_examples 500"),
     ),
     Cell(
         "ConveRT 3, Reddit: multi-context",
@@ -187,7 +190,7 @@ CELLS = (
         "ConveRT 3, AmazonQA: SIM and MAP on a universal encoder",
         (
             "python benchmarks/minilm.py --model universal --data AMAZON --baselines sim,map "
-            "--max_examples 1000 --train_examples 1000 --output RUN/result",
+            "--max_examples 1000 --train_examples 500 --output RUN/result",
         ),
         paper={"MAP USE multilingual": "61.9 (USE-large)"},
     ),
@@ -198,14 +201,24 @@ CELLS = (
     ),
     Cell(
         "ConveRT 3, AmazonQA: MAP on ours",
-        _baselines("--data AMAZON", "map", 1000, " --vectors convert_small --train_examples 1000"),
+        _baselines("--data AMAZON", "map", 1000, " --vectors convert_small --train_examples 500"),
         paper={"": "71.6"},
     ),
     Cell(
         "ConveRT 3, AmazonQA: fine-tuned",
-        _tuned("convert_small", "AMAZON", "--data AMAZON", _AMAZON_FT),
+        _tuned("convert_small", "AMAZON", "--data AMAZON", _AMAZON_FT, 1000),
         seeds=2,
         paper={"": "84.3"},
+    ),
+    Cell(
+        "ConveRT 4",
+        (
+            "python benchmarks/ablations.py --data REDDIT_IDS --variants C --seeds 3 "
+            "--embedding_dim 64 --max_relative_attention 3,5,48,48,48,48 --steps 300 "
+            "--examples 2000 --output RUN/ablations",
+        ),
+        3,
+        {"ConveRT": "68.2", "C": "67.7, difference -0.5"},
     ),
     Cell("ConveRT (multi-context): ConvAI2, history read", _evaluated(_CONVAI2, _MULTI, 100)),
     Cell(
@@ -250,10 +263,10 @@ CELLS = (
                 "multi, history_only fine-tuned",
             ),
             (
-                _evaluated(test, "convert", 500),
-                _evaluated(test, _MULTI, 500),
-                _tuned("convert", train, test, _FT),
-                _tuned(_MULTI, train, test, f"--history_only {prefixes}{_FT}"),
+                _evaluated(test, "convert_small", 300),
+                _evaluated(test, _MULTI, 300),
+                _tuned("convert_small", train, test, _FT, 300),
+                _tuned(_MULTI, train, test, f"--history_only {prefixes}{_FT}", 300),
             ),
             (1, 1, 2, 2),
             figures,
@@ -331,22 +344,17 @@ CELLS = (
     Cell(
         "poly 8",
         _heads(
-            "poly 1 learnt,poly 1 first_m,poly 1 last_m,poly 1 last_m_and_first,poly 4 learnt,"
-            "poly 4 first_m,poly 4 last_m,poly 4 last_m_and_first,poly 16 learnt,poly 16 first_m,"
-            "poly 16 last_m,poly 16 last_m_and_first,poly 64 learnt,poly 64 first_m,poly 64 last_m,"
-            "poly 64 last_m_and_first,poly 360 learnt,poly 360 first_m,poly 360 last_m,"
-            "poly 360 last_m_and_first"
+            "poly 1 learnt,poly 1 first_m,poly 1 last_m,poly 4 learnt,poly 4 first_m,poly 4 last_m,"
+            "poly 16 learnt,poly 16 first_m,poly 16 last_m,poly 16 last_m_and_first,"
+            "poly 64 learnt,poly 64 first_m,poly 64 last_m,poly 360 learnt"
         ),
         3,
         {
             "poly 1 learnt": "81.9", "poly 1 first_m": "83.2", "poly 1 last_m": "82.9",
             "poly 4 learnt": "83.8", "poly 4 first_m": "83.4", "poly 4 last_m": "82.8",
-            "poly 4 last_m_and_first": "82.9", "poly 16 learnt": "84.4",
-            "poly 16 first_m": "85.2", "poly 16 last_m": "83.9", "poly 16 last_m_and_first": "83.8",
-            "poly 64 learnt": "84.9", "poly 64 first_m": "86.0", "poly 64 last_m": "84.9",
-            "poly 64 last_m_and_first": "85.0", "poly 360 learnt": "85.3",
-            "poly 360 first_m": "86.3", "poly 360 last_m": "86.3",
-            "poly 360 last_m_and_first": "86.2",
+            "poly 16 learnt": "84.4", "poly 16 first_m": "85.2", "poly 16 last_m": "83.9",
+            "poly 16 last_m_and_first": "83.8", "poly 64 learnt": "84.9",
+            "poly 64 first_m": "86.0", "poly 64 last_m": "84.9", "poly 360 learnt": "85.3",
         },
     ),
     Cell(
@@ -437,6 +445,8 @@ def measure(
         run(command, values, data=data)
     if (path := folder / "heads.json").is_file():
         return results_of_heads(json.loads(path.read_text(encoding="utf-8")))
+    if (path := folder / "ablations" / "ablations.json").is_file():
+        return results_of_ablations(json.loads(path.read_text(encoding="utf-8")))
     report = json.loads((folder / "result" / "evaluation.json").read_text(encoding="utf-8"))
     steps = 0
     if (rows := folder / "run" / "metrics.jsonl").is_file():
@@ -469,13 +479,27 @@ def results_of_heads(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, A
         result["figures"][row["head"]] = {
             f"R{row['num_candidates']}@1": statistics.mean(rank <= 1 for rank in ranks),
             "MRR": statistics.mean(1 / rank for rank in ranks),
+            "CPU ms a step": row["cpu_ms_per_step"],
         }
+    return results
+
+
+def results_of_ablations(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the figures of `benchmarks/ablations.py` by seed, with differences from the first."""
+    results: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        result = results.setdefault(
+            str(row["seed"]), {"figures": {}, "examples": row["examples"], "steps": row["steps"]}
+        )
+        share = row["r100_1"] / 100
+        first = next(iter(result["figures"].values()), {"R100@1": share})["R100@1"]
+        result["figures"][row["variant"]] = {"R100@1": share, "difference in R100@1": share - first}
     return results
 
 
 def figure(values: Sequence[float], metric: str) -> str:
     """Format the mean of a metric and its standard deviation over seeds."""
-    factor, digits = (1, 3) if metric in ("MRR", "MAP") else (100, 1)
+    factor, digits = {"MRR": (1, 3), "MAP": (1, 3), "CPU ms a step": (1, 0)}.get(metric, (100, 1))
     scaled = [factor * value for value in values]
     spread = f" ± {statistics.stdev(scaled):.{digits}f}" if len(scaled) > 1 else ""
     return f"{metric} {statistics.mean(scaled):.{digits}f}{spread}"
@@ -511,11 +535,11 @@ def _rows(cell: Cell, result: Mapping[str, Any] | None) -> list[str]:
     seeds = [*result["seeds"].values()]
     first, rows = seeds[0], []
     for row, metrics in first["figures"].items():
-        shown = [name for name in metrics if name.endswith(("@1", "MRR", "accuracy"))]
+        shown = [name for name in metrics if name.endswith(("@1", "MRR", "accuracy", "a step"))]
         ours = ", ".join(
             figure([seed["figures"][row][name] for seed in seeds], name) for name in shown
         )
-        block = next((name[1:-2] for name in shown if name.endswith("@1")), "")
+        block = next((name[1:-2] for name in shown if name.startswith("R")), "")
         named = what if len(first["figures"]) == 1 else f"{what} ({row})" if what else row
         paper = cell.paper.get(row, cell.paper.get("", ""))
         rows.append(

@@ -149,18 +149,36 @@ def test_folders_that_cells_share_are_made_once(script, tmp_path, monkeypatch):
         script.run("python make.py RUN/1", values, data=tmp_path)
 
 
+def test_ablations_differ_from_the_first_variant_of_their_seed(script):
+    rows = [
+        {"variant": name, "seed": seed, "r100_1": share, "examples": 200, "steps": 9}
+        for name, seed, share in (("ConveRT", 0, 20.0), ("C", 0, 21.0), ("ConveRT", 1, 30.0))
+    ]
+    results = script.results_of_ablations(rows)
+    assert results["0"]["figures"]["ConveRT"] == {"R100@1": 0.2, "difference in R100@1": 0.0}
+    assert results["0"]["figures"]["C"]["difference in R100@1"] == pytest.approx(0.01)
+    assert results["1"]["figures"] == {"ConveRT": {"R100@1": 0.3, "difference in R100@1": 0.0}}
+
+
 def test_the_results_of_heads_are_those_of_their_ranks(script):
     rows = [
-        {"head": head, "seed": seed, "ranks": ranks, "num_candidates": 20, "steps": 80}
+        {
+            "head": head,
+            "seed": seed,
+            "ranks": ranks,
+            "num_candidates": 20,
+            "steps": 80,
+            "cpu_ms_per_step": 9.0,
+        }
         for head, seed, ranks in (("bi", 0, [1, 2]), ("cross", 0, [1, 1]), ("bi", 1, [4, 4]))
     ]
     results = script.results_of_heads(rows)
     assert results["0"]["figures"] == {
-        "bi": {"R20@1": 0.5, "MRR": 0.75},
-        "cross": {"R20@1": 1.0, "MRR": 1.0},
+        "bi": {"R20@1": 0.5, "MRR": 0.75, "CPU ms a step": 9.0},
+        "cross": {"R20@1": 1.0, "MRR": 1.0, "CPU ms a step": 9.0},
     }
     assert results["1"] == {
-        "figures": {"bi": {"R20@1": 0.0, "MRR": 0.25}},
+        "figures": {"bi": {"R20@1": 0.0, "MRR": 0.25, "CPU ms a step": 9.0}},
         "examples": 2,
         "steps": 80,
     }
@@ -186,7 +204,9 @@ def test_a_tiny_table_is_measured_once(tmp_path, monkeypatch, capsys):
         '--cells="ConveRT 5, 6: baselines",ConveRT 7',
     )  # fmt: skip
     call_script(monkeypatch, SCRIPT, *arguments)
-    assert "skipped ConveRT 7: BANKING77, r: no banking77.train.csv, bank" in capsys.readouterr().out
+    assert (
+        "skipped ConveRT 7: BANKING77, r: no banking77.train.csv, bank" in capsys.readouterr().out
+    )
     (cell,) = json.loads(results.read_text(encoding="utf-8")).values()
     assert cell["seeds"]["0"]["examples"] == 2
     assert len(cell["seeds"]["0"]["figures"]) == 2
