@@ -37,6 +37,7 @@ _JOINT = flags.DEFINE_integer("evaluated_jointly", 100, "Contexts ranked by cros
 _BATCH = flags.DEFINE_integer("batch_size", 32, "Contexts of a step.")
 _RATE = flags.DEFINE_float("learning_rate", 1e-3, "Peak; Adamax, cosine decay to a tenth.")
 _TOKENS = flags.DEFINE_integer("max_context_tokens", 96, "Of a context, the last ones.")
+_FREEZE = flags.DEFINE_string("freeze", "embeddings", "What is not trained, of most heads.")
 _NEGATIVES = flags.DEFINE_integer("negatives", 3, "Of given and sampled candidates.")
 _PRECISION = flags.DEFINE_string("precision", "auto", "See train.py.")
 _TABLES = flags.DEFINE_list("tables", [], "Outputs to print; nothing is trained.")
@@ -81,6 +82,7 @@ EXTRA: dict[str, dict[str, Any]] = {
         "separate_trunks": True,
     },
     "cross first": {"head": "cross", "reduction": "first"},
+    "bi all but embeddings": {"head": "bi", "freeze": "embeddings"},
     "bi all layers": {"head": "bi", "freeze": "nothing"},
     "bi top block": {"head": "bi", "freeze": "all_but_top_k"},
     "cross across 0": {"head": "cross"},
@@ -119,7 +121,7 @@ class Runs:
         """A row's head, and options of its training."""
         from convert_tf.config.ranker import HeadConfig, RankerTraining
 
-        values = {"freeze": "embeddings", "batch_size": _BATCH.value, **{**HEADS, **EXTRA}[name]}
+        values = {"freeze": _FREEZE.value, "batch_size": _BATCH.value, **{**HEADS, **EXTRA}[name]}
         source = "given" if _TASK.value == "given" else "sampled"
         if _TASK.value != "given" and values["head"] != "cross":
             source = "in_batch"
