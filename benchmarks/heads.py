@@ -68,11 +68,6 @@ EXTRA: dict[str, dict[str, Any]] = {
         for variant in ("learnt", "first_m", "last_m", "last_m_and_first")
     },
     **{f"bi batches of {size}": {"head": "bi", "batch_size": size} for size in (64, 128, 256, 512)},
-    **{f"bi output std {std}": {"head": "bi", "output_std": std} for std in (0.25, 0.5, 1.0)},
-    **{
-        f"poly 16 learnt output std {std}": {"head": "poly", "poly_codes": 16, "output_std": std}
-        for std in (0.25, 0.5, 1.0)
-    },
     "bi separate trunks": {"head": "bi", "separate_trunks": True},
     "bi mean separate trunks": {"head": "bi", "reduction": "mean", "separate_trunks": True},
     "poly 16 last_m separate trunks": {
@@ -135,17 +130,12 @@ class Runs:
     def run(self, name: str, seed: int) -> dict[str, Any]:
         from convert_tf.checkpoints.loading import initial_ranker
         from convert_tf.config.ranker import RankerTraining
-        from convert_tf.data.packing import padded
         from convert_tf.numerics.initializers import set_seed
         from convert_tf.training.ranker.task import make_ranker_training
 
         head, options = self.head(name)
         set_seed(seed)
         ranker, _ = initial_ranker(_TRUNK.value, head, dtype=self.precision)
-        if std := options.get("output_std"):
-            first = np.arange(min(256, self.train.num_examples))
-            token_ids = padded(self.train.contexts, first, ranker.padding_id)
-            ranker.rescale_outputs(token_ids, std)
         if name.startswith("cross across"):
             bias = ranker.trunk.across_bias
             bias.assign(np.full(bias.shape, float(name.split()[-1])))

@@ -43,13 +43,14 @@ _HEADER = "| cell | examples | N | steps | seeds | ours | paper | date |\n" + 8 
 FILES = (
     "ubuntu_train_subtask_1.json", "ubuntu_dev_subtask_1.json", "ubuntu_test_subtask_1.json",
     "train_self_original.txt", "valid_self_original.txt", "train.csv", "test.csv",
-    "articles_train.txt", "articles_test.txt", "RC_2015", "toys_and_games.csv",
-    "banking77.train.csv", "banking77.valid.csv", "banking77.test.csv",
+    "articles_train.txt", "articles_test.txt", "mutual.train.jsonl", "mutual.valid.jsonl",
+    "RC_2015", "toys_and_games.csv",
+    "banking77.train_10shot.csv", "banking77.valid.csv", "banking77.test.csv",
 )  # fmt: skip
 _VOCAB = "hub_modules/convert_small/1/assets/vocab.txt"
 _TRUNK = (
-    f"--vocab {_VOCAB} --model bert_tiny --all_turns=false --max_tokens 48 --batch_tokens 2000 "
-    "--learning_rate 2e-3 --warmup_steps 30 --eval_examples 200 --eval_every 125 --steps 250"
+    f"--vocab {_VOCAB} --model tiny --recipe small --steps 800 --batch_size 128 --max_tokens 32 "
+    "--learning_rate 3e-3 --eval_every 400 --eval_examples 100"
 )
 # Folders that several cells read, with the commands that make them.
 MADE = {
@@ -59,8 +60,8 @@ MADE = {
     "UBUNTU_TEST": ("prepare --dstc7 ubuntu_test_subtask_1.json --output UBUNTU_TEST",),
     "CONVAI2_TEST": ("prepare --convai2 valid_self_original.txt --output CONVAI2_TEST",),
     "DOCUMENTS": ("prepare --documents articles_train.txt --output DOCUMENTS",),
-    "REDDIT_BERT": (f"pretrain --data REDDIT {_TRUNK} --output REDDIT_BERT",),
-    "DOCUMENTS_BERT": (f"pretrain --data DOCUMENTS {_TRUNK} --output DOCUMENTS_BERT",),
+    "REDDIT_TRUNK": (f"train --data REDDIT {_TRUNK} --output REDDIT_TRUNK",),
+    "DOCUMENTS_TRUNK": (f"train --data DOCUMENTS {_TRUNK} --output DOCUMENTS_TRUNK",),
 }
 
 _DATA = flags.DEFINE_string("data", None, "Folder of the tasks' files.")
@@ -121,22 +122,24 @@ def _tuned(
     )
 
 
-def _heads(heads: str, *, trunk: str = "REDDIT_BERT", task: str = "convai2") -> tuple[str]:
-    train, test, more = {
-        "convai2": ("train_self_original.txt", "valid_self_original.txt", ""),
-        "dstc7": ("ubuntu_train_subtask_1.json", "ubuntu_test_subtask_1.json", ""),
-        "ubuntu": ("train.csv", "test.csv", ""),
-        "articles": ("articles_train.txt", "articles_test.txt", " --evaluated_jointly 20"),
+def _heads(heads: str, *, trunk: str = "REDDIT_TRUNK", task: str = "mutual") -> tuple[str]:
+    options = {
+        "mutual": "--task given --data mutual.train.jsonl --eval_data mutual.valid.jsonl "
+        "--examples 2560 --evaluated 886",
+        "mutual, in batch": "--task in_batch --data mutual.train.jsonl "
+        "--eval_data mutual.valid.jsonl --examples 2560 --evaluated 886",
+        "convai2": "--task in_batch --data train_self_original.txt "
+        "--eval_data valid_self_original.txt --examples 2560 --evaluated 500",
+        "articles": "--task in_batch --data articles_train.txt --eval_data articles_test.txt "
+        "--examples 1800 --evaluated 300",
     }[task]
     return (
-        f"python benchmarks/heads.py --task in_batch --trunk {trunk} --data {train} "
-        f"--eval_data {test} --examples 2560 --evaluated 300{more} --max_context_tokens 64 "
-        "--freeze nothing "
-        f'--seeds 3 --heads "{heads}" --output RUN/heads.json',
+        f"python benchmarks/heads.py {options} --trunk {trunk} --max_context_tokens 64 "
+        f'--precision float32 --freeze nothing --seeds 3 --heads "{heads}" --output RUN/heads.json',
     )
 
 
-_ALL_HEADS = "bi,poly 16 learnt,poly 64 learnt,poly 360 learnt,cross"
+_ALL_HEADS = "bi,poly 16 learnt,poly 16 last_m,cross"
 _FT = "--steps 30 --batch_size 16 --max_tokens 32 --eval_every 30 --eval_examples 100 "
 _AMAZON_FT = "--steps 60 --batch_size 32 --max_tokens 32 --eval_every 60 --eval_examples 100 "
 CELLS = (
@@ -275,9 +278,10 @@ CELLS = (
         )
     ),
     Cell(
-        "ConveRT 7: BANKING77, r",
+        "ConveRT 7: BANKING77, 10 per intent, r",
         (
-            "intent train --encoder convert --kind reduced --data banking77.train.csv --validation "
+            "intent train --encoder convert_small --kind reduced --head network "
+            "--data banking77.train_10shot.csv --validation "
             "banking77.valid.csv --tune --patience 5 --lexical none --names none --seed SEED "
             "--output RUN/run",
             "intent evaluate --model RUN/run --data banking77.test.csv --output RUN/result",
@@ -286,7 +290,7 @@ CELLS = (
     ),
     Cell(
         "poly 2",
-        _heads("bi,bi batches of 64,bi batches of 128,bi batches of 256"),
+        _heads("bi,bi batches of 64,bi batches of 128,bi batches of 256", task="mutual, in batch"),
         3,
         {
             "bi": "81.0", "bi batches of 64": "81.7", "bi batches of 128": "82.3",
@@ -294,78 +298,40 @@ CELLS = (
         },
     ),
     Cell(
-        "poly 3",
-        _heads("bi top block,bi all but embeddings,bi"),
-        3,
-        {"bi top block": "74.2", "bi all but embeddings": "83.3", "bi": "83.0"},
-    ),
-    Cell(
-        "poly 4, 10: pre-trained on Reddit, ConvAI2",
-        _heads(_ALL_HEADS),
+        "poly 3, 7, 8",
+        _heads(
+            "bi,bi top block,bi all but embeddings,bi first,bi mean,bi mean of first 16,"
+            "bi mean of first 64,poly 4 learnt,poly 16 learnt,poly 16 first_m,poly 16 last_m,"
+            "poly 16 last_m_and_first,poly 64 learnt,poly 64 first_m,poly 360 learnt,cross"
+        ),
         3,
         {
-            "bi": "84.8", "poly 16 learnt": "86.3", "poly 64 learnt": "86.5",
-            "poly 360 learnt": "86.8", "cross": "87.9",
-        },
-    ),
-    Cell(
-        "poly 4, 10: pre-trained on documents, ConvAI2",
-        _heads(_ALL_HEADS, trunk="DOCUMENTS_BERT"),
-        3,
-        {
-            "bi": "82.0", "poly 16 learnt": "82.7", "poly 64 learnt": "83.3",
-            "poly 360 learnt": "83.8", "cross": "84.9",
+            "bi": "83.0 (every layer)", "bi top block": "74.2 (top layer)",
+            "bi all but embeddings": "83.3", "bi first": "83.3", "bi mean": "83.1",
+            "bi mean of first 16": "82.9", "bi mean of first 64": "82.7",
+            "poly 4 learnt": "83.8", "poly 16 learnt": "84.4", "poly 16 first_m": "85.2",
+            "poly 16 last_m": "83.9", "poly 16 last_m_and_first": "83.8", "poly 64 learnt": "84.9",
+            "poly 64 first_m": "86.0", "poly 360 learnt": "85.3", "cross": "87.1",
         },
     ),
     *(
-        Cell(
-            f"poly 4, 10: pre-trained on {pretrained}, {name}",
-            _heads("bi,poly 16 learnt,cross", trunk=trunk, task=task),
-            3,
-            dict(zip(("bi", "poly 16 learnt", "cross"), figures, strict=False)),
+        Cell(f"poly 4, 10: trunk from {pretrained}, {name}", _heads(
+            heads, trunk=trunk, task=task), 3, figures)
+        for heads, pretrained, trunk, name, task, figures in (
+            (
+                _ALL_HEADS, "Reddit", "REDDIT_TRUNK", "ConvAI2", "convai2",
+                {"bi": "84.8", "poly 16 learnt": "86.3", "cross": "87.9"},
+            ),
+            (
+                _ALL_HEADS, "documents", "DOCUMENTS_TRUNK", "ConvAI2", "convai2",
+                {"bi": "82.0", "poly 16 learnt": "82.7", "cross": "84.9"},
+            ),
+            (
+                "bi,poly 16 learnt", "Reddit", "REDDIT_TRUNK", "articles", "articles",
+                {"bi": "71.0", "poly 16 learnt": "71.5"},
+            ),
+            ("bi,poly 16 learnt", "documents", "DOCUMENTS_TRUNK", "articles", "articles", {}),
         )
-        for pretrained, trunk, name, task, figures in (
-            ("Reddit", "REDDIT_BERT", "DSTC7", "dstc7", ("70.9", "71.6", "71.7")),
-            ("documents", "DOCUMENTS_BERT", "DSTC7", "dstc7", ("64.5", "65.3", "65.3")),
-            ("Reddit", "REDDIT_BERT", "Ubuntu V2", "ubuntu", ("83.6", "86.0", "86.5")),
-            ("documents", "DOCUMENTS_BERT", "Ubuntu V2", "ubuntu", ("80.8", "83.4", "83.1")),
-            ("Reddit", "REDDIT_BERT", "articles", "articles", ("71.0", "71.5")),
-            ("documents", "DOCUMENTS_BERT", "articles", "articles", ()),
-        )
-    ),
-    Cell(
-        "poly 7",
-        _heads("bi first,bi mean of first 16,bi mean of first 64,bi mean without first"),
-        3,
-        {
-            "bi first": "83.3", "bi mean of first 16": "82.9", "bi mean of first 64": "82.7",
-            "bi mean without first": "83.1",
-        },
-    ),
-    Cell(
-        "poly 8",
-        _heads(
-            "poly 1 learnt,poly 1 first_m,poly 1 last_m,poly 4 learnt,poly 4 first_m,poly 4 last_m,"
-            "poly 16 learnt,poly 16 first_m,poly 16 last_m,poly 16 last_m_and_first,"
-            "poly 64 learnt,poly 64 first_m,poly 64 last_m,poly 360 learnt"
-        ),
-        3,
-        {
-            "poly 1 learnt": "81.9", "poly 1 first_m": "83.2", "poly 1 last_m": "82.9",
-            "poly 4 learnt": "83.8", "poly 4 first_m": "83.4", "poly 4 last_m": "82.8",
-            "poly 16 learnt": "84.4", "poly 16 first_m": "85.2", "poly 16 last_m": "83.9",
-            "poly 16 last_m_and_first": "83.8", "poly 64 learnt": "84.9",
-            "poly 64 first_m": "86.0", "poly 64 last_m": "84.9", "poly 360 learnt": "85.3",
-        },
-    ),
-    Cell(
-        "poly output_std",
-        _heads(
-            "bi,bi output std 0.25,bi output std 0.5,bi output std 1.0,poly 16 learnt,"
-            "poly 16 learnt output std 0.25,poly 16 learnt output std 0.5,"
-            "poly 16 learnt output std 1.0"
-        ),
-        3,
     ),
 )  # fmt: skip
 

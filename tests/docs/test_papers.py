@@ -123,9 +123,9 @@ def test_the_commands_of_cells_parse(script):
 
 
 def test_a_cell_needs_the_files_of_the_folders_that_are_made_for_it(script):
-    (cell,) = (cell for cell in script.CELLS if cell.name == "poly 7")
-    files = {"train_self_original.txt": "train_self_original.txt.zst"}
-    assert script.missing(cell, files, None) == ["valid_self_original.txt", "RC_2015"]
+    (cell,) = (cell for cell in script.CELLS if cell.name == "poly 2")
+    files = {"mutual.train.jsonl": "mutual.train.jsonl.gz"}
+    assert script.missing(cell, files, None) == ["mutual.valid.jsonl", "RC_2015"]
 
 
 def test_folders_that_cells_share_are_made_once(script, tmp_path, monkeypatch):
@@ -205,7 +205,8 @@ def test_a_tiny_table_is_measured_once(tmp_path, monkeypatch, capsys):
     )  # fmt: skip
     call_script(monkeypatch, SCRIPT, *arguments)
     assert (
-        "skipped ConveRT 7: BANKING77, r: no banking77.train.csv, bank" in capsys.readouterr().out
+        "skipped ConveRT 7: BANKING77, 10 per intent, r: no banking77.train_"
+        in capsys.readouterr().out
     )
     (cell,) = json.loads(results.read_text(encoding="utf-8")).values()
     assert cell["seeds"]["0"]["examples"] == 2
