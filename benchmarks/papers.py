@@ -49,8 +49,8 @@ FILES = (
 )  # fmt: skip
 _VOCAB = "hub_modules/convert_small/1/assets/vocab.txt"
 _TRUNK = (
-    f"--vocab {_VOCAB} --model tiny --recipe small --steps 800 --batch_size 128 --max_tokens 32 "
-    "--learning_rate 3e-3 --eval_every 400 --eval_examples 100"
+    f"--vocab {_VOCAB} --model tiny --recipe small --steps 350 --batch_size 128 --max_tokens 32 "
+    "--learning_rate 3e-3 --eval_every 350 --eval_examples 100"
 )
 # Folders that several cells read, with the commands that make them.
 MADE = {
