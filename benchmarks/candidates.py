@@ -46,7 +46,9 @@ _INIT_FROM = flags.DEFINE_string(
     "init_from", None, "Trained encoder or trunk, instead of --model with random weights."
 )
 _CONTEXTS = flags.DEFINE_string("contexts", None, "File of candidates with contexts to encode.")
-_CONTEXT_TOKENS = flags.DEFINE_integer("context_tokens", 60, "Of each context, at most.")
+_CONTEXT_TOKENS = flags.DEFINE_integer(
+    "context_tokens", 60, "Of each context. Longer ones are cut."
+)
 _CANDIDATE_TOKENS = flags.DEFINE_integer("candidate_tokens", 15, "For the cross-encoder.")
 _DTYPE = flags.DEFINE_enum("dtype", "float32", DTYPES, "Of the cached vectors.")
 _TURNS = flags.DEFINE_integer("turns", 15, "Measurements of each row.", lower_bound=1)
@@ -59,13 +61,14 @@ FINGERPRINT = "random vectors"
 
 
 class TimedEncoder:
-    """Encodes contexts of token ids with a ranker, and notes the seconds."""
+    """Encodes `token_ids`, whatever the text of the context is, and notes the seconds."""
 
     fingerprint = FINGERPRINT
 
     def __init__(self, ranker: RankerModel, scale: float):
         self.ranker = ranker
         self.scale = np.float32(scale)
+        self.token_ids = np.zeros(0, np.int32)
         self.seconds = 0.0
         self.vectors = 0
 
@@ -74,7 +77,7 @@ class TimedEncoder:
 
     def encode_contexts(self, contexts):
         start = time.perf_counter()
-        vectors, mask = self.ranker.predict_on_batch({"context_ids": np.stack(contexts)})
+        vectors, mask = self.ranker.predict_on_batch({"context_ids": self.token_ids[None]})
         result = np.asarray(vectors, np.float32) * self.scale, np.asarray(mask)
         self.seconds = time.perf_counter() - start
         self.vectors = int(result[1].sum())
@@ -129,9 +132,11 @@ def contexts_of(ranker: RankerModel, vocabulary: Path | None) -> Iterator[np.nda
         max_candidate_tokens=_CANDIDATE_TOKENS.value,
     )
     texts = examples.contexts
-    return itertools.cycle(
-        texts.flat[start:end] for start, end in itertools.pairwise(texts.row_splits)
-    )
+    # Of one length, because every other shape is compiled.
+    whole = np.flatnonzero(texts.lengths == _CONTEXT_TOKENS.value)
+    if not len(whole):
+        sys.exit(f"candidates.py: no context has {_CONTEXT_TOKENS.value} tokens. Lower the number.")
+    return itertools.cycle(texts.take([number]).flat for number in whole)
 
 
 def random_cache(folder: Path, count: int, dim: int) -> CandidateCache:
@@ -192,9 +197,10 @@ def main(argv: list[str]) -> None:
                 rates[key] += [value] * (turn >= 0)
             context = next(contexts)
             for name, encoder in encoders.items():
+                encoder.token_ids = context
                 for count, cache in caches.items():
                     index = CandidateIndex(cache, encoder)
-                    total = timed(lambda i=index, c=context: i.search([c], top_k=TOP_K))
+                    total = timed(lambda i=index: i.search(["context"], top_k=TOP_K))
                     if turn >= 0:
                         samples.setdefault((name, count), []).append((encoder.seconds, total))
     peak = {key: max(values) for key, values in rates.items()}
