@@ -162,6 +162,7 @@ def run(variant: str, seed: int, more: Sequence[str]) -> dict[str, Any]:
         "mrr": last[_SPLIT.value]["MRR"],
         "examples": last[_SPLIT.value]["examples"],
         "pairs": last["pairs"],
+        "steps": last["step"],
         "steps_per_second": 1 / seconds,
         "cpu_ms_per_step": 1000 * cpu_seconds,
         "network_parameters": facts["parameters"]["network"],

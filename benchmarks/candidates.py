@@ -2,36 +2,53 @@
 
 ```
 python benchmarks/candidates.py --output candidates.json
+python benchmarks/candidates.py --init_from convert --contexts valid_self_original.txt
 ```
 
-Repeats Table 5 of arXiv 1905.01969 with the ConveRT trunk. Contexts are encoded one at a time by
-the real network with random weights; candidates are random vectors of length 1, as only their shape
-matters. The rows take turns, so that what else the machine does falls on all of them alike; medians
-are printed, and ratios to the bi-encoder of the same turn. A cross-encoder is timed with 1,000
-candidates, the rest follows from them. What the machine can do at most, the bytes of the vectors
-over the rate at which memory is read and the multiplications over the rate of a large matrix
-product, is measured in the same turns.
+Repeats Tables 5 and 9 of arXiv 1905.01969. Contexts are encoded one at a time, with random weights
+or with a trained trunk (`--init_from`); they are random tokens, or those of a file (`--contexts`).
+Candidates are random vectors of length 1, as only their shape matters. The rows take turns, so that
+what else the machine does falls on all of them alike; medians are printed, and ratios to the
+bi-encoder of the same turn. A cross-encoder is timed with 1,000 candidates, the rest follows from
+them. What the machine can do at most, the bytes of the vectors over the rate at which memory is
+read and the multiplications over the rate of a large matrix product, is measured in the same turns.
 """
 
+import dataclasses
+import itertools
 import json
 import statistics
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from absl import app, flags
 
+from convert_tf.checkpoints.loading import initial_ranker
+from convert_tf.checkpoints.released import model_path
+from convert_tf.config.bert import BertConfig
 from convert_tf.config.model import model_preset
 from convert_tf.config.ranker import HeadConfig, RankerConfig
+from convert_tf.data.candidates import read_examples
+from convert_tf.data.ranking_batches import tokenize_examples
 from convert_tf.models.ranker import RankerModel, make_ranker
+from convert_tf.ranking.checkpoint import make_tokenize
 from convert_tf.search.cache import DTYPES, CandidateCache, write_cache
 from convert_tf.search.index import CandidateIndex
 
 _COUNTS = flags.DEFINE_list("candidates", ["1000", "100000"], "Numbers of candidates.")
 _MODEL = flags.DEFINE_string("model", "convert", "Preset of the trunk.")
 _VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 24_000, "Of the trunk.")
-_CONTEXT_TOKENS = flags.DEFINE_integer("context_tokens", 60, "Of each context.")
+_INIT_FROM = flags.DEFINE_string(
+    "init_from", None, "Trained encoder or trunk, instead of --model with random weights."
+)
+_CONTEXTS = flags.DEFINE_string("contexts", None, "File of candidates with contexts to encode.")
+_CONTEXT_TOKENS = flags.DEFINE_integer(
+    "context_tokens", 60, "Of each context. Longer ones are cut."
+)
 _CANDIDATE_TOKENS = flags.DEFINE_integer("candidate_tokens", 15, "For the cross-encoder.")
 _DTYPE = flags.DEFINE_enum("dtype", "float32", DTYPES, "Of the cached vectors.")
 _TURNS = flags.DEFINE_integer("turns", 15, "Measurements of each row.", lower_bound=1)
@@ -44,13 +61,14 @@ FINGERPRINT = "random vectors"
 
 
 class TimedEncoder:
-    """Encodes contexts of token ids with a ranker, and notes the seconds."""
+    """Encodes `token_ids`, whatever the text of the context is, and notes the seconds."""
 
     fingerprint = FINGERPRINT
 
     def __init__(self, ranker: RankerModel, scale: float):
         self.ranker = ranker
         self.scale = np.float32(scale)
+        self.token_ids = np.zeros(0, np.int32)
         self.seconds = 0.0
         self.vectors = 0
 
@@ -59,7 +77,7 @@ class TimedEncoder:
 
     def encode_contexts(self, contexts):
         start = time.perf_counter()
-        vectors, mask = self.ranker.predict_on_batch({"context_ids": np.stack(contexts)})
+        vectors, mask = self.ranker.predict_on_batch({"context_ids": self.token_ids[None]})
         result = np.asarray(vectors, np.float32) * self.scale, np.asarray(mask)
         self.seconds = time.perf_counter() - start
         self.vectors = int(result[1].sum())
@@ -68,14 +86,57 @@ class TimedEncoder:
 
 def heads() -> dict[str, HeadConfig]:
     """The rows of the table, by name."""
-    common = {"reduction": "sqrt_n", "scale": 512**0.5}
-    rows = {"bi": HeadConfig(head="bi", **common)}
+    rows = {"bi": HeadConfig(head="bi")}
     for variant in ("learnt", "first_m"):
         for codes in (16, 64, 360):
             rows[f"poly {codes} {variant}"] = HeadConfig(
-                head="poly", poly_codes=codes, poly_variant=variant, **common
+                head="poly", poly_codes=codes, poly_variant=variant
             )
     return rows
+
+
+def rankers() -> tuple[dict[str, RankerModel], RankerModel, Path | None]:
+    """The rankers of the rows, a cross-encoder, and the vocabulary of a trained trunk."""
+    cross = HeadConfig(head="cross")
+    if _INIT_FROM.value:
+        folder = model_path(_INIT_FROM.value)
+        found = {name: initial_ranker(folder, head) for name, head in heads().items()}
+        vocabulary = next(iter(found.values()))[1]
+        return (
+            {name: ranker for name, (ranker, _) in found.items()},
+            initial_ranker(folder, cross)[0],
+            vocabulary,
+        )
+    config = model_preset(_MODEL.value, vocab_size=_VOCAB_SIZE.value)
+    scale = config.encoding_dim**0.5
+    made = {
+        name: make_ranker(RankerConfig(config, dataclasses.replace(head, scale=scale)))
+        for name, head in heads().items()
+    }
+    return made, make_ranker(RankerConfig(config, cross)), None
+
+
+def contexts_of(ranker: RankerModel, vocabulary: Path | None) -> Iterator[np.ndarray]:
+    """Token ids of contexts without end: int32 `[tokens]`."""
+    if not _CONTEXTS.value:
+        ids = np.random.default_rng(0).integers(
+            0, ranker.config.model.num_ids, _CONTEXT_TOKENS.value
+        )
+        return itertools.repeat(ids.astype(np.int32))
+    if vocabulary is None:
+        sys.exit("candidates.py: --contexts needs --init_from, whose vocabulary it reads.")
+    examples = tokenize_examples(
+        read_examples(_CONTEXTS.value, "test", max_examples=100),
+        make_tokenize(vocabulary, ranker.config),
+        max_context_tokens=_CONTEXT_TOKENS.value,
+        max_candidate_tokens=_CANDIDATE_TOKENS.value,
+    )
+    texts = examples.contexts
+    # Of one length, because every other shape is compiled.
+    whole = np.flatnonzero(texts.lengths == _CONTEXT_TOKENS.value)
+    if not len(whole):
+        sys.exit(f"candidates.py: no context has {_CONTEXT_TOKENS.value} tokens. Lower the number.")
+    return itertools.cycle(texts.take([number]).flat for number in whole)
 
 
 def random_cache(folder: Path, count: int, dim: int) -> CandidateCache:
@@ -117,27 +178,29 @@ class Machine:
 def main(argv: list[str]) -> None:
     del argv
     counts = [int(count) for count in _COUNTS.value]
-    config = model_preset(_MODEL.value, vocab_size=_VOCAB_SIZE.value)
-    rng = np.random.default_rng(0)
-    context = rng.integers(0, config.num_ids, _CONTEXT_TOKENS.value).astype(np.int32)
+    by_name, cross, vocabulary = rankers()
+    contexts = contexts_of(cross, vocabulary)
+    trunk = cross.config.model
+    dim = trunk.dim if isinstance(trunk, BertConfig) else trunk.encoding_dim
     encoders = {
-        name: TimedEncoder(make_ranker(RankerConfig(config, head)), head.scale)
-        for name, head in heads().items()
+        name: TimedEncoder(ranker, ranker.config.head.scale) for name, ranker in by_name.items()
     }
     report: dict[str, dict] = {}
     rates: dict[str, list[float]] = {"bytes_per_s": [], "flop_per_s": []}
     with tempfile.TemporaryDirectory() as folder:
-        caches = {n: random_cache(Path(folder) / str(n), n, config.encoding_dim) for n in counts}
+        caches = {n: random_cache(Path(folder) / str(n), n, dim) for n in counts}
         row_bytes = caches[counts[0]].stored(0, 1)[0].nbytes
         machine = Machine()
         samples: dict[tuple[str, int], list[tuple[float, float]]] = {}
         for turn in range(-2, _TURNS.value):  # the first two warm up
             for key, value in machine.measure().items():
                 rates[key] += [value] * (turn >= 0)
+            context = next(contexts)
             for name, encoder in encoders.items():
+                encoder.token_ids = context
                 for count, cache in caches.items():
                     index = CandidateIndex(cache, encoder)
-                    total = timed(lambda i=index: i.search([context], top_k=TOP_K))
+                    total = timed(lambda i=index: i.search(["context"], top_k=TOP_K))
                     if turn >= 0:
                         samples.setdefault((name, count), []).append((encoder.seconds, total))
     peak = {key: max(values) for key, values in rates.items()}
@@ -153,7 +216,7 @@ def main(argv: list[str]) -> None:
         of_bi = zip(pairs, samples["bi", count], strict=True)
         ratio = statistics.median(own[1] / bi[1] for own, bi in of_bi)
         vectors = encoders[name].vectors
-        flops = 2 * count * config.encoding_dim * vectors
+        flops = 2 * count * dim * vectors
         floor = 1e3 * max(count * row_bytes / peak["bytes_per_s"], flops / peak["flop_per_s"])
         report[f"{name}, {count}"] = {
             "encode_ms": encode,
@@ -166,20 +229,19 @@ def main(argv: list[str]) -> None:
         print(
             f"{name:<18}{count:>11,}{encode:9.1f}{score:9.1f}{total:9.1f}{ratio:7.2f}{floor:9.1f}"
         )
-    report |= time_cross(config, context, counts, rng)
+    report |= time_cross(cross, context, counts)
     report["rates"] = {key: statistics.median(values) for key, values in rates.items()}
     if _OUTPUT.value:
         Path(_OUTPUT.value).write_text(json.dumps(report, indent=2) + "\n")
 
 
-def time_cross(config, context, counts, rng) -> dict[str, dict]:
+def time_cross(ranker: RankerModel, context: np.ndarray, counts: list[int]) -> dict[str, dict]:
     """The cross-encoder's row: 1,000 candidates measured, in batches."""
     if not _CROSS_TURNS.value:
         return {}
-    head = HeadConfig(head="cross", reduction="sqrt_n")
-    ranker = make_ranker(RankerConfig(config, head))
     shape = (1, CROSS_BATCH, _CANDIDATE_TOKENS.value)
-    ids = rng.integers(0, config.num_ids, shape).astype(np.int32)
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, ranker.config.model.num_ids, shape).astype(np.int32)
     inputs = {"context_ids": context[None], "candidate_ids": ids}
     ranker.predict_on_batch(inputs)
     seconds = [

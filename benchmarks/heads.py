@@ -8,22 +8,23 @@ python benchmarks/heads.py --task records --trunk runs/small --data data/ --eval
 python benchmarks/heads.py --tables given.json,records.json
 ```
 
-`given` trains on and ranks the candidates of files; `records` trains bi and poly against the other
+`given` trains on and ranks the candidates of files. `records` trains bi and poly against the other
 responses of the batch, cross against sampled ones, and ranks each response among the 100 of its
-block. Every run goes into the output when it is done, and is not done again. The third command
-prints means and standard deviations over seeds.
+block. `in_batch` trains like `records`, and ranks the candidates of files. Finished runs are in the
+output and are not repeated. The third command prints means and standard deviations over seeds.
 """
 
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from absl import app, flags
 
-_TASK = flags.DEFINE_enum("task", "given", ["given", "records"], "What is trained and ranked.")
+_TASK = flags.DEFINE_enum("task", "given", ["given", "records", "in_batch"], "See above.")
 _TRUNK = flags.DEFINE_string("trunk", None, "Model directory of a dual encoder.")
 _DATA = flags.DEFINE_string("data", None, "Candidates file, or folder of records (train split).")
 _EVAL = flags.DEFINE_string("eval_data", None, "Likewise; of a folder the test split.")
@@ -36,6 +37,7 @@ _JOINT = flags.DEFINE_integer("evaluated_jointly", 100, "Contexts ranked by cros
 _BATCH = flags.DEFINE_integer("batch_size", 32, "Contexts of a step.")
 _RATE = flags.DEFINE_float("learning_rate", 1e-3, "Peak; Adamax, cosine decay to a tenth.")
 _TOKENS = flags.DEFINE_integer("max_context_tokens", 96, "Of a context, the last ones.")
+_FREEZE = flags.DEFINE_string("freeze", "embeddings", "What is not trained, of most heads.")
 _NEGATIVES = flags.DEFINE_integer("negatives", 3, "Of given and sampled candidates.")
 _PRECISION = flags.DEFINE_string("precision", "auto", "See train.py.")
 _TABLES = flags.DEFINE_list("tables", [], "Outputs to print; nothing is trained.")
@@ -55,6 +57,17 @@ EXTRA: dict[str, dict[str, Any]] = {
     "poly 64 learnt learnt scale": {"head": "poly", "learn_scale": True},
     "bi first": {"head": "bi", "reduction": "first"},
     "bi mean": {"head": "bi", "reduction": "mean"},
+    "bi mean without first": {"head": "bi", "reduction": "mean_without_first"},
+    **{
+        f"bi mean of first {m}": {"head": "bi", "reduction": "first_m_mean", "reduction_tokens": m}
+        for m in (16, 64)
+    },
+    **{
+        f"poly {m} {variant}": {"head": "poly", "poly_codes": m, "poly_variant": variant}
+        for m in (1, 4, 360)
+        for variant in ("learnt", "first_m", "last_m", "last_m_and_first")
+    },
+    **{f"bi batches of {size}": {"head": "bi", "batch_size": size} for size in (64, 128, 256, 512)},
     "bi separate trunks": {"head": "bi", "separate_trunks": True},
     "bi mean separate trunks": {"head": "bi", "reduction": "mean", "separate_trunks": True},
     "poly 16 last_m separate trunks": {
@@ -64,6 +77,7 @@ EXTRA: dict[str, dict[str, Any]] = {
         "separate_trunks": True,
     },
     "cross first": {"head": "cross", "reduction": "first"},
+    "bi all but embeddings": {"head": "bi", "freeze": "embeddings"},
     "bi all layers": {"head": "bi", "freeze": "nothing"},
     "bi top block": {"head": "bi", "freeze": "all_but_top_k"},
     "cross across 0": {"head": "cross"},
@@ -100,15 +114,15 @@ class Runs:
 
     def head(self, name: str) -> tuple[Any, dict[str, Any]]:
         """A row's head, and options of its training."""
-        from convert_tf.config.ranker import HeadConfig
+        from convert_tf.config.ranker import HeadConfig, RankerTraining
 
-        values = {"freeze": "embeddings", **{**HEADS, **EXTRA}[name]}
+        values = {"freeze": _FREEZE.value, "batch_size": _BATCH.value, **{**HEADS, **EXTRA}[name]}
         source = "given" if _TASK.value == "given" else "sampled"
-        if _TASK.value == "records" and values["head"] != "cross":
+        if _TASK.value != "given" and values["head"] != "cross":
             source = "in_batch"
-        frozen = {n: values.pop(n) for n in ("freeze", "trainable_blocks") if n in values}
+        training = {n: values.pop(n) for n in [*values] if n in RankerTraining.defaults()}
         return HeadConfig(**values), {
-            **frozen,
+            **training,
             "negatives": _NEGATIVES.value,
             "negatives_from": source,
         }
@@ -125,11 +139,10 @@ class Runs:
         if name.startswith("cross across"):
             bias = ranker.trunk.across_bias
             bias.assign(np.full(bias.shape, float(name.split()[-1])))
-        steps = self.train.num_examples // _BATCH.value
+        steps = self.train.num_examples // options["batch_size"]
         if name not in self.models:
             config = RankerTraining(
                 steps=steps,
-                batch_size=_BATCH.value,
                 optimizer="adamax",
                 learning_rate=_RATE.value,
                 final_learning_rate=_RATE.value / 10,
@@ -143,10 +156,12 @@ class Runs:
             variable.assign(value)
         for variable, fresh in zip(model.encoder.variables, ranker.variables, strict=True):
             variable.assign(fresh)
-        batches = self._batches(options["negatives_from"], ranker.padding_id, seed)
-        start, losses = time.perf_counter(), []
+        batches = self._batches(options, ranker.padding_id, seed)
+        start, losses, cpu_seconds = time.perf_counter(), [], []
         for _ in range(0 if name.startswith("untrained") else steps):
+            cpu_start = time.process_time()
             logs = model.train_on_batch(next(batches), return_dict=True)
+            cpu_seconds.append(time.process_time() - cpu_start)
             losses.append(float(logs["loss"]))
         trained = time.perf_counter()
         ranks = self._ranks(model.encoder)
@@ -159,23 +174,29 @@ class Runs:
             "ranks": ranks,
             "train_seconds": round(trained - start, 1),
             "eval_seconds": round(time.perf_counter() - trained, 1),
-            "batch_size": _BATCH.value,
+            "batch_size": options["batch_size"],
+            "steps": steps,
+            # The first step compiles, so the median is taken.
+            "cpu_ms_per_step": 1000 * float(np.median(cpu_seconds)) if cpu_seconds else 0.0,
+            "num_candidates": 100
+            if _TASK.value == "records"
+            else len(self.evaluated.candidates[0]),
             "examples": self.train.num_examples,
             "learning_rate": _RATE.value,
             "max_context_tokens": _TOKENS.value,
             "precision": self.precision,
         }
 
-    def _batches(self, source: str, padding_id: int, seed: int) -> Any:
+    def _batches(self, options: Mapping[str, Any], padding_id: int, seed: int) -> Any:
         from convert_tf.data.ranking_batches import NegativeSampler, RankingBatches
 
-        sampler = None
+        sampler, source = None, options["negatives_from"]
         if source != "in_batch":
             sampler = NegativeSampler(self.train, source=source, count=_NEGATIVES.value)
         return iter(
             RankingBatches(
                 self.train,
-                batch_size=_BATCH.value,
+                batch_size=options["batch_size"],
                 padding_id=padding_id,
                 seed=seed,
                 sampler=sampler,
@@ -187,13 +208,16 @@ class Runs:
         from convert_tf.training.ranker.data import with_dev_candidates
 
         examples = self.evaluated
-        if _TASK.value == "records":
-            number = _JOINT.value if ranker.is_joint else examples.num_examples
+        if _TASK.value != "given":
+            number = min(
+                examples.num_examples, _JOINT.value if ranker.is_joint else _EVALUATED.value
+            )
             examples = examples._replace(
                 contexts=examples.contexts.take(np.arange(number)),
                 candidates=examples.candidates[:number],
                 labels=examples.labels[:number],
             )
+        if _TASK.value == "records":
             examples = with_dev_candidates(examples, is_joint=False)
         scores = score_lists(ranker, examples.contexts, examples.pool, examples.candidates)
         ranks = []

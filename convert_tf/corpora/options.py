@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from convert_tf.config.base import Config, check, option
-from convert_tf.corpora import amazon_qa, dialogues, opensubtitles, pairs, threads
+from convert_tf.corpora import amazon_qa, dialogues, documents, opensubtitles, pairs, threads
 from convert_tf.corpora.comments import Rules
 from convert_tf.corpora.dumps import Conversation, CountedFile
 from convert_tf.corpora.tasks import read_task
@@ -72,6 +72,13 @@ _CORPORA = (
         opensubtitles.read,
         {"max_extra_length": _NO_LIMIT},
         "Subtitles: plain text, .srt, .vtt or OPUS's .xml. Each line answers the one before.",
+    ),
+    Corpus(
+        "documents",
+        documents.read,
+        _EVERYTHING_ONCE,
+        "Plain text, a sentence a line, with empty lines between documents; or documents a line, "
+        "sentences separated by tabs.",
     ),
     *(
         Corpus(task.name, functools.partial(read_task, task=task), _EVERYTHING, task.description)

@@ -18,6 +18,7 @@ FILES = {
         b"{'asin': 'B1', 'question': 'Is it open now?', 'answer': 'It is until nine.'}\n",
     ),
     "opensubtitles": ("lines-aaa.bz2", b"Is it open?\nUntil nine.\n"),
+    "documents": ("a.txt.xz", b"The pool is open.\tUntil nine.\n"),
     "dstc7": (
         "a.json.gz",
         b'{"messages-so-far": [{"utterance": "Is it open?"}], "options-for-correct-answers": '

@@ -116,9 +116,72 @@ def test_the_small_tables_are_those_of_the_results(script):
 
 
 def test_the_commands_of_cells_parse(script):
-    for cell in script.CELLS:
-        for command in cell.commands:
-            parse("convert-tf " + command.replace("SEED", "0"))
+    for commands_of in (*(cell.commands for cell in script.CELLS), *script.MADE.values()):
+        for command in commands_of:
+            is_script = command.startswith("python ")
+            parse(("" if is_script else "convert-tf ") + command.replace("SEED", "0"))
+
+
+def test_a_cell_needs_the_files_of_the_folders_that_are_made_for_it(script):
+    (cell,) = (cell for cell in script.CELLS if "documents, ConvAI2" in cell.name)
+    files = {"train_self_original.txt": "train_self_original.txt.zst"}
+    assert script.missing(cell, files, None) == ["valid_self_original.txt", "articles_train.txt"]
+
+
+def test_folders_that_cells_share_are_made_once(script, tmp_path, monkeypatch):
+    (tmp_path / "make.py").write_text(
+        "import pathlib, sys\n"
+        "*read, folder = map(pathlib.Path, sys.argv[1:])\n"
+        "assert all(path.is_dir() for path in read)\n"
+        "folder.mkdir(parents=True)\n"
+        "with open('made.txt', 'a') as file:\n"
+        "    print(folder.name, file=file)\n"
+    )
+    monkeypatch.setitem(script.MADE, "FIRST", ("python make.py FIRST",))
+    monkeypatch.setitem(script.MADE, "SECOND", ("python make.py FIRST SECOND",))
+    values = {name: str(tmp_path / name) for name in ("RUN", "FIRST", "SECOND")}
+    for number in range(2):
+        script.run(f"python make.py SECOND RUN/{number}", values, data=tmp_path)
+    made = (tmp_path / "made.txt").read_text(encoding="utf-8").split()
+    assert made == ["FIRST.new", "SECOND.new", "0", "1"]
+    assert (tmp_path / "FIRST").is_dir() and (tmp_path / "SECOND").is_dir()
+    with pytest.raises(ValueError, match="failed"):
+        script.run("python make.py RUN/1", values, data=tmp_path)
+
+
+def test_ablations_differ_from_the_first_variant_of_their_seed(script):
+    rows = [
+        {"variant": name, "seed": seed, "r100_1": share, "examples": 200, "steps": 9}
+        for name, seed, share in (("ConveRT", 0, 20.0), ("C", 0, 21.0), ("ConveRT", 1, 30.0))
+    ]
+    results = script.results_of_ablations(rows)
+    assert results["0"]["figures"]["ConveRT"] == {"R100@1": 0.2, "difference in R100@1": 0.0}
+    assert results["0"]["figures"]["C"]["difference in R100@1"] == pytest.approx(0.01)
+    assert results["1"]["figures"] == {"ConveRT": {"R100@1": 0.3, "difference in R100@1": 0.0}}
+
+
+def test_the_results_of_heads_are_those_of_their_ranks(script):
+    rows = [
+        {
+            "head": head,
+            "seed": seed,
+            "ranks": ranks,
+            "num_candidates": 20,
+            "steps": 80,
+            "cpu_ms_per_step": 9.0,
+        }
+        for head, seed, ranks in (("bi", 0, [1, 2]), ("cross", 0, [1, 1]), ("bi", 1, [4, 4]))
+    ]
+    results = script.results_of_heads(rows)
+    assert results["0"]["figures"] == {
+        "bi": {"R20@1": 0.5, "MRR": 0.75, "CPU ms a step": 9.0},
+        "cross": {"R20@1": 1.0, "MRR": 1.0, "CPU ms a step": 9.0},
+    }
+    assert results["1"] == {
+        "figures": {"bi": {"R20@1": 0.0, "MRR": 0.25, "CPU ms a step": 9.0}},
+        "examples": 2,
+        "steps": 80,
+    }
 
 
 def test_the_mean_and_error_of_seeds_are_shown(script):
@@ -138,10 +201,13 @@ def test_a_tiny_table_is_measured_once(tmp_path, monkeypatch, capsys):
     )
     arguments = (
         f"--data={data}", f"--output={tmp_path / 'runs'}", f"--results={results}", f"--page={page}",
-        '--cells="ConveRT 5, 6: baselines",poly 4: bi',
+        '--cells="ConveRT 5, 6: baselines",ConveRT 7',
     )  # fmt: skip
     call_script(monkeypatch, SCRIPT, *arguments)
-    assert "skipped poly 4: bi: no train_self_original.txt, valid_self" in capsys.readouterr().out
+    assert (
+        "skipped ConveRT 7: BANKING77, 10 per intent, r: no banking77.train_"
+        in capsys.readouterr().out
+    )
     (cell,) = json.loads(results.read_text(encoding="utf-8")).values()
     assert cell["seeds"]["0"]["examples"] == 2
     assert len(cell["seeds"]["0"]["figures"]) == 2

@@ -117,6 +117,7 @@ LINES = {
     "pairs": json.dumps({"question": "where is my card?", "answer": "in the post"}),
     "amazon_qa": json.dumps({"asin": "B1", "question": "a b c d", "answer": "a b c d"}),
     "opensubtitles": "I was",  # of which 100,000 lines are less than a file
+    "documents": "where is it?\there",
     "dstc7": json.dumps(task_files.dstc7_items(1)[0]),
     "convai2": "1 where is my card?\tin the post",
     # Consecutive rows with one context are one example.

@@ -1,0 +1,56 @@
+"""Plain documents: each sentence is followed by the next one.
+
+A file is plain text with one sentence per line and an empty line between documents, as for BERT's
+pre-training. A line with tabs is a whole document, its sentences separated by tabs (StarSpace's
+labelDoc). Trunks are pre-trained on documents as on conversations: a sentence is the context, the
+next one the response, and earlier sentences are earlier turns.
+
+Reference: arXiv 1905.01969 §4.1, §5.3; arXiv 1810.04805 §3.1.
+"""
+
+from collections.abc import Iterator
+
+from convert_tf.corpora.dialogues import pair_id
+from convert_tf.corpora.dumps import Conversation, CountedFile, Turn
+from convert_tf.readers.files import decoded, lines_in
+from convert_tf.storage.content import HEAD_BYTES, check_format
+from convert_tf.storage.lines import open_decompressed
+
+SOURCE = "documents"
+_MAX_SENTENCES = 10_000  # of a document in memory; longer ones are cut
+
+
+def read(file: CountedFile) -> Iterator[Conversation]:
+    """Yield each document as a conversation, whose turns are the sentences.
+
+    The id is a hash of the first two sentences, so copies of a document are in the same split.
+
+    Args:
+        file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file. It counts lines as `invalid_utf8`,
+            `line_too_long` and `unfinished_line`, and documents of one sentence as
+            `too_few_sentences`.
+
+    Raises:
+        ContentError: if the file has another format.
+    """
+    sentences: list[str] = []
+    with open_decompressed(file) as stream:
+        check_format(file.name, stream.peek()[:HEAD_BYTES])
+        for line in lines_in(iter(stream.read1, b""), file):
+            with file.skipping():
+                cells = [text for cell in decoded(line).split("\t") if (text := cell.strip())]
+                if len(cells) == 1:
+                    sentences.append(cells.pop())
+                    if len(sentences) < _MAX_SENTENCES:
+                        continue
+                yield from _document(sentences, file)
+                yield from _document(cells, file)
+                sentences = []
+    yield from _document(sentences, file)
+
+
+def _document(sentences: list[str], file: CountedFile) -> Iterator[Conversation]:
+    if len(sentences) > 1:
+        yield Conversation(pair_id(sentences[:2]), SOURCE, tuple(map(Turn, sentences)))
+    elif sentences:
+        file.skip("too_few_sentences", is_bad=False)

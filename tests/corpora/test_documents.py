@@ -1,0 +1,46 @@
+"""Plain documents: sentences and the next ones, in both layouts."""
+
+import pytest
+
+from convert_tf.corpora import documents
+from convert_tf.corpora.documents import read
+from convert_tf.corpora.dumps import CountedFile
+from convert_tf.storage.content import ContentError
+
+
+def _read(path):
+    file = CountedFile(path)
+    return [[turn.text for turn in one.turns] for one in read(file)], file
+
+
+def test_empty_lines_end_documents(write_dump):
+    text = "\ufeffOne.\n Two. \nThree.\r\n\n\nAlone.\n\nFour.\nFive."
+    found, file = _read(write_dump("a.txt", text.encode()))
+    assert found == [["One.", "Two.", "Three."], ["Four.", "Five."]]
+    assert file.skipped == {"too_few_sentences": 1}
+
+
+def test_a_line_with_tabs_is_a_document(write_dump):
+    text = "One.\tTwo.\nThree.\t\tFour.\tFive.\nSix.\nSeven.\nEight.\tNine.\n"
+    found, _ = _read(write_dump("a.txt", text.encode()))
+    assert found == [["One.", "Two."], ["Three.", "Four.", "Five."], ["Six.", "Seven."],
+                     ["Eight.", "Nine."]]  # fmt: skip
+
+
+def test_copies_of_a_document_have_one_id(write_dump):
+    path = write_dump("a.txt", b"One.\nTwo.\n\none. \ntwo.\nThree.\n\nTwo.\nOne.\n")
+    ids = [one.id for one in read(CountedFile(path))]
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_a_long_document_is_cut(write_dump, monkeypatch):
+    monkeypatch.setattr(documents, "_MAX_SENTENCES", 3)
+    found, _ = _read(write_dump("a.txt", b"1\n2\n3\n4\n5\n6\n7\n8\n"))
+    assert found == [["1", "2", "3"], ["4", "5", "6"], ["7", "8"]]
+
+
+def test_bad_lines_are_counted_and_other_files_are_refused(write_dump):
+    found, file = _read(write_dump("a.txt", b"One.\n\xff\nTwo.\n"))
+    assert (found, file.skipped) == ([["One.", "Two."]], {"invalid_utf8": 1})
+    with pytest.raises(ContentError, match="is JSON"):
+        _read(write_dump("b.txt", b'{"turns": ["a", "b"]}\n'))
