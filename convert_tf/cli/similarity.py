@@ -1,4 +1,4 @@
-r"""Add similarity vectors to an encoder that was trained without a teacher.
+r"""Add similarity vectors to an encoder, or teach them to tell opposites apart.
 
 ```
 convert-tf tokenize --utterances 'texts/*.jsonl.zst' \
@@ -14,28 +14,56 @@ is rotated so that the first 256, 128 or 64 numbers of a vector are good shorter
 modules then have the signature `encode_similarity`. Every twentieth text is held out to measure the
 result.
 
+With --triplets instead of --teacher, the map of an encoder that has similarity vectors is trained
+to tell opposites apart, such as "turn it on" and "turn it off". This changes similarity vectors and
+sentence encodings, and no others:
+
+    convert-tf tokenize --triplets triplets.jsonl --vocab vocab.txt --output triplet_ids/
+    convert-tf similarity --encoder convert_small --token_ids utterance_ids/ \\
+        --triplets triplet_ids/ --output runs/opposites
+
 Flags:
   encoder: Encoder: a released name, or the folder of a run or of a module.
   token_ids: Token ids of pairs or single texts in the encoder's vocabulary.
   teacher: Folder of teacher vectors of these texts from convert-tf teach.
+  triplets: Folder of triplets from convert-tf tokenize --triplets.
   output: Folder of the new model. Default: add the map to --encoder.
 """
 
+import dataclasses
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define
+from convert_tf.cli.flags import NEEDED, Define, UsageError, check_read, define_fields, given_fields
+from convert_tf.config.train import MapTraining
 
 
 def define_flags(define: Define) -> None:
     define("encoder", NEEDED)
     define("token_ids", NEEDED)
-    define("teacher", NEEDED)
+    define("teacher", None)
+    define("triplets", None)
     define("output", None)
+    define_fields(define, MapTraining)
 
 
 def run(values: Any) -> None:
-    from convert_tf.training.teaching.similarity import fit_similarity, similarity_report
+    if (values.teacher is None) == (values.triplets is None):
+        raise UsageError("Pass --teacher to fit a map, or --triplets to teach opposites to one")
+    written = values.output or values.encoder
+    if values.triplets is None:
+        unread = [field.name for field in dataclasses.fields(MapTraining)]
+        check_read(values, {"without --triplets": unread})
+        from convert_tf.training.teaching.similarity import fit_similarity, similarity_report
 
-    report = fit_similarity(values.encoder, values.token_ids, values.teacher, values.output)
-    print(similarity_report(report))
-    print(f"wrote {values.output or values.encoder}: vectors of {report['dim']} numbers")
+        report = fit_similarity(values.encoder, values.token_ids, values.teacher, values.output)
+        print(similarity_report(report))
+        print(f"wrote {written}: vectors of {report['dim']} numbers")
+        return
+    from convert_tf.training.teaching.opposites import opposites_report, teach_opposites
+
+    options = MapTraining(**given_fields(values, MapTraining))
+    report = teach_opposites(
+        values.encoder, values.token_ids, values.triplets, values.output, options
+    )
+    print(opposites_report(report))
+    print(f"wrote {written}")

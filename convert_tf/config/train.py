@@ -1,4 +1,5 @@
-"""Options of training: common ones, and those of dual encoders and of BERT-like trunks.
+"""Options of training: common ones, and those of dual encoders, BERT-like trunks and similarity
+maps.
 
 Reference: arXiv 1911.03688 §3.1; arXiv 1905.01969 §4.1.
 """
@@ -228,3 +229,27 @@ class Pretraining(Training):
     warmup_steps: int = option(4_000, at_least=1)
     dropout: float = option(0.1, at_least=0, below=1)
     eval_examples: int = 2_000
+
+
+@dataclasses.dataclass(frozen=True)
+class MapTraining(Config):
+    """Training of the map to similarity vectors on triplets.
+
+    Attributes:
+      opposites: Weight of the loss that moves texts closer to paraphrases than to opposites.
+      intent_contrast: Weight of the loss that moves texts closer to texts of the same intent.
+      holding: Weight of the loss that holds other texts where they are.
+      map_steps: Number of steps.
+      map_learning_rate: Learning rate of Adam at first, in root mean squares of the map; it falls
+        to 0.
+      seed: Seed of the order of the texts.
+    """
+
+    heading: ClassVar[str] = "Opposites"
+
+    opposites: float = option(2.0, at_least=0)
+    intent_contrast: float = option(1.0, at_least=0)
+    holding: float = option(10.0, at_least=0)
+    map_steps: int = option(1_500, at_least=1)
+    map_learning_rate: float = option(0.02, above=0)
+    seed: int = 0

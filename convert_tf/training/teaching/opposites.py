@@ -1,0 +1,326 @@
+"""Teach the similarity vectors of a trained encoder to tell opposites apart.
+
+Only the map from r to these vectors is trained. The encoder stays as it is, and with it the vectors
+of contexts and responses. The texts are encoded once, so a step is a few matrix products.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from convert_tf.checkpoints.facts import training_facts
+from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map, save_checkpoint
+from convert_tf.checkpoints.kinds import kind_of
+from convert_tf.checkpoints.vocabulary import check_same_vocabulary
+from convert_tf.config.train import MapTraining
+from convert_tf.data import packing
+from convert_tf.data.batches import EvaluationBatches
+from convert_tf.data.schema import Examples
+from convert_tf.data.token_arrays import TRIPLET, TRIPLETS, UTTERANCES, ArrayExamples, ArrayFolder
+from convert_tf.data.utterances import UtteranceDraws
+from convert_tf.layers.side_network import l2_normalize
+from convert_tf.models.distillation import sentence_encodings
+from convert_tf.models.encoder import DualEncoder
+from convert_tf.models.losses import intent_losses, opposite_losses, paraphrase_candidates
+from convert_tf.numerics.vectors import unit_rows
+from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.progress import Progress
+
+_TRIPLETS, _TEXTS, _HELD = 128, 128, 256  # of a step
+_SCALE = 20.0  # of cosines
+_HELD_OUT_EVERY = 20
+
+
+def teach_opposites(
+    checkpoint: str | os.PathLike[str],
+    token_ids: str,
+    triplets: str,
+    output: str | os.PathLike[str] | None = None,
+    options: MapTraining | None = None,
+) -> dict[str, Any]:
+    """Train the similarity map of an encoder on triplets, and write the encoder with it.
+
+    Every twentieth triplet is held out for the measurements.
+
+    Args:
+      checkpoint: a dual encoder's run or module with similarity vectors. From a module, a model
+        directory is written with its rounded weights.
+      token_ids: folder of single texts, tokenized with the model's vocabulary. The labels of some
+        are read as intents.
+      triplets: folder of triplets, tokenized with the same vocabulary.
+      output: folder of the encoder with the new map; None replaces the map of `checkpoint`.
+      options: weights and steps; None for the defaults.
+
+    Returns:
+      `triplets` and `texts`, the numbers that were read; `before` and `after`, the shares of the
+      held-out triplets whose anchor is nearer to the paraphrase than to the opposite, by the kinds
+      `sentence` and `similarity`; `cosine`, of the similarity vectors before and after.
+
+    Raises:
+      ValueError: if the encoder has no similarity vectors, a folder holds other texts or has
+        another vocabulary, or `checkpoint` is a module and `output` is None.
+      OSError: if a file cannot be read or written.
+    """
+    options = options or MapTraining()
+    if output is None and kind_of(checkpoint).is_module:
+        raise ValueError(
+            f"{os.fspath(checkpoint)!r} is a module, which is not changed. Pass --output, a folder "
+            "for the model with its map; export that."
+        )
+    kernel = load_similarity_map(checkpoint)
+    if kernel is None:
+        raise ValueError(
+            f"{os.fspath(checkpoint)!r} has no vectors for similarity. Add them first, with "
+            "convert-tf similarity --teacher."
+        )
+    encoder, vocabulary = load_checkpoint(checkpoint)
+    texts = _opened(token_ids, UTTERANCES, encoder, vocabulary)
+    contrasts = _opened(triplets, TRIPLETS, encoder, vocabulary)
+    with Progress("texts", total=texts.num_examples + 3 * contrasts.num_examples) as progress:
+        reduced = encoded(encoder, texts, count=progress.add)[:, 0]
+        of_triplets = encoded(encoder, contrasts, count=progress.add)
+    is_held_out = np.arange(contrasts.num_examples) % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1
+    batches = MapBatches(
+        texts, contrasts, reduced, of_triplets, np.flatnonzero(~is_held_out), kernel, options.seed
+    )
+    taught = trained_map(kernel, batches, options)
+    before, after = (_vectors(reduced, each)["similarity"] for each in (kernel, taught))
+    facts = {
+        "triplets": int((~is_held_out).sum()),
+        "texts": texts.num_examples,
+        "before": _shares(of_triplets[is_held_out], kernel),
+        "after": _shares(of_triplets[is_held_out], taught),
+        "cosine": float(np.sum(before * after, axis=1).mean()),
+        **{name: getattr(options, name) for name in ("opposites", "intent_contrast", "holding")},
+        "steps": options.map_steps,
+    }
+    save_checkpoint(
+        checkpoint if output is None else output,
+        encoder,
+        vocabulary=vocabulary,
+        training={**training_facts(checkpoint), "opposites": parsed_json(json.dumps(facts))},
+        similarity_map=taught,
+    )
+    return facts
+
+
+def opposites_report(facts: dict[str, Any]) -> str:
+    """Return the result of `teach_opposites` as text."""
+    shares = ", ".join(
+        f"{kind} {100 * facts['before'][kind]:.1f} → {100 * facts['after'][kind]:.1f}"
+        for kind in facts["after"]
+    )
+    return (
+        f"taught with {facts['triplets']:,} triplets and {facts['texts']:,} texts\n"
+        f"held-out triplets whose paraphrase is nearer than the opposite, in %: {shares}\n"
+        f"mean cosine of similarity vectors before and after: {facts['cosine']:.3f}"
+    )
+
+
+def encoded(
+    encoder: DualEncoder, examples: Examples, *, count: Callable[[int], None] = lambda texts: None
+) -> np.ndarray:
+    """Encode all texts of examples.
+
+    Args:
+      encoder: the model.
+      examples: single texts or triplets.
+      count: called with the number of texts of each batch.
+
+    Returns:
+      float16 `[examples, names, reduced_dim]`, r of each text.
+    """
+    parts = []
+    for batch in EvaluationBatches(examples, encoder.config.max_tokens):
+        slots = np.concatenate([batch[f"{name}_slots"] for name in examples.names])
+        inputs = {"context_slots": slots, "response_slots": slots[:1]}
+        if encoder.config.multi_context:
+            inputs["extra_context_slots"] = slots
+        inputs |= {name: batch[name] for name in ("token_ids", "segment_lengths")}
+        reduced = np.asarray(encoder.predict_on_batch(inputs)["reduced_context"], np.float16)
+        parts.append(reduced.reshape(len(examples.names), -1, reduced.shape[-1]).swapaxes(0, 1))
+        count(len(reduced))
+    return np.concatenate(parts)
+
+
+@dataclasses.dataclass
+class MapBatches:
+    """Batches to train a map on.
+
+    Args:
+      texts: single texts.
+      triplets: the triplets.
+      reduced: `[texts, reduced_dim]`, r of the texts.
+      of_triplets: `[triplets, 3, reduced_dim]`, r of the texts of triplets.
+      used: int64, the numbers of the triplets to draw.
+      kernel: float32 `[reduced_dim, dim]`, the map before.
+      seed: seed of the order.
+    """
+
+    texts: ArrayExamples
+    triplets: ArrayExamples
+    reduced: np.ndarray
+    of_triplets: np.ndarray
+    used: np.ndarray
+    kernel: np.ndarray
+    seed: int
+
+    def __post_init__(self) -> None:
+        self._draws = UtteranceDraws(self.texts, per_pair=2, seed=self.seed)
+        self._draws.draw_in_pairs()
+
+    def batch(self, step: int) -> dict[str, np.ndarray]:
+        """Return the inputs of a step.
+
+        Returns:
+          For each name of `TRIPLET` float32 `[triplets, reduced_dim]`, and int32 `{name}_groups`
+          `[triplets]`, equal numbers for equal texts; `text` float32 `[texts, reduced_dim]` with
+          `intent_groups` and `intent_names`, see `UtteranceDraws`; `held` float32
+          `[held, reduced_dim]` with `held_similarity` and `held_sentence`, their vectors before.
+        """
+        rng = np.random.default_rng([self.seed, step])
+        drawn = rng.choice(self.used, min(_TRIPLETS, len(self.used)), replace=False)
+        groups = packing.text_groups(self.triplets.token_ids(drawn)).reshape(len(TRIPLET), -1)
+        batch = {name: self._of(drawn, i) for i, name in enumerate(TRIPLET)}
+        batch |= {f"{name}_groups": groups[i].astype(np.int32) for i, name in enumerate(TRIPLET)}
+        places = np.arange(_TEXTS // 2) + step * (_TEXTS // 2)
+        numbers = self._draws.draw(places).ravel()
+        batch |= {"text": self.reduced[numbers].astype(np.float32), **self._draws.columns(numbers)}
+        half = _HELD // 2
+        others = rng.integers(len(self.reduced), size=half)
+        similar = rng.choice(self.used, half), rng.integers(2, size=half)
+        held = np.concatenate([self.reduced[others], self.of_triplets[similar]]).astype(np.float32)
+        before = {f"held_{kind}": v for kind, v in _vectors(held, self.kernel).items()}
+        return batch | {"held": held} | before
+
+    def _of(self, drawn: np.ndarray, place: int) -> np.ndarray:
+        return self.of_triplets[drawn, place].astype(np.float32)
+
+    def batches(self, steps: int) -> Iterator[tuple[dict[str, np.ndarray]]]:
+        """Yield the inputs of each step, as Keras reads them."""
+        for step in range(steps):
+            yield (self.batch(step),)
+
+
+class MapModel(keras.Model):
+    """The map as a model whose loss Keras minimises.
+
+    The loss of a step is opposites · L_opposites + intent_contrast · L_intents + holding · L_held,
+    each the sum over sentence encodings and similarity vectors. L_opposites and L_intents are the
+    means of `opposite_losses` and `intent_losses`; L_held is the mean of 1 − the cosine to the
+    vector before.
+
+    Args:
+      kernel: float32 `[reduced_dim, dim]`, the map to begin with.
+      options: the weights.
+    """
+
+    def __init__(self, kernel: np.ndarray, options: MapTraining):
+        super().__init__()
+        self._options = options
+        self.kernel = self.add_weight(shape=kernel.shape, initializer="zeros", name="kernel")
+        self.kernel.assign(kernel)
+        self.built = True
+
+    def call(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Return the vectors of the held texts."""
+        return self._vectors(inputs["held"])
+
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None,
+        sample_weight: Any = None, training: bool = True,
+    ) -> Any:  # fmt: skip
+        """Return the loss of a step's inputs; see `MapBatches.batch`."""
+        options, total = self._options, 0.0
+        triplets = [self._vectors(x[name]) for name in TRIPLET]
+        groups = [x[f"{name}_groups"] for name in TRIPLET]
+        texts = self._vectors(x["text"])
+        for kind, held in y_pred.items():
+            opposites = opposite_losses(
+                *(vectors[kind] for vectors in triplets),
+                scale=_SCALE,
+                is_candidate=paraphrase_candidates(*groups),
+            )
+            intents, has_loss = intent_losses(
+                texts[kind], x["intent_groups"], x["intent_names"], scale=_SCALE
+            )
+            number = ops.maximum(ops.sum(ops.cast(has_loss, "float32")), 1.0)
+            moved = 1.0 - ops.sum(held * x[f"held_{kind}"], axis=-1)
+            total += options.opposites * ops.mean(opposites)
+            total += options.intent_contrast * ops.sum(intents) / number
+            total += options.holding * ops.mean(moved)
+        return total
+
+    def _vectors(self, reduced: Any) -> dict[str, Any]:
+        mapped = ops.matmul(reduced, self.kernel)
+        added = ops.matmul(mapped, l2_normalize(ops.transpose(self.kernel)))
+        return {"similarity": l2_normalize(mapped), "sentence": l2_normalize(reduced + added)}
+
+
+def trained_map(kernel: np.ndarray, batches: MapBatches, options: MapTraining) -> np.ndarray:
+    """Train a map.
+
+    Args:
+      kernel: float32 `[reduced_dim, dim]`, the map to begin with.
+      batches: what it learns from.
+      options: weights and steps.
+
+    Returns:
+      float32 `[reduced_dim, dim]`.
+    """
+    steps = options.map_steps
+    rate = options.map_learning_rate * float(np.sqrt(np.mean(kernel**2)))
+    schedule = keras.optimizers.schedules.PolynomialDecay(rate, steps, 0.0)
+    model = MapModel(kernel, options)
+    model.compile(optimizer=keras.optimizers.Adam(schedule))
+    with Progress("steps", total=steps) as progress:
+        callback = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: progress.add(1)
+        )
+        model.fit(
+            batches.batches(steps), steps_per_epoch=steps, shuffle=False, verbose=0,
+            callbacks=[callback],
+        )  # fmt: skip
+    return np.asarray(model.kernel, np.float32)
+
+
+def _opened(path: str, holds: str, encoder: DualEncoder, vocabulary: Any) -> ArrayExamples:
+    folder = ArrayFolder(path)
+    check_same_vocabulary(
+        folder.vocabulary,
+        vocabulary,
+        rule="Token ids are read by the model whose vocabulary cut them",
+        remedy=f"Write them again with `convert-tf tokenize --{holds} --vocab {vocabulary}`.",
+    )
+    max_tokens = min(encoder.config.max_tokens, folder.max_tokens)
+    examples = folder.open("train", max_tokens=max_tokens, holds=holds)
+    if examples.num_examples < _HELD_OUT_EVERY:
+        raise ValueError(
+            f"{path!r} has {examples.num_examples} {holds}, too few to train on. Write at least "
+            f"{_HELD_OUT_EVERY}."
+        )
+    return examples
+
+
+def _vectors(reduced: np.ndarray, kernel: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the vectors of texts by kind, of length 1."""
+    reduced = reduced.astype(np.float32)
+    return {
+        "similarity": unit_rows(reduced @ kernel),
+        "sentence": unit_rows(sentence_encodings(reduced, kernel)),
+    }
+
+
+def _shares(of_triplets: np.ndarray, kernel: np.ndarray) -> dict[str, float]:
+    """Return the shares of triplets whose paraphrase is nearer than their opposite, by kind."""
+    sides: Sequence[dict[str, np.ndarray]] = [_vectors(of_triplets[:, i], kernel) for i in range(3)]
+    return {
+        kind: float(np.mean(np.sum(sides[0][kind] * (sides[1][kind] - sides[2][kind]), axis=1) > 0))
+        for kind in sides[0]
+    }

@@ -1,0 +1,156 @@
+"""The similarity map of a trained encoder learns which texts are opposite."""
+
+import json
+
+import numpy as np
+import pytest
+from support.commands import call_command
+from support.tiny_checkpoint import write_checkpoint
+
+from convert_tf import SentenceEncoder
+from convert_tf.checkpoints.folder import load_similarity_map
+from convert_tf.config.train import MapTraining
+from convert_tf.data.token_arrays import TRIPLET
+from convert_tf.numerics.vectors import unit_rows
+from convert_tf.training.teaching.opposites import MapModel, teach_opposites
+
+WORDS = [f"{size} {thing}" for size in ("big", "small", "old", "red", "new")
+         for thing in ("lamp", "door", "radio", "window")]  # fmt: skip
+ROWS = [
+    {"anchor": f"{w} on", "positive": f"please start the {w}", "negative": f"{w} off"}
+    for w in WORDS
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a run that has similarity vectors, and token ids of texts and triplets."""
+    folder = tmp_path_factory.mktemp("place")
+    write_checkpoint(folder / "run", similarity_dim=12)
+    write_checkpoint(folder / "plain")
+    texts = [
+        {"text": row[key], "label": key, "source": "s"}
+        for row in ROWS
+        for key in ("anchor", "negative")
+    ]
+    for name, rows in (("triplets", ROWS), ("utterances", texts)):
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+        config = json.loads((folder / "run" / "config.json").read_text())
+        call_command(
+            "tokenize", f"--{name}", str(folder / f"{name}.jsonl"), "--output",
+            str(folder / name), "--vocab", str(folder / "run" / "vocab.txt"),
+            *(f"--{key}={config[key]}" for key in ("num_oov_buckets", "max_tokens")),
+        )  # fmt: skip
+    return folder
+
+
+def taught(place, *flags):
+    return call_command(
+        "similarity", "--encoder", str(place / "run"), "--token_ids", str(place / "utterances"),
+        *flags,
+    )  # fmt: skip
+
+
+def test_the_loss_against_loops():
+    rng = np.random.default_rng(0)
+    kernel = rng.standard_normal((6, 4)).astype("float32")
+    names = (*TRIPLET, "text", "held")
+    batch = {name: rng.standard_normal((3, 6)).astype("float32") for name in names}
+    groups = {
+        f"{name}_groups": np.arange(3, dtype="int32") + 3 * i for i, name in enumerate(TRIPLET)
+    }
+    labels = {key: np.array([0, 0, 1], "int32") for key in ("intent_groups", "intent_names")}
+    batch |= groups | labels
+    before = {kind: unit_rows(rng.standard_normal((3, n))) for kind, n in
+              (("similarity", 4), ("sentence", 6))}  # fmt: skip
+    batch |= {f"held_{kind}": vectors.astype("float32") for kind, vectors in before.items()}
+
+    def vector(r, kind):
+        mapped = [sum(r[i] * kernel[i, j] for i in range(6)) for j in range(4)]
+        if kind == "sentence":
+            lengths = [np.sqrt(sum(kernel[i, j] ** 2 for i in range(6))) for j in range(4)]
+            mapped = [
+                r[i] + sum(mapped[j] * kernel[i, j] / lengths[j] for j in range(4))
+                for i in range(6)
+            ]
+        return np.array(mapped) / np.linalg.norm(mapped)
+
+    expected = 0.0
+    for kind in before:
+        v = {name: [vector(r, kind) for r in batch[name]] for name in names}
+        candidates = v["paraphrase"] + v["opposite"]
+        opposites = [
+            np.log(sum(np.exp(20 * (a @ c)) for c in candidates)) - 20 * (a @ v["paraphrase"][i])
+            for i, a in enumerate(v["anchor"])
+        ]
+        t = v["text"]
+        intents = [  # the third text has no partner
+            np.log(np.exp(20 * (t[i] @ t[1 - i])) + np.exp(20 * (t[i] @ t[2]))) - 20 * (t[0] @ t[1])
+            for i in (0, 1)
+        ]
+        moved = [1 - a @ b for a, b in zip(v["held"], before[kind], strict=True)]
+        expected += 2 * np.mean(opposites) + 3 * np.mean(intents) + 5 * np.mean(moved)
+    model = MapModel(kernel, MapTraining(opposites=2.0, intent_contrast=3.0, holding=5.0))
+    found = model.compute_loss(batch, y_pred=model(batch))
+    np.testing.assert_allclose(float(found), expected, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_map_learns_opposites_and_the_encoder_stays(place, tmp_path):
+    output = tmp_path / "taught"
+    printed = taught(place, "--triplets", str(place / "triplets"), "--output", str(output),
+                     "--map_steps=60", "--holding=1")  # fmt: skip
+    old, new = SentenceEncoder(place / "run"), SentenceEncoder(output)
+    shares = []
+    for encoder in (old, new):
+        a, p, n = (
+            unit_rows(encoder.encode([row[key] for row in ROWS]))
+            for key in ("anchor", "positive", "negative")
+        )
+        shares.append(np.mean((a * p).sum(1) > (a * n).sum(1)))
+    assert shares[0] < 0.5 < 0.8 < shares[1]
+    texts = [row["anchor"] for row in ROWS]
+    for kind in ("reduced", "context", "response"):
+        np.testing.assert_array_equal(new.encode(texts, kind=kind), old.encode(texts, kind=kind))
+    facts = json.loads((output / "training.json").read_text())["opposites"]
+    assert facts["triplets"] == len(ROWS) - 1
+    assert facts["steps"] == 60
+    assert "held-out triplets" in printed
+
+
+@pytest.mark.slow
+def test_holding_keeps_the_vectors(place, tmp_path):
+    cosines = []
+    for holding in (0.0, 1000.0):
+        options = MapTraining(map_steps=30, holding=holding)
+        facts = teach_opposites(
+            place / "run", str(place / "utterances"), str(place / "triplets"),
+            tmp_path / str(holding), options,
+        )  # fmt: skip
+        cosines.append(facts["cosine"])
+    assert cosines[0] < 0.95 < cosines[1]
+
+
+def test_a_seed_gives_the_same_map(place, tmp_path):
+    maps = []
+    for i, seed in enumerate((0, 0, 1)):
+        teach_opposites(
+            place / "run", str(place / "utterances"), str(place / "triplets"),
+            tmp_path / str(i), MapTraining(map_steps=3, seed=seed),
+        )  # fmt: skip
+        maps.append(load_similarity_map(tmp_path / str(i)))
+    np.testing.assert_array_equal(maps[0], maps[1])
+    assert not np.array_equal(maps[0], maps[2])
+
+
+def test_what_cannot_be_taught_is_refused(place, tmp_path):
+    utterances, triplets = str(place / "utterances"), str(place / "triplets")
+    with pytest.raises(ValueError, match="--teacher"):
+        teach_opposites(place / "plain", utterances, triplets, tmp_path / "x")
+    with pytest.raises(ValueError, match="--utterances"):
+        teach_opposites(place / "run", triplets, triplets, tmp_path / "x")
+    with pytest.raises(SystemExit, match="--triplets"):
+        taught(place)
+    with pytest.raises(SystemExit, match="--holding"):
+        taught(place, "--teacher=x", "--holding=1")
+    assert not (tmp_path / "x").exists()
