@@ -2,7 +2,7 @@
 
 ```
 python benchmarks/io_faults.py
-python benchmarks/io_faults.py --commands sample,prepare --every 7 --seed 3
+python benchmarks/io_faults.py --commands "sample,intent train" --every 7 --seed 3
 ```
 
 A library in C, loaded with LD_PRELOAD, stands between a command and the C library. It counts the
@@ -142,7 +142,7 @@ ERRORS = {
     "m": [(errno.ENOSPC, "cwm"), (errno.EACCES, "")],
 }
 _LIBRARY = "IO_FAULTS_LIBRARY"
-_SECONDS = 120
+_SECONDS = 600
 _LABELLED = {
     "delivery": ["where is my parcel?", "has my order left?", "when does it arrive?"],
     "refund": ["I want my money back", "how do I return this?", "please refund my order"],
@@ -165,7 +165,7 @@ _TRAIN = "intent train --encoder ENCODER --data train.csv --output model"
 CASES = {
     "sample": Case("sample --output dumps", each_alone=True),
     "prepare": Case(_PREPARE),
-    "prepare again": Case(f"{_PREPARE} --min_chars 5 --overwrite", (_PREPARE,)),
+    "prepare again": Case(f"{_PREPARE[:-1]}3 --overwrite", (_PREPARE,)),
     "split-dump": Case("split-dump --input dumps/RC_sample.zst --output parts",
                        ("sample --output dumps",)),
     "vocabulary": Case(_VOCABULARY),
@@ -186,7 +186,7 @@ CASES = {
         ("index build --encoder ENCODER --input log.txt --output index",), True,
     ),
     "intent train": Case(_TRAIN, (), True),
-    "intent train again": Case(f"{_TRAIN} --kind response --overwrite", (_TRAIN,), True),
+    "intent train again": Case(f"{_TRAIN} --kind reduced --overwrite", (_TRAIN,), True),
     "intent evaluate": Case(
         "intent evaluate --model model --data train.csv --output results", (_TRAIN,), True, True
     ),

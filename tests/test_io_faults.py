@@ -74,8 +74,8 @@ def test_planted_faults_are_found(tmp_path):
 
 def test_a_sample_of_failures_leaves_the_old_files_or_the_new():
     done = subprocess.run(
-        [sys.executable, SCRIPT, "--commands=prepare again,vocabulary", "--every=25", "--seed=5"],
+        [sys.executable, SCRIPT, "--commands=sample", "--every=4", "--seed=5"],
         env=own_environment(), capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [line.rpartition(" ")[2] for line in done.stdout.splitlines()] == ["0", "0"]
+    assert "failed" in done.stdout and done.stdout.endswith("faults 0\n")
