@@ -182,10 +182,10 @@ def _check_keras_settings(command: str) -> None:
             say("KERAS_BACKEND" if variable else source, "backend", backend, _BACKENDS[0])
         os.environ["KERAS_BACKEND"] = backend = _BACKENDS[0]
     if floats != "float32" and command in _USE_KERAS and importlib.util.find_spec(backend):
-        import keras
+        from convert_tf.numerics.devices import use_float32
 
         say(source, "floatx", floats, "float32")
-        keras.config.set_floatx("float32")
+        use_float32()
 
 
 def _prepare_streams() -> None:
