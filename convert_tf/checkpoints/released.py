@@ -105,12 +105,19 @@ def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> s
       wants_module: whether a name stands for the module without TensorFlow too.
 
     Raises:
-      ModuleNameError: if the model cannot be downloaded.
+      ModuleNameError: if the model cannot be downloaded, or something else has its name.
     """
     text = os.fspath(path)
     if text.startswith(SCHEME):
         return hub_folder(text)
-    if os.path.exists(text) or not _NAME.fullmatch(text):
+    if not _NAME.fullmatch(text):
+        return text
+    if os.path.exists(text):
+        if kind_of(text) is Kind.UNKNOWN:
+            raise ModuleNameError(
+                f"{os.path.abspath(text)!r} hides the released encoder {text!r}, and is no model. "
+                "Rename it, or run the command in another folder."
+            )
         return text
     has_suffix = text.endswith(ONNX_SUFFIX)
     if not (has_suffix or wants_module) and importlib.util.find_spec("tensorflow") is None:

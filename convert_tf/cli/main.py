@@ -104,6 +104,9 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "convert-tf")
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
     quieten()
+    if not os.path.isdir(os.path.dirname(__file__)):
+        said = "convert_tf cannot run from a zip file: it reads files next to its code. Unpack it."
+        return _fail(program, said, 1)
     status = 0
     try:
         with _cleaning_up_on_sigterm():
@@ -114,7 +117,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "convert-tf")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):  # the reader has ended, for example `| head`
             return status or _BROKEN_PIPE
-        return status or _fail(program, f"Output could not be written: {error}", 1)
+        reason = error.strerror or error
+        return status or _fail(program, f"Output could not be written: {reason}.", 1)
     return status
 
 
@@ -149,29 +153,39 @@ def _cleaning_up_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _choose_backend(command: str) -> None:
-    """Use TensorFlow where the Keras settings of the user name a backend that cannot run it.
+def _check_keras_settings(command: str) -> None:
+    """Replace settings of the user's Keras with which a command cannot run, and say so.
 
-    Keras reads them when it is imported: `KERAS_BACKEND`, or `keras.json`.
+    Keras reads them when it is imported: `KERAS_BACKEND`, and `keras.json`.
     """
     folder = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
-    backend, source = os.environ.get("KERAS_BACKEND"), "KERAS_BACKEND"
-    if not backend:
-        source = os.path.join(folder, "keras.json")
-        try:
-            with open(source, encoding="utf-8") as file:
-                backend = parsed_json(file.read())["backend"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return
+    source = os.path.join(folder, "keras.json")
+    try:
+        with open(source, encoding="utf-8") as file:
+            settings = {**parsed_json(file.read())}
+    except (OSError, ValueError, TypeError):
+        settings = {}
+    variable = os.environ.get("KERAS_BACKEND")
+    backend = variable or settings.get("backend") or _BACKENDS[0]
+    floats = settings.get("floatx", "float32")
+
+    def say(source: str, name: str, value: Any, ours: str) -> None:
+        print(
+            f"note: {source} sets the {name} {value!r}, which this command cannot use. It uses "
+            f"{ours}.",
+            file=sys.stderr,
+        )
+
     usable = _BACKENDS[:1] if command in _NEED_TENSORFLOW else _BACKENDS
     if backend not in usable and importlib.util.find_spec("tensorflow"):
-        os.environ["KERAS_BACKEND"] = _BACKENDS[0]
         if command in _USE_KERAS:
-            print(
-                f"note: {source} sets the backend {backend!r}, on which this command cannot run. "
-                f"It runs on {_BACKENDS[0]}.",
-                file=sys.stderr,
-            )
+            say("KERAS_BACKEND" if variable else source, "backend", backend, _BACKENDS[0])
+        os.environ["KERAS_BACKEND"] = backend = _BACKENDS[0]
+    if floats != "float32" and command in _USE_KERAS and importlib.util.find_spec(backend):
+        from convert_tf.numerics.devices import use_float32
+
+        say(source, "floatx", floats, "float32")
+        use_float32()
 
 
 def _prepare_streams() -> None:
@@ -208,7 +222,7 @@ def _main(arguments: list[str], program: str) -> int:
         with needs_training(called):
             command = importlib.import_module(f"convert_tf.cli.{module}")
         interrupted = getattr(command, "INTERRUPTED", interrupted)
-        _choose_backend(name)
+        _check_keras_settings(name)
         command.define_flags(define)
         flag_arguments = arguments[len(name.split()) :]
         if {*flag_arguments} & {*_HELP}:
@@ -230,7 +244,7 @@ def _main(arguments: list[str], program: str) -> int:
     except _EXPECTED as error:
         if values["verbosity"].value > 0:
             traceback.print_exc()
-        return _fail(called, error, 1)
+        return _fail(called, _sentence(error), 1)
     except KeyboardInterrupt:
         return _fail(called, interrupted, 1)
     except SystemExit as ending:  # `NotFinishedError` of training, which said what it saved
@@ -247,6 +261,14 @@ def _show_own_warnings() -> None:
         warnings.simplefilter("ignore")
         warnings.filterwarnings("default", category=UserWarning, module=r"convert_tf\.")
         warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
+
+
+def _sentence(error: BaseException) -> object:
+    """Return the message of an error; for those of the operating system, what failed and why."""
+    if type(error).__str__ is not OSError.__str__ or not (reason := error.strerror):  # type: ignore[attr-defined]
+        return error
+    where = error.filename  # type: ignore[attr-defined]
+    return f"Cannot open {os.fsdecode(where)!r}: {reason}." if where else f"{reason}."
 
 
 def _fail(called: str, message: object, status: int) -> int:

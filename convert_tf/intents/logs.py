@@ -221,8 +221,8 @@ def discover_intents(
     if len(sample) < least:
         which = "" if classifier is None else " that no intent answers surely"
         raise ValueError(
-            f"There are {len(sample)} different messages{which}, fewer than the {least} groups. "
-            "Pass a longer log, or ask for fewer groups."
+            f"The log has {len(sample)} different messages{which}, and {least} groups need "
+            f"{least} or more. Pass a longer log{', or ask for fewer groups' * (least > 2)}."
         )
     numbers, centres = group_vectors(vectors, num_groups)
 

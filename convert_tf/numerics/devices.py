@@ -11,6 +11,11 @@ from keras import ops
 from convert_tf.numerics.processor import bfloat16_is_faster
 
 
+def use_float32() -> None:
+    """Let Keras compute in float32, whatever the user's `keras.json` says."""
+    keras.config.set_floatx("float32")
+
+
 def has_gpu() -> bool:
     """Return whether Keras's backend sees a GPU."""
     try:

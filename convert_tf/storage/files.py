@@ -201,10 +201,10 @@ def write_results(folder: str | os.PathLike[str], contents: Mapping[str, bytes |
       contents: bytes, or text to write as UTF-8, by file name.
 
     Raises:
-      FileWriteError: if a file could not be written.
-      OSError: if the folder cannot be created.
+      FileWriteError: if the folder cannot be created, or a file could not be written.
     """
-    os.makedirs(folder, exist_ok=True)
+    with writing(folder):
+        os.makedirs(folder, exist_ok=True)
     for name, content in contents.items():
         write_file(os.path.join(folder, name), content)
 

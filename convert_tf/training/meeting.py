@@ -7,6 +7,7 @@ say which one.
 
 import contextlib
 import errno
+import ipaddress
 import os
 import socket
 import time
@@ -21,7 +22,7 @@ _GRACE_SECONDS = 5.0
 _MAX_LINE_BYTES = 4096
 
 
-def meet(address: str, number: int, index: int, *, seconds: float) -> None:
+def meet(address: str, number: int, index: int, *, seconds: float) -> str | None:
     """Wait until all processes of a run have come.
 
     Args:
@@ -29,6 +30,9 @@ def meet(address: str, number: int, index: int, *, seconds: float) -> None:
       number: number of processes.
       index: number of this one, from 0.
       seconds: how long to wait.
+
+    Returns:
+      In process 0, the `host:port` on which it listened, for JAX. None in the others.
 
     Raises:
       ValueError: if the address is wrong or cannot be reached, or processes are missing, have the
@@ -45,24 +49,38 @@ def meet(address: str, number: int, index: int, *, seconds: float) -> None:
     until = time.monotonic() + seconds
     if index:
         _come(address, (host.strip("[]"), int(port)), number, index, until, seconds)
-    else:
-        bound = os.environ.get(_BIND_ADDRESS, address)
-        if not bound.rpartition(":")[2].isdecimal():
-            raise ValueError(f"{_BIND_ADDRESS} must be host:port. Received: {bound!r}.")
-        with _listening(int(bound.rpartition(":")[2]), address, until) as server:
-            peers = _arrived(server, address, number, until, seconds)
-        # The port is free again, so JAX can listen on it.
-        _answer(peers, _ALL_CAME)
+        return None
+    bound = os.environ.get(_BIND_ADDRESS, address)
+    host, _, port = bound.rpartition(":")
+    if not port.isdecimal():
+        raise ValueError(f"{_BIND_ADDRESS} must be host:port. Received: {bound!r}.")
+    with _listening(host.strip("[]"), int(port), address, until) as server:
+        place, port = server.getsockname()[:2]
+        peers = _arrived(server, address, number, until, seconds)
+    # The port is free again, so JAX can listen on it.
+    _answer(peers, _ALL_CAME)
+    return f"[{place}]:{port}" if ":" in place else f"{place}:{port}"
 
 
-def _listening(port: int, address: str, until: float) -> socket.socket:
-    """Listen on a port. An earlier run that just ends may still use it for a moment."""
-    is_dual = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if is_dual else socket.AF_INET
+def _listening(host: str, port: int, address: str, until: float) -> socket.socket:
+    """Listen on a port of an address. An earlier run that just ends may still use it for a moment.
+
+    It is a port of all addresses where `host` leads elsewhere: a Kubernetes service has an address
+    that no pod has.
+    """
+    place = _own_address(host)
     while True:
         try:
+            if place:
+                family = socket.AF_INET6 if ":" in place else socket.AF_INET
+                return socket.create_server((place, port), family=family)
+            is_dual = socket.has_dualstack_ipv6()
+            family = socket.AF_INET6 if is_dual else socket.AF_INET
             return socket.create_server(("", port), family=family, dualstack_ipv6=is_dual)
         except OSError as error:
+            if place and error.errno == errno.EADDRNOTAVAIL:
+                place = None
+                continue
             if error.errno == errno.EADDRINUSE and time.monotonic() < until:
                 time.sleep(_SECONDS_BETWEEN_TRIES)
                 continue
@@ -70,6 +88,17 @@ def _listening(port: int, address: str, until: float) -> socket.socket:
                 f"Process 0 cannot listen on port {port} ({os.strerror(error.errno or 0)}). Give "
                 f"all processes another --coordinator than {address}, with a free port."
             ) from error
+
+
+def _own_address(host: str) -> str | None:
+    """Return the address of a name, or None if the name does not say where other hosts connect."""
+    try:
+        place = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+        is_loopback = ipaddress.ip_address(place.partition("%")[0]).is_loopback
+    except (OSError, ValueError):
+        return None
+    # On Debian a host has its own name at 127.0.1.1, where no other host reaches it.
+    return None if is_loopback and host not in (place, "localhost") else place
 
 
 def _arrived(

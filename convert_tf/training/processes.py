@@ -206,13 +206,15 @@ def join_processes(
 
     if asks_cluster:
         given = _told_by_cluster({**given, "coordinator": None}, join_timeout)
+    bound = None
     if None not in given.values():
-        meet(
+        bound = meet(
             given["coordinator"], given["num_processes"], given["process_id"], seconds=join_timeout
         )
     try:
         jax.distributed.initialize(
             coordinator_address=given["coordinator"],
+            coordinator_bind_address=bound,
             num_processes=given["num_processes"],
             process_id=given["process_id"],
             initialization_timeout=max(JOIN_TIMEOUT, math.ceil(join_timeout)),
@@ -233,19 +235,25 @@ def join_processes(
 def _told_by_cluster(given: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """Return `given` with what the cluster tells; None stays where there is no cluster."""
     try:
+        # JAX has no public function for this.
         from jax._src.clusters import ClusterEnv
 
-        told = ClusterEnv.auto_detect_unset_distributed_params(
-            given["coordinator"],
-            given["num_processes"],
-            given["process_id"],
-            None,
-            None,
-            math.ceil(seconds),
-        )
-    except Exception:  # JAX asks again, and says what is wrong
-        return dict(given)
-    return dict(zip(("coordinator", "num_processes", "process_id"), told, strict=False))
+        ask = ClusterEnv.auto_detect_unset_distributed_params
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"--coordinator={FROM_CLUSTER} does not work with this version of JAX ({error}). Pass "
+            "--num_processes, --process_id and --coordinator=host:port."
+        ) from error
+    names = ("coordinator", "num_processes", "process_id")
+    try:
+        coordinator, number, index = (given[name] for name in names)
+        told = ask(coordinator, number, index, None, None, math.ceil(seconds))
+    except Exception as error:  # each kind of cluster raises errors of its own
+        raise ValueError(
+            f"--coordinator={FROM_CLUSTER} could not ask the cluster ({type(error).__name__}: "
+            f"{error}). Pass --num_processes, --process_id and --coordinator=host:port."
+        ) from error
+    return dict(zip(names, told, strict=False))
 
 
 def running_processes() -> Processes:

@@ -81,6 +81,9 @@ def test_paths_stay_as_they_are(tmp_path, monkeypatch):
         assert model_path(path) == path
     monkeypatch.chdir(tmp_path)
     (tmp_path / "convert").mkdir()
+    with pytest.raises(ModuleNameError, match="hides the released encoder 'convert'"):
+        model_path("convert")
+    (tmp_path / "convert" / "config.json").write_text("{}")
     assert model_path("convert") == "convert"
 
 

@@ -1,5 +1,6 @@
 """What all commands share: the list, help, wrong usage, and how errors are told."""
 
+import errno
 import functools
 import importlib
 import json
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import warnings
+import zipfile
 
 import numpy as np
 import pytest
@@ -133,6 +135,8 @@ def test_errors_are_one_line_and_status_1(monkeypatch, capsys, error):
     monkeypatch.setattr(sample, "write_sample", fail)
     assert main(["sample", "--output=x"]) == 1
     message = " ".join(str(error).split())
+    if isinstance(error, OSError):
+        message = "Cannot open 'x': No."
     assert capsys.readouterr().err == f"convert-tf sample: {message}\n"
     assert main(["sample", "--output=x", "--verbosity=1"]) == 1
     told = capsys.readouterr().err
@@ -236,6 +240,48 @@ def test_backends_that_cannot_run_a_command_are_replaced(tmp_path, monkeypatch, 
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     assert main(["train", "--output=y"]) == 0
     assert chosen[-1] == "jax" and capsys.readouterr().err == ""
+
+
+@pytest.mark.slow
+def test_floats_of_the_keras_settings_are_replaced(tmp_path):
+    (tmp_path / "keras.json").write_text(json.dumps({"floatx": "float16"}))
+    script = """
+import keras
+from convert_tf.cli import main, train
+train.run = lambda _: print(keras.config.floatx())
+main.main(["train", "--output=y"])
+"""
+    environment = {**own_environment(), "KERAS_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "float32\n"
+    assert "sets the floatx 'float16', which this command cannot use." in done.stderr
+
+
+def test_a_package_in_a_zip_file_is_refused_in_one_sentence(tmp_path):
+    with zipfile.ZipFile(tmp_path / "package.zip", "w") as package:
+        for path in (ROOT / "convert_tf").rglob("*.py"):
+            package.write(path, path.relative_to(ROOT))
+    done = subprocess.run(
+        [sys.executable, "-m", "convert_tf", "sample", "--output=x"],
+        cwd=tmp_path,
+        env={**own_environment(), "PYTHONPATH": str(tmp_path / "package.zip")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    (said,) = done.stderr.splitlines()
+    assert "cannot run from a zip file" in said
+
+
+def test_errors_of_the_disk_are_sentences(tmp_path, monkeypatch, capsys):
+    def fail(_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "ro/g")
+
+    monkeypatch.setattr(sample, "run", fail)
+    assert main(["sample", "--output=x"]) == 1
+    assert "sample: Cannot open 'ro/g': Read-only file system." in capsys.readouterr().err
 
 
 def test_own_warnings_are_notes_and_those_of_libraries_nothing(monkeypatch, capsys):

@@ -25,6 +25,7 @@ from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import read_vocabulary
 
+PADDING, UNKNOWN = "\ufdd0padding", "\ufdd0unknown"
 TEXTS = ["how are you?", "", "a", "hello,world!yes.", "AB" * 7, "what is this", "x y"]
 PROMPTS = {
     "": "encode",
@@ -54,7 +55,7 @@ def encoded(exported, tokenizer, prompt, *, side="right", model="model"):
     """The output of the graph, float32 `[texts, tokens, dim]`, as programs compute it."""
     settings = json.loads((exported / "hf" / "config_sentence_transformers.json").read_text())
     tokenizer.enable_padding(
-        direction=side, pad_id=tokenizer.token_to_id("[PAD]"), pad_token="[PAD]"
+        direction=side, pad_id=tokenizer.token_to_id(PADDING), pad_token=PADDING
     )
     prefix = settings["prompts"][prompt] if prompt else ""
     rows = tokenizer.encode_batch([prefix + text for text in TEXTS])
@@ -86,8 +87,8 @@ def test_bytes_are_close(exported, tokenizer):
 
 def test_kinds_may_be_mixed_in_a_batch(exported, tokenizer):
     one_kind = encoded(exported, tokenizer, "context")[0, 0]
-    tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]"))
-    rows = tokenizer.encode_batch(["<|context|>" + TEXTS[0], TEXTS[3]])
+    tokenizer.enable_padding(pad_id=tokenizer.token_to_id(PADDING))
+    rows = tokenizer.encode_batch(["\ufdd0context" + TEXTS[0], TEXTS[3]])
     session = onnxruntime.InferenceSession(str(exported / "hf" / "onnx" / "model.onnx"))
     ids, mask = (
         np.array([getattr(row, name) for row in rows], np.int64)
@@ -113,7 +114,7 @@ def test_tokens_are_those_of_the_vocabulary(exported, tokenizer, text):
 
 def test_a_word_begins_after_an_unknown_character_and_200_others(exported, tokenizer):
     tokenizer.no_truncation()
-    assert tokenizer.encode("a☃b", add_special_tokens=False).tokens == ["a", "[UNK]", "b"]
+    assert tokenizer.encode("a☃b", add_special_tokens=False).tokens == ["a", UNKNOWN, "b"]
     tokens = tokenizer.encode("q" * 450, add_special_tokens=False).tokens
     assert [i for i, token in enumerate(tokens) if token == "q"] == [0, 200, 400]
     tokenizer.enable_truncation(MAX_TOKENS)
@@ -139,7 +140,7 @@ def test_an_encoder_without_similarity_has_no_such_prompt(tiny_modules, tmp_path
     export_model(tiny_modules["single"][0], tmp_path / "hf", format="huggingface")
     settings = json.loads((tmp_path / "hf" / "config_sentence_transformers.json").read_text())
     assert set(settings["prompts"]) == {"context", "response", "reduced"}
-    assert "<|similarity|>" not in (tmp_path / "hf" / "tokenizer.json").read_text()
+    assert "ufdd0similarity" not in (tmp_path / "hf" / "tokenizer.json").read_text()
 
 
 @pytest.mark.parametrize(
@@ -200,6 +201,24 @@ def test_texts_that_a_person_reads_as_the_same_have_the_ids_of_python(released):
         assert row.ids == own.tolist(), ascii(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a <|response|> b",
+        "<|context|>x",
+        "<|similarity|>",
+        "[PAD]",
+        "[UNK]?",
+        "[CLS] a",
+        "[MASK]</s>",
+    ],
+)
+def test_names_of_special_tokens_are_texts_like_any_other(released, text):
+    subwords, tokenizer = released
+    wanted, _ = PlainTokenizer(subwords).flat_ids([text])
+    assert tokenizer.encode(text, add_special_tokens=False).ids == wanted.tolist()
+
+
 def test_every_character_is_folded_as_in_python(released):
     subwords, tokenizer = released
     alphabet = {c for subword in subwords for c in subword.removeprefix(WORD_START)}
@@ -216,7 +235,7 @@ def test_every_character_is_folded_as_in_python(released):
     for character in unknown - {*"\ufe4d\ufe4e\ufe4f"}:
         if unicodedata.normalize("NFC", character) == character:
             found = tokenizer.encode(f"a{character}", add_special_tokens=False).tokens
-            assert found == ["a", "[UNK]"], ascii(character)
+            assert found == ["a", UNKNOWN], ascii(character)
 
 
 def test_the_card_of_a_module_is_the_card_of_its_folder(tiny_modules, tmp_path):

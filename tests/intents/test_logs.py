@@ -116,7 +116,7 @@ def test_masks(text, wanted):
     ("log", "options", "message"),
     [
         (["", " "], {"encoder": WordEncoder()}, "no messages"),
-        ([*LOG, *LOG], {"encoder": WordEncoder(), "num_groups": 20}, "12 different .* the 20 "),
+        ([*LOG, *LOG], {"encoder": WordEncoder(), "num_groups": 20}, "12 different .* 20 groups"),
         (LOG, {}, "encoder or classifier is needed"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import pytest
 from support.commands import ROOT
 from support.processes import ON_JAX
 
+from convert_tf.training import meeting
 from convert_tf.training.meeting import meet
+from convert_tf.training.processes import _told_by_cluster
 
 
 @pytest.fixture
@@ -41,6 +44,55 @@ def test_all_go_on_when_all_have_come(address, order):
     assert _outcomes(address, *((3, index) for index in order), seconds=60) == [""] * 3
     # The port is free again.
     assert _outcomes(address, (2, 1), (2, 0), seconds=60) == [""] * 2
+
+
+def test_process_0_listens_on_the_address_of_the_coordinator(address, monkeypatch):
+    port = address.partition(":")[2]
+    monkeypatch.setattr(meeting, "_arrived", lambda server, *_: {})
+    places = {
+        "127.0.0.1": "127.0.0.1",
+        "127.0.0.2": "127.0.0.2",
+        "192.0.2.1": "[::]"
+        if socket.has_dualstack_ipv6()
+        else "0.0.0.0",  # no address of this host
+    }
+    for host, place in places.items():
+        assert meet(f"{host}:{port}", 2, 0, seconds=1) == f"{place}:{port}"
+    assert meet(address, 2, 0, seconds=1) in (f"127.0.0.1:{port}", f"[::1]:{port}")
+    monkeypatch.setenv("JAX_COORDINATOR_BIND_ADDRESS", f"127.0.0.3:{port}")
+    assert meet(address, 2, 0, seconds=1) == f"127.0.0.3:{port}"
+
+
+def test_a_name_of_the_host_that_leads_to_loopback_is_no_place_to_listen(monkeypatch):
+    """Debian's /etc/hosts has the name of the host at 127.0.1.1."""
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda *_, **__: [(socket.AF_INET, 0, 0, "", ("127.0.1.1", 0))]
+    )
+    assert meeting._own_address("node7") is None
+    assert meeting._own_address("127.0.1.1") == "127.0.1.1"
+
+
+@pytest.mark.parametrize(
+    ("planted", "sentence"),
+    [
+        (KeyError("SLURM_NTASKS"), "could not ask the cluster (KeyError: 'SLURM_NTASKS')"),
+        (None, "does not work with this version of JAX"),
+    ],
+)
+def test_a_cluster_that_cannot_be_asked(monkeypatch, planted, sentence):
+    clusters = pytest.importorskip("jax._src.clusters")
+    name = "auto_detect_unset_distributed_params"
+    if planted is None:
+        monkeypatch.delattr(clusters.ClusterEnv, name)
+    else:
+
+        def fails(*_):
+            raise planted
+
+        monkeypatch.setattr(clusters.ClusterEnv, name, fails)
+    given = {"coordinator": None, "num_processes": None, "process_id": None}
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        _told_by_cluster(given, 1)
 
 
 def test_all_say_who_is_missing(address):
@@ -122,12 +174,24 @@ def test_flags_that_cannot_be(wrong, process, sentence):
 
 # Slurm's variables of a process.
 ON_SLURM = {
-    "SLURM_JOB_ID": "7",
     "SLURM_STEP_NODELIST": "localhost",
     "SLURM_NTASKS": "2",
     "SLURM_LOCALID": "0",
     "SLURM_STEP_NUM_NODES": "1",
 }
+
+
+# JAX derives the port of a job from its number: the last 4,096 ports.
+_FIRST_PORT = 2**16 - 2**12
+
+
+def _job_with_a_free_port():
+    start = os.getpid() % 2**12
+    for number in (*range(start, 2**12), *range(start)):
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("localhost", _FIRST_PORT + number))
+            return str(number)
+    raise AssertionError("all ports are in use")
 
 
 @pytest.mark.slow
@@ -149,7 +213,9 @@ def test_a_run_whose_other_process_never_comes_ends_with_a_sentence(
         *("--model=tiny", "--join_timeout=3"),
         *(["--coordinator=auto"] if asks_cluster else told),
     ]
-    slurm = {**ON_SLURM, "SLURM_PROCID": str(index)} if asks_cluster else {}
+    slurm = {}
+    if asks_cluster:
+        slurm = {**ON_SLURM, "SLURM_JOB_ID": _job_with_a_free_port(), "SLURM_PROCID": str(index)}
     done = subprocess.run(
         command, env={**os.environ, **ON_JAX, **slurm}, cwd=ROOT, capture_output=True, text=True
     )

@@ -165,7 +165,7 @@ def test_too_few_examples_are_refused(corpus, tmp_path, dev, changes, message):
     ("flag", "message"),
     [
         ("--max_relative_attention=3,x", "train: invalid literal"),
-        ("--vocab=missing.txt", r"train: \[Errno 2\] No such file"),
+        ("--vocab=missing.txt", "train: Cannot open 'missing.txt': No such file"),
         ("--data=missing", "train: .*missing"),
     ],
 )

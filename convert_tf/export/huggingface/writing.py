@@ -59,9 +59,12 @@ pipeline_tag: sentence-similarity
 language: en
 tags: [sentence-transformers, feature-extraction, onnx, transformers.js, convert_tf]
 """
-_UNKNOWN, _PADDING, _FIRST = "[UNK]", "[PAD]", "[CLS]"
+# Texts are data: a user may type "[PAD]" or "<|context|>". So the names of special tokens begin
+# with a noncharacter, which Unicode reserves for use inside programs.
+_MARK = "\ufdd0"
+_UNKNOWN, _PADDING, _FIRST = f"{_MARK}unknown", f"{_MARK}padding", f"{_MARK}sentence"
 # Kinds of vectors besides the default, and the tokens that select them.
-_KIND_TOKENS = {kind: f"<|{kind}|>" for kind in ("context", "response", "similarity", "reduced")}
+_KIND_TOKENS = {kind: f"{_MARK}{kind}" for kind in ("context", "response", "similarity", "reduced")}
 _SYNTAX = frozenset(r"\^$.*+?()[]{}|/-&~#")
 
 
@@ -144,7 +147,7 @@ def _write(
 
 
 def _special_tokens(vocab_size: int, *, has_similarity: bool) -> dict[str, int]:
-    """Ids of the tokens that stand in no text, after those of the vocabulary."""
+    """Ids of the special tokens, which follow those of the vocabulary."""
     tokens = [_UNKNOWN, _PADDING, _FIRST, *_KIND_TOKENS.values()]
     if not has_similarity:
         tokens.remove(_KIND_TOKENS["similarity"])
@@ -167,7 +170,7 @@ def _fill_tokenizer(
     that no entry has elsewhere.
 
     Texts are folded first (`convert_tf.text.characters.fold`). Three things differ. A character
-    outside the vocabulary is `[UNK]` and ends its word. Words of more than 200 characters are cut,
+    outside the vocabulary is unknown and ends its word. Words of more than 200 characters are cut,
     because WordPiece takes cubic time for long words. A capital sigma at the end of a word becomes
     σ, not ς.
     """

@@ -166,8 +166,8 @@ def llama_index() -> dict[str, float]:
         trust_remote_code=True,
         device="cpu",
         normalize=False,
-        query_instruction="<|context|>",
-        text_instruction="<|response|>",
+        query_instruction="\ufdd0context",
+        text_instruction="\ufdd0response",
     )
     return {
         "texts": difference(encoder.get_text_embedding_batch(texts), "response"),

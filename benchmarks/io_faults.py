@@ -1,0 +1,432 @@
+"""Let every n-th input or output of a command fail, for each n, and look at what is left.
+
+```
+python benchmarks/io_faults.py
+python benchmarks/io_faults.py --commands "sample,intent train" --every 7 --seed 3
+```
+
+A library in C, loaded with LD_PRELOAD, stands between a command and the C library. It counts the
+calls on files of the command's folder: opening, reading, writing, fsync, renaming, locking, making
+folders and cutting. The n-th fails with an error of the operating system that fits it; with
+`from then on`, all later ones fail too, as on a full disk. After each run:
+
+- the folder holds the files of before the run or those of a run without a failure, and no others;
+  where a command writes several results, each of them is the old or the new one;
+- with status 0 it holds the latter;
+- otherwise standard error has one line, which names the command.
+
+Prints a line for each command, and ends with status 1 if a rule was broken. It needs a C compiler.
+"""
+
+import contextlib
+import ctypes
+import errno
+import importlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+SOURCE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static char root[PATH_MAX];
+static const char *kinds;  // that fail from the n-th call on; "" for that call alone
+static long calls, nth;
+static int armed, error, log_file;
+
+void io_faults_arm(const char *folder, long n, int code, const char *later, int log) {
+  strncpy(root, folder, PATH_MAX - 1);
+  calls = 0, nth = n, error = code, kinds = later, log_file = log, armed = 1;
+}
+void io_faults_disarm(void) { armed = 0; }
+
+static int is_inside(const char *path) {  // the command runs in the folder
+  return path && (path[0] != '/' || !strncmp(path, root, strlen(root)));
+}
+static int is_inside_file(int file) {
+  char link[64], path[PATH_MAX];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+  ssize_t length = readlink(link, path, sizeof path - 1);
+  if (length <= 0 || path[0] != '/') return 0;
+  path[length] = 0;
+  return is_inside(path);
+}
+static int fails(char kind) {
+  long n = __sync_add_and_fetch(&calls, 1);
+  if (log_file >= 0) syscall(SYS_write, log_file, &kind, 1);
+  if (n != nth && !(nth && n > nth && strchr(kinds, kind))) return 0;
+  errno = error;
+  return 1;
+}
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+#define AT_PATH(kind, path, failed) if (armed && is_inside(path) && fails(kind)) return failed
+#define AT_FILE(kind, file, failed) if (armed && is_inside_file(file) && fails(kind)) return failed
+#define KIND(flags) ((flags) & O_ACCMODE || (flags) & O_CREAT ? 'c' : 'o')
+#define MODE(flags) \
+  mode_t mode = 0; \
+  if ((flags) & (O_CREAT | __O_TMPFILE)) { \
+    va_list rest; va_start(rest, flags); mode = va_arg(rest, mode_t); va_end(rest); }
+
+int open(const char *path, int flags, ...) {
+  MODE(flags) AT_PATH(KIND(flags), path, -1); return REAL(open)(path, flags, mode); }
+int open64(const char *path, int flags, ...) {
+  MODE(flags) AT_PATH(KIND(flags), path, -1); return REAL(open64)(path, flags, mode); }
+int openat(int at, const char *path, int flags, ...) {
+  MODE(flags) AT_PATH(KIND(flags), path, -1); return REAL(openat)(at, path, flags, mode); }
+int openat64(int at, const char *path, int flags, ...) {
+  MODE(flags) AT_PATH(KIND(flags), path, -1); return REAL(openat64)(at, path, flags, mode); }
+ssize_t read(int f, void *to, size_t n) { AT_FILE('r', f, -1); return REAL(read)(f, to, n); }
+ssize_t pread64(int f, void *to, size_t n, off64_t at) {
+  AT_FILE('r', f, -1); return REAL(pread64)(f, to, n, at); }
+ssize_t write(int f, const void *of, size_t n) {
+  AT_FILE('w', f, -1); return REAL(write)(f, of, n); }
+ssize_t pwrite64(int f, const void *of, size_t n, off64_t at) {
+  AT_FILE('w', f, -1); return REAL(pwrite64)(f, of, n, at); }
+ssize_t writev(int f, const struct iovec *of, int n) {
+  AT_FILE('w', f, -1); return REAL(writev)(f, of, n); }
+ssize_t sendfile64(int to, int of, off64_t *at, size_t n) {
+  AT_FILE('w', to, -1);
+  return ((ssize_t (*)(int, int, off64_t *, size_t))dlsym(RTLD_NEXT, "sendfile64"))(to, of, at, n);
+}
+ssize_t copy_file_range(int of, off64_t *a, int to, off64_t *b, size_t n, unsigned flags) {
+  AT_FILE('w', to, -1); return REAL(copy_file_range)(of, a, to, b, n, flags); }
+// The C library's own calls do not come by here, so numpy's writing is seen at these.
+size_t fwrite(const void *of, size_t size, size_t n, FILE *file) {
+  AT_FILE('w', fileno(file), 0); return REAL(fwrite)(of, size, n, file); }
+int fflush(FILE *file) {
+  if (file) AT_FILE('w', fileno(file), EOF);
+  return REAL(fflush)(file);
+}
+int fsync(int f) { AT_FILE('f', f, -1); return REAL(fsync)(f); }
+int fdatasync(int f) { AT_FILE('f', f, -1); return REAL(fdatasync)(f); }
+int ftruncate64(int f, off64_t n) { AT_FILE('t', f, -1); return REAL(ftruncate64)(f, n); }
+int flock(int f, int how) {
+  AT_FILE('l', f, -1); return ((int (*)(int, int))dlsym(RTLD_NEXT, "flock"))(f, how); }
+int rename(const char *of, const char *to) { AT_PATH('n', to, -1); return REAL(rename)(of, to); }
+int renameat(int a, const char *of, int b, const char *to) {
+  AT_PATH('n', to, -1); return REAL(renameat)(a, of, b, to); }
+int mkdir(const char *path, mode_t mode) { AT_PATH('m', path, -1); return REAL(mkdir)(path, mode); }
+int mkdirat(int at, const char *path, mode_t mode) {
+  AT_PATH('m', path, -1); return REAL(mkdirat)(at, path, mode); }
+"""
+
+# By the kind of a call: the errors that may come of it, and whether those that follow fail too.
+ERRORS = {
+    "o": [(errno.EACCES, ""), (errno.EIO, "or"), (errno.EINTR, "")],
+    "c": [(errno.ENOSPC, "cwm"), (errno.EACCES, ""), (errno.EINTR, "")],
+    "r": [(errno.EIO, ""), (errno.EINTR, "")],
+    "w": [(errno.ENOSPC, ""), (errno.ENOSPC, "cwmf"), (errno.EIO, "wf"), (errno.EINTR, "")],
+    "f": [(errno.EIO, ""), (errno.ENOSPC, "cwmf"), (errno.EINTR, "")],
+    "t": [(errno.EIO, "")],
+    "l": [(errno.EIO, ""), (errno.ENOLCK, "l"), (errno.EINTR, "")],
+    "n": [(errno.ENOSPC, ""), (errno.EACCES, "n"), (errno.EIO, "")],
+    "m": [(errno.ENOSPC, "cwm"), (errno.EACCES, "")],
+}
+_LIBRARY = "IO_FAULTS_LIBRARY"
+_SECONDS = 600
+_LABELLED = {
+    "delivery": ["where is my parcel?", "has my order left?", "when does it arrive?"],
+    "refund": ["I want my money back", "how do I return this?", "please refund my order"],
+    "login": ["I forgot my password", "my account is locked", "I cannot sign in"],
+}
+
+
+class Case(NamedTuple):
+    """A command, and the commands and files that come before it."""
+
+    command: str
+    before: tuple[str, ...] = ()
+    needs_encoder: bool = False
+    each_alone: bool = False  # whether its files have nothing to do with one another
+
+
+_PREPARE = "prepare --pairs pairs.csv --output data --num_shards_train 2"
+_VOCABULARY = "vocabulary --input log.txt --output vocab.txt --min_count 1"
+_TRAIN = "intent train --encoder ENCODER --data train.csv --output model"
+CASES = {
+    "sample": Case("sample --output dumps", each_alone=True),
+    "prepare": Case(_PREPARE),
+    "prepare again": Case(f"{_PREPARE[:-1]}3 --overwrite", (_PREPARE,)),
+    "split-dump": Case("split-dump --input dumps/RC_sample.zst --output parts",
+                       ("sample --output dumps",)),
+    "vocabulary": Case(_VOCABULARY),
+    "tokenize": Case("tokenize --data data --vocab vocab.txt --output ids",
+                     (_PREPARE, _VOCABULARY)),
+    "embed": Case("embed --encoder ENCODER --input log.txt --output v.npy", (), True),
+    "embed again": Case(
+        "embed --encoder ENCODER --input log.txt --kind response --output v.npy --overwrite",
+        ("embed --encoder ENCODER --input log.txt --output v.npy",), True,
+    ),
+    "index build": Case("index build --encoder ENCODER --input log.txt --output index", (), True),
+    "index build again": Case(
+        "index build --encoder ENCODER --input log.txt --dtype int8 --output index --overwrite",
+        ("index build --encoder ENCODER --input log.txt --output index",), True,
+    ),
+    "index search": Case(
+        "index search --encoder ENCODER --cache index --queries hi --faiss flat",
+        ("index build --encoder ENCODER --input log.txt --output index",), True,
+    ),
+    "intent train": Case(_TRAIN, (), True),
+    "intent train again": Case(f"{_TRAIN} --kind reduced --overwrite", (_TRAIN,), True),
+    "intent evaluate": Case(
+        "intent evaluate --model model --data train.csv --output results", (_TRAIN,), True, True
+    ),
+    "intent inspect": Case(
+        "intent inspect --encoder ENCODER --data train.csv --output found", (), True, True
+    ),
+    "intent discover": Case(
+        "intent discover --encoder ENCODER --input log.txt --num_groups 3 --output groups", (),
+        True, True,
+    ),
+    "intent suggest": Case(
+        "intent suggest --encoder ENCODER --input log.txt --budget 4 --output label.csv", (), True
+    ),
+    "intent monitor": Case(
+        "intent monitor --model model --input log.txt --output week.json", (_TRAIN,), True
+    ),
+}  # fmt: skip
+
+
+class Failure(NamedTuple):
+    """The n-th call that fails, from 1; with which error; and which later calls do too."""
+
+    nth: int
+    error: int
+    later: str
+
+    def __str__(self) -> str:
+        rest = " from then on" * bool(self.later)
+        return f"call {self.nth} with {errno.errorcode[self.error]}{rest}"
+
+
+def _write_inputs(folder: Path) -> None:
+    rows = [f"{text},{label}" for label, texts in _LABELLED.items() for text in texts]
+    (folder / "train.csv").write_text("\n".join(["text,label", *rows, ""]))
+    texts = [text for some in _LABELLED.values() for text in some]
+    (folder / "log.txt").write_text("\n".join([*texts, ""]))
+    pairs = [f"{text} number {i},here is {i}" for i in range(20) for text in texts]
+    (folder / "pairs.csv").write_text("\n".join(["context,response", *pairs, ""]))
+
+
+def _tree(folder: Path) -> dict[str, bytes]:
+    """The files of a folder by their paths, and hidden folders, which no command leaves."""
+    return {
+        str(path.relative_to(folder)): b"" if path.is_dir() else path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.name[0] == "." or not path.is_dir()
+    }
+
+
+class Attack:
+    """Runs commands in children of this process, in which the library is loaded.
+
+    Args:
+      folder: for all files.
+      run: runs the arguments of a command, and returns its status.
+      encoder: a path that stands for ENCODER in commands.
+    """
+
+    def __init__(self, folder: Path, run: Callable[[list[str]], int], encoder: str = ""):
+        self._folder = folder
+        self._command = run
+        self._encoder = encoder
+        self._library = ctypes.CDLL(os.environ[_LIBRARY])
+
+    def _run(self, folder: Path, command: str, failure: Failure) -> tuple[int, str, str]:
+        """Return the status, standard error, and the kinds of the calls of a command."""
+        said, log = self._folder / "said", self._folder / "calls"
+        sys.stdout.flush()
+        child = os.fork()
+        if not child:
+            status = 99
+            try:
+                os.chdir(folder)
+                for number, path in ((1, os.devnull), (2, said)):
+                    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+                    os.dup2(file, number)
+                calls = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+                signal.alarm(_SECONDS)
+                later = failure.later.encode()
+                self._library.io_faults_arm(
+                    str(folder).encode(), ctypes.c_long(failure.nth), failure.error, later, calls
+                )
+                status = self._command(command.replace("ENCODER", self._encoder).split())
+                self._library.io_faults_disarm()
+            except BaseException:
+                self._library.io_faults_disarm()
+                import traceback
+
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return status, said.read_text(errors="replace"), log.read_text()
+
+    def attack(
+        self, name: str, case: Case, *, every: int = 1, rng: random.Random | None = None
+    ) -> tuple[dict[str, int], list[str]]:
+        """Attack a command.
+
+        Args:
+          name: what it is called in sentences.
+          case: the command.
+          every: 1 lets each call fail in a run of its own, 7 about one in seven.
+          rng: draws these calls.
+
+        Returns:
+          Counts of what happened, and sentences on broken rules.
+        """
+        start, work = self._folder / "start", self._folder / "work"
+        shutil.rmtree(start, ignore_errors=True)
+        start.mkdir()
+        _write_inputs(start)
+        whole = Failure(0, 0, "")
+        for command in case.before:
+            status, said, _ = self._run(start, command, whole)
+            assert status == 0, (command, said)
+        old = _tree(start)
+
+        def attempt(failure: Failure) -> tuple[int, str, str, dict[str, bytes]]:
+            shutil.rmtree(work, ignore_errors=True)
+            shutil.copytree(start, work)
+            status, said, calls = self._run(work, case.command, failure)
+            return status, said, calls, _tree(work)
+
+        status, said, calls, new = attempt(whole)
+        assert status == 0, (case.command, said)
+        again = attempt(whole)[3]
+        varying = {path for path in new if again.get(path) != new[path]}  # they hold times
+
+        def same(tree: dict[str, bytes], wanted: dict[str, bytes]) -> bool:
+            return tree.keys() == wanted.keys() and all(
+                tree[path] == wanted[path] for path in wanted if path not in varying
+            )
+
+        def mixed(tree: dict[str, bytes]) -> bool:
+            return (
+                case.each_alone
+                and old.keys() <= tree.keys() <= new.keys()
+                and all(
+                    path in varying or content in (old.get(path), new[path])
+                    for path, content in tree.items()
+                )
+            )
+
+        counts: Counter[str] = Counter()
+        faults = []
+        for failure in _failures(calls, every, rng or random.Random(0)):
+            status, said, _, tree = attempt(failure)
+            lines = [line for line in said.splitlines() if not line.startswith("note: ")]
+            counts["failed" if status else "went on"] += 1
+            what = f"{name}, {failure} ({calls[failure.nth - 1]}): "
+            if status == 0 and not same(tree, new):
+                faults.append(f"{what}status 0, and {_difference(tree, new)}")
+            elif status and not (same(tree, old) or same(tree, new) or mixed(tree)):
+                faults.append(f"{what}{_difference(tree, old)}; said {said[-200:]!r}")
+            if status == 0 and lines:
+                faults.append(f"{what}status 0, and said {said[-300:]!r}")
+            elif status and not (
+                status == 1 and len(lines) == 1 and lines[0].startswith("convert-tf")
+            ):
+                faults.append(f"{what}ended with {status} and said {said[-400:]!r}")
+        return {"calls": len(calls), **counts}, faults
+
+
+def _failures(calls: str, every: int, rng: random.Random) -> Iterator[Failure]:
+    for nth, kind in enumerate(calls, 1):
+        if every == 1 or rng.randrange(every) == 0:
+            options = ERRORS[kind] if every == 1 else [rng.choice(ERRORS[kind])]
+            for error, later in options:
+                yield Failure(nth, error, later)
+
+
+def _difference(tree: dict[str, bytes], wanted: dict[str, bytes]) -> str:
+    more = sorted(tree.keys() - wanted.keys())
+    less = sorted(wanted.keys() - tree.keys())
+    changed = sorted(path for path in tree.keys() & wanted.keys() if tree[path] != wanted[path])
+    return f"left {more[:4]}, lost {less[:4]}, changed {changed[:4]}"
+
+
+def _imported(cases: Sequence[Case]) -> Callable[[list[str]], int]:
+    """Return `convert_tf.cli.main.main`, with what the commands import: children start with it."""
+    from convert_tf.cli.main import COMMANDS, main
+
+    for case in cases:
+        name = next(name for name in COMMANDS if case.command.startswith(name))
+        importlib.import_module(f"convert_tf.cli.{name.replace(' ', '.').replace('-', '_')}")
+    if any(case.needs_encoder for case in cases):
+        for library in ("sklearn.cluster", "sklearn.linear_model", "onnxruntime", "faiss"):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(library)
+    return main
+
+
+def compiled(folder: Path) -> Path:
+    """Compile the library into a folder, and return its path."""
+    source, library = folder / "io_faults.c", folder / "io_faults.so"
+    source.write_text(SOURCE)
+    command = ["cc", "-shared", "-fPIC", "-w", "-o", library, source, "-ldl"]
+    subprocess.run(command, check=True)
+    return library
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the attack, with the library loaded."""
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--commands", default="", help="Keys of CASES; all by default.")
+    parser.add_argument("--encoder", default="convert_small.onnx", help="An .onnx file.")
+    parser.add_argument("--every", type=int, default=1, help="One call in so many fails.")
+    parser.add_argument("--seed", type=int, default=0, help="Draws the calls with --every.")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="io_faults") as name:
+        folder = Path(name).resolve()
+        if _LIBRARY not in os.environ:
+            library = str(compiled(folder))
+            again = {"LD_PRELOAD": library, _LIBRARY: library, "OMP_NUM_THREADS": "1"}
+            return subprocess.run(
+                [sys.executable, __file__, *arguments], env={**os.environ, **again}
+            ).returncode
+        rng = random.Random(options.seed)
+        names = options.commands.split(",") if options.commands else [*CASES]
+        cases = [CASES[name] for name in names]
+        encoder = options.encoder
+        if any(case.needs_encoder for case in cases):
+            from convert_tf.checkpoints.released import model_path
+
+            encoder = os.path.abspath(model_path(encoder))
+        attack = Attack(folder, _imported(cases), encoder)
+        broken = 0
+        for name in names:
+            counts, faults = attack.attack(name, CASES[name], every=options.every, rng=rng)
+            shown = ", ".join(f"{key} {value}" for key, value in counts.items())
+            print(f"{name}: {shown}, faults {len(faults)}", flush=True)
+            for fault in faults:
+                print(f"  {fault}", flush=True)
+            broken += len(faults)
+    return int(broken > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,81 @@
+"""Commands of which one input or output fails, somewhere."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.commands import own_environment
+
+SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "io_faults.py"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        sys.platform != "linux" or not shutil.which("cc"), reason="needs Linux and a C compiler"
+    ),
+]
+
+# Three commands that write "out": whole, in place, and whole with a traceback.
+_COMMANDS = """
+import os, random, sys
+from pathlib import Path
+import io_faults
+
+def write(name):
+    with open(name, "w") as file:
+        file.write("new")
+
+def run(arguments):
+    try:
+        write("out" if arguments == ["in_place"] else "new")
+        if arguments != ["in_place"]:
+            os.rename("new", "out")
+    except OSError as error:
+        if arguments != ["in_place"]:
+            Path("new").unlink(missing_ok=True)
+        if arguments == ["with_traceback"]:
+            raise
+        print("convert-tf:", error, file=sys.stderr)
+        return 1
+    return 0
+
+attack = io_faults.Attack(Path(sys.argv[1]), run)
+for name in ("whole", "in_place", "with_traceback"):
+    counts, faults = attack.attack(name, io_faults.Case(name))
+    print(len(faults), counts["failed"] > 3, *faults, sep="|")
+"""
+
+
+def test_planted_faults_are_found(tmp_path):
+    sys.path.insert(0, str(SCRIPT.parent))
+    from io_faults import compiled
+
+    sys.path.remove(str(SCRIPT.parent))
+    library = str(compiled(tmp_path))
+    environment = {
+        **own_environment(),
+        "LD_PRELOAD": library,
+        "IO_FAULTS_LIBRARY": library,
+        "PYTHONPATH": os.pathsep.join([str(SCRIPT.parent), own_environment()["PYTHONPATH"]]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _COMMANDS, str(tmp_path)],
+        env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    whole, in_place, with_traceback = (line.split("|") for line in done.stdout.splitlines())
+    assert whole == ["0", "True"]
+    assert int(in_place[0]) > 0 and "left ['out']" in in_place[2]
+    assert int(with_traceback[0]) > 0 and "Traceback" in with_traceback[2]
+
+
+def test_a_sample_of_failures_leaves_the_old_files_or_the_new():
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "--commands=sample", "--every=4", "--seed=5"],
+        env=own_environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "failed" in done.stdout and done.stdout.endswith("faults 0\n")
