@@ -50,6 +50,11 @@ _STYLE = (
 _SIGNIFICANCE = 0.01
 _SAME_GROUP = 0.8  # cosine of the centres of a group and of an earlier one
 _COMPARED = 2_000  # messages and examples whose distances are compared
+_FAR_SHARE = 0.1  # of the examples are this far from the nearest other one
+# Two shares are tested, so about one of 25 pairs of equal weeks is a false alarm.
+_ALARM = 0.04
+# Names of these shares in `changes`. Parentheses keep them apart from intents.
+_SHARES = {"unsure": "(not answered surely)", "far": "(far from the examples)"}
 
 Report = dict[str, Any]
 
@@ -422,15 +427,18 @@ def monitor_messages(
       seed: of samples.
 
     Returns:
-      `messages`, how many there are; `unsure`, how many no intent answers surely; `intents`, how
-      many have which intent; `drift`, None without examples, else `farther`, how often a message is
-      farther from the nearest example than an example is from the nearest other one, and `p_value`
-      of the Mann-Whitney test that this is no more than chance; `groups` of unsure messages, each
-      with `label`, `words`, `size`, `share` and five `texts`. With `since`, groups also have
-      `before`, the share of the same group, or 0; and `changes` has the intents and groups whose
-      share changed, by a test of two proportions at 1 % after Bonferroni's correction, the largest
-      change first, each with `name`, `before`, `now` and `p_value`. Intents and groups that are
-      gone are among them.
+      `messages`, how many there are; `unsure`, how many no intent answers surely; `far`, how many
+      have no example as near as nine of ten examples have; `intents`, how many have which intent;
+      `drift`, None without examples, else `farther`, how often a message is farther from the
+      nearest example than an example is from the nearest other one, and `p_value` of the
+      Mann-Whitney test that this is no more than chance; `groups` of unsure messages, each with
+      `label`, `words`, `size`, `share` and five `texts`. `far` is None without examples.
+
+      With `since`, groups also have `before`, the share of the same group, or 0. `changes` has what
+      changed by a test of two proportions, each with `name`, `before`, `now` and `p_value` after
+      Bonferroni's correction. First come the shares `unsure` and `far` (significant at 4 %), under
+      the names `(not answered surely)` and `(far from the examples)`. Then come intents and groups
+      (significant at 1 %), those that are gone too, the largest change first.
 
     Raises:
       ValueError: there is no message, or `since` is no such result.
@@ -441,9 +449,15 @@ def monitor_messages(
     messages = _shuffled([*counts], seed)
     intents = Counter({str(label): 0 for label in classifier.classes_})
     rejected: list[str] = []
+    examples = _example_vectors(classifier, seed)
+    far_cosine = 0.0 if examples is None else np.quantile(_cosines_between(examples), _FAR_SHARE)
+    num_far = 0
     for chosen in _batches(messages):
         is_unsure = unsure(classifier, chosen, min_confidence)
         answers = classifier.predict(chosen)
+        if examples is not None:
+            is_far = _nearest_cosines(classifier, chosen, examples) < far_cosine
+            num_far += sum(counts[text] for text, far in zip(chosen, is_far, strict=True) if far)
         for text, intent, is_rejected in zip(chosen, answers, is_unsure, strict=True):
             intents[str(intent)] += counts[text]
             rejected += [text] * (counts[text] if is_rejected else 0)
@@ -459,8 +473,9 @@ def monitor_messages(
     report: Report = {
         "messages": counts.total(),
         "unsure": len(rejected),
+        "far": None if examples is None else num_far,
         "intents": dict(intents),
-        "drift": _drift(messages, classifier, seed),
+        "drift": None if examples is None else _drift(messages, classifier, examples),
         "groups": [
             {
                 **{name: row[name] for name in ("label", "words", "size")},
@@ -495,6 +510,10 @@ def _check_report(report: Any) -> None:
     check(isinstance(intents, Mapping), "has no object 'intents'")
     for name, count in intents.items():
         check(is_number(count) and count <= messages, f"has {count!r} messages of intent {name!r}")
+    for name in _SHARES:  # None, or not there in reports of earlier versions
+        count = report.get(name)
+        is_count = count is None or (is_number(count) and count <= messages)
+        check(is_count, f"has {count!r} messages in {name!r}")
     check(isinstance(groups, list), "has no list 'groups'")
     for number, row in enumerate(groups, 1):
         place = f"has in group {number} no"
@@ -505,18 +524,33 @@ def _check_report(report: Any) -> None:
         check(bool(are_texts and texts), f"{place} 'texts', with which groups are compared")
 
 
-def _drift(messages: list[str], classifier: Any, seed: int) -> dict[str, float] | None:
-    """Compare the cosines of messages and of examples to the nearest other example."""
-    from scipy.stats import mannwhitneyu
-
+def _example_vectors(classifier: Any, seed: int) -> np.ndarray | None:
+    """Return vectors of at most 2,000 examples, of length 1; None if there are fewer than two."""
     examples = getattr(classifier, "examples_", None)
     if examples is None or len(examples.texts) < 2:
         return None
-    references = unit_rows(classifier.encode(_shuffled(examples.texts, seed)[:_COMPARED]))
-    between = references @ references.T
+    return unit_rows(classifier.encode(_shuffled(examples.texts, seed)[:_COMPARED]))
+
+
+def _cosines_between(examples: np.ndarray) -> np.ndarray:
+    """Return the cosine of each example to the nearest other one: float `[examples]`."""
+    between = examples @ examples.T
     np.fill_diagonal(between, -1)
-    cosines = (unit_rows(classifier.encode(messages[:_COMPARED])) @ references.T).max(axis=1)
-    test = mannwhitneyu(between.max(axis=1), cosines, alternative="greater")
+    return between.max(axis=1)  # type: ignore[no-any-return]
+
+
+def _nearest_cosines(classifier: Any, texts: list[str], examples: np.ndarray) -> np.ndarray:
+    """Return the cosine of each text to the nearest example: float `[texts]`."""
+    return (unit_rows(classifier.encode(texts)) @ examples.T).max(axis=1)
+
+
+def _drift(messages: list[str], classifier: Any, examples: np.ndarray) -> dict[str, float]:
+    """Compare the cosines of messages and of examples to the nearest other example."""
+    from scipy.stats import mannwhitneyu
+
+    between = _cosines_between(examples)
+    cosines = _nearest_cosines(classifier, messages[:_COMPARED], examples)
+    test = mannwhitneyu(between, cosines, alternative="greater")
     farther = test.statistic / (len(between) * len(cosines))
     return {"farther": rounded(farther), "p_value": float(test.pvalue)}
 
@@ -546,9 +580,7 @@ def _add_earlier_shares(
 def _changes(
     report: Report, since: Mapping[str, Any], gone: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the intents and groups whose shares differ clearly; `gone` are earlier groups."""
-    from scipy.stats import norm
-
+    """Return what differs clearly; `gone` are earlier groups."""
     numbers = np.array([since["messages"], report["messages"]])
     counts = [since["intents"], report["intents"]]
     rows = [
@@ -560,21 +592,42 @@ def _changes(
     ]
     rows += [(row["label"], row["before"], row["share"]) for row in report["groups"]]
     rows += [(row["label"], row["share"], 0.0) for row in gone]
+    changes = _tested(rows, numbers, _SIGNIFICANCE)
+    changes.sort(key=lambda row: -abs(row["now"] - row["before"]))
+    shares = [
+        (name, *([since[key], report[key]] / numbers).tolist())
+        for key, name in _SHARES.items()
+        if since.get(key) is not None and report[key] is not None
+    ]
+    return _tested(shares, numbers, _ALARM) + changes
+
+
+def _tested(
+    rows: Sequence[tuple[str, float, float]], numbers: np.ndarray, significance: float
+) -> list[dict[str, Any]]:
+    """Return the rows whose two shares differ, by a test of two proportions.
+
+    Args:
+      rows: name, earlier share and present share.
+      numbers: how many messages the periods have, `[2]`.
+      significance: highest p-value, after Bonferroni's correction.
+    """
     changes = []
     for name, before, now in rows:
         pooled = np.average([before, now], weights=numbers)
         error = np.sqrt(pooled * (1 - pooled) * (1 / numbers).sum())
-        p_value = float(2 * norm.sf(abs(now - before) / max(error, 1e-12))) * len(rows)
-        if p_value < _SIGNIFICANCE:
+        p_value = math.erfc(abs(now - before) / max(error, 1e-12) / math.sqrt(2)) * len(rows)
+        if p_value < significance:
             shares = {"before": rounded(before), "now": rounded(now)}
             changes.append({"name": name, **shares, "p_value": p_value})
-    return sorted(changes, key=lambda row: -abs(row["now"] - row["before"]))
+    return changes
 
 
 def monitoring_text(report: Report, *, shown: int = 10) -> str:
     """Return the result for a terminal."""
     total, drift = report["messages"], report["drift"]
-    lines = [f"{total:,} messages, {report['unsure'] / total:.1%} not answered surely"]
+    far = "" if report["far"] is None else f", {report['far'] / total:.1%} far from the examples"
+    lines = [f"{total:,} messages, {report['unsure'] / total:.1%} not answered surely{far}"]
     if drift is not None:
         verdict = ": the messages have drifted" if drift["p_value"] < _SIGNIFICANCE else ""
         lines.append(

@@ -267,6 +267,52 @@ def test_shares_are_compared_as_by_chi_squared(classifier):
     assert np.isclose(row["p_value"] / rows, expected)
 
 
+def report_of(shares, messages, rng):
+    """A week with these shares of unsure and far messages and of 60 intents."""
+    unsure, far = rng.binomial(messages, shares)
+    intents = rng.multinomial(messages, np.full(60, 1 / 60))
+    counts = {f"intent {number}": int(count) for number, count in enumerate(intents)}
+    return {
+        "messages": messages, "unsure": int(unsure), "far": int(far), "intents": counts,
+        "groups": [],
+    }  # fmt: skip
+
+
+def test_new_intents_raise_an_alarm_and_equal_weeks_do_not():
+    """Messages of many new intents, a few of each: only the two shares show them."""
+    rng = np.random.default_rng(0)
+    seen = alarms = 0
+    for _ in range(100):
+        first, same = (report_of([0.15, 0.12], 888, rng) for _ in range(2))
+        other = report_of([0.21, 0.2], 888, rng)
+        alarms += bool(logs._changes(same, first, []))
+        seen += bool({"(not answered surely)", "(far from the examples)"} & {
+            row["name"] for row in logs._changes(other, first, [])
+        })  # fmt: skip
+    assert alarms <= 5
+    assert seen >= 95
+
+
+def test_shares_of_unsure_and_far_messages(classifier):
+    log = [*EXAMPLES["order"] * 5, *SONGS]
+    found = week(classifier, log)
+    encodings = classifier.encode(TEXTS)
+    between = encodings @ encodings.T
+    np.fill_diagonal(between, -1)
+    limit = np.quantile(between.max(axis=1), 0.1)
+    assert found["far"] == ((classifier.encode(log) @ encodings.T).max(axis=1) < limit).sum() > 0
+    first = {**found, "unsure": 0, "far": 0}
+    changes = week(classifier, log * 4, since=first)["changes"]
+    row = changes[0]
+    assert (row["name"], row["before"], row["now"]) == ("(not answered surely)", 0, 0.2)
+    expected = chi2_contingency([[0, 25], [20, 80]], correction=False).pvalue
+    assert row["p_value"] == pytest.approx(2 * expected)
+    del first["unsure"], first["far"]  # a report of an earlier version
+    assert week(classifier, log * 4, since=first)["changes"] == []
+    with pytest.raises(ValueError, match="'many' messages in 'far'"):
+        week(classifier, log, since={**found, "far": "many"})
+
+
 def test_the_command_compares_two_weeks(classifier, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("convert_tf.cli.intent.monitor.loaded_classifier", lambda _: classifier)
     log = tmp_path / "log.txt"
