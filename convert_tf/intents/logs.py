@@ -28,7 +28,7 @@ BUDGET = 100
 # With this limit half of the messages of unknown intents are unsure, and one in nine of the others
 # (docs/lab).
 MIN_CONFIDENCE = 0.8
-MIN_SIZE = 5
+MIN_SIZE = 3
 _MESSAGES_AT_ONCE = 4096
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*\w")
 # A word with a digit and those that follow: a telephone number, an account, a date.
@@ -39,6 +39,9 @@ _CANDIDATES = 20  # for each message that is suggested
 _SAMPLE = 8_000
 # Intents explain about half of the variance of encodings, whatever the encoder and the data.
 _EXPLAINED = 0.52
+# Messages that no intent answers surely scatter a little more than examples do (docs/lab).
+_MORE_SCATTER = 1.1
+_ENOUGH_EXAMPLES = 20  # beyond one of each intent, to know how much intents scatter
 _WORDS, _NAMED = 5, 3  # words that tell a group apart, and words of a suggested label
 _CENTRAL = 5  # messages of a group that are shown
 _MAX_TEXT = 90  # characters
@@ -202,15 +205,17 @@ def discover_intents(
       encoder: as in `IntentClassifier`; unused with a classifier, whose encodings are grouped.
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`; messages that
         it answers surely are left out.
-      num_groups: how many groups; None chooses.
-      min_size: smaller groups are left out.
+      num_groups: how many groups; None chooses. With a classifier that keeps its examples, groups
+        scatter as its intents do.
+      min_size: messages of smaller groups are leftovers.
       min_confidence: the least probability of a sure answer.
       mask: whether numbers and e-mail addresses are masked, before anything else happens.
       seed: of the sample that is grouped.
 
     Returns:
       `messages`, how many there are; `unsure`, how many no intent answers surely; `left_out`, how
-      many of these are in small groups; `groups`, the largest first, each with `label` (a
+      many of these are in small groups; `leftovers`, the distinct texts of small groups in the
+      sample, texts of a group next to each other; `groups`, the largest first, each with `label` (a
       suggestion), `size`, `share` of all messages, `cohesion` (the mean cosine of its messages to
       its centre), `words` that tell it apart, and `texts`, its distinct messages in the sample, the
       most central first; with a classifier also `nearest`, with `intent` and `cosine`.
@@ -229,7 +234,8 @@ def discover_intents(
             f"There are {len(sample)} different messages{which}, fewer than the {least} groups. "
             "Pass a longer log, or ask for fewer groups."
         )
-    numbers, centres = group_vectors(vectors, num_groups)
+    scatter = None if classifier is None else _scatter_of(classifier, seed)
+    numbers, centres = group_vectors(vectors, num_groups, scatter=scatter)
 
     def sizes_of(groups: np.ndarray, messages: Sequence[str]) -> np.ndarray:
         return np.bincount(groups, [counts[message] for message in messages], len(centres))
@@ -238,7 +244,8 @@ def discover_intents(
     for chosen, encoded in batches:  # messages outside of the sample
         sizes += sizes_of((encoded @ centres.T).argmax(axis=1), chosen)
     cosines = (unit_rows(vectors) * centres[numbers]).sum(axis=1)
-    groups = []
+    groups: list[dict[str, Any]] = []
+    leftovers: list[str] = []
     for number, words in enumerate(_telling_words(sample, numbers)):
         places = np.flatnonzero(numbers == number)
         places = places[np.argsort(-cosines[places], kind="stable")]
@@ -255,12 +262,15 @@ def discover_intents(
             row["nearest"] = {"intent": intent, "cosine": rounded(nearest.max())}
         if row["size"] >= min_size:
             groups.append(row)
+        else:
+            leftovers += row["texts"]
     groups.sort(key=lambda row: -row["size"])
     _label_groups(groups)
     return {
         "messages": counts.total(),
         "unsure": int(sizes.sum()),
         "left_out": int(sizes.sum()) - sum(row["size"] for row in groups),
+        "leftovers": leftovers,
         "groups": groups,
     }
 
@@ -298,15 +308,42 @@ def _unsure_batches(
             yield chosen, encode(chosen)
 
 
+def _scatter_of(classifier: Any, seed: int) -> float | None:
+    """Return the mean variance within the intents of a classifier, by 2,000 examples at most.
+
+    Returns:
+      The mean squared distance of examples to the mean of their intent, corrected for the number of
+      intents; None without enough examples.
+    """
+    examples = getattr(classifier, "examples_", None)
+    if examples is None:
+        return None
+    rows = [
+        (text, label)
+        for text, label in zip(*examples, strict=True)
+        if label != classifier.out_of_scope_label
+    ]
+    order = np.random.default_rng(seed).permutation(len(rows))[:_COMPARED]
+    labels = [rows[place][1] for place in order]
+    num_free = len(labels) - len({*labels})
+    if num_free < _ENOUGH_EXAMPLES:
+        return None
+    vectors = np.asarray(classifier.encode([rows[place][0] for place in order]), np.float64)
+    numbers = np.unique([*map(str, labels)], return_inverse=True)[1]
+    return float(((vectors - _means(vectors, numbers)[numbers]) ** 2).sum() / num_free)
+
+
 def group_vectors(
-    vectors: np.ndarray, num_groups: int | None = None
+    vectors: np.ndarray, num_groups: int | None = None, *, scatter: float | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Group vectors by Ward's method, then by k-means.
 
     Args:
       vectors: float `[n, dim]`, two or more.
-      num_groups: how many; None for the fewest that explain 52 % of the variance, corrected for the
-        number of groups as an adjusted R² is.
+      num_groups: how many; None for the fewest whose variance within groups is small enough: 1.1
+        times `scatter`, or without it 48 % of the variance of all vectors. The variance is
+        corrected for the number of groups as an adjusted R² is.
+      scatter: the variance within known intents.
 
     Returns:
       The group of each vector, int `[n]`, and mean vectors of length 1, float `[groups, dim]`.
@@ -317,21 +354,25 @@ def group_vectors(
     points = np.asarray(vectors, np.float64)
     tree = linkage(points, "ward")
     if num_groups is None:
-        num_groups = _chosen_number(tree[:, 2], points)
+        variance = points.var(axis=0, ddof=1).sum()
+        allowed = (1 - _EXPLAINED) * variance if scatter is None else _MORE_SCATTER * scatter
+        num_groups = _chosen_number(tree[:, 2], allowed)
     centres = _means(points, fcluster(tree, num_groups, "maxclust") - 1)
     numbers = KMeans(len(centres), init=centres, n_init=1).fit_predict(points)
     numbers = np.unique(numbers, return_inverse=True)[1]  # equal vectors may leave groups empty
     return numbers, unit_rows(_means(points, numbers))
 
 
-def _chosen_number(heights: np.ndarray, points: np.ndarray) -> int:
-    """Return the number of groups, from the heights of the merges of Ward's method."""
+def _chosen_number(heights: np.ndarray, allowed: float) -> int:
+    """Return the smallest number of groups whose variance within groups is `allowed` or less.
+
+    `heights` are those of the merges of Ward's method, float `[points - 1]`.
+    """
     # Each merge adds half of its squared height to the sum of squares within groups.
     within = np.cumsum(heights**2 / 2)
-    merges = np.arange(1, len(points))
-    variance = points.var(axis=0, ddof=1).sum()
-    is_enough = within / merges <= (1 - _EXPLAINED) * variance
-    return len(points) - int(merges[is_enough].max(initial=0))
+    merges = np.arange(1, len(heights) + 1)
+    is_enough = within / merges <= allowed
+    return len(heights) + 1 - int(merges[is_enough].max(initial=0))
 
 
 def _means(points: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -400,6 +441,8 @@ def discovery_page(report: Report) -> str:
             parts.append(f"<details><summary>{len(others):,} more</summary>{_html_list(others)}")
             parts.append("</details>")
         parts.append("</section>")
+    if leftovers := report["leftovers"]:
+        parts.append(f"<section><h2>Smaller groups</h2>{_html_list(leftovers)}</section>")
     return "\n".join([*parts, "</html>", ""])
 
 
