@@ -162,7 +162,7 @@ def suggest_messages(
       seed: of the draw and of k-means.
 
     Returns:
-      At most `budget` messages, the least sure first.
+      `budget` different messages, the least sure first.
 
     Raises:
       ValueError: there are fewer distinct messages than `budget`.
@@ -183,8 +183,11 @@ def suggest_messages(
     vectors = encode([messages[place] for place in places])
     weights = np.maximum(1 - sureness[places], _LEAST_WEIGHT)
     groups = KMeans(budget, n_init=1, random_state=seed).fit(vectors, sample_weight=weights)
-    central = np.unique(groups.transform(vectors).argmin(axis=0))  # the least sure first
-    return [messages[places[place]] for place in central]
+    central: list[int] = []
+    for distances in groups.transform(vectors).T:
+        distances[central] = np.inf  # a message may be the most central one of two groups
+        central.append(int(distances.argmin()))
+    return [messages[places[place]] for place in sorted(central)]  # the least sure first
 
 
 def discover_intents(

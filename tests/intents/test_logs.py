@@ -410,6 +410,18 @@ def test_only_the_least_sure_are_grouped():
     )
 
 
+def test_as_many_messages_as_asked():
+    """A message that is the most central one of two groups is suggested once, with another one."""
+
+    class Same(Unsure):
+        def encode(self, texts):
+            return np.ones((len(texts), 2))
+
+    log = [f"0.{lead:02} a" for lead in range(30)]
+    found = logs.suggest_messages(log, classifier=Same(), budget=7)
+    assert len({*found}) == len(found) == 7
+
+
 def test_central_messages_come_first_without_a_model():
     def encode(texts):
         return circle([(text[-1] == "b") + int(text[0]) / 10 for text in texts])
