@@ -9,14 +9,14 @@ Each --data file is a set, and each source of an --utterances file with enough i
 its intents is hidden; a classifier is trained on ten examples of each of the others. All other
 texts are messages. For each set, and as a mean, the table has in percent
 
-- accuracy and expected calibration error (ECE) on known intents, and AUROC of the confidence between
-  known and hidden intents;
+- accuracy and expected calibration error (ECE) on known intents, and AUROC of the confidence
+  between known and hidden intents;
 - unsure: messages of hidden and of known intents that `discover` groups;
 - alarms: weeks with a tenth of messages of hidden intents in which `monitor --since` reports a
   change (new), and weeks of known intents alone in which it does (same);
-- found: messages of hidden intents in a group whose most frequent intent is theirs; missed: how many
-  hidden intents have no such group; groups: how many there are; NMI, ARI and accuracy of the groups
-  on the unsure messages of hidden intents.
+- found: messages of hidden intents in a group whose most frequent intent is theirs; missed: how
+  many hidden intents have no such group; groups: how many there are; NMI, ARI and accuracy of the
+  groups on the unsure messages of hidden intents.
 """
 
 import collections
@@ -47,7 +47,7 @@ _UTTERANCES = flags.DEFINE_list("utterances", [], "Files of labelled texts with 
 _SOURCES = flags.DEFINE_list("sources", [], "Sources of --utterances to use; all by default.")
 _HEAD = flags.DEFINE_string("head", IntentClassifier(None).head, "Head of the classifier.")
 _MESSAGES = flags.DEFINE_integer("messages", 1_076, "Messages of the log, at most.")
-_WEEKS = flags.DEFINE_integer("weeks", 5, "Pairs of weeks.")
+_WEEKS = flags.DEFINE_integer("weeks", 10, "Pairs of weeks.")
 _SEEDS = flags.DEFINE_integer("seeds", 1, "How often intents are drawn.")
 _SHOTS, _HIDDEN, _MOST_INTENTS = 10, 0.25, 64
 _LEAST_INTENTS, _LEAST_TEXTS = 8, 20
@@ -90,7 +90,10 @@ def groups_of(classifier: Any, log: list[str], label_of: Texts, hidden: set[str]
     grouped = [text for text, is_kept in zip(texts, is_unsure, strict=True) if is_kept]
     labels, groups = (
         np.unique(values, return_inverse=True)[1]
-        for values in ([label_of[text] for text in grouped], [number_of.get(t, -1) for t in grouped])
+        for values in (
+            [label_of[text] for text in grouped],
+            [number_of.get(t, -1) for t in grouped],
+        )
     )
     counts = confusion_matrix(labels, groups)
     matched = counts[linear_sum_assignment(-counts)].sum() / len(grouped)

@@ -40,7 +40,7 @@ _SAMPLE = 8_000
 # Intents explain about half of the variance of encodings, whatever the encoder and the data.
 _EXPLAINED = 0.52
 # Messages that no intent answers surely scatter a little more than examples do (docs/lab).
-_MORE_SCATTER = 1.1
+_MORE_SCATTER = 1.05
 _ENOUGH_EXAMPLES = 20  # beyond one of each intent, to know how much intents scatter
 _WORDS, _NAMED = 5, 3  # words that tell a group apart, and words of a suggested label
 _CENTRAL = 5  # messages of a group that are shown
@@ -51,6 +51,9 @@ _STYLE = (
     "@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}}"
 )
 _SIGNIFICANCE = 0.01
+# Each period is grouped anew, and its groups may be split or joined in another way. So their shares
+# vary more than shares of random messages do: standard errors of groups count twice.
+_GROUP_ERROR = 2.0
 _SAME_GROUP = 0.8  # cosine of the centres of a group and of an earlier one
 _COMPARED = 2_000  # messages and examples whose distances are compared
 _FAR_SHARE = 0.1  # of the examples are this far from the nearest other one
@@ -343,7 +346,7 @@ def group_vectors(
 
     Args:
       vectors: float `[n, dim]`, two or more.
-      num_groups: how many; None for the fewest whose variance within groups is small enough: 1.1
+      num_groups: how many; None for the fewest whose variance within groups is small enough: 1.05
         times `scatter`, or without it 48 % of the variance of all vectors. The variance is
         corrected for the number of groups as an adjusted R² is.
       scatter: the variance within known intents.
@@ -482,7 +485,8 @@ def monitor_messages(
 
       With `since`, groups also have `before`, the share of the same group, or 0. `changes` has what
       changed by a test of two proportions, each with `name`, `before`, `now` and `p_value` after
-      Bonferroni's correction. First come the shares `unsure` and `far` (significant at 4 %), under
+      Bonferroni's correction. Standard errors of groups count twice, because groups are made anew
+      in each period. First come the shares `unsure` and `far` (significant at 4 %), under
       the names `(not answered surely)` and `(far from the examples)`. Then come intents and groups
       (significant at 1 %), those that are gone too, the largest change first.
 
@@ -636,33 +640,45 @@ def _changes(
         )
         for name in {**counts[1], **counts[0]}
     ]
-    rows += [(row["label"], row["before"], row["share"]) for row in report["groups"]]
-    rows += [(row["label"], row["share"], 0.0) for row in gone]
-    changes = _tested(rows, numbers, _SIGNIFICANCE)
+    groups = [(row["label"], row["before"], row["share"]) for row in report["groups"]]
+    groups += [(row["label"], row["share"], 0.0) for row in gone]
+    number = len(rows) + len(groups)
+    changes = _tested(rows, numbers, _SIGNIFICANCE / number)
+    changes += _tested(groups, numbers, _SIGNIFICANCE / number, error_factor=_GROUP_ERROR)
+    for row in changes:
+        row["p_value"] *= number
     changes.sort(key=lambda row: -abs(row["now"] - row["before"]))
     shares = [
         (name, *([since[key], report[key]] / numbers).tolist())
         for key, name in _SHARES.items()
         if since.get(key) is not None and report[key] is not None
     ]
-    return _tested(shares, numbers, _ALARM) + changes
+    first = _tested(shares, numbers, _ALARM / max(len(shares), 1))
+    for row in first:
+        row["p_value"] *= len(shares)
+    return first + changes
 
 
 def _tested(
-    rows: Sequence[tuple[str, float, float]], numbers: np.ndarray, significance: float
+    rows: Sequence[tuple[str, float, float]],
+    numbers: np.ndarray,
+    significance: float,
+    *,
+    error_factor: float = 1.0,
 ) -> list[dict[str, Any]]:
     """Return the rows whose two shares differ, by a test of two proportions.
 
     Args:
       rows: name, earlier share and present share.
       numbers: how many messages the periods have, `[2]`.
-      significance: highest p-value, after Bonferroni's correction.
+      significance: highest p-value.
+      error_factor: factor of the standard error of random draws.
     """
     changes = []
     for name, before, now in rows:
         pooled = np.average([before, now], weights=numbers)
-        error = np.sqrt(pooled * (1 - pooled) * (1 / numbers).sum())
-        p_value = math.erfc(abs(now - before) / max(error, 1e-12) / math.sqrt(2)) * len(rows)
+        error = error_factor * np.sqrt(pooled * (1 - pooled) * (1 / numbers).sum())
+        p_value = math.erfc(abs(now - before) / max(error, 1e-12) / math.sqrt(2))
         if p_value < significance:
             shares = {"before": rounded(before), "now": rounded(now)}
             changes.append({"name": name, **shares, "p_value": p_value})

@@ -6,8 +6,8 @@ convert-tf intent evaluate --model model/ --data test.csv --precision 0.95 --out
 
 Data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`. The report shows how the
 accuracy depends on the share of texts that are answered. With `--precision` it recommends a
-confidence threshold. Intents of the data that were not trained are reported. `--output` gets `evaluation.json` and `confusions.png`. Classifiers of several
-intents per text are evaluated by F1.
+confidence threshold. Intents of the data that were not trained are reported. `--output` gets
+`evaluation.json` and `confusions.png`. Classifiers of several intents per text are evaluated by F1.
 
 Flags:
   data: Labelled texts: CSV files or nlu.yml.
@@ -51,7 +51,10 @@ def run(values: Any) -> None:
 
     classifier = loaded_classifier(values)
     has_several = hasattr(classifier, "label_separator")
-    check_read(values, {"with a model of several intents": ["precision", "untrained"] if has_several else ()})
+    check_read(
+        values,
+        {"with a model of several intents": ["precision", "untrained"] if has_several else ()},
+    )
     data = read_files(split_names(values.data, os.path.exists), needs_labels=not has_several)
     report = evaluate_classifier(
         classifier, data, precision=values.precision, untrained=values.untrained
