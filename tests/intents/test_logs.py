@@ -270,10 +270,10 @@ def test_changes_since_another_week(classifier):
 
 def test_what_is_gone_is_a_change(classifier):
     """An intent, texts out of scope, an intent of an earlier model, and a group."""
-    first = week(classifier, [*EXAMPLES["order"] * 75, *EXAMPLES["greet"] * 60, *SONGS * 24])
+    first = week(classifier, [*EXAMPLES["order"] * 150, *EXAMPLES["greet"] * 120, *SONGS * 48])
     assert first["intents"]["oos"] and first["groups"]
-    first["intents"]["retired"] = 90
-    found = week(classifier, EXAMPLES["order"] * 120, since=json.loads(json.dumps(first)))
+    first["intents"]["retired"] = 180
+    found = week(classifier, EXAMPLES["order"] * 240, since=json.loads(json.dumps(first)))
     changed = {row["name"]: (row["before"], row["now"]) for row in found["changes"]}
     labels = {row["label"] for row in first["groups"] if row["share"] > 0.05}
     assert labels and {"greet", "oos", "retired", *labels} <= {*changed}
