@@ -131,8 +131,8 @@ CELLS = (
         "ConveRT 7: BANKING77, r",
         (
             "intent train --encoder convert --kind reduced --data banking77.train.csv --validation "
-            "banking77.valid.csv --tune --patience 5 --lexical none --names none --seed SEED "
-            "--output RUN/run",
+            "banking77.valid.csv --head network --tune --patience 5 --lexical none --names none "
+            "--seed SEED --output RUN/run",
             "intent evaluate --model RUN/run --data banking77.test.csv --output RUN/result",
         ),
         seeds=3,

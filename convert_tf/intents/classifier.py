@@ -175,7 +175,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
       encoder: a module's folder or `.onnx` file, a `SentenceEncoder` or another object with
         `encode(texts)`, or a callable texts → vectors. The encodings of a list of encoders are
         scaled to length 1 and concatenated.
-      head: `"network"`: dropout, one hidden ReLU layer, softmax; `"logistic"`: logistic regression.
+      head: `"logistic"`: logistic regression; `"network"`: dropout, one hidden ReLU layer, softmax.
       hidden_dim: units of the network's hidden layer.
       dropout: share of the encoding that is set to 0 in training.
       learning_rate: of gradient descent; falls linearly to 0.

@@ -68,7 +68,7 @@ class IntentOptions(ClassifierOptions):
     """
 
     encoder: Any
-    head: str = option("network", choices=[*HEADS])
+    head: str = option("logistic", choices=[*HEADS])
     _: dataclasses.KW_ONLY
     hidden_dim: int = _of_network(512, at_least=1)
     dropout: float = _of_network(0.75, at_least=0, below=1)

@@ -48,7 +48,7 @@ def call(*arguments):
 
 
 def train(files, *arguments, output="model"):
-    quick = () if "--head=logistic" in arguments else ("--epochs=40", "--hidden_dim=16")
+    quick = ("--epochs=40", "--hidden_dim=16") if "--head=network" in arguments else ()
     call("train", f"--data={files / 'train.csv'}", f"--encoder={files / 'module'}",
          f"--output={files / output}", *quick, *arguments)  # fmt: skip
 
@@ -211,7 +211,7 @@ def test_predictions_are_json_in_any_encoding(files, monkeypatch, encoding, show
         (["train", "--output=O"], "--data or --model is required"),
         (["train", "--data=D", "--output=O", "--remove=a"], "--remove has no effect"),
         (["train", "--model=N", "--output=O"], "is not an intent model"),
-        (["train", "--data=D", "--output=O", "--encoder=M", "--logistic_c=1"], "--logistic_c"),
+        (["train", "--data=D", "--output=O", "--head=network", "--logistic_c=1"], "--logistic_c"),
         (["train", "--data=D", "--output=O", "--head=logistic", "--epochs=3"], "--epochs"),
         (["train", "--data=D", "--output=O", "--encoder=M", "--encoder=D", "--finetune"],
          "--finetune trains one encoder"),

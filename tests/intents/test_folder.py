@@ -21,7 +21,7 @@ from convert_tf.intents.heldout import Mixture
 from convert_tf.intents.lexical import train_lexical
 from convert_tf.intents.serving import export_serving
 
-QUICK = {"epochs": 30, "hidden_dim": 8}
+QUICK = {"head": "network", "epochs": 30, "hidden_dim": 8}
 
 
 @pytest.fixture(scope="module")
@@ -219,12 +219,14 @@ def test_one_saved_model_serves_without_the_package(folders, monkeypatch, tmp_pa
     modules = [str(folders / name) for name in ("module_a", "module_b")]
     # Distances do not depend on how the head was trained. The client may compute in bfloat16: the
     # threshold is where that turns no answer, in the middle of the widest gap.
-    known = IntentClassifier(modules, out_of_scope="distance", threshold=0, epochs=1)
+    known = IntentClassifier(
+        modules, out_of_scope="distance", threshold=0, head="network", epochs=1
+    )
     scores = np.sort(known.fit(TEXTS, LABELS).scope_scores(texts))
     widest = np.argmax(np.diff(scores))
     call_command(
         "intent", "train", *(f"--encoder={module}" for module in modules), f"--data={data}",
-        f"--output={tmp_path / 'model'}", "--epochs=30", "--hidden_dim=8",
+        f"--output={tmp_path / 'model'}", "--head=network", "--epochs=30", "--hidden_dim=8",
         "--out_of_scope=distance", f"--threshold={scores[widest : widest + 2].mean()}",
         f"--serving_module={tmp_path / 'serving'}",
     )  # fmt: skip
