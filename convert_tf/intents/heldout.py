@@ -20,7 +20,11 @@ from convert_tf.intents.head import Head, Options, softmax, train_head
 from convert_tf.intents.lexical import LexicalModel, train_lexical
 from convert_tf.numerics.vectors import unit_rows
 
-KINDS = ("confidence", "distance")
+KINDS = ("confidence", "distance", "both")
+# With "both", how much the cosine counts next to the log-odds of the confidence. Values from 5 to
+# 30 are about as good (docs/lab).
+COSINE_WEIGHT = 10.0
+LEAST_ODDS = 1e-6  # float32 knows no probability that is much nearer to 1
 LEVELS = "/"  # between the levels of a label
 _ENOUGH = 20  # examples of an intent with a threshold of its own
 _REJECTED_SHARE = 0.05  # of the in-scope examples, if no others were given
@@ -305,7 +309,11 @@ def sureness(answers: Answers, mixture: Mixture, kind: str | None) -> np.ndarray
     """Return how surely texts are in scope, float32 `[n]`; `kind` as in `IntentClassifier`."""
     if kind == "distance":
         return answers.nearest
-    return answers.probabilities(mixture).max(axis=1, initial=0)
+    confidence = answers.probabilities(mixture).max(axis=1, initial=0)
+    if kind != "both":
+        return confidence
+    confidence = confidence.clip(LEAST_ODDS, 1 - LEAST_ODDS)
+    return np.log(confidence / (1 - confidence)) + COSINE_WEIGHT * answers.nearest
 
 
 def scope_scores_of(answers: Answers, mixture: Mixture, kind: str | None) -> ScopeScores:

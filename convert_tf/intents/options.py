@@ -55,8 +55,8 @@ class IntentOptions(ClassifierOptions):
       patience: Network: stop after this many epochs without better accuracy on validation examples,
         and keep the best epoch. 0 trains all epochs. The ConveRT paper stops after 5.
       grid: Values to try by parameter name.
-      out_of_scope: Answer --out_of_scope_label if the highest probability (confidence) or the
-        cosine to the nearest intent (distance) is below a threshold.
+      out_of_scope: Answer --out_of_scope_label if the highest probability (confidence), the cosine
+        to the nearest intent (distance) or a sum of the two (both) is below a threshold.
       min_margin: Also answer --out_of_scope_label if the highest probability leads the second one
         by less.
       upper_levels: For labels with levels such as faq/opening_hours: if no intent is sure enough

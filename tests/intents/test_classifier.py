@@ -458,7 +458,7 @@ def topics(texts):
     return rows + 0.05 * np.cos(np.arange(4) * np.array([[len(t)] for t in texts]))
 
 
-@pytest.mark.parametrize("kind", ["confidence", "distance"])
+@pytest.mark.parametrize("kind", heldout.KINDS)
 @pytest.mark.parametrize("is_validated", [False, True])
 def test_texts_out_of_scope_get_no_intent(kind, is_validated):
     outside = OUTSIDE[:2], ["oos", "oos"]

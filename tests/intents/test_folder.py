@@ -219,9 +219,7 @@ def test_one_saved_model_serves_without_the_package(folders, monkeypatch, tmp_pa
     modules = [str(folders / name) for name in ("module_a", "module_b")]
     # Distances do not depend on how the head was trained. The client may compute in bfloat16: the
     # threshold is where that turns no answer, in the middle of the widest gap.
-    known = IntentClassifier(
-        modules, out_of_scope="distance", threshold=0, head="network", epochs=1
-    )
+    known = IntentClassifier(modules, out_of_scope="distance", threshold=0)
     scores = np.sort(known.fit(TEXTS, LABELS).scope_scores(texts))
     widest = np.argmax(np.diff(scores))
     call_command(
@@ -298,7 +296,12 @@ def test_several_intents_are_served(folders, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "scope", [{}, {"out_of_scope": "confidence", "threshold": 0.5, "min_margin": 0.15}]
+    "scope",
+    [
+        {},
+        {"out_of_scope": "confidence", "threshold": 0.5, "min_margin": 0.15},
+        {"out_of_scope": "both", "threshold": 9.0},
+    ],
 )
 def test_words_are_served(folders, tmp_path, scope):
     classifier = IntentClassifier(str(folders / "module_a"), **scope, **QUICK)

@@ -1,5 +1,7 @@
 """Answers to examples that were not trained on, and what is fitted on them."""
 
+import math
+
 import numpy as np
 import pytest
 from support.intent_examples import LABELS, OUTSIDE, TEXTS, WordEncoder
@@ -135,6 +137,12 @@ def test_scores_of_scope_are_of_the_mixture():
     assert scores.is_right.tolist() == (best.argmax(axis=1) == answers.labels).tolist()
     assert scores.is_in.tolist() == [True] * 5 + [False] * 3
     assert (heldout.scope_scores_of(answers, mixture, "distance").scores == answers.nearest).all()
+    both = heldout.scope_scores_of(answers, mixture, "both").scores
+    for score, row, cosine in zip(both, best, answers.nearest, strict=True):
+        odds = math.log(max(row) / (1 - max(row)))
+        assert score == pytest.approx(odds + 10 * cosine, rel=1e-4)
+    sure = answers._replace(head=np.where(np.eye(5)[np.zeros(8, int)] > 0, 0, -99.0), lexical=None)
+    assert np.isfinite(heldout.sureness(sure, heldout.Mixture(), "both")).all()
 
 
 def test_the_calibration_error_is_that_of_the_bins():
