@@ -127,6 +127,15 @@ def test_a_mixture_is_the_formula():
     np.testing.assert_allclose(alone.probabilities(heldout.Mixture()), np.exp(answers.head))
 
 
+def test_parts_do_not_depend_on_the_order_of_the_examples(examples):
+    order = np.random.default_rng(0).permutation(len(examples.texts))
+    texts = np.array(examples.texts)
+    parts = heldout.held_parts(examples, seed=0)
+    shuffled = type(examples)(texts[order].tolist(), *(values[order] for values in examples[1:]))
+    other = heldout.held_parts(shuffled, seed=0)
+    assert [{*texts[part]} for part in parts] == [{*texts[order][part]} for part in other]
+
+
 def test_scores_of_scope_are_of_the_mixture():
     answers, mixture = _answers(8, nearest=np.arange(8) / 8), heldout.Mixture(0.2, 1.5)
     answers.labels[5:] = NONE
