@@ -14,6 +14,8 @@ from convert_tf.intents.head import HEADS, LOGISTIC_C
 from convert_tf.intents.heldout import KINDS, LEXICAL
 
 SEPARATORS = ("+", "|")
+# What texts of intents that were not trained count as in an evaluation.
+UNTRAINED = ("wrong", "out_of_scope")
 _of_network = functools.partial(option, group=OPTIMISATION)
 
 

@@ -11,6 +11,7 @@ from convert_tf.figures import SMALLEST, picture
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.heldout import LEVELS, calibration_error, upper_level
 from convert_tf.intents.multi import split_labels, truth_of
+from convert_tf.intents.options import UNTRAINED
 from convert_tf.storage.messages import listed, shortened
 
 _NONE = "(out of scope)"
@@ -25,7 +26,6 @@ _SCORES = {
     "upper_accuracy": "accuracy of upper levels",
     "calibration_error": "expected calibration error of the confidence",
 }
-UNTRAINED = ("wrong", "out_of_scope")  # what texts of intents that were not trained count as
 _SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # of the texts that are answered
 
 Report = dict[str, Any]

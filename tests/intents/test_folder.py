@@ -313,7 +313,7 @@ def test_words_are_served(folders, tmp_path, scope):
     classifier.parts_ = classifier.parts_._replace(lexical=more)
     classifier.mixture_ = Mixture(0.6, 1.3)
     if scope:
-        classifier.thresholds_ = np.array([0.0, 2.0, 0.0])
+        classifier.thresholds_ = np.array([0.0, 99.0, 0.0])
     export_serving(classifier, tmp_path / "serving")
     serve = loaded_serving(tmp_path / "serving")
     texts = ["WHERE'S my... order?! order", "été: größe", "a  b_c 12", "...", "本 の", "İ", *TEXTS]

@@ -29,6 +29,7 @@ from convert_tf.cli.flags import (
     split_names,
 )
 from convert_tf.figures import write_picture
+from convert_tf.intents.options import UNTRAINED
 from convert_tf.storage.files import write_results
 from convert_tf.storage.json_text import written_json
 
@@ -36,8 +37,6 @@ REPLACED = ("evaluation.json", "confusions.png")
 
 
 def define_flags(define: Define) -> None:
-    from convert_tf.intents.report import UNTRAINED
-
     define_model(define)
     define("data", NEEDED, repeats=True)
     define("precision", None, kind=float, lower_bound=0.0, upper_bound=1.0)
