@@ -143,7 +143,7 @@ def _use_all(place: Environment, release: Path) -> None:
         "text,label\nwhere is it?,a\nis it there?,a\npay me,b\nmoney please,b\n"
     )
     place.run("convert-tf", "intent", "train", "--encoder", "convert", "--data", "train.csv",
-              "--output", "model", "--epochs", "20")  # fmt: skip
+              "--output", "model")  # fmt: skip
     pairs = "".join(f"question {i},answer {i}\n" for i in range(600))
     (place.folder / "faq.csv").write_text(f"question,answer\n{pairs}")
     place.run("convert-tf", "prepare", "--pairs", "faq.csv", "--output", "data",
@@ -220,7 +220,7 @@ def base(place: Environment, release: Path) -> None:
         "embed --encoder convert_small --input texts.txt --output v.npy",
         "index search --encoder convert_small --candidates texts.txt --queries card --top_k 1",
         "export --encoder convert_small --output small.onnx",
-        "intent train --encoder small.onnx --data train.csv --output model --epochs 20",
+        "intent train --encoder small.onnx --data train.csv --output model",
         "intent evaluate --model model --data train.csv",
         "intent predict --model model --input texts.txt",
         "intent export --model model --output intents.onnx",

@@ -175,7 +175,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
       encoder: a module's folder or `.onnx` file, a `SentenceEncoder` or another object with
         `encode(texts)`, or a callable texts → vectors. The encodings of a list of encoders are
         scaled to length 1 and concatenated.
-      head: `"network"`: dropout, one hidden ReLU layer, softmax; `"logistic"`: logistic regression.
+      head: `"logistic"`: logistic regression; `"network"`: dropout, one hidden ReLU layer, softmax.
       hidden_dim: units of the network's hidden layer.
       dropout: share of the encoding that is set to 0 in training.
       learning_rate: of gradient descent; falls linearly to 0.
@@ -191,6 +191,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         data are used, or on a tenth of the examples if `fit` gets none. None tries nothing.
       out_of_scope: `"confidence"` and `"distance"` answer `out_of_scope_label` if the highest
         probability, or the cosine to the nearest mean encoding of an intent, is below a threshold.
+        `"both"` compares the log-odds of the probability plus ten times the cosine.
         None answers every text with a trained label; `out_of_scope_label` may be one of them.
       threshold: the threshold of all intents. None fits it, and a threshold for each intent with
         enough examples, on validation data or by cross-validation. If no example is out of scope,

@@ -28,7 +28,7 @@ BUDGET = 100
 # With this limit half of the messages of unknown intents are unsure, and one in nine of the others
 # (docs/lab).
 MIN_CONFIDENCE = 0.8
-MIN_SIZE = 5
+MIN_SIZE = 3
 _MESSAGES_AT_ONCE = 4096
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*\w")
 # A word with a digit and those that follow: a telephone number, an account, a date.
@@ -39,6 +39,9 @@ _CANDIDATES = 20  # for each message that is suggested
 _SAMPLE = 8_000
 # Intents explain about half of the variance of encodings, whatever the encoder and the data.
 _EXPLAINED = 0.52
+# Messages that no intent answers surely scatter a little more than examples do (docs/lab).
+_MORE_SCATTER = 1.05
+_ENOUGH_EXAMPLES = 20  # beyond one of each intent, to know how much intents scatter
 _WORDS, _NAMED = 5, 3  # words that tell a group apart, and words of a suggested label
 _CENTRAL = 5  # messages of a group that are shown
 _MAX_TEXT = 90  # characters
@@ -48,8 +51,16 @@ _STYLE = (
     "@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}}"
 )
 _SIGNIFICANCE = 0.01
+# Each period is grouped anew, and its groups may be split or joined in another way. So their shares
+# vary more than shares of random messages do: standard errors of groups count twice.
+_GROUP_ERROR = 2.0
 _SAME_GROUP = 0.8  # cosine of the centres of a group and of an earlier one
 _COMPARED = 2_000  # messages and examples whose distances are compared
+_FAR_SHARE = 0.1  # of the examples are this far from the nearest other one
+# Two shares are tested, so about one of 25 pairs of equal weeks is a false alarm.
+_ALARM = 0.04
+# Names of these shares in `changes`. Parentheses keep them apart from intents.
+_SHARES = {"unsure": "(not answered surely)", "far": "(far from the examples)"}
 
 Report = dict[str, Any]
 
@@ -154,7 +165,7 @@ def suggest_messages(
       seed: of the draw and of k-means.
 
     Returns:
-      At most `budget` messages, the least sure first.
+      `budget` different messages, the least sure first.
 
     Raises:
       ValueError: there are fewer distinct messages than `budget`.
@@ -175,8 +186,11 @@ def suggest_messages(
     vectors = encode([messages[place] for place in places])
     weights = np.maximum(1 - sureness[places], _LEAST_WEIGHT)
     groups = KMeans(budget, n_init=1, random_state=seed).fit(vectors, sample_weight=weights)
-    central = np.unique(groups.transform(vectors).argmin(axis=0))  # the least sure first
-    return [messages[places[place]] for place in central]
+    central: list[int] = []
+    for distances in groups.transform(vectors).T:
+        distances[central] = np.inf  # a message may be the most central one of two groups
+        central.append(int(distances.argmin()))
+    return [messages[places[place]] for place in sorted(central)]  # the least sure first
 
 
 def discover_intents(
@@ -197,15 +211,17 @@ def discover_intents(
       encoder: as in `IntentClassifier`; unused with a classifier, whose encodings are grouped.
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`; messages that
         it answers surely are left out.
-      num_groups: how many groups; None chooses.
-      min_size: smaller groups are left out.
+      num_groups: how many groups; None chooses. With a classifier that keeps its examples, groups
+        scatter as its intents do.
+      min_size: messages of smaller groups are leftovers.
       min_confidence: the least probability of a sure answer.
       mask: whether numbers and e-mail addresses are masked, before anything else happens.
       seed: of the sample that is grouped.
 
     Returns:
       `messages`, how many there are; `unsure`, how many no intent answers surely; `left_out`, how
-      many of these are in small groups; `groups`, the largest first, each with `label` (a
+      many of these are in small groups; `leftovers`, the distinct texts of small groups in the
+      sample, texts of a group next to each other; `groups`, the largest first, each with `label` (a
       suggestion), `size`, `share` of all messages, `cohesion` (the mean cosine of its messages to
       its centre), `words` that tell it apart, and `texts`, its distinct messages in the sample, the
       most central first; with a classifier also `nearest`, with `intent` and `cosine`.
@@ -224,7 +240,8 @@ def discover_intents(
             f"The log has {len(sample)} different messages{which}, and {least} groups need "
             f"{least} or more. Pass a longer log{', or ask for fewer groups' * (least > 2)}."
         )
-    numbers, centres = group_vectors(vectors, num_groups)
+    scatter = None if classifier is None else _scatter_of(classifier, seed)
+    numbers, centres = group_vectors(vectors, num_groups, scatter=scatter)
 
     def sizes_of(groups: np.ndarray, messages: Sequence[str]) -> np.ndarray:
         return np.bincount(groups, [counts[message] for message in messages], len(centres))
@@ -233,7 +250,8 @@ def discover_intents(
     for chosen, encoded in batches:  # messages outside of the sample
         sizes += sizes_of((encoded @ centres.T).argmax(axis=1), chosen)
     cosines = (unit_rows(vectors) * centres[numbers]).sum(axis=1)
-    groups = []
+    groups: list[dict[str, Any]] = []
+    leftovers: list[str] = []
     for number, words in enumerate(_telling_words(sample, numbers)):
         places = np.flatnonzero(numbers == number)
         places = places[np.argsort(-cosines[places], kind="stable")]
@@ -250,12 +268,15 @@ def discover_intents(
             row["nearest"] = {"intent": intent, "cosine": rounded(nearest.max())}
         if row["size"] >= min_size:
             groups.append(row)
+        else:
+            leftovers += row["texts"]
     groups.sort(key=lambda row: -row["size"])
     _label_groups(groups)
     return {
         "messages": counts.total(),
         "unsure": int(sizes.sum()),
         "left_out": int(sizes.sum()) - sum(row["size"] for row in groups),
+        "leftovers": leftovers,
         "groups": groups,
     }
 
@@ -293,15 +314,42 @@ def _unsure_batches(
             yield chosen, encode(chosen)
 
 
+def _scatter_of(classifier: Any, seed: int) -> float | None:
+    """Return the mean variance within the intents of a classifier, by 2,000 examples at most.
+
+    Returns:
+      The mean squared distance of examples to the mean of their intent, corrected for the number of
+      intents; None without enough examples.
+    """
+    examples = getattr(classifier, "examples_", None)
+    if examples is None:
+        return None
+    rows = [
+        (text, label)
+        for text, label in zip(*examples, strict=True)
+        if label != classifier.out_of_scope_label
+    ]
+    order = np.random.default_rng(seed).permutation(len(rows))[:_COMPARED]
+    labels = [rows[place][1] for place in order]
+    num_free = len(labels) - len({*labels})
+    if num_free < _ENOUGH_EXAMPLES:
+        return None
+    vectors = np.asarray(classifier.encode([rows[place][0] for place in order]), np.float64)
+    numbers = np.unique([*map(str, labels)], return_inverse=True)[1]
+    return float(((vectors - _means(vectors, numbers)[numbers]) ** 2).sum() / num_free)
+
+
 def group_vectors(
-    vectors: np.ndarray, num_groups: int | None = None
+    vectors: np.ndarray, num_groups: int | None = None, *, scatter: float | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Group vectors by Ward's method, then by k-means.
 
     Args:
       vectors: float `[n, dim]`, two or more.
-      num_groups: how many; None for the fewest that explain 52 % of the variance, corrected for the
-        number of groups as an adjusted R² is.
+      num_groups: how many; None for the fewest whose variance within groups is small enough: 1.05
+        times `scatter`, or without it 48 % of the variance of all vectors. The variance is
+        corrected for the number of groups as an adjusted R² is.
+      scatter: the variance within known intents.
 
     Returns:
       The group of each vector, int `[n]`, and mean vectors of length 1, float `[groups, dim]`.
@@ -312,21 +360,25 @@ def group_vectors(
     points = np.asarray(vectors, np.float64)
     tree = linkage(points, "ward")
     if num_groups is None:
-        num_groups = _chosen_number(tree[:, 2], points)
+        variance = points.var(axis=0, ddof=1).sum()
+        allowed = (1 - _EXPLAINED) * variance if scatter is None else _MORE_SCATTER * scatter
+        num_groups = _chosen_number(tree[:, 2], allowed)
     centres = _means(points, fcluster(tree, num_groups, "maxclust") - 1)
     numbers = KMeans(len(centres), init=centres, n_init=1).fit_predict(points)
     numbers = np.unique(numbers, return_inverse=True)[1]  # equal vectors may leave groups empty
     return numbers, unit_rows(_means(points, numbers))
 
 
-def _chosen_number(heights: np.ndarray, points: np.ndarray) -> int:
-    """Return the number of groups, from the heights of the merges of Ward's method."""
+def _chosen_number(heights: np.ndarray, allowed: float) -> int:
+    """Return the smallest number of groups whose variance within groups is `allowed` or less.
+
+    `heights` are those of the merges of Ward's method, float `[points - 1]`.
+    """
     # Each merge adds half of its squared height to the sum of squares within groups.
     within = np.cumsum(heights**2 / 2)
-    merges = np.arange(1, len(points))
-    variance = points.var(axis=0, ddof=1).sum()
-    is_enough = within / merges <= (1 - _EXPLAINED) * variance
-    return len(points) - int(merges[is_enough].max(initial=0))
+    merges = np.arange(1, len(heights) + 1)
+    is_enough = within / merges <= allowed
+    return len(heights) + 1 - int(merges[is_enough].max(initial=0))
 
 
 def _means(points: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -395,6 +447,8 @@ def discovery_page(report: Report) -> str:
             parts.append(f"<details><summary>{len(others):,} more</summary>{_html_list(others)}")
             parts.append("</details>")
         parts.append("</section>")
+    if leftovers := report["leftovers"]:
+        parts.append(f"<section><h2>Smaller groups</h2>{_html_list(leftovers)}</section>")
     return "\n".join([*parts, "</html>", ""])
 
 
@@ -422,15 +476,19 @@ def monitor_messages(
       seed: of samples.
 
     Returns:
-      `messages`, how many there are; `unsure`, how many no intent answers surely; `intents`, how
-      many have which intent; `drift`, None without examples, else `farther`, how often a message is
-      farther from the nearest example than an example is from the nearest other one, and `p_value`
-      of the Mann-Whitney test that this is no more than chance; `groups` of unsure messages, each
-      with `label`, `words`, `size`, `share` and five `texts`. With `since`, groups also have
-      `before`, the share of the same group, or 0; and `changes` has the intents and groups whose
-      share changed, by a test of two proportions at 1 % after Bonferroni's correction, the largest
-      change first, each with `name`, `before`, `now` and `p_value`. Intents and groups that are
-      gone are among them.
+      `messages`, how many there are; `unsure`, how many no intent answers surely; `far`, how many
+      have no example as near as nine of ten examples have; `intents`, how many have which intent;
+      `drift`, None without examples, else `farther`, how often a message is farther from the
+      nearest example than an example is from the nearest other one, and `p_value` of the
+      Mann-Whitney test that this is no more than chance; `groups` of unsure messages, each with
+      `label`, `words`, `size`, `share` and five `texts`. `far` is None without examples.
+
+      With `since`, groups also have `before`, the share of the same group, or 0. `changes` has what
+      changed by a test of two proportions, each with `name`, `before`, `now` and `p_value` after
+      Bonferroni's correction. Standard errors of groups count twice, because groups are made anew
+      in each period. First come the shares `unsure` and `far` (significant at 4 %), under
+      the names `(not answered surely)` and `(far from the examples)`. Then come intents and groups
+      (significant at 1 %), those that are gone too, the largest change first.
 
     Raises:
       ValueError: there is no message, or `since` is no such result.
@@ -441,9 +499,15 @@ def monitor_messages(
     messages = _shuffled([*counts], seed)
     intents = Counter({str(label): 0 for label in classifier.classes_})
     rejected: list[str] = []
+    examples = _example_vectors(classifier, seed)
+    far_cosine = 0.0 if examples is None else np.quantile(_cosines_between(examples), _FAR_SHARE)
+    num_far = 0
     for chosen in _batches(messages):
         is_unsure = unsure(classifier, chosen, min_confidence)
         answers = classifier.predict(chosen)
+        if examples is not None:
+            is_far = _nearest_cosines(classifier, chosen, examples) < far_cosine
+            num_far += sum(counts[text] for text, far in zip(chosen, is_far, strict=True) if far)
         for text, intent, is_rejected in zip(chosen, answers, is_unsure, strict=True):
             intents[str(intent)] += counts[text]
             rejected += [text] * (counts[text] if is_rejected else 0)
@@ -459,8 +523,9 @@ def monitor_messages(
     report: Report = {
         "messages": counts.total(),
         "unsure": len(rejected),
+        "far": None if examples is None else num_far,
         "intents": dict(intents),
-        "drift": _drift(messages, classifier, seed),
+        "drift": None if examples is None else _drift(messages, classifier, examples),
         "groups": [
             {
                 **{name: row[name] for name in ("label", "words", "size")},
@@ -495,6 +560,10 @@ def _check_report(report: Any) -> None:
     check(isinstance(intents, Mapping), "has no object 'intents'")
     for name, count in intents.items():
         check(is_number(count) and count <= messages, f"has {count!r} messages of intent {name!r}")
+    for name in _SHARES:  # None, or not there in reports of earlier versions
+        count = report.get(name)
+        is_count = count is None or (is_number(count) and count <= messages)
+        check(is_count, f"has {count!r} messages in {name!r}")
     check(isinstance(groups, list), "has no list 'groups'")
     for number, row in enumerate(groups, 1):
         place = f"has in group {number} no"
@@ -505,18 +574,33 @@ def _check_report(report: Any) -> None:
         check(bool(are_texts and texts), f"{place} 'texts', with which groups are compared")
 
 
-def _drift(messages: list[str], classifier: Any, seed: int) -> dict[str, float] | None:
-    """Compare the cosines of messages and of examples to the nearest other example."""
-    from scipy.stats import mannwhitneyu
-
+def _example_vectors(classifier: Any, seed: int) -> np.ndarray | None:
+    """Return vectors of at most 2,000 examples, of length 1; None if there are fewer than two."""
     examples = getattr(classifier, "examples_", None)
     if examples is None or len(examples.texts) < 2:
         return None
-    references = unit_rows(classifier.encode(_shuffled(examples.texts, seed)[:_COMPARED]))
-    between = references @ references.T
+    return unit_rows(classifier.encode(_shuffled(examples.texts, seed)[:_COMPARED]))
+
+
+def _cosines_between(examples: np.ndarray) -> np.ndarray:
+    """Return the cosine of each example to the nearest other one: float `[examples]`."""
+    between = examples @ examples.T
     np.fill_diagonal(between, -1)
-    cosines = (unit_rows(classifier.encode(messages[:_COMPARED])) @ references.T).max(axis=1)
-    test = mannwhitneyu(between.max(axis=1), cosines, alternative="greater")
+    return between.max(axis=1)  # type: ignore[no-any-return]
+
+
+def _nearest_cosines(classifier: Any, texts: list[str], examples: np.ndarray) -> np.ndarray:
+    """Return the cosine of each text to the nearest example: float `[texts]`."""
+    return (unit_rows(classifier.encode(texts)) @ examples.T).max(axis=1)
+
+
+def _drift(messages: list[str], classifier: Any, examples: np.ndarray) -> dict[str, float]:
+    """Compare the cosines of messages and of examples to the nearest other example."""
+    from scipy.stats import mannwhitneyu
+
+    between = _cosines_between(examples)
+    cosines = _nearest_cosines(classifier, messages[:_COMPARED], examples)
+    test = mannwhitneyu(between, cosines, alternative="greater")
     farther = test.statistic / (len(between) * len(cosines))
     return {"farther": rounded(farther), "p_value": float(test.pvalue)}
 
@@ -546,9 +630,7 @@ def _add_earlier_shares(
 def _changes(
     report: Report, since: Mapping[str, Any], gone: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the intents and groups whose shares differ clearly; `gone` are earlier groups."""
-    from scipy.stats import norm
-
+    """Return what differs clearly; `gone` are earlier groups."""
     numbers = np.array([since["messages"], report["messages"]])
     counts = [since["intents"], report["intents"]]
     rows = [
@@ -558,23 +640,56 @@ def _changes(
         )
         for name in {**counts[1], **counts[0]}
     ]
-    rows += [(row["label"], row["before"], row["share"]) for row in report["groups"]]
-    rows += [(row["label"], row["share"], 0.0) for row in gone]
+    groups = [(row["label"], row["before"], row["share"]) for row in report["groups"]]
+    groups += [(row["label"], row["share"], 0.0) for row in gone]
+    number = len(rows) + len(groups)
+    changes = _tested(rows, numbers, _SIGNIFICANCE / number)
+    changes += _tested(groups, numbers, _SIGNIFICANCE / number, error_factor=_GROUP_ERROR)
+    for row in changes:
+        row["p_value"] *= number
+    changes.sort(key=lambda row: -abs(row["now"] - row["before"]))
+    shares = [
+        (name, *([since[key], report[key]] / numbers).tolist())
+        for key, name in _SHARES.items()
+        if since.get(key) is not None and report[key] is not None
+    ]
+    first = _tested(shares, numbers, _ALARM / max(len(shares), 1))
+    for row in first:
+        row["p_value"] *= len(shares)
+    return first + changes
+
+
+def _tested(
+    rows: Sequence[tuple[str, float, float]],
+    numbers: np.ndarray,
+    significance: float,
+    *,
+    error_factor: float = 1.0,
+) -> list[dict[str, Any]]:
+    """Return the rows whose two shares differ, by a test of two proportions.
+
+    Args:
+      rows: name, earlier share and present share.
+      numbers: how many messages the periods have, `[2]`.
+      significance: highest p-value.
+      error_factor: factor of the standard error of random draws.
+    """
     changes = []
     for name, before, now in rows:
         pooled = np.average([before, now], weights=numbers)
-        error = np.sqrt(pooled * (1 - pooled) * (1 / numbers).sum())
-        p_value = float(2 * norm.sf(abs(now - before) / max(error, 1e-12))) * len(rows)
-        if p_value < _SIGNIFICANCE:
+        error = error_factor * np.sqrt(pooled * (1 - pooled) * (1 / numbers).sum())
+        p_value = math.erfc(abs(now - before) / max(error, 1e-12) / math.sqrt(2))
+        if p_value < significance:
             shares = {"before": rounded(before), "now": rounded(now)}
             changes.append({"name": name, **shares, "p_value": p_value})
-    return sorted(changes, key=lambda row: -abs(row["now"] - row["before"]))
+    return changes
 
 
 def monitoring_text(report: Report, *, shown: int = 10) -> str:
     """Return the result for a terminal."""
     total, drift = report["messages"], report["drift"]
-    lines = [f"{total:,} messages, {report['unsure'] / total:.1%} not answered surely"]
+    far = "" if report["far"] is None else f", {report['far'] / total:.1%} far from the examples"
+    lines = [f"{total:,} messages, {report['unsure'] / total:.1%} not answered surely{far}"]
     if drift is not None:
         verdict = ": the messages have drifted" if drift["p_value"] < _SIGNIFICANCE else ""
         lines.append(

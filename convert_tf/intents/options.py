@@ -14,6 +14,8 @@ from convert_tf.intents.head import HEADS, LOGISTIC_C
 from convert_tf.intents.heldout import KINDS, LEXICAL
 
 SEPARATORS = ("+", "|")
+# What texts of intents that were not trained count as in an evaluation.
+UNTRAINED = ("wrong", "out_of_scope")
 _of_network = functools.partial(option, group=OPTIMISATION)
 
 
@@ -55,8 +57,8 @@ class IntentOptions(ClassifierOptions):
       patience: Network: stop after this many epochs without better accuracy on validation examples,
         and keep the best epoch. 0 trains all epochs. The ConveRT paper stops after 5.
       grid: Values to try by parameter name.
-      out_of_scope: Answer --out_of_scope_label if the highest probability (confidence) or the
-        cosine to the nearest intent (distance) is below a threshold.
+      out_of_scope: Answer --out_of_scope_label if the highest probability (confidence), the cosine
+        to the nearest intent (distance) or a sum of the two (both) is below a threshold.
       min_margin: Also answer --out_of_scope_label if the highest probability leads the second one
         by less.
       upper_levels: For labels with levels such as faq/opening_hours: if no intent is sure enough
@@ -68,7 +70,7 @@ class IntentOptions(ClassifierOptions):
     """
 
     encoder: Any
-    head: str = option("network", choices=[*HEADS])
+    head: str = option("logistic", choices=[*HEADS])
     _: dataclasses.KW_ONLY
     hidden_dim: int = _of_network(512, at_least=1)
     dropout: float = _of_network(0.75, at_least=0, below=1)

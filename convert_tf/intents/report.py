@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_support
 
+from convert_tf.config.base import check
 from convert_tf.figures import SMALLEST, picture
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.heldout import LEVELS, calibration_error, upper_level
 from convert_tf.intents.multi import split_labels, truth_of
+from convert_tf.intents.options import UNTRAINED
 from convert_tf.storage.messages import listed, shortened
 
 _NONE = "(out of scope)"
@@ -30,19 +32,26 @@ Report = dict[str, Any]
 
 
 def evaluate_classifier(
-    classifier: Any, data: LabelledTexts, *, precision: float | None = None
+    classifier: Any,
+    data: LabelledTexts,
+    *,
+    precision: float | None = None,
+    untrained: str = UNTRAINED[0],
 ) -> Report:
     """Score a classifier on labelled texts.
 
     Args:
       classifier: a fitted `IntentClassifier`, `MultiIntentClassifier` or `IntentFile`.
-      data: texts whose labels are intents of the classifier, or its `out_of_scope_label`. Labels of
+      data: texts whose labels are intents, or the classifier's `out_of_scope_label`. Labels of
         several intents are joined by its `label_separator`.
       precision: share of answered texts that must be right; see `threshold_for_precision`.
+      untrained: `"wrong"` counts each answer to a text of an intent that was not trained as an
+        error; `"out_of_scope"` counts such a text as out of scope.
 
     Returns:
-      `examples`, `macro_f1` (the mean over the intents that the texts have), `threshold`, and
-      `intents`, the worst F1 first, each with `examples`, `precision`, `recall` and `f1`.
+      `examples`, `macro_f1` (the mean over the intents that the texts have), `threshold`,
+      `untrained`, how many texts have which intent that was not trained, and `intents`, the worst
+      F1 first, each with `examples`, `precision`, `recall` and `f1`.
 
       For one intent in a text also `accuracy` (of texts in scope; a rejection is an error);
       `calibration_error`, the expected one of the highest probability on texts in scope;
@@ -57,20 +66,24 @@ def evaluate_classifier(
       the right intents; and `errors`, each with `text`, `missed` and `wrong`.
 
     Raises:
-      ValueError: there is no text, or it has an intent that was not trained.
+      ValueError: there is no text, or `untrained` is unknown.
     """
+    check(untrained in UNTRAINED, f"untrained must be {' or '.join(UNTRAINED)}.", untrained)
+    if not data.texts:
+        raise ValueError("There is no text to evaluate.")
     if hasattr(classifier, "label_separator"):
         return _evaluate_multi(classifier, data)
     outside = str(classifier.out_of_scope_label)
     trained = [str(label) for label in classifier.classes_ if str(label) != outside]
-    remedy = f", leave them out, or label them {outside!r}"
-    _check_labels([*map(str, data.labels)], {*trained, outside}, remedy)
+    unseen = _counted([*map(str, data.labels)], {*trained, outside})
+    is_none = {outside, *(unseen if untrained == "out_of_scope" else ())}
     true, predicted = (
-        [_NONE if label == outside else label for label in map(str, labels)]
+        [_NONE if label in is_none else label for label in map(str, labels)]
         for labels in (data.labels, classifier.predict(data.texts))
     )
-    upper = sorted({*predicted} - {*trained, _NONE})  # upper levels are answers too
-    labels = [*trained, *upper, _NONE]
+    # Upper levels are answers too.
+    others = sorted({*predicted, *true} - {*trained, _NONE})
+    labels = [*trained, *others, _NONE]
     matrix = confusion_matrix(true, predicted, labels=labels)
     intents = _intent_rows(true, predicted, labels[:-1])
     probabilities = classifier.predict_proba(data.texts)
@@ -86,6 +99,7 @@ def evaluate_classifier(
         "macro_f1": float(np.mean([row["f1"] for row in intents])) if intents else None,
         "calibration_error": None,
         "threshold": classifier.threshold_,
+        "untrained": unseen,
         "coverage": coverage_rows(*answered),
     }
     if num_inside:
@@ -109,15 +123,9 @@ def evaluate_classifier(
     }
 
 
-def _check_labels(labels: Sequence[str], known: set[str], remedy: str) -> None:
-    if not labels:
-        raise ValueError("There is no text to evaluate.")
-    if unseen := sorted({*labels} - known):
-        names = listed([f"{label!r} ({labels.count(label)})" for label in unseen])
-        raise ValueError(
-            f"The classifier was not trained on {len(unseen)} of these intents: {names}. Train on "
-            f"examples of them{remedy}."
-        )
+def _counted(labels: Sequence[str], known: set[str]) -> dict[str, int]:
+    """Return how often each label occurs that is not known, in alphabetical order."""
+    return {label: labels.count(label) for label in sorted({*labels} - known)}
 
 
 def coverage_rows(confidence: np.ndarray, is_right: np.ndarray) -> list[dict[str, float]]:
@@ -170,11 +178,11 @@ def _answered_from(
 
 def _evaluate_multi(classifier: Any, data: LabelledTexts) -> Report:
     sets = split_labels(data.labels, classifier.label_separator)
-    names = classifier.classes_.tolist()
-    labels = [label for labels in sets for label in labels]
-    _check_labels(labels or names[: len(sets)], {*names}, ", or leave them out")
+    trained = classifier.classes_.tolist()
+    unseen = _counted([label for labels in sets for label in labels], {*trained})
+    names = [*trained, *unseen]
     answers = [tuple(answer) for answer in classifier.predict(data.texts)]
-    truth, predicted = truth_of(sets, classifier.classes_), truth_of(answers, classifier.classes_)
+    truth, predicted = truth_of(sets, np.array(names)), truth_of(answers, np.array(names))
     rows = _intent_rows(truth, predicted, names)
     errors = [
         {
@@ -191,6 +199,7 @@ def _evaluate_multi(classifier: Any, data: LabelledTexts) -> Report:
         "macro_f1": float(np.mean([row["f1"] for row in rows])) if rows else None,
         "exact_match": 1 - len(errors) / len(data.texts),
         "threshold": classifier.threshold_,
+        "untrained": unseen,
         "intents": rows,
         "errors": errors,
     }
@@ -232,6 +241,9 @@ def report_text(report: Report) -> str:
     scores = [f"{_SCORES[name]} {report[name]:.2%}" for name in known]
     counted = "examples in scope" if "accuracy" in report else "examples"
     lines = [", ".join([*scores, f"{report['examples']:,} {counted}"])] if scores else []
+    if untrained := report["untrained"]:
+        names = listed([f"{label} ({number:,})" for label, number in untrained.items()])
+        lines.append(f"intents that were not trained: {names}")
     if outside := report.get("out_of_scope"):
         lines += [f"out-of-scope recall {outside['recall']:.2%}, {outside['examples']:,} examples"]
     if "coverage" in report:  # of one intent in a text

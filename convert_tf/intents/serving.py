@@ -15,6 +15,7 @@ from convert_tf.encoding.signatures import signature_name
 from convert_tf.export.hub.portable import save_portable
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.encodings import encoder_paths
+from convert_tf.intents.heldout import COSINE_WEIGHT, LEAST_ODDS
 from convert_tf.intents.lexical import CHARACTER_WIDTHS, LexicalModel
 from convert_tf.intents.multi import MultiIntentClassifier
 from convert_tf.numerics.quiet import quieten_float16
@@ -193,8 +194,11 @@ class IntentModule(tf.Module):
         intent = tf.gather(self.labels, best)
         if self.threshold is not None:
             score = confidence
-            if self.kind == "distance":
+            if self.kind in ("distance", "both"):
                 score = tf.reduce_max(tf.matmul(encodings, self.centroids, transpose_b=True), 1)
+            if self.kind == "both":
+                clipped = tf.clip_by_value(confidence, LEAST_ODDS, 1 - LEAST_ODDS)
+                score = tf.math.log(clipped / (1 - clipped)) + COSINE_WEIGHT * score
             is_in = score >= tf.gather(self.thresholds, best)
             intent = tf.where(is_in, intent, self.out_of_scope_label)
         if self.min_margin:

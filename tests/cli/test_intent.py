@@ -48,7 +48,7 @@ def call(*arguments):
 
 
 def train(files, *arguments, output="model"):
-    quick = () if "--head=logistic" in arguments else ("--epochs=40", "--hidden_dim=16")
+    quick = ("--epochs=40", "--hidden_dim=16") if "--head=network" in arguments else ()
     call("train", f"--data={files / 'train.csv'}", f"--encoder={files / 'module'}",
          f"--output={files / output}", *quick, *arguments)  # fmt: skip
 
@@ -97,6 +97,9 @@ def test_examples_and_intents_are_added_removed_and_renamed(files, capsys):
     )
     assert first.classes_.tolist() == ["bye", "greet", "password"]
     np.testing.assert_allclose(first.predict_proba(TEXTS), second.predict_proba(TEXTS), atol=1e-6)
+    capsys.readouterr()
+    call(*more, "--rename=reset=greet", f"--output={files / 'merged'}")
+    assert "--rename reset=greet merges two intents" in capsys.readouterr().out
     with pytest.raises(SystemExit, match=r"model has no intent nothing\."):
         call(*more, "--remove=nothing", f"--output={files / 'other'}")
 
@@ -208,7 +211,7 @@ def test_predictions_are_json_in_any_encoding(files, monkeypatch, encoding, show
         (["train", "--output=O"], "--data or --model is required"),
         (["train", "--data=D", "--output=O", "--remove=a"], "--remove has no effect"),
         (["train", "--model=N", "--output=O"], "is not an intent model"),
-        (["train", "--data=D", "--output=O", "--encoder=M", "--logistic_c=1"], "--logistic_c"),
+        (["train", "--data=D", "--output=O", "--head=network", "--logistic_c=1"], "--logistic_c"),
         (["train", "--data=D", "--output=O", "--head=logistic", "--epochs=3"], "--epochs"),
         (["train", "--data=D", "--output=O", "--encoder=M", "--encoder=D", "--finetune"],
          "--finetune trains one encoder"),
@@ -245,11 +248,23 @@ def test_one_process_trains_a_model(files, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-def test_unseen_intents_are_named_in_an_evaluation():
-    classifier = IntentClassifier(WordEncoder(), epochs=5).fit(*DATA)
+def test_untrained_intents_count_as_wrong_or_as_out_of_scope():
+    classifier = IntentClassifier(WordEncoder(), "logistic").fit(*DATA)
+    alone = evaluate_classifier(classifier, LabelledTexts(TEXTS, LABELS))
     data = LabelledTexts([*TEXTS, "bye", "see you"], [*LABELS, "bye", "bye"])
-    with pytest.raises(ValueError, match=r"these intents: 'bye' \(2\).*leave them out, or label"):
-        evaluate_classifier(classifier, data)
+    report = evaluate_classifier(classifier, data)
+    assert report["untrained"] == {"bye": 2} and alone["untrained"] == {}
+    number = len(TEXTS)
+    assert report["accuracy"] == pytest.approx(alone["accuracy"] * number / (number + 2))
+    assert report["intents"][0] == {
+        "intent": "bye", "examples": 2, "precision": 0, "recall": 0, "f1": 0,
+    }  # fmt: skip
+    assert "not trained: bye (2)" in report_text(report)
+    outside = evaluate_classifier(classifier, data, untrained="out_of_scope")
+    assert outside["accuracy"] == alone["accuracy"]
+    assert outside["out_of_scope"] == {"examples": 2, "recall": 0}
+    with pytest.raises(ValueError, match="untrained must be wrong or out_of_scope"):
+        evaluate_classifier(classifier, data, untrained="skip")
     with pytest.raises(ValueError, match="no text to evaluate"):
         evaluate_classifier(classifier, LabelledTexts([], []))
 

@@ -52,7 +52,7 @@ def test_vectors_and_search(folder):
 def test_intents(folder):
     done = called(
         folder,
-        "intent train --encoder encoder.onnx --data train.csv --output model --epochs 5",
+        "intent train --encoder encoder.onnx --data train.csv --output model",
         "intent evaluate --model model --data train.csv",
         "intent predict --model model --input log.txt",
         "intent export --model model --output intents.onnx --network_bits 32",

@@ -122,7 +122,7 @@ def finished(place, tmp_path_factory):
             "convert-tf index build --encoder hub_modules/convert/1 --input candidates.txt "
             "--output cache/",
             "convert-tf intent train --encoder hub_modules/convert/1 --data train.csv "
-            "--output served_model/ --serving_module serving/1 --epochs 2",
+            "--output served_model/ --serving_module serving/1",
             "convert-tf intent export --model served_model/ --output intents.onnx",
         )
     return folder

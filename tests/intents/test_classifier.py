@@ -119,9 +119,9 @@ def test_every_option_reaches_the_head(encoder, head, option):
         ({"head": "tree"}, "network, logistic. Received: 'tree'"),
         ({"lexical": "none"}, "lexical must be one of auto, None. Received: 'none'"),
         ({"threshold": 0.5}, "without out_of_scope"),
-        ({"grid": {"logistic_c": (1,)}}, "values of hidden_dim"),
-        ({"grid": {"dropout": ()}}, "values of hidden_dim"),
-        ({"grid": {"dropout": [0.5, 2]}}, r"dropout must be .*Received: 2"),
+        ({"head": "network", "grid": {"logistic_c": (1,)}}, "values of hidden_dim"),
+        ({"head": "network", "grid": {"dropout": ()}}, "values of hidden_dim"),
+        ({"head": "network", "grid": {"dropout": [0.5, 2]}}, r"dropout must be .*Received: 2"),
         ({"dropout": None}, r"dropout must be .*Received: None"),
         ({"learning_rate": float("nan")}, "learning_rate must be greater than 0"),
         ({"head": "logistic", "logistic_c": 0.0}, "logistic_c must be greater than 0"),
@@ -458,7 +458,7 @@ def topics(texts):
     return rows + 0.05 * np.cos(np.arange(4) * np.array([[len(t)] for t in texts]))
 
 
-@pytest.mark.parametrize("kind", ["confidence", "distance"])
+@pytest.mark.parametrize("kind", heldout.KINDS)
 @pytest.mark.parametrize("is_validated", [False, True])
 def test_texts_out_of_scope_get_no_intent(kind, is_validated):
     outside = OUTSIDE[:2], ["oos", "oos"]

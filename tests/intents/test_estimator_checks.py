@@ -82,8 +82,8 @@ OF_ONE_INTENT = {
     [
         (IntentsOfNumbers(encode_numbers, "logistic", lexical=None, names=None),
          {**OF_ONE_INTENT, WEIGHTS: "Probabilities are float32, equal to 2e-5."}),
-        (IntentsOfNumbers(encode_numbers, dropout=0.0, hidden_dim=32, epochs=200, lexical=None,
-                          names=None),
+        (IntentsOfNumbers(encode_numbers, head="network", dropout=0.0, hidden_dim=32, epochs=200,
+                          lexical=None, names=None),
          {**OF_ONE_INTENT, WEIGHTS: "Batches are drawn by weight: equal on average only."}),
         (SeveralIntentsOfNumbers(encode_numbers, lexical=None),
          {**OF_BOTH, WEIGHTS: "Folds hold out examples, repeated or not."}),

@@ -159,8 +159,8 @@ def train(checkpoint, tmp_path, *arguments):
     data = write_csv(tmp_path / "train.csv", [*TEXTS, *OUTSIDE], [*LABELS, *["oos"] * 3])
     call_command(
         "intent", "train", "--finetune", f"--encoder={checkpoint}", f"--data={data}",
-        f"--output={tmp_path / 'model'}", "--epochs=20", "--hidden_dim=8", "--precision=float32",
-        "--out_of_scope=confidence", *arguments,
+        f"--output={tmp_path / 'model'}", "--head=network", "--epochs=20", "--hidden_dim=8",
+        "--precision=float32", "--out_of_scope=confidence", *arguments,
     )  # fmt: skip
     shutil.move(tmp_path / "model", tmp_path / "elsewhere")
     classifier = IntentClassifier.load(tmp_path / "elsewhere")

@@ -21,7 +21,7 @@ from convert_tf.intents.heldout import Mixture
 from convert_tf.intents.lexical import train_lexical
 from convert_tf.intents.serving import export_serving
 
-QUICK = {"epochs": 30, "hidden_dim": 8}
+QUICK = {"head": "network", "epochs": 30, "hidden_dim": 8}
 
 
 @pytest.fixture(scope="module")
@@ -219,12 +219,12 @@ def test_one_saved_model_serves_without_the_package(folders, monkeypatch, tmp_pa
     modules = [str(folders / name) for name in ("module_a", "module_b")]
     # Distances do not depend on how the head was trained. The client may compute in bfloat16: the
     # threshold is where that turns no answer, in the middle of the widest gap.
-    known = IntentClassifier(modules, out_of_scope="distance", threshold=0, epochs=1)
+    known = IntentClassifier(modules, out_of_scope="distance", threshold=0)
     scores = np.sort(known.fit(TEXTS, LABELS).scope_scores(texts))
     widest = np.argmax(np.diff(scores))
     call_command(
         "intent", "train", *(f"--encoder={module}" for module in modules), f"--data={data}",
-        f"--output={tmp_path / 'model'}", "--epochs=30", "--hidden_dim=8",
+        f"--output={tmp_path / 'model'}", "--head=network", "--epochs=30", "--hidden_dim=8",
         "--out_of_scope=distance", f"--threshold={scores[widest : widest + 2].mean()}",
         f"--serving_module={tmp_path / 'serving'}",
     )  # fmt: skip
@@ -296,7 +296,12 @@ def test_several_intents_are_served(folders, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "scope", [{}, {"out_of_scope": "confidence", "threshold": 0.5, "min_margin": 0.15}]
+    "scope",
+    [
+        {},
+        {"out_of_scope": "confidence", "threshold": 0.5, "min_margin": 0.15},
+        {"out_of_scope": "both", "threshold": 9.0},
+    ],
 )
 def test_words_are_served(folders, tmp_path, scope):
     classifier = IntentClassifier(str(folders / "module_a"), **scope, **QUICK)
@@ -308,7 +313,7 @@ def test_words_are_served(folders, tmp_path, scope):
     classifier.parts_ = classifier.parts_._replace(lexical=more)
     classifier.mixture_ = Mixture(0.6, 1.3)
     if scope:
-        classifier.thresholds_ = np.array([0.0, 2.0, 0.0])
+        classifier.thresholds_ = np.array([0.0, 99.0, 0.0])
     export_serving(classifier, tmp_path / "serving")
     serve = loaded_serving(tmp_path / "serving")
     texts = ["WHERE'S my... order?! order", "été: größe", "a  b_c 12", "...", "本 の", "İ", *TEXTS]

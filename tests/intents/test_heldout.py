@@ -1,5 +1,7 @@
 """Answers to examples that were not trained on, and what is fitted on them."""
 
+import math
+
 import numpy as np
 import pytest
 from support.intent_examples import LABELS, OUTSIDE, TEXTS, WordEncoder
@@ -125,6 +127,15 @@ def test_a_mixture_is_the_formula():
     np.testing.assert_allclose(alone.probabilities(heldout.Mixture()), np.exp(answers.head))
 
 
+def test_parts_do_not_depend_on_the_order_of_the_examples(examples):
+    order = np.random.default_rng(0).permutation(len(examples.texts))
+    texts = np.array(examples.texts)
+    parts = heldout.held_parts(examples, seed=0)
+    shuffled = type(examples)(texts[order].tolist(), *(values[order] for values in examples[1:]))
+    other = heldout.held_parts(shuffled, seed=0)
+    assert [{*texts[part]} for part in parts] == [{*texts[order][part]} for part in other]
+
+
 def test_scores_of_scope_are_of_the_mixture():
     answers, mixture = _answers(8, nearest=np.arange(8) / 8), heldout.Mixture(0.2, 1.5)
     answers.labels[5:] = NONE
@@ -135,6 +146,12 @@ def test_scores_of_scope_are_of_the_mixture():
     assert scores.is_right.tolist() == (best.argmax(axis=1) == answers.labels).tolist()
     assert scores.is_in.tolist() == [True] * 5 + [False] * 3
     assert (heldout.scope_scores_of(answers, mixture, "distance").scores == answers.nearest).all()
+    both = heldout.scope_scores_of(answers, mixture, "both").scores
+    for score, row, cosine in zip(both, best, answers.nearest, strict=True):
+        odds = math.log(max(row) / (1 - max(row)))
+        assert score == pytest.approx(odds + 10 * cosine, rel=1e-4)
+    sure = answers._replace(head=np.where(np.eye(5)[np.zeros(8, int)] > 0, 0, -99.0), lexical=None)
+    assert np.isfinite(heldout.sureness(sure, heldout.Mixture(), "both")).all()
 
 
 def test_the_calibration_error_is_that_of_the_bins():

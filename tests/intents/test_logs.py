@@ -54,14 +54,51 @@ def test_the_number_of_groups_is_chosen():
 def test_heights_give_the_variance_within_groups():
     points = np.random.default_rng(1).standard_normal((30, 4))
     tree = linkage(points, "ward")
-    number = logs._chosen_number(tree[:, 2], points)
 
-    def explained(groups):
+    def within(groups):
         numbers = fcluster(tree, groups, "maxclust") - 1
-        within = ((points - logs._means(points, numbers)[numbers]) ** 2).sum()
-        return 1 - within / (30 - groups) / points.var(axis=0, ddof=1).sum()
+        return ((points - logs._means(points, numbers)[numbers]) ** 2).sum() / (30 - groups)
 
-    assert explained(number) >= 0.52 > explained(number - 1)
+    for allowed in (0.5, 1.0, 2.0):
+        number = logs._chosen_number(tree[:, 2], allowed)
+        assert within(number) <= allowed < within(number - 1)
+    half, (groups, _) = 0.48 * points.var(axis=0, ddof=1).sum(), logs.group_vectors(points)
+    assert groups.max() + 1 == logs._chosen_number(tree[:, 2], half)
+
+
+class Wide:
+    """Intents that scatter widely, two new ones among them: a text is `number of the intent/id`."""
+
+    def __call__(self, texts):
+        seeds = [tuple(map(int, text.split("/"))) for text in texts]
+        noise = [np.random.default_rng(seed).standard_normal(60) for seed in seeds]
+        return 0.3 * np.array(noise) + 2 * np.eye(60)[[intent for intent, _ in seeds]]
+
+
+def test_known_intents_say_how_much_a_group_scatters():
+    """Groups of new messages are not split finer than known intents are wide."""
+    known = [f"{intent}/{number}" for intent in range(6) for number in range(10)]
+    log = [f"{intent}/{number}" for intent in (6, 7) for number in range(20, 60)]
+    classifier = IntentClassifier(Wide(), "logistic", names=None, lexical=None)
+    classifier.fit(known, [text[0] for text in known])
+    vectors = classifier.encode(known).reshape(6, 10, 60)
+    expected = ((vectors - vectors.mean(axis=1, keepdims=True)) ** 2).sum() / (60 - 6)
+    assert logs._scatter_of(classifier, 0) == pytest.approx(expected, rel=1e-5)
+    found = discover_intents(log, classifier=classifier, min_confidence=1.0)
+    assert [len(row["texts"]) for row in found["groups"]] == [40, 40]
+    assert len(discover_intents(log, Wide())["groups"]) > 2  # by the share of the variance
+    few = IntentClassifier(Wide(), "logistic", names=None, lexical=None)
+    few.fit(known[::10] * 2, [text[0] for text in known[::10]] * 2)
+    assert logs._scatter_of(few, 0) is None
+
+
+def test_messages_of_small_groups_are_kept_as_leftovers():
+    log = [text for text in LOG if "refund" not in text] + TOPICS["refund"][:2]
+    found = discover_intents(log, encode, num_groups=3, min_size=3)
+    assert found["left_out"] == 2 and {*found["leftovers"]} == {*TOPICS["refund"][:2]}
+    assert len(found["groups"]) == 2
+    page = logs.discovery_page(found)
+    assert "Smaller groups" in page and TOPICS["refund"][0] in page
 
 
 def test_messages_outside_of_the_sample_go_to_the_nearest_group(monkeypatch):
@@ -134,6 +171,12 @@ def test_the_command_writes_labels_and_a_page(tmp_path, monkeypatch, capsys):
     assert "13 messages, 13 to group" in capsys.readouterr().out
     texts, labels = read_labelled(output / "groups.csv")
     assert {*LOG} <= {*texts} and "my id is [number]" in texts and len({*labels}) == 3
+    assert (output / "leftovers.csv").read_text() == "text,label\n"
+    call_command(*arguments, "--groups=3", "--min_size=5", "--mask", "--overwrite")
+    texts, labels = read_labelled(output / "leftovers.csv", needs_labels=False)
+    assert len(texts) == 8 and not any(labels)
+    call_command(*arguments, "--groups=3", "--min_size=1", "--mask", "--overwrite")
+    capsys.readouterr()
     page = (output / "groups.html").read_text()
     assert "sing a &lt;b&gt;song" in page and "<b>" not in page
     assert "http" not in page and "<script" not in page and "4711" not in page
@@ -227,10 +270,10 @@ def test_changes_since_another_week(classifier):
 
 def test_what_is_gone_is_a_change(classifier):
     """An intent, texts out of scope, an intent of an earlier model, and a group."""
-    first = week(classifier, [*EXAMPLES["order"] * 25, *EXAMPLES["greet"] * 20, *SONGS * 8])
+    first = week(classifier, [*EXAMPLES["order"] * 150, *EXAMPLES["greet"] * 120, *SONGS * 48])
     assert first["intents"]["oos"] and first["groups"]
-    first["intents"]["retired"] = 30
-    found = week(classifier, EXAMPLES["order"] * 40, since=json.loads(json.dumps(first)))
+    first["intents"]["retired"] = 180
+    found = week(classifier, EXAMPLES["order"] * 240, since=json.loads(json.dumps(first)))
     changed = {row["name"]: (row["before"], row["now"]) for row in found["changes"]}
     labels = {row["label"] for row in first["groups"] if row["share"] > 0.05}
     assert labels and {"greet", "oos", "retired", *labels} <= {*changed}
@@ -265,6 +308,52 @@ def test_shares_are_compared_as_by_chi_squared(classifier):
     rows = len(found["intents"]) + len(found["groups"])
     expected = chi2_contingency([[50, 50], [20, 80]], correction=False).pvalue
     assert np.isclose(row["p_value"] / rows, expected)
+
+
+def report_of(shares, messages, rng):
+    """A week with these shares of unsure and far messages and of 60 intents."""
+    unsure, far = rng.binomial(messages, shares)
+    intents = rng.multinomial(messages, np.full(60, 1 / 60))
+    counts = {f"intent {number}": int(count) for number, count in enumerate(intents)}
+    return {
+        "messages": messages, "unsure": int(unsure), "far": int(far), "intents": counts,
+        "groups": [],
+    }  # fmt: skip
+
+
+def test_new_intents_raise_an_alarm_and_equal_weeks_do_not():
+    """Messages of many new intents, a few of each: only the two shares show them."""
+    rng = np.random.default_rng(0)
+    seen = alarms = 0
+    for _ in range(100):
+        first, same = (report_of([0.15, 0.12], 888, rng) for _ in range(2))
+        other = report_of([0.21, 0.2], 888, rng)
+        alarms += bool(logs._changes(same, first, []))
+        seen += bool({"(not answered surely)", "(far from the examples)"} & {
+            row["name"] for row in logs._changes(other, first, [])
+        })  # fmt: skip
+    assert alarms <= 5
+    assert seen >= 95
+
+
+def test_shares_of_unsure_and_far_messages(classifier):
+    log = [*EXAMPLES["order"] * 5, *SONGS]
+    found = week(classifier, log)
+    encodings = classifier.encode(TEXTS)
+    between = encodings @ encodings.T
+    np.fill_diagonal(between, -1)
+    limit = np.quantile(between.max(axis=1), 0.1)
+    assert found["far"] == ((classifier.encode(log) @ encodings.T).max(axis=1) < limit).sum() > 0
+    first = {**found, "unsure": 0, "far": 0}
+    changes = week(classifier, log * 4, since=first)["changes"]
+    row = changes[0]
+    assert (row["name"], row["before"], row["now"]) == ("(not answered surely)", 0, 0.2)
+    expected = chi2_contingency([[0, 25], [20, 80]], correction=False).pvalue
+    assert row["p_value"] == pytest.approx(2 * expected)
+    del first["unsure"], first["far"]  # a report of an earlier version
+    assert week(classifier, log * 4, since=first)["changes"] == []
+    with pytest.raises(ValueError, match="'many' messages in 'far'"):
+        week(classifier, log, since={**found, "far": "many"})
 
 
 def test_the_command_compares_two_weeks(classifier, tmp_path, monkeypatch, capsys):
@@ -319,6 +408,18 @@ def test_only_the_least_sure_are_grouped():
     assert all(
         text.endswith("a") for text in logs.suggest_messages(log, classifier=Unsure(), budget=2)
     )
+
+
+def test_as_many_messages_as_asked():
+    """A message that is the most central one of two groups is suggested once, with another one."""
+
+    class Same(Unsure):
+        def encode(self, texts):
+            return np.ones((len(texts), 2))
+
+    log = [f"0.{lead:02} a" for lead in range(30)]
+    found = logs.suggest_messages(log, classifier=Same(), budget=7)
+    assert len({*found}) == len(found) == 7
 
 
 def test_central_messages_come_first_without_a_model():

@@ -29,7 +29,7 @@ def made(tmp_path_factory):
     write_checkpoint(folder / "checkpoint")
     export_module(folder / "checkpoint", folder / "module")
     classifier = IntentClassifier(
-        str(folder / "module"), out_of_scope="confidence", epochs=40, hidden_dim=8
+        str(folder / "module"), out_of_scope="confidence", head="network", epochs=40, hidden_dim=8
     )
     classifier.fit([*TEXTS, *OUTSIDE], [*LABELS, *["oos"] * 3])
     give_words(classifier, 0.4)
@@ -129,6 +129,6 @@ def test_other_files_are_refused(made, tmp_path):
         with pytest.raises(ValueError, match=r"Choose another --output"):
             export_one_file(classifier, f"{tmp_path}/{name}", overwrite=True)
     assert (tmp_path / "train.csv").read_text() == "mine"
-    other = IntentClassifier(WordEncoder(), epochs=2).fit(TEXTS, LABELS)
+    other = IntentClassifier(WordEncoder()).fit(TEXTS, LABELS)
     with pytest.raises(ValueError, match="one encoder"):
         export_one_file(other, tmp_path / "x.onnx")

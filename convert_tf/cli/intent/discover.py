@@ -7,7 +7,8 @@ convert-tf intent discover --input log.txt --encoder convert_small --output grou
 
 With `--model`, only messages are grouped that the classifier rejects or answers with a low
 probability. `--output` gets `groups.html`, a page to read, and `groups.csv`. Correct the column
-`label` of this file and pass it to `convert-tf intent train`.
+`label` of this file and pass it to `convert-tf intent train`. Messages of groups smaller than
+`--min_size` are in `leftovers.csv`, without labels.
 
 Flags:
   output: Folder for the results.
@@ -30,7 +31,7 @@ from convert_tf.cli.flags import (
 )
 from convert_tf.storage.files import check_replaceable, write_results
 
-_TABLE, _PAGE = REPLACED = ("groups.csv", "groups.html")
+_TABLE, _PAGE, _LEFTOVERS = REPLACED = ("groups.csv", "groups.html", "leftovers.csv")
 
 
 def define_flags(define: Define) -> None:
@@ -48,7 +49,8 @@ def run(values: Any) -> None:
 
     classifier = None if values.model is None else loaded_classifier(values)
     check_read(values, {"without --model": () if values.model else ("min_confidence",)})
-    for name, is_own in ((_TABLE, is_labelled_csv), (_PAGE, os.path.isfile)):
+    tables = ((name, is_labelled_csv) for name in (_TABLE, _LEFTOVERS))
+    for name, is_own in (*tables, (_PAGE, os.path.isfile)):
         path = os.path.join(values.output, name)
         check_replaceable(path, is_own, overwrite=values.overwrite)
     found = discover_intents(
@@ -60,6 +62,7 @@ def run(values: Any) -> None:
     )
     print(discovery_text(found, shown=values.top_k))
     rows = [(text, row["label"]) for row in found["groups"] for text in row["texts"]]
-    contents = {_TABLE: labelled_csv(rows), _PAGE: discovery_page(found)}
+    leftovers = labelled_csv((text, "") for text in found["leftovers"])
+    contents = {_TABLE: labelled_csv(rows), _PAGE: discovery_page(found), _LEFTOVERS: leftovers}
     write_results(values.output, contents)
-    print(f"wrote {values.output}: {_TABLE}, {_PAGE}")
+    print(f"wrote {values.output}: {', '.join(contents)}")

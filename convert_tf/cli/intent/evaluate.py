@@ -6,12 +6,13 @@ convert-tf intent evaluate --model model/ --data test.csv --precision 0.95 --out
 
 Data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`. The report shows how the
 accuracy depends on the share of texts that are answered. With `--precision` it recommends a
-confidence threshold. `--output` gets `evaluation.json` and `confusions.png`. Classifiers of several
-intents per text are evaluated by F1.
+confidence threshold. Intents of the data that were not trained are reported. `--output` gets
+`evaluation.json` and `confusions.png`. Classifiers of several intents per text are evaluated by F1.
 
 Flags:
   data: Labelled texts: CSV files or nlu.yml.
   precision: Recommend a threshold above which this share of answers is right.
+  untrained: What texts of intents that were not trained count as: wrong, or out_of_scope.
   output: Folder for the results.
 """
 
@@ -28,6 +29,7 @@ from convert_tf.cli.flags import (
     split_names,
 )
 from convert_tf.figures import write_picture
+from convert_tf.intents.options import UNTRAINED
 from convert_tf.storage.files import write_results
 from convert_tf.storage.json_text import written_json
 
@@ -38,6 +40,7 @@ def define_flags(define: Define) -> None:
     define_model(define)
     define("data", NEEDED, repeats=True)
     define("precision", None, kind=float, lower_bound=0.0, upper_bound=1.0)
+    define("untrained", UNTRAINED[0], choices=UNTRAINED)
     define("output", None)
 
 
@@ -47,9 +50,14 @@ def run(values: Any) -> None:
 
     classifier = loaded_classifier(values)
     has_several = hasattr(classifier, "label_separator")
-    check_read(values, {"with a model of several intents": ["precision"] if has_several else ()})
+    check_read(
+        values,
+        {"with a model of several intents": ["precision", "untrained"] if has_several else ()},
+    )
     data = read_files(split_names(values.data, os.path.exists), needs_labels=not has_several)
-    report = evaluate_classifier(classifier, data, precision=values.precision)
+    report = evaluate_classifier(
+        classifier, data, precision=values.precision, untrained=values.untrained
+    )
     print(report_text(report))
     if values.output is not None:
         write_results(values.output, {"evaluation.json": written_json(report)})

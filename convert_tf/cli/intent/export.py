@@ -9,8 +9,8 @@ convert-tf intent predict --model intents.onnx --input texts.txt
 
 Flags:
   output: File to write, x.onnx.
-  network_bits: Bits of the encoder's weights. 8 is smaller and faster, 32 gives the same answers as
-    --model.
+  network_bits: Bits of the encoder's weights. 8 is smaller and faster, and about 2 of 100 answers
+    differ from those of --model. With 32 only answers between equally probable intents differ.
   overwrite: Replace an existing file.
 """
 

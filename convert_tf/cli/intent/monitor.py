@@ -6,7 +6,8 @@ convert-tf intent monitor --model model/ --input week2.txt --output week2.json -
 
 The report shows the share of each intent and the share of unsure answers. A statistical test shows
 whether the messages are farther from the examples than the examples are from each other. Messages
-with unsure answers are grouped. With `--since` the report also shows which shares have changed.
+with unsure answers are grouped. With `--since` the report also shows which shares have changed:
+those of unsure messages, of messages far from the examples, of intents and of groups.
 
 Flags:
   output: JSON file to write, for --since of a later period.

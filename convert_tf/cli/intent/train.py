@@ -22,7 +22,8 @@ Flags:
   model: Also use the examples, encoder and options of this model.
   remove: Intents of --model to leave out, separated by commas. Commas inside the name of an intent
     do not separate.
-  rename: New names for intents of --model, as OLD=NEW.
+  rename: New names for intents of --model, as OLD=NEW. If NEW is an intent already, the two are
+    merged.
   validation: Files for choosing --kind, --names, --tune and thresholds. Default: cross-validation
     on --data.
   label_separator: Character between the labels, such as + or |, if texts may have several intents
@@ -162,6 +163,9 @@ def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
     names = _new_names(values.rename, intents)
     if unknown := sorted({*removed, *names} - intents):
         raise ValueError(f"{values.model} has no intent {', '.join(unknown)}.")
+    for old, new in names.items():
+        if new in intents - {*names} - {*removed}:
+            print(f"--rename {old}={new} merges two intents: the model already has {new}.")
     rows = [
         (text, names.get(str(label), label))
         for text, label in zip(*model.examples_, strict=True)
