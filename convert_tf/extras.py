@@ -1,8 +1,8 @@
 """Optional libraries and errors about missing ones.
 
-Optional libraries belong to the extras of pyproject.toml. The base installation encodes, searches and
-tells intents. The extra `train` has TensorFlow and Keras, which train encoders and open modules.
-`.onnx` files also work without any dependency except numpy and onnxruntime.
+Optional libraries belong to the extras of pyproject.toml. The base installation encodes, searches
+and tells intents. The extra `train` has TensorFlow and Keras, which train encoders and open
+modules. `.onnx` files also work without any dependency except numpy and onnxruntime.
 """
 
 import contextlib
