@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -31,11 +31,11 @@ from convert_tf.data.packing import ROW_TOKENS, Places, TokenIds, packed_places
 from convert_tf.encoding.sentence_encoder import SIMILARITY_REMEDY
 from convert_tf.export.hub.writing import export_module
 from convert_tf.intents.classifier import IntentClassifier
+from convert_tf.intents.cross_validation import Fold, are_clearly_more, held_parts, most_right
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
 from convert_tf.intents.examples import IntentExamples, name_in_words
 from convert_tf.intents.head import Head, quick_options, train_logistic
-from convert_tf.intents.heldout import Fold, are_clearly_more, held_parts, most_right
 from convert_tf.layers.side_network import l2_normalize
 from convert_tf.models.distillation import sentence_encodings
 from convert_tf.models.encoder import DualEncoder, segments_of
@@ -389,42 +389,38 @@ def finetuned_classifier(
         precision=choose_precision(precision),
         seed=classifier.random_state,
     )
-    judged = _Judged(tuner, examples, validation, classifier)
-    facts, folds = judged.facts, None
-    is_better = facts["is_finetuned"]
+    comparison = _Comparison(tuner, examples, validation, classifier)
+    frozen, tuned, folds = comparison.frozen, comparison.tuned, None
+    is_tuned = comparison.is_tuned_better
     print(
-        f"held-out accuracy: {facts['accuracy_frozen']:.2%} with the frozen encoder and the "
-        f"{facts['head_frozen']} head, {facts['accuracy']:.2%} with the fine-tuned one and the "
-        f"{facts['head']} head, on {facts['judged_examples']:,} examples: "
-        f"the {'fine-tuned' if is_better else 'frozen'} one is kept"
+        f"held-out accuracy: {frozen.accuracy:.2%} with the frozen encoder and the {frozen.head} "
+        f"head, {tuned.accuracy:.2%} with the fine-tuned one and the {tuned.head} head, on "
+        f"{len(tuned.is_right):,} examples: "
+        f"the {'fine-tuned' if is_tuned else 'frozen'} one is kept"
     )
-    if is_better:
-        folds = judged.folds
+    if is_tuned:
+        folds = comparison.folds
         if folds is not None:  # the encoder still has the weights of the last fold
-            facts |= judged.train(np.ones(len(judged.examples.texts), bool))
+            comparison.train(np.ones(len(comparison.examples.texts), bool))
         print(
-            f"The encoder was trained in {facts['steps']:,} steps. Context and response encodings "
-            "were not trained: use the original module to rank responses."
+            f"The encoder was trained in {comparison.training['steps']:,} steps. Context and "
+            "response encodings were not trained: use the original module to rank responses."
         )
     with tempfile.TemporaryDirectory() as scratch:
         trained = checkpoint
-        if is_better:
+        if is_tuned:
             trained = os.path.join(scratch, "checkpoint")
-            tuner.save(trained, facts)
+            tuner.save(trained, comparison.described())
         module = _as_module(trained, os.path.join(scratch, "module"))
-        suffix = "" if is_better else "_frozen"
-        classifier.set_params(
-            encoder=module,
-            head=facts[f"head{suffix}"],
-            kind=facts[f"kind{suffix}"],
-            names="always" if facts["has_names"] else None,
-        )
+        best = tuned if is_tuned else frozen
+        names_param = "always" if comparison.has_names else None
+        classifier.set_params(encoder=module, head=best.head, kind=best.kind, names=names_param)
         classifier.fit(*examples, validation=validation, folds=folds)
         classifier.save(
             output,
             overwrite=overwrite,
             module=module,
-            facts={"finetuning": facts},
+            notes={"finetuning": comparison.described()},
             keep_examples=keep_examples,
         )
     return IntentClassifier.load(output)
@@ -438,17 +434,35 @@ def _as_module(trained: str, folder: str) -> str:
     return folder
 
 
-class _Judged:
+class _Best(NamedTuple):
+    """The best kind of encodings and head for an encoder.
+
+    Attributes:
+      kind, head: their names.
+      is_right: which of the judged examples they answer right, bool `[n]`.
+    """
+
+    kind: str
+    head: str
+    is_right: np.ndarray
+
+    @property
+    def accuracy(self) -> float:
+        """The share of judged examples that are answered right."""
+        return float(self.is_right.mean())
+
+
+class _Comparison:
     """Compares answers from frozen and from fine-tuned encodings.
 
     Names of intents only train heads: they did not make the encoder better.
 
     Attributes:
       examples: examples with frozen encodings, and names of intents if these help.
+      has_names: whether they have names of intents.
+      frozen, tuned: how the frozen and the fine-tuned encoder answer best.
       folds: folds with fine-tuned encodings; None if there is validation data.
-      facts: `accuracy_frozen` with its `kind_frozen` of encodings and `head_frozen`; `accuracy`,
-        `kind` and `head` of the fine-tuned encoder; `is_finetuned`, whether that one is better;
-        `has_names`, `judged_examples`, and the facts of training.
+      training: `steps` and `examples` of the last training.
 
     Raises:
       ValueError: the data are unusable, or the model has no encodings of that kind.
@@ -481,30 +495,46 @@ class _Judged:
         )
         self.examples = self._with(vectors, prepared)
         checked = checked and self._with(vectors, checked)
-        self.facts: dict[str, Any] = {"has_names": bool(prepared.is_name.any())}
+        self.has_names = bool(prepared.is_name.any())
         parts = [] if checked else self._held_parts(seed)
-        frozen = [Fold(part, self.examples.encodings) for part in parts]
-        right_frozen = self._best("_frozen", self.examples, checked, frozen)
-        tuned, tuned_folds = self.examples, []
+        frozen_folds = [Fold(part, self.examples.encodings) for part in parts]
+        self.frozen = self._best(self.examples, checked, frozen_folds)
+        tuned, folds = self.examples, []
         for part in parts:
             tuned = self._with(self._tuned_vectors(~part), tuned)
-            tuned_folds.append(Fold(part, tuned.encodings))
+            folds.append(Fold(part, tuned.encodings))
         if checked:
             vectors = self._tuned_vectors(np.ones(len(tuned.texts), bool))
             tuned, checked = self._with(vectors, tuned), self._with(vectors, checked)
-        right_tuned = self._best("", tuned, checked, tuned_folds)
-        self.facts |= {
-            "is_finetuned": are_clearly_more(right_tuned, right_frozen),
-            "judged_examples": len(right_tuned),
-        }
-        self.folds = [self._in(self.facts["kind"], fold) for fold in tuned_folds] or None
+        self.tuned = self._best(tuned, checked, folds)
+        self.folds = [self._in(self.tuned.kind, fold) for fold in folds] or None
 
-    def train(self, is_trained: np.ndarray) -> dict[str, Any]:
-        """Train the encoder on examples of intents in `is_trained`, bool `[n]`; return facts."""
+    @property
+    def is_tuned_better(self) -> bool:
+        """Whether the fine-tuned encoder is right more often, by more than a standard error."""
+        return are_clearly_more(self.tuned.is_right, self.frozen.is_right)
+
+    def described(self) -> dict[str, Any]:
+        """Return the comparison as JSON values, for the folders of the encoder and classifier."""
+        return {
+            "has_names": self.has_names,
+            "accuracy_frozen": self.frozen.accuracy,
+            "kind_frozen": self.frozen.kind,
+            "head_frozen": self.frozen.head,
+            **self.training,
+            "accuracy": self.tuned.accuracy,
+            "kind": self.tuned.kind,
+            "head": self.tuned.head,
+            "is_finetuned": self.is_tuned_better,
+            "judged_examples": len(self.tuned.is_right),
+        }
+
+    def train(self, is_trained: np.ndarray) -> None:
+        """Train the encoder on the examples of intents in `is_trained`, bool `[n]`."""
         chosen = self.examples.rows(is_trained & self.examples.is_inside & ~self.examples.is_name)
         # There are outputs only for intents with examples.
         labels = np.unique(chosen.labels, return_inverse=True)[1]
-        return self._tuner.train(labels, self._rows(chosen.texts))
+        self.training = self._tuner.train(labels, self._rows(chosen.texts))
 
     def _rows(self, texts: list[str]) -> np.ndarray:
         """Return the place of each text among the texts of the tuner: int `[texts]`."""
@@ -525,7 +555,7 @@ class _Judged:
 
     def _tuned_vectors(self, is_trained: np.ndarray) -> np.ndarray:
         """Train as `train` does, and return r of all texts of the tuner."""
-        self.facts |= self.train(is_trained)
+        self.train(is_trained)
         return self._tuner.encodings()
 
     def _held_parts(self, seed: int) -> list[np.ndarray]:
@@ -540,30 +570,20 @@ class _Judged:
         return parts[:2] if is_many else parts
 
     def _best(
-        self,
-        suffix: str,
-        examples: IntentExamples,
-        checked: IntentExamples | None,
-        held: list[Fold],
-    ) -> np.ndarray:
-        """Note the best variant in `facts`, and return which examples it answers right."""
+        self, examples: IntentExamples, checked: IntentExamples | None, folds: list[Fold]
+    ) -> _Best:
+        """Return the kind and head that answer the most examples right."""
         judged = most_right(
             [
                 (
                     {**self._options, "head": head},
                     self._in(kind, examples),
                     checked and self._in(kind, checked),
-                    [self._in(kind, fold) for fold in held],
+                    [self._in(kind, fold) for fold in folds],
                 )
                 for kind, head in self._variants
             ]
         )
         assert judged is not None  # there is a fold
         place, _, is_right = judged
-        kind, head = self._variants[place]
-        self.facts |= {
-            f"accuracy{suffix}": float(is_right.mean()),
-            f"kind{suffix}": kind,
-            f"head{suffix}": head,
-        }
-        return is_right
+        return _Best(*self._variants[place], is_right)

@@ -7,8 +7,9 @@ import numpy as np
 from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_support
 
 from convert_tf.figures import SMALLEST, picture
+from convert_tf.intents.cross_validation import calibration_error
 from convert_tf.intents.data import LabelledTexts
-from convert_tf.intents.heldout import LEVELS, calibration_error, upper_level
+from convert_tf.intents.decision import LEVELS, upper_level
 from convert_tf.intents.multi import split_labels, truth_of
 from convert_tf.storage.messages import listed, shortened
 
@@ -59,9 +60,9 @@ def evaluate_classifier(
     Raises:
       ValueError: there is no text, or it has an intent that was not trained.
     """
-    if hasattr(classifier, "label_separator"):
+    if classifier.decision.has_several:
         return _evaluate_multi(classifier, data)
-    outside = str(classifier.out_of_scope_label)
+    outside = str(classifier.decision.out_of_scope_label)
     trained = [str(label) for label in classifier.classes_ if str(label) != outside]
     remedy = f", leave them out, or label them {outside!r}"
     _check_labels([*map(str, data.labels)], {*trained, outside}, remedy)
@@ -169,7 +170,7 @@ def _answered_from(
 
 
 def _evaluate_multi(classifier: Any, data: LabelledTexts) -> Report:
-    sets = split_labels(data.labels, classifier.label_separator)
+    sets = split_labels(data.labels, classifier.decision.label_separator)
     names = classifier.classes_.tolist()
     labels = [label for labels in sets for label in labels]
     _check_labels(labels or names[: len(sets)], {*names}, ", or leave them out")
