@@ -70,10 +70,10 @@ class SingleIntent:
 
     def limits(self) -> np.ndarray:
         """Return the threshold of each intent: float `[intents]`; −inf without a threshold."""
+        threshold: Any = -np.inf if self.threshold is None else self.threshold
         if self.threshold is not None and self.thresholds is not None:
-            return self.thresholds
-        threshold = -np.inf if self.threshold is None else self.threshold
-        return np.full(len(self.classes), threshold)
+            threshold = self.thresholds
+        return np.broadcast_to(threshold, len(self.classes))  # raises if some are missing
 
     def answers(self, probabilities: np.ndarray, nearest: np.ndarray) -> np.ndarray:
         """Return the intent of each text, an upper level or `out_of_scope_label`: `[n]`.
