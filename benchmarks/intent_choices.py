@@ -21,9 +21,9 @@ from absl import app, flags
 
 from convert_tf import IntentClassifier, SentenceEncoder
 from convert_tf.data.utterances import read_utterances
+from convert_tf.intents.cross_validation import Mixture, outputs_of, train_parts
 from convert_tf.intents.encodings import IntentEncodings
 from convert_tf.intents.examples import examples_of
-from convert_tf.intents.heldout import Mixture, answers_of, train_parts
 from convert_tf.storage.messages import aligned
 
 _ENCODER = flags.DEFINE_string("encoder", "convert_small", "Released name, folder or .onnx file.")
@@ -80,7 +80,7 @@ def accuracies(kinds: list[IntentEncodings], train: Labelled, test: Labelled) ->
         options = {**model.get_params(deep=False), "seed": 0}
         parts = train_parts(options, examples)
         places = np.searchsorted(classes, test[1])
-        answers = answers_of(parts, test[0], encode(test[0]), places)
+        answers = outputs_of(parts, test[0], encode(test[0]), places)
         for weight in _WEIGHTS:
             best = Mixture(weight).logits(answers.head, answers.lexical).argmax(axis=1)
             found[f"{encode.kind} {weight}"] = 100 * float((best == places).mean())

@@ -30,8 +30,8 @@ from convert_tf.checkpoints.configs import load_config
 from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.released import model_path
 from convert_tf.checkpoints.vocabulary import vocabulary_path
+from convert_tf.intents.cross_validation import ScopeScores, fit_threshold
 from convert_tf.intents.data import LabelledTexts, few_shot, read_files
-from convert_tf.intents.heldout import ScopeScores, fit_threshold
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.storage.json_text import written_json

@@ -15,7 +15,7 @@ from absl import app, flags
 
 from convert_tf import IntentClassifier, SentenceEncoder
 from convert_tf.intents.data import LabelledTexts, few_shot, read_labelled
-from convert_tf.intents.heldout import KINDS
+from convert_tf.intents.decision import KINDS
 
 _TRAIN = flags.DEFINE_string("train", None, "CSV of texts and labels.", required=True)
 _TEST = flags.DEFINE_string("test", None, "CSV of texts and labels.", required=True)

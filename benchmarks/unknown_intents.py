@@ -36,8 +36,8 @@ from sklearn.metrics import (
 
 from convert_tf import IntentClassifier, SentenceEncoder, discover_intents
 from convert_tf.data.utterances import read_utterances
+from convert_tf.intents.cross_validation import calibration_error
 from convert_tf.intents.data import read_labelled
-from convert_tf.intents.heldout import calibration_error
 from convert_tf.intents.logs import MIN_CONFIDENCE, monitor_messages, unsure
 from convert_tf.storage.messages import aligned
 

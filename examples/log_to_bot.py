@@ -10,9 +10,9 @@ import random
 from pathlib import Path
 
 from convert_tf import IntentClassifier, discover_intents
-from convert_tf.intents.answers import answers
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.logs import monitor_messages, monitoring_text, suggest_messages
+from convert_tf.intents.predictor import answer_texts
 from convert_tf.intents.report import evaluate_classifier, report_text
 
 THINGS = ("kettle", "lamp", "blue chair", "phone case", "winter coat", "desk", "bicycle", "radio")
@@ -67,7 +67,7 @@ report = evaluate_classifier(classifier, LabelledTexts(others, [first[text] for 
 print(report_text(report).splitlines()[0])
 
 # 5. Serve: convert-tf serve --intents model/, which answers POST /classify the same.
-print(answers(classifier, ["hello, my lamp has not arrived"])[0].described())
+print(answer_texts(classifier, ["hello, my lamp has not arrived"])[0].described())
 
 # 6. Monitor: convert-tf intent monitor --model model/ --input week2.txt --since week1.json …
 earlier = monitor_messages(first, classifier, mask=True)

@@ -170,11 +170,28 @@ class Places(NamedTuple):
       segment_lengths: int32 `[rows, 16]`, tokens of each text of a row.
       slots: int32 `[texts]`: text i is segment `slots[i] % 16` of row `slots[i] // 16`.
       tokens: int64 `[all tokens]`, positions of the texts' tokens in the flattened rows.
+      row_tokens: tokens of a row.
     """
 
     segment_lengths: np.ndarray
     slots: np.ndarray
     tokens: np.ndarray
+    row_tokens: int
+
+    def rows_of(self, values: np.ndarray, padding: np.generic) -> np.ndarray:
+        """Return values of tokens in rows.
+
+        Args:
+          values: `[all tokens, …]`, a number or a vector for each token.
+          padding: value of padding, which also determines the type.
+
+        Returns:
+          `[rows, row_tokens, …]`.
+        """
+        shape = (len(self.segment_lengths), self.row_tokens, *values.shape[1:])
+        rows = np.full((shape[0] * shape[1], *shape[2:]), padding)
+        rows[self.tokens] = values
+        return rows.reshape(shape)
 
 
 def packed_places(lengths: np.ndarray, row_tokens: int, *, row_multiple: int = 1) -> Places:
@@ -194,6 +211,7 @@ def packed_places(lengths: np.ndarray, row_tokens: int, *, row_multiple: int = 1
         segment_lengths,
         (rows * SEGMENTS_PER_ROW + segments).astype(np.int32),
         joined_ranges(rows.astype(np.int64) * row_tokens + starts, lengths),
+        row_tokens,
     )
 
 
@@ -218,10 +236,8 @@ def pack_batch(
       `{name}_slots` `[examples]`, or `[examples × k]` for a name that occurs k times.
     """
     places = packed_places(token_ids.lengths, row_tokens, row_multiple=row_multiple)
-    packed = np.full(len(places.segment_lengths) * row_tokens, padding_id, np.int32)
-    packed[places.tokens] = token_ids.flat
     return {
-        "token_ids": packed.reshape(-1, row_tokens),
+        "token_ids": places.rows_of(token_ids.flat, np.int32(padding_id)),
         "segment_lengths": places.segment_lengths,
         **{f"{name}_slots": slots for name, slots in by_name(places.slots, names).items()},
     }

@@ -13,9 +13,24 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from convert_tf.config.base import check, check_field, options_of
-from convert_tf.intents import heldout
-from convert_tf.intents.answers import Predictor, rounded
+from convert_tf.intents.cross_validation import (
+    FOLDS,
+    Fold,
+    Mixture,
+    Outputs,
+    Trial,
+    fit_intent_thresholds,
+    fit_mixture,
+    fit_threshold,
+    frozen_folds,
+    held_out_outputs,
+    most_right,
+    outputs_of,
+    scope_scores_of,
+    train_parts,
+)
 from convert_tf.intents.data import LabelledTexts, held_out
+from convert_tf.intents.decision import KINDS, SingleIntent
 from convert_tf.intents.encodings import ANY_KIND, IntentEncodings, different_kinds
 from convert_tf.intents.examples import (
     Encode,
@@ -29,9 +44,10 @@ from convert_tf.intents.examples import (
     listed_labels,
     validated,
 )
-from convert_tf.intents.folder import read_classifier, write_classifier
+from convert_tf.intents.folder import Saved, read_classifier, write_classifier
 from convert_tf.intents.head import HEADS, Options, accuracy_of, quick_options, train_head
 from convert_tf.intents.options import ClassifierOptions, IntentOptions
+from convert_tf.intents.predictor import Predictor, rounded
 from convert_tf.numerics.vectors import unit_rows
 
 # Thresholds need the scores of a fully trained head. To judge weights, fewer folds are enough.
@@ -74,7 +90,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
           ValueError: there are more texts or more labels, or a text is empty.
         """
         answers, expected = self.predict(texts).tolist(), self._listed_labels(labels)
-        check_equally_many(answers, expected, are_sets=hasattr(self, "label_separator"))
+        check_equally_many(answers, expected, are_sets=self.decision.has_several)
         is_right = [bool(a == b) for a, b in zip(answers, expected, strict=True)]
         return float(np.average(is_right, weights=checked_weights(sample_weight, len(answers))))
 
@@ -82,21 +98,12 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         """Return labels as a list, in the form of the answers of `predict`."""
         return listed_labels(labels)
 
-    def raw_answers(self, texts: Iterable[str]) -> heldout.Answers:
-        """Return what the head and the words say, before they are combined.
-
-        Raises:
-          ValueError: a text is empty.
-        """
-        check_is_fitted(self, "parts_")
-        return super().raw_answers(texts)
-
     def save(self, folder: str | os.PathLike[str], **options: Any) -> None:
         """Write a folder that `load` reads.
 
         Args:
           folder: made with its parents.
-          **options: `overwrite`, `module`, `facts` and `keep_examples` of `write_classifier`.
+          **options: `overwrite`, `module`, `notes` and `keep_examples` of `write_classifier`.
         """
         write_classifier(self, folder, **options)
 
@@ -112,18 +119,33 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
     @classmethod
     def load(cls: type[_Self], folder: str | os.PathLike[str], *, encoder: Any = None) -> _Self:
         """Read a folder of `save`; arguments and errors as in `read_classifier`."""
-        params, fitted, encodings = read_classifier(folder, encoder)
+        return cls.restored(*read_classifier(folder, encoder), folder)
+
+    @classmethod
+    def restored(
+        cls: type[_Self],
+        saved: Saved,
+        encodings: IntentEncodings,
+        encoder: Any,
+        folder: str | os.PathLike[str],
+    ) -> _Self:
+        """Return the classifier of `read_classifier`.
+
+        Raises:
+          ValueError: it is of the other class, or its options are not those of this version.
+        """
         try:
-            classifier = cls(**params)
+            classifier = cls(encoder, **saved.params)
             classifier.check_options()
         except (TypeError, OverflowError) as error:  # unknown options, or values of other types
             raise ValueError(
                 f"{os.fspath(folder)!r} is no {cls.__name__} of this version ({error}). Use the "
                 "version that wrote it, or train again."
             ) from error
-        has_names = params.get("names") == "always"
-        classifier.__dict__.update(fitted, kind_=classifier.kind, names_=has_names)
-        classifier._encoded = (classifier.encoder, encodings)
+        classifier._take(saved)
+        classifier.kind_ = classifier.kind
+        classifier.names_ = saved.params.get("names") == "always"
+        classifier._encoded = (encoder, encodings)
         return classifier
 
     def check_options(self) -> None:
@@ -233,6 +255,20 @@ class IntentClassifier(IntentOptions, TextClassifier):
     Reference: arXiv 2003.04807 §2, §4; arXiv 1911.03688 §3.1 (grid search, early stopping).
     """
 
+    @property
+    def decision(self) -> SingleIntent:
+        """How probabilities become answers, by the options and the thresholds of `fit`."""
+        check_is_fitted(self, "parts_")
+        return SingleIntent(
+            self.classes_,
+            self.threshold_,
+            self.thresholds_,
+            self.out_of_scope,
+            self.min_margin,
+            self.upper_levels,
+            self.out_of_scope_label,
+        )
+
     def fit(
         self,
         texts: Iterable[str],
@@ -240,7 +276,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         sample_weight: Any = None,
         *,
         validation: Validation | None = None,
-        folds: Sequence[heldout.Fold] | None = None,
+        folds: Sequence[Fold] | None = None,
     ) -> "IntentClassifier":
         """Train the head and the model of words.
 
@@ -287,9 +323,9 @@ class IntentClassifier(IntentOptions, TextClassifier):
         options = {"head": self.head, "lexical": self.lexical, "seed": self.random_state}
         options |= {name: getattr(self, name) for name in HEADS[self.head]}
         self.names_ = bool(examples.is_name.any())
-        self.kind_, held_answers = kinds[0], None
+        self.kind_, held_outputs = kinds[0], None
         if len(kinds) > 1:
-            examples, checked, held_answers = self._choose_kind(kinds, examples, checked, options)
+            examples, checked, held_outputs = self._choose_kind(kinds, examples, checked, options)
         self.best_params_ = {}
         trained, judge = examples, None
         if self.grid or options.get("patience"):
@@ -299,8 +335,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
             options |= self.best_params_
             # What decides when to stop must not be trained on.
             trained = rest if options.get("patience") else examples
-        self.parts_ = heldout.train_parts(options, trained, judge)
-        self._fit_on_answers(examples, options, checked, folds, held_answers)
+        self.parts_ = train_parts(options, trained, judge)
+        self._fit_on_outputs(examples, options, checked, folds, held_outputs)
         return self
 
     def prepared(
@@ -340,10 +376,10 @@ class IntentClassifier(IntentOptions, TextClassifier):
             return named
         options = {"head": "logistic", "logistic_c": IntentOptions.logistic_c}
         trials = [
-            (options, variant, checked, heldout.frozen_folds(variant, seed=self.random_state))
+            (options, variant, checked, frozen_folds(variant, seed=self.random_state))
             for variant in (examples, named)
         ]
-        judged = heldout.most_right(trials)
+        judged = most_right(trials)
         return named if judged is not None and judged[0] == 1 else examples
 
     @classmethod
@@ -430,21 +466,21 @@ class IntentClassifier(IntentOptions, TextClassifier):
         examples: IntentExamples,
         checked: IntentExamples | None,
         options: Options,
-    ) -> tuple[IntentExamples, IntentExamples | None, heldout.Answers | None]:
+    ) -> tuple[IntentExamples, IntentExamples | None, Outputs | None]:
         """Set `kind_` to the kind with the most right answers, the first one of equals.
 
         Returns:
           The examples and the validation data in this kind, and the answers to held-out examples;
           None if nothing was held out.
         """
-        tried: list[heldout.Trial] = []
+        tried: list[Trial] = []
         for kind in kinds:
             encode = self._encodings(kind)
             examples = examples._replace(encodings=encode(examples.texts))
             checked = checked and checked._replace(encodings=encode(checked.texts))
-            folds = heldout.frozen_folds(examples, seed=self.random_state)
+            folds = frozen_folds(examples, seed=self.random_state)
             tried.append((quick_options(options), examples, checked, folds))
-        judged = heldout.most_right(tried)
+        judged = most_right(tried)
         if judged is None:  # nothing can be held out, so texts are compared by similarity
             self.kind_ = kinds[-1]
             return examples, checked, None
@@ -453,48 +489,48 @@ class IntentClassifier(IntentOptions, TextClassifier):
         _, examples, checked, _ = tried[best]
         return examples, checked, answers if checked is None else None
 
-    def _fit_on_answers(
+    def _fit_on_outputs(
         self,
         examples: IntentExamples,
         options: Options,
         checked: IntentExamples | None,
-        folds: Sequence[heldout.Fold] | None,
-        held_answers: heldout.Answers | None,
+        folds: Sequence[Fold] | None,
+        held_outputs: Outputs | None,
     ) -> None:
-        """Set the mixture and the thresholds by answers to held-out examples.
+        """Set the mixture and the thresholds by outputs for held-out examples.
 
-        `held_answers` are such answers, after fewer epochs and without examples out of scope.
+        `held_outputs` are such outputs, after fewer epochs and without examples out of scope.
         """
-        self.mixture_, self.threshold_, self.thresholds_ = heldout.Mixture(), self.threshold, None
+        self.mixture_, self.threshold_, self.thresholds_ = Mixture(), self.threshold, None
         is_scoped = self.out_of_scope is not None and self.threshold is None
         if self.lexical is None and not is_scoped:
             return
-        answers: heldout.Answers | None
+        outputs: Outputs | None
         if checked is not None:
             both = checked.followed_by(examples.rows(~examples.is_inside))
-            answers = heldout.answers_of(self.parts_, *both[:3])
-        elif held_answers is not None and not is_scoped:
-            answers = held_answers
+            outputs = outputs_of(self.parts_, *both[:3])
+        elif held_outputs is not None and not is_scoped:
+            outputs = held_outputs
         else:
             if folds is None:
-                number = _FOLDS_OF_THRESHOLDS if is_scoped else heldout.FOLDS
-                folds = heldout.frozen_folds(examples, seed=self.random_state, folds=number)
+                number = _FOLDS_OF_THRESHOLDS if is_scoped else FOLDS
+                folds = frozen_folds(examples, seed=self.random_state, folds=number)
             options = options if is_scoped else quick_options(options)
-            answers = heldout.judged_answers(options, examples, None, folds)
-        if answers is not None:
-            self.mixture_ = heldout.fit_mixture(answers)
+            outputs = held_out_outputs(options, examples, None, folds)
+        if outputs is not None:
+            self.mixture_ = fit_mixture(outputs)
         if not self.mixture_.weight:
             self.parts_ = self.parts_._replace(lexical=None)
         if is_scoped:
-            if answers is None:
+            if outputs is None:
                 raise ValueError(
                     "There are no held-out examples in scope to fit the threshold on. Give "
                     "validation examples, or two examples of an intent."
                 )
-            scores = heldout.scope_scores_of(answers, self.mixture_, self.out_of_scope)
-            self.threshold_ = heldout.fit_threshold(scores)
+            scores = scope_scores_of(outputs, self.mixture_, self.decision)
+            self.threshold_ = fit_threshold(scores)
             num_intents = len(self.classes_)
-            self.thresholds_ = heldout.fit_intent_thresholds(scores, self.threshold_, num_intents)
+            self.thresholds_ = fit_intent_thresholds(scores, self.threshold_, num_intents)
 
     def nearest_examples(self, text: str) -> list[dict[str, Any]]:
         """Return the training examples nearest to a text; none if they are not kept."""
@@ -522,7 +558,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         if self.threshold is not None and self.out_of_scope is None:
             raise ValueError(
                 f"threshold={self.threshold} has no effect without out_of_scope. Set that to "
-                f"{' or '.join(heldout.KINDS)}."
+                f"{' or '.join(KINDS)}."
             )
         if self.upper_levels and self.out_of_scope != "confidence" and not self.min_margin:
             raise ValueError(

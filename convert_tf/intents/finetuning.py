@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -26,15 +26,16 @@ from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map, save_checkpoint
 from convert_tf.checkpoints.kinds import kind_of
 from convert_tf.checkpoints.vocabulary import plain_tokenizer
-from convert_tf.data.packing import ROW_TOKENS, Places, joined_ranges, packed_places
+from convert_tf.config.train import RankingTraining
+from convert_tf.data.packing import ROW_TOKENS, Places, TokenIds, packed_places
 from convert_tf.encoding.sentence_encoder import SIMILARITY_REMEDY
 from convert_tf.export.hub.writing import export_module
 from convert_tf.intents.classifier import IntentClassifier
+from convert_tf.intents.cross_validation import Fold, are_clearly_more, held_parts, most_right
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
 from convert_tf.intents.examples import IntentExamples, name_in_words
-from convert_tf.intents.head import Head, check_step, quick_options, train_logistic
-from convert_tf.intents.heldout import Fold, are_clearly_more, held_parts, most_right
+from convert_tf.intents.head import Head, quick_options, train_logistic
 from convert_tf.layers.side_network import l2_normalize
 from convert_tf.models.distillation import sentence_encodings
 from convert_tf.models.encoder import DualEncoder, segments_of
@@ -42,7 +43,10 @@ from convert_tf.models.losses import intent_losses
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.numerics.vectors import unit_rows
-from convert_tf.storage.progress import Progress
+from convert_tf.training.loop import take_steps
+from convert_tf.training.optimizers import learning_rate_schedule
+from convert_tf.training.step import Objective, compile_with
+from convert_tf.training.task import Batch, Task
 
 # The recipe; docs/decisions.md has the comparisons.
 _EPOCHS, _LEAST_STEPS, _MOST_STEPS = 12, 60, 1_000
@@ -59,7 +63,7 @@ _TEMPERATURE = 0.1
 _FEW = 500  # up to this number of examples all folds are held out; with more, two
 
 
-class IntentNetwork(keras.Model):
+class IntentObjective(Objective):
     """The upper blocks of an encoder with a linear head, and the loss that both learn from.
 
     The loss is the sum of cross-entropy and of the supervised contrastive loss of a batch.
@@ -73,19 +77,19 @@ class IntentNetwork(keras.Model):
 
     Call arguments:
       inputs: dict of `activations`, float32 `[rows, tokens, dim]`, the outputs of the lower blocks
-        for packed rows; `segment_lengths` int32 `[rows, segments]`; `slots` int32 `[batch]`.
+        for packed rows; `segment_lengths` int32 `[rows, segments]`; `slots` int32 `[batch]`; and
+        `labels` int32 `[batch]`, which only the loss reads.
 
     Returns:
       dict of `encodings`, the sentence encodings, float32 `[batch, reduced_dim]` of length 1, and
       `logits`, float32 `[batch, intents]`.
 
     Example:
-      outputs = IntentNetwork(encoder, head, None)(inputs, training=True)
+      outputs = IntentObjective(encoder, head, None)(inputs, training=True)
     """
 
     def __init__(self, encoder: DualEncoder, head: Head, similarity_map: np.ndarray | None):
-        super().__init__()
-        self.encoder = encoder
+        super().__init__(encoder)
         self._similarity_map = similarity_map
         frozen = [encoder.trunk.embedding, *encoder.trunk.blocks[: first_trained_block(encoder)]]
         frozen += [encoder.context_side, encoder.response_side, encoder.extra_context_side]
@@ -96,8 +100,9 @@ class IntentNetwork(keras.Model):
         self.dense = keras.layers.Dense(len(head.layers[0].bias), dtype="float32")
         self.dense.build((None, len(head.layers[0].kernel)))
         self.dense.set_weights([values / _HEAD_SPEED for values in head.layers[0]])
+        self.built = True
 
-    def call(self, inputs: dict[str, Any], training: bool = False) -> dict[str, Any]:
+    def outputs_of(self, inputs: dict[str, Any], training: bool) -> dict[str, Any]:
         reduced = reduced_above(self.encoder, inputs, training=training)
         if self._similarity_map is not None:
             reduced = sentence_encodings(reduced, self._similarity_map)
@@ -106,13 +111,10 @@ class IntentNetwork(keras.Model):
         logits = _HEAD_SPEED * self.dense(self.dropout(encodings, training=training))
         return {"encodings": encodings, "logits": logits}
 
-    def compute_loss(
-        self, x: Any = None, y: Any = None, y_pred: Any = None, *_: Any, **__: Any
-    ) -> Any:
-        """Return the loss of a batch: `y` int32 `[batch]`, `y_pred` from `call`."""
-        y, logits = ops.reshape(y, (-1,)), y_pred["logits"]
-        entropy = keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
-        contrast, _ = intent_losses(y_pred["encodings"], y, y, scale=1 / _TEMPERATURE)
+    def loss_of(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> Any:
+        labels, logits = inputs["labels"], outputs["logits"]
+        entropy = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+        contrast, _ = intent_losses(outputs["encodings"], labels, labels, scale=1 / _TEMPERATURE)
         return ops.mean(entropy) + ops.mean(contrast)
 
 
@@ -121,7 +123,7 @@ def reduced_above(encoder: DualEncoder, inputs: dict[str, Any], *, training: boo
 
     Args:
       encoder: the encoder.
-      inputs: see `IntentNetwork`.
+      inputs: see `IntentObjective`.
       training: whether dropout is active.
     """
     lengths, x = inputs["segment_lengths"], inputs["activations"]
@@ -149,7 +151,8 @@ class FewShotTuner:
       seed: seed of batches and dropout.
 
     Attributes:
-      texts: the texts.
+      texts, seed: as given.
+      encoder: the encoder, with its weights of the checkpoint or of the last training.
       similarity_map: float32 `[reduced_dim, n]`, the map from r to vectors for similarity; None if
         the encoder has none.
 
@@ -166,31 +169,33 @@ class FewShotTuner:
     def __init__(
         self, checkpoint: str | os.PathLike[str], texts: Sequence[str], *, precision: str, seed: int
     ):
-        self.texts = list(texts)
-        self._checkpoint, self._seed = checkpoint, seed
+        self.texts, self.seed = list(texts), seed
+        self._checkpoint = checkpoint
         self.similarity_map = load_similarity_map(checkpoint)
         set_seed(seed)
-        self._network, self._vocabulary = load_checkpoint(
+        self.encoder, self._vocabulary = load_checkpoint(
             checkpoint, dtype=precision, attention_dropout=_ATTENTION_DROPOUT
         )
-        self._network.trunk.jit_compile_feed_forward()
-        config = self._network.config
+        self.encoder.trunk.jit_compile_feed_forward()
+        config = self.encoder.config
         self._row_tokens = max(ROW_TOKENS, config.max_tokens)
         tokenizer = plain_tokenizer(self._vocabulary, config)
-        ids, self._splits = tokenizer.flat_ids(texts, config.max_tokens)
-        self._lengths = np.diff(self._splits)
-        self._activations = self._below(ids)
+        token_ids = TokenIds(*tokenizer.flat_ids(texts, config.max_tokens))
+        order = np.argsort(token_ids.lengths, kind="stable")
+        pieces = range(_ENCODED_AT_ONCE, len(order), _ENCODED_AT_ONCE)
+        self._similar_lengths = np.split(order, pieces)
+        self._activations = self._below(token_ids)
         # This includes the random state of dropout, so that equal trainings have equal results.
-        self._start = [np.array(variable) for variable in self._network.variables]
+        self._start = [np.array(variable) for variable in self.encoder.variables]
         self._frozen = self.sentences(self.encodings())
 
     def encodings(self) -> np.ndarray:
         """Return r of all texts by the current encoder: unit float32 `[texts, reduced_dim]`."""
-        found = np.zeros((len(self._lengths), self._network.config.reduced_dim), np.float32)
-        for chosen in self._similar_lengths():
-            reduced = reduced_above(self._network, self._batch(chosen), training=False)
-            found[chosen] = ops.convert_to_numpy(reduced)
-        return unit_rows(found)
+        reduced = np.zeros((len(self.texts), self.encoder.config.reduced_dim), np.float32)
+        for numbers in self._similar_lengths:
+            above = reduced_above(self.encoder, self.packed(numbers), training=False)
+            reduced[numbers] = ops.convert_to_numpy(above)
+        return unit_rows(reduced)
 
     def sentences(self, encodings: np.ndarray) -> np.ndarray:
         """Return the sentence encodings, of length 1, of values from `encodings`."""
@@ -209,31 +214,16 @@ class FewShotTuner:
           `steps` and `examples`.
 
         Raises:
-          ValueError: the loss is not finite.
+          FloatingPointError: the loss or a weight is not finite.
         """
-        for variable, values in zip(self._network.variables, self._start, strict=True):
+        for variable, values in zip(self.encoder.variables, self._start, strict=True):
             variable.assign(values)
-        head = train_logistic(self._frozen[places], labels)
-        set_seed(self._seed)
-        model = IntentNetwork(self._network, head, self.similarity_map)
-        batches = balanced_batches(labels, np.random.default_rng(self._seed))
-        steps = number_of_steps(len(labels))
-        rising = round(_WARM_UP * steps)
-        schedule = keras.optimizers.schedules.CosineDecay(
-            0.0, steps - rising, warmup_target=_LEARNING_RATE, warmup_steps=rising
-        )
-        model.compile(optimizer=keras.optimizers.Adam(schedule), jit_compile=False)
-        before = [np.array(v) for v in self._network.trainable_variables]
-        with Progress("texts trained on", total=steps * _INTENTS * _EXAMPLES) as progress:
-            for step in range(1, steps + 1):
-                chosen = next(batches)
-                inputs = self._batch(places[chosen])
-                loss = float(model.train_on_batch(inputs, labels[chosen].astype(np.int32)))
-                check_step(step, loss, _LEARNING_RATE)
-                progress.add(len(chosen))
-        for variable, values in zip(self._network.trainable_variables, before, strict=True):
+        task = FineTuning(self, labels, places, train_logistic(self._frozen[places], labels))
+        before = [np.array(v) for v in self.encoder.trainable_variables]
+        take_steps(task)
+        for variable, values in zip(self.encoder.trainable_variables, before, strict=True):
             variable.assign(values + _SHARE * (np.array(variable) - values))
-        return {"steps": steps, "examples": len(labels)}
+        return {"steps": task.config.steps, "examples": len(labels)}
 
     def save(self, folder: str | os.PathLike[str], facts: Mapping[str, Any]) -> None:
         """Write the current encoder as a checkpoint, with `facts`.
@@ -245,52 +235,78 @@ class FewShotTuner:
         known.pop("similarity", None)  # measured with the untrained encoder
         save_checkpoint(
             Path(folder),
-            self._network,
+            self.encoder,
             vocabulary=self._vocabulary,
             training={**known, "intent_finetuning": dict(facts)},
             similarity_map=self.similarity_map,
         )
 
-    def _below(self, ids: np.ndarray) -> np.ndarray:
-        """Return the outputs of the lower blocks for each token: float32 `[tokens, dim]`."""
-        trunk, config = self._network.trunk, self._network.config
-        found = np.zeros((len(ids), config.embedding_dim), np.float32)
-        for chosen in self._similar_lengths():
-            tokens, places = self._packed(chosen)
-            rows = len(places.segment_lengths)
-            token_ids = np.full(rows * self._row_tokens, config.num_ids, np.int32)
-            token_ids[places.tokens] = ids[tokens]
-            lengths = ops.convert_to_tensor(places.segment_lengths)
-            _, positions, mask = segments_of(lengths, self._row_tokens)
-            x = trunk.embedding(token_ids.reshape(-1, self._row_tokens), positions)
-            for block in trunk.blocks[: first_trained_block(self._network)]:
-                x = block(x, attention_mask=mask)
-            flat = ops.convert_to_numpy(ops.cast(x, "float32")).reshape(-1, found.shape[1])
-            found[tokens] = flat[places.tokens]
-        return found
-
-    def _batch(self, chosen: np.ndarray) -> dict[str, np.ndarray]:
-        (tokens, places), dim = self._packed(chosen), self._activations.shape[1]
-        rows = len(places.segment_lengths)
-        activations = np.zeros((rows * self._row_tokens, dim), np.float32)
-        activations[places.tokens] = self._activations[tokens]
+    def packed(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the inputs of `IntentObjective` for some of the texts, int `[n]`."""
+        activations = self._activations.take(numbers)
+        places = self._places(activations)
         return {
-            "activations": activations.reshape(-1, self._row_tokens, dim),
+            "activations": places.rows_of(activations.flat, np.float32(0)),
             "segment_lengths": places.segment_lengths,
             "slots": places.slots,
         }
 
-    def _similar_lengths(self) -> Iterator[np.ndarray]:
-        """Yield the indices of some texts at a time, the shortest first."""
-        order = np.argsort(self._lengths, kind="stable")
-        for start in range(0, len(order), _ENCODED_AT_ONCE):
-            yield order[start : start + _ENCODED_AT_ONCE]
+    def _below(self, token_ids: TokenIds) -> TokenIds:
+        """Return the outputs of the lower blocks, float32 `[dim]`, in place of each token."""
+        trunk, config = self.encoder.trunk, self.encoder.config
+        outputs = np.zeros((len(token_ids.flat), config.embedding_dim), np.float32)
+        tokens = TokenIds(np.arange(len(outputs)), token_ids.row_splits)
+        for numbers in self._similar_lengths:
+            chosen = tokens.take(numbers)
+            places = self._places(chosen)
+            rows = places.rows_of(token_ids.flat[chosen.flat], np.int32(config.num_ids))
+            lengths = ops.convert_to_tensor(places.segment_lengths)
+            _, positions, mask = segments_of(lengths, self._row_tokens)
+            x = trunk.embedding(rows, positions)
+            for block in trunk.blocks[: first_trained_block(self.encoder)]:
+                x = block(x, attention_mask=mask)
+            flat = ops.convert_to_numpy(ops.cast(x, "float32")).reshape(-1, outputs.shape[1])
+            outputs[chosen.flat] = flat[places.tokens]
+        return TokenIds(outputs, token_ids.row_splits)
 
-    def _packed(self, chosen: np.ndarray) -> tuple[np.ndarray, Places]:
-        """Return the indices of the tokens of some texts, int `[n]`, and their packed places."""
-        lengths = self._lengths[chosen]
-        places = packed_places(lengths, self._row_tokens, row_multiple=_ROW_MULTIPLE)
-        return joined_ranges(self._splits[chosen], lengths), places
+    def _places(self, texts: TokenIds) -> Places:
+        return packed_places(texts.lengths, self._row_tokens, row_multiple=_ROW_MULTIPLE)
+
+
+class FineTuning(Task):
+    """A training of the encoder of a `FewShotTuner`, in memory.
+
+    Args:
+      tuner: has the encoder, with its initial weights, and the texts.
+      labels, places: see `FewShotTuner.train`.
+      head: initial weights of the linear head.
+    """
+
+    unit = "texts"
+    in_memory = True
+    remedy = "Nothing was written. Pass --precision=float32, or omit --finetune."
+
+    def __init__(
+        self, tuner: FewShotTuner, labels: np.ndarray, places: np.ndarray, head: Head
+    ) -> None:
+        self._tuner, self._labels, self._places = tuner, labels.astype(np.int32), places
+        steps = number_of_steps(len(labels))
+        self.config = RankingTraining(
+            steps=steps,
+            learning_rate=_LEARNING_RATE,
+            final_learning_rate=0.0,
+            warmup_steps=round(_WARM_UP * steps),
+            seed=tuner.seed,
+        )
+        set_seed(tuner.seed)
+        self.model = IntentObjective(tuner.encoder, head, tuner.similarity_map)
+        compile_with(self.model, keras.optimizers.Adam(learning_rate_schedule(self.config)))
+
+    def batches(self, step: int) -> Iterator[Batch]:
+        rng = np.random.default_rng(self.config.seed)
+        for chosen in balanced_batches(self._labels, rng):
+            inputs = self._tuner.packed(self._places[chosen])
+            yield Batch({**inputs, "labels": self._labels[chosen]}, len(chosen))
 
 
 def number_of_steps(examples: int) -> int:
@@ -359,7 +375,9 @@ def finetuned_classifier(
       keep_examples: whether the folder holds the texts of the examples.
 
     Raises:
-      ValueError: the data are unusable, or training ended in weights that are no numbers.
+      ValueError: the data are unusable, or training of the head ended in weights that are no
+        numbers.
+      FloatingPointError: the loss or a weight of the encoder is not finite.
     """
     classifier = IntentClassifier(checkpoint, **params)
     classifier.check_options()
@@ -371,42 +389,38 @@ def finetuned_classifier(
         precision=choose_precision(precision),
         seed=classifier.random_state,
     )
-    judged = _Judged(tuner, examples, validation, classifier)
-    facts, folds = judged.facts, None
-    is_better = facts["is_finetuned"]
+    comparison = _Comparison(tuner, examples, validation, classifier)
+    frozen, tuned, folds = comparison.frozen, comparison.tuned, None
+    is_tuned = comparison.is_tuned_better
     print(
-        f"held-out accuracy: {facts['accuracy_frozen']:.2%} with the frozen encoder and the "
-        f"{facts['head_frozen']} head, {facts['accuracy']:.2%} with the fine-tuned one and the "
-        f"{facts['head']} head, on {facts['judged_examples']:,} examples: "
-        f"the {'fine-tuned' if is_better else 'frozen'} one is kept"
+        f"held-out accuracy: {frozen.accuracy:.2%} with the frozen encoder and the {frozen.head} "
+        f"head, {tuned.accuracy:.2%} with the fine-tuned one and the {tuned.head} head, on "
+        f"{len(tuned.is_right):,} examples: "
+        f"the {'fine-tuned' if is_tuned else 'frozen'} one is kept"
     )
-    if is_better:
-        folds = judged.folds
+    if is_tuned:
+        folds = comparison.folds
         if folds is not None:  # the encoder still has the weights of the last fold
-            facts |= judged.train(np.ones(len(judged.examples.texts), bool))
+            comparison.train(np.ones(len(comparison.examples.texts), bool))
         print(
-            f"The encoder was trained in {facts['steps']:,} steps. Context and response encodings "
-            "were not trained: use the original module to rank responses."
+            f"The encoder was trained in {comparison.training['steps']:,} steps. Context and "
+            "response encodings were not trained: use the original module to rank responses."
         )
     with tempfile.TemporaryDirectory() as scratch:
         trained = checkpoint
-        if is_better:
+        if is_tuned:
             trained = os.path.join(scratch, "checkpoint")
-            tuner.save(trained, facts)
+            tuner.save(trained, comparison.described())
         module = _as_module(trained, os.path.join(scratch, "module"))
-        suffix = "" if is_better else "_frozen"
-        classifier.set_params(
-            encoder=module,
-            head=facts[f"head{suffix}"],
-            kind=facts[f"kind{suffix}"],
-            names="always" if facts["has_names"] else None,
-        )
+        best = tuned if is_tuned else frozen
+        names_param = "always" if comparison.has_names else None
+        classifier.set_params(encoder=module, head=best.head, kind=best.kind, names=names_param)
         classifier.fit(*examples, validation=validation, folds=folds)
         classifier.save(
             output,
             overwrite=overwrite,
             module=module,
-            facts={"finetuning": facts},
+            notes={"finetuning": comparison.described()},
             keep_examples=keep_examples,
         )
     return IntentClassifier.load(output)
@@ -420,17 +434,35 @@ def _as_module(trained: str, folder: str) -> str:
     return folder
 
 
-class _Judged:
+class _Best(NamedTuple):
+    """The best kind of encodings and head for an encoder.
+
+    Attributes:
+      kind, head: their names.
+      is_right: which of the judged examples they answer right, bool `[n]`.
+    """
+
+    kind: str
+    head: str
+    is_right: np.ndarray
+
+    @property
+    def accuracy(self) -> float:
+        """The share of judged examples that are answered right."""
+        return float(self.is_right.mean())
+
+
+class _Comparison:
     """Compares answers from frozen and from fine-tuned encodings.
 
     Names of intents only train heads: they did not make the encoder better.
 
     Attributes:
       examples: examples with frozen encodings, and names of intents if these help.
+      has_names: whether they have names of intents.
+      frozen, tuned: how the frozen and the fine-tuned encoder answer best.
       folds: folds with fine-tuned encodings; None if there is validation data.
-      facts: `accuracy_frozen` with its `kind_frozen` of encodings and `head_frozen`; `accuracy`,
-        `kind` and `head` of the fine-tuned encoder; `is_finetuned`, whether that one is better;
-        `has_names`, `judged_examples`, and the facts of training.
+      training: `steps` and `examples` of the last training.
 
     Raises:
       ValueError: the data are unusable, or the model has no encodings of that kind.
@@ -463,30 +495,46 @@ class _Judged:
         )
         self.examples = self._with(vectors, prepared)
         checked = checked and self._with(vectors, checked)
-        self.facts: dict[str, Any] = {"has_names": bool(prepared.is_name.any())}
+        self.has_names = bool(prepared.is_name.any())
         parts = [] if checked else self._held_parts(seed)
-        frozen = [Fold(part, self.examples.encodings) for part in parts]
-        right_frozen = self._best("_frozen", self.examples, checked, frozen)
-        tuned, tuned_folds = self.examples, []
+        frozen_folds = [Fold(part, self.examples.encodings) for part in parts]
+        self.frozen = self._best(self.examples, checked, frozen_folds)
+        tuned, folds = self.examples, []
         for part in parts:
             tuned = self._with(self._tuned_vectors(~part), tuned)
-            tuned_folds.append(Fold(part, tuned.encodings))
+            folds.append(Fold(part, tuned.encodings))
         if checked:
             vectors = self._tuned_vectors(np.ones(len(tuned.texts), bool))
             tuned, checked = self._with(vectors, tuned), self._with(vectors, checked)
-        right_tuned = self._best("", tuned, checked, tuned_folds)
-        self.facts |= {
-            "is_finetuned": are_clearly_more(right_tuned, right_frozen),
-            "judged_examples": len(right_tuned),
-        }
-        self.folds = [self._in(self.facts["kind"], fold) for fold in tuned_folds] or None
+        self.tuned = self._best(tuned, checked, folds)
+        self.folds = [self._in(self.tuned.kind, fold) for fold in folds] or None
 
-    def train(self, is_trained: np.ndarray) -> dict[str, Any]:
-        """Train the encoder on examples of intents in `is_trained`, bool `[n]`; return facts."""
+    @property
+    def is_tuned_better(self) -> bool:
+        """Whether the fine-tuned encoder is right more often, by more than a standard error."""
+        return are_clearly_more(self.tuned.is_right, self.frozen.is_right)
+
+    def described(self) -> dict[str, Any]:
+        """Return the comparison as JSON values, for the folders of the encoder and classifier."""
+        return {
+            "has_names": self.has_names,
+            "accuracy_frozen": self.frozen.accuracy,
+            "kind_frozen": self.frozen.kind,
+            "head_frozen": self.frozen.head,
+            **self.training,
+            "accuracy": self.tuned.accuracy,
+            "kind": self.tuned.kind,
+            "head": self.tuned.head,
+            "is_finetuned": self.is_tuned_better,
+            "judged_examples": len(self.tuned.is_right),
+        }
+
+    def train(self, is_trained: np.ndarray) -> None:
+        """Train the encoder on the examples of intents in `is_trained`, bool `[n]`."""
         chosen = self.examples.rows(is_trained & self.examples.is_inside & ~self.examples.is_name)
         # There are outputs only for intents with examples.
         labels = np.unique(chosen.labels, return_inverse=True)[1]
-        return self._tuner.train(labels, self._rows(chosen.texts))
+        self.training = self._tuner.train(labels, self._rows(chosen.texts))
 
     def _rows(self, texts: list[str]) -> np.ndarray:
         """Return the place of each text among the texts of the tuner: int `[texts]`."""
@@ -507,7 +555,7 @@ class _Judged:
 
     def _tuned_vectors(self, is_trained: np.ndarray) -> np.ndarray:
         """Train as `train` does, and return r of all texts of the tuner."""
-        self.facts |= self.train(is_trained)
+        self.train(is_trained)
         return self._tuner.encodings()
 
     def _held_parts(self, seed: int) -> list[np.ndarray]:
@@ -522,30 +570,20 @@ class _Judged:
         return parts[:2] if is_many else parts
 
     def _best(
-        self,
-        suffix: str,
-        examples: IntentExamples,
-        checked: IntentExamples | None,
-        held: list[Fold],
-    ) -> np.ndarray:
-        """Note the best variant in `facts`, and return which examples it answers right."""
+        self, examples: IntentExamples, checked: IntentExamples | None, folds: list[Fold]
+    ) -> _Best:
+        """Return the kind and head that answer the most examples right."""
         judged = most_right(
             [
                 (
                     {**self._options, "head": head},
                     self._in(kind, examples),
                     checked and self._in(kind, checked),
-                    [self._in(kind, fold) for fold in held],
+                    [self._in(kind, fold) for fold in folds],
                 )
                 for kind, head in self._variants
             ]
         )
         assert judged is not None  # there is a fold
         place, _, is_right = judged
-        kind, head = self._variants[place]
-        self.facts |= {
-            f"accuracy{suffix}": float(is_right.mean()),
-            f"kind{suffix}": kind,
-            f"head{suffix}": head,
-        }
-        return is_right
+        return _Best(*self._variants[place], is_right)

@@ -12,15 +12,16 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from convert_tf.checkpoints.kinds import MODULE_FILES, files_that_count
 from convert_tf.checkpoints.released import model_path
 from convert_tf.config.base import options_of
-from convert_tf.intents.answers import Predictor
+from convert_tf.intents.cross_validation import Mixture, Parts, outputs_of
 from convert_tf.intents.data import LabelledTexts
+from convert_tf.intents.decision import Decision, SeveralIntents, SingleIntent
 from convert_tf.intents.encodings import (
     KINDS_OF_ENCODING,
     PROBES,
@@ -30,7 +31,6 @@ from convert_tf.intents.encodings import (
 )
 from convert_tf.intents.examples import checked_texts
 from convert_tf.intents.head import head_arrays, head_of_arrays
-from convert_tf.intents.heldout import Mixture, Parts
 from convert_tf.intents.lexical import lexical_arrays, lexical_of_arrays
 from convert_tf.intents.options import IntentOptions, SeveralOptions
 from convert_tf.storage.arrays import load_arrays
@@ -71,7 +71,7 @@ def write_classifier(
     *,
     overwrite: bool = False,
     module: str | os.PathLike[str] | None = None,
-    facts: Mapping[str, Any] | None = None,
+    notes: Mapping[str, Any] | None = None,
     keep_examples: bool = True,
 ) -> None:
     """Write a trained classifier.
@@ -83,7 +83,7 @@ def write_classifier(
       folder: made with its parents.
       overwrite: whether a folder of that name is replaced.
       module: the encoder's folder, to copy to `module/`.
-      facts: JSON values to keep with the classifier, such as the results of fine-tuning.
+      notes: JSON values to keep with the classifier, such as the results of fine-tuning.
       keep_examples: whether the texts and labels of the examples are written. Others can then be
         added later, and `explain` shows the nearest ones.
 
@@ -96,7 +96,7 @@ def write_classifier(
     output = classifier_folder(place, overwrite=overwrite)
     described, arrays = stored(classifier, keep_examples=keep_examples)
     described["encoders"] = [_record(each, copied) for each in encoder_paths(classifier.encoder)]
-    described["facts"] = dict(facts or {})
+    described["facts"] = dict(notes or {})
     head = io.BytesIO()
     np.savez(head, **arrays)
     model = written_json(described, default=list)
@@ -126,9 +126,28 @@ def _fingerprint(path: str | os.PathLike[str]) -> str:
     )
 
 
+class Saved(NamedTuple):
+    """What a folder or a file holds of a classifier.
+
+    Attributes:
+      params: the parameters of the classifier, without the encoder.
+      decision: how probabilities become answers.
+      parts, mixture: what was trained.
+      best_params: what a grid search chose.
+      examples: texts and labels; None if they were not kept.
+    """
+
+    params: dict[str, Any]
+    decision: Decision
+    parts: Parts
+    mixture: Mixture
+    best_params: dict[str, Any]
+    examples: LabelledTexts | None
+
+
 def read_classifier(
     folder: str | os.PathLike[str], encoder: Any = None
-) -> tuple[dict[str, Any], dict[str, Any], IntentEncodings]:
+) -> tuple[Saved, IntentEncodings, Any]:
     """Read a folder of `write_classifier`.
 
     Args:
@@ -136,7 +155,7 @@ def read_classifier(
       encoder: the encoder that it was trained with, if its path has changed or it has none.
 
     Returns:
-      The parameters, the fitted attributes by name, and the encodings of the encoder.
+      The classifier, the encodings of its encoder, and the encoder, as a path or as it was given.
 
     Raises:
       ValueError: the folder is no classifier or damaged, or the encoder is another one.
@@ -148,7 +167,7 @@ def read_classifier(
         records = described["encoders"]
         if not records or not all("path" in record for record in records):
             raise ValueError("without paths of encoders")
-        params, fitted = restored(described, arrays)
+        saved = restored(described, arrays)
     except UNREADABLE as error:
         raise ValueError(
             f"{str(folder)!r} is not an intent model ({reason_of(error)}). Name a folder that "
@@ -171,13 +190,12 @@ def read_classifier(
             )
         elif _fingerprint(each) != record["fingerprint"]:
             raise _other_encoder(folder, f"{os.fspath(each)!r}, whose files differ")
-    params |= {"encoder": encoder}
-    encodings = IntentEncodings(encoder, kind=params["kind"])
+    encodings = IntentEncodings(encoder, kind=saved.params["kind"])
     if not is_known:
         probes, expected = encodings(PROBES), arrays["probes"]
         if probes.shape != expected.shape or np.abs(probes - expected).max() > _TOLERANCE:
             raise _other_encoder(folder, f"one that encodes {PROBES[0]!r} differently")
-    return params, fitted, encodings
+    return saved, encodings, encoder
 
 
 def _recorded_path(record: Mapping[str, Any], folder: Path) -> str:
@@ -224,10 +242,8 @@ def stored(
     return described, arrays
 
 
-def restored(
-    described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parameters of the classifier that `stored` was given, and its fitted attributes.
+def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Saved:
+    """Return the classifier that `stored` was given.
 
     The probes are answered once, so that arrays that do not fit together are found now.
 
@@ -246,7 +262,8 @@ def restored(
         raise ValueError(f"{mixture} is out of range")
     if threshold is not None and not np.isfinite(float(threshold)):
         raise ValueError(f"threshold {threshold}")
-    options = options_of(SeveralOptions if "label_separator" in params else IntentOptions)
+    has_several = "label_separator" in params
+    options = options_of(SeveralOptions if has_several else IntentOptions)
     if missing := options.keys() - params.keys() - {"encoder"}:
         raise ValueError(f"without {', '.join(sorted(missing))}, as earlier versions wrote it")
     if params["kind"] not in [*KINDS_OF_ENCODING]:
@@ -262,22 +279,26 @@ def restored(
         kind = "u" if name in ("words", "characters") else "f"
         if array.dtype.kind != kind or not np.isfinite(array).all():
             raise ValueError(f"{name} does not hold finite numbers")
-    fitted = {
-        "classes_": np.array(labels),
-        "threshold_": threshold,
-        "best_params_": dict(described["best_params"]),
-        "parts_": Parts(head_of_arrays(arrays), lexical_of_arrays(arrays), arrays["centroids"]),
-        "mixture_": mixture,
-        "thresholds_": arrays.get("thresholds"),
-        "examples_": examples,
-    }
-    predictor = Predictor()
-    vars(predictor).update(params, **fitted)
-    answers = predictor.answers_to([*PROBES], arrays["probes"])
-    if not answers.head.shape[1] == len(arrays["centroids"]) == len(labels):
+    classes, thresholds = np.array(labels), arrays.get("thresholds")
+    decision: Decision = (
+        SeveralIntents(classes, float(threshold), params["label_separator"])
+        if has_several
+        else SingleIntent(
+            classes,
+            threshold,
+            thresholds,
+            params["out_of_scope"],
+            params["min_margin"],
+            params["upper_levels"],
+            params["out_of_scope_label"],
+        )
+    )
+    parts = Parts(head_of_arrays(arrays), lexical_of_arrays(arrays), arrays["centroids"])
+    outputs = outputs_of(parts, PROBES, arrays["probes"], decision.unknown_labels(len(PROBES)))
+    if not outputs.head.shape[1] == len(parts.centroids) == len(labels):
         raise ValueError(f"the head and the mean encodings are not those of {len(labels)} intents")
-    predictor.answered(answers)
-    return params, fitted
+    decision.answers(outputs.probabilities(mixture), outputs.nearest)
+    return Saved(params, decision, parts, mixture, dict(described["best_params"]), examples)
 
 
 def reason_of(error: Exception) -> str:

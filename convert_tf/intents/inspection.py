@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.intents.answers import rounded
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import IntentEncodings
 from convert_tf.intents.examples import check_at_least_two
 from convert_tf.intents.multi import split_labels, truth_of
+from convert_tf.intents.predictor import rounded
 from convert_tf.storage.messages import shortened
 
 _NEAREST = 3  # number of examples of an intent that determine how near it is

@@ -1,7 +1,6 @@
 """The one opener of trained classifiers, for commands, the service and Python."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 from convert_tf.intents.encodings import MAX_TEXTS
@@ -36,13 +35,11 @@ def load_classifier(
         if encoder:
             raise ValueError(f"{name!r} contains its encoder. Do not pass another one.")
         return IntentFile(path, max_texts=max_texts)
-    from convert_tf.intents.classifier import IntentClassifier
-    from convert_tf.intents.folder import MODEL_FILE, UNREADABLE
+    from convert_tf.intents.classifier import IntentClassifier, TextClassifier
+    from convert_tf.intents.folder import read_classifier
     from convert_tf.intents.multi import MultiIntentClassifier
-    from convert_tf.storage.json_text import json_file
 
-    try:
-        has_several = "label_separator" in json_file(Path(path) / MODEL_FILE)["params"]
-    except UNREADABLE:  # `load` says what is wrong
-        has_several = False
-    return (MultiIntentClassifier if has_several else IntentClassifier).load(path, encoder=encoder)
+    saved, encodings, encoder = read_classifier(path, encoder)
+    has_several = saved.decision.has_several
+    kind: type[TextClassifier] = MultiIntentClassifier if has_several else IntentClassifier
+    return kind.restored(saved, encodings, encoder, path)

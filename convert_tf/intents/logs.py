@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.intents.answers import rounded
 from convert_tf.intents.encodings import IntentEncodings, encodes
-from convert_tf.intents.heldout import margins
 from convert_tf.intents.lexical import word_terms
+from convert_tf.intents.predictor import rounded
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.messages import shortened
 from convert_tf.storage.progress import Progress
@@ -116,15 +115,9 @@ def _encode_of(encoder: Any, classifier: Any) -> Callable[[list[str]], np.ndarra
 
 
 def leads(classifier: Any, texts: Sequence[str]) -> np.ndarray:
-    """Return how sure the answers are: float `[texts]`.
-
-    It is how far the highest probability leads the second. With several intents in a text it is how
-    far the probability that is nearest to the threshold is from it.
-    """
-    probabilities = classifier.predict_proba(texts)
-    if hasattr(classifier, "label_separator"):
-        return np.abs(probabilities - classifier.threshold_).min(axis=1)
-    return margins(probabilities)
+    """Return how sure the answers are: float `[texts]`; see `convert_tf.intents.decision`."""
+    leads: np.ndarray = classifier.decision.leads(classifier.predict_proba(texts))
+    return leads
 
 
 def unsure(classifier: Any, texts: Sequence[str], min_confidence: float) -> np.ndarray:
@@ -138,8 +131,8 @@ def unsure(classifier: Any, texts: Sequence[str], min_confidence: float) -> np.n
     Returns:
       bool `[texts]`: texts without an intent, and those with a lower probability.
     """
-    outside = ((), getattr(classifier, "out_of_scope_label", ()))
-    has_none = [answer in outside for answer in classifier.predict(texts).tolist()]
+    outside = classifier.decision.out_of_scope_label
+    has_none = [answer == outside for answer in classifier.predict(texts).tolist()]
     return np.array(has_none) | (classifier.predict_proba(texts).max(axis=1) < min_confidence)
 
 

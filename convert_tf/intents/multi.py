@@ -9,8 +9,17 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import f1_score
 from sklearn.preprocessing import MultiLabelBinarizer
+from sklearn.utils.validation import check_is_fitted
 
 from convert_tf.intents.classifier import TextClassifier
+from convert_tf.intents.cross_validation import (
+    Fold,
+    Mixture,
+    fit_mixture,
+    held_out_outputs,
+    train_parts,
+)
+from convert_tf.intents.decision import SeveralIntents
 from convert_tf.intents.examples import (
     IntentExamples,
     check_at_least_two,
@@ -18,7 +27,6 @@ from convert_tf.intents.examples import (
     checked_texts,
     checked_weights,
 )
-from convert_tf.intents.heldout import Fold, Mixture, fit_mixture, judged_answers, train_parts
 from convert_tf.intents.options import SEPARATORS, SeveralOptions
 
 _FOLDS = 3
@@ -55,6 +63,12 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
       classifier.fit(["hi, block my card", "hello"], [["greet", "block"], ["greet"]])
       classifier.predict(["hi there"])  # [("greet",)]
     """
+
+    @property
+    def decision(self) -> SeveralIntents:
+        """How probabilities become answers, by the options and the threshold of `fit`."""
+        check_is_fitted(self, "parts_")
+        return SeveralIntents(self.classes_, self.threshold_, self.label_separator)
 
     def _listed_labels(self, labels: Iterable[Any]) -> list[Any]:
         return label_sets(labels)
@@ -95,14 +109,14 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
             for places in np.array_split(order, _FOLDS)
             if 0 < len(places) < number
         ]
-        answers = judged_answers(options, examples, None, folds)
-        if answers is None:  # there is a single example
+        outputs = held_out_outputs(options, examples, None, folds)
+        if outputs is None:  # there is a single example
             return self
-        self.mixture_ = fit_mixture(answers)
+        self.mixture_ = fit_mixture(outputs)
         if not self.mixture_.weight:
             self.parts_ = self.parts_._replace(lexical=None)
         if self.threshold is None:
-            self.threshold_ = best_threshold(answers.probabilities(self.mixture_), answers.labels)
+            self.threshold_ = best_threshold(outputs.probabilities(self.mixture_), outputs.labels)
         return self
 
     def __sklearn_tags__(self) -> Any:

@@ -16,10 +16,11 @@ import numpy as np
 
 from convert_tf.encoding.backends.onnx import OnnxBackend
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
-from convert_tf.intents.answers import Predictor
+from convert_tf.intents.decision import Decision
 from convert_tf.intents.encodings import MAX_TEXTS, IntentEncodings, encoder_paths
 from convert_tf.intents.examples import column
 from convert_tf.intents.folder import HEAD_FILE, MODEL_FILE, UNREADABLE, reason_of, restored, stored
+from convert_tf.intents.predictor import Predictor
 from convert_tf.storage.arrays import load_arrays
 from convert_tf.storage.json_text import parsed_json
 
@@ -85,9 +86,7 @@ class IntentFile(Predictor):
 
     Attributes:
       classes_: the intents, sorted.
-      out_of_scope_label: the answer to texts without an intent.
-      label_separator: the character between the intents of a text; only of a classifier of several
-        intents.
+      decision: how probabilities become answers.
       threshold_: the threshold; None if every text gets an intent.
       parts_: the head, the words and the mean encodings of intents.
       mixture_: how much words count, and the temperature.
@@ -109,17 +108,23 @@ class IntentFile(Predictor):
                 raise ValueError("an encoder alone")
             described = parsed_json(metadata[MODEL_FILE])
             arrays = load_arrays(io.BytesIO(base64.b64decode(metadata[HEAD_FILE])))
-            params, fitted = restored(described, arrays)
+            saved = restored(described, arrays)
         except UNREADABLE as error:
             raise ValueError(
                 f"{os.fspath(path)!r} is not a file that convert-tf intent export wrote "
                 f"({reason_of(error)}). Name such a file, or export it again."
             ) from error
-        vars(self).update(params, **fitted)
+        self._take(saved)
+        self._decision = saved.decision
         self.sentence_encoder = SentenceEncoder(backend)
         self._encodings = IntentEncodings(
-            self.sentence_encoder, kind=params["kind"], max_texts=max_texts
+            self.sentence_encoder, kind=saved.params["kind"], max_texts=max_texts
         )
+
+    @property
+    def decision(self) -> Decision:
+        """How probabilities become answers."""
+        return self._decision
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:
         """Return the encodings that the head reads: float32 `[texts, dim]`."""

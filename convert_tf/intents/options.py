@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from convert_tf.config.base import MODEL, OPTIMISATION, option
+from convert_tf.intents.cross_validation import LEXICAL
+from convert_tf.intents.decision import KINDS
 from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
 from convert_tf.intents.examples import NAMES
 from convert_tf.intents.head import HEADS, LOGISTIC_C
-from convert_tf.intents.heldout import KINDS, LEXICAL
 
 SEPARATORS = ("+", "|")
 # What texts of intents that were not trained count as in an evaluation.

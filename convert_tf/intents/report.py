@@ -8,8 +8,9 @@ from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_
 
 from convert_tf.config.base import check
 from convert_tf.figures import SMALLEST, picture
+from convert_tf.intents.cross_validation import calibration_error
 from convert_tf.intents.data import LabelledTexts
-from convert_tf.intents.heldout import LEVELS, calibration_error, upper_level
+from convert_tf.intents.decision import LEVELS, upper_level
 from convert_tf.intents.multi import split_labels, truth_of
 from convert_tf.intents.options import UNTRAINED
 from convert_tf.storage.messages import listed, shortened
@@ -71,9 +72,9 @@ def evaluate_classifier(
     check(untrained in UNTRAINED, f"untrained must be {' or '.join(UNTRAINED)}.", untrained)
     if not data.texts:
         raise ValueError("There is no text to evaluate.")
-    if hasattr(classifier, "label_separator"):
+    if classifier.decision.has_several:
         return _evaluate_multi(classifier, data)
-    outside = str(classifier.out_of_scope_label)
+    outside = str(classifier.decision.out_of_scope_label)
     trained = [str(label) for label in classifier.classes_ if str(label) != outside]
     unseen = _counted([*map(str, data.labels)], {*trained, outside})
     is_none = {outside, *(unseen if untrained == "out_of_scope" else ())}
@@ -177,7 +178,7 @@ def _answered_from(
 
 
 def _evaluate_multi(classifier: Any, data: LabelledTexts) -> Report:
-    sets = split_labels(data.labels, classifier.label_separator)
+    sets = split_labels(data.labels, classifier.decision.label_separator)
     trained = classifier.classes_.tolist()
     unseen = _counted([label for labels in sets for label in labels], {*trained})
     names = [*trained, *unseen]

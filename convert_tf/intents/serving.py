@@ -14,8 +14,14 @@ from convert_tf.checkpoints.kinds import VOCABULARY_ASSETS, kind_of
 from convert_tf.encoding.signatures import signature_name
 from convert_tf.export.hub.portable import save_portable
 from convert_tf.intents.classifier import IntentClassifier
+from convert_tf.intents.decision import (
+    COSINE_WEIGHT,
+    LEAST_ODDS,
+    Decision,
+    SeveralIntents,
+    SingleIntent,
+)
 from convert_tf.intents.encodings import encoder_paths
-from convert_tf.intents.heldout import COSINE_WEIGHT, LEAST_ODDS
 from convert_tf.intents.lexical import CHARACTER_WIDTHS, LexicalModel
 from convert_tf.intents.multi import MultiIntentClassifier
 from convert_tf.numerics.quiet import quieten_float16
@@ -92,8 +98,52 @@ def _tf_idf(terms: tf.RaggedTensor, table: Any, rarity: tf.Tensor) -> tf.Tensor:
 
 
 def _logs(logits: tf.Tensor) -> tf.Tensor:
-    """Return log-probabilities with the lower bound of `convert_tf.intents.heldout.log_of`."""
+    """Return log-probabilities with the lower bound of `cross_validation.log_of`."""
     return tf.maximum(tf.nn.log_softmax(logits), tf.math.log(1e-12))
+
+
+def single_intent(
+    decision: SingleIntent, probabilities: tf.Tensor, nearest: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the answers of `decision` as strings, without upper levels, and their confidence.
+
+    Args:
+      decision: how probabilities become answers.
+      probabilities: float32 `[batch, intents]`.
+      nearest: cosines to the nearest intent, float32 `[batch]`.
+    """
+    confidence = tf.reduce_max(probabilities, axis=1)
+    best, outside = tf.argmax(probabilities, axis=1), str(decision.out_of_scope_label)
+    intent = tf.gather(tf.constant(_names(decision)), best)
+    if decision.threshold is not None:
+        scores = nearest if decision.out_of_scope == "distance" else confidence
+        if decision.out_of_scope == "both":
+            clipped = tf.clip_by_value(confidence, LEAST_ODDS, 1 - LEAST_ODDS)
+            scores = tf.math.log(clipped / (1 - clipped)) + COSINE_WEIGHT * nearest
+        limits = tf.constant(decision.limits(), tf.float32)
+        intent = tf.where(scores >= tf.gather(limits, best), intent, outside)
+    if decision.min_margin:
+        two = tf.math.top_k(probabilities, 2).values
+        intent = tf.where(two[:, 0] - two[:, 1] >= decision.min_margin, intent, outside)
+    return intent, confidence
+
+
+def several_intents(
+    decision: SeveralIntents, probabilities: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the answers of `decision` as strings, and their confidence; see `single_intent`."""
+    is_there = probabilities >= decision.threshold
+    labels = tf.tile(tf.constant(_names(decision))[None], [tf.shape(probabilities)[0], 1])
+    intents = tf.ragged.boolean_mask(labels, is_there)
+    lowest = tf.reduce_min(tf.where(is_there, probabilities, 1.0), axis=1)
+    none = 1 - tf.reduce_max(probabilities, axis=1)
+    confidence = tf.where(tf.reduce_any(is_there, axis=1), lowest, none)
+    joined = tf.strings.reduce_join(intents, axis=1, separator=decision.label_separator)
+    return joined, confidence
+
+
+def _names(decision: Decision) -> list[str]:
+    return [str(label) for label in decision.classes]
 
 
 class IntentModule(tf.Module):
@@ -110,8 +160,8 @@ class IntentModule(tf.Module):
 
     def __init__(self, classifier: IntentClassifier | MultiIntentClassifier):
         super().__init__(name="intents")
-        self.several = isinstance(classifier, MultiIntentClassifier)
-        if not self.several and classifier.upper_levels:
+        self.decision = classifier.decision
+        if isinstance(self.decision, SingleIntent) and self.decision.upper_levels:
             raise ValueError(
                 "A SavedModel cannot answer with upper levels. Use the folder of the classifier or "
                 "one .onnx file, or train without upper_levels."
@@ -130,24 +180,13 @@ class IntentModule(tf.Module):
         self.layers = [
             [tf.Variable(value, trainable=False) for value in layer] for layer in parts.head.layers
         ]
-        self.labels = tf.constant([str(label) for label in classifier.classes_])
+        self.labels = tf.constant(_names(self.decision))
         self.centroids = tf.constant(parts.centroids)
         self.signature = signature_name(classifier.kind_)
         self.mixture = classifier.mixture_
         self.words = None
         if parts.lexical is not None and self.mixture.weight:
             self.words = LexicalModule(parts.lexical)
-        self.threshold = classifier.threshold_
-        if self.several:
-            self.separator = classifier.label_separator
-            return
-        self.kind, self.min_margin = classifier.out_of_scope, classifier.min_margin
-        self.out_of_scope_label = str(classifier.out_of_scope_label)
-        if self.threshold is not None:
-            thresholds = np.full(len(classifier.classes_), self.threshold)
-            if classifier.thresholds_ is not None:
-                thresholds = classifier.thresholds_
-            self.thresholds = tf.constant(thresholds, tf.float32)
 
     @tf.function(input_signature=[_TEXTS])
     def serve(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -168,52 +207,25 @@ class IntentModule(tf.Module):
         for kernel, bias in self.layers[:-1]:
             values = tf.nn.relu(values @ kernel + bias)
         kernel, bias = self.layers[-1]
-        of_logits = tf.identity if self.several else _logs
+        of_logits = tf.identity if self.decision.has_several else _logs
         logits = of_logits(values @ kernel + bias)
         if self.words is not None:
             weight = self.mixture.weight
             logits = (1 - weight) * logits + weight * of_logits(self.words(texts))
         logits /= self.mixture.temperature
-        probabilities = tf.sigmoid(logits) if self.several else tf.nn.softmax(logits)
-        labels = tf.tile(self.labels[None], [tf.shape(probabilities)[0], 1])
-        intent, confidence = (
-            self._several(probabilities, labels)
-            if self.several
-            else self._one(probabilities, encodings)
-        )
+        if isinstance(self.decision, SeveralIntents):
+            probabilities = tf.sigmoid(logits)
+            intent, confidence = several_intents(self.decision, probabilities)
+        else:
+            probabilities = tf.nn.softmax(logits)
+            nearest = tf.reduce_max(tf.matmul(encodings, self.centroids, transpose_b=True), 1)
+            intent, confidence = single_intent(self.decision, probabilities, nearest)
         return {
             "intent": intent,
             "confidence": confidence,
             "probabilities": probabilities,
-            "labels": labels,
+            "labels": tf.tile(self.labels[None], [tf.shape(probabilities)[0], 1]),
         }
-
-    def _one(self, probabilities: tf.Tensor, encodings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        confidence = tf.reduce_max(probabilities, axis=1)
-        best = tf.argmax(probabilities, axis=1)
-        intent = tf.gather(self.labels, best)
-        if self.threshold is not None:
-            score = confidence
-            if self.kind in ("distance", "both"):
-                score = tf.reduce_max(tf.matmul(encodings, self.centroids, transpose_b=True), 1)
-            if self.kind == "both":
-                clipped = tf.clip_by_value(confidence, LEAST_ODDS, 1 - LEAST_ODDS)
-                score = tf.math.log(clipped / (1 - clipped)) + COSINE_WEIGHT * score
-            is_in = score >= tf.gather(self.thresholds, best)
-            intent = tf.where(is_in, intent, self.out_of_scope_label)
-        if self.min_margin:
-            two = tf.math.top_k(probabilities, 2).values
-            is_far = two[:, 0] - two[:, 1] >= self.min_margin
-            intent = tf.where(is_far, intent, self.out_of_scope_label)
-        return intent, confidence
-
-    def _several(self, probabilities: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        is_there = probabilities >= self.threshold
-        intents = tf.ragged.boolean_mask(labels, is_there)
-        lowest = tf.reduce_min(tf.where(is_there, probabilities, 1.0), axis=1)
-        none = 1 - tf.reduce_max(probabilities, axis=1)
-        confidence = tf.where(tf.reduce_any(is_there, axis=1), lowest, none)
-        return tf.strings.reduce_join(intents, axis=1, separator=self.separator), confidence
 
     def _unit_encodings(self, encoder: Any, texts: tf.Tensor) -> tf.Tensor:
         signatures = getattr(encoder, "signatures", {})

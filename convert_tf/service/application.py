@@ -18,8 +18,8 @@ from pydantic import BaseModel, Field, StrictBool, StrictStr, field_validator, m
 
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.encoding.signatures import SIGNATURES
-from convert_tf.intents.answers import Answer, answers
 from convert_tf.intents.loading import load_classifier
+from convert_tf.intents.predictor import Answer, answer_texts
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.service.batching import Batcher, Limits
 from convert_tf.service.middleware import HANDLERS, REFUSALS, Counters, Middleware, RefusedError
@@ -232,8 +232,8 @@ class _Service:
             kind: partial(self._encoder.encode, kind=kind) for kind in self._encoder.kinds
         }
         functions["context"] = self._encode_contexts
-        functions["classify"] = partial(answers, self._classifier)
-        functions["explain"] = partial(answers, self._classifier, explains=True)
+        functions["classify"] = partial(answer_texts, self._classifier)
+        functions["explain"] = partial(answer_texts, self._classifier, explains=True)
         self._explaining = asyncio.Lock()  # explanations of several requests are not one batch
         self.counters = Counters(lambda: self.batcher.queued)
         self.batcher = Batcher(functions, limits, on_batch=self.counters.batch)
@@ -281,7 +281,7 @@ class _Service:
         top_k = min(request.top_k, len(self._classifier.classes_))
         self._check_results(len(request.texts), top_k)
         if request.explain:
-            if hasattr(self._classifier, "label_separator"):
+            if self._classifier.decision.has_several:
                 raise RefusedError(
                     422, "A classifier of several intents cannot explain its answers. Omit explain."
                 )

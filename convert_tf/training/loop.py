@@ -3,6 +3,8 @@
 `carry_out` trains from the newest checkpoint in the folder of a run. It draws a batch and takes a
 step, again and again; every so many steps it evaluates and writes a checkpoint. A run ends at its
 last step, when the process is told to end, or when the loss or a weight is no number.
+
+`take_steps` alone trains a task in memory, which writes nothing.
 """
 
 import contextlib
@@ -113,15 +115,20 @@ def carry_out(task: Task) -> Path:
     return task.folder
 
 
-def take_steps(task: Task, step: int, termination: Termination) -> None:
+def take_steps(task: Task, step: int = 0, termination: Termination | None = None) -> None:
     """Take the steps after `step`, until the last one or until the process is told to end.
+
+    Args:
+      task: what is trained.
+      step: the steps done; 0 for a task in memory.
+      termination: notes whether the process is told to end; None for a task in memory.
 
     Raises:
       NonFiniteError: the loss or a weight became NaN or infinite.
       NotFinishedError: the process was told to end, and the state is saved.
       ValueError, OSError: as the batches and the files of the run raise.
     """
-    steps = _Steps(task, step)
+    steps, termination = _Steps(task, step), termination or Termination()
     try:
         if step == 0:
             steps.evaluate({})
@@ -151,10 +158,16 @@ class _Steps:
     def __init__(self, task: Task, step: int):
         self.task = task
         self.step = step
-        self.rows = _rows_up_to(task.folder, step)
-        resumed = task.folder / CHECKPOINTS_FOLDER / step_folder(step)
-        self.clock = Clock(training_facts(resumed).get("time", {}))
-        self.summaries = opened_summaries(task.folder / "logs") if task.processes.is_first else None
+        self.rows: list[dict[str, Any]] = []
+        time_before, self.summaries = {}, None
+        self._is_writer = task.processes.is_first and not task.in_memory
+        if not task.in_memory:
+            self.rows = _rows_up_to(task.folder, step)
+            resumed = task.folder / CHECKPOINTS_FOLDER / step_folder(step)
+            time_before = training_facts(resumed).get("time", {})
+        if self._is_writer:
+            self.summaries = opened_summaries(task.folder / "logs")
+        self.clock = Clock(time_before)
         self._train_step = make_step(task.model)
         self._shown_at = 0.0
         self._batch_facts: Mapping[str, Any] = {}
@@ -179,7 +192,7 @@ class _Steps:
         """Note that a batch was trained on, with these means of the metrics."""
         loss = float(logs["loss"])
         if not math.isfinite(loss):
-            raise NonFiniteError(f"a loss of {loss}", self.step)
+            raise NonFiniteError(f"a loss of {loss}", self.step, self.task.remedy)
         self._batch_facts = batch.facts
         self.clock.count(batch.units)
         self._logs = logs
@@ -210,7 +223,7 @@ class _Steps:
             self.evaluate(_floats(self._logs))
         if is_saved:
             with processes.together():
-                if processes.is_first:
+                if self._is_writer:
                     save_training_state(self.task, step=self.step, facts=self._facts())
         if is_ending:
             processes.say(
@@ -227,7 +240,8 @@ class _Steps:
         """Raise before they are saved: the loss is no number only a step after a weight."""
         for variable in self.task.model.trainable_variables:
             if not np.isfinite(keras.ops.convert_to_numpy(variable)).all():
-                raise NonFiniteError(f"a value that is no number in {variable.path}", self.step)
+                what = f"a value that is no number in {variable.path}"
+                raise NonFiniteError(what, self.step, self.task.remedy)
 
     def evaluate(self, logs: dict[str, float]) -> None:
         """Add a row to `metrics.jsonl`; in all processes, of which the first one writes."""
@@ -245,7 +259,7 @@ class _Steps:
         is_best = score is None or all(score > other for other in before if other is not None)
         self.rows.append(row)
         with task.processes.together():
-            if task.processes.is_first:
+            if self._is_writer:
                 self._write_rows()
                 if is_best:
                     task.save(task.folder, self._facts(), is_best=True)
@@ -297,14 +311,11 @@ class NonFiniteError(FloatingPointError):
     Args:
       what: what is NaN or infinite, and how, as "the loss is nan".
       step: number of the step.
+      remedy: what to do.
     """
 
-    def __init__(self, what: str, step: int):
-        super().__init__(
-            f"Training stopped: {what} at step {step}. The checkpoints written so far are kept. "
-            "Lower --learning_rate or change --precision, and run the same command again to resume "
-            "from the last one."
-        )
+    def __init__(self, what: str, step: int, remedy: str):
+        super().__init__(f"Training stopped: {what} at step {step}. {remedy}")
 
 
 class Clock:

@@ -32,6 +32,9 @@ class Batch(NamedTuple):
 class Task:
     """What one run trains. `convert_tf.training.loop.carry_out` takes its steps.
 
+    A task in memory writes nothing: `convert_tf.training.loop.take_steps` changes the weights of
+    its model. It needs a configuration, a model and batches, and none of what files say.
+
     Attributes:
       folder: the run's folder.
       config: the options of training.
@@ -41,6 +44,8 @@ class Task:
       unit: what speed counts.
       padding_id: of packed batches, where several processes train.
       processes: those that train together.
+      in_memory: whether there is no folder, and neither checkpoints nor a log.
+      remedy: what a user does if the loss or a weight is no number.
     """
 
     folder: Path
@@ -51,6 +56,11 @@ class Task:
     unit = "pairs"
     padding_id = 0
     processes: Processes = ALONE
+    in_memory = False
+    remedy = (
+        "The checkpoints written so far are kept. Lower --learning_rate or change --precision, and "
+        "run the same command again to resume from the last one."
+    )
 
     def options(self) -> dict[str, Any]:
         """Return the configurations and JSON values that the run file stores."""
@@ -73,11 +83,11 @@ class Task:
         Returns:
           What `metrics.jsonl` says of this step besides its time.
         """
-        raise NotImplementedError
+        return {}
 
     def score(self, row: dict[str, Any]) -> float | None:
         """Return a number of a result; the highest has the best weights. None keeps the last."""
-        raise NotImplementedError
+        return None
 
     def curve(self, rows: list[dict[str, Any]]) -> bytes:
         """Return `curve.png` of the results."""

@@ -15,10 +15,11 @@ from support.intent_examples import DIM, LABELS, OUTSIDE, TEXTS, WordEncoder, gi
 from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf import IntentClassifier, SentenceEncoder
-from convert_tf.intents import heldout
+from convert_tf.intents import cross_validation
+from convert_tf.intents.cross_validation import WEIGHTS, Fold
 from convert_tf.intents.data import LabelledTexts
+from convert_tf.intents.decision import KINDS
 from convert_tf.intents.encodings import KINDS_OF_ENCODING, MAX_TEXTS, IntentEncodings
-from convert_tf.intents.heldout import WEIGHTS, Fold, with_upper_levels
 from convert_tf.intents.report import evaluate_classifier, report_text
 
 QUICK = {"epochs": 40, "hidden_dim": 16}
@@ -380,9 +381,9 @@ def test_an_explanation_is_what_leaving_words_out_changes(encoder):
 def test_an_explanation_of_a_long_text_is_bounded(encoder, monkeypatch):
     classifier = make(encoder).fit(TEXTS, LABELS)
     answered = []
-    raw_answers = classifier.raw_answers
+    outputs = classifier.outputs
     monkeypatch.setattr(
-        classifier, "raw_answers", lambda texts: answered.extend(texts) or raw_answers(texts)
+        classifier, "outputs", lambda texts: answered.extend(texts) or outputs(texts)
     )
     words = ["reset", "my", "order", *["please"] * 297]
     found = classifier.explain(" ".join(words))
@@ -458,7 +459,7 @@ def topics(texts):
     return rows + 0.05 * np.cos(np.arange(4) * np.array([[len(t)] for t in texts]))
 
 
-@pytest.mark.parametrize("kind", heldout.KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("is_validated", [False, True])
 def test_texts_out_of_scope_get_no_intent(kind, is_validated):
     outside = OUTSIDE[:2], ["oos", "oos"]
@@ -497,14 +498,14 @@ def test_numbers_are_labels_but_for_that_of_no_intent(encoder):
 
 def test_patience_holds_examples_out(encoder, monkeypatch):
     """Without validation data a tenth of the examples, from each intent, is not trained on."""
-    trained, train = [], heldout.train_parts
+    trained, train = [], cross_validation.train_parts
     options = {"lexical": None, "names": None}
 
     def observed(*arguments):
         trained.append(arguments)
         return train(*arguments)
 
-    monkeypatch.setattr(heldout, "train_parts", observed)
+    monkeypatch.setattr("convert_tf.intents.classifier.train_parts", observed)
     stopped, given = (make(encoder, patience=1, **options) for _ in range(2))
     stopped.fit(TEXTS, LABELS)
     given.fit(TEXTS, LABELS, validation=(TEXTS[:4], LABELS[:4]))
@@ -579,7 +580,7 @@ def test_a_default_fit_costs_less_than_two_trainings(encoder, monkeypatch):
 
 
 def test_validation_data_take_the_place_of_folds(encoder, monkeypatch):
-    monkeypatch.setattr("convert_tf.intents.heldout.judged_answers", None)
+    monkeypatch.setattr("convert_tf.intents.cross_validation.held_out_outputs", None)
     fitted = make(encoder, out_of_scope="confidence", names=None)
     fitted.fit([*TEXTS, OUTSIDE[0]], [*LABELS, "oos"], validation=(QUERIES, LABELS[::4]))
     assert fitted.threshold_ is not None
@@ -590,24 +591,6 @@ LEVELS = [{"greet": "chat", "reset": "shop/reset", "order": "shop/order"}[x] for
 
 def make_levels(**options):
     return make(WordEncoder(), "logistic", names=None, lexical=None, **options).fit(TEXTS, LEVELS)
-
-
-def test_rejected_texts_get_a_sure_upper_level():
-    labels = np.array(["a/x", "a/y", "b/z", "c"])
-    probabilities = np.array(
-        [
-            [0.4, 0.4, 0.1, 0.1],  # a is sure
-            [0.7, 0.1, 0.1, 0.1],  # answered
-            [0.3, 0.2, 0.4, 0.1],  # a is likelier than b/z, but not sure
-            [0.1, 0.1, 0.1, 0.7],  # rejected for another reason, and c has no levels
-            [0.35, 0.3, 0.35, 0.0],  # sure, but b is near
-        ]
-    )
-    answers = np.array(["oos", "a/x", "oos", "oos", "oos"])
-    found = with_upper_levels(answers, probabilities, labels, "oos", 0.6, 0.31)
-    assert found.tolist() == ["a", "a/x", "oos", "oos", "oos"]
-    near = with_upper_levels(answers, probabilities, labels, "oos", 0.6, 0.0)
-    assert near.tolist() == ["a", "a/x", "oos", "oos", "a"]
 
 
 @pytest.mark.parametrize(

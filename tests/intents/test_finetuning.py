@@ -4,6 +4,7 @@ import itertools
 import json
 import shutil
 
+import keras
 import numpy as np
 import pytest
 from support.commands import call_command
@@ -16,11 +17,19 @@ from convert_tf.export.hub.writing import export_module
 from convert_tf.intents import finetuning
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.encodings import encode_function
-from convert_tf.intents.finetuning import FewShotTuner, balanced_batches, number_of_steps
+from convert_tf.intents.finetuning import (
+    FewShotTuner,
+    FineTuning,
+    balanced_batches,
+    number_of_steps,
+)
 from convert_tf.intents.folder import MODEL_FILE
+from convert_tf.intents.head import train_logistic
 from convert_tf.models.losses import intent_losses
 from convert_tf.numerics import tensorflow_cpu
 from convert_tf.numerics.vectors import unit_rows
+from convert_tf.training import loop
+from convert_tf.training.loop import NonFiniteError
 
 Y = np.unique(LABELS, return_inverse=True)[1]
 ALL = np.arange(len(TEXTS))
@@ -125,7 +134,7 @@ def test_weights_keep_a_share_of_their_way(checkpoint, quick, monkeypatch):
         monkeypatch.setattr(finetuning, "_SHARE", share)
         encoder = make(checkpoint)
         encoder.train(Y, ALL)
-        return [np.array(own) for own in encoder._network.trainable_variables]
+        return [np.array(own) for own in encoder.encoder.trainable_variables]
 
     for start, end, between in zip(*map(weights, (0.0, 1.0, 0.75)), strict=True):
         np.testing.assert_allclose(between, start + 0.75 * (end - start), atol=1e-5)
@@ -134,8 +143,50 @@ def test_weights_keep_a_share_of_their_way(checkpoint, quick, monkeypatch):
 
 def test_a_diverging_training_stops(checkpoint, quick, monkeypatch):
     monkeypatch.setattr(finetuning, "_LEARNING_RATE", 1e30)
-    with pytest.raises(ValueError, match=r"diverged at step \d+, with a learning rate of 1e\+30"):
+    with pytest.raises(NonFiniteError, match=r"step \d+\. Nothing was written\. .*--finetune"):
         make(checkpoint).train(Y, ALL)
+
+
+class WithKeras(keras.Model):
+    """The naive way: the same network and loss, and Keras's own `train_on_batch`."""
+
+    def __init__(self, objective):
+        super().__init__()
+        self.objective = objective
+
+    def call(self, inputs, training=False):
+        return self.objective.outputs_of(inputs, training)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, *_, **__):
+        return self.objective.loss_of(x, y_pred)
+
+
+@pytest.mark.slow
+def test_the_loop_takes_the_steps_of_keras(checkpoint, quick, tmp_path, monkeypatch):
+    """Losses are equal, and a task in memory writes nothing."""
+    monkeypatch.chdir(tmp_path)
+    losses, count = [], loop._Steps.count
+
+    def noted(steps, batch, logs):
+        count(steps, batch, logs)
+        losses.append(float(logs["loss"]))
+        steps.task.model.reset_metrics()
+
+    monkeypatch.setattr(loop._Steps, "count", noted)
+    tuner = make(checkpoint)
+    tuner.train(Y, ALL)
+    assert not [*tmp_path.iterdir()]
+    tuner = make(checkpoint)
+    task = FineTuning(tuner, Y, ALL, train_logistic(unit_rows(tuner.encodings()), Y))
+    naive = WithKeras(task.model)
+    rising = task.config.warmup_steps
+    schedule = keras.optimizers.schedules.CosineDecay(
+        0.0, len(losses) - rising, warmup_target=3e-3, warmup_steps=rising
+    )
+    naive.compile(optimizer=keras.optimizers.Adam(schedule), jit_compile=False)
+    batches = itertools.islice(task.batches(0), len(losses))
+    expected = [float(naive.train_on_batch(batch.inputs)) for batch in batches]
+    np.testing.assert_allclose(losses, expected, rtol=1e-6)
 
 
 def right(share):

@@ -14,11 +14,11 @@ from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf import MultiIntentClassifier, SentenceEncoder
 from convert_tf.export.hub.writing import export_module
-from convert_tf.intents.answers import answers
 from convert_tf.intents.classifier import IntentClassifier
+from convert_tf.intents.cross_validation import Mixture
 from convert_tf.intents.folder import HEAD_FILE, MODEL_FILE
-from convert_tf.intents.heldout import Mixture
 from convert_tf.intents.lexical import train_lexical
+from convert_tf.intents.predictor import answer_texts
 from convert_tf.intents.serving import export_serving
 
 QUICK = {"head": "network", "epochs": 30, "hidden_dim": 8}
@@ -289,7 +289,7 @@ def test_several_intents_are_served(folders, tmp_path):
     for row, intent in enumerate(served["intent"]):
         own = served["labels"][row][served["probabilities"][row] >= classifier.threshold_]
         assert intent == b"+".join(own)
-    said = [answer.confidence for answer in answers(classifier, TEXTS)]
+    said = [answer.confidence for answer in answer_texts(classifier, TEXTS)]
     is_clear = (np.abs(expected - classifier.threshold_) > 0.02).all(axis=1)
     np.testing.assert_allclose(served["confidence"][is_clear], np.array(said)[is_clear], atol=0.02)
 

@@ -13,6 +13,7 @@ from support.intent_examples import EXAMPLES, LABELS, TEXTS, WordEncoder
 from convert_tf import IntentClassifier, MultiIntentClassifier, discover_intents
 from convert_tf.intents import logs
 from convert_tf.intents.data import read_labelled
+from convert_tf.intents.decision import SingleIntent
 
 TOPICS = {
     "parcel": ["where is my parcel", "my parcel is late", "no parcel came", "the parcel is late"],
@@ -379,6 +380,8 @@ def test_the_command_compares_two_weeks(classifier, tmp_path, monkeypatch, capsy
 
 class Unsure:
     """Gives the first word of a message, a number, as the lead of its two intents."""
+
+    decision = SingleIntent(np.arange(2))
 
     def predict_proba(self, texts):
         lead = np.array([float(text.split()[0]) for text in texts])

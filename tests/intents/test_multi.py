@@ -13,8 +13,8 @@ from support.commands import call_command
 from support.intent_examples import EXAMPLES, WordEncoder, write_csv
 
 from convert_tf import MultiIntentClassifier
+from convert_tf.intents.cross_validation import Outputs, fit_mixture
 from convert_tf.intents.data import LabelledTexts
-from convert_tf.intents.heldout import Answers, fit_mixture
 from convert_tf.intents.loading import load_classifier
 from convert_tf.intents.multi import best_threshold, split_labels, truth_of
 from convert_tf.intents.one_file import export_one_file
@@ -80,8 +80,8 @@ def test_the_mixture_is_the_most_likely_one():
     sure = np.where(truth, 2.0, -2.0) + rng.normal(size=truth.shape)
     noise = rng.normal(size=truth.shape)
     for head, lexical, weight in ((sure, noise, 0), (noise, sure, 0.6)):  # the largest of the grid
-        assert fit_mixture(Answers(truth, head, lexical, np.zeros(400))).weight == weight
-    hot, cold = (fit_mixture(Answers(truth, x, None, np.zeros(400))) for x in (8 * sure, sure / 4))
+        assert fit_mixture(Outputs(truth, head, lexical, np.zeros(400))).weight == weight
+    hot, cold = (fit_mixture(Outputs(truth, x, None, np.zeros(400))) for x in (8 * sure, sure / 4))
     assert hot.temperature > 1.5 and cold.temperature < 0.5
 
 

@@ -12,9 +12,9 @@ from support.tiny_checkpoint import write_checkpoint
 from convert_tf import MultiIntentClassifier, SentenceEncoder
 from convert_tf.export.hub.writing import export_module
 from convert_tf.export.onnx.writing import export_onnx
-from convert_tf.intents.answers import answers
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.one_file import IntentFile, export_one_file
+from convert_tf.intents.predictor import answer_texts
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.files import only_writer
 
@@ -67,10 +67,10 @@ def test_several_intents_in_a_text(made, tmp_path):
     is_clear = (np.abs(expected - classifier.threshold_) > 0.01).all(axis=1)
     found, wanted = file.predict(TEXTS)[is_clear], classifier.predict(TEXTS)[is_clear]
     assert found.tolist() == wanted.tolist()
-    (answer,) = answers(file, TEXTS[:1])
+    (answer,) = answer_texts(file, TEXTS[:1])
     assert answer.intent == "+".join(file.predict(TEXTS[:1])[0])
     with pytest.raises(ValueError, match="cannot explain"):
-        answers(file, TEXTS[:1], explains=True)
+        answer_texts(file, TEXTS[:1], explains=True)
 
 
 def test_a_service_reads_it_with_onnxruntime_and_numpy_alone(made):

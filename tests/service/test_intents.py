@@ -9,8 +9,8 @@ from support.intent_examples import LABELS, TEXTS
 
 from convert_tf import IntentClassifier, MultiIntentClassifier, SentenceEncoder, load_classifier
 from convert_tf.intents import encodings
-from convert_tf.intents.answers import answers
 from convert_tf.intents.one_file import export_one_file
+from convert_tf.intents.predictor import answer_texts
 from convert_tf.service.application import Model, make_application, served_classifier
 
 
@@ -48,7 +48,7 @@ def test_the_module_that_is_served_is_loaded_once(made, monkeypatch):
     monkeypatch.setattr(encodings, "encode_function", encode_function)
     served = os.path.relpath(module)
     found = served_classifier(folder, module=served, encoder=encoder, max_texts=100)
-    assert answers(found, TEXTS) == answers(classifier, TEXTS)
+    assert answer_texts(found, TEXTS) == answer_texts(classifier, TEXTS)
     assert encoder.calls == [len(TEXTS)]
 
 
@@ -56,7 +56,7 @@ def test_another_module_is_read_from_its_own_place(made, tiny_modules):
     folder, _, classifier = made
     other = str(tiny_modules["multi"][1])
     found = served_classifier(folder, module=other, encoder=Counting(None), max_texts=100)
-    assert answers(found, TEXTS) == answers(classifier, TEXTS)
+    assert answer_texts(found, TEXTS) == answer_texts(classifier, TEXTS)
 
 
 def test_what_is_kept_is_what_is_asked_for_at_once(made, tmp_path):
@@ -83,18 +83,18 @@ def test_a_folder_of_several_intents_is_served(tiny_modules, tmp_path):
     classifier.save(tmp_path / "model")
     encoder = Counting(SentenceEncoder(module))
     found = served_classifier(str(tmp_path / "model"), module=module, encoder=encoder, max_texts=99)
-    assert answers(found, TEXTS) == answers(classifier, TEXTS)
+    assert answer_texts(found, TEXTS) == answer_texts(classifier, TEXTS)
     assert encoder.calls == [len(TEXTS)]
     with TestClient(make_application(Model(encoder, "tiny", found))) as client:
         given = client.post("/classify", json={"texts": TEXTS}).json()["answers"]
-        assert [a["intent"] for a in given] == [a.intent for a in answers(classifier, TEXTS)]
+        assert [a["intent"] for a in given] == [a.intent for a in answer_texts(classifier, TEXTS)]
         refused = client.post("/classify", json={"texts": ["hi"], "explain": True})
         assert refused.status_code == 422 and "several intents" in refused.text
 
 
 def test_python_and_commands_open_every_kind(made, tmp_path):
     folder, _, classifier = made
-    assert answers(load_classifier(folder), TEXTS) == answers(classifier, TEXTS)
+    assert answer_texts(load_classifier(folder), TEXTS) == answer_texts(classifier, TEXTS)
     pytest.importorskip("onnx")
     file = export_one_file(classifier, tmp_path / "model.onnx", network_bits=32)
     assert load_classifier(file).predict(TEXTS).tolist() == classifier.predict(TEXTS).tolist()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from convert_tf.intents.heldout import Mixture
+from convert_tf.intents.cross_validation import Mixture
 from convert_tf.intents.lexical import train_lexical
 
 EXAMPLES = {

@@ -5,10 +5,12 @@ import errno
 import fcntl
 import itertools
 import json
+import math
 import os
 import shutil
 import signal
 import threading
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -24,7 +26,14 @@ from convert_tf.config.model import ModelConfig
 from convert_tf.storage.files import FileWriteError
 from convert_tf.training import loop, state
 from convert_tf.training.encoder.options import EncoderTraining
-from convert_tf.training.loop import LOCK_FILE, METRICS_FILE, NonFiniteError, carry_out, only_run_in
+from convert_tf.training.loop import (
+    LOCK_FILE,
+    METRICS_FILE,
+    NonFiniteError,
+    carry_out,
+    only_run_in,
+    take_steps,
+)
 from convert_tf.training.optimizers import current_learning_rate, decaying_on_plateau
 from convert_tf.training.processes import NotFinishedError
 from convert_tf.training.state import STATE_FILE, newest_checkpoint, saved_checkpoints
@@ -315,6 +324,18 @@ def test_a_truncated_state_is_refused(finished, tmp_path):
     (newest / STATE_FILE).write_bytes(content[: len(content) // 2])
     with pytest.raises(checkpoint.CheckpointError, match=r"is damaged.*Remove its folder"):
         state.load_training_state(newest, make_task(tmp_path / "run").model)
+
+
+def test_a_task_in_memory_takes_the_same_steps_and_writes_nothing(finished, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    task = make_task(Path("run"), replaced={"in_memory": True, "remedy": "Do something else."})
+    files = [*tmp_path.rglob("*")]
+    take_steps(task)
+    assert [float(v) for v in task.model.encoder.trainable_variables] == weights(finished)
+    assert [*tmp_path.rglob("*")] == files
+    task.model.encoder.slope.assign(math.inf)
+    with pytest.raises(NonFiniteError, match=r"step 1\. Do something else\.$"):
+        take_steps(task)
 
 
 def test_a_folder_is_held_by_one_run(tmp_path):

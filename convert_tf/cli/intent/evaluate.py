@@ -49,7 +49,7 @@ def run(values: Any) -> None:
     from convert_tf.intents.report import confusion_chart, evaluate_classifier, report_text
 
     classifier = loaded_classifier(values)
-    has_several = hasattr(classifier, "label_separator")
+    has_several = classifier.decision.has_several
     check_read(
         values,
         {"with a model of several intents": ["precision", "untrained"] if has_several else ()},

@@ -35,14 +35,14 @@ def define_flags(define: Define) -> None:
 
 
 def run(values: Any) -> None:
-    from convert_tf.intents.answers import answers
+    from convert_tf.intents.predictor import answer_texts
 
     classifier = loaded_classifier(values)
     texts = Texts(values.input)
     size = 1 if texts.is_typed else _LINES_AT_ONCE  # a user who types waits for each answer
     remaining = iter(texts)
     while some := list(islice(remaining, size)):
-        for answer in answers(classifier, some, explains=values.explain):
+        for answer in answer_texts(classifier, some, explains=values.explain):
             print(_line(answer.described(values.top_k)))
         sys.stdout.flush()
 

@@ -194,8 +194,8 @@ def _reduce(reduction: SqrtNReduction, x: Any, layout: _Layout) -> Any:
     weights = tf.nn.softmax(tf.cast(scores, tf.float32) + layout.key_bias)
     root = tf.sqrt(tf.maximum(tf.cast(layout.lengths, tf.float32), 1.0))
     is_query = (layout.is_real / root[:, None])[:, None, None, :]  # [texts, 1, 1, queries]
-    # Padded keys have weights only in texts without tokens.
-    pooling = tf.matmul(is_query, weights)[:, :, 0] * layout.is_real[:, None, :]
+    # Padded keys have weights only in texts without tokens, which have no queries.
+    pooling = tf.matmul(is_query, weights)[:, :, 0]
     pooled = tf.matmul(tf.cast(pooling, dtype), tf.gather(x, layout.dense_index))
     pooled = tf.reshape(pooled, [-1, num_heads * x.shape[-1]])
     # An empty product is zeros, except in LiteRT, where it is uninitialised.

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from support.intent_examples import LABELS, OUTSIDE, TEXTS, WordEncoder
 
-from convert_tf.intents import heldout
+from convert_tf.intents import cross_validation as cv
+from convert_tf.intents.decision import SingleIntent
 from convert_tf.intents.encodings import IntentEncodings
 from convert_tf.intents.examples import OUTSIDE as NONE
 from convert_tf.intents.examples import examples_of
@@ -27,45 +28,45 @@ def _answers(number=400, intents=5, seed=0, **changes):
     rng = np.random.default_rng(seed)
     logits = rng.normal(0, 2, (number, intents))
     labels = np.array([rng.choice(intents, p=row) for row in softmax(logits)])
-    head = heldout.log_of(softmax(logits / 2))
-    answers = heldout.Answers(
-        labels, head, heldout.log_of(softmax(rng.normal(0, 2, head.shape))), np.zeros(number)
+    head = cv.log_of(softmax(logits / 2))
+    answers = cv.Outputs(
+        labels, head, cv.log_of(softmax(rng.normal(0, 2, head.shape))), np.zeros(number)
     )
     return answers._replace(**changes)
 
 
 def test_each_example_is_answered_once_by_what_was_not_trained_on_it(examples):
-    folds = heldout.frozen_folds(examples, seed=0)
+    folds = cv.frozen_folds(examples, seed=0)
     held = sum(fold.is_held.astype(int) for fold in folds)
     assert held.tolist() == examples.is_inside.astype(int).tolist()
-    found = heldout.judged_answers(LOGISTIC, examples, None, folds)
+    found = cv.held_out_outputs(LOGISTIC, examples, None, folds)
     assert sorted(found.labels.tolist()) == sorted(examples.labels.tolist())
     first = folds[0].is_held
-    parts = heldout.train_parts(LOGISTIC, examples.rows(~first))
-    expected = heldout.answers_of(parts, *examples.rows(first)[:3])
+    parts = cv.train_parts(LOGISTIC, examples.rows(~first))
+    expected = cv.outputs_of(parts, *examples.rows(first)[:3])
     for own, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(own[: first.sum()], theirs, atol=1e-5)
 
 
 def test_a_fold_is_encoded_as_it_says(examples):
-    fold = heldout.frozen_folds(examples, seed=0)[0]
+    fold = cv.frozen_folds(examples, seed=0)[0]
     blank = fold._replace(encodings=np.zeros_like(fold.encodings))
-    found = heldout.judged_answers({**LOGISTIC, "lexical": None}, examples, None, [blank])
+    found = cv.held_out_outputs({**LOGISTIC, "lexical": None}, examples, None, [blank])
     assert np.ptp(found.head[found.labels != NONE], axis=0).max() < 1e-6
     assert found.lexical is None
 
 
 def test_nothing_is_held_out_of_single_examples(examples):
     single = examples.rows(np.isin(np.arange(len(examples.texts)), [0, 4, 8]))
-    folds = heldout.frozen_folds(single, seed=0)
-    assert heldout.judged_answers(LOGISTIC, single, None, folds) is None
+    folds = cv.frozen_folds(single, seed=0)
+    assert cv.held_out_outputs(LOGISTIC, single, None, folds) is None
 
 
 def test_of_many_examples_one_part_is_enough(examples):
     def sizes(number, folds):
         labels, is_name = np.arange(number) % 2, np.zeros(number, bool)
         own = examples._replace(texts=[""] * number, labels=labels, is_name=is_name)
-        return [part.sum() for part in heldout.held_parts(own, seed=0, folds=folds)]
+        return [part.sum() for part in cv.held_parts(own, seed=0, folds=folds)]
 
     assert sizes(4000, 5) == [800]
     assert sizes(4000, 4) == [1000]
@@ -80,7 +81,7 @@ def test_a_lead_is_clear_beyond_its_standard_error(gained, lost, is_clear):
     own = np.arange(20) < 10
     others = own.copy()
     others[10 : 10 + gained], others[:lost] = True, False
-    assert heldout.are_clearly_more(others, own) == is_clear
+    assert cv.are_clearly_more(others, own) == is_clear
 
 
 def test_names_are_trained_on_and_never_held_out(examples):
@@ -92,66 +93,69 @@ def test_names_are_trained_on_and_never_held_out(examples):
     only = examples.with_names(["greet", "order", "hello_there"], encode, left_out="greet")
     assert only.texts == [*TEXTS, "order"]  # "hello there" is an example
     assert encode(named.texts).tolist() == named.encodings.tolist()
-    parts, plain = heldout.held_parts(named, seed=0), heldout.held_parts(examples, seed=0)
+    parts, plain = (cv.held_parts(named, seed=0), cv.held_parts(examples, seed=0))
     for part, own in zip(parts, plain, strict=True):
         assert part.tolist() == [*own, False, False]
 
 
 def test_the_temperature_is_found():
-    found = heldout.fit_mixture(_answers(lexical=None))
+    found = cv.fit_mixture(_answers(lexical=None))
     assert found.weight == 0
     assert found.temperature == pytest.approx(0.5, rel=0.2)
 
 
 def test_the_weight_is_where_the_right_intents_are_most_probable():
     answers = _answers()
-    assert heldout.fit_mixture(answers).weight <= 0.1
+    assert cv.fit_mixture(answers).weight <= 0.1
     turned = answers._replace(head=answers.lexical, lexical=answers.head)
-    assert heldout.fit_mixture(turned).weight >= 0.5
+    assert cv.fit_mixture(turned).weight >= 0.5
 
 
 def test_examples_out_of_scope_fit_no_weight():
     answers = _answers()
-    outside = heldout.Answers(np.full(400, NONE), answers.lexical, answers.head, np.zeros(400))
-    more = heldout.Answers(*map(np.concatenate, zip(answers, outside, strict=True)))
-    assert heldout.fit_mixture(more) == heldout.fit_mixture(answers)
-    assert heldout.fit_mixture(outside) == heldout.Mixture()
+    outside = cv.Outputs(np.full(400, NONE), answers.lexical, answers.head, np.zeros(400))
+    more = cv.Outputs(*map(np.concatenate, zip(answers, outside, strict=True)))
+    assert cv.fit_mixture(more) == cv.fit_mixture(answers)
+    assert cv.fit_mixture(outside) == cv.Mixture()
 
 
 def test_a_mixture_is_the_formula():
     answers = _answers(6)
-    found = answers.probabilities(heldout.Mixture(0.3, 2.0))
+    found = answers.probabilities(cv.Mixture(0.3, 2.0))
     naive = np.exp(0.7 * answers.head + 0.3 * answers.lexical) ** 0.5
     np.testing.assert_allclose(found, naive / naive.sum(axis=1, keepdims=True), rtol=1e-5)
     alone = answers._replace(lexical=None)
-    np.testing.assert_allclose(alone.probabilities(heldout.Mixture()), np.exp(answers.head))
+    np.testing.assert_allclose(alone.probabilities(cv.Mixture()), np.exp(answers.head))
 
 
 def test_parts_do_not_depend_on_the_order_of_the_examples(examples):
     order = np.random.default_rng(0).permutation(len(examples.texts))
     texts = np.array(examples.texts)
-    parts = heldout.held_parts(examples, seed=0)
+    parts = cv.held_parts(examples, seed=0)
     shuffled = type(examples)(texts[order].tolist(), *(values[order] for values in examples[1:]))
-    other = heldout.held_parts(shuffled, seed=0)
+    other = cv.held_parts(shuffled, seed=0)
     assert [{*texts[part]} for part in parts] == [{*texts[order][part]} for part in other]
 
 
 def test_scores_of_scope_are_of_the_mixture():
-    answers, mixture = _answers(8, nearest=np.arange(8) / 8), heldout.Mixture(0.2, 1.5)
+    answers, mixture = _answers(8, nearest=np.arange(8) / 8), cv.Mixture(0.2, 1.5)
     answers.labels[5:] = NONE
     best = answers.probabilities(mixture)
-    scores = heldout.scope_scores_of(answers, mixture, "confidence")
+    decision = SingleIntent(np.arange(5), out_of_scope="confidence")
+    scores = cv.scope_scores_of(answers, mixture, decision)
     np.testing.assert_allclose(scores.scores, best.max(axis=1))
     assert scores.predicted.tolist() == best.argmax(axis=1).tolist()
     assert scores.is_right.tolist() == (best.argmax(axis=1) == answers.labels).tolist()
     assert scores.is_in.tolist() == [True] * 5 + [False] * 3
-    assert (heldout.scope_scores_of(answers, mixture, "distance").scores == answers.nearest).all()
-    both = heldout.scope_scores_of(answers, mixture, "both").scores
+    decision = SingleIntent(np.arange(5), out_of_scope="distance")
+    assert (cv.scope_scores_of(answers, mixture, decision).scores == answers.nearest).all()
+    decision = SingleIntent(np.arange(5), out_of_scope="both")
+    both = cv.scope_scores_of(answers, mixture, decision).scores
     for score, row, cosine in zip(both, best, answers.nearest, strict=True):
         odds = math.log(max(row) / (1 - max(row)))
         assert score == pytest.approx(odds + 10 * cosine, rel=1e-4)
     sure = answers._replace(head=np.where(np.eye(5)[np.zeros(8, int)] > 0, 0, -99.0), lexical=None)
-    assert np.isfinite(heldout.sureness(sure, heldout.Mixture(), "both")).all()
+    assert np.isfinite(cv.scope_scores_of(sure, cv.Mixture(), decision).scores).all()
 
 
 def test_the_calibration_error_is_that_of_the_bins():
@@ -162,15 +166,15 @@ def test_the_calibration_error_is_that_of_the_bins():
         own = (confidence >= low) & (confidence < low + 1 / 15)
         if own.any():
             naive += own.mean() * abs(is_right[own].mean() - confidence[own].mean())
-    assert heldout.calibration_error(confidence, is_right) == pytest.approx(naive)
-    assert heldout.calibration_error(np.ones(4), np.array([1, 1, 0, 0], bool)) == pytest.approx(0.5)
-    assert heldout.calibration_error(np.zeros(0), np.zeros(0, bool)) == 0
+    assert cv.calibration_error(confidence, is_right) == pytest.approx(naive)
+    assert cv.calibration_error(np.ones(4), np.array([1, 1, 0, 0], bool)) == pytest.approx(0.5)
+    assert cv.calibration_error(np.zeros(0), np.zeros(0, bool)) == 0
 
 
 def _scores(inside=60, outside=40, intents=3):
     rng = np.random.default_rng(0)
     is_in = np.arange(inside + outside) < inside
-    return heldout.ScopeScores(
+    return cv.ScopeScores(
         rng.normal(is_in, 1),
         rng.integers(0, intents, len(is_in)),
         is_in & (rng.random(len(is_in)) < 0.8),
@@ -188,22 +192,20 @@ def _gain(scores, thresholds):
 def test_the_threshold_is_the_best_of_all():
     scores = _scores()
     tried = [_gain(scores, np.full(3, one)) for one in [*scores.scores, np.inf]]
-    found = np.full(3, heldout.fit_threshold(scores))
+    found = np.full(3, cv.fit_threshold(scores))
     assert _gain(scores, found) == pytest.approx(max(tried))
 
 
 def test_without_examples_out_of_scope_one_in_twenty_is_rejected():
-    assert heldout.fit_threshold(
-        _scores(101, 0)._replace(scores=np.arange(101.0))
-    ) == pytest.approx(5)
+    assert cv.fit_threshold(_scores(101, 0)._replace(scores=np.arange(101.0))) == pytest.approx(5)
 
 
 def test_intents_with_examples_enough_have_thresholds_of_their_own():
     scores = _scores(600, 400)
     # The first intent is answered with much more confidence than the others, in scope or not.
     scores.scores[scores.predicted == 0] += 5
-    threshold = heldout.fit_threshold(scores)
-    found = heldout.fit_intent_thresholds(scores, threshold, 4)
+    threshold = cv.fit_threshold(scores)
+    found = cv.fit_intent_thresholds(scores, threshold, 4)
     assert found[0] > 4 > 3 > max(found[1:3])
     assert found[3] == threshold, "No example was answered with it."
     assert _gain(scores, found) > _gain(scores, np.full(4, threshold)) + 0.1
@@ -213,13 +215,13 @@ def test_few_examples_of_an_intent_change_nothing():
     scores = _scores(600, 400)
     scores.predicted[:] = 1
     scores.predicted[590:609] = 0
-    assert heldout.fit_intent_thresholds(scores, 0.3, 2)[0] == 0.3
+    assert cv.fit_intent_thresholds(scores, 0.3, 2)[0] == 0.3
 
 
 def test_a_share_of_each_intent_is_rejected():
     scores = _scores(2000, 0)
     scores.scores[scores.predicted == 0] += 5
-    found = heldout.fit_intent_thresholds(scores, heldout.fit_threshold(scores), 3)
+    found = cv.fit_intent_thresholds(scores, cv.fit_threshold(scores), 3)
     for intent in range(3):
         own = scores.scores[scores.predicted == intent]
         # A few examples of all intents count with its own.

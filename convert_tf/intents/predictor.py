@@ -2,14 +2,18 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from convert_tf.intents import heldout
+from convert_tf.intents.cross_validation import Mixture, Outputs, Parts, outputs_of
 from convert_tf.intents.data import LabelledTexts
-from convert_tf.intents.examples import OUTSIDE, checked_texts
+from convert_tf.intents.decision import Decision
+from convert_tf.intents.examples import checked_texts
 from convert_tf.intents.head import softmax
+
+if TYPE_CHECKING:
+    from convert_tf.intents.folder import Saved
 
 _DIGITS = 4
 # Explaining n words answers n texts, so the time would grow with the square of the length.
@@ -19,8 +23,6 @@ _MAX_EXPLAINED_CHARACTERS = 500_000  # in these texts
 
 class Predictor:
     """A trained classifier: what it learnt, and its answers to texts.
-
-    Its options, such as `out_of_scope_label`, are attributes too.
 
     Attributes:
       classes_: the intents, sorted.
@@ -33,17 +35,24 @@ class Predictor:
     """
 
     classes_: np.ndarray
-    parts_: heldout.Parts
-    mixture_: heldout.Mixture
-    threshold_: float | None
+    parts_: Parts
+    mixture_: Mixture
+    threshold_: Any
     thresholds_: np.ndarray | None = None
     best_params_: Mapping[str, Any] = MappingProxyType({})
     examples_: LabelledTexts | None = None
-    min_margin: float
-    upper_levels: bool
-    out_of_scope: str | None
-    out_of_scope_label: Any
-    label_separator: str
+
+    @property
+    def decision(self) -> Decision:
+        """How probabilities become answers."""
+        raise NotImplementedError
+
+    def _take(self, saved: "Saved") -> None:
+        """Set what a folder or a file holds, but options and encodings."""
+        self.classes_, self.threshold_ = saved.decision.classes, saved.decision.threshold
+        self.thresholds_ = saved.decision.thresholds
+        self.parts_, self.mixture_ = saved.parts, saved.mixture
+        self.best_params_, self.examples_ = saved.best_params, saved.examples
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:
         """Return the encodings that the head reads: float32 `[texts, dim]`.
@@ -53,50 +62,15 @@ class Predictor:
         """
         raise NotImplementedError
 
-    def raw_answers(self, texts: Iterable[str]) -> heldout.Answers:
+    def outputs(self, texts: Iterable[str]) -> Outputs:
         """Return what the head and the words say, before they are combined.
 
         Raises:
           ValueError: a text is empty.
         """
         texts = checked_texts(texts)
-        return self.answers_to(texts, self.encode(texts))
-
-    def answers_to(self, texts: list[str], encodings: np.ndarray) -> heldout.Answers:
-        """Return what the head and the words say about texts with these encodings."""
-        labels = np.full(len(texts), OUTSIDE)  # unknown
-        if hasattr(self, "label_separator"):
-            labels = np.zeros((len(texts), len(self.classes_)), bool)
-        return heldout.answers_of(self.parts_, texts, encodings, labels)
-
-    def answered(self, answers: heldout.Answers) -> np.ndarray:
-        """Return the intent of each text or `out_of_scope_label`, or tuples of intents: `[n]`."""
-        probabilities = answers.probabilities(self.mixture_)
-        if hasattr(self, "label_separator"):
-            sets = np.empty(len(probabilities), object)
-            sets[:] = [
-                tuple(self.classes_[is_in].tolist()) for is_in in probabilities >= self.threshold_
-            ]
-            return sets
-        best = probabilities.argmax(axis=1)
-        is_outside = heldout.margins(probabilities) < self.min_margin
-        if self.threshold_ is not None:
-            limits = self.threshold_ if self.thresholds_ is None else self.thresholds_
-            limits = np.broadcast_to(limits, len(self.classes_))
-            scores = heldout.sureness(answers, self.mixture_, self.out_of_scope)
-            is_outside |= scores < limits[best]
-        intents, outside = self.classes_[best], self.out_of_scope_label
-        if self.threshold_ is not None or is_outside.any():
-            is_text = intents.dtype.kind == "U" and isinstance(outside, str)
-            intents = intents.astype(object)
-            intents[is_outside] = outside
-            intents = intents.astype(str) if is_text else intents
-        if not self.upper_levels:
-            return intents
-        threshold = self.threshold_ or 0.0
-        return heldout.with_upper_levels(
-            intents, probabilities, self.classes_, outside, threshold, self.min_margin
-        )
+        labels = self.decision.unknown_labels(len(texts))
+        return outputs_of(self.parts_, texts, self.encode(texts), labels)
 
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
         """Return the probabilities of `classes_`: float32 `[texts, intents]`.
@@ -106,7 +80,7 @@ class Predictor:
         Raises:
           ValueError: a text is empty.
         """
-        return self.raw_answers(texts).probabilities(self.mixture_)
+        return self.outputs(texts).probabilities(self.mixture_)
 
     def predict(self, texts: Iterable[str]) -> np.ndarray:
         """Return the intent of each text or `out_of_scope_label`: `[texts]`.
@@ -116,11 +90,13 @@ class Predictor:
         Raises:
           ValueError: a text is empty.
         """
-        return self.answered(self.raw_answers(texts))
+        outputs = self.outputs(texts)
+        return self.decision.answers(outputs.probabilities(self.mixture_), outputs.nearest)
 
     def scope_scores(self, texts: Iterable[str]) -> np.ndarray:
         """Return how surely texts are in scope, float32 `[texts]`. Thresholds compare with it."""
-        return heldout.sureness(self.raw_answers(texts), self.mixture_, self.out_of_scope)
+        outputs = self.outputs(texts)
+        return self.decision.scores(outputs.probabilities(self.mixture_), outputs.nearest)
 
     def nearest_examples(self, text: str) -> list[dict[str, Any]]:
         """Return the training examples nearest to a text; none if they are not kept."""
@@ -146,15 +122,15 @@ class Predictor:
         Raises:
           ValueError: the text is empty, or the classifier answers with several intents.
         """
-        if hasattr(self, "label_separator"):
+        if self.decision.has_several:
             raise ValueError("A classifier of several intents cannot explain its answers.")
         (text,) = checked_texts([text])
         words = text.split()
         most = min(_MAX_EXPLAINED_WORDS, max(_MAX_EXPLAINED_CHARACTERS // len(text), 1))
         number = min(len(words), most)
         shorter = [" ".join(words[:i] + words[i + 1 :]) for i in range(number)]
-        answers = self.raw_answers([text, *(shorter if len(words) > 1 else [])])
-        logits = self.mixture_.logits(answers.head, answers.lexical)
+        outputs = self.outputs([text, *(shorter if len(words) > 1 else [])])
+        logits = self.mixture_.logits(outputs.head, outputs.lexical)
         probabilities = softmax(logits[0])
         best, second = np.argsort(-probabilities, kind="stable")[:2]
 
@@ -165,9 +141,9 @@ class Predictor:
 
         effects = effects_of(logits)
         lexical = np.zeros_like(effects)
-        if answers.lexical is not None:
+        if outputs.lexical is not None:
             scale = self.mixture_.weight / self.mixture_.temperature
-            lexical = scale * effects_of(answers.lexical)
+            lexical = scale * effects_of(outputs.lexical)
         explanation = {
             "intent": str(self.classes_[best]),
             "second": str(self.classes_[second]),
@@ -218,7 +194,9 @@ class Answer(NamedTuple):
         return values
 
 
-def answers(classifier: Any, texts: Sequence[str], *, explains: bool = False) -> list[Answer]:
+def answer_texts(
+    classifier: Predictor, texts: Sequence[str], *, explains: bool = False
+) -> list[Answer]:
     """Return the intents of texts, as programs and services print them.
 
     Args:
@@ -244,14 +222,14 @@ def answers(classifier: Any, texts: Sequence[str], *, explains: bool = False) ->
 
 
 def _answer(
-    classifier: Any, text: str, intent: Any, probabilities: np.ndarray, explains: bool
+    classifier: Predictor, text: str, intent: Any, probabilities: np.ndarray, explains: bool
 ) -> Answer:
+    decision, shares = classifier.decision, np.array([*map(rounded, probabilities)])
     best = np.argsort(-probabilities, kind="stable")
-    shares = [(str(classifier.classes_[i]), rounded(probabilities[i])) for i in best]
-    confidence = shares[0][1]
-    if isinstance(intent, tuple):
-        answered = [share for label, share in shares if label in intent]
-        confidence = min(answered) if answered else round(1 - confidence, _DIGITS)
-        intent = classifier.label_separator.join(intent)
-    explanation = classifier.explain(text) if explains else None
-    return Answer(text, str(intent), confidence, shares, explanation)
+    return Answer(
+        text,
+        decision.as_text(intent),
+        rounded(decision.confidence(shares, intent)),
+        [(str(classifier.classes_[i]), float(shares[i])) for i in best],
+        classifier.explain(text) if explains else None,
+    )

@@ -1,4 +1,4 @@
-"""Answers to held-out examples, and what is fitted on them: weights of words and thresholds.
+"""Outputs to held-out examples, and what is fitted on them: weights of words and thresholds.
 
 Each part of the examples is held out once. The answers to it show how much words should count
 compared with the encoding, and how sure the classifier may be.
@@ -15,17 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convert_tf.intents.data import fold_numbers
+from convert_tf.intents.decision import SeveralIntents, SingleIntent
 from convert_tf.intents.examples import OUTSIDE, IntentExamples
 from convert_tf.intents.head import Head, Options, softmax, train_head
 from convert_tf.intents.lexical import LexicalModel, train_lexical
 from convert_tf.numerics.vectors import unit_rows
 
-KINDS = ("confidence", "distance", "both")
-# With "both", how much the cosine counts next to the log-odds of the confidence. Values from 5 to
-# 30 are about as good (docs/lab).
-COSINE_WEIGHT = 10.0
-LEAST_ODDS = 1e-6  # float32 knows no probability that is much nearer to 1
-LEVELS = "/"  # between the levels of a label
 _ENOUGH = 20  # examples of an intent with a threshold of its own
 _REJECTED_SHARE = 0.05  # of the in-scope examples, if no others were given
 _SHARED = 20  # weight of all examples in the threshold of an intent, in examples
@@ -71,8 +66,8 @@ class Mixture(NamedTuple):
         return mixed / self.temperature
 
 
-class Answers(NamedTuple):
-    """Answers to n examples.
+class Outputs(NamedTuple):
+    """What the parts of a classifier say about n texts.
 
     Attributes:
       labels: the right labels: int `[n]`, with `OUTSIDE` for texts without an intent; or bool
@@ -90,18 +85,16 @@ class Answers(NamedTuple):
 
     def probabilities(self, mixture: Mixture) -> np.ndarray:
         """Return the probabilities of the intents: float32 `[n, intents]`."""
-        logits = mixture.logits(self.head, self.lexical)
-        if self.labels.ndim == 1:
-            return softmax(logits)
-        return 0.5 + 0.5 * np.tanh(0.5 * logits)  # the sigmoid, without overflow
+        kind = SingleIntent if self.labels.ndim == 1 else SeveralIntents
+        return kind.probabilities(mixture.logits(self.head, self.lexical))
 
-    def inside(self) -> "Answers":
+    def inside(self) -> "Outputs":
         """Return the answers to examples with an intent."""
         if self.labels.ndim > 1:
             return self
         is_in = self.labels != OUTSIDE
         columns: Iterable[Any] = (None if column is None else column[is_in] for column in self)
-        return Answers(*columns)
+        return Outputs(*columns)
 
 
 class ScopeScores(NamedTuple):
@@ -132,7 +125,7 @@ class Fold(NamedTuple):
     encodings: np.ndarray
 
 
-# The arguments of `judged_answers`.
+# The arguments of `held_out_outputs`.
 Trial = tuple[Options, IntentExamples, IntentExamples | None, Sequence[Fold]]
 
 
@@ -162,10 +155,10 @@ def train_parts(
     )
 
 
-def answers_of(
+def outputs_of(
     parts: Parts, texts: Sequence[str], encodings: np.ndarray, labels: np.ndarray
-) -> Answers:
-    """Return answers to texts; arguments as in `Answers`."""
+) -> Outputs:
+    """Return answers to texts; arguments as in `Outputs`."""
     lexical = None if parts.lexical is None else parts.lexical.logits(texts)
     if labels.ndim > 1:
         ((kernel, bias),) = parts.head.layers
@@ -174,7 +167,7 @@ def answers_of(
         head = log_of(parts.head.probabilities(encodings))
         lexical = None if lexical is None else log_of(softmax(lexical))
     nearest = (encodings @ parts.centroids.T).max(axis=1, initial=-1)
-    return Answers(labels, head, lexical, nearest)
+    return Outputs(labels, head, lexical, nearest)
 
 
 def log_of(probabilities: np.ndarray) -> np.ndarray:
@@ -210,12 +203,12 @@ def held_parts(examples: IntentExamples, *, seed: int, folds: int = FOLDS) -> li
     return [part for part in parts if part.any()]
 
 
-def judged_answers(
+def held_out_outputs(
     options: Options,
     examples: IntentExamples,
     checked: IntentExamples | None,
     folds: Sequence[Fold],
-) -> Answers | None:
+) -> Outputs | None:
     """Return answers that show how good a classifier with these options and encodings is.
 
     Args:
@@ -229,7 +222,7 @@ def judged_answers(
       None if nothing can be held out, because each intent has one example.
     """
     if checked is not None:
-        return answers_of(train_parts(options, examples), *checked[:3])
+        return outputs_of(train_parts(options, examples), *checked[:3])
     by_fold = []
     outside = np.flatnonzero(~examples.is_inside)
     for index, fold in enumerate(folds):
@@ -237,40 +230,40 @@ def judged_answers(
         is_held[outside[index :: len(folds)]] = True
         encoded = examples._replace(encodings=fold.encodings)
         parts = train_parts(options, encoded.rows(~is_held))
-        by_fold.append(answers_of(parts, *encoded.rows(is_held)[:3]))
+        by_fold.append(outputs_of(parts, *encoded.rows(is_held)[:3]))
     if not by_fold:
         return None
     columns: Iterable[Any] = (
         None if parts[0] is None else np.concatenate(parts) for parts in zip(*by_fold, strict=True)
     )
-    return Answers(*columns)
+    return Outputs(*columns)
 
 
-def most_right(tried: Sequence[Trial]) -> tuple[int, Answers, np.ndarray] | None:
+def most_right(tried: Sequence[Trial]) -> tuple[int, Outputs, np.ndarray] | None:
     """Return which of several classifiers answers the most examples right, the first of equals.
 
     Args:
-      tried: the arguments of `judged_answers` for each classifier. All have the same words, which
+      tried: the arguments of `held_out_outputs` for each classifier. All have the same words, which
         are trained for the first one only.
 
     Returns:
       The place of the best one in `tried`, its answers, and which examples in scope it answers
       right, bool `[in scope]`; None if nothing can be held out.
     """
-    judged: list[Answers] = []
+    judged: list[Outputs] = []
     for options, examples, checked, folds in tried:
         if judged:
             options = {**options, "lexical": None}
-        answers = judged_answers(options, examples, checked, folds)
+        answers = held_out_outputs(options, examples, checked, folds)
         if answers is None:
             return None
         judged.append(answers._replace(lexical=judged[0].lexical) if judged else answers)
-    right = [right_answers(answers) for answers in judged]
+    right = [are_right(answers) for answers in judged]
     best = int(np.argmax([is_right.mean() for is_right in right]))
     return best, judged[best], right[best]
 
 
-def fit_mixture(answers: Answers) -> Mixture:
+def fit_mixture(answers: Outputs) -> Mixture:
     """Return the mixture of a grid that makes the right answers most probable.
 
     It has the highest mean log-probability. Of equal ones it has the smallest weight of words.
@@ -291,7 +284,7 @@ def fit_mixture(answers: Answers) -> Mixture:
     return max(tried, key=likelihood)
 
 
-def right_answers(answers: Answers) -> np.ndarray:
+def are_right(answers: Outputs) -> np.ndarray:
     """Return which examples in scope are answered right: bool `[in scope]`."""
     answers = answers.inside()
     predicted = answers.probabilities(fit_mixture(answers)).argmax(axis=1)
@@ -311,22 +304,12 @@ def are_clearly_more(others: np.ndarray, first: np.ndarray) -> bool:
     return bool(gained - lost > np.sqrt(gained + lost))
 
 
-def sureness(answers: Answers, mixture: Mixture, kind: str | None) -> np.ndarray:
-    """Return how surely texts are in scope, float32 `[n]`; `kind` as in `IntentClassifier`."""
-    if kind == "distance":
-        return answers.nearest
-    confidence = answers.probabilities(mixture).max(axis=1, initial=0)
-    if kind != "both":
-        return confidence
-    confidence = confidence.clip(LEAST_ODDS, 1 - LEAST_ODDS)
-    return np.log(confidence / (1 - confidence)) + COSINE_WEIGHT * answers.nearest
-
-
-def scope_scores_of(answers: Answers, mixture: Mixture, kind: str | None) -> ScopeScores:
-    """Return how surely the examples are in scope; `kind` as in `IntentClassifier`."""
-    predicted = answers.probabilities(mixture).argmax(axis=1)
-    scores = sureness(answers, mixture, kind)
-    return ScopeScores(scores, predicted, predicted == answers.labels, answers.labels != OUTSIDE)
+def scope_scores_of(outputs: Outputs, mixture: Mixture, decision: SingleIntent) -> ScopeScores:
+    """Return how surely the examples are in scope, for the thresholds of `decision`."""
+    probabilities = outputs.probabilities(mixture)
+    predicted, labels = probabilities.argmax(axis=1), outputs.labels
+    scores = decision.scores(probabilities, outputs.nearest)
+    return ScopeScores(scores, predicted, predicted == labels, labels != OUTSIDE)
 
 
 def calibration_error(confidence: np.ndarray, is_right: np.ndarray, *, bins: int = 15) -> float:
@@ -406,47 +389,3 @@ def _gain(scores: ScopeScores, thresholds: np.ndarray, chosen: Any = True) -> np
     rejected = np.sort(scores.scores[~scores.is_in & chosen])
     accuracy = (len(right) - np.searchsorted(right, thresholds)) / scores.is_in.sum()
     return accuracy + np.searchsorted(rejected, thresholds) / (~scores.is_in).sum()
-
-
-def margins(probabilities: np.ndarray) -> np.ndarray:
-    """Return how far the highest probability leads the second: float32 `[n]`."""
-    two = np.partition(probabilities, -2, axis=1)[:, -2:]
-    return two[:, 1] - two[:, 0]
-
-
-def upper_level(label: Any) -> str:
-    """Return the upper level of a label: `"faq/opening_hours"` → `"faq"`."""
-    return str(label).partition(LEVELS)[0]
-
-
-def with_upper_levels(
-    answers: np.ndarray,
-    probabilities: np.ndarray,
-    labels: np.ndarray,
-    outside: Any,
-    threshold: float,
-    min_margin: float,
-) -> np.ndarray:
-    """Answer rejected texts with an upper level, if the probability of all its intents is enough.
-
-    Args:
-      answers: `[n]`, intents or `outside`.
-      probabilities: float `[n, intents]`.
-      labels: the intents.
-      outside: the answer to rejected texts.
-      threshold: the least probability of an upper level.
-      min_margin: how far that must lead the probability of the next upper level.
-
-    Returns:
-      `[n]`, strings or objects.
-    """
-    names, numbers = np.unique([upper_level(label) for label in labels], return_inverse=True)
-    sums = probabilities @ np.eye(len(names), dtype=probabilities.dtype)[numbers]
-    lead = margins(sums) if len(names) > 1 else np.ones(len(sums))
-    # A label without levels was rejected itself.
-    has_levels = ~np.isin(names, labels.astype(str))
-    is_sure = (sums.max(axis=1) >= threshold) & (lead >= min_margin)
-    is_sure &= has_levels[sums.argmax(axis=1)] & (answers == outside)
-    with_levels = answers.astype(object)
-    with_levels[is_sure] = names[sums[is_sure].argmax(axis=1)]
-    return with_levels.astype(str) if answers.dtype.kind == "U" else with_levels

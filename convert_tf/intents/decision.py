@@ -1,0 +1,203 @@
+"""How probabilities become answers: the one place with thresholds, margins and levels.
+
+A text has one intent or none (`SingleIntent`), or any number of intents (`SeveralIntents`). Both
+work on arrays. Classifiers in Python and `.onnx` files call them; the TensorFlow graph of a serving
+module is tested against them.
+"""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import numpy as np
+
+from convert_tf.intents.examples import OUTSIDE
+from convert_tf.intents.head import softmax
+
+KINDS = ("confidence", "distance", "both")
+# With "both", how much the cosine counts next to the log-odds of the confidence. Values from 5 to
+# 30 are about as good (docs/lab).
+COSINE_WEIGHT = 10.0
+LEAST_ODDS = 1e-6  # float32 knows no probability that is much nearer to 1
+LEVELS = "/"  # between the levels of a label
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SingleIntent:
+    """Answers of texts that have one intent or none.
+
+    Attributes:
+      classes: the intents, sorted.
+      threshold: scores below it are out of scope; None for no threshold.
+      thresholds: a threshold for each intent instead, float `[intents]`; None for `threshold`.
+      out_of_scope: `"confidence"` compares the highest probability with the threshold, `"distance"`
+        the cosine to the nearest intent, `"both"` the log-odds of the probability plus ten times
+        the cosine; None for no threshold.
+      min_margin: the least lead of the highest probability over the second.
+      upper_levels: whether a rejected text is answered with an upper level that is sure enough.
+      out_of_scope_label: the answer to rejected texts.
+    """
+
+    has_several: ClassVar[bool] = False
+
+    classes: np.ndarray
+    threshold: float | None = None
+    thresholds: np.ndarray | None = None
+    out_of_scope: str | None = None
+    min_margin: float = 0.0
+    upper_levels: bool = False
+    out_of_scope_label: Any = "oos"
+
+    @staticmethod
+    def probabilities(logits: np.ndarray) -> np.ndarray:
+        """Return probabilities, of which each row sums to 1: float `[n, intents]`."""
+        return softmax(logits)
+
+    def unknown_labels(self, number: int) -> np.ndarray:
+        """Return the labels of texts whose intents nobody knows: int `[number]`."""
+        return np.full(number, OUTSIDE)
+
+    @staticmethod
+    def leads(probabilities: np.ndarray) -> np.ndarray:
+        """Return how far the highest probability leads the second: float `[n]`."""
+        two = np.partition(probabilities, -2, axis=1)[:, -2:]
+        return two[:, 1] - two[:, 0]
+
+    def scores(self, probabilities: np.ndarray, nearest: np.ndarray) -> np.ndarray:
+        """Return how surely texts are in scope, float `[n]`. Thresholds compare with it.
+
+        Args:
+          probabilities: float `[n, intents]`.
+          nearest: cosines to the nearest intent, float `[n]`.
+        """
+        if self.out_of_scope == "distance":
+            return nearest
+        confidence = probabilities.max(axis=1, initial=0)
+        if self.out_of_scope != "both":
+            return confidence
+        confidence = confidence.clip(LEAST_ODDS, 1 - LEAST_ODDS)
+        return np.log(confidence / (1 - confidence)) + COSINE_WEIGHT * nearest
+
+    def limits(self) -> np.ndarray:
+        """Return the threshold of each intent: float `[intents]`; −inf without a threshold."""
+        threshold: Any = -np.inf if self.threshold is None else self.threshold
+        if self.threshold is not None and self.thresholds is not None:
+            threshold = self.thresholds
+        return np.broadcast_to(threshold, len(self.classes))  # raises if some are missing
+
+    def answers(self, probabilities: np.ndarray, nearest: np.ndarray) -> np.ndarray:
+        """Return the intent of each text, an upper level or `out_of_scope_label`: `[n]`.
+
+        Args:
+          probabilities, nearest: see `scores`.
+        """
+        best = probabilities.argmax(axis=1)
+        is_outside = self.leads(probabilities) < self.min_margin
+        is_outside |= self.scores(probabilities, nearest) < self.limits()[best]
+        intents = self.classes[best]
+        if self.threshold is not None or is_outside.any():
+            is_text = intents.dtype.kind == "U" and isinstance(self.out_of_scope_label, str)
+            intents = intents.astype(object)
+            intents[is_outside] = self.out_of_scope_label
+            intents = intents.astype(str) if is_text else intents
+        return self._with_upper_levels(intents, probabilities) if self.upper_levels else intents
+
+    def _with_upper_levels(self, answers: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+        """Answer rejected texts with an upper level, if it is sure enough.
+
+        The probability of all its intents must reach the threshold, and lead that of the next upper
+        level.
+
+        Args:
+          answers: `[n]`, intents or `out_of_scope_label`.
+          probabilities: float `[n, intents]`.
+
+        Returns:
+          `[n]`, strings or objects.
+        """
+        uppers = [upper_level(label) for label in self.classes]
+        names, numbers = np.unique(uppers, return_inverse=True)
+        sums = probabilities @ np.eye(len(names), dtype=probabilities.dtype)[numbers]
+        lead = self.leads(sums) if len(names) > 1 else np.ones(len(sums))
+        # A label without levels was rejected itself.
+        has_levels = ~np.isin(names, self.classes.astype(str))
+        is_sure = (sums.max(axis=1) >= (self.threshold or 0.0)) & (lead >= self.min_margin)
+        is_sure &= has_levels[sums.argmax(axis=1)] & (answers == self.out_of_scope_label)
+        with_levels = answers.astype(object)
+        with_levels[is_sure] = names[sums[is_sure].argmax(axis=1)]
+        return with_levels.astype(str) if answers.dtype.kind == "U" else with_levels
+
+    @staticmethod
+    def as_text(intent: Any) -> str:
+        """Return an answer as text."""
+        return str(intent)
+
+    @staticmethod
+    def confidence(probabilities: np.ndarray, intent: Any) -> float:
+        """Return the confidence of an answer: the highest probability, of float `[intents]`."""
+        return float(probabilities.max())
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SeveralIntents:
+    """Answers of texts that may have several intents, or none.
+
+    Attributes:
+      classes: the intents, sorted.
+      threshold: intents with this probability or more are answered.
+      label_separator: between the intents of an answer as text.
+    """
+
+    has_several: ClassVar[bool] = True
+    thresholds: ClassVar[None] = None
+    out_of_scope_label: ClassVar[tuple[()]] = ()  # a text without an intent
+
+    classes: np.ndarray
+    threshold: float
+    label_separator: str = "+"
+
+    @staticmethod
+    def probabilities(logits: np.ndarray) -> np.ndarray:
+        """Return the probability of each intent, without regard to the others: `[n, intents]`."""
+        return 0.5 + 0.5 * np.tanh(0.5 * logits)  # the sigmoid, without overflow
+
+    def unknown_labels(self, number: int) -> np.ndarray:
+        """Return the labels of texts whose intents nobody knows: bool `[number, intents]`."""
+        return np.zeros((number, len(self.classes)), bool)
+
+    def leads(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return how far the probability nearest to the threshold is from it: float `[n]`."""
+        return np.abs(probabilities - self.threshold).min(axis=1)
+
+    @staticmethod
+    def scores(probabilities: np.ndarray, nearest: np.ndarray) -> np.ndarray:
+        """Return the highest probability, float `[n]`; see `SingleIntent.scores`."""
+        return probabilities.max(axis=1, initial=0)
+
+    def answers(self, probabilities: np.ndarray, nearest: np.ndarray) -> np.ndarray:
+        """Return the sorted tuple of the intents of each text: `[n]`; see `SingleIntent`."""
+        answers = np.empty(len(probabilities), object)
+        answers[:] = [
+            tuple(self.classes[is_in].tolist()) for is_in in probabilities >= self.threshold
+        ]
+        return answers
+
+    def as_text(self, intents: tuple[str, ...]) -> str:
+        """Return an answer as text."""
+        return self.label_separator.join(intents)
+
+    def confidence(self, probabilities: np.ndarray, intents: tuple[str, ...]) -> float:
+        """Return the confidence of an answer.
+
+        It is the lowest probability of its intents; without any, how improbable the most probable
+        intent is.
+        """
+        answered = probabilities[np.isin(self.classes, intents)]
+        return float(answered.min() if len(answered) else 1 - probabilities.max())
+
+
+Decision = SingleIntent | SeveralIntents
+
+
+def upper_level(label: Any) -> str:
+    """Return the upper level of a label: `"faq/opening_hours"` → `"faq"`."""
+    return str(label).partition(LEVELS)[0]

@@ -1,0 +1,95 @@
+"""How probabilities become answers: in numpy and in TensorFlow, against loops over texts."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from convert_tf.intents.decision import SeveralIntents, SingleIntent
+from convert_tf.intents.serving import several_intents, single_intent
+
+CLASSES = np.array(["a", "b", "c", "d"])
+RNG = np.random.default_rng(0)
+PROBABILITIES = RNG.dirichlet(np.full(4, 0.5), 200).astype(np.float32)
+NEAREST = RNG.uniform(0, 1, 200).astype(np.float32)
+
+
+def naive_answer(decision, probabilities, nearest):
+    """The intent of one text; "none" for a text that is rejected."""
+    order = sorted(range(4), key=lambda intent: -probabilities[intent])
+    lead = probabilities[order[0]] - probabilities[order[1]]
+    if decision.threshold is not None:
+        limits = decision.thresholds
+        limit = decision.threshold if limits is None else limits[order[0]]
+        best = probabilities[order[0]]
+        odds = math.log(best / (1 - best)) if decision.out_of_scope == "both" else 0
+        scores = {"confidence": best, "distance": nearest, "both": odds + 10 * nearest}
+        score = scores[decision.out_of_scope]
+        if score < limit:
+            return "none"
+    return "none" if lead < decision.min_margin else CLASSES[order[0]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "threshold", "by_intent", "min_margin"),
+    [
+        (None, None, False, 0.0),
+        (None, None, False, 0.3),
+        *itertools.product(["confidence", "distance"], [0.6], [False, True], [0.0, 0.3]),
+    ],
+)
+def test_one_intent(kind, threshold, by_intent, min_margin):
+    thresholds = np.array([0.5, 0.6, 0.7, 0.8]) if by_intent else None
+    decision = SingleIntent(CLASSES, threshold, thresholds, kind, min_margin, False, "none")
+    answers = decision.answers(PROBABILITIES, NEAREST)
+    expected = [naive_answer(decision, *row) for row in zip(PROBABILITIES, NEAREST, strict=True)]
+    assert answers.tolist() == expected
+    assert ("none" in expected) == (kind is not None or min_margin > 0)
+    assert {*expected} >= {*CLASSES}
+    intents, confidence = single_intent(decision, PROBABILITIES, NEAREST)
+    assert [intent.decode() for intent in intents.numpy()] == expected
+    said = [decision.confidence(row, answers[0]) for row in PROBABILITIES]
+    np.testing.assert_allclose(confidence, said, rtol=1e-6)
+
+
+def test_rejected_texts_get_a_sure_upper_level():
+    probabilities = np.array(
+        [
+            [0.4, 0.4, 0.1, 0.1],  # a is sure
+            [0.7, 0.1, 0.1, 0.1],  # answered
+            [0.3, 0.2, 0.4, 0.1],  # a is likelier than b/z, but not sure
+            [0.1, 0.1, 0.1, 0.7],  # rejected by the threshold of c, which has no levels
+            [0.35, 0.3, 0.35, 0.0],  # sure, but b is near
+        ]
+    )
+    labels, limits = np.array(["a/x", "a/y", "b/z", "c"]), np.array([0.6, 0.6, 0.6, 0.8])
+
+    def answers(min_margin):
+        decision = SingleIntent(labels, 0.6, limits, "confidence", min_margin, True)
+        return decision.answers(probabilities, np.zeros(5)).tolist()
+
+    assert answers(0.31) == ["a", "a/x", "oos", "oos", "oos"]
+    assert answers(0.0) == ["a", "a/x", "oos", "oos", "a"]
+
+
+def test_several_intents():
+    decision = SeveralIntents(CLASSES, 0.4, "+")
+    answers = decision.answers(PROBABILITIES, NEAREST)
+    expected = [
+        tuple(label for label, share in zip(CLASSES, row, strict=True) if share >= 0.4)
+        for row in PROBABILITIES
+    ]
+    assert answers.tolist() == expected
+    assert {*map(len, expected)} == {0, 1, 2}
+    joined, confidence = several_intents(decision, PROBABILITIES)
+    assert [text.decode() for text in joined.numpy()] == [*map(decision.as_text, answers)]
+    lowest = [
+        min((row[label == CLASSES][0] for label in intents), default=1 - row.max())
+        for row, intents in zip(PROBABILITIES, expected, strict=True)
+    ]
+    said = [decision.confidence(*row) for row in zip(PROBABILITIES, answers, strict=True)]
+    np.testing.assert_allclose(said, lowest, rtol=1e-6)
+    np.testing.assert_allclose(confidence, lowest, rtol=1e-6)
+    leads = [min(abs(share - 0.4) for share in row) for row in PROBABILITIES]
+    np.testing.assert_allclose(decision.leads(PROBABILITIES), leads, rtol=1e-5)
