@@ -2,8 +2,9 @@
 
 A name is looked up in this order: `hub_modules/NAME/VERSION` in the current folder, the same next
 to the package, the installed package `convert-tf-modules`, and the files of a release, which are
-downloaded once. `scripts/release.py` writes releases. An `.onnx` file that is in no folder is
-written into the cache of downloads from the module there, once, without TensorFlow.
+downloaded once. `scripts/release.py` writes releases. Texts are encoded with the `.onnx` file of a
+name. If there is none, it is written into the cache of downloads from the module, once, without
+TensorFlow.
 """
 
 import importlib.util
@@ -31,6 +32,7 @@ from convert_tf.storage.downloads import (
     fetched,
     made_once,
 )
+from convert_tf.storage.files import FileWriteError
 
 SCHEME = "hf://"  # of encoders of the Hugging Face hub
 # The newest version of each module.
@@ -98,10 +100,10 @@ def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> s
     """Return the path of a model that may be given by name.
 
     Args:
-      path: a path, the name of a released module, or `hf://owner/name` of the Hugging Face hub.
-        Existing paths take precedence. Without TensorFlow, a released name stands for the `.onnx`
-        file.
-      wants_module: whether a name stands for the module without TensorFlow too.
+      path: a path, the name of a released encoder, or `hf://owner/name` of the Hugging Face hub.
+        Existing paths take precedence.
+      wants_module: whether a name stands for the module, to train or export it. Otherwise it stands
+        for the 8-bit `.onnx` file.
 
     Raises:
       ModuleNameError: if the model cannot be downloaded.
@@ -111,8 +113,7 @@ def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> s
         return hub_folder(text)
     if os.path.exists(text) or not _NAME.fullmatch(text):
         return text
-    has_suffix = text.endswith(ONNX_SUFFIX)
-    if not (has_suffix or wants_module) and importlib.util.find_spec("tensorflow") is None:
+    if not (wants_module or text.endswith(ONNX_SUFFIX)):
         text += ONNX_SUFFIX
     return module_path(text)
 
@@ -125,8 +126,8 @@ def _as_onnx(folder: Path) -> Path:
     file.
 
     Raises:
-      ModuleNameError: if the module is damaged, or a library is missing.
-      FileWriteError: if the cache could not be written.
+      ModuleNameError: if the module is damaged, a library is missing, or the cache cannot be
+        written.
     """
     name = "-".join(folder.parts[-2:])
     weights = fingerprint((file.name, file) for file in files_that_count(folder))
@@ -151,7 +152,14 @@ def _as_onnx(folder: Path) -> Path:
             )
         return file
 
-    return made_once(cache_folder() / "onnx" / f"{name}-{key}{ONNX_SUFFIX}", export)
+    try:
+        return made_once(cache_folder() / "onnx" / key / f"{name}{ONNX_SUFFIX}", export)
+    except FileWriteError as error:
+        raise ModuleNameError(
+            f"{name} could not be kept as ONNX in {str(cache_folder())!r}: {error.strerror}. Set "
+            "CONVERT_TF_CACHE to another folder, or pass the path of an .onnx file from convert-tf "
+            "export."
+        ) from error
 
 
 def _local_folders() -> list[Path]:

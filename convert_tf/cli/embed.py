@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, check_read, same
+from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, check_read, define_encoder, same
 from convert_tf.encoding.sentence_encoder import BATCH_SIZE, COMPUTE_DTYPES, SentenceEncoder
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.readers.columns import name_of_candidate, name_of_text
@@ -94,7 +94,7 @@ def _is_array(path: str) -> bool:
 
 
 def define_flags(define: Define) -> None:
-    define("encoder", DEFAULT_ENCODER)
+    define_encoder(define, DEFAULT_ENCODER)
     define("input", NEEDED)
     define("output", NEEDED)
     define("kind", "sentence", choices=[*SIGNATURES])

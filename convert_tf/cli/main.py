@@ -287,7 +287,8 @@ def _run(command: Any, values: flags.FlagValues, arguments: Sequence[str]) -> No
     flags_by_name: dict[str, Any] = {f"--{name}": values[name] for name in values}
     if missing := [n for n, flag in flags_by_name.items() if flag.is_needed and flag.value is None]:
         raise UsageError(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} required")
-    resolve_names(values, wants_module=getattr(command, "WANTS_MODULE", False))
+    of_modules = getattr(command, "OF_MODULES", ())
+    resolve_names(values, wants_module=any(values[name].value for name in of_modules))
     if rest:
         raise UsageError(
             f"{' '.join(rest)!r} is not a flag. Write flags as --name=value, and put patterns such "

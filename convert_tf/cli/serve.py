@@ -21,14 +21,20 @@ import re
 from pathlib import Path
 from typing import Any
 
-from convert_tf.cli.flags import DEFAULT_ENCODER, Define, define_fields, given_fields
+from convert_tf.cli.flags import (
+    DEFAULT_ENCODER,
+    Define,
+    define_encoder,
+    define_fields,
+    given_fields,
+)
 from convert_tf.encoding.sentence_encoder import COMPUTE_DTYPES
 from convert_tf.extras import needs
 from convert_tf.service.batching import Limits
 
 
 def define_flags(define: Define) -> None:
-    define("encoder", DEFAULT_ENCODER)
+    define_encoder(define, DEFAULT_ENCODER)
     define("intents", None)
     define("name", None)
     define("host", "127.0.0.1")

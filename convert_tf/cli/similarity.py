@@ -25,6 +25,8 @@ from typing import Any
 
 from convert_tf.cli.flags import NEEDED, Define
 
+OF_MODULES = ("encoder",)  # because an .onnx file cannot be changed
+
 
 def define_flags(define: Define) -> None:
     define("encoder", NEEDED)

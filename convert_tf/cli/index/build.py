@@ -17,7 +17,7 @@ Flags:
 
 from typing import Any
 
-from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, same
+from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, define_encoder, same
 from convert_tf.readers.columns import name_of_candidate
 from convert_tf.readers.texts import Texts, filled_texts
 from convert_tf.search.cache import DTYPES, write_cache
@@ -25,7 +25,7 @@ from convert_tf.search.encoders import SEARCH_KINDS, load_encoder
 
 
 def define_flags(define: Define) -> None:
-    define("encoder", DEFAULT_ENCODER)
+    define_encoder(define, DEFAULT_ENCODER)
     define("kind", "response", choices=SEARCH_KINDS)
     define("input", NEEDED)
     define("output", NEEDED)

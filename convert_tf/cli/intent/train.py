@@ -42,16 +42,18 @@ import os
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from convert_tf.checkpoints.released import ONNX_SUFFIX, model_path
+from convert_tf.checkpoints.released import ONNX_SUFFIX
 from convert_tf.cli.flags import (
     DEFAULT_ENCODER,
     NEEDED,
     Define,
     UsageError,
     check_read,
+    define_encoder,
     define_fields,
     given_fields,
     loaded_classifier,
+    resolve_names,
     split_names,
 )
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, PRECISIONS
@@ -73,10 +75,11 @@ _OF_ONE_INTENT = (
     "tune", "validation", "finetune", "precision", "model", "forget_examples",
 )  # fmt: skip
 REPLACED = ("", "**/*")
+OF_MODULES = ("finetune", "serving_module")  # with which a name stands for a module
 
 
 def define_flags(define: Define) -> None:
-    define("encoder", [], repeats=True)
+    define_encoder(define, [], repeats=True)
     define("data", [], repeats=True, group=DATA)
     define("model", None, group=DATA)
     define("remove", [], repeats=True, group=DATA)
@@ -108,7 +111,8 @@ def run(values: Any) -> None:
     model = None if values.model is None else _read_model(values)
     head = values.head or (IntentOptions.head if model is None else model.head)
     if model is None and not values.encoder:
-        values["encoder"].value = [model_path(DEFAULT_ENCODER)]
+        values["encoder"].value = [DEFAULT_ENCODER]
+        resolve_names(values, wants_module=bool(values.finetune or values.serving_module))
     of_other_heads = [name for other in HEADS.keys() - {head} for name in HEADS[other]]
     check_read(
         values,
