@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from convert_tf import __version__
 from convert_tf.checkpoints.kinds import (
@@ -35,15 +36,51 @@ from convert_tf.storage.downloads import (
 from convert_tf.storage.files import FileWriteError
 
 SCHEME = "hf://"  # of encoders of the Hugging Face hub
-# The newest version of each module.
-RELEASED = {"convert_small": 1, "convert": 1, "convert_multi_context": 1}
+
+
+class Release(NamedTuple):
+    """A version of an encoder. It never changes: other weights are another version.
+
+    Attributes:
+      weights: SHA-256 of variables and vocabulary (`convert_tf.checkpoints.identity`).
+      graph: SHA-256 of `saved_model.pb`.
+      commit: the last commit with its folder, if it is no longer shipped; else `""`.
+    """
+
+    weights: str
+    graph: str
+    commit: str = ""
+
+
+RELEASES = {
+    "convert_small": {
+        1: Release(
+            "01eb5f24583e6fbfd51a252c363aecb1e1b04eff79675f2bf6579ff5f492923a",
+            "bff175d4d5369b9ac032c291cfd710c8b0f621e47c82d8e6a139f1818cf325a7",
+        )
+    },
+    "convert": {
+        1: Release(
+            "334947d82ba47382f9e3a5980cd6dfccade4278ae213473f9ec70a8501494631",
+            "93a35e6dbfd31ec74d0771ab850416b4575a258b9f129c81ab469ebbd1b209f4",
+        )
+    },
+    "convert_multi_context": {
+        1: Release(
+            "617d4afa7df15c8183adc15fa40bd4617cb98890f984411ae3ea478f0288abfe",
+            "c7c02341a0d2e9241554e26af325ebfa89ce0fbd33635fcaba003502baedf38f",
+        )
+    },
+}
+# The newest version of each encoder, which its name stands for.
+RELEASED = {name: max(versions) for name, versions in RELEASES.items()}
 # Address of the release. Empty until there is a public one, because somebody else could claim an
 # unused address.
 RELEASE_URL = ""
 URL_VARIABLE = "CONVERT_TF_MODULES_URL"
 MODULES_PACKAGE = "convert_tf_modules"
 ONNX_SUFFIX = ".onnx"
-_EXPORTER = 1  # counted up when a module becomes another .onnx file
+_EXPORTER = 2  # counted up when a module becomes another .onnx file
 _NAME = re.compile(
     rf"(?P<name>{'|'.join(RELEASED)})(?:/(?P<version>[1-9]\d*))?(?P<onnx>\{ONNX_SUFFIX})?"
 )
@@ -78,6 +115,10 @@ def module_path(name: str) -> str:
     module_name = match["name"]
     version = match["version"] or str(RELEASED[module_name])
     suffix = match["onnx"] or ""
+    release = RELEASES[module_name].get(int(version))
+    if release is None:
+        versions = ", ".join(f"{module_name}/{known}" for known in RELEASES[module_name])
+        raise ModuleNameError(f"There is no version {version} of {module_name}. Pass {versions}.")
     local = Path(module_name, version) if not suffix else Path(f"{module_name}-{version}{suffix}")
     for folder in _local_folders():
         if (folder / local).exists():
@@ -89,6 +130,12 @@ def module_path(name: str) -> str:
     try:
         return str(release_file(f"{module_name}-{version}{suffix or ARCHIVE_SUFFIX}"))
     except DownloadError as error:
+        if release.commit:
+            raise ModuleNameError(
+                f"{module_name}/{version} is no longer shipped. In a clone, get its folder with "
+                f"git checkout {release.commit} -- hub_modules/{module_name}/{version}, or use "
+                f"{module_name}/{RELEASED[module_name]}."
+            ) from error
         raise ModuleNameError(
             f"{name!r} is neither in ./hub_modules nor in the package convert-tf-modules. "
             f"{error} Install the wheel convert_tf_modules of a release, set {URL_VARIABLE} to the "

@@ -8,7 +8,7 @@ zcat texts.gz | convert-tf embed --encoder convert --input - \
 
 Row i of the array is the vector of line i of the file. Empty lines have vectors too. The file may
 also be a table, such as CSV, JSON lines or Parquet, whose column of texts is encoded. It may be
-larger than the memory.
+larger than the memory. `vectors.npy.json` says which encoder made the array.
 
 `--engine=spark` encodes on a Spark cluster with an `.onnx` file and writes the same array. It needs
 the extra `[spark]` and Java. All machines must see the encoder and the output under the same path.
@@ -27,6 +27,7 @@ Flags:
   overwrite: Replace an existing file.
 """
 
+import contextlib
 import os
 import shutil
 import time
@@ -36,6 +37,7 @@ from typing import Any
 
 import numpy as np
 
+from convert_tf.checkpoints.identity import identity_of
 from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, check_read, define_encoder, same
 from convert_tf.encoding.sentence_encoder import BATCH_SIZE, COMPUTE_DTYPES, SentenceEncoder
 from convert_tf.encoding.signatures import SIGNATURES
@@ -43,8 +45,11 @@ from convert_tf.readers.columns import name_of_candidate, name_of_text
 from convert_tf.readers.texts import Texts
 from convert_tf.search.cache import stored_vectors
 from convert_tf.storage.arrays import GrowingArray
-from convert_tf.storage.files import check_replaceable, only_writer, whole_file, writing
+from convert_tf.storage.files import check_replaceable, only_writer, whole_file, write_file, writing
+from convert_tf.storage.json_text import written_json
 from convert_tf.storage.progress import Progress
+
+DESCRIPTION_SUFFIX = ".json"  # of the file next to an array
 
 
 def write_vectors(
@@ -114,7 +119,10 @@ def run(values: Any) -> None:
     check_read(values, {f"with --engine={values.engine}": [unread]})
     find = name_of_candidate if values.kind == "response" else name_of_text
     texts = Texts(values.input, find=find)
+    description = f"{values.output}{DESCRIPTION_SUFFIX}"
     with only_writer(values.output):
+        with contextlib.suppress(FileNotFoundError):  # so that it never describes another array
+            os.remove(description)
         if is_local:
             pieces = _local_vectors(values, texts)
         else:
@@ -125,6 +133,8 @@ def run(values: Any) -> None:
             options = same(values, "kind batch_size master dtype")
             pieces = encode_on_spark(values.encoder, texts, parts, **options)
         rows, dim = write_vectors(values.output, pieces, dtype=values.dtype)
+        identity = identity_of(values.encoder).to_json()
+        write_file(description, written_json({"encoder": identity, **same(values, "kind dtype")}))
         if not is_local:
             shutil.rmtree(parts)
     seconds = time.monotonic() - started

@@ -40,7 +40,7 @@ COMMON_TEXTS = entries(__doc__, "Flags")
 READ = frozenset(
     (
         "amazon_qa", "article_search", "cache", "candidates", "convai2", "data", "dev_data",
-        "dialogues", "dstc7", "encoder", "hard_negatives", "init_from", "input", "model",
+        "dialogues", "dstc7", "encoder", "from", "hard_negatives", "init_from", "input", "model",
         "notes", "opensubtitles", "pairs", "ranking_teacher", "since", "submissions",
         "teacher", "token_ids", "train_data", "triplets", "ubuntu", "utterance_teacher",
         "utterances", "validation", "vectors", "vocab", "wikiqa",

@@ -122,4 +122,5 @@ def _cache(values: Any, encoder: CandidateEncoder) -> Iterator[CandidateCache]:
             dict.fromkeys(texts),
             encoder.encode_candidates,
             fingerprint=encoder.fingerprint,
+            name=encoder.name,
         )

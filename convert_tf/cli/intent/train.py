@@ -17,7 +17,7 @@ Reference: arXiv 2003.04807; arXiv 1911.03688 §3.1, §4.4.
 Flags:
   encoder: Encoder: a released name, the folder of a run or module, or an .onnx file. Repeat the
     flag to concatenate the vectors of several encoders. Default: the encoder of --model, or
-    convert_small.
+    convert_small. With --model, another encoder trains on the examples of that model again.
   data: Examples: CSV files or nlu.yml, separated by commas.
   model: Also use the examples, encoder and options of this model.
   remove: Intents of --model to leave out, separated by commas. Commas inside the name of an intent
@@ -59,7 +59,7 @@ from convert_tf.cli.flags import (
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, PRECISIONS
 from convert_tf.intents.data import LabelledTexts, read_files
 from convert_tf.intents.encodings import ANY_KIND
-from convert_tf.intents.folder import MODULE_FOLDER, classifier_folder
+from convert_tf.intents.folder import MODULE_FOLDER, classifier_folder, read_classifier
 from convert_tf.intents.head import GRIDS, HEADS
 from convert_tf.intents.options import IntentOptions, SeveralOptions
 from convert_tf.storage.files import only_writer
@@ -148,7 +148,14 @@ def _read_model(values: Any) -> Any:
     Raises:
       ValueError: no examples can be added to it.
     """
-    model = loaded_classifier(values)
+    if values.encoder and not values.model.endswith(ONNX_SUFFIX):
+        from convert_tf.intents.classifier import IntentClassifier
+
+        params, fitted, _ = read_classifier(values.model, values.encoder, is_new=True)
+        model = IntentClassifier(**params)
+        model.examples_ = fitted["examples_"]
+    else:
+        model = loaded_classifier(values)
     if model.examples_ is None:
         raise ValueError(
             f"{values.model} does not hold its examples. Train again on all examples instead."

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from convert_tf.checkpoints.facts import numbers_turns
+from convert_tf.checkpoints.identity import ORIGIN_KEY, origin_text
 from convert_tf.checkpoints.kinds import CheckpointError, Kind, kind_of
 from convert_tf.checkpoints.vocabulary import plain_tokenizer
 from convert_tf.encoding.backends.onnx import (
@@ -91,6 +92,7 @@ def export_onnx(
         config = source.encoder.config
         model = GraphBuilder(source, calibrated(source) if network_bits == 8 else None).build()
         card = encoder_card("onnx", source, network_bits=network_bits, notes=notes)
+        origin = origin_text(checkpoint, network_bits=network_bits, max_tokens=source.max_tokens)
         facts = {
             "format_version": FORMAT_VERSION,
             "max_tokens": source.max_tokens,
@@ -108,6 +110,7 @@ def export_onnx(
             (VOCABULARY_KEY, source.vocabulary.read_text(encoding="utf-8")),
             (CARD_FILE, card),
             *(metadata or {}).items(),
+            (ORIGIN_KEY, origin),
         ):
             model.metadata_props.add(key=key, value=value)
         write_file(output, with_checksum(model.SerializeToString()))
