@@ -95,5 +95,5 @@ def _weights(path: str | os.PathLike[str]) -> str:
 def _origin_of(path: str) -> EncoderIdentity | None:
     with open(path, "rb") as file:
         file.seek(max(os.path.getsize(path) - _TAIL_BYTES, 0))
-        found = _ORIGIN.search(file.read())
-    return EncoderIdentity(*(group.decode() for group in found.groups())) if found else None
+        match = _ORIGIN.search(file.read())
+    return EncoderIdentity(*(group.decode() for group in match.groups())) if match else None

@@ -117,7 +117,7 @@ def module_path(name: str) -> str:
     suffix = match["onnx"] or ""
     release = RELEASES[module_name].get(int(version))
     if release is None:
-        versions = ", ".join(f"{module_name}/{known}" for known in RELEASES[module_name])
+        versions = ", ".join(f"{module_name}/{number}" for number in RELEASES[module_name])
         raise ModuleNameError(f"There is no version {version} of {module_name}. Pass {versions}.")
     local = Path(module_name, version) if not suffix else Path(f"{module_name}-{version}{suffix}")
     for folder in _local_folders():

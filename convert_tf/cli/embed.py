@@ -31,13 +31,13 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from convert_tf.checkpoints.identity import identity_of
+from convert_tf.checkpoints.identity import EncoderIdentity, identity_of
 from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, check_read, define_encoder, same
 from convert_tf.encoding.sentence_encoder import BATCH_SIZE, COMPUTE_DTYPES, SentenceEncoder
 from convert_tf.encoding.signatures import SIGNATURES
@@ -84,6 +84,38 @@ def write_vectors(
     return array.size, first.shape[1]
 
 
+def write_array(
+    path: str,
+    pieces: Iterable[np.ndarray],
+    encoder: EncoderIdentity,
+    *,
+    kind: str,
+    dtype: str = "float32",
+    facts: Mapping[str, Any] | None = None,
+) -> tuple[int, int]:
+    """Write vectors as `write_vectors`, and next to them which encoder made them.
+
+    Args:
+      path, pieces, dtype: as in `write_vectors`.
+      encoder: the encoder of the vectors.
+      kind: their kind.
+      facts: further JSON values.
+
+    Returns:
+      The shape of the array.
+
+    Raises:
+      ValueError, FileWriteError: as in `write_vectors`.
+    """
+    description = f"{path}{DESCRIPTION_SUFFIX}"
+    with contextlib.suppress(FileNotFoundError):  # so that it never describes another array
+        os.remove(description)
+    shape = write_vectors(path, pieces, dtype=dtype)
+    described = {"encoder": encoder.to_json(), "kind": kind, "dtype": dtype, **(facts or {})}
+    write_file(description, written_json(described))
+    return shape
+
+
 def _local_vectors(values: Any, texts: Texts) -> Iterator[np.ndarray]:
     """Encode texts on this machine. Progress is shown on standard error."""
     encoder = SentenceEncoder(values.encoder, **same(values, "batch_size compute_dtype"))
@@ -93,7 +125,7 @@ def _local_vectors(values: Any, texts: Texts) -> Iterator[np.ndarray]:
             progress.add(len(piece), bytes_done=texts.bytes_done)
 
 
-def _is_array(path: str) -> bool:
+def is_array(path: str) -> bool:
     with open(path, "rb") as file:
         return file.read(6) == b"\x93NUMPY"
 
@@ -113,16 +145,13 @@ def define_flags(define: Define) -> None:
 
 def run(values: Any) -> None:
     started = time.monotonic()
-    check_replaceable(values.output, _is_array, overwrite=values.overwrite)
+    check_replaceable(values.output, is_array, overwrite=values.overwrite)
     is_local = values.engine == "local"
     unread = "master" if is_local else "compute_dtype"
     check_read(values, {f"with --engine={values.engine}": [unread]})
     find = name_of_candidate if values.kind == "response" else name_of_text
     texts = Texts(values.input, find=find)
-    description = f"{values.output}{DESCRIPTION_SUFFIX}"
     with only_writer(values.output):
-        with contextlib.suppress(FileNotFoundError):  # so that it never describes another array
-            os.remove(description)
         if is_local:
             pieces = _local_vectors(values, texts)
         else:
@@ -132,9 +161,9 @@ def run(values: Any) -> None:
             parts = os.path.join(folder, f".{name}.parts")
             options = same(values, "kind batch_size master dtype")
             pieces = encode_on_spark(values.encoder, texts, parts, **options)
-        rows, dim = write_vectors(values.output, pieces, dtype=values.dtype)
-        identity = identity_of(values.encoder).to_json()
-        write_file(description, written_json({"encoder": identity, **same(values, "kind dtype")}))
+        rows, dim = write_array(
+            values.output, pieces, identity_of(values.encoder), **same(values, "kind dtype")
+        )
         if not is_local:
             shutil.rmtree(parts)
     seconds = time.monotonic() - started

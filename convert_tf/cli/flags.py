@@ -42,8 +42,8 @@ READ = frozenset(
         "amazon_qa", "article_search", "cache", "candidates", "convai2", "data", "dev_data",
         "dialogues", "dstc7", "encoder", "from", "hard_negatives", "init_from", "input", "model",
         "notes", "opensubtitles", "pairs", "ranking_teacher", "since", "submissions",
-        "teacher", "token_ids", "train_data", "triplets", "ubuntu", "utterance_teacher",
-        "utterances", "validation", "vectors", "vocab", "wikiqa",
+        "teacher", "texts", "to", "token_ids", "train_data", "triplets", "ubuntu",
+        "utterance_teacher", "utterances", "validation", "vectors", "vocab", "wikiqa",
     )
 )  # fmt: skip
 WRITTEN = ("output", "serving_module")  # flags that name a file or folder to write
@@ -203,7 +203,7 @@ def resolve_names(values: flags.FlagValues, *, wants_module: bool = False) -> No
 
     backend = values.backend if "backend" in values else "auto"
     wants_module = wants_module or backend == "tensorflow"
-    for name in {*values} & {"encoder", "init_from", "rerank_checkpoint"}:
+    for name in {*values} & {"encoder", "init_from", "rerank_checkpoint", "to"}:
         flag = values[name]
         if isinstance(flag.value, list):
             paths = [model_path(model, wants_module=wants_module) for model in flag.value]

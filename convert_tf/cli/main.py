@@ -56,6 +56,7 @@ COMMANDS = {
     "evaluate": "compare encoders, rankers and baselines on response ranking",
     "export": "export a run as a TensorFlow Hub module, an .onnx file or a Hugging Face folder",
     "embed": "encode the lines of a file",
+    "translate": "turn the vectors of one encoder into those of another",
     "index build": "encode candidates once, for many searches",
     "index search": "find the best candidates for a query, with or without an index",
     "demo": "serve a page that runs a model in the browser",

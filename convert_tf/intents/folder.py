@@ -178,9 +178,9 @@ def read_classifier(
                 "path as --encoder (encoder= in Python)."
             )
         elif _fingerprint(each) != record["fingerprint"]:
-            former, found = identity_from_json(record.get("identity")), identity_of(each)
-            if former is None or found != former:
-                reason = f"{former or 'other files'}, not {found} in {os.fspath(each)!r}"
+            former, given = identity_from_json(record.get("identity")), identity_of(each)
+            if former is None or given != former:
+                reason = f"{former or 'other files'}, not {given} in {os.fspath(each)!r}"
                 raise _other_encoder(folder, reason)
     params |= {"encoder": encoder}
     encodings = IntentEncodings(encoder, kind=params["kind"])

@@ -57,7 +57,7 @@ def run(values: Any) -> None:
 def check_same_encoders(since: Any, encoders: Sequence[EncoderIdentity], path: str) -> None:
     """Raise `ValueError` if an earlier report names other encoders than those of the classifier."""
     described = since.get("encoders") if isinstance(since, dict) else None
-    former = [identity_from_json(each) for each in described or []]
+    former = [identity_from_json(identity) for identity in described or []]
     if former and former != [*encoders]:
         raise ValueError(
             f"{path} was written with {', '.join(map(str, former))}, and the classifier uses "
