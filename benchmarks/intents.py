@@ -65,7 +65,7 @@ class FineTuned:
     """`convert-tf intent train --finetune`, as a classifier."""
 
     def __init__(self, checkpoint: str, seed: int):
-        self._checkpoint = model_path(checkpoint)
+        self._checkpoint = model_path(checkpoint, wants_module=True)
         self._params = {**IntentClassifier(None).get_params(), "random_state": seed}
         del self._params["encoder"]
         self._folder = tempfile.TemporaryDirectory()

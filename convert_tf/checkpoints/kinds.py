@@ -17,6 +17,8 @@ TOKENIZER_FILE = "tokenizer.json"
 SAFETENSORS_FILE = "model.safetensors"
 ONNX_FILES = ("onnx/model_quantized.onnx", "onnx/model.onnx")
 _MODEL_TYPE = "convert_tf"
+# What encodes the texts: with `auto`, names of encoders stand for their ONNX form.
+BACKENDS = ("auto", "tensorflow")
 # TensorFlow adds a number to the names of assets that exist already.
 VOCABULARY_ASSETS = tuple(f"assets/vocab.{kind}" for kind in ("txt", "model", "*_[0-9]"))
 # Patterns of all files in the folder of a module.
@@ -101,6 +103,22 @@ def kind_of(path: str | os.PathLike[str], *expected: Kind) -> Kind:
             f"{os.fspath(path)!r} {problem}. Pass {alternatives}.{put_aside(path)}"
         )
     return kind
+
+
+def checked_backend(path: str, backend: str) -> str:
+    """Return the path of an encoder.
+
+    Raises:
+      ValueError: if `backend` is not one of `BACKENDS`, or the encoder does not run on it.
+    """
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}. Received: {backend!r}.")
+    if backend == "tensorflow" and kind_of(path).runs_onnx:
+        raise ValueError(
+            f"{path!r} runs on ONNX Runtime, not on TensorFlow. Omit the backend, or pass the name "
+            "of a released encoder or the folder of a module."
+        )
+    return path
 
 
 def _kind_of(path: Path) -> Kind:

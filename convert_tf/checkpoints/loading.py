@@ -37,7 +37,7 @@ def load_model(
     Example:
       ranker, vocabulary = load_model("runs/poly")
     """
-    folder = model_path(folder)
+    folder = model_path(folder, wants_module=True)
     kind = kind_of(
         folder, Kind.DUAL_ENCODER, Kind.ENCODER_MODULE, Kind.RANKER, Kind.BERT, Kind.HUGGING_FACE
     )

@@ -2,8 +2,9 @@
 
 A name is looked up in this order: `hub_modules/NAME/VERSION` in the current folder, the same next
 to the package, the installed package `convert-tf-modules`, and the files of a release, which are
-downloaded once. `scripts/release.py` writes releases. An `.onnx` file that is in no folder is
-written into the cache of downloads from the module there, once, without TensorFlow.
+downloaded once. `scripts/release.py` writes releases. Texts are encoded with the `.onnx` file of a
+name. If there is none, it is written into the cache of downloads from the module, once, without
+TensorFlow.
 """
 
 import importlib.util
@@ -12,6 +13,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from convert_tf import __version__
 from convert_tf.checkpoints.kinds import (
@@ -32,17 +34,54 @@ from convert_tf.storage.downloads import (
     fetched,
     made_once,
 )
+from convert_tf.storage.files import FileWriteError
 
 SCHEME = "hf://"  # of encoders of the Hugging Face hub
-# The newest version of each module.
-RELEASED = {"convert_small": 1, "convert": 1, "convert_multi_context": 1}
+
+
+class Release(NamedTuple):
+    """A version of an encoder. It never changes: other weights are another version.
+
+    Attributes:
+      weights: SHA-256 of variables and vocabulary (`convert_tf.checkpoints.identity`).
+      graph: SHA-256 of `saved_model.pb`.
+      commit: the last commit with its folder, if it is no longer shipped; else `""`.
+    """
+
+    weights: str
+    graph: str
+    commit: str = ""
+
+
+RELEASES = {
+    "convert_small": {
+        1: Release(
+            "01eb5f24583e6fbfd51a252c363aecb1e1b04eff79675f2bf6579ff5f492923a",
+            "bff175d4d5369b9ac032c291cfd710c8b0f621e47c82d8e6a139f1818cf325a7",
+        )
+    },
+    "convert": {
+        1: Release(
+            "334947d82ba47382f9e3a5980cd6dfccade4278ae213473f9ec70a8501494631",
+            "93a35e6dbfd31ec74d0771ab850416b4575a258b9f129c81ab469ebbd1b209f4",
+        )
+    },
+    "convert_multi_context": {
+        1: Release(
+            "617d4afa7df15c8183adc15fa40bd4617cb98890f984411ae3ea478f0288abfe",
+            "c7c02341a0d2e9241554e26af325ebfa89ce0fbd33635fcaba003502baedf38f",
+        )
+    },
+}
+# The newest version of each encoder, which its name stands for.
+RELEASED = {name: max(versions) for name, versions in RELEASES.items()}
 # Address of the release. Empty until there is a public one, because somebody else could claim an
 # unused address.
 RELEASE_URL = ""
 URL_VARIABLE = "CONVERT_TF_MODULES_URL"
 MODULES_PACKAGE = "convert_tf_modules"
 ONNX_SUFFIX = ".onnx"
-_EXPORTER = 1  # counted up when a module becomes another .onnx file
+_EXPORTER = 2  # counted up when a module becomes another .onnx file
 _NAME = re.compile(
     rf"(?P<name>{'|'.join(RELEASED)})(?:/(?P<version>[1-9]\d*))?(?P<onnx>\{ONNX_SUFFIX})?"
 )
@@ -77,6 +116,10 @@ def module_path(name: str) -> str:
     module_name = match["name"]
     version = match["version"] or str(RELEASED[module_name])
     suffix = match["onnx"] or ""
+    release = RELEASES[module_name].get(int(version))
+    if release is None:
+        versions = ", ".join(f"{module_name}/{number}" for number in RELEASES[module_name])
+        raise ModuleNameError(f"There is no version {version} of {module_name}. Pass {versions}.")
     local = Path(module_name, version) if not suffix else Path(f"{module_name}-{version}{suffix}")
     for folder in _local_folders():
         if (folder / local).exists():
@@ -88,6 +131,12 @@ def module_path(name: str) -> str:
     try:
         return str(release_file(f"{module_name}-{version}{suffix or ARCHIVE_SUFFIX}"))
     except DownloadError as error:
+        if release.commit:
+            raise ModuleNameError(
+                f"{module_name}/{version} is no longer shipped. In a clone, get its folder with "
+                f"git checkout {release.commit} -- hub_modules/{module_name}/{version}, or use "
+                f"{module_name}/{RELEASED[module_name]}."
+            ) from error
         raise ModuleNameError(
             f"{name!r} is neither in ./hub_modules nor in the package convert-tf-modules. "
             f"{error} Install the wheel convert_tf_modules of a release, set {URL_VARIABLE} to the "
@@ -99,10 +148,10 @@ def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> s
     """Return the path of a model that may be given by name.
 
     Args:
-      path: a path, the name of a released module, or `hf://owner/name` of the Hugging Face hub.
-        Existing paths take precedence. Without TensorFlow, a released name stands for the `.onnx`
-        file.
-      wants_module: whether a name stands for the module without TensorFlow too.
+      path: a path, the name of a released encoder, or `hf://owner/name` of the Hugging Face hub.
+        Existing paths take precedence.
+      wants_module: whether a name stands for the module, to train or export it. Otherwise it stands
+        for the 8-bit `.onnx` file.
 
     Raises:
       ModuleNameError: if the model cannot be downloaded, or something else has its name.
@@ -119,8 +168,7 @@ def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> s
                 "Rename it, or run the command in another folder."
             )
         return text
-    has_suffix = text.endswith(ONNX_SUFFIX)
-    if not (has_suffix or wants_module) and importlib.util.find_spec("tensorflow") is None:
+    if not (wants_module or text.endswith(ONNX_SUFFIX)):
         text += ONNX_SUFFIX
     return module_path(text)
 
@@ -138,8 +186,8 @@ def as_onnx(folder: Path, *, graph: str = "") -> Path:
         `"onnx/model_quantized.onnx"`.
 
     Raises:
-      ModuleNameError: if the encoder is damaged, or a library is missing.
-      FileWriteError: if the cache could not be written.
+      ModuleNameError: if the module is damaged, a library is missing, or the cache cannot be
+        written.
     """
     name = "-".join(Path(os.path.abspath(folder)).parts[-2:])
     weights = fingerprint((file.name, file) for file in files_that_count(folder))
@@ -166,7 +214,14 @@ def as_onnx(folder: Path, *, graph: str = "") -> Path:
             )
         return file
 
-    return made_once(cache_folder() / "onnx" / f"{name}-{key}{ONNX_SUFFIX}", export)
+    try:
+        return made_once(cache_folder() / "onnx" / key / f"{name}{ONNX_SUFFIX}", export)
+    except FileWriteError as error:
+        raise ModuleNameError(
+            f"{name} could not be kept as ONNX in {str(cache_folder())!r}: {error.strerror}. Set "
+            "CONVERT_TF_CACHE to another folder, or pass the path of an .onnx file from convert-tf "
+            "export."
+        ) from error
 
 
 def _local_folders() -> list[Path]:

@@ -8,7 +8,7 @@ zcat texts.gz | convert-tf embed --encoder convert --input - \
 
 Row i of the array is the vector of line i of the file. Empty lines have vectors too. The file may
 also be a table, such as CSV, JSON lines or Parquet, whose column of texts is encoded. It may be
-larger than the memory.
+larger than the memory. `vectors.npy.json` says which encoder made the array.
 
 `--engine=spark` encodes on a Spark cluster with an `.onnx` file and writes the same array. It needs
 the extra `[spark]` and Java. All machines must see the encoder and the output under the same path.
@@ -27,24 +27,29 @@ Flags:
   overwrite: Replace an existing file.
 """
 
+import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, check_read, same
+from convert_tf.checkpoints.identity import EncoderIdentity, identity_of
+from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, check_read, define_encoder, same
 from convert_tf.encoding.sentence_encoder import BATCH_SIZE, COMPUTE_DTYPES, SentenceEncoder
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.readers.columns import name_of_candidate, name_of_text
 from convert_tf.readers.texts import Texts
 from convert_tf.search.cache import stored_vectors
 from convert_tf.storage.arrays import GrowingArray
-from convert_tf.storage.files import check_replaceable, only_writer, whole_file, writing
+from convert_tf.storage.files import check_replaceable, only_writer, whole_file, write_file, writing
+from convert_tf.storage.json_text import written_json
 from convert_tf.storage.progress import Progress
+
+DESCRIPTION_SUFFIX = ".json"  # of the file next to an array
 
 
 def write_vectors(
@@ -79,6 +84,38 @@ def write_vectors(
     return array.size, first.shape[1]
 
 
+def write_array(
+    path: str,
+    pieces: Iterable[np.ndarray],
+    encoder: EncoderIdentity,
+    *,
+    kind: str,
+    dtype: str = "float32",
+    facts: Mapping[str, Any] | None = None,
+) -> tuple[int, int]:
+    """Write vectors as `write_vectors`, and next to them which encoder made them.
+
+    Args:
+      path, pieces, dtype: as in `write_vectors`.
+      encoder: the encoder of the vectors.
+      kind: their kind.
+      facts: further JSON values.
+
+    Returns:
+      The shape of the array.
+
+    Raises:
+      ValueError, FileWriteError: as in `write_vectors`.
+    """
+    description = f"{path}{DESCRIPTION_SUFFIX}"
+    with contextlib.suppress(FileNotFoundError):  # so that it never describes another array
+        os.remove(description)
+    shape = write_vectors(path, pieces, dtype=dtype)
+    described = {"encoder": encoder.to_json(), "kind": kind, "dtype": dtype, **(facts or {})}
+    write_file(description, written_json(described))
+    return shape
+
+
 def _local_vectors(values: Any, texts: Texts) -> Iterator[np.ndarray]:
     """Encode texts on this machine. Progress is shown on standard error."""
     encoder = SentenceEncoder(values.encoder, **same(values, "batch_size compute_dtype"))
@@ -88,13 +125,13 @@ def _local_vectors(values: Any, texts: Texts) -> Iterator[np.ndarray]:
             progress.add(len(piece), bytes_done=texts.bytes_done)
 
 
-def _is_array(path: str) -> bool:
+def is_array(path: str) -> bool:
     with open(path, "rb") as file:
         return file.read(6) == b"\x93NUMPY"
 
 
 def define_flags(define: Define) -> None:
-    define("encoder", DEFAULT_ENCODER)
+    define_encoder(define, DEFAULT_ENCODER)
     define("input", NEEDED)
     define("output", NEEDED)
     define("kind", "sentence", choices=[*SIGNATURES])
@@ -108,7 +145,7 @@ def define_flags(define: Define) -> None:
 
 def run(values: Any) -> None:
     started = time.monotonic()
-    check_replaceable(values.output, _is_array, overwrite=values.overwrite)
+    check_replaceable(values.output, is_array, overwrite=values.overwrite)
     is_local = values.engine == "local"
     unread = "master" if is_local else "compute_dtype"
     check_read(values, {f"with --engine={values.engine}": [unread]})
@@ -124,7 +161,9 @@ def run(values: Any) -> None:
             parts = os.path.join(folder, f".{name}.parts")
             options = same(values, "kind batch_size master dtype")
             pieces = encode_on_spark(values.encoder, texts, parts, **options)
-        rows, dim = write_vectors(values.output, pieces, dtype=values.dtype)
+        rows, dim = write_array(
+            values.output, pieces, identity_of(values.encoder), **same(values, "kind dtype")
+        )
         if not is_local:
             shutil.rmtree(parts)
     seconds = time.monotonic() - started

@@ -51,7 +51,7 @@ import os
 from typing import Any
 
 from convert_tf import metrics
-from convert_tf.cli.flags import Define, UsageError, check_read, same
+from convert_tf.cli.flags import Define, UsageError, check_read, define_encoder, same
 from convert_tf.evaluation.compare import compare, make_task
 from convert_tf.evaluation.tables import ranking_table, write_report
 from convert_tf.ranking.baselines import BASELINES, HISTORY, baseline_rankers, check_baselines
@@ -61,7 +61,7 @@ REPLACED = ("evaluation.*",)
 
 
 def define_flags(define: Define) -> None:
-    define("encoder", [], repeats=True)
+    define_encoder(define, [], repeats=True)
     define("baselines", [], f"Baselines to compare: {', '.join(BASELINES)}.")
     define("vectors", [], repeats=True)
     define("vector_signature", None)

@@ -30,7 +30,7 @@ from typing import Any
 from convert_tf.cli.flags import NEEDED, Define, same
 
 REPLACED = ("", "**/*")
-WANTS_MODULE = True  # without TensorFlow too, because an .onnx file cannot be exported again
+OF_MODULES = ("encoder",)  # because an .onnx file cannot be exported again
 
 
 def define_flags(define: Define) -> None:

@@ -5,6 +5,8 @@ Flags of several commands have their texts here. The docstring of a command take
 Flags:
   encoder: Encoder: a released name, the folder of a run or module, a Hugging Face folder, an .onnx
     file, or hf://OWNER/NAME.
+  backend: auto: the name of an encoder stands for its 8-bit ONNX form. tensorflow: for its module,
+    which needs the extra train.
   kind: response: answers to the queries. similarity: similar texts. Build and search with the same
     kind.
   mask: First replace numbers and e-mail addresses by placeholders.
@@ -25,6 +27,7 @@ from typing import Any, get_args
 
 from absl import flags
 
+from convert_tf.checkpoints.kinds import BACKENDS, checked_backend
 from convert_tf.config.base import entries, options_of
 
 DEFAULT_ENCODER = "convert_small"
@@ -37,9 +40,9 @@ COMMON_TEXTS = entries(__doc__, "Flags")
 READ = frozenset(
     (
         "amazon_qa", "article_search", "cache", "candidates", "convai2", "data", "dev_data",
-        "dialogues", "documents", "dstc7", "encoder", "hard_negatives", "init_from", "input",
-        "model", "notes", "opensubtitles", "pairs", "ranking_teacher", "since",
-        "submissions", "teacher", "token_ids", "train_data", "triplets", "ubuntu",
+        "dialogues", "documents", "dstc7", "encoder", "from", "hard_negatives", "init_from",
+        "input", "model", "notes", "opensubtitles", "pairs", "ranking_teacher", "since",
+        "submissions", "teacher", "texts", "to", "token_ids", "train_data", "triplets", "ubuntu",
         "utterance_teacher", "utterances", "validation", "vectors", "vocab", "wikiqa",
     )
 )  # fmt: skip
@@ -180,24 +183,34 @@ def given_fields(
     return given
 
 
+def define_encoder(define: Define, default: Any, **options: Any) -> None:
+    """Define `--encoder`, for encoding texts, and `--backend`."""
+    define("encoder", default, **options)
+    define("backend", "auto", choices=BACKENDS)
+
+
 def resolve_names(values: flags.FlagValues, *, wants_module: bool = False) -> None:
-    """Replace names of released modules by their paths, in flags that take a model.
+    """Replace names of released encoders by their paths, in flags that take a model.
 
     Args:
-      values: the flags of a command.
+      values: the flags of a command. With `--backend tensorflow`, names stand for modules.
       wants_module: as in `model_path`.
 
     Raises:
-      ValueError: if a module cannot be downloaded.
+      ValueError: if an encoder cannot be downloaded, or does not run on `--backend`.
     """
     from convert_tf.checkpoints.released import model_path
 
-    for name in {*values} & {"encoder", "init_from", "rerank_checkpoint"}:
+    backend = values.backend if "backend" in values else "auto"
+    wants_module = wants_module or backend == "tensorflow"
+    for name in {*values} & {"encoder", "init_from", "rerank_checkpoint", "to"}:
         flag = values[name]
         if isinstance(flag.value, list):
-            flag.value = [model_path(model, wants_module=wants_module) for model in flag.value]
+            paths = [model_path(model, wants_module=wants_module) for model in flag.value]
+            flag.value = [checked_backend(path, backend) for path in paths]
         elif flag.value:
-            flag.value = model_path(flag.value, wants_module=wants_module)
+            path = model_path(flag.value, wants_module=wants_module or name == "init_from")
+            flag.value = checked_backend(path, backend)
 
 
 def define_model(define: Define, default: Any = NEEDED) -> None:

@@ -56,6 +56,7 @@ COMMANDS = {
     "evaluate": "compare encoders, rankers and baselines on response ranking",
     "export": "export a run as a TensorFlow Hub module, an .onnx file or a Hugging Face folder",
     "embed": "encode the lines of a file",
+    "translate": "turn the vectors of one encoder into those of another",
     "index build": "encode candidates once, for many searches",
     "index search": "find the best candidates for a query, with or without an index",
     "demo": "serve a page that runs a model in the browser",
@@ -309,7 +310,8 @@ def _run(command: Any, values: flags.FlagValues, arguments: Sequence[str]) -> No
     flags_by_name: dict[str, Any] = {f"--{name}": values[name] for name in values}
     if missing := [n for n, flag in flags_by_name.items() if flag.is_needed and flag.value is None]:
         raise UsageError(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} required")
-    resolve_names(values, wants_module=getattr(command, "WANTS_MODULE", False))
+    of_modules = getattr(command, "OF_MODULES", ())
+    resolve_names(values, wants_module=any(values[name].value for name in of_modules))
     if rest:
         raise UsageError(
             f"{' '.join(rest)!r} is not a flag. Write flags as --name=value, and put patterns such "

@@ -30,6 +30,8 @@ from convert_tf.cli.flags import NEEDED, Define, same
 from convert_tf.config.base import PRECISIONS
 from convert_tf.data.mining import BLOCK_SIZE
 
+OF_MODULES = ("encoder",)  # because mining computes on TensorFlow or JAX
+
 
 def define_flags(define: Define) -> None:
     define("encoder", NEEDED)

@@ -29,7 +29,13 @@ from pathlib import Path
 from typing import Any
 
 from convert_tf.checkpoints.released import model_path
-from convert_tf.cli.flags import DEFAULT_ENCODER, Define, define_fields, given_fields
+from convert_tf.cli.flags import (
+    DEFAULT_ENCODER,
+    Define,
+    define_encoder,
+    define_fields,
+    given_fields,
+)
 from convert_tf.encoding.sentence_encoder import COMPUTE_DTYPES
 from convert_tf.extras import needs
 from convert_tf.numerics.processor import use_threads
@@ -37,7 +43,7 @@ from convert_tf.service.batching import Limits
 
 
 def define_flags(define: Define) -> None:
-    define("encoder", None)
+    define_encoder(define, None)
     define("intents", None)
     define("name", None)
     define("host", "127.0.0.1")
@@ -60,7 +66,10 @@ def run(values: Any) -> None:
     if values.num_threads is not None:
         use_threads(values.num_threads)
     has_own = values.encoder is None and (values.intents or "").endswith(".onnx")
-    path = values.intents if has_own else values.encoder or model_path(DEFAULT_ENCODER)
+    if values.encoder is None and not has_own:
+        wants_module = values.backend == "tensorflow"
+        values["encoder"].value = model_path(DEFAULT_ENCODER, wants_module=wants_module)
+    path = values.encoder or values.intents
     model = opened_model(
         path,
         values.intents,

@@ -36,6 +36,8 @@ from typing import Any
 from convert_tf.cli.flags import NEEDED, Define, UsageError, check_read, define_fields, given_fields
 from convert_tf.config.train import MapTraining
 
+OF_MODULES = ("encoder",)  # because an .onnx file cannot be changed
+
 
 def define_flags(define: Define) -> None:
     define("encoder", NEEDED)

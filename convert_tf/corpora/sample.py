@@ -159,6 +159,16 @@ class SampleThreads:
         }
 
 
+def sample_texts(seed: int = 0) -> Iterator[str]:
+    """Yield the different texts of generated threads: questions, answers and reactions."""
+    seen: set[str] = set()
+    for submission, comments in SampleThreads(seed).generate(NUM_THREADS):
+        for text in (submission["title"], *(comment["body"] for comment in comments)):
+            if text not in seen:
+                seen.add(text)
+                yield text
+
+
 def write_sample(folder: str, *, seed: int = 0, num_threads: int = NUM_THREADS) -> list[str]:
     """Write `RC_sample.zst` and `RS_sample.zst`.
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.checkpoints.kinds import Kind, checked_backend, kind_of
 from convert_tf.checkpoints.released import RELEASED, SCHEME, model_path
 from convert_tf.encoding import text_batches
 from convert_tf.encoding.signatures import SIGNATURES, signature_name
@@ -72,7 +72,7 @@ class Backend(Protocol):
         ...
 
 
-def open_backend(path: str, *, compute_dtype: str = "auto") -> Backend:
+def open_backend(path: str, *, compute_dtype: str = "auto", backend: str = "auto") -> Backend:
     """Open a model.
 
     Args:
@@ -80,11 +80,12 @@ def open_backend(path: str, *, compute_dtype: str = "auto") -> Backend:
         released encoder.
       compute_dtype: number format of the network, one of `COMPUTE_DTYPES`. It must be `"auto"` for
         `.onnx` files and Hugging Face folders.
+      backend: `"tensorflow"` if a name stands for the module; `"auto"` for the `.onnx` file.
 
     Raises:
       ValueError: if the model cannot be opened, or cannot compute in this format.
     """
-    path = model_path(path)
+    path = checked_backend(model_path(path, wants_module=backend == "tensorflow"), backend)
     if not os.path.exists(path):
         raise ValueError(
             f"{path!r} is neither a file or folder nor one of {', '.join(RELEASED)}. Pass a path, "
@@ -94,7 +95,8 @@ def open_backend(path: str, *, compute_dtype: str = "auto") -> Backend:
     if kind.runs_onnx and compute_dtype != "auto":
         raise ValueError(
             f"compute_dtype={compute_dtype!r} has no effect on {path!r}, which computes as it was "
-            "exported. Omit it."
+            "exported. Omit it, or open the module with backend='tensorflow' (--backend "
+            "tensorflow)."
         )
     if kind is Kind.ONNX:
         from convert_tf.encoding.backends.onnx import OnnxBackend
@@ -125,11 +127,13 @@ class SentenceEncoder:
     unchanged. Several threads may use an encoder at once. A pickle stores the path of the model.
 
     Args:
-      model: name of a released encoder (`"convert_small"`); folder of a module, of a run or for
-        Hugging Face programs; an `.onnx` file; `hf://owner/name`; or a `Backend`.
+      model: name of a released encoder (`"convert_small"`), which opens its 8-bit `.onnx` file;
+        folder of a module, of a run or for Hugging Face programs; an `.onnx` file;
+        `hf://owner/name`; or a `Backend`.
       batch_size: maximum number of texts per batch; batches of long texts are smaller.
       compute_dtype: `"float32"`, `"bfloat16"`, or `"auto"` for bfloat16 if this machine multiplies
-        matrices faster in it.
+        matrices faster in it. It must be `"auto"` for `.onnx` files and names.
+      backend: `"tensorflow"` to open the module of a name instead of the `.onnx` file.
       numbers_turns: whether earlier turns are numbered, `"0: "` for the most recent, as in training
         with `--turn_prefixes`; None for the setting that the model was trained with.
 
@@ -153,6 +157,7 @@ class SentenceEncoder:
         *,
         batch_size: int = BATCH_SIZE,
         compute_dtype: str = "auto",
+        backend: str = "auto",
         numbers_turns: bool | None = None,
     ):
         if compute_dtype not in COMPUTE_DTYPES:
@@ -163,7 +168,7 @@ class SentenceEncoder:
         self.batch_size = _checked_batch_size(batch_size)
         if isinstance(model, str | os.PathLike):
             path = os.fspath(model)
-            model = open_backend(path, compute_dtype=compute_dtype)
+            model = open_backend(path, compute_dtype=compute_dtype, backend=backend)
             names = [signature.name for signature in SIGNATURES.values()]
             if not {*model.outputs} & {*names}:
                 raise ValueError(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from convert_tf.checkpoints.identity import EncoderIdentity, identity_of
 from convert_tf.checkpoints.released import model_path
 from convert_tf.config.base import check
 from convert_tf.encoding.cache import EncodingCache
@@ -96,6 +97,14 @@ def encoder_paths(encoder: Any) -> list[Any]:
         (getattr(each, "path", None) or each) if isinstance(each, SentenceEncoder) else each
         for each in encoders_of(encoder)
     ]
+
+
+def identities_of(classifier: Any) -> list[EncoderIdentity]:
+    """Return the identities of a classifier's encoders; none if one has no path."""
+    paths = encoder_paths(getattr(classifier, "encoder", []) or [None])
+    if not all(isinstance(path, str | os.PathLike) for path in paths):
+        return []
+    return [*map(identity_of, paths)]
 
 
 class IntentEncodings:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from convert_tf.checkpoints.identity import identity_from_json, identity_of
 from convert_tf.checkpoints.kinds import MODULE_FILES, files_that_count
 from convert_tf.checkpoints.released import model_path
 from convert_tf.config.base import options_of
@@ -114,7 +115,11 @@ def _record(encoder: Any, copied: str) -> dict[str, Any]:
     if not isinstance(encoder, str | os.PathLike):
         return {"path": None, "name": getattr(encoder, "__name__", type(encoder).__name__)}
     path = os.path.abspath(encoder)
-    return {"path": MODULE_FOLDER if path == copied else path, "fingerprint": _fingerprint(path)}
+    return {
+        "path": MODULE_FOLDER if path == copied else path,
+        "fingerprint": _fingerprint(path),
+        "identity": identity_of(path).to_json(),
+    }
 
 
 def _fingerprint(path: str | os.PathLike[str]) -> str:
@@ -146,13 +151,14 @@ class Saved(NamedTuple):
 
 
 def read_classifier(
-    folder: str | os.PathLike[str], encoder: Any = None
+    folder: str | os.PathLike[str], encoder: Any = None, *, is_new: bool = False
 ) -> tuple[Saved, IntentEncodings, Any]:
     """Read a folder of `write_classifier`.
 
     Args:
       folder: of the classifier.
       encoder: the encoder that it was trained with, if its path has changed or it has none.
+      is_new: whether `encoder` is another one, to train again with. It is not compared.
 
     Returns:
       The classifier, the encodings of its encoder, and the encoder, as a path or as it was given.
@@ -177,6 +183,8 @@ def read_classifier(
         encoder = [_recorded_path(record, folder) for record in records]
         encoder = encoder[0] if len(encoder) == 1 else encoder
     encoders = encoders_of(encoder)
+    if is_new:
+        return saved, IntentEncodings(encoder, kind=saved.params["kind"]), encoder
     if len(encoders) != len(records):
         raise _other_encoder(folder, f"{len(encoders)} encoders instead of {len(records)}")
     is_known = True  # whether the fingerprints say that all encoders are the same
@@ -189,7 +197,10 @@ def read_classifier(
                 "path as --encoder (encoder= in Python)."
             )
         elif _fingerprint(each) != record["fingerprint"]:
-            raise _other_encoder(folder, f"{os.fspath(each)!r}, whose files differ")
+            former, given = identity_from_json(record.get("identity")), identity_of(each)
+            if former is None or given != former:
+                reason = f"{former or 'other files'}, not {given} in {os.fspath(each)!r}"
+                raise _other_encoder(folder, reason)
     encodings = IntentEncodings(encoder, kind=saved.params["kind"])
     if not is_known:
         probes, expected = encodings(PROBES), arrays["probes"]
@@ -204,13 +215,18 @@ def _recorded_path(record: Mapping[str, Any], folder: Path) -> str:
             f"{str(folder)!r} was trained with an encoder that has no path ({record.get('name')}). "
             "Pass it as encoder= in Python, or --encoder with a module that encodes the same."
         )
-    return str(folder / record["path"])  # an absolute path stays as it is
+    path = folder / record["path"]  # an absolute path stays as it is
+    identity = identity_from_json(record.get("identity"))
+    if not path.exists() and identity is not None and identity.name:
+        return model_path(identity.name, wants_module=not identity.form)
+    return str(path)
 
 
 def _other_encoder(folder: Path, reason: str) -> ValueError:
     return ValueError(
         f"{str(folder)!r} was trained with another encoder: {reason}. Use the encoder that it was "
-        "trained with, or train again with this one."
+        "trained with, or train again on the texts that it keeps: convert-tf intent train --model "
+        f"{folder} --encoder NEW --output OTHER."
     )
 
 

@@ -171,7 +171,7 @@ class IntentModule(tf.Module):
             if not isinstance(encoder, str | os.PathLike) or not kind_of(encoder).is_module:
                 raise ValueError(
                     f"The encoder of this classifier is {encoder!r}. A serving module needs the "
-                    "folder of a module: train with one."
+                    "folder of a module: train with one, such as module_path('convert_small')."
                 )
             check_files(encoder)
         quieten_float16()

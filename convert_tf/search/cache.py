@@ -3,8 +3,8 @@
 `convert-tf index build` writes a folder with these files:
 
 - `candidates.json`: `version` of the format, `count` and `dim` of the vectors, their `dtype`, the
-  largest length `max_norm`, `encoder` (the encoder's fingerprint) and `texts` (SHA-256 of the
-  texts, each after its length);
+  largest length `max_norm`, `encoder` (the encoder's fingerprint), `encoder_name` and `texts`
+  (SHA-256 of the texts, each after its length);
 - `vectors.npy`: `[count, dim]` of float32, float16 or int8;
 - `scales.npy`, only for int8: float32 `[count]`, factors of the rows of `vectors.npy`;
 - `texts.npy`: uint8, the UTF-8 bytes of all texts, concatenated;
@@ -17,7 +17,7 @@ The id of a candidate is its position, from 0.
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -52,6 +52,7 @@ class CandidateCache:
       count, dim, dtype: of the stored vectors.
       max_norm: length of the longest vector.
       encoder: fingerprint of the encoder.
+      encoder_name: its name in messages; its fingerprint if it has none.
       texts_hash: checksum of the texts.
 
     Raises:
@@ -70,6 +71,7 @@ class CandidateCache:
         self.dtype: str = facts["dtype"]
         self.max_norm: float = facts["max_norm"]
         self.encoder: str = facts["encoder"]
+        self.encoder_name = str(facts.get("encoder_name") or self.encoder)
         self.texts_hash: str = facts["texts"]
         if not (self.folder / CHECKSUMS_FILE).is_file():
             raise ValueError(
@@ -87,14 +89,23 @@ class CandidateCache:
         self._offsets = mapped("offsets", "int64", self.count + 1)
         self._texts = mapped("texts", "uint8", int(self._offsets[-1]))
 
-    def check_encoder(self, fingerprint: str) -> None:
+    def check_encoder(self, fingerprint: str, name: str = "") -> None:
         """Raise `ValueError` unless the encoder has this fingerprint."""
         if fingerprint != self.encoder:
             raise ValueError(
-                f"The cache {str(self.folder)!r} was encoded by {self.encoder}, not by this "
-                f"encoder ({fingerprint}). Pass the encoder of the cache, or build a cache with "
-                "this one."
+                f"The index {str(self.folder)!r} was encoded by {self.encoder_name}, not by "
+                f"{name or fingerprint}. Pass its own encoder and kind, or encode its texts again: "
+                f"convert-tf index build --from {self.folder} --encoder NEW --output OTHER."
             )
+
+    @property
+    def kind(self) -> str:
+        """The kind of its vectors: `"response"` or `"similarity"`."""
+        return "similarity" if self.encoder.endswith("-similarity") else "response"
+
+    def texts(self) -> Iterator[str]:
+        """Yield the texts of all candidates."""
+        return map(self.text, range(self.count))
 
     def stored(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Return stored rows and their scales. Both are mapped, not copied."""
@@ -123,6 +134,7 @@ def write_cache(
     encode: Callable[[Sequence[str]], np.ndarray],
     *,
     fingerprint: str,
+    name: str = "",
     dtype: str = "float32",
     batch_size: int = 1024,
     overwrite: bool = False,
@@ -136,6 +148,7 @@ def write_cache(
       texts: the candidates; read once. They may repeat.
       encode: texts → float `[len(texts), dim]`.
       fingerprint: identifies the encoder; a search with another one is refused.
+      name: the encoder in messages.
       dtype: type of the stored vectors: `"float32"`, `"float16"` or `"int8"` with a scale per row.
       batch_size: number of texts to encode together.
       overwrite: whether to replace an existing cache.
@@ -193,6 +206,7 @@ def write_cache(
             "dtype": dtype,
             "max_norm": max_norm,
             "encoder": fingerprint,
+            "encoder_name": name,
             "texts": digest.hexdigest(),
         }
         FORMAT.write_facts(place, facts)

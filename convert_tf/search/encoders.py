@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from convert_tf.checkpoints.kinds import Kind, files_that_count, kind_of
+from convert_tf.checkpoints.identity import identity_of
+from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.released import model_path
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.ranking.protocol import Turns
 from convert_tf.ranking.ranker import EncoderRanker, open_encoder
-from convert_tf.storage.checksums import fingerprint
 
 # What a search finds: responses to a context, or texts similar to a text.
 SEARCH_KINDS = [kind for kind, signature in SIGNATURES.items() if signature.queries]
@@ -29,11 +29,13 @@ class CandidateEncoder(NamedTuple):
       encode_candidates: texts → float32 `[len(texts), dim]`.
       encode_contexts: contexts → vectors float32 `[B, M, dim]` and which are real, bool `[B, M]`;
         None if all are.
+      name: the encoder in messages, such as `convert_small/1 as 8-bit ONNX`.
     """
 
     fingerprint: str
     encode_candidates: Callable[[Sequence[str]], np.ndarray]
     encode_contexts: Callable[[Sequence[Turns]], tuple[np.ndarray, np.ndarray | None]]
+    name: str = ""
 
 
 def load_encoder(model: str | os.PathLike[str], *, kind: str = "response") -> CandidateEncoder:
@@ -51,7 +53,8 @@ def load_encoder(model: str | os.PathLike[str], *, kind: str = "response") -> Ca
     if kind not in SEARCH_KINDS:
         raise ValueError(f"kind must be one of {', '.join(SEARCH_KINDS)}. Received: {kind!r}.")
     path = model_path(model)
-    weights = fingerprint((file.name, file) for file in files_that_count(path))[:16]
+    identity = identity_of(path)
+    weights = identity.fingerprint
     if kind_of(path) is Kind.RANKER:
         if kind != "response":
             raise ValueError(
@@ -64,6 +67,7 @@ def load_encoder(model: str | os.PathLike[str], *, kind: str = "response") -> Ca
         weights if kind == "response" else f"{weights}-{kind}",  # kinds have other vectors
         ranker.encode_candidates,
         lambda contexts: (ranker.encode_contexts(contexts)[:, None], None),
+        str(identity),
     )
 
 
@@ -89,4 +93,6 @@ def _ranker_encoder(folder: str, weights: str) -> CandidateEncoder:
         vectors, mask = ranker.encode_contexts(contexts)
         return np.asarray(vectors, np.float32) * factor, np.asarray(mask)
 
-    return CandidateEncoder(weights, ranker.encode_candidates, encode_contexts)
+    return CandidateEncoder(
+        weights, ranker.encode_candidates, encode_contexts, str(identity_of(folder))
+    )

@@ -83,7 +83,7 @@ class CandidateIndex:
     """
 
     def __init__(self, cache: CandidateCache, encoder: CandidateEncoder):
-        cache.check_encoder(encoder.fingerprint)
+        cache.check_encoder(encoder.fingerprint, encoder.name)
         self.cache = cache
         self.encoder = encoder
 

@@ -16,8 +16,8 @@ from convert_tf.checkpoints.released import model_path
 
 
 def main(after: str, before: str, share: str, output: str) -> None:
-    mean, vocabulary = load_checkpoint(model_path(after))
-    further, _ = load_checkpoint(model_path(before))
+    mean, vocabulary = load_checkpoint(model_path(after, wants_module=True))
+    further, _ = load_checkpoint(model_path(before, wants_module=True))
     if mean.config != further.config:
         raise ValueError(
             f"{after!r} and {before!r} have different shapes. Received: "

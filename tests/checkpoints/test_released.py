@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 from support.commands import call_command
+from support.full_disk import room_for
 from support.web_server import serving
 
 import convert_tf
@@ -28,13 +29,16 @@ def nowhere(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def release(tiny_modules, tmp_path_factory):
-    """A release whose `convert` is a tiny module."""
+def release(tiny_modules, tiny_onnx, tmp_path_factory):
+    """A release whose `convert` is a tiny module and a tiny `.onnx` file."""
     folder = tmp_path_factory.mktemp("release")
     module = tiny_modules["single"][1]
     shutil.make_archive(str(folder / "convert-1"), "gztar", module)
-    path = folder / "convert-1.tar.gz"
-    (folder / "SHA256SUMS").write_text(f"{file_checksum(path)}  {path.name}\n")
+    shutil.copy(tiny_onnx, folder / "convert-1.onnx")
+    paths = folder / "convert-1.tar.gz", folder / "convert-1.onnx"
+    (folder / "SHA256SUMS").write_text(
+        "".join(f"{file_checksum(path)}  {path.name}\n" for path in paths)
+    )
     return folder
 
 
@@ -97,13 +101,14 @@ def test_offline_the_message_says_what_to_do(nowhere, monkeypatch):
         module_path("convert")
 
 
-def test_without_tensorflow_a_name_is_the_onnx_file(nowhere, monkeypatch):
+def test_a_name_is_the_onnx_file_except_for_training(nowhere, monkeypatch):
     (nowhere / "convert-1.onnx").touch()
+    (nowhere / "convert" / "1").mkdir(parents=True)
     monkeypatch.setattr(released, "_local_folders", lambda: [nowhere])
-    find = released.importlib.util.find_spec
-    hidden = lambda name: None if name == "tensorflow" else find(name)  # noqa: E731
-    monkeypatch.setattr(released.importlib.util, "find_spec", hidden)
-    assert model_path("convert") == str(nowhere / "convert-1.onnx")
+    monkeypatch.chdir(nowhere.parent)  # else the folder `convert` would come first
+    for name in ("convert", "convert/1", "convert.onnx"):
+        assert model_path(name) == str(nowhere / "convert-1.onnx")
+    assert model_path("convert", wants_module=True) == str(nowhere / "convert" / "1")
 
 
 @pytest.fixture
@@ -114,6 +119,26 @@ def local_module(nowhere, tiny_modules, monkeypatch):
     return nowhere / "modules" / "convert" / "1"
 
 
+def test_the_module_of_a_name_is_opened_on_demand(local_module, tiny_onnx, capsys):
+    from convert_tf import SentenceEncoder
+    from convert_tf.encoding.backends.module import ModuleBackend
+
+    encoder = SentenceEncoder("convert", backend="tensorflow")
+    assert encoder.path == str(local_module)
+    np.testing.assert_array_equal(
+        encoder.encode(TEXTS), SentenceEncoder(ModuleBackend(local_module)).encode(TEXTS)
+    )
+    released.Path("texts.txt").write_text("\n".join(TEXTS))
+    arguments = ["embed", "--input=texts.txt", "--output=v.npy", "--backend=tensorflow"]
+    call_command(*arguments, "--encoder=convert", "--compute_dtype=float32")
+    np.testing.assert_allclose(np.load("v.npy"), encoder.encode(TEXTS), atol=1e-5)
+    with pytest.raises(ValueError, match=r"tiny\.onnx' runs on ONNX Runtime, not on TensorFlow"):
+        SentenceEncoder(tiny_onnx, backend="tensorflow")
+    with pytest.raises(ValueError, match="backend must be one of auto, tensorflow"):
+        SentenceEncoder(tiny_onnx, backend="torch")
+    assert "as ONNX" not in capsys.readouterr().err
+
+
 def test_an_onnx_file_is_written_from_the_module_once(local_module, capsys, monkeypatch):
     from convert_tf import SentenceEncoder
 
@@ -122,8 +147,8 @@ def test_an_onnx_file_is_written_from_the_module_once(local_module, capsys, monk
     assert first == second
     assert SentenceEncoder("convert.onnx").encode(TEXTS).shape == (2, 128)
     assert capsys.readouterr().err.count("writing convert-1 as ONNX, once") == 1
-    cache = released.Path(first).parent
-    assert not [*cache.glob(".new-*")]
+    cache = released.Path(first).parents[1]
+    assert not [*cache.glob("*/.new-*")]
     with monkeypatch.context() as patch:
         patch.setattr(released, "_EXPORTER", 0)
         other = released.Path(module_path("convert.onnx"))
@@ -132,14 +157,45 @@ def test_an_onnx_file_is_written_from_the_module_once(local_module, capsys, monk
     (local_module / "assets" / "vocab.txt").write_text("another vocabulary\n")
     with pytest.raises(ModuleNameError, match=r"could not be written as ONNX: .*vocab"):
         module_path("convert.onnx")
-    assert [path.name for path in cache.glob("*.onnx")] == [released.Path(first).name]
+    assert [*map(str, cache.glob("*/*.onnx"))] == [first]
 
 
 def test_a_cache_that_cannot_be_written_is_named(local_module, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("CONVERT_TF_CACHE", str(tmp_path / "file"))
-    with pytest.raises(OSError, match=r"\ACannot write '.*file/onnx/convert-1-.*\.onnx': Not a"):
+    message = r"\Aconvert-1 could not be kept as ONNX in '.*file': Not a.*\. Set CONVERT_TF_CACHE"
+    with pytest.raises(ModuleNameError, match=message):
         module_path("convert.onnx")
+
+
+def test_a_full_disk_leaves_nothing_in_the_cache(local_module, nowhere):
+    with (
+        room_for(20_000),
+        pytest.raises(ModuleNameError, match=r"as ONNX.*Cannot write.*too large"),
+    ):
+        module_path("convert.onnx")
+    assert not [*(nowhere / "cache").rglob("*.onnx")]
+    assert released.Path(module_path("convert.onnx")).is_file()
+
+
+def test_what_an_interrupted_conversion_left_is_removed(local_module, nowhere):
+    target = released.Path(module_path("convert.onnx"))
+    left = target.parent / f".new-{target.name}-killed"
+    target.rename(nowhere / "whole.onnx")
+    left.mkdir()
+    (left / target.name).write_bytes((nowhere / "whole.onnx").read_bytes()[:1000])
+    assert module_path("convert.onnx") == str(target)
+    assert target.read_bytes() == (nowhere / "whole.onnx").read_bytes()
+    assert not left.exists()
+
+
+def test_a_damaged_file_of_the_cache_says_what_to_do(local_module):
+    from convert_tf import SentenceEncoder
+
+    with open(module_path("convert.onnx"), "r+b") as file:
+        file.truncate(10_000)
+    with pytest.raises(ValueError, match=r"cache/onnx/.*damaged.*may be deleted: it is written a"):
+        SentenceEncoder("convert")
 
 
 def test_a_user_without_a_home_has_a_cache(monkeypatch, tmp_path):
@@ -151,13 +207,12 @@ def test_a_user_without_a_home_has_a_cache(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_names_are_downloaded(nowhere, release, tiny_modules, monkeypatch):
+def test_names_are_downloaded(nowhere, release, tiny_onnx, monkeypatch):
     from convert_tf import IntentClassifier, SentenceEncoder
 
-    expected = SentenceEncoder(tiny_modules["single"][1]).encode(TEXTS)
+    expected = SentenceEncoder(tiny_onnx).encode(TEXTS)
     with serving(release) as served:
         monkeypatch.setenv("CONVERT_TF_MODULES_URL", served.url)
-        folder = convert_tf.module_path("convert")
         np.testing.assert_array_equal(SentenceEncoder("convert").encode(TEXTS), expected)
         (nowhere / "texts.txt").write_text("\n".join(TEXTS))
         call_command("embed", "--encoder", "convert", "--input", "texts.txt", "--output", "v.npy")
@@ -166,8 +221,8 @@ def test_names_are_downloaded(nowhere, release, tiny_modules, monkeypatch):
         classifier = IntentClassifier("convert", head="logistic").fit([*TEXTS, "a", "b"], [*"aabb"])
         assert classifier.encoder == "convert"  # as scikit-learn wants it
         classifier.save("intents")
-        assert IntentClassifier.load("intents").encoder == folder
-        assert served.requests == ["/SHA256SUMS", "/convert-1.tar.gz"]
+        assert IntentClassifier.load("intents").encoder == convert_tf.module_path("convert.onnx")
+        assert served.requests == ["/SHA256SUMS", "/convert-1.onnx"]
 
 
 def test_models_to_start_from_have_names(nowhere, release, monkeypatch, tiny_modules):

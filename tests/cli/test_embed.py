@@ -31,7 +31,7 @@ class Lengths:
 def embed(monkeypatch, tmp_path):
     """Calls the command on text; returns the array."""
 
-    def open_backend(path, *, compute_dtype):
+    def open_backend(path, *, compute_dtype, backend):
         open_backend.options = path, compute_dtype
         return Lengths()
 

@@ -58,6 +58,14 @@ def write_csv(path, header, rows):
         csv.writer(file).writerows([header, *rows])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """A cache of their own, where names of these tiny encoders become `.onnx` files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONVERT_TF_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="module")
 def place(tiny_modules, tmp_path_factory):
     """A folder with what the pages name."""
@@ -119,8 +127,7 @@ def finished(place, tmp_path_factory):
         patch.chdir(folder)
         run_commands(
             "convert-tf export --encoder runs/convert --output convert.onnx",
-            "convert-tf index build --encoder hub_modules/convert/1 --input candidates.txt "
-            "--output cache/",
+            "convert-tf index build --encoder convert_small --input candidates.txt --output cache/",
             "convert-tf intent train --encoder hub_modules/convert/1 --data train.csv "
             "--output served_model/ --serving_module serving/1",
             "convert-tf intent export --model served_model/ --output intents.onnx",

@@ -149,6 +149,18 @@ def test_every_form_of_a_released_encoder_returns_the_same_vectors_of_each_kind(
     assert np.abs(expected["sentence"] - reduced).max() > 1
 
 
+@pytest.mark.slow
+def test_a_text_has_one_vector_in_every_batch():
+    """The bound of docs/encode.md, for the 8-bit form that a name opens."""
+    texts = [text for pair in PAIRS.items() for text in pair]
+    texts += [f"{text} {' '.join(texts[: i % 7])}" for i, text in enumerate(texts * 3)]
+    encoder = SentenceEncoder("convert_small")
+    together = encoder.encode(texts)
+    for found in (encoder.encode(texts[::-1], batch_size=7)[::-1], map(encoder.encode, texts)):
+        for one, other in zip(together, found, strict=True):
+            assert one @ other >= 0.9999 * np.linalg.norm(one) * np.linalg.norm(other)
+
+
 def test_encodings_are_finite_and_rank_responses(answers, name):
     _, contexts, responses, _ = answers[name]["vectors"]
     for encodings in (contexts, responses):

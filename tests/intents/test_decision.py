@@ -36,11 +36,13 @@ def naive_answer(decision, probabilities, nearest):
     [
         (None, None, False, 0.0),
         (None, None, False, 0.3),
-        *itertools.product(["confidence", "distance"], [0.6], [False, True], [0.0, 0.3]),
+        *itertools.product(["confidence", "distance", "both"], [0.6], [False, True], [0.0, 0.3]),
     ],
 )
 def test_one_intent(kind, threshold, by_intent, min_margin):
     thresholds = np.array([0.5, 0.6, 0.7, 0.8]) if by_intent else None
+    if kind == "both":
+        threshold, thresholds = 10 * threshold, None if thresholds is None else 10 * thresholds
     decision = SingleIntent(CLASSES, threshold, thresholds, kind, min_margin, False, "none")
     answers = decision.answers(PROBABILITIES, NEAREST)
     expected = [naive_answer(decision, *row) for row in zip(PROBABILITIES, NEAREST, strict=True)]

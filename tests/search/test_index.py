@@ -243,8 +243,8 @@ def test_errors_of_a_search(cache):
     with pytest.raises(ValueError, match="NaN or infinite context vectors"):
         search(cache, StubEncoder(scale=np.inf))
     other = StubEncoder()
-    other.fingerprint = "another"
-    with pytest.raises(ValueError, match=r"encoded by stub, not by this encoder \(another"):
+    other.fingerprint = other.name = "another"
+    with pytest.raises(ValueError, match=r"encoded by stub, not by another\. "):
         CandidateIndex(cache, other)
 
 

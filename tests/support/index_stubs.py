@@ -30,7 +30,7 @@ class StubEncoder:
         self.num_vectors = num_vectors
         self.scale = scale
         self.has_mask = has_mask
-        self.fingerprint = "stub"
+        self.fingerprint = self.name = "stub"
         self.calls: list[int] = []
 
     def encode_candidates(self, texts):

@@ -31,7 +31,14 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, UsageError, check_read
+from convert_tf.cli.flags import (
+    DEFAULT_ENCODER,
+    NEEDED,
+    Define,
+    UsageError,
+    check_read,
+    define_encoder,
+)
 from convert_tf.ranking.ranker import open_ranker
 from convert_tf.readers.columns import name_of_candidate
 from convert_tf.readers.texts import Texts, filled_texts
@@ -41,7 +48,7 @@ from convert_tf.search.index import FAISS_KINDS, CandidateIndex, FaissIndex, Rer
 
 
 def define_flags(define: Define) -> None:
-    define("encoder", DEFAULT_ENCODER)
+    define_encoder(define, DEFAULT_ENCODER)
     define("kind", "response", choices=SEARCH_KINDS)
     define("cache", None)
     define("candidates", None)
@@ -115,4 +122,5 @@ def _cache(values: Any, encoder: CandidateEncoder) -> Iterator[CandidateCache]:
             dict.fromkeys(texts),
             encoder.encode_candidates,
             fingerprint=encoder.fingerprint,
+            name=encoder.name,
         )

@@ -19,7 +19,7 @@ Flags:
 import os
 from typing import Any
 
-from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, split_names
+from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, define_encoder, split_names
 from convert_tf.storage.files import write_results
 from convert_tf.storage.json_text import written_json
 
@@ -27,7 +27,7 @@ REPLACED = ("inspection.json",)
 
 
 def define_flags(define: Define) -> None:
-    define("encoder", [DEFAULT_ENCODER], repeats=True)
+    define_encoder(define, [DEFAULT_ENCODER], repeats=True)
     define("data", NEEDED, repeats=True)
     define("output", None)
     define("label_separator", None)

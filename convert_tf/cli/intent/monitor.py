@@ -15,8 +15,10 @@ Flags:
   overwrite: Replace an existing report.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
+from convert_tf.checkpoints.identity import EncoderIdentity, identity_from_json
 from convert_tf.cli.flags import NEEDED, Define, define_groups, define_log, loaded_classifier, same
 from convert_tf.storage.files import check_replaceable, write_file
 from convert_tf.storage.json_text import json_file, written_json
@@ -31,20 +33,38 @@ def define_flags(define: Define) -> None:
 
 
 def run(values: Any) -> None:
+    from convert_tf.intents.encodings import identities_of
     from convert_tf.intents.logs import monitor_messages, monitoring_text
     from convert_tf.readers.texts import Texts
 
     check_replaceable(values.output, _is_report, overwrite=values.overwrite)
     since = None if values.since is None else json_file(values.since)
+    classifier = loaded_classifier(values)
+    encoders = identities_of(classifier)
+    if since is not None and encoders:
+        check_same_encoders(since, encoders, values.since)
     found = monitor_messages(
         Texts(values.input),
-        loaded_classifier(values),
+        classifier,
         since=since,
         **same(values, "mask min_size min_confidence seed"),
     )
     print(monitoring_text(found, shown=values.top_k))
+    found["encoders"] = [identity.to_json() for identity in encoders]
     write_file(values.output, written_json(found, ensure_ascii=False))
     print(f"wrote {values.output}")
+
+
+def check_same_encoders(since: Any, encoders: Sequence[EncoderIdentity], path: str) -> None:
+    """Raise `ValueError` if an earlier report names other encoders than those of the classifier."""
+    described = since.get("encoders") if isinstance(since, dict) else None
+    former = [identity_from_json(identity) for identity in described or []]
+    if former and former != [*encoders]:
+        raise ValueError(
+            f"{path} was written with {', '.join(map(str, former))}, and the classifier uses "
+            f"{', '.join(map(str, encoders))}. Run intent monitor again on the earlier messages, "
+            "or omit --since."
+        )
 
 
 def _is_report(path: str) -> bool:

@@ -17,7 +17,7 @@ Reference: arXiv 2003.04807; arXiv 1911.03688 §3.1, §4.4.
 Flags:
   encoder: Encoder: a released name, the folder of a run or module, or an .onnx file. Repeat the
     flag to concatenate the vectors of several encoders. Default: the encoder of --model, or
-    convert_small.
+    convert_small. With --model, another encoder trains on the examples of that model again.
   data: Examples: CSV files or nlu.yml, separated by commas.
   model: Also use the examples, encoder and options of this model.
   remove: Intents of --model to leave out, separated by commas. Commas inside the name of an intent
@@ -43,22 +43,24 @@ import os
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from convert_tf.checkpoints.released import ONNX_SUFFIX, model_path
+from convert_tf.checkpoints.released import ONNX_SUFFIX
 from convert_tf.cli.flags import (
     DEFAULT_ENCODER,
     NEEDED,
     Define,
     UsageError,
     check_read,
+    define_encoder,
     define_fields,
     given_fields,
     loaded_classifier,
+    resolve_names,
     split_names,
 )
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, PRECISIONS
 from convert_tf.intents.data import LabelledTexts, read_files
 from convert_tf.intents.encodings import ANY_KIND
-from convert_tf.intents.folder import MODULE_FOLDER, classifier_folder
+from convert_tf.intents.folder import MODULE_FOLDER, classifier_folder, read_classifier
 from convert_tf.intents.head import GRIDS, HEADS
 from convert_tf.intents.options import IntentOptions, SeveralOptions
 from convert_tf.storage.files import only_writer
@@ -74,10 +76,11 @@ _OF_ONE_INTENT = (
     "tune", "validation", "finetune", "precision", "model", "forget_examples",
 )  # fmt: skip
 REPLACED = ("", "**/*")
+OF_MODULES = ("finetune", "serving_module")  # with which a name stands for a module
 
 
 def define_flags(define: Define) -> None:
-    define("encoder", [], repeats=True)
+    define_encoder(define, [], repeats=True)
     define("data", [], repeats=True, group=DATA)
     define("model", None, group=DATA)
     define("remove", [], repeats=True, group=DATA)
@@ -109,7 +112,8 @@ def run(values: Any) -> None:
     model = None if values.model is None else _read_model(values)
     head = values.head or (IntentOptions.head if model is None else model.head)
     if model is None and not values.encoder:
-        values["encoder"].value = [model_path(DEFAULT_ENCODER)]
+        values["encoder"].value = [DEFAULT_ENCODER]
+        resolve_names(values, wants_module=bool(values.finetune or values.serving_module))
     of_other_heads = [name for other in HEADS.keys() - {head} for name in HEADS[other]]
     check_read(
         values,
@@ -145,7 +149,14 @@ def _read_model(values: Any) -> Any:
     Raises:
       ValueError: no examples can be added to it.
     """
-    model = loaded_classifier(values)
+    if values.encoder and not values.model.endswith(ONNX_SUFFIX):
+        from convert_tf.intents.classifier import IntentClassifier
+
+        saved, _, encoder = read_classifier(values.model, values.encoder, is_new=True)
+        model = IntentClassifier(encoder, **saved.params)
+        model.examples_ = saved.examples
+    else:
+        model = loaded_classifier(values)
     if model.examples_ is None:
         raise ValueError(
             f"{values.model} does not hold its examples. Train again on all examples instead."

@@ -141,7 +141,10 @@ class OnnxBackend(GraphBackend):
       OnnxBackend("model.onnx").run("default", [[b"how do I reset my password?"]])
     """
 
-    _REMEDY = "Pass an .onnx file from convert-tf export."
+    _REMEDY = (
+        "Pass an .onnx file from convert-tf export. A file in the cache of convert_tf may be "
+        "deleted: it is written again."
+    )
 
     def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None):
         super().__init__(path, num_threads=num_threads)

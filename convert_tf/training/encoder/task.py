@@ -79,7 +79,7 @@ def train(
         is a `SystemExit` with the status 75. If several processes train together
         (`processes.join_processes`), all of them stop.
     """
-    init_from = model_path(init_from) if init_from else None
+    init_from = model_path(init_from, wants_module=True) if init_from else None
     model, config, vocabulary = chosen_options(
         model, training, output=output, vocabulary=vocabulary, init_from=init_from, recipe=recipe
     )

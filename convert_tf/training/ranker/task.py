@@ -156,7 +156,8 @@ def train_ranker(
     """
     config = ranker_options(head.head, options, init_from=init_from, recipe=recipe)
     folder = Path(output)
-    init_from, precision = model_path(init_from), choose_precision(config.precision)
+    init_from = model_path(init_from, wants_module=True)
+    precision = choose_precision(config.precision)
     with only_run_in(folder):
         set_seed(config.seed)
         ranker, vocabulary = initial_ranker(

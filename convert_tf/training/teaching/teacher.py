@@ -56,7 +56,8 @@ def open_teachers(
       ValueError: if there is no such model, it has no vectors for similarity, the first is not a
         dual encoder, weights are wrong, or a package is missing.
     """
-    if has_sides and not any(kind_of(model_path(name)) in _OWN_KINDS for name in names[:1]):
+    first = [kind_of(model_path(name, wants_module=True)) for name in names[:1]]
+    if has_sides and not {*first} & {*_OWN_KINDS}:
         raise ValueError(
             f"--sides needs a dual encoder as the first teacher. Received: {list(names)}. Name a "
             "released module, the path of a module, an .onnx file or a run first, or omit --sides."
@@ -68,7 +69,7 @@ def open_teachers(
 
 
 def _encoders(name: str, *, has_sides: bool) -> dict[str, Encode]:
-    path = model_path(name)
+    path = model_path(name, wants_module=True)
     if kind_of(path) not in _OWN_KINDS:
         return dict.fromkeys(("text", *PAIR), Teacher(name))
     encoder = SentenceEncoder(path)

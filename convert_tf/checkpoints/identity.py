@@ -1,0 +1,99 @@
+"""Which encoder made some vectors: its checksum, its form and its name.
+
+Indexes, classifiers, arrays of `convert-tf embed` and reports of `convert-tf intent monitor` store
+it. The file of a released encoder may be written by different versions of convert_tf: its identity
+is that of the weights, so it stays the same encoder.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from convert_tf.checkpoints.kinds import files_that_count
+from convert_tf.checkpoints.released import ONNX_SUFFIX, RELEASES
+from convert_tf.storage.checksums import fingerprint
+
+ORIGIN_KEY = "origin"  # in the metadata of an .onnx file, the last entry before the checksum
+_ORIGIN = re.compile(rb"([0-9a-f]{64}) (onnx-\d+-\d+)")
+_TAIL_BYTES = 256  # hold this entry and the checksum
+_DIGITS = 16
+
+
+class EncoderIdentity(NamedTuple):
+    """An encoder. Equal identities have the same vectors, up to rounding.
+
+    Attributes:
+      checksum: SHA-256 of weights and vocabulary, in hexadecimal digits. An `.onnx` file has that
+        of the model it was exported from.
+      form: `"onnx-8-512"` for an `.onnx` file of 8 bits that reads 512 tokens; `""` for modules and
+        runs.
+    """
+
+    checksum: str
+    form: str
+
+    @property
+    def name(self) -> str:
+        """Name and version of a released encoder, such as `"convert_small/1"`; else `""`."""
+        return next(
+            (
+                f"{name}/{version}"
+                for name, versions in RELEASES.items()
+                for version, release in versions.items()
+                if release.weights == self.checksum
+            ),
+            "",
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """A short text that differs between encoders."""
+        return "-".join(filter(None, [self.checksum[:_DIGITS], self.form]))
+
+    def __str__(self) -> str:
+        bits = self.form.split("-")[1] if self.form.startswith("onnx-") else ""
+        form = f"as {bits}-bit ONNX" if bits else "as a module"
+        return f"{self.name} {form}" if self.name else f"an encoder ({self.fingerprint})"
+
+    def to_json(self) -> dict[str, str]:
+        """Return the identity for a JSON file."""
+        return {**self._asdict(), "name": self.name}
+
+
+def identity_of(path: str | os.PathLike[str]) -> EncoderIdentity:
+    """Return the identity of a module, a run or an `.onnx` file.
+
+    Raises:
+      OSError: if a file cannot be read.
+    """
+    path = os.fspath(path)
+    if path.endswith(ONNX_SUFFIX) and (origin := _origin_of(path)):
+        return origin
+    return EncoderIdentity(_weights(path), "")
+
+
+def identity_from_json(described: Any) -> EncoderIdentity | None:
+    """Return the identity in a JSON file; None if there is none."""
+    if not isinstance(described, Mapping):
+        return None
+    checksum, form = described.get("checksum"), described.get("form")
+    if not isinstance(checksum, str) or not isinstance(form, str):
+        return None
+    return EncoderIdentity(checksum, form)
+
+
+def origin_text(source: str | os.PathLike[str], *, network_bits: int, max_tokens: int) -> str:
+    """Return the metadata `ORIGIN_KEY` of an `.onnx` file that is exported from a run or module."""
+    return f"{_weights(source)} onnx-{network_bits}-{max_tokens}"
+
+
+def _weights(path: str | os.PathLike[str]) -> str:
+    return fingerprint((file.name, file) for file in files_that_count(path))
+
+
+def _origin_of(path: str) -> EncoderIdentity | None:
+    with open(path, "rb") as file:
+        file.seek(max(os.path.getsize(path) - _TAIL_BYTES, 0))
+        match = _ORIGIN.search(file.read())
+    return EncoderIdentity(*(group.decode() for group in match.groups())) if match else None

@@ -1,0 +1,109 @@
+r"""Translate the vectors of one encoder to those of another, for stores whose texts are gone.
+
+```
+convert-tf translate --encoder convert_small --to convert --input old.npy --output new.npy
+convert-tf translate --encoder convert_small --to convert --texts mine.txt --kind similarity \
+    --input old.npy --output new.npy
+```
+
+A linear map is fitted on the vectors of `--texts` by both encoders. It loses accuracy: if you have
+the texts, encode them again with `convert-tf embed` or `convert-tf index build --from`.
+
+Flags:
+  encoder: Encoder of the vectors in --input.
+  to: Encoder to translate to.
+  input: Array of vectors, x.npy.
+  output: Array to write, x.npy.
+  kind: Kind of the vectors. Default: the kind that INPUT.json says, or sentence.
+  texts: Texts to fit the map on, one per line, as similar to yours as possible. Default: a thousand
+    made-up texts.
+  overwrite: Replace an existing file.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from convert_tf.checkpoints.identity import identity_from_json, identity_of
+from convert_tf.cli.embed import DESCRIPTION_SUFFIX, is_array, write_array
+from convert_tf.cli.flags import NEEDED, Define
+from convert_tf.encoding.sentence_encoder import SentenceEncoder
+from convert_tf.encoding.signatures import SIGNATURES
+from convert_tf.readers.texts import Texts, filled_texts
+from convert_tf.search.translation import fit_translation, shipped_texts
+from convert_tf.storage.arrays import load_array
+from convert_tf.storage.files import check_replaceable, only_writer
+from convert_tf.storage.json_text import json_file
+
+_ROWS_AT_ONCE = 16_384
+
+
+def define_flags(define: Define) -> None:
+    define("encoder", NEEDED)
+    define("to", NEEDED)
+    define("input", NEEDED)
+    define("output", NEEDED)
+    define("kind", None, choices=[*SIGNATURES])
+    define("texts", None)
+    define("overwrite", False)
+
+
+def run(values: Any) -> None:
+    check_replaceable(values.output, is_array, overwrite=values.overwrite)
+    vectors = _vectors(values.input)
+    described = _description(values.input)
+    identity = identity_of(values.encoder)
+    former = identity_from_json(described.get("encoder"))
+    if former is not None and former != identity:
+        raise ValueError(
+            f"{values.input} was made by {former}, not by {identity}. Pass that encoder as "
+            "--encoder."
+        )
+    kind = values.kind or described.get("kind") or "sentence"
+    texts = [*(filled_texts(Texts(values.texts)) if values.texts else shipped_texts())]
+    old, new = (
+        SentenceEncoder(path).encode(texts, kind=kind) for path in (values.encoder, values.to)
+    )
+    if vectors.shape[1] != old.shape[1]:
+        raise ValueError(
+            f"{values.input} has vectors of {vectors.shape[1]} numbers, and --encoder makes "
+            f"{old.shape[1]} of kind {kind}. Pass the encoder and --kind of the array."
+        )
+    translate = fit_translation(old, new)
+
+    def pieces() -> Iterator[np.ndarray]:
+        for start in range(0, max(len(vectors), 1), _ROWS_AT_ONCE):
+            yield translate(vectors[start : start + _ROWS_AT_ONCE])
+
+    dtype = str(vectors.dtype) if vectors.dtype in (np.float16, np.float32) else "float32"
+    facts: dict[str, Any] = {"translated_from": identity.to_json()}
+    with only_writer(values.output):
+        rows, dim = write_array(
+            values.output, pieces(), identity_of(values.to), kind=kind, dtype=dtype, facts=facts
+        )
+    print(
+        f"wrote {values.output}: {rows:,} × {dim} {dtype}, cosine {translate.cosine:.3f} to the "
+        f"vectors of --to on {len(texts):,} texts, each left out in turn"
+    )
+
+
+def _vectors(path: str) -> np.ndarray:
+    try:
+        vectors = load_array(path, is_mapped=True)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is not an array of vectors: {error}. Pass x.npy.") from error
+    if vectors.ndim != 2 or vectors.dtype.kind != "f":
+        raise ValueError(
+            f"{path} holds {vectors.dtype} of shape {vectors.shape}, not vectors. Pass an array "
+            "from convert-tf embed."
+        )
+    return vectors
+
+
+def _description(path: str) -> dict[str, Any]:
+    """Return what the file next to an array says of it; nothing if there is none."""
+    file = f"{path}{DESCRIPTION_SUFFIX}"
+    described = json_file(file) if os.path.isfile(file) else {}
+    return described if isinstance(described, dict) else {}

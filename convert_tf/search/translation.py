@@ -1,0 +1,89 @@
+"""A linear map from the vectors of one encoder to those of another.
+
+It saves a store of vectors whose texts are gone when its encoder is replaced. Texts that are there
+are better encoded again.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+
+from convert_tf.corpora.sample import sample_texts
+from convert_tf.numerics.vectors import unit_rows
+
+SHIPPED_TEXTS = 1_000
+LEAST_TEXTS = 20
+_PENALTIES = tuple(10.0**power for power in range(-6, 3))  # times the mean of the squared scales
+
+
+class Translation(NamedTuple):
+    """An affine map between two spaces of vectors.
+
+    Attributes:
+      mean: float64 `[old_dim]`, subtracted from old vectors.
+      kernel: float64 `[old_dim, new_dim]`.
+      bias: float64 `[new_dim]`.
+      has_unit_length: whether translated vectors are scaled to length 1.
+      cosine: mean cosine between translated and true vectors, of texts that were left out.
+    """
+
+    mean: np.ndarray
+    kernel: np.ndarray
+    bias: np.ndarray
+    has_unit_length: bool
+    cosine: float
+
+    def __call__(self, vectors: np.ndarray) -> np.ndarray:
+        """Translate vectors: float `[texts, old_dim]` → float32 `[texts, new_dim]`."""
+        translated = (vectors.astype(np.float64) - self.mean) @ self.kernel + self.bias
+        rows = translated.astype(np.float32)
+        return unit_rows(rows) if self.has_unit_length else rows
+
+
+def fit_translation(old: np.ndarray, new: np.ndarray) -> Translation:
+    """Fit the map from one encoder's vectors to another's by ridge regression.
+
+    The penalty is the one with the lowest error on texts that are left out in turn, which ridge
+    regression knows without being fitted again: a row's residual divided by 1 − h, where h is the
+    weight of the row in its own prediction.
+
+    Args:
+      old: vectors of some texts by the old encoder, float `[texts, old_dim]`.
+      new: those of the same texts by the new encoder, float `[texts, new_dim]`.
+
+    Raises:
+      ValueError: if there are fewer than `LEAST_TEXTS` texts, or different numbers of vectors.
+
+    Example:
+      translate = fit_translation(old_encoder.encode(texts), new_encoder.encode(texts))
+      store = translate(store)
+    """
+    if len(old) != len(new) or len(old) < LEAST_TEXTS:
+        raise ValueError(
+            f"A translation is fitted on at least {LEAST_TEXTS} texts with a vector of each "
+            f"encoder. Received: {len(old)} and {len(new)} vectors. Pass more texts."
+        )
+    wide, target = old.astype(np.float64), new.astype(np.float64)
+    mean, bias = wide.mean(axis=0), target.mean(axis=0)
+    left, scales, right = np.linalg.svd(wide - mean, full_matrices=False)
+    products = left.T @ (target - bias)
+    best_error, best_penalty, best_rows = np.inf, 0.0, target
+    for penalty in np.mean(scales**2) * np.array(_PENALTIES):
+        shrunk = scales**2 / (scales**2 + penalty)
+        weights = np.minimum(((left * shrunk) * left).sum(axis=1) + 1 / len(old), 1 - 1e-9)
+        fitted = (left * shrunk) @ products + bias
+        residuals = (target - fitted) / (1 - weights)[:, None]
+        if (error := float((residuals**2).sum())) < best_error:
+            best_error, best_penalty, best_rows = error, penalty, target - residuals
+    kernel = (right.T * (scales / (scales**2 + best_penalty))) @ products
+    lengths = np.linalg.norm(target, axis=1)
+    is_unit = bool((np.abs(lengths - 1) < 1e-3)[lengths > 0].all())
+    cosines = (unit_rows(best_rows) * unit_rows(target)).sum(axis=1)[lengths > 0]
+    return Translation(mean, kernel, bias, is_unit, float(cosines.mean()))
+
+
+def shipped_texts() -> Iterator[str]:
+    """Yield the texts that a translation is fitted on by default. They are made by a generator."""
+    return islice(sample_texts(), SHIPPED_TEXTS)

@@ -1,0 +1,172 @@
+"""Identities of encoders: released ones never change, and vectors belong to their encoder."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from support.commands import ROOT, call_command
+from support.intent_examples import LABELS, TEXTS, write_csv
+
+from convert_tf.checkpoints import released
+from convert_tf.checkpoints.identity import EncoderIdentity, identity_from_json, identity_of
+from convert_tf.checkpoints.released import RELEASES, ModuleNameError, Release, module_path
+from convert_tf.cli.intent.monitor import check_same_encoders
+from convert_tf.export.onnx.writing import export_onnx
+from convert_tf.storage.checksums import file_checksum
+
+MODULES = ROOT / "hub_modules"
+
+
+def test_released_versions_have_not_changed():
+    """A change of weights or graph is a new version: a new folder, and a new line of RELEASES."""
+    shipped = {
+        (p.parent.parent.name, int(p.parent.name)) for p in MODULES.glob("*/*/saved_model.pb")
+    }
+    listed = {(name, version) for name, versions in RELEASES.items() for version in versions}
+    assert shipped <= listed
+    for name, version in listed:
+        release, folder = RELEASES[name][version], MODULES / name / str(version)
+        assert ((name, version) in shipped) == (not release.commit)
+        if not release.commit:
+            assert identity_of(folder) == EncoderIdentity(release.weights, "")
+            assert identity_of(folder).name == f"{name}/{version}"
+            assert file_checksum(folder / "saved_model.pb") == release.graph
+
+
+def test_another_byte_is_another_encoder(tiny_modules, tmp_path):
+    copy = shutil.copytree(tiny_modules["single"][1], tmp_path / "copy")
+    before = identity_of(copy)
+    (copy / "MODEL_CARD.md").write_text("another card")
+    assert identity_of(copy) == before
+    with open(copy / "variables" / "variables.data-00000-of-00002", "r+b") as file:
+        file.write(bytes([file.read(1)[0] ^ 1]))
+    assert identity_of(copy) != before
+
+
+def test_a_version_that_is_gone_says_where_it_is(monkeypatch, tmp_path):
+    monkeypatch.setitem(RELEASES, "convert", {1: Release("", "", "abc1234"), 2: Release("", "")})
+    monkeypatch.setattr(released, "_local_folders", list)
+    monkeypatch.delenv("CONVERT_TF_MODULES_URL", raising=False)
+    with pytest.raises(ModuleNameError, match=r"git checkout abc1234 -- hub_modules/convert/1, or"):
+        module_path("convert/1")
+    with pytest.raises(ModuleNameError, match=r"no version 7 of convert\. Pass convert/1, conv"):
+        module_path("convert/7")
+
+
+@pytest.fixture(scope="module")
+def files(tiny_modules, tmp_path_factory):
+    """`.onnx` files: two of one encoder and bits, one of other bits, and one of another encoder."""
+    folder = tmp_path_factory.mktemp("files")
+    single, multi = tiny_modules["single"][1], tiny_modules["multi"][1]
+    made = {
+        "own": (single, {"network_bits": 8}),
+        "same": (single, {"network_bits": 8, "notes": "\n## Data\n\nOther notes.\n"}),
+        "wide": (single, {"network_bits": 32}),
+        "other": (multi, {"network_bits": 8}),
+    }
+    for name, (module, options) in made.items():
+        export_onnx(module, folder / f"{name}.onnx", **options)
+    (folder / "texts.txt").write_text("\n".join(TEXTS))
+    return folder
+
+
+def test_a_file_is_the_encoder_that_it_was_exported_from(files, tiny_modules, monkeypatch):
+    own, same, wide, other = (
+        identity_of(files / f"{name}.onnx") for name in ("own", "same", "wide", "other")
+    )
+    assert (files / "own.onnx").read_bytes() != (files / "same.onnx").read_bytes()
+    assert own == same == identity_from_json(json.loads(json.dumps(own.to_json())))
+    assert (
+        len({own, wide, other}) == len({own.fingerprint, wide.fingerprint, other.fingerprint}) == 3
+    )
+    weights = identity_of(tiny_modules["single"][1]).checksum
+    assert own == EncoderIdentity(weights, "onnx-8-20")
+    monkeypatch.setitem(RELEASES, "convert", {3: Release(weights, "")})
+    assert str(own) == "convert/3 as 8-bit ONNX"
+    assert str(identity_of(tiny_modules["single"][1])) == "convert/3 as a module"
+    assert identity_from_json({"checksum": 1, "form": ""}) is None
+
+
+def test_an_array_says_which_encoder_made_it(files, tmp_path):
+    arguments = ["embed", f"--encoder={files}/own.onnx", f"--input={files}/texts.txt"]
+    call_command(*arguments, f"--output={tmp_path}/v.npy", "--kind=context")
+    described = json.loads((tmp_path / "v.npy.json").read_text())
+    assert identity_from_json(described["encoder"]) == identity_of(files / "own.onnx")
+    assert (described["kind"], described["dtype"]) == ("context", "float32")
+
+
+def test_an_index_is_encoded_again_for_another_encoder(files, tmp_path):
+    build = ["index", "build", "--dtype=float16", f"--encoder={files}/own.onnx"]
+    call_command(*build, f"--input={files}/texts.txt", f"--output={tmp_path}/old")
+    search = ["index", "search", "--queries=hello", "--top_k=3"]
+    call_command(*search, f"--encoder={files}/same.onnx", f"--cache={tmp_path}/old")
+    with pytest.raises(SystemExit, match=r"index build --from .*/old --encoder NEW --output"):
+        call_command(*search, f"--encoder={files}/other.onnx", f"--cache={tmp_path}/old")
+    other = f"--encoder={files}/other.onnx"
+    call_command("index", "build", f"--from={tmp_path}/old", other, f"--output={tmp_path}/new")
+    call_command(
+        "index", "build", f"--input={files}/texts.txt", other, f"--output={tmp_path}/direct",
+        "--dtype=float16",
+    )  # fmt: skip
+    for name in ("vectors.npy", "texts.npy"):
+        found, expected = (np.load(tmp_path / each / name) for each in ("new", "direct"))
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(SystemExit, match="Pass one of --input and --from"):
+        call_command("index", "build", other, f"--output={tmp_path}/x")
+
+
+@pytest.fixture(scope="module")
+def model(files):
+    write_csv(files / "train.csv", TEXTS, LABELS)
+    call_command(
+        "intent", "train", f"--encoder={files}/own.onnx", f"--data={files}/train.csv",
+        f"--output={files}/model", "--epochs=5",
+    )  # fmt: skip
+    return files / "model"
+
+
+def test_a_classifier_is_trained_again_on_the_texts_that_it_keeps(files, model, tmp_path):
+    from convert_tf import IntentClassifier
+
+    with pytest.raises(ValueError, match=r"onnx-8-20\), not .*intent train --model .*model --enc"):
+        IntentClassifier.load(model, encoder=str(files / "other.onnx"))
+    again = IntentClassifier.load(model, encoder=str(files / "same.onnx"))
+    assert again.predict(TEXTS).tolist() == IntentClassifier.load(model).predict(TEXTS).tolist()
+    call_command(
+        "intent", "train", f"--model={model}", f"--encoder={files}/other.onnx",
+        f"--output={tmp_path}/new",
+    )  # fmt: skip
+    new = IntentClassifier.load(tmp_path / "new")
+    assert [*new.examples_.texts] == [*again.examples_.texts]
+    assert new.epochs == 5  # the options of the old model
+    assert new.encoder == str(files / "other.onnx")
+
+
+def test_a_classifier_of_a_released_encoder_is_opened_on_another_machine(
+    files, model, tiny_modules, tmp_path, monkeypatch
+):
+    """The recorded path is in the cache of the first machine."""
+    from convert_tf import IntentClassifier
+
+    expected = IntentClassifier.load(model).predict(TEXTS).tolist()
+    moved = shutil.copytree(model, tmp_path / "model")
+    described = json.loads((moved / "intent.json").read_text())
+    described["encoders"][0]["path"] = "/another/machine/own.onnx"
+    (moved / "intent.json").write_text(json.dumps(described))
+    (moved / "sha256.json").unlink()
+    with pytest.raises(ValueError, match=r"another/machine/own\.onnx', which does not exist"):
+        IntentClassifier.load(moved)
+    weights = identity_of(tiny_modules["single"][1]).checksum
+    monkeypatch.setitem(RELEASES, "convert", {1: Release(weights, "")})
+    shutil.copy(files / "same.onnx", tmp_path / "convert-1.onnx")
+    monkeypatch.setattr(released, "_local_folders", lambda: [tmp_path])
+    assert IntentClassifier.load(moved).predict(TEXTS).tolist() == expected
+
+
+def test_reports_of_two_encoders_are_not_compared(files):
+    own, other = (identity_of(files / f"{name}.onnx") for name in ("own", "other"))
+    check_same_encoders({"encoders": [own.to_json()]}, [own], "week1.json")
+    check_same_encoders({}, [own], "week1.json")  # of an earlier version
+    with pytest.raises(ValueError, match=r"\Aweek1\.json was written with .*omit --since"):
+        check_same_encoders({"encoders": [other.to_json()]}, [own], "week1.json")
