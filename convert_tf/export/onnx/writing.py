@@ -15,7 +15,7 @@ import numpy as np
 
 from convert_tf.checkpoints.facts import numbers_turns
 from convert_tf.checkpoints.identity import ORIGIN_KEY, origin_text
-from convert_tf.checkpoints.kinds import CheckpointError, Kind, kind_of
+from convert_tf.checkpoints.kinds import CheckpointError
 from convert_tf.checkpoints.vocabulary import plain_tokenizer
 from convert_tf.encoding.backends.onnx import (
     CHECKSUM_KEY,
