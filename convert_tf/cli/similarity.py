@@ -19,7 +19,7 @@ to tell opposites apart, such as "turn it on" and "turn it off". This changes si
 sentence encodings, and no others:
 
     convert-tf tokenize --triplets triplets.jsonl --vocab vocab.txt --output triplet_ids/
-    convert-tf similarity --encoder convert_small --token_ids utterance_ids/ \\
+    convert-tf similarity --encoder convert_small --token_ids utterance_ids/ \
         --triplets triplet_ids/ --output runs/opposites
 
 Flags:

@@ -209,7 +209,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
       logistic_c: scikit-learn's `C` of logistic regression.
       lexical: `"auto"` combines the head with a model of words and letters, which cross-validation
         weights; None uses the head alone.
-      grid: values to try by parameter name, as in `head.GRIDS["network"]`; the best on validation
+      grid: values to try by parameter name, as in `head.GRIDS[head]`; the best on validation
         data are used, or on a tenth of the examples if `fit` gets none. None tries nothing.
       out_of_scope: `"confidence"` and `"distance"` answer `out_of_scope_label` if the highest
         probability, or the cosine to the nearest mean encoding of an intent, is below a threshold.
@@ -423,7 +423,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
         """Return the examples to train on and those to validate on, all of them in scope."""
         rest = examples.rows(examples.is_inside)
         if checked is None:
-            places = np.flatnonzero(~rest.is_name)
+            # In the order of the texts, so that the order of the examples does not matter.
+            places = sorted(np.flatnonzero(~rest.is_name), key=rest.texts.__getitem__)
             is_held = np.zeros(len(rest.texts), bool)
             is_held[places] = held_out(
                 rest.labels[places].tolist(), _VALIDATED_SHARE, seed=self.random_state

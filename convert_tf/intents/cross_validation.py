@@ -89,7 +89,7 @@ class Outputs(NamedTuple):
         return kind.probabilities(mixture.logits(self.head, self.lexical))
 
     def inside(self) -> "Outputs":
-        """Return the answers to examples with an intent."""
+        """Return the outputs for examples with an intent."""
         if self.labels.ndim > 1:
             return self
         is_in = self.labels != OUTSIDE
@@ -224,7 +224,9 @@ def held_out_outputs(
     if checked is not None:
         return outputs_of(train_parts(options, examples), *checked[:3])
     by_fold = []
-    outside = np.flatnonzero(~examples.is_inside)
+    # In the order of the texts, as the folds, so that the order of the examples does not matter.
+    outside = np.flatnonzero(~examples.is_inside).tolist()
+    outside = np.array(sorted(outside, key=examples.texts.__getitem__), int)
     for index, fold in enumerate(folds):
         is_held = fold.is_held.copy()
         is_held[outside[index :: len(folds)]] = True

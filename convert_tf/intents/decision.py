@@ -53,7 +53,7 @@ class SingleIntent:
         return softmax(logits)
 
     def unknown_labels(self, number: int) -> np.ndarray:
-        """Return the labels of texts whose intents nobody knows: int `[number]`."""
+        """Return placeholder labels for texts without known labels: int `[number]`."""
         return np.full(number, OUTSIDE)
 
     @staticmethod
@@ -120,7 +120,9 @@ class SingleIntent:
         lead = self.leads(sums) if len(names) > 1 else np.ones(len(sums))
         # A label without levels was rejected itself.
         has_levels = ~np.isin(names, self.classes.astype(str))
-        is_sure = (sums.max(axis=1) >= (self.threshold or 0.0)) & (lead >= self.min_margin)
+        # Only with this rule the threshold is a probability.
+        least = self.threshold or 0.0 if self.out_of_scope == "confidence" else 0.0
+        is_sure = (sums.max(axis=1) >= least) & (lead >= self.min_margin)
         is_sure &= has_levels[sums.argmax(axis=1)] & (answers == self.out_of_scope_label)
         with_levels = answers.astype(object)
         with_levels[is_sure] = names[sums[is_sure].argmax(axis=1)]
@@ -131,10 +133,19 @@ class SingleIntent:
         """Return an answer as text."""
         return str(intent)
 
-    @staticmethod
-    def confidence(probabilities: np.ndarray, intent: Any) -> float:
-        """Return the confidence of an answer: the highest probability, of float `[intents]`."""
-        return float(probabilities.max())
+    def confidence(self, probabilities: np.ndarray, intent: Any) -> float:
+        """Return the confidence of an answer, of probabilities float `[intents]`.
+
+        It is the probability of the intent; for an upper level, the sum over its intents; for a
+        rejected text, how improbable the most probable intent is.
+        """
+        best = probabilities.argmax()
+        if self.classes[best] == intent:
+            return float(probabilities[best])
+        if intent == self.out_of_scope_label:
+            return float(1 - probabilities[best])
+        is_below = [upper_level(label) == intent for label in self.classes]
+        return float(probabilities[is_below].sum())
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -161,7 +172,7 @@ class SeveralIntents:
         return 0.5 + 0.5 * np.tanh(0.5 * logits)  # the sigmoid, without overflow
 
     def unknown_labels(self, number: int) -> np.ndarray:
-        """Return the labels of texts whose intents nobody knows: bool `[number, intents]`."""
+        """Return placeholder labels for texts without known labels: bool `[number, intents]`."""
         return np.zeros((number, len(self.classes)), bool)
 
     def leads(self, probabilities: np.ndarray) -> np.ndarray:

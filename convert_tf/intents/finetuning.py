@@ -360,8 +360,9 @@ def finetuned_classifier(
 
     The fine-tuned encoder is kept if it is right more often than the frozen one by more than a
     standard error of the difference. Otherwise the frozen one is used. Both are judged on
-    `validation` or on held-out examples, each with its better head and kind of encodings. The
-    frozen encoder decides whether the names of intents are examples.
+    `validation` or on held-out examples, each with its better kind of encodings, and with
+    `head="network"` also with logistic regression. The frozen encoder decides whether the names of
+    intents are examples.
 
     Args:
       checkpoint: the folder of a run or the module to fine-tune.

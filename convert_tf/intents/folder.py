@@ -158,7 +158,7 @@ def read_classifier(
     Args:
       folder: of the classifier.
       encoder: the encoder that it was trained with, if its path has changed or it has none.
-      is_new: whether `encoder` is another one, to train again with. It is not compared.
+      is_new: whether `encoder` replaces the recorded one. Fingerprints are then not compared.
 
     Returns:
       The classifier, the encodings of its encoder, and the encoder, as a path or as it was given.

@@ -320,7 +320,7 @@ def _scatter_of(classifier: Any, seed: int) -> float | None:
     rows = [
         (text, label)
         for text, label in zip(*examples, strict=True)
-        if label != classifier.out_of_scope_label
+        if label != classifier.decision.out_of_scope_label
     ]
     order = np.random.default_rng(seed).permutation(len(rows))[:_COMPARED]
     labels = [rows[place][1] for place in order]
@@ -470,7 +470,7 @@ def monitor_messages(
 
     Returns:
       `messages`, how many there are; `unsure`, how many no intent answers surely; `far`, how many
-      have no example as near as nine of ten examples have; `intents`, how many have which intent;
+      are farther from the nearest example than nine of ten examples are from theirs; `intents`, how many have which intent;
       `drift`, None without examples, else `farther`, how often a message is farther from the
       nearest example than an example is from the nearest other one, and `p_value` of the
       Mann-Whitney test that this is no more than chance; `groups` of unsure messages, each with

@@ -103,7 +103,8 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
         self.mixture_ = Mixture()
         self.threshold_ = 0.5 if self.threshold is None else self.threshold
         number = len(examples.texts)
-        order = np.random.default_rng(self.random_state).permutation(number)
+        by_text = np.array(sorted(range(number), key=examples.texts.__getitem__))
+        order = by_text[np.random.default_rng(self.random_state).permutation(number)]
         folds = [
             Fold(np.isin(np.arange(number), places), examples.encodings)
             for places in np.array_split(order, _FOLDS)

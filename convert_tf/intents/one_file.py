@@ -40,8 +40,9 @@ def export_one_file(
     Args:
       classifier: fitted on one module's folder or `.onnx` file.
       output: the file; its parents are made.
-      network_bits: bits of the encoder's weights. 8 is smaller and faster, and about 2 of 100
-        answers differ. With 32 only answers between equally probable intents may differ.
+      network_bits: bits of the encoder's weights. A classifier of an `.onnx` file keeps the bits of
+        that file, and its answers. Of a module, 8 is smaller and faster, and about 2 of 100 answers
+        differ; with 32 only answers between equally probable intents may differ.
       overwrite: whether a file of that name is replaced.
 
     Returns:

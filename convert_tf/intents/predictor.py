@@ -48,7 +48,7 @@ class Predictor:
         raise NotImplementedError
 
     def _take(self, saved: "Saved") -> None:
-        """Set what a folder or a file holds, but options and encodings."""
+        """Take the trained parts, thresholds and examples of a saved classifier."""
         self.classes_, self.threshold_ = saved.decision.classes, saved.decision.threshold
         self.thresholds_ = saved.decision.thresholds
         self.parts_, self.mixture_ = saved.parts, saved.mixture
@@ -229,7 +229,7 @@ def _answer(
     return Answer(
         text,
         decision.as_text(intent),
-        rounded(decision.confidence(shares, intent)),
+        rounded(decision.confidence(probabilities, intent)),
         [(str(classifier.classes_[i]), float(shares[i])) for i in best],
         classifier.explain(text) if explains else None,
     )

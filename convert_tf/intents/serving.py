@@ -114,7 +114,7 @@ def single_intent(
     """
     confidence = tf.reduce_max(probabilities, axis=1)
     best, outside = tf.argmax(probabilities, axis=1), str(decision.out_of_scope_label)
-    intent = tf.gather(tf.constant(_names(decision)), best)
+    intent = most_probable = tf.gather(tf.constant(_names(decision)), best)
     if decision.threshold is not None:
         scores = nearest if decision.out_of_scope == "distance" else confidence
         if decision.out_of_scope == "both":
@@ -125,7 +125,7 @@ def single_intent(
     if decision.min_margin:
         two = tf.math.top_k(probabilities, 2).values
         intent = tf.where(two[:, 0] - two[:, 1] >= decision.min_margin, intent, outside)
-    return intent, confidence
+    return intent, tf.where(intent == most_probable, confidence, 1 - confidence)
 
 
 def several_intents(
@@ -197,7 +197,7 @@ class IntentModule(tf.Module):
 
         Returns:
           `intent` string `[batch]`, with `out_of_scope_label` for texts without an intent;
-          `confidence` float32 `[batch]`, the highest probability; `probabilities` float32 `[batch,
+          `confidence` float32 `[batch]`, see `SingleIntent`; `probabilities` float32 `[batch,
           intents]`; and `labels` string `[batch, intents]`, the intents of the probabilities. With
           several intents in a text, `intent` joins them with `label_separator`. `confidence` is
           then their lowest probability, or 1 minus the highest probability if there are none.

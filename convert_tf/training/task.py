@@ -33,7 +33,7 @@ class Task:
     """What one run trains. `convert_tf.training.loop.carry_out` takes its steps.
 
     A task in memory writes nothing: `convert_tf.training.loop.take_steps` changes the weights of
-    its model. It needs a configuration, a model and batches, and none of what files say.
+    its model. It needs a configuration, a model and batches, and needs no method that writes files.
 
     Attributes:
       folder: the run's folder.
@@ -44,7 +44,7 @@ class Task:
       unit: what speed counts.
       padding_id: of packed batches, where several processes train.
       processes: those that train together.
-      in_memory: whether there is no folder, and neither checkpoints nor a log.
+      in_memory: whether the task writes no folder, checkpoints or log.
       remedy: what a user does if the loss or a weight is no number.
     """
 

@@ -13,6 +13,7 @@ from support.intent_examples import LABELS, OUTSIDE, TEXTS, WordEncoder, write_c
 import convert_tf.encoding.sentence_encoder
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import LabelledTexts
+from convert_tf.intents.decision import SingleIntent
 from convert_tf.intents.report import (
     confusion_chart,
     coverage_rows,
@@ -273,7 +274,7 @@ class Fixed:
     """Answers from a list."""
 
     classes_ = np.array(["a", "b", "c"])
-    out_of_scope_label = "oos"
+    decision = SingleIntent(classes_, 0.5, out_of_scope="confidence")
     threshold_ = 0.5
 
     def predict(self, texts):

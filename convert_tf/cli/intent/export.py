@@ -9,8 +9,10 @@ convert-tf intent predict --model intents.onnx --input texts.txt
 
 Flags:
   output: File to write, x.onnx.
-  network_bits: Bits of the encoder's weights. 8 is smaller and faster, and about 2 of 100 answers
-    differ from those of --model. With 32 only answers between equally probable intents differ.
+  network_bits: Bits of the encoder's weights. A model that was trained with a released name or an
+    .onnx file keeps the bits of that file, and its answers. For a model that was trained with a
+    module, 8 is smaller and faster, and about 2 of 100 answers differ; with 32 only answers between
+    equally probable intents may differ.
   overwrite: Replace an existing file.
 """
 

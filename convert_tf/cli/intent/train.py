@@ -153,15 +153,17 @@ def _read_model(values: Any) -> Any:
         from convert_tf.intents.classifier import IntentClassifier
 
         saved, _, encoder = read_classifier(values.model, values.encoder, is_new=True)
-        model = IntentClassifier(encoder, **saved.params)
-        model.examples_ = saved.examples
+        if saved.examples is not None and not saved.decision.has_several:
+            model = IntentClassifier(encoder, **saved.params)
+            model.examples_ = saved.examples
+            return model
     else:
         model = loaded_classifier(values)
-    if model.examples_ is None:
-        raise ValueError(
-            f"{values.model} does not hold its examples. Train again on all examples instead."
-        )
-    return model
+        if model.examples_ is not None:
+            return model
+    raise ValueError(
+        f"{values.model} does not hold its examples. Train again on all examples instead."
+    )
 
 
 def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
