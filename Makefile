@@ -116,14 +116,14 @@ test-python:
 	    --python $$python || exit 1; fi; done
 
 # The fast tests with the lowest versions that pyproject.toml allows. It downloads 1 GB.
-test-lowest: $(LOWEST)/.ready
+test-lowest: $(LOWEST)/.lowest
 	$(MAKE) test VENV=$(LOWEST)
 
-$(LOWEST)/.ready: pyproject.toml
+$(LOWEST)/.lowest: pyproject.toml
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet 'uv>=0.5'
 	$(LOWEST)/bin/uv pip install --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[test]'
-	touch $@
+	touch $@ $(LOWEST)/.ready
 
 # Two gigabytes of dump, twenty kills and an hour of fuzz: about two hours. Its options go into
 # ATTACK, as in: make attack ATTACK='--gigabytes 0.1 --minutes 5 --kills 5'
@@ -137,4 +137,4 @@ lint: $(READY)
 	$(PY) scripts/count_lines.py
 
 clean:
-	rm -rf $(VENV) $(DEMO) $(RELEASE) web/dist web/build web/node_modules site build *.egg-info
+	rm -rf $(VENV) $(LOWEST) $(RELEASE_VENV) $(DEMO) $(RELEASE) web/dist web/build web/node_modules site build *.egg-info

@@ -294,7 +294,7 @@ def targets(folder: Path, place: Path) -> dict[str, Target]:
         ),
         "intent": Target(
             _command("intent", "train", f"--encoder={module}", f"--data={place / 'intents.csv'}",
-                     f"--output={place / 'intent'}", "--epochs=20"),
+                     f"--output={place / 'intent'}", "--head=network", "--epochs=20"),
             place / "intent",
             classify,
         ),

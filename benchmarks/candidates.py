@@ -99,7 +99,7 @@ def rankers() -> tuple[dict[str, RankerModel], RankerModel, Path | None]:
     """The rankers of the rows, a cross-encoder, and the vocabulary of a trained trunk."""
     cross = HeadConfig(head="cross")
     if _INIT_FROM.value:
-        folder = model_path(_INIT_FROM.value)
+        folder = model_path(_INIT_FROM.value, wants_module=True)
         found = {name: initial_ranker(folder, head) for name, head in heads().items()}
         vocabulary = next(iter(found.values()))[1]
         return (

@@ -194,7 +194,7 @@ CASES = {
         "intent inspect --encoder ENCODER --data train.csv --output found", (), True, True
     ),
     "intent discover": Case(
-        "intent discover --encoder ENCODER --input log.txt --num_groups 3 --output groups", (),
+        "intent discover --encoder ENCODER --input log.txt --groups 3 --output groups", (),
         True, True,
     ),
     "intent suggest": Case(

@@ -100,9 +100,15 @@ _UBUNTU_BLOCKS = "--data UBUNTU_TEST --split train"
 _CONVAI2_BLOCKS = "--data CONVAI2_TEST --split train"
 
 
+def _module(name: str) -> str:
+    """The module of a released name, which by itself stands for the 8-bit .onnx file."""
+    return f"hub_modules/{name}/1" if name.startswith("convert") else name
+
+
 def _evaluated(what: str, encoder: str, examples: int, more: str = "") -> tuple[str]:
     return (
-        f"evaluate --encoder {encoder} {what} --max_examples {examples}{more} --output RUN/result",
+        f"evaluate --encoder {_module(encoder)} {what} --max_examples {examples}{more} "
+        "--output RUN/result",
     )
 
 
@@ -165,7 +171,10 @@ CELLS = (
     ),
     Cell(
         "ConveRT 3, Reddit: MAP on ours",
-        _baselines("--data REDDIT", "map", 1000, " --vectors convert_small --train_examples 500"),
+        _baselines(
+            "--data REDDIT", "map", 1000,
+            " --vectors hub_modules/convert_small/1 --train_examples 500",
+        ),
     ),
     Cell(
         "ConveRT 3, Reddit: multi-context",
@@ -202,7 +211,10 @@ CELLS = (
     ),
     Cell(
         "ConveRT 3, AmazonQA: MAP on ours",
-        _baselines("--data AMAZON", "map", 1000, " --vectors convert_small --train_examples 500"),
+        _baselines(
+            "--data AMAZON", "map", 1000,
+            " --vectors hub_modules/convert_small/1 --train_examples 500",
+        ),
         paper={"": "71.6"},
     ),
     Cell(
@@ -277,7 +289,7 @@ CELLS = (
     Cell(
         "ConveRT 7: BANKING77, 10 per intent, r",
         (
-            "intent train --encoder convert_small --kind reduced --head network "
+            "intent train --encoder hub_modules/convert_small/1 --kind reduced --head network "
             "--data banking77.train_10shot.csv --validation "
             "banking77.valid.csv --tune --patience 5 --lexical none --names none --seed SEED "
             "--output RUN/run",

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import re
 import typing
 from collections.abc import Iterator
 from dataclasses import is_dataclass
@@ -78,6 +79,8 @@ def commands() -> Iterator[str]:
         for name in sorted(values):
             flag: Any = values[name]
             default = "(needed)" if flag.is_needed else repr(flag.default)
+            if flag.default is None and (said := re.search(r"Default: (.+)\.$", flag.text)):
+                default = said[1]
             choices = getattr(flag.parser, "enum_values", None)
             yield f"{command} --{name} {default}{' of ' + ', '.join(choices) if choices else ''}"
 

@@ -42,7 +42,7 @@ _USE_MODULES = """
 import tensorflow_hub as hub, tensorflow_text
 assert "site-packages" in module_path("convert")
 r = hub.load(module_path("convert"))(["where is my card?"]).numpy()
-encoder = SentenceEncoder("convert", compute_dtype="float32")
+encoder = SentenceEncoder("convert", backend="tensorflow", compute_dtype="float32")
 np.testing.assert_allclose(encoder.encode(["where is my card?"]), r, rtol=1e-3, atol=1e-4)
 texts = ["where is my parcel?", "has my order left?", "I want my money back", "refund, please"]
 classifier = IntentClassifier(encoder).fit(texts, ["delivery", "delivery", "refund", "refund"])

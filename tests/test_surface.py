@@ -39,4 +39,4 @@ def test_a_changed_default_is_seen(monkeypatch):
         """A signature with another default."""
 
     monkeypatch.setattr("convert_tf.SentenceEncoder.encode", changed)
-    assert "SentenceEncoder.encode(texts, *, kind='similarity')" in list_surface.names()
+    assert "SentenceEncoder.encode(texts, *, kind='similarity')" in [*list_surface.names()]

@@ -7,6 +7,7 @@ name. If there is none, it is written into the cache of downloads from the modul
 TensorFlow.
 """
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -202,8 +203,9 @@ def as_onnx(folder: Path, *, graph: str = "") -> Path:
             output, file = work / "folder", work / "folder" / graph
         done = subprocess.run(
             [sys.executable, "-m", "convert_tf", "export", f"--encoder={folder.resolve()}",
-             f"--output={output}", *(["--format=huggingface"] if graph else [])],
+             f"--output={os.path.abspath(output)}", *(["--format=huggingface"] if graph else [])],
             env={**os.environ, "PYTHONPATH": paths}, stdin=subprocess.DEVNULL,
+            cwd=work,  # -m puts this folder on the path, and in another one a json.py may lie
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         if done.returncode:
@@ -262,6 +264,8 @@ def hub_folder(address: str) -> str:
         # The other files have the revision of the first, even if somebody publishes a new one now.
         for files in ((TOKENIZER_FILE,), (*ONNX_FILES, SAFETENSORS_FILE)):
             _downloaded(address, *files, revision=folder.name)
+        with contextlib.suppress(FileNotFoundError):  # whose checksum the ONNX files carry
+            _downloaded(address, SAFETENSORS_FILE, revision=folder.name)
     except (ImportError, OSError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), repr(error)).rstrip(". ")
         raise ModuleNameError(

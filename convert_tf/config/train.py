@@ -245,8 +245,6 @@ class MapTraining(Config):
       seed: Seed of the order of the texts.
     """
 
-    heading: ClassVar[str] = "Opposites"
-
     opposites: float = option(2.0, at_least=0)
     intent_contrast: float = option(1.0, at_least=0)
     holding: float = option(10.0, at_least=0)

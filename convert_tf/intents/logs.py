@@ -470,7 +470,8 @@ def monitor_messages(
 
     Returns:
       `messages`, how many there are; `unsure`, how many no intent answers surely; `far`, how many
-      are farther from the nearest example than nine of ten examples are from theirs; `intents`, how many have which intent;
+      are farther from the nearest example than nine of ten examples are from theirs; `intents`,
+      how many have which intent;
       `drift`, None without examples, else `farther`, how often a message is farther from the
       nearest example than an example is from the nearest other one, and `p_value` of the
       Mann-Whitney test that this is no more than chance; `groups` of unsure messages, each with

@@ -121,7 +121,7 @@ def model(files):
     write_csv(files / "train.csv", TEXTS, LABELS)
     call_command(
         "intent", "train", f"--encoder={files}/own.onnx", f"--data={files}/train.csv",
-        f"--output={files}/model", "--epochs=5",
+        f"--output={files}/model", "--head=network", "--epochs=5",
     )  # fmt: skip
     return files / "model"
 

@@ -99,7 +99,10 @@ def test_flags_of_fields_have_the_text_of_the_docstring():
             "Unknown command line flag 'memory'. Did you mean: memory_limit ?",
         ),
         (["sample"], "convert-tf sample: --output is required. convert-tf sample --help lists"),
-        (["index", "search", "--queries=a"], "--cache, --candidates and --data. Received: none."),
+        (
+            ["index", "search", "--queries=a", "--encoder=setup.py"],
+            "--cache, --candidates and --data. Received: none.",
+        ),
         (
             ["tokenize", "--vocab=v", "--output=o"],
             "Pass one of --data, --utterances and --triplets.",

@@ -80,7 +80,7 @@ def road(tmp_path_factory):
 
 # Commands that serve until they are stopped, and those on vectors of a teacher, which is a model of
 # other people's: it is exchanged in this process, so `teach` alone is seen to fail in its own.
-TRIED_ELSEWHERE = {"serve", "demo", "teach", "similarity"}
+TRIED_ELSEWHERE = {"serve", "demo", "teach", "similarity", "translate"}
 
 
 def test_every_command_is_on_the_road():

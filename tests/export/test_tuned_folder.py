@@ -101,7 +101,7 @@ def test_a_saved_folder_opens(tuned, exported, tmp_path, monkeypatch, capsys):
     export_model(tuned, tmp_path / "tuned.onnx")
     assert_same_vectors(found, SentenceEncoder(tmp_path / "tuned.onnx"), share=1e-2)
     SentenceEncoder(tuned)
-    assert not capsys.readouterr().err and len([*tmp_path.glob("cache/onnx/*.onnx")]) == 1
+    assert not capsys.readouterr().err and len([*tmp_path.glob("cache/onnx/*/*.onnx")]) == 1
 
 
 def test_weights_in_16_bits_are_read(exported, tmp_path):

@@ -51,8 +51,11 @@ def test_one_intent(kind, threshold, by_intent, min_margin):
     assert {*expected} >= {*CLASSES}
     intents, confidence = single_intent(decision, PROBABILITIES, NEAREST)
     assert [intent.decode() for intent in intents.numpy()] == expected
-    said = [decision.confidence(row, answers[0]) for row in PROBABILITIES]
-    np.testing.assert_allclose(confidence, said, rtol=1e-6)
+    expected = [1 - row.max() if answer == "none" else row.max()
+                for row, answer in zip(PROBABILITIES, answers, strict=True)]  # fmt: skip
+    said = [decision.confidence(*row) for row in zip(PROBABILITIES, answers, strict=True)]
+    np.testing.assert_allclose(said, expected, rtol=1e-6)
+    np.testing.assert_allclose(confidence, expected, rtol=1e-5, atol=1e-7)
 
 
 def test_rejected_texts_get_a_sure_upper_level():
@@ -67,12 +70,19 @@ def test_rejected_texts_get_a_sure_upper_level():
     )
     labels, limits = np.array(["a/x", "a/y", "b/z", "c"]), np.array([0.6, 0.6, 0.6, 0.8])
 
-    def answers(min_margin):
-        decision = SingleIntent(labels, 0.6, limits, "confidence", min_margin, True)
-        return decision.answers(probabilities, np.zeros(5)).tolist()
+    def answers(min_margin, kind="confidence", factor=1):
+        decision = SingleIntent(labels, 0.6 * factor, limits * factor, kind, min_margin, True)
+        found = decision.answers(probabilities, np.zeros(5)).tolist()
+        said = [decision.confidence(*row) for row in zip(probabilities, found, strict=True)]
+        sums = {"a": probabilities[:, :2].sum(1), "oos": 1 - probabilities.max(1)}
+        expected = [sums.get(x, probabilities.max(1))[i] for i, x in enumerate(found)]
+        np.testing.assert_allclose(said, expected)
+        return found
 
     assert answers(0.31) == ["a", "a/x", "oos", "oos", "oos"]
     assert answers(0.0) == ["a", "a/x", "oos", "oos", "a"]
+    # A threshold on another scale says nothing about sums of probabilities.
+    assert answers(0.31, "both", 100) == ["a", "a", "oos", "oos", "oos"]
 
 
 def test_several_intents():

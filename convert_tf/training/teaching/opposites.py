@@ -90,7 +90,7 @@ def teach_opposites(
         texts, contrasts, reduced, of_triplets, np.flatnonzero(~is_held_out), kernel, options.seed
     )
     taught = trained_map(kernel, batches, options)
-    before, after = (_vectors(reduced, each)["similarity"] for each in (kernel, taught))
+    before, after = (_vectors(reduced, one)["similarity"] for one in (kernel, taught))
     facts = {
         "triplets": int((~is_held_out).sum()),
         "texts": texts.num_examples,
