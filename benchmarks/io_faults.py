@@ -171,10 +171,10 @@ CASES = {
     "vocabulary": Case(_VOCABULARY),
     "tokenize": Case("tokenize --data data --vocab vocab.txt --output ids",
                      (_PREPARE, _VOCABULARY)),
-    "embed": Case("embed --encoder ENCODER --input log.txt --output v.npy", (), True),
+    "embed": Case("embed --encoder ENCODER --input log.txt --output v.npy", (), True, True),
     "embed again": Case(
         "embed --encoder ENCODER --input log.txt --kind response --output v.npy --overwrite",
-        ("embed --encoder ENCODER --input log.txt --output v.npy",), True,
+        ("embed --encoder ENCODER --input log.txt --output v.npy",), True, True,
     ),
     "index build": Case("index build --encoder ENCODER --input log.txt --output index", (), True),
     "index build again": Case(

@@ -27,7 +27,6 @@ Flags:
   overwrite: Replace an existing file.
 """
 
-import contextlib
 import os
 import shutil
 import time
@@ -45,11 +44,13 @@ from convert_tf.readers.columns import name_of_candidate, name_of_text
 from convert_tf.readers.texts import Texts
 from convert_tf.search.cache import stored_vectors
 from convert_tf.storage.arrays import GrowingArray
+from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.files import check_replaceable, only_writer, whole_file, write_file, writing
-from convert_tf.storage.json_text import written_json
+from convert_tf.storage.json_text import json_file, written_json
 from convert_tf.storage.progress import Progress
 
 DESCRIPTION_SUFFIX = ".json"  # of the file next to an array
+ARRAY_CHECKSUM = "array_sha256"  # in this file
 
 
 def write_vectors(
@@ -95,6 +96,9 @@ def write_array(
 ) -> tuple[int, int]:
     """Write vectors as `write_vectors`, and next to them which encoder made them.
 
+    The description has the checksum of the array. So if the process ends between the two files, the
+    former description is not taken for that of the new array.
+
     Args:
       path, pieces, dtype: as in `write_vectors`.
       encoder: the encoder of the vectors.
@@ -107,13 +111,22 @@ def write_array(
     Raises:
       ValueError, FileWriteError: as in `write_vectors`.
     """
-    description = f"{path}{DESCRIPTION_SUFFIX}"
-    with contextlib.suppress(FileNotFoundError):  # so that it never describes another array
-        os.remove(description)
     shape = write_vectors(path, pieces, dtype=dtype)
-    described = {"encoder": encoder.to_json(), "kind": kind, "dtype": dtype, **(facts or {})}
-    write_file(description, written_json(described))
+    described = {
+        "encoder": encoder.to_json(),
+        "kind": kind,
+        "dtype": dtype,
+        ARRAY_CHECKSUM: file_checksum(path),
+        **(facts or {}),
+    }
+    write_file(f"{path}{DESCRIPTION_SUFFIX}", written_json(described))
     return shape
+
+
+def check_array_replaceable(path: str, *, overwrite: bool) -> None:
+    """Raise `ValueError` if an array or its description exists and may not be replaced."""
+    check_replaceable(path, _is_array, overwrite=overwrite)
+    check_replaceable(f"{path}{DESCRIPTION_SUFFIX}", _is_description, overwrite=overwrite)
 
 
 def _local_vectors(values: Any, texts: Texts) -> Iterator[np.ndarray]:
@@ -125,9 +138,17 @@ def _local_vectors(values: Any, texts: Texts) -> Iterator[np.ndarray]:
             progress.add(len(piece), bytes_done=texts.bytes_done)
 
 
-def is_array(path: str) -> bool:
+def _is_array(path: str) -> bool:
     with open(path, "rb") as file:
         return file.read(6) == b"\x93NUMPY"
+
+
+def _is_description(path: str) -> bool:
+    try:
+        described = json_file(path)
+    except ValueError:
+        return False
+    return isinstance(described, dict) and {"encoder", "kind"} <= described.keys()
 
 
 def define_flags(define: Define) -> None:
@@ -145,7 +166,7 @@ def define_flags(define: Define) -> None:
 
 def run(values: Any) -> None:
     started = time.monotonic()
-    check_replaceable(values.output, is_array, overwrite=values.overwrite)
+    check_array_replaceable(values.output, overwrite=values.overwrite)
     is_local = values.engine == "local"
     unread = "master" if is_local else "compute_dtype"
     check_read(values, {f"with --engine={values.engine}": [unread]})

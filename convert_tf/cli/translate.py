@@ -27,14 +27,20 @@ from typing import Any
 import numpy as np
 
 from convert_tf.checkpoints.identity import identity_from_json, identity_of
-from convert_tf.cli.embed import DESCRIPTION_SUFFIX, is_array, write_array
+from convert_tf.cli.embed import (
+    ARRAY_CHECKSUM,
+    DESCRIPTION_SUFFIX,
+    check_array_replaceable,
+    write_array,
+)
 from convert_tf.cli.flags import NEEDED, Define
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.readers.texts import Texts, filled_texts
 from convert_tf.search.translation import fit_translation, shipped_texts
 from convert_tf.storage.arrays import load_array
-from convert_tf.storage.files import check_replaceable, only_writer
+from convert_tf.storage.checksums import file_checksum
+from convert_tf.storage.files import only_writer
 from convert_tf.storage.json_text import json_file
 
 _ROWS_AT_ONCE = 16_384
@@ -51,7 +57,7 @@ def define_flags(define: Define) -> None:
 
 
 def run(values: Any) -> None:
-    check_replaceable(values.output, is_array, overwrite=values.overwrite)
+    check_array_replaceable(values.output, overwrite=values.overwrite)
     vectors = _vectors(values.input)
     described = _description(values.input)
     identity = identity_of(values.encoder)
@@ -103,7 +109,9 @@ def _vectors(path: str) -> np.ndarray:
 
 
 def _description(path: str) -> dict[str, Any]:
-    """Return what the file next to an array says of it; nothing if there is none."""
+    """Return what the file next to an array says of it; nothing if it is of another array."""
     file = f"{path}{DESCRIPTION_SUFFIX}"
-    described = json_file(file) if os.path.isfile(file) else {}
-    return described if isinstance(described, dict) else {}
+    described = json_file(file) if os.path.isfile(file) else None
+    if not isinstance(described, dict) or described.get(ARRAY_CHECKSUM) != file_checksum(path):
+        return {}
+    return described

@@ -65,7 +65,7 @@ def test_round_trip_in_a_fresh_process(tiny_modules, tmp_path):
     assert "h.npy: 122 × 64 float32" in done.stdout.decode()
     expected = SentenceEncoder(module, compute_dtype="float32").encode_contexts(texts)
     np.testing.assert_allclose(np.load(tmp_path / "h.npy"), expected, atol=1e-5)
-    assert {path.name for path in tmp_path.glob("*.npy*")} == {"h.npy"}
+    assert {path.name for path in tmp_path.glob("*.npy*")} == {"h.npy", "h.npy.json"}
 
 
 def test_each_line_is_a_row(embed):
@@ -123,10 +123,25 @@ def test_a_file_that_is_there_is_kept(embed, tmp_path):
 
 def test_lines_that_are_no_text_leave_what_was_there(embed, tmp_path):
     embed(b"before\n")
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*npy*")}
+    assert before.keys() == {"vectors.npy", "vectors.npy.json"}
     with pytest.raises(SystemExit, match=r"line 2, is longer than 33,554,432 bytes"):
-        embed(b"x" * 19 + b"\n" + b"y" * (2**25 + 1) + b"\nz\n")
-    assert np.load(tmp_path / "vectors.npy")[0, 0] == 6
-    assert {path.name for path in tmp_path.glob("*npy*")} == {"vectors.npy"}
+        embed(b"x" * 19 + b"\n" + b"y" * (2**25 + 1) + b"\nz\n", "--kind=context")
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*npy*")} == before
+
+
+@pytest.mark.parametrize("content", ["my notes", '{"encoder": "mine"}', "[]"])
+def test_a_description_of_somebody_else_is_kept(embed, tmp_path, content):
+    (tmp_path / "texts.txt").write_text("a\n")
+    (tmp_path / "vectors.npy.json").write_text(content)
+    output = f"--output={tmp_path / 'vectors.npy'}"
+    arguments = ("embed", "--encoder=m", f"--input={tmp_path / 'texts.txt'}", output)
+    with pytest.raises(SystemExit, match=r"npy\.json' already exists.*Pass --overwrite"):
+        call_command(*arguments)
+    with pytest.raises(SystemExit, match=r"did not write '.*npy\.json'"):
+        call_command(*arguments, "--overwrite")
+    assert (tmp_path / "vectors.npy.json").read_text() == content
+    assert not (tmp_path / "vectors.npy").exists()
 
 
 def test_errors_in_the_middle_leave_nothing(tmp_path):

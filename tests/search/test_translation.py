@@ -92,11 +92,11 @@ def test_the_command(tiny_onnx, tiny_modules, tmp_path):
     assert identity_from_json(described["translated_from"]) == identity_of(tiny_onnx)
     with pytest.raises(SystemExit, match=r"old\.npy was made by an encoder .* as --encoder"):
         call_command(*arguments, f"--encoder={other}", "--overwrite")
-    (tmp_path / "old.npy.json").unlink()
-    np.save(tmp_path / "old.npy", np.ones((3, 5), np.float32))
-    with pytest.raises(SystemExit, match="vectors of 5 numbers, and --encoder makes 64"):
-        call_command(*arguments, f"--encoder={tiny_onnx}", kind, "--overwrite")
+    np.save(tmp_path / "old.npy", np.ones((3, 5), np.float32))  # not the array described
+    with pytest.raises(SystemExit, match="vectors of 5 numbers, and --encoder makes 128"):
+        call_command(*arguments, f"--encoder={tiny_onnx}", "--overwrite")
     (tmp_path / "old.npy").write_text("no array")
     with pytest.raises(SystemExit, match=r"old\.npy is not an array"):
         call_command(*arguments, f"--encoder={tiny_onnx}", "--overwrite")
     np.testing.assert_array_equal(np.load(tmp_path / "new.npy"), found)
+    assert json.loads((tmp_path / "new.npy.json").read_text()) == described
