@@ -2,7 +2,7 @@
 
 Indexes, classifiers, arrays of `convert-tf embed` and reports of `convert-tf intent monitor` store
 it. The file of a released encoder may be written by different versions of convert_tf: its identity
-is that of the weights, so it stays the same encoder.
+is that of the weights and of the exporter, so it stays the same encoder until the exporter changes.
 """
 
 import os
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from convert_tf.checkpoints.kinds import files_that_count
-from convert_tf.checkpoints.released import ONNX_SUFFIX, RELEASES
+from convert_tf.checkpoints.released import EXPORTER, ONNX_SUFFIX, RELEASES
 from convert_tf.storage.checksums import fingerprint
 
 ORIGIN_KEY = "origin"  # in the metadata of an .onnx file, the last entry before the checksum
-_ORIGIN = re.compile(rb"([0-9a-f]{64}) (onnx-\d+-\d+)")
+_ORIGIN = re.compile(rb"([0-9a-f]{64}) (onnx-\d+-\d+-\d+)")
 _TAIL_BYTES = 256  # hold this entry and the checksum
 _DIGITS = 16
 
@@ -26,8 +26,8 @@ class EncoderIdentity(NamedTuple):
     Attributes:
       checksum: SHA-256 of weights and vocabulary, in hexadecimal digits. An `.onnx` file has that
         of the model it was exported from.
-      form: `"onnx-8-512"` for an `.onnx` file of 8 bits that reads 512 tokens; `""` for modules and
-        runs.
+      form: `"onnx-8-512-3"` for an `.onnx` file of 8 bits that reads 512 tokens and was written by
+        the exporter of number 3; `""` for modules and runs.
     """
 
     checksum: str
@@ -52,9 +52,14 @@ class EncoderIdentity(NamedTuple):
         return "-".join(filter(None, [self.checksum[:_DIGITS], self.form]))
 
     def __str__(self) -> str:
-        bits = self.form.split("-")[1] if self.form.startswith("onnx-") else ""
-        form = f"as {bits}-bit ONNX" if bits else "as a module"
-        return f"{self.name} {form}" if self.name else f"an encoder ({self.fingerprint})"
+        if not self.name:
+            return f"an encoder ({self.fingerprint})"
+        if not self.form:
+            return f"{self.name} as a module"
+        match self.form.split("-"):
+            case ["onnx", bits, tokens, exporter]:
+                return f"{self.name} as {bits}-bit ONNX ({tokens} tokens, exporter {exporter})"
+        return f"{self.name} ({self.form})"  # of an earlier version
 
     def to_json(self) -> dict[str, str]:
         """Return the identity for a JSON file."""
@@ -85,7 +90,7 @@ def identity_from_json(described: Any) -> EncoderIdentity | None:
 
 def origin_text(source: str | os.PathLike[str], *, network_bits: int, max_tokens: int) -> str:
     """Return the metadata `ORIGIN_KEY` of an `.onnx` file that is exported from a run or module."""
-    return f"{_weights(source)} onnx-{network_bits}-{max_tokens}"
+    return f"{_weights(source)} onnx-{network_bits}-{max_tokens}-{EXPORTER}"
 
 
 def _weights(path: str | os.PathLike[str]) -> str:

@@ -82,7 +82,8 @@ RELEASE_URL = ""
 URL_VARIABLE = "CONVERT_TF_MODULES_URL"
 MODULES_PACKAGE = "convert_tf_modules"
 ONNX_SUFFIX = ".onnx"
-_EXPORTER = 2  # counted up when a module becomes another .onnx file
+# Counted up when a module becomes another .onnx file. It is part of the identity of such files.
+EXPORTER = 3
 _NAME = re.compile(
     rf"(?P<name>{'|'.join(RELEASED)})(?:/(?P<version>[1-9]\d*))?(?P<onnx>\{ONNX_SUFFIX})?"
 )
@@ -192,7 +193,7 @@ def as_onnx(folder: Path, *, graph: str = "") -> Path:
     """
     name = "-".join(Path(os.path.abspath(folder)).parts[-2:])
     weights = fingerprint((file.name, file) for file in files_that_count(folder))
-    key = checksum([f"{__version__}:{_EXPORTER}:{weights}".encode()])[:16]
+    key = checksum([f"{__version__}:{EXPORTER}:{weights}".encode()])[:16]
 
     def export(work: Path) -> Path:
         print(f"note: writing {name} as ONNX, once, into {cache_folder()}", file=sys.stderr)

@@ -29,7 +29,7 @@ class CandidateEncoder(NamedTuple):
       encode_candidates: texts → float32 `[len(texts), dim]`.
       encode_contexts: contexts → vectors float32 `[B, M, dim]` and which are real, bool `[B, M]`;
         None if all are.
-      name: the encoder in messages, such as `convert_small/1 as 8-bit ONNX`.
+      name: the encoder in messages, such as `convert_small/1 as a module, kind response`.
     """
 
     fingerprint: str
@@ -67,7 +67,7 @@ def load_encoder(model: str | os.PathLike[str], *, kind: str = "response") -> Ca
         weights if kind == "response" else f"{weights}-{kind}",  # kinds have other vectors
         ranker.encode_candidates,
         lambda contexts: (ranker.encode_contexts(contexts)[:, None], None),
-        str(identity),
+        f"{identity}, kind {kind}",
     )
 
 

@@ -8,11 +8,20 @@ import pytest
 from support.commands import ROOT, call_command
 from support.intent_examples import LABELS, TEXTS, write_csv
 
-from convert_tf.checkpoints import released
+from convert_tf.checkpoints import identity, released
 from convert_tf.checkpoints.identity import EncoderIdentity, identity_from_json, identity_of
-from convert_tf.checkpoints.released import RELEASES, ModuleNameError, Release, module_path
+from convert_tf.checkpoints.released import (
+    EXPORTER,
+    RELEASES,
+    ModuleNameError,
+    Release,
+    module_path,
+)
 from convert_tf.cli.intent.monitor import check_same_encoders
 from convert_tf.export.onnx.writing import export_onnx
+from convert_tf.search.cache import CandidateCache
+from convert_tf.search.encoders import load_encoder
+from convert_tf.search.index import CandidateIndex
 from convert_tf.storage.checksums import file_checksum
 
 MODULES = ROOT / "hub_modules"
@@ -81,11 +90,23 @@ def test_a_file_is_the_encoder_that_it_was_exported_from(files, tiny_modules, mo
         len({own, wide, other}) == len({own.fingerprint, wide.fingerprint, other.fingerprint}) == 3
     )
     weights = identity_of(tiny_modules["single"][1]).checksum
-    assert own == EncoderIdentity(weights, "onnx-8-20")
+    assert own == EncoderIdentity(weights, f"onnx-8-20-{EXPORTER}")
     monkeypatch.setitem(RELEASES, "convert", {3: Release(weights, "")})
-    assert str(own) == "convert/3 as 8-bit ONNX"
+    assert str(own) == f"convert/3 as 8-bit ONNX (20 tokens, exporter {EXPORTER})"
     assert str(identity_of(tiny_modules["single"][1])) == "convert/3 as a module"
     assert identity_from_json({"checksum": 1, "form": ""}) is None
+    earlier = identity_from_json({"checksum": weights, "form": "onnx-8-20"})
+    assert str(earlier) == "convert/3 (onnx-8-20)" and earlier != own
+
+
+def test_files_of_two_exporters_are_two_encoders(files, tiny_modules, tmp_path, monkeypatch):
+    monkeypatch.setattr(identity, "EXPORTER", EXPORTER + 1)
+    export_onnx(tiny_modules["single"][1], tmp_path / "later.onnx", network_bits=8)
+    own, later = identity_of(files / "own.onnx"), identity_of(tmp_path / "later.onnx")
+    assert own.checksum == later.checksum
+    assert own != later and own.fingerprint != later.fingerprint
+    monkeypatch.setitem(RELEASES, "convert", {3: Release(own.checksum, "")})
+    assert str(own) != str(later)
 
 
 def test_an_array_says_which_encoder_made_it(files, tmp_path):
@@ -114,6 +135,10 @@ def test_an_index_is_encoded_again_for_another_encoder(files, tmp_path):
         np.testing.assert_array_equal(found, expected)
     with pytest.raises(SystemExit, match="Pass one of --input and --from"):
         call_command("index", "build", other, f"--output={tmp_path}/x")
+    of_texts = load_encoder(files / "own.onnx", kind="similarity")
+    message = r"by (an .*), kind response, not by \1, kind similarity\."
+    with pytest.raises(ValueError, match=message):
+        CandidateIndex(CandidateCache(tmp_path / "old"), of_texts)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +154,8 @@ def model(files):
 def test_a_classifier_is_trained_again_on_the_texts_that_it_keeps(files, model, tmp_path):
     from convert_tf import IntentClassifier
 
-    with pytest.raises(ValueError, match=r"onnx-8-20\), not .*intent train --model .*model --enc"):
+    message = r"onnx-8-20-\d+\), not .*intent train --model .*model --enc"
+    with pytest.raises(ValueError, match=message):
         IntentClassifier.load(model, encoder=str(files / "other.onnx"))
     again = IntentClassifier.load(model, encoder=str(files / "same.onnx"))
     assert again.predict(TEXTS).tolist() == IntentClassifier.load(model).predict(TEXTS).tolist()

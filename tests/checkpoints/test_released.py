@@ -150,7 +150,7 @@ def test_an_onnx_file_is_written_from_the_module_once(local_module, capsys, monk
     cache = released.Path(first).parents[1]
     assert not [*cache.glob("*/.new-*")]
     with monkeypatch.context() as patch:
-        patch.setattr(released, "_EXPORTER", 0)
+        patch.setattr(released, "EXPORTER", 0)
         other = released.Path(module_path("convert.onnx"))
     assert other != released.Path(first)
     other.unlink()
