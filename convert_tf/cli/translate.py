@@ -68,7 +68,12 @@ def run(values: Any) -> None:
             "--encoder."
         )
     kind = values.kind or described.get("kind") or "sentence"
-    texts = [*(filled_texts(Texts(values.texts)) if values.texts else shipped_texts())]
+    if kind != (described.get("kind") or kind):
+        raise ValueError(
+            f"{values.input} has vectors of kind {described['kind']}, not {kind}. Omit --kind."
+        )
+    lines = filled_texts(Texts(values.texts)) if values.texts else shipped_texts()
+    texts = [*dict.fromkeys(lines)]  # a text that is there twice would not be left out
     old, new = (
         SentenceEncoder(path).encode(texts, kind=kind) for path in (values.encoder, values.to)
     )

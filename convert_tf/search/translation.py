@@ -54,7 +54,8 @@ def fit_translation(old: np.ndarray, new: np.ndarray) -> Translation:
       new: those of the same texts by the new encoder, float `[texts, new_dim]`.
 
     Raises:
-      ValueError: if there are fewer than `LEAST_TEXTS` texts, or different numbers of vectors.
+      ValueError: if there are fewer than `LEAST_TEXTS` texts, or different numbers of vectors; or
+        if the old vectors are all equal.
 
     Example:
       translate = fit_translation(old_encoder.encode(texts), new_encoder.encode(texts))
@@ -67,16 +68,21 @@ def fit_translation(old: np.ndarray, new: np.ndarray) -> Translation:
         )
     wide, target = old.astype(np.float64), new.astype(np.float64)
     mean, bias = wide.mean(axis=0), target.mean(axis=0)
-    left, scales, right = np.linalg.svd(wide - mean, full_matrices=False)
+    # Without the condition, equal numbers would differ from their mean by its rounding.
+    centred = np.where(np.ptp(wide, axis=0) > 0, wide - mean, 0)
+    left, scales, right = np.linalg.svd(centred, full_matrices=False)
     products = left.T @ (target - bias)
-    best_error, best_penalty, best_rows = np.inf, 0.0, target
+    best_error, best_penalty, best_rows = np.inf, None, target
     for penalty in np.mean(scales**2) * np.array(_PENALTIES):
-        shrunk = scales**2 / (scales**2 + penalty)
+        with np.errstate(invalid="ignore"):  # 0 / 0 if all scales are 0
+            shrunk = scales**2 / (scales**2 + penalty)
         weights = np.minimum(((left * shrunk) * left).sum(axis=1) + 1 / len(old), 1 - 1e-9)
         fitted = (left * shrunk) @ products + bias
         residuals = (target - fitted) / (1 - weights)[:, None]
         if (error := float((residuals**2).sum())) < best_error:
             best_error, best_penalty, best_rows = error, penalty, target - residuals
+    if best_penalty is None:
+        raise ValueError("The texts have equal vectors. Pass other texts.")
     kernel = (right.T * (scales / (scales**2 + best_penalty))) @ products
     lengths = np.linalg.norm(target, axis=1)
     is_unit = bool((np.abs(lengths - 1) < 1e-3)[lengths > 0].all())

@@ -64,6 +64,9 @@ def test_texts_are_shipped_and_too_few_are_refused():
     assert len({*texts}) == len(texts) == SHIPPED_TEXTS
     with pytest.raises(ValueError, match=r"at least 20 texts.*: 19 and 19"):
         fit_translation(np.ones((19, 4)), np.ones((19, 4)))
+    row = np.random.default_rng(2).standard_normal((2, 12))  # means of equal rows are rounded
+    with pytest.raises(ValueError, match=r"The texts have equal vectors\. Pass other"):
+        fit_translation(row[:1].repeat(23, axis=0), row[1:].repeat(23, axis=0))
 
 
 def test_the_command(tiny_onnx, tiny_modules, tmp_path):
@@ -92,6 +95,12 @@ def test_the_command(tiny_onnx, tiny_modules, tmp_path):
     assert identity_from_json(described["translated_from"]) == identity_of(tiny_onnx)
     with pytest.raises(SystemExit, match=r"old\.npy was made by an encoder .* as --encoder"):
         call_command(*arguments, f"--encoder={other}", "--overwrite")
+    own = f"--encoder={tiny_onnx}"
+    with pytest.raises(SystemExit, match=r"old\.npy has vectors of kind response, not context\."):
+        call_command(*arguments, own, "--kind=context", "--overwrite")
+    (tmp_path / "twice.txt").write_text("\n".join(2 * texts[:15]))
+    with pytest.raises(SystemExit, match=r"at least 20 texts.*: 15 and 15"):
+        call_command(*arguments, own, f"--texts={tmp_path}/twice.txt", "--overwrite")
     np.save(tmp_path / "old.npy", np.ones((3, 5), np.float32))  # not the array described
     with pytest.raises(SystemExit, match="vectors of 5 numbers, and --encoder makes 128"):
         call_command(*arguments, f"--encoder={tiny_onnx}", "--overwrite")
