@@ -65,7 +65,8 @@ def test_vectors_of_one_machine(embed, tiny_onnx, tmp_path, kind, dtype, context
     encoder = SentenceEncoder(OnnxBackend(tiny_onnx, num_threads=1), batch_size=4)
     expected = np.concatenate([*encoder.iter_encode(iter(TEXTS), kind=kind)]).astype(dtype)
     np.testing.assert_array_equal(vectors, expected, strict=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt", "v.npy"]
+    names = ["texts.txt", "v.npy", "v.npy.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
     assert context.num_tasks == context.defaultParallelism + 7  # parts, after the check of workers
 
 
