@@ -257,7 +257,8 @@ def test_embed_gives_the_vectors_of_one_machine(shared, cluster, tiny_onnx, tmp_
     encoder = SentenceEncoder(OnnxBackend(tiny_onnx, num_threads=1))
     expected = np.concatenate([*encoder.iter_encode(iter(texts))]).astype(np.float16)
     np.testing.assert_array_equal(np.load(output), expected)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt", "v.npy"]
+    names = ["texts.txt", "v.npy", "v.npy.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 
 def _shuffled(folder):
