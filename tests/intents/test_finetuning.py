@@ -329,7 +329,11 @@ def test_held_out_answers_are_of_encoders_that_did_not_see_them(
     ("examples", "arguments", "message"),
     [
         (slice(None), ["--kind=similarity"], r"--kind=similarity needs a model with .*\. Fit a"),
-        (slice(None), ["--learning_rate=nan"], r"learning_rate must be .* Received: nan"),
+        (
+            slice(None),
+            ["--head=network", "--learning_rate=nan"],
+            r"learning_rate must be .* Received: nan",
+        ),
         (slice(None, None, 4), [], "Each intent has one example"),
     ],
 )
