@@ -248,7 +248,11 @@ def test_one_saved_model_serves_without_the_package(folders, monkeypatch, tmp_pa
     assert all(one in ("oos", other) for one, other in zip(served["intent"], best, strict=True))
     np.testing.assert_allclose(served["probabilities"], classifier.predict_proba(texts), atol=0.02)
     assert served["labels"] == [classifier.classes_.tolist()] * len(texts)
-    np.testing.assert_allclose(served["confidence"], np.max(served["probabilities"], axis=1))
+    best = np.max(served["probabilities"], axis=1)
+    is_rejected = np.array(served["intent"]) == "oos"
+    np.testing.assert_allclose(
+        served["confidence"], np.where(is_rejected, 1 - best, best), atol=1e-6
+    )
 
 
 @pytest.mark.slow

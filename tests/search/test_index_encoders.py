@@ -95,7 +95,7 @@ def test_fingerprints(folders, tmp_path):
     again = shutil.copytree(folders["module"], tmp_path / "again")
     assert load_encoder(str(again)).fingerprint == own["module"]  # all its weights
     index = make_index(folders, "bi", tmp_path)
-    first, second = (rf"an encoder \({own[name]}\)" for name in ("bi", "poly"))
+    first, second = own["bi"], rf"an encoder \({own['poly']}\)"
     with pytest.raises(ValueError, match=rf"encoded by {first}, not by {second}\. .* --from"):
         CandidateIndex(index.cache, load_encoder(folders["poly"]))
 
