@@ -38,6 +38,7 @@ NO_FIRST_COMMANDS = {
     "docs/page.md": "the page is served until it is told to end",
     "docs/scale.md": "calculations",
     "docs/service.md": "the service runs until it is told to end",
+    "docs/stability.md": "has none",
     "docs/results.md": "measurements, of hours together",
     "hub_modules/README.md": "the recipe, of hours",
     **{page: "measurements" for page in PAGES if page.startswith("docs/lab/")},
