@@ -96,9 +96,9 @@ def test_the_loss_against_loops():
 
 
 @pytest.mark.slow
-def test_a_map_learns_opposites_and_the_encoder_stays(place, tmp_path):
+def test_a_map_learns_opposites_and_the_encoder_stays(place, tmp_path, capsys):
     output = tmp_path / "taught"
-    printed = taught(place, "--triplets", str(place / "triplets"), "--output", str(output),
+    taught(place, "--triplets", str(place / "triplets"), "--output", str(output),
                      "--map_steps=60", "--holding=1")  # fmt: skip
     old, new = SentenceEncoder(place / "run"), SentenceEncoder(output)
     shares = []
@@ -115,7 +115,7 @@ def test_a_map_learns_opposites_and_the_encoder_stays(place, tmp_path):
     facts = json.loads((output / "training.json").read_text())["opposites"]
     assert facts["triplets"] == len(ROWS) - 1
     assert facts["steps"] == 60
-    assert "held-out triplets" in printed
+    assert "held-out triplets" in capsys.readouterr().out
 
 
 @pytest.mark.slow
