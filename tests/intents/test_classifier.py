@@ -580,7 +580,7 @@ def test_a_default_fit_costs_less_than_two_trainings(encoder, monkeypatch):
 
 
 def test_validation_data_take_the_place_of_folds(encoder, monkeypatch):
-    monkeypatch.setattr("convert_tf.intents.classifier.held_parts", None)
+    monkeypatch.setattr("convert_tf.intents.classifier.held_out_outputs", None)
     fitted = make(encoder, out_of_scope="confidence", names=None)
     fitted.fit([*TEXTS, OUTSIDE[0]], [*LABELS, "oos"], validation=(QUERIES, LABELS[::4]))
     assert fitted.threshold_ is not None
