@@ -17,8 +17,8 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, confusion_matrix, normalized_mutual_info_score
 
 from convert_tf.intents.data import read_labelled
+from convert_tf.intents.discover import group_vectors
 from convert_tf.intents.encodings import IntentEncodings, encodes
-from convert_tf.intents.logs import group_vectors
 
 _ENCODER = flags.DEFINE_string("encoder", "convert_small", "A module, an .onnx file or minilm.")
 _TEST = flags.DEFINE_string("test", None, "Messages with their intents.", required=True)

@@ -17,7 +17,7 @@ from absl import app, flags
 from convert_tf import IntentClassifier
 from convert_tf.intents.data import read_labelled
 from convert_tf.intents.encodings import IntentEncodings, encodes
-from convert_tf.intents.logs import suggest_messages
+from convert_tf.intents.suggest import suggest_messages
 
 _ENCODER = flags.DEFINE_string("encoder", "convert_small", "A released name or an .onnx file.")
 _TRAIN = flags.DEFINE_string("train", None, "Messages and their labels.", required=True)

@@ -38,7 +38,8 @@ from convert_tf import IntentClassifier, SentenceEncoder, discover_intents
 from convert_tf.data.utterances import read_utterances
 from convert_tf.intents.cross_validation import calibration_error
 from convert_tf.intents.data import read_labelled
-from convert_tf.intents.logs import MIN_CONFIDENCE, monitor_messages, unsure
+from convert_tf.intents.messages import MIN_CONFIDENCE, unsure
+from convert_tf.intents.monitor import monitor_messages
 from convert_tf.storage.messages import aligned
 
 _ENCODER = flags.DEFINE_string("encoder", "convert_small", "Released name, folder or .onnx file.")

@@ -23,7 +23,7 @@ _LAZY_NAMES = {
     "IntentClassifier": "convert_tf.intents.classifier",
     "MultiIntentClassifier": "convert_tf.intents.multi",
     "load_classifier": "convert_tf.intents.loading",
-    "discover_intents": "convert_tf.intents.logs",
+    "discover_intents": "convert_tf.intents.discover",
     "CandidateIndex": "convert_tf.search.index",
     "train": "convert_tf.training.encoder.task",
     "Loss": "convert_tf.training.encoder.losses.base",

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from convert_tf import IntentClassifier, discover_intents
 from convert_tf.intents.data import LabelledTexts
-from convert_tf.intents.logs import monitor_messages, monitoring_text, suggest_messages
+from convert_tf.intents.monitor import monitor_messages, monitoring_text
 from convert_tf.intents.predictor import answer_texts
 from convert_tf.intents.report import evaluate_classifier, report_text
+from convert_tf.intents.suggest import suggest_messages
 
 THINGS = ("kettle", "lamp", "blue chair", "phone case", "winter coat", "desk", "bicycle", "radio")
 QUESTIONS = {

@@ -224,7 +224,8 @@ def define_model(define: Define, default: Any = NEEDED) -> None:
 
 def define_groups(define: Define) -> None:
     """Define the flags of commands that group the unsure messages of a log."""
-    from convert_tf.intents.logs import MIN_CONFIDENCE, MIN_SIZE
+    from convert_tf.intents.discover import MIN_SIZE
+    from convert_tf.intents.messages import MIN_CONFIDENCE
 
     define("min_size", MIN_SIZE, lower_bound=1)
     define("min_confidence", MIN_CONFIDENCE, lower_bound=0.0, upper_bound=1.0)

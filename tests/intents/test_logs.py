@@ -11,7 +11,7 @@ from support.commands import call_command
 from support.intent_examples import EXAMPLES, LABELS, TEXTS, WordEncoder
 
 from convert_tf import IntentClassifier, MultiIntentClassifier, discover_intents
-from convert_tf.intents import logs
+from convert_tf.intents import discover, messages, monitor, report_page, suggest
 from convert_tf.intents.data import read_labelled
 from convert_tf.intents.decision import SingleIntent
 
@@ -47,7 +47,7 @@ def test_the_number_of_groups_is_chosen():
     rng = np.random.default_rng(0)
     centres = np.eye(6, 40)
     vectors = np.concatenate([centre + 0.12 * rng.standard_normal((20, 40)) for centre in centres])
-    groups, centres = logs.group_vectors(vectors)
+    groups, centres = discover.group_vectors(vectors)
     assert len(centres) == 6
     assert all(len({*own}) == 1 for own in groups.reshape(6, 20))
 
@@ -58,13 +58,13 @@ def test_heights_give_the_variance_within_groups():
 
     def within(groups):
         numbers = fcluster(tree, groups, "maxclust") - 1
-        return ((points - logs._means(points, numbers)[numbers]) ** 2).sum() / (30 - groups)
+        return ((points - discover._means(points, numbers)[numbers]) ** 2).sum() / (30 - groups)
 
     for allowed in (0.5, 1.0, 2.0):
-        number = logs._chosen_number(tree[:, 2], allowed)
+        number = discover._chosen_number(tree[:, 2], allowed)
         assert within(number) <= allowed < within(number - 1)
-    half, (groups, _) = 0.48 * points.var(axis=0, ddof=1).sum(), logs.group_vectors(points)
-    assert groups.max() + 1 == logs._chosen_number(tree[:, 2], half)
+    half, (groups, _) = 0.48 * points.var(axis=0, ddof=1).sum(), discover.group_vectors(points)
+    assert groups.max() + 1 == discover._chosen_number(tree[:, 2], half)
 
 
 class Wide:
@@ -84,13 +84,13 @@ def test_known_intents_say_how_much_a_group_scatters():
     classifier.fit(known, [text[0] for text in known])
     vectors = classifier.encode(known).reshape(6, 10, 60)
     expected = ((vectors - vectors.mean(axis=1, keepdims=True)) ** 2).sum() / (60 - 6)
-    assert logs._scatter_of(classifier, 0) == pytest.approx(expected, rel=1e-5)
+    assert discover._scatter_of(classifier, 0) == pytest.approx(expected, rel=1e-5)
     found = discover_intents(log, classifier=classifier, min_confidence=1.0)
     assert [len(row["texts"]) for row in found["groups"]] == [40, 40]
     assert len(discover_intents(log, Wide())["groups"]) > 2  # by the share of the variance
     few = IntentClassifier(Wide(), "logistic", names=None, lexical=None)
     few.fit(known[::10] * 2, [text[0] for text in known[::10]] * 2)
-    assert logs._scatter_of(few, 0) is None
+    assert discover._scatter_of(few, 0) is None
 
 
 def test_messages_of_small_groups_are_kept_as_leftovers():
@@ -98,7 +98,7 @@ def test_messages_of_small_groups_are_kept_as_leftovers():
     found = discover_intents(log, encode, num_groups=3, min_size=3)
     assert found["left_out"] == 2 and {*found["leftovers"]} == {*TOPICS["refund"][:2]}
     assert len(found["groups"]) == 2
-    page = logs.discovery_page(found)
+    page = report_page.discovery_page(found)
     assert "Smaller groups" in page and TOPICS["refund"][0] in page
 
 
@@ -110,8 +110,8 @@ def test_messages_outside_of_the_sample_go_to_the_nearest_group(monkeypatch):
     def encode(texts):
         return np.array([[text[0] == "a", text[0] == "b", int(text[3:]) / 1e3] for text in texts])
 
-    monkeypatch.setattr(logs, "_SAMPLE", 20)
-    monkeypatch.setattr(logs, "_MESSAGES_AT_ONCE", 8)
+    monkeypatch.setattr(discover, "_SAMPLE", 20)
+    monkeypatch.setattr(messages, "_MESSAGES_AT_ONCE", 8)
     found = discover_intents(log, encode, num_groups=2)
     assert [row["size"] for row in found["groups"]] == [100, 100]
     assert sum(len(row["texts"]) for row in found["groups"]) == 24
@@ -130,10 +130,10 @@ def test_messages_that_a_model_answers_are_left_out():
 
 def test_texts_without_an_intent_are_unsure():
     several = MultiIntentClassifier(WordEncoder(), threshold=0.9).fit(TEXTS, [[x] for x in LABELS])
-    assert logs.unsure(several, LOG, 0.0).all()
+    assert messages.unsure(several, LOG, 0.0).all()
     one = IntentClassifier(WordEncoder(), "logistic", out_of_scope="confidence", threshold=0.99)
-    assert logs.unsure(one.fit(TEXTS, LABELS), LOG, 0.0).all()
-    assert not logs.unsure(one.set_params(threshold=0.0).fit(TEXTS, LABELS), TEXTS, 0.0).any()
+    assert messages.unsure(one.fit(TEXTS, LABELS), LOG, 0.0).all()
+    assert not messages.unsure(one.set_params(threshold=0.0).fit(TEXTS, LABELS), TEXTS, 0.0).any()
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_texts_without_an_intent_are_unsure():
     ],
 )
 def test_masks(text, wanted):
-    assert [*logs.counted_messages([text, f" {text} "], mask=True).items()] == [(wanted, 2)]
+    assert [*messages.counted_messages([text, f" {text} "], mask=True).items()] == [(wanted, 2)]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def classifier():
 
 
 def week(classifier, log, **options):
-    return logs.monitor_messages(log, classifier, min_confidence=0.0, min_size=2, **options)
+    return monitor.monitor_messages(log, classifier, min_confidence=0.0, min_size=2, **options)
 
 
 def test_shares_of_intents_and_of_unsure_messages(classifier):
@@ -242,7 +242,7 @@ def test_drift_is_tested_against_the_examples(classifier):
     other = week(classifier, [f"{word} elsewhere" for word in "abcdefghijklmnop"])["drift"]
     assert same["farther"] == 0 and same["p_value"] > 0.9
     assert other["farther"] > 0.9 and other["p_value"] < 1e-4
-    assert "have drifted" in logs.monitoring_text({**week(classifier, TEXTS), "drift": other})
+    assert "have drifted" in monitor.monitoring_text({**week(classifier, TEXTS), "drift": other})
 
 
 def test_without_examples_there_is_no_drift(classifier):
@@ -263,7 +263,7 @@ def test_changes_since_another_week(classifier):
     assert changed["order"]["now"] < changed["order"]["before"]
     texts = {text: row["before"] for row in found["groups"] for text in row["texts"]}
     assert all(texts[text] == 0 for text in OUTAGE if text in texts)
-    assert "clear changes" in logs.monitoring_text(found)
+    assert "clear changes" in monitor.monitoring_text(found)
     same = week(classifier, log, since=found)
     assert same["changes"] == []
     assert all(row["before"] == row["share"] for row in same["groups"])
@@ -279,7 +279,7 @@ def test_what_is_gone_is_a_change(classifier):
     labels = {row["label"] for row in first["groups"] if row["share"] > 0.05}
     assert labels and {"greet", "oos", "retired", *labels} <= {*changed}
     assert all(changed[name][1] == 0 for name in ("greet", "oos", "retired", *labels))
-    assert "0.0%  oos" in logs.monitoring_text(found)
+    assert "0.0%  oos" in monitor.monitoring_text(found)
 
 
 @pytest.mark.parametrize(
@@ -329,9 +329,9 @@ def test_new_intents_raise_an_alarm_and_equal_weeks_do_not():
     for _ in range(100):
         first, same = (report_of([0.15, 0.12], 888, rng) for _ in range(2))
         other = report_of([0.21, 0.2], 888, rng)
-        alarms += bool(logs._changes(same, first, []))
+        alarms += bool(monitor._changes(same, first, []))
         seen += bool({"(not answered surely)", "(far from the examples)"} & {
-            row["name"] for row in logs._changes(other, first, [])
+            row["name"] for row in monitor._changes(other, first, [])
         })  # fmt: skip
     assert alarms <= 5
     assert seen >= 95
@@ -398,7 +398,7 @@ def test_messages_weigh_by_how_unsure_they_are():
             return circle([float(text.split()[0]) + 9 * text.endswith("b") for text in texts])
 
     log = [f"{lead} {topic}" for topic in "ab" for lead in (0.0, 0.4, 0.99)]
-    found = logs.suggest_messages([*log, ""], classifier=Angles(), budget=2)
+    found = suggest.suggest_messages([*log, ""], classifier=Angles(), budget=2)
     assert sorted(found) == ["0.0 a", "0.0 b"]
 
 
@@ -409,7 +409,7 @@ def circle(angles):
 def test_only_the_least_sure_are_grouped():
     log = [f"0.{lead:03} a" for lead in range(40)] + ["0.9 b", "0.91 b"]
     assert all(
-        text.endswith("a") for text in logs.suggest_messages(log, classifier=Unsure(), budget=2)
+        text.endswith("a") for text in suggest.suggest_messages(log, classifier=Unsure(), budget=2)
     )
 
 
@@ -421,7 +421,7 @@ def test_as_many_messages_as_asked():
             return np.ones((len(texts), 2))
 
     log = [f"0.{lead:02} a" for lead in range(30)]
-    found = logs.suggest_messages(log, classifier=Same(), budget=7)
+    found = suggest.suggest_messages(log, classifier=Same(), budget=7)
     assert len({*found}) == len(found) == 7
 
 
@@ -430,18 +430,18 @@ def test_central_messages_come_first_without_a_model():
         return circle([(text[-1] == "b") + int(text[0]) / 10 for text in texts])
 
     log = [f"{number} {topic}" for topic in "ab" for number in range(3)]
-    assert sorted(logs.suggest_messages(log, encode, budget=2)) == ["1 a", "1 b"]
+    assert sorted(suggest.suggest_messages(log, encode, budget=2)) == ["1 a", "1 b"]
 
 
 def test_leads():
     one = IntentClassifier(WordEncoder(), "logistic").fit(TEXTS, LABELS)
     two = np.sort(one.predict_proba(TEXTS))[:, -2:]
-    np.testing.assert_allclose(logs.leads(one, TEXTS), two[:, 1] - two[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(messages.leads(one, TEXTS), two[:, 1] - two[:, 0], rtol=1e-6)
     several = MultiIntentClassifier(WordEncoder()).fit(TEXTS, [[label] for label in LABELS])
     distances = np.abs(several.predict_proba(TEXTS) - several.threshold_)
-    np.testing.assert_allclose(logs.leads(several, TEXTS), distances.min(axis=1))
+    np.testing.assert_allclose(messages.leads(several, TEXTS), distances.min(axis=1))
 
 
 def test_a_short_log():
     with pytest.raises(ValueError, match="2 different messages, fewer than the budget of 3"):
-        logs.suggest_messages(["a", "b", "a"], WordEncoder(), budget=3)
+        suggest.suggest_messages(["a", "b", "a"], WordEncoder(), budget=3)

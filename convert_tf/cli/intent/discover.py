@@ -44,7 +44,8 @@ def define_flags(define: Define) -> None:
 
 def run(values: Any) -> None:
     from convert_tf.intents.data import is_labelled_csv, labelled_csv
-    from convert_tf.intents.logs import discover_intents, discovery_page, discovery_text
+    from convert_tf.intents.discover import discover_intents, discovery_text
+    from convert_tf.intents.report_page import discovery_page
     from convert_tf.readers.texts import Texts
 
     classifier = None if values.model is None else loaded_classifier(values)

@@ -34,7 +34,7 @@ def define_flags(define: Define) -> None:
 
 def run(values: Any) -> None:
     from convert_tf.intents.encodings import identities_of
-    from convert_tf.intents.logs import monitor_messages, monitoring_text
+    from convert_tf.intents.monitor import monitor_messages, monitoring_text
     from convert_tf.readers.texts import Texts
 
     check_replaceable(values.output, _is_report, overwrite=values.overwrite)

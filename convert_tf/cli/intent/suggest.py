@@ -29,7 +29,7 @@ from convert_tf.storage.files import check_replaceable, write_file
 
 
 def define_flags(define: Define) -> None:
-    from convert_tf.intents.logs import BUDGET
+    from convert_tf.intents.suggest import BUDGET
 
     define_log(define, None)
     define("budget", BUDGET, lower_bound=1)
@@ -40,7 +40,7 @@ def define_flags(define: Define) -> None:
 
 def run(values: Any) -> None:
     from convert_tf.intents.data import is_labelled_csv, labelled_csv
-    from convert_tf.intents.logs import suggest_messages
+    from convert_tf.intents.suggest import suggest_messages
     from convert_tf.readers.texts import Texts
 
     check_replaceable(values.output, is_labelled_csv, overwrite=values.overwrite)

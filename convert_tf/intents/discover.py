@@ -1,0 +1,296 @@
+"""Groups of messages that no intent answers, each of which may be a new intent.
+
+A sample of the messages is grouped by Ward's method on their encodings, and k-means moves messages
+to nearer groups. All other messages go to the nearest group.
+
+Reference: Ward, "Hierarchical grouping to optimize an objective function", 1963.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from convert_tf.intents.lexical import word_terms
+from convert_tf.intents.messages import (
+    CENTRAL,
+    COMPARED,
+    MAX_TEXT,
+    MIN_CONFIDENCE,
+    Report,
+    counted_messages,
+    encode_of,
+    in_batches,
+    shuffled,
+    unsure,
+)
+from convert_tf.intents.predictor import rounded
+from convert_tf.numerics.vectors import unit_rows
+from convert_tf.storage.messages import shortened
+
+MIN_SIZE = 3
+# Ward's method compares all pairs: 10,000 messages take 400 MB and half a minute.
+_SAMPLE = 8_000
+# Intents explain about half of the variance of encodings, whatever the encoder and the data.
+_EXPLAINED = 0.52
+# Messages that no intent answers surely scatter a little more than examples do (docs/lab).
+_MORE_SCATTER = 1.05
+_ENOUGH_EXAMPLES = 20  # beyond one of each intent, to know how much intents scatter
+_WORDS, _NAMED = 5, 3  # words that tell a group apart, and words of a suggested label
+
+
+def discover_intents(
+    texts: Iterable[str],
+    encoder: Any = None,
+    *,
+    classifier: Any = None,
+    num_groups: int | None = None,
+    min_size: int = MIN_SIZE,
+    min_confidence: float = MIN_CONFIDENCE,
+    mask: bool = False,
+    seed: int = 0,
+) -> Report:
+    """Group messages so that each group may be a new intent.
+
+    Args:
+      texts: messages of a log; empty ones are left out, and equal ones are encoded once.
+      encoder: as in `IntentClassifier`; unused with a classifier, whose encodings are grouped.
+      classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`; messages that
+        it answers surely are left out.
+      num_groups: how many groups; None chooses. With a classifier that keeps its examples, groups
+        scatter as its intents do.
+      min_size: messages of smaller groups are leftovers.
+      min_confidence: the least probability of a sure answer.
+      mask: whether numbers and e-mail addresses are masked, before anything else happens.
+      seed: of the sample that is grouped.
+
+    Returns:
+      `messages`, how many there are; `unsure`, how many no intent answers surely; `left_out`, how
+      many of these are in small groups; `leftovers`, the distinct texts of small groups in the
+      sample, texts of a group next to each other; `groups`, the largest first, each with `label` (a
+      suggestion), `size`, `share` of all messages, `cohesion` (the mean cosine of its messages to
+      its centre), `words` that tell it apart, and `texts`, its distinct messages in the sample, the
+      most central first; with a classifier also `nearest`, with `intent` and `cosine`.
+
+    Raises:
+      ValueError: there are fewer distinct messages than groups, or all are answered surely.
+    """
+    encode = encode_of(encoder, classifier)
+    counts = counted_messages(texts, mask=mask)
+    batches = _unsure_batches(shuffled([*counts], seed), encode, classifier, min_confidence)
+    sample, vectors = _sampled(batches)
+    least = max(2, num_groups or 0)
+    if len(sample) < least:
+        which = "" if classifier is None else " that no intent answers surely"
+        raise ValueError(
+            f"The log has {len(sample)} different messages{which}, and {least} groups need "
+            f"{least} or more. Pass a longer log{', or ask for fewer groups' * (least > 2)}."
+        )
+    scatter = None if classifier is None else _scatter_of(classifier, seed)
+    numbers, centres = group_vectors(vectors, num_groups, scatter=scatter)
+
+    def sizes_of(groups: np.ndarray, messages: Sequence[str]) -> np.ndarray:
+        return np.bincount(groups, [counts[message] for message in messages], len(centres))
+
+    sizes = sizes_of(numbers, sample)
+    for chosen, encoded in batches:  # messages outside of the sample
+        sizes += sizes_of((encoded @ centres.T).argmax(axis=1), chosen)
+    rows = _rows(sample, vectors, numbers, centres, sizes, counts.total(), classifier)
+    groups = [row for row in rows if row["size"] >= min_size]
+    groups.sort(key=lambda row: -row["size"])
+    _label_groups(groups)
+    return {
+        "messages": counts.total(),
+        "unsure": int(sizes.sum()),
+        "left_out": int(sizes.sum()) - sum(row["size"] for row in groups),
+        "leftovers": [text for row in rows if row["size"] < min_size for text in row["texts"]],
+        "groups": groups,
+    }
+
+
+def _rows(
+    sample: Sequence[str],
+    vectors: np.ndarray,
+    numbers: np.ndarray,
+    centres: np.ndarray,
+    sizes: np.ndarray,
+    total: int,
+    classifier: Any,
+) -> list[dict[str, Any]]:
+    """Return what `discover_intents` says of each group but its label.
+
+    Args:
+      sample, vectors, numbers: texts, their vectors and groups.
+      centres: of the groups, float `[groups, dim]`, of length 1.
+      sizes: messages of each group, float `[groups]`.
+      total: number of all messages.
+      classifier: as in `discover_intents`.
+    """
+    cosines = (unit_rows(vectors) * centres[numbers]).sum(axis=1)
+    rows = []
+    for number, words in enumerate(_telling_words(sample, numbers)):
+        places = np.flatnonzero(numbers == number)
+        places = places[np.argsort(-cosines[places], kind="stable")]
+        row: dict[str, Any] = {
+            "cohesion": rounded(cosines[places].mean()),
+            "words": words,
+            "texts": [sample[place] for place in places],
+            "size": int(sizes[number]),
+            "share": rounded(sizes[number] / total),
+        }
+        if classifier is not None:
+            nearest = unit_rows(classifier.parts_.centroids) @ centres[number]
+            intent = str(classifier.classes_[nearest.argmax()])
+            row["nearest"] = {"intent": intent, "cosine": rounded(nearest.max())}
+        rows.append(row)
+    return rows
+
+
+def _sampled(batches: Iterable[tuple[list[str], np.ndarray]]) -> tuple[list[str], np.ndarray]:
+    """Return texts and vectors of the first batches, enough for a sample."""
+    sample: list[str] = []
+    vectors = [np.zeros((0, 0), np.float32)]
+    for texts, encodings in batches:
+        sample += texts
+        vectors.append(encodings)
+        if len(sample) >= _SAMPLE:
+            break
+    return sample, np.concatenate(vectors[1:] or vectors)
+
+
+def _label_groups(groups: list[dict[str, Any]]) -> None:
+    """Add a `label` to each group: its first words, and a number if another has the same ones."""
+    names: Counter[str] = Counter()
+    for row in groups:
+        name = "_".join(row["words"][:_NAMED]) or "group"
+        names[name] += 1
+        row["label"] = name if names[name] == 1 else f"{name}_{names[name]}"
+
+
+def _unsure_batches(
+    texts: Sequence[str], encode: Any, classifier: Any, min_confidence: float
+) -> Iterator[tuple[list[str], np.ndarray]]:
+    """Yield texts that are not answered surely, and their vectors."""
+    for chosen in in_batches(texts):
+        if classifier is not None:
+            is_unsure = unsure(classifier, chosen, min_confidence)
+            chosen = [text for text, is_kept in zip(chosen, is_unsure, strict=True) if is_kept]
+        if chosen:
+            yield chosen, encode(chosen)
+
+
+def _scatter_of(classifier: Any, seed: int) -> float | None:
+    """Return the mean variance within the intents of a classifier, by 2,000 examples at most.
+
+    Returns:
+      The mean squared distance of examples to the mean of their intent, corrected for the number of
+      intents; None without enough examples.
+    """
+    examples = getattr(classifier, "examples_", None)
+    if examples is None:
+        return None
+    rows = [
+        (text, label)
+        for text, label in zip(*examples, strict=True)
+        if label != classifier.decision.out_of_scope_label
+    ]
+    order = np.random.default_rng(seed).permutation(len(rows))[:COMPARED]
+    labels = [rows[place][1] for place in order]
+    num_free = len(labels) - len({*labels})
+    if num_free < _ENOUGH_EXAMPLES:
+        return None
+    vectors = np.asarray(classifier.encode([rows[place][0] for place in order]), np.float64)
+    numbers = np.unique([*map(str, labels)], return_inverse=True)[1]
+    return float(((vectors - _means(vectors, numbers)[numbers]) ** 2).sum() / num_free)
+
+
+def group_vectors(
+    vectors: np.ndarray, num_groups: int | None = None, *, scatter: float | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Group vectors by Ward's method, then by k-means.
+
+    Args:
+      vectors: float `[n, dim]`, two or more.
+      num_groups: how many; None for the fewest whose variance within groups is small enough: 1.05
+        times `scatter`, or without it 48 % of the variance of all vectors. The variance is
+        corrected for the number of groups as an adjusted R² is.
+      scatter: the variance within known intents.
+
+    Returns:
+      The group of each vector, int `[n]`, and mean vectors of length 1, float `[groups, dim]`.
+    """
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from sklearn.cluster import KMeans
+
+    points = np.asarray(vectors, np.float64)
+    tree = linkage(points, "ward")
+    if num_groups is None:
+        variance = points.var(axis=0, ddof=1).sum()
+        allowed = (1 - _EXPLAINED) * variance if scatter is None else _MORE_SCATTER * scatter
+        num_groups = _chosen_number(tree[:, 2], allowed)
+    centres = _means(points, fcluster(tree, num_groups, "maxclust") - 1)
+    numbers = KMeans(len(centres), init=centres, n_init=1).fit_predict(points)
+    numbers = np.unique(numbers, return_inverse=True)[1]  # equal vectors may leave groups empty
+    return numbers, unit_rows(_means(points, numbers))
+
+
+def _chosen_number(heights: np.ndarray, allowed: float) -> int:
+    """Return the smallest number of groups whose variance within groups is `allowed` or less.
+
+    `heights` are those of the merges of Ward's method, float `[points - 1]`.
+    """
+    # Each merge adds half of its squared height to the sum of squares within groups.
+    within = np.cumsum(heights**2 / 2)
+    merges = np.arange(1, len(heights) + 1)
+    is_enough = within / merges <= allowed
+    return len(heights) + 1 - int(merges[is_enough].max(initial=0))
+
+
+def _means(points: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    return np.stack([points[numbers == number].mean(axis=0) for number in range(numbers.max() + 1)])
+
+
+def _telling_words(texts: Sequence[str], numbers: np.ndarray) -> list[list[str]]:
+    """Return the words that tell each group apart from the others, the best first.
+
+    A word counts by the share of the group's texts with it, times the logarithm of how much larger
+    that share is than the share of all texts.
+
+    Args:
+      texts: messages.
+      numbers: int `[texts]`, the group of each, from 0 without gaps.
+    """
+    terms = [{*word_terms(text)} for text in texts]
+    overall = Counter(word for words in terms for word in words)
+    telling = []
+    for number in range(numbers.max() + 1):
+        places = np.flatnonzero(numbers == number)
+        inside = Counter(word for place in places for word in terms[place])
+        scores = {
+            word: count / len(places) * np.log(count * len(texts) / (len(places) * overall[word]))
+            for word, count in inside.items()
+        }
+        telling.append(sorted(scores, key=lambda word: (-scores[word], word))[:_WORDS])
+    return telling
+
+
+def discovery_text(report: Report, *, shown: int = 10) -> str:
+    """Return the largest groups for a terminal."""
+    lines = [grouping_summary(report)]
+    for row in report["groups"][:shown]:
+        lines.append(f"\n{row['size']:6,}  {', '.join(row['words'])}{nearest_text(row)}")
+        lines += [f"        {shortened(text, MAX_TEXT)}" for text in row["texts"][:CENTRAL]]
+    return "\n".join(lines)
+
+
+def grouping_summary(report: Report) -> str:
+    return (
+        f"{report['messages']:,} messages, {report['unsure']:,} to group, {len(report['groups'])} "
+        f"groups; {report['left_out']:,} messages are in smaller groups"
+    )
+
+
+def nearest_text(row: Mapping[str, Any]) -> str:
+    nearest = row.get("nearest")
+    return f"; nearest intent {nearest['intent']} ({nearest['cosine']:.2f})" if nearest else ""

@@ -1,0 +1,96 @@
+"""Messages of a log: masked, counted, encoded, and which a classifier does not answer surely."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from convert_tf.intents.encodings import IntentEncodings, encodes
+from convert_tf.storage.progress import Progress
+
+# With this limit half of the messages of unknown intents are unsure, and one in nine of the others
+# (docs/lab).
+MIN_CONFIDENCE = 0.8
+COMPARED = 2_000  # messages and examples whose distances are compared
+CENTRAL = 5  # messages of a group that are shown
+MAX_TEXT = 90  # characters of a message that is printed
+_MESSAGES_AT_ONCE = 4096
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*\w")
+# A word with a digit and those that follow: a telephone number, an account, a date.
+_NUMBER = re.compile(r"\+?\w*\d\w*(?:[ .,:/()+-]+\w*\d\w*)*")
+
+Report = dict[str, Any]
+
+
+def masked(text: str) -> str:
+    """Return the text with `[email]` and `[number]` in place of e-mail addresses and numbers."""
+    return _NUMBER.sub("[number]", _EMAIL.sub("[email]", text))
+
+
+def counted_messages(texts: Iterable[str], *, mask: bool = False) -> Counter[str]:
+    """Count each distinct message, without white space around it.
+
+    Args:
+      texts: messages; empty ones are left out.
+      mask: whether numbers and e-mail addresses are masked.
+
+    Raises:
+      ValueError: no message is left.
+    """
+    filled = (text.strip() for text in texts)
+    counts = Counter(masked(text) if mask else text for text in filled if text)
+    if not counts:
+        raise ValueError("There are no messages: all lines are empty. Pass another log.")
+    return counts
+
+
+def shuffled(texts: Sequence[str], seed: int) -> list[str]:
+    return [texts[place] for place in np.random.default_rng(seed).permutation(len(texts))]
+
+
+def in_batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Yield 4,096 texts at a time, and show progress."""
+    with Progress("messages", total=len(texts)) as progress:
+        for start in range(0, len(texts), _MESSAGES_AT_ONCE):
+            chosen = list(texts[start : start + _MESSAGES_AT_ONCE])
+            yield chosen
+            progress.add(len(chosen))
+
+
+def encode_of(encoder: Any, classifier: Any) -> Callable[[list[str]], np.ndarray]:
+    """Return the function that encodes messages: the classifier's, or one for comparing texts.
+
+    Raises:
+      ValueError: if both are None.
+    """
+    if classifier is not None:
+        return classifier.encode  # type: ignore[no-any-return]
+    if encoder is None:
+        raise ValueError("encoder or classifier is needed. Pass one of them.")
+    encoders = IntentEncodings(encoder).encoders
+    kind = "similarity" if encodes(encoders, "similarity") else "sentence"
+    return IntentEncodings(encoders, kind=kind, max_texts=0)
+
+
+def leads(classifier: Any, texts: Sequence[str]) -> np.ndarray:
+    """Return how sure the answers are: float `[texts]`; see `convert_tf.intents.decision`."""
+    leads: np.ndarray = classifier.decision.leads(classifier.predict_proba(texts))
+    return leads
+
+
+def unsure(classifier: Any, texts: Sequence[str], min_confidence: float) -> np.ndarray:
+    """Return which texts a classifier does not answer surely.
+
+    Args:
+      classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
+      texts: messages, none empty.
+      min_confidence: the least probability of a sure answer.
+
+    Returns:
+      bool `[texts]`: texts without an intent, and those with a lower probability.
+    """
+    outside = classifier.decision.out_of_scope_label
+    has_none = [answer == outside for answer in classifier.predict(texts).tolist()]
+    return np.array(has_none) | (classifier.predict_proba(texts).max(axis=1) < min_confidence)

@@ -1,0 +1,293 @@
+"""What a classifier was asked in a period, and what has changed since an earlier one."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from convert_tf.intents.discover import MIN_SIZE, discover_intents
+from convert_tf.intents.messages import (
+    CENTRAL,
+    COMPARED,
+    MAX_TEXT,
+    MIN_CONFIDENCE,
+    Report,
+    counted_messages,
+    in_batches,
+    shuffled,
+    unsure,
+)
+from convert_tf.intents.predictor import rounded
+from convert_tf.numerics.vectors import unit_rows
+from convert_tf.storage.messages import shortened
+
+_SIGNIFICANCE = 0.01
+# Each period is grouped anew, and its groups may be split or joined in another way. So their shares
+# vary more than shares of random messages do: standard errors of groups count twice.
+_GROUP_ERROR = 2.0
+_SAME_GROUP = 0.8  # cosine of the centres of a group and of an earlier one
+_FAR_SHARE = 0.1  # of the examples are this far from the nearest other one
+# Two shares are tested, so about one of 25 pairs of equal weeks is a false alarm.
+_ALARM = 0.04
+# Names of these shares in `changes`. Parentheses keep them apart from intents.
+_SHARES = {"unsure": "(not answered surely)", "far": "(far from the examples)"}
+
+
+def monitor_messages(
+    texts: Iterable[str],
+    classifier: Any,
+    *,
+    since: Mapping[str, Any] | None = None,
+    min_size: int = MIN_SIZE,
+    min_confidence: float = MIN_CONFIDENCE,
+    mask: bool = False,
+    seed: int = 0,
+) -> Report:
+    """Count the intents of messages, and compare the messages with the training data.
+
+    Args:
+      texts: messages of a period, for example of a week.
+      classifier: an `IntentClassifier` or an `IntentFile`.
+      since: the result for an earlier period.
+      min_size, min_confidence, mask: as in `discover_intents`.
+      seed: of samples.
+
+    Returns:
+      `messages`, how many there are; `unsure`, how many no intent answers surely; `far`, how many
+      are farther from the nearest example than nine of ten examples are from theirs; `intents`,
+      how many have which intent;
+      `drift`, None without examples, else `farther`, how often a message is farther from the
+      nearest example than an example is from the nearest other one, and `p_value` of the
+      Mann-Whitney test that this is no more than chance; `groups` of unsure messages, each with
+      `label`, `words`, `size`, `share` and five `texts`. `far` is None without examples.
+
+      With `since`, groups also have `before`, the share of the same group, or 0. `changes` has what
+      changed by a test of two proportions, each with `name`, `before`, `now` and `p_value` after
+      Bonferroni's correction. Standard errors of groups count twice, because groups are made anew
+      in each period. First come the shares `unsure` and `far` (significant at 4 %), under
+      the names `(not answered surely)` and `(far from the examples)`. Then come intents and groups
+      (significant at 1 %), those that are gone too, the largest change first.
+
+    Raises:
+      ValueError: there is no message, or `since` is no such result.
+    """
+    if since is not None:
+        _check_report(since)
+    counts = counted_messages(texts, mask=mask)
+    messages = shuffled([*counts], seed)
+    intents = Counter({str(label): 0 for label in classifier.classes_})
+    rejected: list[str] = []
+    examples = _example_vectors(classifier, seed)
+    far_cosine = 0.0 if examples is None else np.quantile(_cosines_between(examples), _FAR_SHARE)
+    num_far = 0
+    for chosen in in_batches(messages):
+        is_unsure = unsure(classifier, chosen, min_confidence)
+        answers = classifier.predict(chosen)
+        if examples is not None:
+            is_far = _nearest_cosines(classifier, chosen, examples) < far_cosine
+            num_far += sum(counts[text] for text, far in zip(chosen, is_far, strict=True) if far)
+        for text, intent, is_rejected in zip(chosen, answers, is_unsure, strict=True):
+            intents[str(intent)] += counts[text]
+            rejected += [text] * (counts[text] if is_rejected else 0)
+    groups = []
+    if len({*rejected}) > 1:
+        groups = discover_intents(
+            rejected,
+            classifier=classifier,
+            min_size=min_size,
+            min_confidence=min_confidence,
+            seed=seed,
+        )["groups"]
+    report: Report = {
+        "messages": counts.total(),
+        "unsure": len(rejected),
+        "far": None if examples is None else num_far,
+        "intents": dict(intents),
+        "drift": None if examples is None else _drift(messages, classifier, examples),
+        "groups": [
+            {
+                **{name: row[name] for name in ("label", "words", "size")},
+                "share": rounded(row["size"] / counts.total()),
+                "texts": row["texts"][:CENTRAL],
+            }
+            for row in groups
+        ],
+    }
+    if since is not None:
+        gone = _add_earlier_shares(report["groups"], since["groups"], classifier.encode)
+        report["changes"] = _changes(report, since, gone)
+    return report
+
+
+def _check_report(report: Any) -> None:
+    """Raise `ValueError` if a report for `since` lacks something, for example after an edit."""
+
+    def check(is_right: bool, message: str) -> None:
+        if not is_right:
+            raise ValueError(f"The earlier report {message}. Pass one of intent monitor, unedited.")
+
+    def is_number(value: Any) -> bool:
+        is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return is_real and 0 <= value < math.inf
+
+    check(isinstance(report, Mapping), "is no JSON object")
+    for name in ("messages", "intents", "groups"):
+        check(name in report, f"has no {name!r}")
+    messages, intents, groups = report["messages"], report["intents"], report["groups"]
+    check(is_number(messages) and messages > 0, f"has no number of 'messages': {messages!r}")
+    check(isinstance(intents, Mapping), "has no object 'intents'")
+    for name, count in intents.items():
+        check(is_number(count) and count <= messages, f"has {count!r} messages of intent {name!r}")
+    for name in _SHARES:  # None, or not there in reports of earlier versions
+        count = report.get(name)
+        is_count = count is None or (is_number(count) and count <= messages)
+        check(is_count, f"has {count!r} messages in {name!r}")
+    check(isinstance(groups, list), "has no list 'groups'")
+    for number, row in enumerate(groups, 1):
+        place = f"has in group {number} no"
+        check(isinstance(row, Mapping) and isinstance(row.get("label"), str), f"{place} 'label'")
+        check(is_number(row.get("share")) and row["share"] <= 1, f"{place} 'share' from 0 to 1")
+        texts = row.get("texts")
+        are_texts = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+        check(bool(are_texts and texts), f"{place} 'texts', with which groups are compared")
+
+
+def _example_vectors(classifier: Any, seed: int) -> np.ndarray | None:
+    """Return vectors of at most 2,000 examples, of length 1; None if there are fewer than two."""
+    examples = getattr(classifier, "examples_", None)
+    if examples is None or len(examples.texts) < 2:
+        return None
+    return unit_rows(classifier.encode(shuffled(examples.texts, seed)[:COMPARED]))
+
+
+def _cosines_between(examples: np.ndarray) -> np.ndarray:
+    """Return the cosine of each example to the nearest other one: float `[examples]`."""
+    between = examples @ examples.T
+    np.fill_diagonal(between, -1)
+    return between.max(axis=1)  # type: ignore[no-any-return]
+
+
+def _nearest_cosines(classifier: Any, texts: list[str], examples: np.ndarray) -> np.ndarray:
+    """Return the cosine of each text to the nearest example: float `[texts]`."""
+    return (unit_rows(classifier.encode(texts)) @ examples.T).max(axis=1)
+
+
+def _drift(messages: list[str], classifier: Any, examples: np.ndarray) -> dict[str, float]:
+    """Compare the cosines of messages and of examples to the nearest other example."""
+    from scipy.stats import mannwhitneyu
+
+    between = _cosines_between(examples)
+    cosines = _nearest_cosines(classifier, messages[:COMPARED], examples)
+    test = mannwhitneyu(between, cosines, alternative="greater")
+    farther = test.statistic / (len(between) * len(cosines))
+    return {"farther": rounded(farther), "p_value": float(test.pvalue)}
+
+
+def _add_earlier_shares(
+    groups: Sequence[dict[str, Any]], earlier: Sequence[Mapping[str, Any]], encode: Any
+) -> list[Mapping[str, Any]]:
+    """Add the share of the nearest earlier group, if it is near enough to be the same.
+
+    Returns:
+      The earlier groups that are gone: no group is near enough.
+    """
+    centres, earlier_centres = (
+        [unit_rows(encode(row["texts"]).mean(axis=0)) for row in rows] for rows in (groups, earlier)
+    )
+    for row, centre in zip(groups, centres, strict=True):
+        cosines = [float(centre @ other) for other in earlier_centres]
+        is_known = max(cosines, default=-1) >= _SAME_GROUP
+        row["before"] = earlier[int(np.argmax(cosines))]["share"] if is_known else 0.0
+    return [
+        row
+        for row, other in zip(earlier, earlier_centres, strict=True)
+        if max((float(centre @ other) for centre in centres), default=-1) < _SAME_GROUP
+    ]
+
+
+def _changes(
+    report: Report, since: Mapping[str, Any], gone: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return what differs clearly; `gone` are earlier groups."""
+    numbers = np.array([since["messages"], report["messages"]])
+    counts = [since["intents"], report["intents"]]
+    rows = [
+        (
+            name,
+            *(count.get(name, 0) / number for count, number in zip(counts, numbers, strict=True)),
+        )
+        for name in {**counts[1], **counts[0]}
+    ]
+    groups = [(row["label"], row["before"], row["share"]) for row in report["groups"]]
+    groups += [(row["label"], row["share"], 0.0) for row in gone]
+    number = len(rows) + len(groups)
+    changes = _tested(rows, numbers, _SIGNIFICANCE / number)
+    changes += _tested(groups, numbers, _SIGNIFICANCE / number, error_factor=_GROUP_ERROR)
+    for row in changes:
+        row["p_value"] *= number
+    changes.sort(key=lambda row: -abs(row["now"] - row["before"]))
+    shares = [
+        (name, *([since[key], report[key]] / numbers).tolist())
+        for key, name in _SHARES.items()
+        if since.get(key) is not None and report[key] is not None
+    ]
+    first = _tested(shares, numbers, _ALARM / max(len(shares), 1))
+    for row in first:
+        row["p_value"] *= len(shares)
+    return first + changes
+
+
+def _tested(
+    rows: Sequence[tuple[str, float, float]],
+    numbers: np.ndarray,
+    significance: float,
+    *,
+    error_factor: float = 1.0,
+) -> list[dict[str, Any]]:
+    """Return the rows whose two shares differ, by a test of two proportions.
+
+    Args:
+      rows: name, earlier share and present share.
+      numbers: how many messages the periods have, `[2]`.
+      significance: highest p-value.
+      error_factor: factor of the standard error of random draws.
+    """
+    changes = []
+    for name, before, now in rows:
+        pooled = np.average([before, now], weights=numbers)
+        error = error_factor * np.sqrt(pooled * (1 - pooled) * (1 / numbers).sum())
+        p_value = math.erfc(abs(now - before) / max(error, 1e-12) / math.sqrt(2))
+        if p_value < significance:
+            shares = {"before": rounded(before), "now": rounded(now)}
+            changes.append({"name": name, **shares, "p_value": p_value})
+    return changes
+
+
+def monitoring_text(report: Report, *, shown: int = 10) -> str:
+    """Return the result for a terminal."""
+    total, drift = report["messages"], report["drift"]
+    far = "" if report["far"] is None else f", {report['far'] / total:.1%} far from the examples"
+    lines = [f"{total:,} messages, {report['unsure'] / total:.1%} not answered surely{far}"]
+    if drift is not None:
+        verdict = ": the messages have drifted" if drift["p_value"] < _SIGNIFICANCE else ""
+        lines.append(
+            f"{drift['farther']:.0%} farther from the examples than examples from one another, "
+            f"p = {drift['p_value']:.2g}{verdict}"
+        )
+    lines.append("\nintents:")
+    ordered = sorted(report["intents"].items(), key=lambda item: -item[1])
+    lines += [f"  {count / total:6.1%}  {intent}" for intent, count in ordered[:shown]]
+    lines.append("\ngroups that no intent answers:")
+    for row in report["groups"][:shown]:
+        before = f", before {row['before']:.1%}" if "before" in row else ""
+        lines.append(f"  {row['share']:6.1%}{before}  {', '.join(row['words'])}")
+        lines.append(f"          {shortened(row['texts'][0], MAX_TEXT)}")
+    if "changes" in report:
+        lines.append("\nclear changes:")
+        lines += [
+            f"  {row['before']:6.1%} → {row['now']:.1%}  {row['name']}"
+            for row in report["changes"][:shown]
+        ] or ["  none"]
+    return "\n".join(lines)

@@ -1,0 +1,65 @@
+"""Which messages of a log to label next.
+
+Reference: Zhdanov, "Diverse mini-batch active learning", 2019 (arXiv 1901.05954).
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from convert_tf.intents.messages import counted_messages, encode_of, in_batches, leads, shuffled
+
+BUDGET = 100
+_LEAST_WEIGHT = 1e-6
+_CANDIDATES = 20  # for each message that is suggested
+
+
+def suggest_messages(
+    texts: Iterable[str],
+    encoder: Any = None,
+    *,
+    classifier: Any = None,
+    budget: int = BUDGET,
+    mask: bool = False,
+    seed: int = 0,
+) -> list[str]:
+    """Return the messages to label next.
+
+    k-means makes `budget` groups of the twenty times as many messages that the classifier is least
+    sure of; the less sure, the more a message weighs. The most central message of each group is
+    suggested. Without a classifier messages are drawn at random, and weigh equally.
+
+    Args:
+      texts: messages of a log.
+      encoder, classifier, mask: as in `discover_intents`.
+      budget: how many messages can be labelled.
+      seed: of the draw and of k-means.
+
+    Returns:
+      `budget` different messages, the least sure first.
+
+    Raises:
+      ValueError: there are fewer distinct messages than `budget`.
+    """
+    from sklearn.cluster import KMeans
+
+    encode = encode_of(encoder, classifier)
+    messages = shuffled([*counted_messages(texts, mask=mask)], seed)
+    if len(messages) < budget:
+        raise ValueError(
+            f"There are {len(messages)} different messages, fewer than the budget of {budget}. "
+            "Label them all, or pass a longer log."
+        )
+    sureness = np.zeros(len(messages))
+    if classifier is not None:
+        sureness = np.concatenate([leads(classifier, part) for part in in_batches(messages)])
+    places = np.argsort(sureness, kind="stable")[: _CANDIDATES * budget]
+    vectors = encode([messages[place] for place in places])
+    weights = np.maximum(1 - sureness[places], _LEAST_WEIGHT)
+    groups = KMeans(budget, n_init=1, random_state=seed).fit(vectors, sample_weight=weights)
+    central: list[int] = []
+    for distances in groups.transform(vectors).T:
+        distances[central] = np.inf  # a message may be the most central one of two groups
+        central.append(int(distances.argmin()))
+    return [messages[places[place]] for place in sorted(central)]  # the least sure first
