@@ -161,18 +161,26 @@ def attack_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
     seconds = time.monotonic() - started
     done = kills = begun = 0
     faults: list[str] = []
+    killed = folder / "runs" / "killed"
     while kills < _KILLS.value and not faults:
-        code, said = _killed_after(rng.uniform(0.02, 1.0) * seconds, _training(folder, "killed"))
+        moment, last = rng.uniform(0.02, 1.0) * seconds, _last_step(killed)
+        command = _training(folder, killed.name)
+        if kills % 2:  # just after a checkpoint, which the other kills may never meet
+            step = rng.randrange(last, max(last + 1, _STEPS.value * 3 // 4))
+            is_there = functools.partial(_has_step, killed, step)
+            code, said = _killed_after(moment / 20, command, is_there)
+        else:
+            code, said = _killed_after(moment, command)
         if code == -signal.SIGKILL:
             kills += 1
-            begun += 0 < _last_step(folder / "runs" / "killed") < _STEPS.value
+            begun += 0 < _last_step(killed) < _STEPS.value
         elif code:
             faults.append(f"train ended with {code}: {said[-500:]!r}")
         else:  # it had all its steps: from the start again
             done += 1
-            shutil.move(folder / "runs" / "killed", folder / "runs" / f"killed_{done}")
+            shutil.move(killed, folder / "runs" / f"killed_{done}")
     if not faults:
-        _run(_training(folder, "killed"))
+        _run(_training(folder, killed.name))
     ended = [path for path in (folder / "runs").iterdir() if path.name.startswith("killed")]
     expected = (folder / "runs" / "whole" / "model.weights.h5").read_bytes()
     faults += [
@@ -188,23 +196,38 @@ def attack_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
     }, faults
 
 
+def _has_step(run: Path, step: int) -> bool:
+    """Whether a run has a checkpoint after a step."""
+    return _last_step(run) > step
+
+
 def _last_step(run: Path) -> int:
     """Of the checkpoints of a run; 0 without any."""
     newest = saved_checkpoints(run)[:1]
     return int(newest[0].name.removeprefix("step-")) if newest else 0
 
 
-def _killed_after(seconds: float, command: list[str]) -> tuple[int, str]:
-    """The status of a command that is killed if it has not ended by then, and what it said."""
+def _killed_after(
+    seconds: float, command: list[str], has_begun: Callable[[], bool] = lambda: True
+) -> tuple[int, str]:
+    """Runs a command, and kills it if it has not ended some seconds after it began its work.
+
+    Returns:
+      Its status and what it said.
+    """
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
-        try:
-            _, said = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            _, said = process.communicate()
-        return process.returncode, said
+        while True:
+            timeout = seconds if (is_last := has_begun()) else 0.05
+            try:
+                _, said = process.communicate(timeout=timeout)
+                return process.returncode, said
+            except subprocess.TimeoutExpired:
+                if is_last:
+                    process.kill()
+                    _, said = process.communicate()
+                    return process.returncode, said
 
 
 def _left(folder: Path) -> list[Path]:

@@ -10,9 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from convert_tf.checkpoints.kinds import files_that_count
+from convert_tf.checkpoints.kinds import model_checksum
 from convert_tf.checkpoints.released import EXPORTER, ONNX_SUFFIX, RELEASES
-from convert_tf.storage.checksums import fingerprint
 
 ORIGIN_KEY = "origin"  # in the metadata of an .onnx file, the last entry before the checksum
 _ORIGIN = re.compile(rb"([0-9a-f]{64}) (onnx-\d+-\d+-\d+)")
@@ -75,7 +74,7 @@ def identity_of(path: str | os.PathLike[str]) -> EncoderIdentity:
     path = os.fspath(path)
     if path.endswith(ONNX_SUFFIX) and (origin := _origin_of(path)):
         return origin
-    return EncoderIdentity(_weights(path), "")
+    return EncoderIdentity(model_checksum(path), "")
 
 
 def identity_from_json(described: Any) -> EncoderIdentity | None:
@@ -90,11 +89,7 @@ def identity_from_json(described: Any) -> EncoderIdentity | None:
 
 def origin_text(source: str | os.PathLike[str], *, network_bits: int, max_tokens: int) -> str:
     """Return the metadata `ORIGIN_KEY` of an `.onnx` file that is exported from a run or module."""
-    return f"{_weights(source)} onnx-{network_bits}-{max_tokens}-{EXPORTER}"
-
-
-def _weights(path: str | os.PathLike[str]) -> str:
-    return fingerprint((file.name, file) for file in files_that_count(path))
+    return f"{model_checksum(source)} onnx-{network_bits}-{max_tokens}-{EXPORTER}"
 
 
 def _origin_of(path: str) -> EncoderIdentity | None:

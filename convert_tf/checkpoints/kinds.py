@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from convert_tf.data.shards import record_files
-from convert_tf.storage.checksums import CHECKSUMS_FILE
+from convert_tf.storage.checksums import CHECKSUMS_FILE, fingerprint
 from convert_tf.storage.folders import put_aside
 from convert_tf.storage.json_text import parsed_json
 
@@ -119,6 +119,15 @@ def checked_backend(path: str, backend: str) -> str:
             "of a released encoder or the folder of a module."
         )
     return path
+
+
+def model_checksum(path: str | os.PathLike) -> str:
+    """Return the SHA-256 of a model's weights and vocabulary, in hexadecimal digits.
+
+    Raises:
+      OSError: if a file cannot be read.
+    """
+    return fingerprint((file.name, file) for file in files_that_count(path))
 
 
 def _kind_of(path: Path) -> Kind:

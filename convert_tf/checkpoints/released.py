@@ -23,11 +23,11 @@ from convert_tf.checkpoints.kinds import (
     SAFETENSORS_FILE,
     TOKENIZER_FILE,
     Kind,
-    files_that_count,
     kind_of,
+    model_checksum,
 )
 from convert_tf.extras import needs
-from convert_tf.storage.checksums import checksum, fingerprint
+from convert_tf.storage.checksums import checksum
 from convert_tf.storage.downloads import (
     ARCHIVE_SUFFIX,
     DownloadError,
@@ -192,7 +192,7 @@ def as_onnx(folder: Path, *, graph: str = "") -> Path:
         written.
     """
     name = "-".join(Path(os.path.abspath(folder)).parts[-2:])
-    weights = fingerprint((file.name, file) for file in files_that_count(folder))
+    weights = model_checksum(folder)
     key = checksum([f"{__version__}:{EXPORTER}:{weights}".encode()])[:16]
 
     def export(work: Path) -> Path:

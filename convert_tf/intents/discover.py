@@ -135,7 +135,7 @@ def _rows(
         row: dict[str, Any] = {
             "cohesion": rounded(cosines[places].mean()),
             "words": words,
-            "texts": [sample[place] for place in places],
+            "texts": [sample[place] for place in places.tolist()],
             "size": int(sizes[number]),
             "share": rounded(sizes[number] / total),
         }

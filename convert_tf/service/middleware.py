@@ -165,50 +165,7 @@ class Middleware:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        started, status, received, sent = time.perf_counter(), 0, 0, 0
-        identity = request_id(scope["headers"])
-        is_read = asyncio.Event()
-
-        async def read() -> Any:
-            nonlocal received
-            if scope["method"] == "POST" and not _LENGTHS & {name for name, _ in scope["headers"]}:
-                raise RefusedError(
-                    400,
-                    "The request has neither Content-Length nor Transfer-Encoding, so its body "
-                    "cannot be read. Send one of them.",
-                )
-            left = None if is_read.is_set() else max(started + _FOR_BODY - time.perf_counter(), 0)
-            try:
-                message = await asyncio.wait_for(receive(), left)
-            except asyncio.TimeoutError:
-                raise RefusedError(
-                    408, f"The body did not arrive within {_FOR_BODY:.0f} seconds. Send it again."
-                ) from None
-            received += len(message.get("body", b""))
-            if received > self._max_bytes:
-                raise RefusedError(
-                    413,
-                    f"The request has {received:,} or more bytes, and at most {self._max_bytes:,} "
-                    "are allowed. Split it.",
-                )
-            if not message.get("more_body", False):
-                is_read.set()
-            return message
-
-        async def answer(message: Any) -> None:
-            nonlocal status, sent
-            status = message.get("status", status)
-            sent += len(message.get("body", b""))
-            if message["type"] == "http.response.start":
-                headers = [*message.get("headers", ()), (ID_HEADER, identity.encode())]
-                message = {**message, "headers": headers}
-            await send(message)
-
-        async def leave() -> None:
-            await is_read.wait()  # two readers would take each other's messages
-            while (await receive())["type"] != "http.disconnect":
-                pass
-
+        started, exchange = time.perf_counter(), _Exchange(scope, receive, send, self._max_bytes)
         application = self._application
         is_guarded = self._keys and scope["path"] not in OPEN_PATHS
         if is_guarded and not has_key(scope["headers"], self._keys):
@@ -217,33 +174,100 @@ class Middleware:
                 "This service needs an API key. Send the header Authorization: Bearer KEY.",
                 {"WWW-Authenticate": "Bearer"},
             )
-        work = asyncio.create_task(application(scope, read, answer))
-        gone = asyncio.create_task(leave())
+        work = asyncio.create_task(application(scope, exchange.read, exchange.answer))
+        gone = asyncio.create_task(exchange.leave())
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-            if work.done() or status:
+            if work.done() or exchange.status:
                 await work
             else:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
-                await _refusal(_CLIENT_LEFT, "The client has left.")(scope, receive, answer)
+                gone_answer = _refusal(_CLIENT_LEFT, "The client has left.")
+                await gone_answer(scope, receive, exchange.answer)
         finally:
             work.cancel()
             gone.cancel()
             # Paths that do not exist count as one, or they could fill the memory.
             path = getattr(scope.get("route"), "path", "other")
             seconds = time.perf_counter() - started
-            self._counters.request(path, status or 500, seconds)
+            self._counters.request(path, exchange.status or 500, seconds)
             if self._on_access is not None:
-                self._on_access(
-                    {
-                        "id": identity,
-                        "client": (scope.get("client") or [None])[0],
-                        "method": scope["method"],
-                        "path": scope["path"],
-                        "status": status or 500,
-                        "seconds": round(seconds, 6),
-                        "received": received,
-                        "sent": sent,
-                    }
-                )
+                self._on_access(exchange.facts(seconds))
+
+
+class _Exchange:
+    """A request that is being read, and its answer.
+
+    Args:
+      scope, receive, send: as of an ASGI application.
+      max_bytes: largest body.
+
+    Attributes:
+      status: of the answer; 0 before it begins.
+    """
+
+    def __init__(self, scope: Any, receive: Any, send: Any, max_bytes: int):
+        self._scope, self._receive, self._send = scope, receive, send
+        self._max_bytes = max_bytes
+        self._started = time.perf_counter()
+        self._id = request_id(scope["headers"])
+        self._is_read = asyncio.Event()
+        self._received = self._sent = self.status = 0
+
+    async def read(self) -> Any:
+        """Return the next message of the request; see `Middleware`."""
+        names = {name for name, _ in self._scope["headers"]}
+        if self._scope["method"] == "POST" and not _LENGTHS & names:
+            raise RefusedError(
+                400,
+                "The request has neither Content-Length nor Transfer-Encoding, so its body "
+                "cannot be read. Send one of them.",
+            )
+        left = None
+        if not self._is_read.is_set():
+            left = max(self._started + _FOR_BODY - time.perf_counter(), 0)
+        try:
+            message = await asyncio.wait_for(self._receive(), left)
+        except asyncio.TimeoutError:
+            raise RefusedError(
+                408, f"The body did not arrive within {_FOR_BODY:.0f} seconds. Send it again."
+            ) from None
+        self._received += len(message.get("body", b""))
+        if self._received > self._max_bytes:
+            raise RefusedError(
+                413,
+                f"The request has {self._received:,} or more bytes, and at most "
+                f"{self._max_bytes:,} are allowed. Split it.",
+            )
+        if not message.get("more_body", False):
+            self._is_read.set()
+        return message
+
+    async def answer(self, message: Any) -> None:
+        """Send a message of the answer, with the id of the request."""
+        self.status = message.get("status", self.status)
+        self._sent += len(message.get("body", b""))
+        if message["type"] == "http.response.start":
+            headers = [*message.get("headers", ()), (ID_HEADER, self._id.encode())]
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+    async def leave(self) -> None:
+        """Wait until the client has left."""
+        await self._is_read.wait()  # two readers would take each other's messages
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def facts(self, seconds: float) -> dict[str, Any]:
+        """Return what `on_access` of `Middleware` gets."""
+        return {
+            "id": self._id,
+            "client": (self._scope.get("client") or [None])[0],
+            "method": self._scope["method"],
+            "path": self._scope["path"],
+            "status": self.status or 500,
+            "seconds": round(seconds, 6),
+            "received": self._received,
+            "sent": self._sent,
+        }

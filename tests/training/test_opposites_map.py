@@ -10,9 +10,9 @@ from support.tiny_checkpoint import write_checkpoint
 from convert_tf import SentenceEncoder
 from convert_tf.checkpoints.folder import load_similarity_map
 from convert_tf.config.train import MapTraining
-from convert_tf.data.token_arrays import TRIPLET
+from convert_tf.data.token_arrays import TRIPLET, ArrayFolder
 from convert_tf.numerics.vectors import unit_rows
-from convert_tf.training.teaching.opposites import MapModel, teach_opposites
+from convert_tf.training.teaching.opposites import MapModel, _held_out, teach_opposites
 
 WORDS = [f"{size} {thing}" for size in ("big", "small", "old", "red", "new")
          for thing in ("lamp", "door", "radio", "window")]  # fmt: skip
@@ -35,13 +35,18 @@ def place(tmp_path_factory):
     ]
     for name, rows in (("triplets", ROWS), ("utterances", texts)):
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
-        config = json.loads((folder / "run" / "config.json").read_text())
-        call_command(
-            "tokenize", f"--{name}", str(folder / f"{name}.jsonl"), "--output",
-            str(folder / name), "--vocab", str(folder / "run" / "vocab.txt"),
-            *(f"--{key}={config[key]}" for key in ("num_oov_buckets", "max_tokens")),
-        )  # fmt: skip
+        tokenize(folder, name, name)
     return folder
+
+
+def tokenize(folder, kind, name):
+    """Writes the token ids of a file for the run in the folder."""
+    config = json.loads((folder / "run" / "config.json").read_text())
+    call_command(
+        "tokenize", f"--{kind}", str(folder / f"{name}.jsonl"), "--output",
+        str(folder / name), "--vocab", str(folder / "run" / "vocab.txt"),
+        *(f"--{key}={config[key]}" for key in ("num_oov_buckets", "max_tokens")),
+    )  # fmt: skip
 
 
 def taught(place, *flags):
@@ -99,7 +104,7 @@ def test_the_loss_against_loops():
 def test_a_map_learns_opposites_and_the_encoder_stays(place, tmp_path, capsys):
     output = tmp_path / "taught"
     taught(place, "--triplets", str(place / "triplets"), "--output", str(output),
-                     "--map_steps=60", "--holding=1")  # fmt: skip
+                     "--map_steps=100", "--holding=1")  # fmt: skip
     old, new = SentenceEncoder(place / "run"), SentenceEncoder(output)
     shares = []
     for encoder in (old, new):
@@ -113,8 +118,8 @@ def test_a_map_learns_opposites_and_the_encoder_stays(place, tmp_path, capsys):
     for kind in ("reduced", "context", "response"):
         np.testing.assert_array_equal(new.encode(texts, kind=kind), old.encode(texts, kind=kind))
     facts = json.loads((output / "training.json").read_text())["opposites"]
-    assert facts["triplets"] == len(ROWS) - 1
-    assert facts["steps"] == 60
+    assert 0 < facts["triplets"] < len(ROWS)
+    assert facts["steps"] == 100
     assert "held-out triplets" in capsys.readouterr().out
 
 
@@ -141,6 +146,20 @@ def test_a_seed_gives_the_same_map(place, tmp_path):
         maps.append(load_similarity_map(tmp_path / str(i)))
     np.testing.assert_array_equal(maps[0], maps[1])
     assert not np.array_equal(maps[0], maps[2])
+
+
+def test_triplets_that_share_a_text_with_those_held_out_are_not_trained_on(place):
+    turned = [{**row, "anchor": row["positive"], "positive": row["anchor"]} for row in ROWS]
+    (place / "both.jsonl").write_text("\n".join(map(json.dumps, ROWS + turned)) + "\n")
+    tokenize(place, "triplets", "both")
+    triplets = ArrayFolder(str(place / "both")).open("train", max_tokens=8, holds="triplets")
+    is_held_out, is_used = _held_out(triplets)
+    flat, splits = triplets.token_ids(np.arange(triplets.num_examples))
+    ids = [row.tobytes() for row in np.split(flat, splits[1:-1])]
+    texts = [set(ids[i :: triplets.num_examples]) for i in range(triplets.num_examples)]
+    held = set().union(*(row for row, out in zip(texts, is_held_out, strict=True) if out))
+    assert held
+    assert is_used.tolist() == [not row & held for row in texts]
 
 
 def test_what_cannot_be_taught_is_refused(place, tmp_path):

@@ -7,7 +7,7 @@ of contexts and responses. The texts are encoded once, so a step is a few matrix
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -16,12 +16,8 @@ from keras import ops
 
 from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map, save_checkpoint
-from convert_tf.checkpoints.kinds import kind_of
-from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.config.train import MapTraining
 from convert_tf.data import packing
-from convert_tf.data.batches import EvaluationBatches
-from convert_tf.data.schema import Examples
 from convert_tf.data.token_arrays import TRIPLET, TRIPLETS, UTTERANCES, ArrayExamples, ArrayFolder
 from convert_tf.data.utterances import UtteranceDraws
 from convert_tf.layers.side_network import l2_normalize
@@ -31,6 +27,7 @@ from convert_tf.models.losses import intent_losses, opposite_losses, paraphrase_
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.progress import Progress
+from convert_tf.training.teaching.similarity import check_output, encoded_texts, training_texts
 
 _TRIPLETS, _TEXTS, _HELD = 128, 128, 256  # of a step
 _SCALE = 20.0  # of cosines
@@ -46,7 +43,8 @@ def teach_opposites(
 ) -> dict[str, Any]:
     """Train the similarity map of an encoder on triplets, and write the encoder with it.
 
-    Every twentieth triplet is held out for the measurements.
+    A twentieth of the anchors is held out for the measurements, and triplets that share a text with
+    theirs are not trained on.
 
     Args:
       checkpoint: a dual encoder's run or module with similarity vectors. From a module, a model
@@ -68,11 +66,7 @@ def teach_opposites(
       OSError: if a file cannot be read or written.
     """
     options = options or MapTraining()
-    if output is None and kind_of(checkpoint).is_module:
-        raise ValueError(
-            f"{os.fspath(checkpoint)!r} is a module, which is not changed. Pass --output, a folder "
-            "for the model with its map; export that."
-        )
+    check_output(checkpoint, output)
     kernel = load_similarity_map(checkpoint)
     if kernel is None:
         raise ValueError(
@@ -82,17 +76,20 @@ def teach_opposites(
     encoder, vocabulary = load_checkpoint(checkpoint)
     texts = _opened(token_ids, UTTERANCES, encoder, vocabulary)
     contrasts = _opened(triplets, TRIPLETS, encoder, vocabulary)
-    with Progress("texts", total=texts.num_examples + 3 * contrasts.num_examples) as progress:
-        reduced = encoded(encoder, texts, count=progress.add)[:, 0]
-        of_triplets = encoded(encoder, contrasts, count=progress.add)
-    is_held_out = np.arange(contrasts.num_examples) % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1
+    with Progress("examples", total=texts.num_examples + contrasts.num_examples) as progress:
+        reduced, of_triplets = (
+            encoded_texts(encoder, examples, examples.names, dtype=np.float16, count=progress.add)
+            for examples in (texts, contrasts)
+        )
+    reduced = reduced[:, 0]
+    is_held_out, is_used = _held_out(contrasts)
     batches = MapBatches(
-        texts, contrasts, reduced, of_triplets, np.flatnonzero(~is_held_out), kernel, options.seed
+        texts, contrasts, reduced, of_triplets, np.flatnonzero(is_used), kernel, options.seed
     )
     taught = trained_map(kernel, batches, options)
     before, after = (_vectors(reduced, one)["similarity"] for one in (kernel, taught))
     facts = {
-        "triplets": int((~is_held_out).sum()),
+        "triplets": int(is_used.sum()),
         "texts": texts.num_examples,
         "before": _shares(of_triplets[is_held_out], kernel),
         "after": _shares(of_triplets[is_held_out], taught),
@@ -121,32 +118,6 @@ def opposites_report(facts: dict[str, Any]) -> str:
         f"held-out triplets whose paraphrase is nearer than the opposite, in %: {shares}\n"
         f"mean cosine of similarity vectors before and after: {facts['cosine']:.3f}"
     )
-
-
-def encoded(
-    encoder: DualEncoder, examples: Examples, *, count: Callable[[int], None] = lambda texts: None
-) -> np.ndarray:
-    """Encode all texts of examples.
-
-    Args:
-      encoder: the model.
-      examples: single texts or triplets.
-      count: called with the number of texts of each batch.
-
-    Returns:
-      float16 `[examples, names, reduced_dim]`, r of each text.
-    """
-    parts = []
-    for batch in EvaluationBatches(examples, encoder.config.max_tokens):
-        slots = np.concatenate([batch[f"{name}_slots"] for name in examples.names])
-        inputs = {"context_slots": slots, "response_slots": slots[:1]}
-        if encoder.config.multi_context:
-            inputs["extra_context_slots"] = slots
-        inputs |= {name: batch[name] for name in ("token_ids", "segment_lengths")}
-        reduced = np.asarray(encoder.predict_on_batch(inputs)["reduced_context"], np.float16)
-        parts.append(reduced.reshape(len(examples.names), -1, reduced.shape[-1]).swapaxes(0, 1))
-        count(len(reduced))
-    return np.concatenate(parts)
 
 
 @dataclasses.dataclass
@@ -291,21 +262,25 @@ def trained_map(kernel: np.ndarray, batches: MapBatches, options: MapTraining) -
 
 
 def _opened(path: str, holds: str, encoder: DualEncoder, vocabulary: Any) -> ArrayExamples:
-    folder = ArrayFolder(path)
-    check_same_vocabulary(
-        folder.vocabulary,
-        vocabulary,
-        rule="Token ids are read by the model whose vocabulary cut them",
-        remedy=f"Write them again with `convert-tf tokenize --{holds} --vocab {vocabulary}`.",
-    )
-    max_tokens = min(encoder.config.max_tokens, folder.max_tokens)
-    examples = folder.open("train", max_tokens=max_tokens, holds=holds)
+    examples = training_texts(ArrayFolder(path), holds, encoder, vocabulary)
     if examples.num_examples < _HELD_OUT_EVERY:
         raise ValueError(
             f"{path!r} has {examples.num_examples} {holds}, too few to train on. Write at least "
             f"{_HELD_OUT_EVERY}."
         )
     return examples
+
+
+def _held_out(triplets: ArrayExamples) -> tuple[np.ndarray, np.ndarray]:
+    """Return which triplets are held out, and which share no text with them: bool `[triplets]`."""
+    ids = triplets.token_ids(np.arange(triplets.num_examples))
+    groups = packing.text_groups(ids).reshape(len(TRIPLET), -1)
+    # Checksums of texts are in random order.
+    is_held_out = np.isin(groups[0], np.unique(groups[0])[::_HELD_OUT_EVERY])
+    is_used = ~np.isin(groups, groups[:, is_held_out]).any(axis=0)
+    if not is_used.any():
+        raise ValueError("All triplets share texts, so none can be held out. Add others.")
+    return is_held_out, np.asarray(is_used)
 
 
 def _vectors(reduced: np.ndarray, kernel: np.ndarray) -> dict[str, np.ndarray]:

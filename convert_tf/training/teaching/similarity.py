@@ -18,16 +18,15 @@ from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.checkpoints.kinds import kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.data.batches import EvaluationBatches
-from convert_tf.data.schema import PAIR, Examples, SelectedExamples
+from convert_tf.data.schema import Examples, SelectedExamples
 from convert_tf.data.teacher_vectors import TeacherVectors, taught_names
-from convert_tf.data.token_arrays import PAIRS, UTTERANCES, ArrayFolder
+from convert_tf.data.token_arrays import PAIRS, UTTERANCES, ArrayExamples, ArrayFolder
 from convert_tf.encoding.signatures import SHORTER_DIMS
 from convert_tf.models.distillation import fitted_map, sentence_encodings, similarity_map
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.progress import Progress
-from convert_tf.training.encoder.evaluation import encode_batches
 
 _HELD_OUT_EVERY = 20
 _FEWEST_HELD_OUT = 3  # between which there are several cosines
@@ -63,23 +62,11 @@ def fit_similarity(
         module and `output` is None.
       OSError: if a file cannot be read or written.
     """
-    if output is None and kind_of(checkpoint).is_module:
-        raise ValueError(
-            f"{os.fspath(checkpoint)!r} is a module, which is not changed. Pass --output, a folder "
-            "for the model with its map; export that."
-        )
+    check_output(checkpoint, output)
     encoder, vocabulary = load_checkpoint(checkpoint)
     folder = ArrayFolder(token_ids)
-    check_same_vocabulary(
-        folder.vocabulary,
-        vocabulary,
-        rule="Token ids are read by the model whose vocabulary cut them",
-        remedy=f"Write them again with `convert-tf tokenize --vocab {vocabulary}`.",
-    )
-    max_tokens = min(encoder.config.max_tokens, folder.max_tokens)
-    examples = folder.open(
-        "train", max_tokens=max_tokens, holds=UTTERANCES if folder.holds == UTTERANCES else PAIRS
-    )
+    holds = UTTERANCES if folder.holds == UTTERANCES else PAIRS
+    examples = training_texts(folder, holds, encoder, vocabulary)
     vectors = TeacherVectors(teacher, examples, vocab_size=folder.vocab_size)
     chosen = SelectedExamples(examples, vectors.numbers)
     with Progress("examples", total=chosen.num_examples) as progress:
@@ -106,6 +93,74 @@ def fit_similarity(
         similarity_map=turned,
     )
     return facts
+
+
+def check_output(checkpoint: str | os.PathLike[str], output: str | os.PathLike[str] | None) -> None:
+    """Raise `ValueError` if a map would be written into a module, which is never changed."""
+    if output is None and kind_of(checkpoint).is_module:
+        raise ValueError(
+            f"{os.fspath(checkpoint)!r} is a module, which is not changed. Pass --output, a folder "
+            "for the model with its map; export that."
+        )
+
+
+def training_texts(
+    folder: ArrayFolder, holds: str, encoder: DualEncoder, vocabulary: str | os.PathLike[str]
+) -> ArrayExamples:
+    """Open the training texts of a folder of token ids for an encoder.
+
+    Args:
+      folder: the folder.
+      holds: what its examples must be: `pairs`, `utterances` or `triplets`.
+      encoder, vocabulary: from `load_checkpoint`.
+
+    Raises:
+      ValueError: if it holds other texts, or they were cut by another vocabulary.
+    """
+    check_same_vocabulary(
+        folder.vocabulary,
+        vocabulary,
+        rule="Token ids are read by the model whose vocabulary cut them",
+        remedy=f"Write them again with `convert-tf tokenize --vocab {vocabulary}`.",
+    )
+    max_tokens = min(encoder.config.max_tokens, folder.max_tokens)
+    return folder.open("train", max_tokens=max_tokens, holds=holds)
+
+
+def encoded_texts(
+    encoder: DualEncoder,
+    examples: Examples,
+    names: Sequence[str],
+    *,
+    max_examples: int | None = None,
+    dtype: Any = np.float32,
+    count: Callable[[int], None] = lambda examples: None,
+) -> np.ndarray:
+    """Encode texts of examples.
+
+    Args:
+      encoder: the model.
+      examples: pairs, single texts or triplets.
+      names: of the texts of an example to encode.
+      max_examples: number of examples to read; None for all.
+      dtype: of the result.
+      count: called with the number of examples of each batch.
+
+    Returns:
+      `[examples, names, reduced_dim]`, r of each text.
+    """
+    parts = []
+    for batch in EvaluationBatches(examples, encoder.config.max_tokens, max_examples=max_examples):
+        slots = np.concatenate([batch[f"{name}_slots"] for name in names])
+        # Texts on one side are enough for r.
+        inputs = {"context_slots": slots, "response_slots": slots[:1]}
+        if encoder.config.multi_context:
+            inputs["extra_context_slots"] = slots
+        inputs |= {name: batch[name] for name in ("token_ids", "segment_lengths")}
+        reduced = np.asarray(encoder.predict_on_batch(inputs)["reduced_context"]).astype(dtype)
+        parts.append(reduced.reshape(len(names), -1, reduced.shape[-1]).swapaxes(0, 1))
+        count(len(parts[-1]))
+    return np.concatenate(parts)
 
 
 def _measured(
@@ -173,24 +228,7 @@ def taught_texts(
       float32 `[texts, reduced_dim]` and `[texts, teacher_dim]`. A response follows its context.
     """
     names = taught_names(examples)
-    batches = EvaluationBatches(examples, encoder.config.max_tokens, max_examples=max_examples)
-    pairs = (_as_pairs(batch, names, encoder) for batch in batches)
-    outputs = [f"reduced_{side}" for side in PAIR[: len(names)]]
-    encodings = encode_batches(encoder, pairs, outputs, count=count)
-    columns = teacher.columns(examples.load(np.arange(batches.num_examples)))
-    reduced, vectors = (
-        np.stack(sides, axis=1).reshape(-1, sides[0].shape[-1]).astype(np.float32, copy=False)
-        for sides in ([*encodings.values()], [columns[f"teacher_{name}"] for name in names])
-    )
-    return reduced, vectors
-
-
-def _as_pairs(
-    batch: dict[str, np.ndarray], names: Sequence[str], encoder: DualEncoder
-) -> dict[str, np.ndarray]:
-    """Return a batch with all inputs of the encoder: single texts on both sides, no history."""
-    slots_of = [batch[f"{name}_slots"] for name in names]
-    slots = {"context_slots": slots_of[0], "response_slots": slots_of[-1]}
-    if encoder.config.multi_context:
-        slots["extra_context_slots"] = slots_of[0]
-    return {name: batch[name] for name in ("token_ids", "segment_lengths")} | slots
+    reduced = encoded_texts(encoder, examples, names, max_examples=max_examples, count=count)
+    columns = teacher.columns(examples.load(np.arange(len(reduced))))
+    vectors = np.stack([columns[f"teacher_{name}"] for name in names], axis=1).astype(np.float32)
+    return reduced.reshape(-1, reduced.shape[-1]), vectors.reshape(-1, vectors.shape[-1])
