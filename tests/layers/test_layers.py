@@ -54,6 +54,16 @@ HEADS = {
 }
 
 
+def test_blocks_start_close_to_the_identity():
+    """The last matrix of a block is a tenth of what Glorot's rule gives it."""
+    layer = FeedForward(400)
+    layer.build((None, None, 400))
+    for name, gain in (("hidden_kernel", 1.0), ("output_kernel", 0.1)):
+        kernel = np.asarray(getattr(layer, name))
+        expected = gain * np.sqrt(2 / sum(kernel.shape))
+        assert kernel.std() == pytest.approx(expected, rel=0.1)
+
+
 @pytest.mark.parametrize("is_masked", [False, True])
 @pytest.mark.parametrize("max_distance", [1, 3, 20])
 @pytest.mark.parametrize("arguments", HEADS.values(), ids=HEADS.keys())

@@ -212,6 +212,11 @@ def test_joint_sequence_parity_with_loop(rankers, options):
         np.testing.assert_allclose(own, expected, atol=3e-5)
 
 
+def test_at_first_attention_between_two_texts_is_low(small_config):
+    bias = make_ranker(RankerConfig(small_config, CROSS)).trunk.across_bias
+    np.testing.assert_array_equal(np.asarray(bias), -2.0)
+
+
 def test_texts_that_do_not_see_each_other_are_as_by_themselves(rankers):
     """With a bias of −∞ across, each text's outputs are those of pre-training."""
     ranker = rankers(CROSS)

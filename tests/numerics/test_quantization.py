@@ -71,6 +71,16 @@ def test_the_range_is_updated_every_n_training_calls(monkeypatch):
     assert int(weights["calls"]) == 7
 
 
+def test_by_default_the_range_is_updated_every_100_training_calls():
+    """arXiv 1911.03688 §2.1."""
+    quantizer, weights = _built()
+    for call in range(101):
+        quantizer(np.full((1, 1), 1.0 + call, "float32"), True, weights)
+        if call < 100:
+            assert _range(weights)[1] == pytest.approx(1.1)
+    assert _range(weights)[1] == pytest.approx(1.1 * 101)
+
+
 def test_the_range_stays_when_not_training():
     quantizer, weights = _built()
     quantizer(np.full((2, 2), 9.0, "float32"), False, weights)

@@ -351,6 +351,23 @@ def test_a_ranker_on_a_published_bert_is_trained_on_as_one(tmp_path):
     assert not own.is_published
 
 
+def test_adamw_decays_matrices_alone(small_config):
+    """As BERT's optimizer, which leaves biases and norms (arXiv 1810.04805 §A.2)."""
+    ranker = make_ranker(RankerConfig(small_config, HeadConfig()))
+    config = ranker_recipe(
+        "bi", negatives_from="in_batch", optimizer="adamw", steps=10, freeze="nothing"
+    )
+    model = make_ranker_training(ranker, config, precision="float32")
+    for variable in model.trainable_variables:
+        variable.assign(np.ones(variable.shape))
+    zeros = [keras.ops.zeros(v.shape) for v in model.trainable_variables]
+    for _ in range(2):  # the first learning rate of a warm-up is 0
+        model.optimizer.apply(zeros, model.trainable_variables)
+    for variable in model.trainable_variables:
+        is_decayed = float(np.asarray(variable).max()) < 1
+        assert is_decayed == (len(variable.shape) > 1), variable.path
+
+
 def test_poly_with_its_defaults_trains_on_a_bert(files, tmp_path):
     write_folder(tmp_path / "bert")
     options = {"batch_size": 8, "steps": 2, "precision": "float32"}

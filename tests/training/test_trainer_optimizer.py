@@ -130,6 +130,35 @@ def test_the_named_optimizer_is_made(name, optimizer_class):
     assert type(optimizer).__name__ == optimizer_class.__name__  # AdamW is an Adam, too
 
 
+def test_adamw_decays_weights_by_a_hundredth_of_the_learning_rate():
+    """arXiv 1905.01969 §5.1. Without a gradient nothing else moves them."""
+    optimizer, table, other = _optimizer(optimizer="adamw")
+    for variable in (table, other):
+        variable.assign(np.ones((2, 3)))
+    optimizer.apply([tf.zeros((2, 3))] * 2, [table, other])
+    rate = float(optimizer.learning_rate)
+    optimizer.apply([tf.zeros((2, 3))] * 2, [table, other])
+    for variable in (table, other):
+        np.testing.assert_allclose(np.asarray(variable), 1 - 0.01 * rate, rtol=1e-6)
+
+
+def test_the_gradient_of_an_encoders_table_is_clipped_to_a_norm_of_1(small_config, make_encoder):
+    """arXiv 1911.03688 §3.1."""
+    encoder = make_encoder(small_config)
+    config = EncoderTraining(steps=10, optimizer="adam")
+    optimizer = make_objective(encoder, config, precision="float32").optimizer
+    table = encoder.trunk.embedding.table
+    optimizer.build(encoder.trainable_variables)
+    gradients = [tf.ones(v.shape) for v in encoder.trainable_variables]
+    optimizer.apply(gradients, encoder.trainable_variables)
+    (moment,) = [
+        moment
+        for variable, moment in zip(encoder.trainable_variables, optimizer._momentums, strict=True)
+        if variable is table
+    ]
+    assert np.linalg.norm(np.asarray(moment)) == pytest.approx(0.1, rel=1e-3)
+
+
 def _batch(config, *, pairs: int = 4, seed: int = 0) -> dict:
     lengths = np.random.RandomState(seed).randint(1, 13, size=2 * pairs)
     texts = random_texts(config, lengths, seed=seed)
