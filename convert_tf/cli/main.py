@@ -79,7 +79,7 @@ Exit status: 0 done, 1 error, 2 wrong usage, 75 told to end and saved, 76 lost a
 the run. After 75 and 76 the same command goes on."""
 _HELP = ("--help", "-h", "-help", "--helpfull")
 _EXPECTED = (ValueError, OSError, FloatingPointError, ImportError, MemoryError)
-# In the order of the help. Other headings, such as those of losses, stand after Optimisation.
+# In the order of the help. Other headings, such as the losses, stand after Optimisation.
 _GROUPS = (DATA, MODEL, OPTIMISATION, OUTPUT, FLAGS)
 _FORMER = ("module", "checkpoint")  # earlier names of --encoder
 _BACKENDS = ("tensorflow", "jax")  # of Keras
@@ -255,7 +255,7 @@ def _main(arguments: list[str], program: str) -> int:
 
 
 def _show_own_warnings() -> None:
-    """Print warnings of this package in one line, and hide those of libraries."""
+    """Print warnings of this package in one line, and hide other libraries' warnings."""
     for library in ("absl", "tensorflow"):
         logging.getLogger(library).setLevel(logging.ERROR)
     if not sys.warnoptions:
@@ -265,7 +265,7 @@ def _show_own_warnings() -> None:
 
 
 def _sentence(error: BaseException) -> object:
-    """Return the message of an error; for those of the operating system, what failed and why."""
+    """Return the message of an error; for an error of the operating system, what failed and why."""
     if type(error).__str__ is not OSError.__str__ or not (reason := error.strerror):  # type: ignore[attr-defined]
         return error
     where = error.filename  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ Flags:
   max_examples: Mine for the first examples only, this many. 0 uses all.
   negatives: Largest number of negatives per example.
   skip_top: Number of the best wrong responses to skip.
-  margin: Skip responses whose cosine is larger than that of the right response plus this number,
+  margin: Skip responses whose cosine exceeds the right response's by more than this number,
     which may be negative. Default: skip none.
   block_size: Number of responses to rank for each context. Time and memory grow with it.
   precision: Number format of the encoder.

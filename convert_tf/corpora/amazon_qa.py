@@ -9,12 +9,12 @@ same keys are read too:
 ```
 
 CSV and TSV files have a row for each answer, with the columns `questionText` and `answerText`. If
-they have no `asin`, the split is that of the question.
+they have no `asin`, the question decides the split.
 
 The rules: Every question makes an example with each of its answers. Both must have 4 to 59 words.
 Words are counted by the single spaces between them, so two spaces make an empty word. There is no
-limit in characters, and texts are not changed. The split is that of the product's id. PolyAI then
-keep one of the examples with equal question and answer, over all files: that of the smallest
+limit in characters, and texts are not changed. The product's id decides the split. PolyAI then
+keep one of the examples with equal question and answer, over all files: the one with the smallest
 product id, as a string. A reader sees only one file, so the engine finds these duplicates.
 
 There are two differences. A line at which PolyAI's script would stop (not a dictionary, or a field
@@ -49,7 +49,7 @@ _COLUMNS = Columns(
 
 
 def read(file: CountedFile) -> Iterator[Conversation]:
-    """Yield one conversation per question and answer. Its id is that of the product.
+    """Yield one conversation per question and answer. Its id is the product's.
 
     Args:
         file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file; lines of more than 2 MiB are dropped. It

@@ -24,7 +24,7 @@ from convert_tf.readers.files import UnusableError
 from convert_tf.storage.json_text import whole_characters
 
 TITLE_ID = ""  # the title's place in a thread; no comment has an empty id
-POST_ID = "."  # that of the text of the submission; no id of a comment holds a full stop
+POST_ID = "."  # of the submission itself; no id of a comment holds a full stop
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ID_KIND = re.compile(r"t[0-9]_")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});")
@@ -261,7 +261,7 @@ def parse_submission(
 ) -> list[Comment]:
     """Parse an object of a submissions dump.
 
-    Args and errors are those of `parse_comment`.
+    Arguments and errors are as for `parse_comment`.
 
     Returns:
         The title, the root turn of its thread; and the text, if there is one and the rules use it.

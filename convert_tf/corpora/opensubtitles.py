@@ -16,7 +16,7 @@ length makes no example but stays in the history of the lines after it. So a con
 previous line. Extra contexts are up to 10 lines before the context, uncut and of any length. There
 is no deduplication.
 
-The split is that of the file's name, with its suffix, but without its folder and the suffix of its
+The file's name decides the split, with its suffix, but without its folder and the suffix of its
 compression. PolyAI cut the one file of a language with `split -a 3 -l 100000 en.txt lines/lines-`.
 A longer file is read as if it were cut in the same way. So `lines.gz` gives PolyAI's split, that of
 the files `lines-aaa`, `lines-aab`, …

@@ -164,7 +164,7 @@ class Steps:
                 yield Row(EXAMPLES, key, payload)
 
     def unique_pairs(self, pairs: SortedRows) -> Iterator[Row]:
-        """Yield one example of equal pairs: that of the smallest thread id.
+        """Yield one example of equal pairs: the one with the smallest thread id.
 
         Args:
             pairs: rows of the kind `PAIRS`.

@@ -58,7 +58,7 @@ def hard_negatives(
       context_groups, response_groups: int32 `[examples]`, equal numbers for equal texts.
       negatives: maximum number of responses per context.
       skip_top: number of the best wrong responses to leave out.
-      margin: leave out responses with a cosine above that of the right one plus this; None keeps
+      margin: leave out responses whose cosine exceeds the right one's by more than this; None keeps
         all.
       count: called with the number of contexts that were searched since the last call.
 

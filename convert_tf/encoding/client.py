@@ -49,7 +49,7 @@ class _CachedMethod(Generic[_Arguments]):
 class EncoderClient:
     """A drop-in replacement for PolyAI's client, on today's modules.
 
-    Constructor, methods and defaults are those of `encoder_client.EncoderClient`. Texts are encoded
+    Has the constructor, methods and defaults of `encoder_client.EncoderClient`. Texts are encoded
     in batches of similar length, and equal texts once. Recent encodings are cached in memory:
     `client.encode_sentences.cache_hits()` returns the number of hits, as for the other methods.
     Returned arrays may be changed.

@@ -34,7 +34,7 @@ _REMEDIES = {
 }
 
 Texts = Iterable[str] | Iterable[bytes]
-# The turns before one context, as a list or as one text; and those of several contexts.
+# The turns before one context, as a list or as one text; and before several contexts.
 History = str | Sequence[str]
 Histories = Texts | Iterable[Sequence[str]]
 Ranking = list[tuple[str, float]]
@@ -236,7 +236,7 @@ class SentenceEncoder:
         """Encode texts as r, the pooled output of the transformer, which the papers transfer.
 
         r is not normalised. If the model has no vectors for similarity, `encode` returns r too.
-        Arguments and result are those of `encode`.
+        Arguments and result are as for `encode`.
 
         Reference: arXiv 1911.03688 §2.1, §3.2 ("Intent Classification", footnote 11).
         """
@@ -276,7 +276,7 @@ class SentenceEncoder:
         batch_size: int | None = None,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """Encode responses as h, of length 1. Arguments and result are those of `encode`."""
+        """Encode responses as h, of length 1. Arguments and result are as for `encode`."""
         return self._encode("response", texts, batch_size=batch_size, show_progress=show_progress)
 
     def encode_similarity(

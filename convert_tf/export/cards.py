@@ -103,7 +103,7 @@ def ranker_card(
     sizes: Mapping[str, int],
     notes: str = "",
 ) -> str:
-    """Return the card of a ranker's module. Other arguments are those of `encoder_card`.
+    """Return the card of a ranker's module. Other arguments are as for `encoder_card`.
 
     Args:
       context_tokens, candidate_tokens: maximum lengths of texts.

@@ -132,7 +132,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         """Return the classifier of `read_classifier`.
 
         Raises:
-          ValueError: it is of the other class, or its options are not those of this version.
+          ValueError: it is of the other class, or has options that this version does not know.
         """
         try:
             classifier = cls(encoder, **saved.params)

@@ -238,7 +238,7 @@ def group_vectors(
 def _chosen_number(heights: np.ndarray, allowed: float) -> int:
     """Return the smallest number of groups whose variance within groups is `allowed` or less.
 
-    `heights` are those of the merges of Ward's method, float `[points - 1]`.
+    `heights` are the heights of the merges of Ward's method, float `[points - 1]`.
     """
     # Each merge adds half of its squared height to the sum of squares within groups.
     within = np.cumsum(heights**2 / 2)

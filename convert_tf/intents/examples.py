@@ -88,7 +88,7 @@ def examples_of(
       texts, labels, weights: of each example, in lists, arrays or tables of one column; weights may
         be None, and examples of weight 0 are left out.
       encode: texts → float32 `[texts, dim]`.
-      outside: the label of those without an intent; None where all labels are intents.
+      outside: the label of examples without an intent; None where all labels are intents.
 
     Returns:
       The examples and the intents, sorted.

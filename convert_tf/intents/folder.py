@@ -312,7 +312,7 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
     parts = Parts(head_of_arrays(arrays), lexical_of_arrays(arrays), arrays["centroids"])
     outputs = outputs_of(parts, PROBES, arrays["probes"], decision.unknown_labels(len(PROBES)))
     if not outputs.head.shape[1] == len(parts.centroids) == len(labels):
-        raise ValueError(f"the head and the mean encodings are not those of {len(labels)} intents")
+        raise ValueError(f"the head and the mean encodings do not belong to {len(labels)} intents")
     decision.answers(outputs.probabilities(mixture), outputs.nearest)
     return Saved(params, decision, parts, mixture, dict(described["best_params"]), examples)
 

@@ -15,7 +15,7 @@ LOGISTIC_C = 10.0
 _ROWS_AT_ONCE = 4096
 _SHARE_OF_EPOCHS = 0.3  # of a network that only compares encodings or examples
 
-# Options: `head`, `seed` and those of the head.
+# Options: `head`, `seed` and the head's own.
 Options = Mapping[str, Any]
 # Encodings, float32 `[n, dim]`, and labels, int `[n]`.
 Validation = tuple[np.ndarray, np.ndarray]
@@ -172,7 +172,7 @@ def train_network(
 ) -> Head:
     """Train a network: dropout, one hidden layer with ReLU, softmax.
 
-    The defaults are those of PolyAI's benchmark. An epoch has `ceil(n / batch_size)` steps. The
+    The defaults are from PolyAI's benchmark. An epoch has `ceil(n / batch_size)` steps. The
     learning rate falls by the same amount after each epoch, to 0 at the end. Training that takes
     minutes shows its progress on standard error.
 
@@ -181,7 +181,7 @@ def train_network(
       labels: int `[n]`, from 0 without gaps.
       hidden_dim, dropout, learning_rate, epochs, batch_size: as in `IntentClassifier`.
       patience: epochs without better accuracy on `validation` after which training stops. The
-        weights are then those of the best epoch. 0, or no validation data, trains all epochs.
+        weights of the best epoch are then kept. 0, or no validation data, trains all epochs.
       seed: seed of weights, batches and dropout. The same seed gives the same weights.
       weights: float `[n]`, positive: how often an example is drawn, relative to others.
       validation: encodings and labels.

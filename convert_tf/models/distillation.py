@@ -82,7 +82,7 @@ def sentence_encodings(reduced: Any, similarity_map: np.ndarray) -> Any:
 
     They are 0.4 (r + (r K / |k|) Kᵀ), where K is the similarity map and |k| holds the lengths of
     its columns. The first term keeps r, from which responses are ranked. The second term moves the
-    cosines close to those of the similarity vectors. Intents are told apart better by these
+    cosines close to the cosines of the similarity vectors. Intents are told apart better by these
     encodings than by r. They are about as long as r, as networks on top of r expect
     (docs/decisions.md).
 

@@ -103,7 +103,7 @@ def cgroup_quota(listed: str = _CGROUP, folder: str = _CGROUPS) -> float:
                 continue
             top = Path(folder, controllers and "cpu")
             place = top / path.strip("/")
-            # In a container, the path may be that of the host, which does not exist there.
+            # In a container, the path may belong to the host and not exist there.
             for group in {top, *(up for up in (place, *place.parents) if top in up.parents)}:
                 quotas += _quotas(group)
     return min(quotas)

@@ -367,7 +367,7 @@ def vector_rankers(
 def check_baselines(
     names: Sequence[str], vectors: Sequence[str], *, train_data: str | None
 ) -> None:
-    """Check the names of baselines and what they need. Arguments are those of `baseline_rankers`.
+    """Check the names of baselines and what they need. Takes the arguments of `baseline_rankers`.
 
     Raises:
       ValueError: if a name is unknown, a baseline lacks what it needs, or no baseline uses

@@ -35,7 +35,7 @@ def make_tokenize(vocabulary: str | os.PathLike, config: RankerConfig) -> Tokeni
     """Return the function from texts to token ids of a ranker.
 
     Raises:
-      CheckpointError: if the vocabulary is not that of the model.
+      CheckpointError: if the vocabulary is not the model's.
     """
     tokenizer = plain_tokenizer(vocabulary, config.model)
 
@@ -189,7 +189,7 @@ def _score_pairs(
 def ranking_report(scores: Sequence[np.ndarray], examples: RankingExamples) -> dict[str, Any]:
     """Loss, R@1, R@2 and MRR of scored examples.
 
-    The rank is that of the best right candidate among the wrong ones, and a tie is a miss. The
+    The best right candidate is ranked among the wrong ones, and a tie is a miss. The
     loss is the cross-entropy of the right candidates together.
 
     Args:

@@ -1,6 +1,6 @@
 """Texts of a file: a text a line, or a column of a table.
 
-A file is a table if its first bytes are those of JSON or Parquet, if its name ends in `.csv`,
+A file is a table if it begins as JSON or Parquet does, if its name ends in `.csv`,
 `.tsv` or `.tab`, or if its first line is a header. So the rows of a table are never taken for
 texts: a table without a column of texts is refused.
 """

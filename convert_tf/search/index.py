@@ -139,7 +139,7 @@ class FaissIndex(CandidateIndex):
     `hnsw`, and other candidates are not found. A search returns all of them, as `CandidateIndex`
     does.
 
-    Scores are those of `CandidateIndex`. `ivf` and `hnsw` may miss candidates. A context for which
+    Scores are as for `CandidateIndex`. `ivf` and `hnsw` may miss candidates. A context for which
     they find fewer than requested is searched exactly.
 
     Args:

@@ -51,7 +51,7 @@ def fit_translation(old: np.ndarray, new: np.ndarray) -> Translation:
 
     Args:
       old: vectors of some texts by the old encoder, float `[texts, old_dim]`.
-      new: those of the same texts by the new encoder, float `[texts, new_dim]`.
+      new: vectors of the same texts by the new encoder, float `[texts, new_dim]`.
 
     Raises:
       ValueError: if there are fewer than `LEAST_TEXTS` texts, or different numbers of vectors; or

@@ -42,7 +42,7 @@ def page_folder() -> Path:
 class _Handler(SimpleHTTPRequestHandler):
     """Files with the headers that the page needs; requests are not printed."""
 
-    extensions_map = {  # noqa: RUF012 (its type is that of the base class)
+    extensions_map = {  # noqa: RUF012 (the base class has this type)
         **SimpleHTTPRequestHandler.extensions_map,
         ".js": "text/javascript",
         ".gz": "application/octet-stream",  # which the page itself unpacks

@@ -75,7 +75,7 @@ def json_of_texts(text: str | bytes, *, is_dump: bool = False) -> Any:
 
 
 def written_json(value: Any, **options: Any) -> str:
-    """Return readable JSON for a file. Options are those of `json.dumps`."""
+    """Return readable JSON for a file. Takes the options of `json.dumps`."""
     return json.dumps(value, indent=2, **options) + "\n"
 
 

@@ -54,7 +54,7 @@ def mine(
       max_examples: mine for the first examples only, this many; the others get none. 0 for all.
       negatives: maximum number of negatives per example, at least 1.
       skip_top: number of the best wrong responses to leave out.
-      margin: leave out responses with a cosine above that of the right one plus this; None keeps
+      margin: leave out responses whose cosine exceeds the right one's by more than this; None keeps
         all.
       block_size: maximum number of examples in a block, at least 2; blocks have about equal sizes.
       precision: precision of the encoder, as `Training.precision`.

@@ -31,7 +31,7 @@ class OwnFile:
 
     Args:
         data: the data folder.
-        vocabulary: the vocabulary file; None to take that of the checkpoint.
+        vocabulary: the vocabulary file; None for the checkpoint's.
         eval_splits: `("dev",)`, or nothing where it has too few examples to rank.
         num_train: examples of the train split.
     """

@@ -269,7 +269,7 @@ def agreed_precision(processes: Processes, requested: str) -> str:
     """Return the precision of all processes: what process 0 chooses, as timings differ.
 
     Args:
-      processes: those of the run; all must call this.
+      processes: the processes of the run; all must call this.
       requested: a `Training.precision`.
 
     Returns:
@@ -300,7 +300,7 @@ def spread_over_devices(
     """Return a context in which models are made and trained on all devices.
 
     Args:
-      processes: those of the run.
+      processes: the processes of the run.
       batch_size: examples of a batch, or of a micro-batch, of all processes.
 
     Raises:
@@ -409,7 +409,7 @@ def rows_of_a_share(row_multiple: int, processes: Processes) -> int:
 
     Args:
       row_multiple: what the rows of a whole batch are a multiple of, about.
-      processes: those of the run.
+      processes: the processes of the run.
     """
     _, local_devices = num_devices(processes)
     own = math.ceil(row_multiple / processes.number)
@@ -457,7 +457,7 @@ def agreed_batches(
     something failed) the processes tell one another in one small gather before each step.
 
     Args:
-      processes: those of the run.
+      processes: the processes of the run.
       batches: `loop.Batch` of packed batches of this process's examples.
       local: whether this process was told to end.
       agreed: set if one of the processes was told to end before the step that runs. `local` may

@@ -5,7 +5,7 @@ convert-tf index build --input candidates.txt --output cache/ --dtype int8
 ```
 
 With `--from`, the texts of an index are encoded again, for another encoder. `--kind` and `--dtype`
-are those of the old index unless you set them.
+are taken from the old index unless you set them.
 
 `--encoder` may also be the run of a bi- or poly-encoder. `convert_tf.search.cache` describes the
 output folder.

@@ -7,7 +7,7 @@ convert-tf intent monitor --model model/ --input week2.txt --output week2.json -
 The report shows the share of each intent and the share of unsure answers. A statistical test shows
 whether the messages are farther from the examples than the examples are from each other. Messages
 with unsure answers are grouped. With `--since` the report also shows which shares have changed:
-those of unsure messages, of messages far from the examples, of intents and of groups.
+the shares of unsure messages, of messages far from the examples, of intents and of groups.
 
 Flags:
   output: JSON file to write, for --since of a later period.
@@ -56,7 +56,7 @@ def run(values: Any) -> None:
 
 
 def check_same_encoders(since: Any, encoders: Sequence[EncoderIdentity], path: str) -> None:
-    """Raise `ValueError` if an earlier report names other encoders than those of the classifier."""
+    """Raise `ValueError` if an earlier report names other encoders than the classifier's."""
     described = since.get("encoders") if isinstance(since, dict) else None
     former = [identity_from_json(identity) for identity in described or []]
     if former and former != [*encoders]:

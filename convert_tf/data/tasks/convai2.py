@@ -28,7 +28,7 @@ _NUMBERED = re.compile(r"(\d+) (.*)", re.DOTALL)
 
 
 def is_convai2(head: Sequence[str]) -> bool:
-    """Return whether the first filled lines of a file are those of ConvAI2.
+    """Return whether a file begins as ConvAI2's files do.
 
     They start with the numbers 1 and 2, and have a persona or a tab.
     """

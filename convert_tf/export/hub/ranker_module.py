@@ -223,7 +223,7 @@ def _check_rows(context: tf.Tensor, rows: tf.Tensor) -> None:
 
 
 def make_ranker_module(ranker: RankerModel, tokenizer: Tokenizer, **kwargs: Any) -> RankerModule:
-    """Return the module of a ranker. Arguments are those of `RankerModule`."""
+    """Return the module of a ranker. Takes the arguments of `RankerModule`."""
     kind = CrossRankerModule if ranker.is_joint else EncodingRankerModule
     module = kind(ranker, tokenizer, **kwargs)
     # A saved function knows only those arguments that it was traced for.

@@ -147,7 +147,7 @@ def _write(
 
 
 def _special_tokens(vocab_size: int, *, has_similarity: bool) -> dict[str, int]:
-    """Ids of the special tokens, which follow those of the vocabulary."""
+    """Ids of the special tokens, which follow the vocabulary's ids."""
     tokens = [_UNKNOWN, _PADDING, _FIRST, *_KIND_TOKENS.values()]
     if not has_similarity:
         tokens.remove(_KIND_TOKENS["similarity"])

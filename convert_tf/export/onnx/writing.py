@@ -163,7 +163,7 @@ def _has_facts(path: str | os.PathLike) -> bool:
 def opened_for_onnx(
     checkpoint: str | os.PathLike, max_tokens: int | None
 ) -> Iterator[EncoderSource]:
-    """Load an encoder for an ONNX file. Arguments and errors are those of `export_onnx`."""
+    """Load an encoder for an ONNX file. Arguments and errors are as for `export_onnx`."""
     with opened_source(checkpoint, max_tokens, as_keras=False) as source:
         config = source.encoder.config
         if config.tokenizer != "subword":

@@ -74,7 +74,7 @@ def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Fold
     """Open a folder of records or of token ids. Only records need `num_oov_buckets`.
 
     Raises:
-      ValueError: if there is no vocabulary, it is not that of the token ids, or TensorFlow is
+      ValueError: if there is no vocabulary, it does not fit the token ids, or TensorFlow is
         missing.
     """
     if kind_of(data) is Kind.TOKEN_IDS:

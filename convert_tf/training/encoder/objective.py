@@ -103,7 +103,7 @@ def make_objective(
     Args:
       encoder: the dual encoder.
       config: options of the objective and of the optimizer.
-      parts: the losses; None for those of `config`.
+      parts: the losses; None for the ones in `config`.
       precision: name of a dtype policy.
     """
     encoder.trunk.jit_compile_feed_forward()

@@ -62,7 +62,7 @@ def train(
       init_from: a run, a module, or a released name, whose weights are the initial ones.
       recipe: what completes a dict: `small` (the default for a file), `paper` (for a folder) or
         `paper_finetune`.
-      losses: losses of your own, in addition to those of `training`.
+      losses: your own losses, in addition to the ones in `training`.
       evaluators: functions by name. Each takes the encoder and returns numbers by name, which are
         reported with the evaluation splits. Without splits, the first number of the first one
         selects the best weights.

@@ -228,7 +228,7 @@ def _trunk_config(folder: Folder, model: str, overrides: dict[str, Any]) -> Bert
 class PretrainingTask(Task):
     """A trunk in pre-training.
 
-    The best weights are those of the lowest sum of both losses on the evaluation split.
+    The weights with the lowest sum of both losses on the evaluation split are kept.
 
     Args:
       trunk: with its initial weights.
@@ -309,7 +309,7 @@ class PretrainingTask(Task):
 
 
 def _trained_means(logs: dict[str, float]) -> dict[str, float]:
-    """Return the metrics of training, without those of an objective that had no batch yet.
+    """Return the metrics of training; objectives that had no batch yet have none.
 
     Args:
       logs: means of the metrics of `PretrainingObjective`; a loss is 0 where nothing was counted.

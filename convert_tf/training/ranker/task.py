@@ -210,7 +210,7 @@ def ranker_options(
 class RankerTask(Task):
     """A ranker on a trained trunk; see `train_ranker`.
 
-    The best weights are those of the highest R@1 on the dev data. The learning rate falls whenever
+    The weights with the highest R@1 on the dev data are kept. The learning rate falls whenever
     the loss there is not the lowest so far.
 
     Args:

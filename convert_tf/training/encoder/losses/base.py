@@ -21,7 +21,7 @@ class Loss:
 
     Args:
       options: the value of each field of `Options`.
-      weight: factor of the loss; by default that of the options, or 1 without options.
+      weight: factor of the loss; by default the one in the options, or 1 without options.
 
     Attributes:
       name: name of the loss. Its mean is reported as `{name}_loss`.

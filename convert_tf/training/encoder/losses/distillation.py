@@ -182,7 +182,7 @@ class Distillation(Loss):
         return self.model.has_similarity_map
 
     def _start_map(self, init_from: str) -> None:
-        """Start the map to the teacher's vectors from that of the initial run.
+        """Start the map to the teacher's vectors from the initial run's map.
 
         A random map would undo in the first steps what that run has learnt. A module has no such
         map; then one is fitted to some of the training texts.

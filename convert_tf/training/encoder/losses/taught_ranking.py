@@ -29,7 +29,7 @@ class TaughtRankingOptions(Config):
 
 
 class TaughtRanking(Loss):
-    """Cross-entropy between the choice of a teacher and that of the model, without mined negatives.
+    """Cross-entropy between a teacher's choice and the model's, without mined negatives.
 
     It is −Σ_j softmax_j(scale · cos(X, Y)) log softmax_j(scale · cos(x, y)), where X and Y are the
     teacher's vectors, x and y the model's encodings of a context and the responses of its batch.
