@@ -164,7 +164,7 @@ DAMAGES = {
     "nested": (written(MODEL_FILE, b"[" * 100_000), "nested too deeply"),
     "version 1": (changed_description(version=lambda x: 1), "version 1 .*train again"),
     "reversed labels": (changed_description(labels=lambda x: x[::-1]), "not sorted"),
-    "fewer labels": (changed_description(labels=lambda x: x[:-1]), "those of 2 intents"),
+    "fewer labels": (changed_description(labels=lambda x: x[:-1]), "do not belong to 2 intents"),
     "a huge threshold": (changed_description(threshold=lambda x: 10**400), "too large"),
     "a weight above 1": (changed_description(mixture=lambda x: {**x, "weight": 2}), "weight=2"),
     "a kind": (changed_description(params=lambda x: {**x, "kind": ["sentence"]}), "kind"),
