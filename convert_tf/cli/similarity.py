@@ -14,13 +14,13 @@ is rotated so that the first 256, 128 or 64 numbers of a vector are good shorter
 modules then have the signature `encode_similarity`. Every twentieth text is held out to measure the
 result.
 
-With --triplets instead of --teacher, the map of an encoder that has similarity vectors is trained
-to tell opposites apart, such as "turn it on" and "turn it off". This changes similarity vectors and
-sentence encodings, and no others:
+With --triplets, the map of an encoder that has similarity vectors is trained to tell opposites
+apart, such as "turn it on" and "turn it off". This changes similarity vectors and sentence
+encodings, and no others. With --teacher too, texts that are near each other to the teacher stay so:
 
     convert-tf tokenize --triplets triplets.jsonl --vocab vocab.txt --output triplet_ids/
     convert-tf similarity --encoder convert_small --token_ids utterance_ids/ \
-        --triplets triplet_ids/ --output runs/opposites
+        --teacher utterance_teacher/ --triplets triplet_ids/ --output runs/opposites
 
 Flags:
   encoder: Encoder: a released name, or the folder of a run or of a module.
@@ -49,7 +49,7 @@ def define_flags(define: Define) -> None:
 
 
 def run(values: Any) -> None:
-    if (values.teacher is None) == (values.triplets is None):
+    if values.teacher is None and values.triplets is None:
         raise UsageError("Pass --teacher to fit a map, or --triplets to teach opposites to one")
     written = values.output or values.encoder
     if values.triplets is None:
@@ -63,9 +63,12 @@ def run(values: Any) -> None:
         return
     from convert_tf.training.teaching.opposites import opposites_report, teach_opposites
 
+    if values.teacher is None:
+        check_read(values, {"without --teacher": ["teaching"]})
     options = MapTraining(**given_fields(values, MapTraining))
     report = teach_opposites(
-        values.encoder, values.token_ids, values.triplets, values.output, options
-    )
+        values.encoder, values.token_ids, values.triplets, values.output, options,
+        teacher=values.teacher,
+    )  # fmt: skip
     print(opposites_report(report))
     print(f"wrote {written}")

@@ -239,6 +239,7 @@ class MapTraining(Config):
       opposites: Weight of the loss that moves texts closer to paraphrases than to opposites.
       intent_contrast: Weight of the loss that moves texts closer to texts of the same intent.
       holding: Weight of the loss that holds other texts where they are.
+      teaching: Weight of the loss by which texts are near each other that are so to the teacher.
       map_steps: Number of steps.
       map_learning_rate: Learning rate of Adam at first, in root mean squares of the map; it falls
         to 0.
@@ -248,6 +249,7 @@ class MapTraining(Config):
     opposites: float = option(2.0, at_least=0)
     intent_contrast: float = option(1.0, at_least=0)
     holding: float = option(10.0, at_least=0)
+    teaching: float = option(2.0, at_least=0)
     map_steps: int = option(1_500, at_least=1)
     map_learning_rate: float = option(0.02, above=0)
     seed: int = 0

@@ -13,6 +13,7 @@ from convert_tf.config.train import MapTraining
 from convert_tf.data.token_arrays import TRIPLET, ArrayFolder
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.training.teaching.opposites import MapModel, _held_out, teach_opposites
+from convert_tf.training.teaching.vectors import write_teacher_vectors
 
 WORDS = [f"{size} {thing}" for size in ("big", "small", "old", "red", "new")
          for thing in ("lamp", "door", "radio", "window")]  # fmt: skip
@@ -59,7 +60,7 @@ def taught(place, *flags):
 def test_the_loss_against_loops():
     rng = np.random.default_rng(0)
     kernel = rng.standard_normal((6, 4)).astype("float32")
-    names = (*TRIPLET, "text", "held")
+    names = (*TRIPLET, "text", "held", "taught")
     batch = {name: rng.standard_normal((3, 6)).astype("float32") for name in names}
     groups = {
         f"{name}_groups": np.arange(3, dtype="int32") + 3 * i for i, name in enumerate(TRIPLET)
@@ -69,6 +70,8 @@ def test_the_loss_against_loops():
     before = {kind: unit_rows(rng.standard_normal((3, n))) for kind, n in
               (("similarity", 4), ("sentence", 6))}  # fmt: skip
     batch |= {f"held_{kind}": vectors.astype("float32") for kind, vectors in before.items()}
+    batch["teacher"] = rng.standard_normal((3, 5)).astype("float32")
+    seen = unit_rows(batch["teacher"])
 
     def vector(r, kind):
         mapped = [sum(r[i] * kernel[i, j] for i in range(6)) for j in range(4)]
@@ -94,8 +97,17 @@ def test_the_loss_against_loops():
             for i in (0, 1)
         ]
         moved = [1 - a @ b for a, b in zip(v["held"], before[kind], strict=True)]
+        taught = []
+        for i, j, k in ((0, 1, 2), (1, 0, 2), (2, 0, 1)):
+            wanted, given = (
+                [1 / (1 + np.exp(20 * (u[i] @ u[b] - u[i] @ u[a]))) for a, b in ((j, k), (k, j))]
+                for u in (seen, v["taught"])
+            )
+            taught.append(-sum(w * np.log(g) for w, g in zip(wanted, given, strict=True)))
         expected += 2 * np.mean(opposites) + 3 * np.mean(intents) + 5 * np.mean(moved)
-    model = MapModel(kernel, MapTraining(opposites=2.0, intent_contrast=3.0, holding=5.0))
+        expected += 7 * np.mean(taught)
+    options = MapTraining(opposites=2.0, intent_contrast=3.0, holding=5.0, teaching=7.0)
+    model = MapModel(kernel, options)
     found = model.compute_loss(batch, y_pred=model(batch))
     np.testing.assert_allclose(float(found), expected, rtol=1e-4)
 
@@ -136,6 +148,34 @@ def test_holding_keeps_the_vectors(place, tmp_path):
     assert cosines[0] < 0.95 < cosines[1]
 
 
+@pytest.mark.slow
+def test_a_teacher_says_which_texts_are_near_each_other(place, tmp_path):
+    """It has one vector for texts of the same thing, which the encoder does not know."""
+
+    def vectors(texts):
+        found = np.full((len(texts), 4), 0.01, np.float32)
+        for i, text in enumerate(texts):
+            for j, thing in enumerate(("lamp", "door", "radio", "window")):
+                found[i, j] += thing in text
+        return found
+
+    utterances = str(place / "utterances")
+    write_teacher_vectors(utterances, str(tmp_path / "teacher"), teacher=vectors, name="things")
+    texts = [row["anchor"] for row in ROWS]
+    target = unit_rows(vectors(texts))
+    errors = []
+    for teacher in (None, str(tmp_path / "teacher")):
+        output = tmp_path / f"taught by {teacher is not None}"
+        options = MapTraining(map_steps=30, holding=0.0, opposites=0.1, teaching=20.0)
+        facts = teach_opposites(
+            place / "run", utterances, str(place / "triplets"), output, options, teacher=teacher
+        )
+        encodings = unit_rows(SentenceEncoder(output).encode(texts))
+        errors.append(np.corrcoef((encodings @ encodings.T).ravel(), (target @ target.T).ravel()))
+    assert facts["teacher"] == "things"
+    assert errors[0][0, 1] < errors[1][0, 1] - 0.2
+
+
 def test_a_seed_gives_the_same_map(place, tmp_path):
     maps = []
     for i, seed in enumerate((0, 0, 1)):
@@ -172,4 +212,6 @@ def test_what_cannot_be_taught_is_refused(place, tmp_path):
         taught(place)
     with pytest.raises(SystemExit, match="--holding"):
         taught(place, "--teacher=x", "--holding=1")
+    with pytest.raises(SystemExit, match="--teaching"):
+        taught(place, "--triplets", triplets, "--teaching=1")
     assert not (tmp_path / "x").exists()

@@ -18,18 +18,25 @@ from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map, save_checkpoint
 from convert_tf.config.train import MapTraining
 from convert_tf.data import packing
+from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import TRIPLET, TRIPLETS, UTTERANCES, ArrayExamples, ArrayFolder
 from convert_tf.data.utterances import UtteranceDraws
 from convert_tf.layers.side_network import l2_normalize
 from convert_tf.models.distillation import sentence_encodings
 from convert_tf.models.encoder import DualEncoder
-from convert_tf.models.losses import intent_losses, opposite_losses, paraphrase_candidates
+from convert_tf.models.losses import (
+    intent_losses,
+    opposite_losses,
+    paraphrase_candidates,
+    taught_ranking_losses,
+)
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.progress import Progress
 from convert_tf.training.teaching.similarity import check_output, encoded_texts, training_texts
 
-_TRIPLETS, _TEXTS, _HELD = 128, 128, 256  # of a step
+_TRIPLETS, _TEXTS, _HELD, _TAUGHT = 128, 128, 256, 192  # of a step
+_WEIGHTS = ("opposites", "intent_contrast", "holding")
 _SCALE = 20.0  # of cosines
 _HELD_OUT_EVERY = 20
 
@@ -40,6 +47,8 @@ def teach_opposites(
     triplets: str,
     output: str | os.PathLike[str] | None = None,
     options: MapTraining | None = None,
+    *,
+    teacher: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
     """Train the similarity map of an encoder on triplets, and write the encoder with it.
 
@@ -54,6 +63,8 @@ def teach_opposites(
       triplets: folder of triplets, tokenized with the same vocabulary.
       output: folder of the encoder with the new map; None replaces the map of `checkpoint`.
       options: weights and steps; None for the defaults.
+      teacher: folder of teacher vectors of the single texts; with it, the map also learns which
+        texts are near each other to the teacher.
 
     Returns:
       `triplets` and `texts`, the numbers that were read; `before` and `after`, the shares of the
@@ -75,6 +86,9 @@ def teach_opposites(
         )
     encoder, vocabulary = load_checkpoint(checkpoint)
     texts = _opened(token_ids, UTTERANCES, encoder, vocabulary)
+    vectors = None
+    if teacher is not None:
+        vectors = TeacherVectors(teacher, texts, vocab_size=ArrayFolder(token_ids).vocab_size)
     contrasts = _opened(triplets, TRIPLETS, encoder, vocabulary)
     with Progress("examples", total=texts.num_examples + contrasts.num_examples) as progress:
         reduced, of_triplets = (
@@ -84,8 +98,9 @@ def teach_opposites(
     reduced = reduced[:, 0]
     is_held_out, is_used = _held_out(contrasts)
     batches = MapBatches(
-        texts, contrasts, reduced, of_triplets, np.flatnonzero(is_used), kernel, options.seed
-    )
+        texts, contrasts, reduced, of_triplets, np.flatnonzero(is_used), kernel, options.seed,
+        vectors,
+    )  # fmt: skip
     taught = trained_map(kernel, batches, options)
     before, after = (_vectors(reduced, one)["similarity"] for one in (kernel, taught))
     facts = {
@@ -94,7 +109,8 @@ def teach_opposites(
         "before": _shares(of_triplets[is_held_out], kernel),
         "after": _shares(of_triplets[is_held_out], taught),
         "cosine": float(np.sum(before * after, axis=1).mean()),
-        **{name: getattr(options, name) for name in ("opposites", "intent_contrast", "holding")},
+        **{name: getattr(options, name) for name in _WEIGHTS},
+        **({} if vectors is None else {"teacher": vectors.teacher, "teaching": options.teaching}),
         "steps": options.map_steps,
     }
     save_checkpoint(
@@ -132,6 +148,7 @@ class MapBatches:
       used: int64, the numbers of the triplets to draw.
       kernel: float32 `[reduced_dim, dim]`, the map before.
       seed: seed of the order.
+      teacher: vectors of the texts by a teacher, or None.
     """
 
     texts: ArrayExamples
@@ -141,6 +158,7 @@ class MapBatches:
     used: np.ndarray
     kernel: np.ndarray
     seed: int
+    teacher: TeacherVectors | None = None
 
     def __post_init__(self) -> None:
         self._draws = UtteranceDraws(self.texts, per_pair=2, seed=self.seed)
@@ -153,7 +171,9 @@ class MapBatches:
           For each name of `TRIPLET` float32 `[triplets, reduced_dim]`, and int32 `{name}_groups`
           `[triplets]`, equal numbers for equal texts; `text` float32 `[texts, reduced_dim]` with
           `intent_groups` and `intent_names`, see `UtteranceDraws`; `held` float32
-          `[held, reduced_dim]` with `held_similarity` and `held_sentence`, their vectors before.
+          `[held, reduced_dim]` with `held_similarity` and `held_sentence`, their vectors before;
+          with a teacher, `taught` float32 `[taught, reduced_dim]` with `teacher` float32
+          `[taught, teacher_dim]`, its vectors.
         """
         rng = np.random.default_rng([self.seed, step])
         drawn = rng.choice(self.used, min(_TRIPLETS, len(self.used)), replace=False)
@@ -168,7 +188,18 @@ class MapBatches:
         similar = rng.choice(self.used, half), rng.integers(2, size=half)
         held = np.concatenate([self.reduced[others], self.of_triplets[similar]]).astype(np.float32)
         before = {f"held_{kind}": v for kind, v in _vectors(held, self.kernel).items()}
-        return batch | {"held": held} | before
+        return batch | {"held": held} | before | self._taught(rng)
+
+    def _taught(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        if self.teacher is None:
+            return {}
+        numbers = self.teacher.numbers
+        drawn = np.sort(rng.choice(numbers, min(_TAUGHT, len(numbers)), replace=False))
+        (vectors,) = self.teacher.columns(drawn).values()
+        return {
+            "taught": self.reduced[drawn].astype(np.float32),
+            "teacher": vectors.astype(np.float32),
+        }
 
     def _of(self, drawn: np.ndarray, place: int) -> np.ndarray:
         return self.of_triplets[drawn, place].astype(np.float32)
@@ -182,10 +213,11 @@ class MapBatches:
 class MapModel(keras.Model):
     """The map as a model whose loss Keras minimises.
 
-    The loss of a step is opposites · L_opposites + intent_contrast · L_intents + holding · L_held,
-    each the sum over sentence encodings and similarity vectors. L_opposites and L_intents are the
-    means of `opposite_losses` and `intent_losses`; L_held is the mean of 1 − the cosine to the
-    vector before.
+    The loss of a step is opposites · L_opposites + intent_contrast · L_intents + holding · L_held +
+    teaching · L_taught, each the sum over sentence encodings and similarity vectors. L_opposites
+    and L_intents are the means of `opposite_losses` and `intent_losses`; L_held is the mean of 1 −
+    the cosine to the vector before; L_taught is the mean of `taught_ranking_losses` of the cosines
+    of each text to the others, for which the teacher's cosines are the target.
 
     Args:
       kernel: float32 `[reduced_dim, dim]`, the map to begin with.
@@ -226,12 +258,23 @@ class MapModel(keras.Model):
             total += options.opposites * ops.mean(opposites)
             total += options.intent_contrast * ops.sum(intents) / number
             total += options.holding * ops.mean(moved)
+            if "taught" in x:
+                taught = taught_ranking_losses(
+                    _cosines(self._vectors(x["taught"])[kind]),
+                    _cosines(l2_normalize(x["teacher"])),
+                    is_candidate=~ops.eye(len(x["taught"]), dtype="bool"),
+                )
+                total += options.teaching * ops.mean(taught)
         return total
 
     def _vectors(self, reduced: Any) -> dict[str, Any]:
         mapped = ops.matmul(reduced, self.kernel)
         added = ops.matmul(mapped, l2_normalize(ops.transpose(self.kernel)))
         return {"similarity": l2_normalize(mapped), "sentence": l2_normalize(reduced + added)}
+
+
+def _cosines(vectors: Any) -> Any:
+    return _SCALE * ops.matmul(vectors, ops.transpose(vectors))
 
 
 def trained_map(kernel: np.ndarray, batches: MapBatches, options: MapTraining) -> np.ndarray:
