@@ -170,7 +170,6 @@ class Case(NamedTuple):
 
 
 _TENSORFLOW = ("tensorflow", "keras", "matplotlib.pyplot")
-_JAX = ("jax", *_TENSORFLOW)
 _PREPARE = "prepare --pairs pairs.csv --output data --num_shards_train 2"
 _VOCABULARY = "vocabulary --input log.txt --output vocab.txt --min_count 1"
 _INTENTS = "intent train --encoder ENCODER --data train.csv --output model"
@@ -180,6 +179,7 @@ _TEACH = "teach --token_ids ids --teacher ENCODER --output teacher"
 _EMBED = "embed --encoder ENCODER --input log.txt --output v.npy"
 _IDS = (_PREPARE, _VOCABULARY, _TOKENIZE)
 _RUN = (*_IDS, _TRAIN)
+_RESULTS = ("run/model.weights.h5", "run/training.json")
 CASES = {
     "sample": Case("sample --output dumps", each_alone=True),
     "prepare": Case(_PREPARE, libraries=_TENSORFLOW),
@@ -191,26 +191,26 @@ CASES = {
     "vocabulary": Case(_VOCABULARY, libraries=_TENSORFLOW),
     "tokenize": Case(_TOKENIZE, (_PREPARE, _VOCABULARY), libraries=_TENSORFLOW),
     "tokenize again": Case(f"{_TOKENIZE} --max_tokens 4 --overwrite", _IDS, libraries=_TENSORFLOW),
-    "train": Case(_TRAIN, _IDS, resumed=("run/final*",), libraries=_JAX),
+    "train": Case(_TRAIN, _IDS, resumed=_RESULTS, libraries=_TENSORFLOW),
     "pretrain": Case(
-        "pretrain --data ids --model bert_tiny --output run --batch_tokens 256 --steps 2", _IDS,
-        resumed=("run/final*",), libraries=_JAX,
+        "pretrain --data ids --model bert_tiny --max_tokens 60 --output run --batch_tokens 256 "
+        "--steps 2", _IDS, resumed=_RESULTS, libraries=_TENSORFLOW,
     ),
     "teach": Case(_TEACH, _IDS, True, resumed=("teacher/*",), libraries=_TENSORFLOW),
     "similarity": Case(
         "similarity --encoder run --token_ids ids --teacher teacher --output similar",
-        (*_RUN, _TEACH), True, libraries=_JAX,
+        (*_RUN, _TEACH), True, libraries=_TENSORFLOW,
     ),
     "mine": Case("mine --encoder run --data ids --output negatives --skip_top 1", _RUN,
-                 libraries=_JAX),
+                 libraries=_TENSORFLOW),
     "evaluate": Case("evaluate --encoder ENCODER --data pairs.csv --output results", (), True, True,
                      libraries=_TENSORFLOW),
-    "export": Case("export --encoder run --output module/1", _RUN, libraries=_JAX),
+    "export": Case("export --encoder run --output module/1", _RUN, libraries=_TENSORFLOW),
     "export of an .onnx file": Case("export --encoder run --output run.onnx", _RUN,
-                                    libraries=_JAX),
+                                    libraries=_TENSORFLOW),
     "export again": Case(
         "export --encoder run --format huggingface --max_tokens 9 --output hf --overwrite",
-        (*_RUN, "export --encoder run --format huggingface --output hf"), libraries=_JAX,
+        (*_RUN, "export --encoder run --format huggingface --output hf"), libraries=_TENSORFLOW,
     ),
     "embed": Case(_EMBED, (), True, True),
     "embed again": Case(
@@ -219,7 +219,8 @@ CASES = {
     ),
     "translate": Case(
         "translate --encoder ENCODER --to run.onnx --input v.npy --output w.npy",
-        (*_RUN, "export --encoder run --output run.onnx", _EMBED), True, True, libraries=_JAX,
+        (*_RUN, "export --encoder run --output run.onnx", _EMBED), True, True,
+        libraries=_TENSORFLOW,
     ),
     "index build": Case("index build --encoder ENCODER --input log.txt --output index", (), True),
     "index build again": Case(
@@ -234,8 +235,9 @@ CASES = {
     "intent train again": Case(f"{_INTENTS} --kind reduced --overwrite", (_INTENTS,), True),
     "intent export": Case("intent export --model model --output one.onnx", (_INTENTS,), True),
     "intent export again": Case(
-        "intent export --model model --network_bits 32 --output one.onnx --overwrite",
-        (_INTENTS, "intent export --model model --output one.onnx"), True,
+        "intent export --model model --output one.onnx --overwrite",
+        (_INTENTS, "intent export --model model --output one.onnx",
+         f"{_INTENTS} --kind reduced --overwrite"), True,
     ),
     "intent evaluate": Case(
         "intent evaluate --model model --data train.csv --output results", (_INTENTS,), True, True
@@ -492,7 +494,7 @@ def main(arguments: Sequence[str]) -> int:
         if _LIBRARY not in os.environ:
             library = str(compiled(folder))
             again = {"LD_PRELOAD": library, _LIBRARY: library, "OMP_NUM_THREADS": "1"}
-            again |= {"KERAS_BACKEND": "jax", "TF_CPP_MIN_LOG_LEVEL": "3"}
+            again |= {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
             return subprocess.run(
                 [sys.executable, __file__, *arguments], env={**os.environ, **again}
             ).returncode
