@@ -83,20 +83,25 @@ static int fails(char kind) {
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 #define AT_PATH(kind, path, failed) if (armed && is_inside(path) && fails(kind)) return failed
 #define AT_FILE(kind, file, failed) if (armed && is_inside_file(file) && fails(kind)) return failed
-#define KIND(flags) ((flags) & O_ACCMODE || (flags) & O_CREAT ? 'c' : 'o')
+static char opening(int at, const char *path, int flags) {
+  struct stat facts;
+  if (flags & O_ACCMODE || flags & O_CREAT) return 'c';
+  return fstatat(at, path, &facts, 0) || !S_ISDIR(facts.st_mode) ? 'o' : 'd';
+}
+#define OPENING(at) if (armed && is_inside(path) && fails(opening(at, path, flags))) return -1
 #define MODE(flags) \
   mode_t mode = 0; \
   if ((flags) & (O_CREAT | __O_TMPFILE)) { \
     va_list rest; va_start(rest, flags); mode = va_arg(rest, mode_t); va_end(rest); }
 
 int open(const char *path, int flags, ...) {
-  MODE(flags) AT_PATH(KIND(flags), path, -1); return REAL(open)(path, flags, mode); }
+  MODE(flags) OPENING(AT_FDCWD); return REAL(open)(path, flags, mode); }
 int open64(const char *path, int flags, ...) {
-  MODE(flags) AT_PATH(KIND(flags), path, -1); return REAL(open64)(path, flags, mode); }
+  MODE(flags) OPENING(AT_FDCWD); return REAL(open64)(path, flags, mode); }
 int openat(int at, const char *path, int flags, ...) {
-  MODE(flags) AT_PATH(KIND(flags), path, -1); return REAL(openat)(at, path, flags, mode); }
+  MODE(flags) OPENING(at); return REAL(openat)(at, path, flags, mode); }
 int openat64(int at, const char *path, int flags, ...) {
-  MODE(flags) AT_PATH(KIND(flags), path, -1); return REAL(openat64)(at, path, flags, mode); }
+  MODE(flags) OPENING(at); return REAL(openat64)(at, path, flags, mode); }
 FILE *fopen(const char *path, const char *how) {
   AT_PATH(*how == 'r' ? 'o' : 'c', path, NULL); return REAL(fopen)(path, how); }
 FILE *fopen64(const char *path, const char *how) {
@@ -139,6 +144,8 @@ int mkdirat(int at, const char *path, mode_t mode) {
 # By the kind of a call: the errors that may come of it, and whether those that follow fail too.
 ERRORS = {
     "o": [(errno.EACCES, ""), (errno.EIO, "or"), (errno.EINTR, "")],
+    # One folder alone: nobody removes what was half written on a disk whose folders are lost.
+    "d": [(errno.EACCES, ""), (errno.EINTR, "")],
     "c": [(errno.ENOSPC, "cwm"), (errno.EACCES, ""), (errno.EINTR, "")],
     "r": [(errno.EIO, ""), (errno.EINTR, "")],
     "w": [(errno.ENOSPC, ""), (errno.ENOSPC, "cwmf"), (errno.EIO, "wf"), (errno.EINTR, "")],
