@@ -1,7 +1,7 @@
 """Fuzzes every reader of text files with files of every format that were damaged or exchanged.
 
 ```
-python benchmarks/fuzz_readers.py --minutes 60  # of each reader
+python benchmarks/fuzz_readers.py --minutes 60  # of CPU time, of each reader
 python benchmarks/fuzz_readers.py --minutes 5 --readers pairs,candidates
 ```
 
@@ -38,7 +38,7 @@ from convert_tf.intents.data import read_labelled
 from convert_tf.readers.texts import Texts
 from convert_tf.text.vocabulary import read_vocabulary
 
-_MINUTES = flags.DEFINE_float("minutes", 60.0, "Minutes to fuzz each reader.")
+_MINUTES = flags.DEFINE_float("minutes", 60.0, "Minutes of CPU time to fuzz each reader.")
 _READERS = flags.DEFINE_list("readers", [], "Names of readers to fuzz; all by default.")
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of the generated files.")
 
@@ -263,8 +263,8 @@ def main(argv: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in _READERS.value or READERS:
             outcomes: Counter[str] = Counter()
-            rounds, end = 0, time.monotonic() + 60 * _MINUTES.value
-            while time.monotonic() < end:
+            rounds, end = 0, time.process_time() + 60 * _MINUTES.value
+            while time.process_time() < end:
                 path = str(Path(folder) / f"any{SUFFIXES[rounds % len(SUFFIXES)]}")
                 try:
                     fuzz(name, path, _FILES_PER_SEED, _SEED.value + rounds, outcomes)

@@ -13,7 +13,9 @@ folders and cutting. The n-th fails with an error of the operating system that f
 - the folder holds the files of before the run or those of a run without a failure, and no others;
   where a command writes several results, each of them is the old or the new one;
 - with status 0 it holds the latter;
-- otherwise standard error has one line, which names the command.
+- otherwise standard error has one line, which names the command;
+- of a command that goes on where it was, such as `train`, what it leaves may be more: but the same
+  command then ends, with the results of a run without a failure.
 
 Prints a line for each command, and ends with status 1 if a rule was broken. It needs a C compiler.
 """
@@ -21,6 +23,7 @@ Prints a line for each command, and ends with status 1 if a rule was broken. It 
 import contextlib
 import ctypes
 import errno
+import fnmatch
 import importlib
 import os
 import random
@@ -80,20 +83,29 @@ static int fails(char kind) {
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 #define AT_PATH(kind, path, failed) if (armed && is_inside(path) && fails(kind)) return failed
 #define AT_FILE(kind, file, failed) if (armed && is_inside_file(file) && fails(kind)) return failed
-#define KIND(flags) ((flags) & O_ACCMODE || (flags) & O_CREAT ? 'c' : 'o')
+static char opening(int at, const char *path, int flags) {
+  struct stat facts;
+  if (flags & O_ACCMODE || flags & O_CREAT) return 'c';
+  return fstatat(at, path, &facts, 0) || !S_ISDIR(facts.st_mode) ? 'o' : 'd';
+}
+#define OPENING(at) if (armed && is_inside(path) && fails(opening(at, path, flags))) return -1
 #define MODE(flags) \
   mode_t mode = 0; \
   if ((flags) & (O_CREAT | __O_TMPFILE)) { \
     va_list rest; va_start(rest, flags); mode = va_arg(rest, mode_t); va_end(rest); }
 
 int open(const char *path, int flags, ...) {
-  MODE(flags) AT_PATH(KIND(flags), path, -1); return REAL(open)(path, flags, mode); }
+  MODE(flags) OPENING(AT_FDCWD); return REAL(open)(path, flags, mode); }
 int open64(const char *path, int flags, ...) {
-  MODE(flags) AT_PATH(KIND(flags), path, -1); return REAL(open64)(path, flags, mode); }
+  MODE(flags) OPENING(AT_FDCWD); return REAL(open64)(path, flags, mode); }
 int openat(int at, const char *path, int flags, ...) {
-  MODE(flags) AT_PATH(KIND(flags), path, -1); return REAL(openat)(at, path, flags, mode); }
+  MODE(flags) OPENING(at); return REAL(openat)(at, path, flags, mode); }
 int openat64(int at, const char *path, int flags, ...) {
-  MODE(flags) AT_PATH(KIND(flags), path, -1); return REAL(openat64)(at, path, flags, mode); }
+  MODE(flags) OPENING(at); return REAL(openat64)(at, path, flags, mode); }
+FILE *fopen(const char *path, const char *how) {
+  AT_PATH(*how == 'r' ? 'o' : 'c', path, NULL); return REAL(fopen)(path, how); }
+FILE *fopen64(const char *path, const char *how) {
+  AT_PATH(*how == 'r' ? 'o' : 'c', path, NULL); return REAL(fopen64)(path, how); }
 ssize_t read(int f, void *to, size_t n) { AT_FILE('r', f, -1); return REAL(read)(f, to, n); }
 ssize_t pread64(int f, void *to, size_t n, off64_t at) {
   AT_FILE('r', f, -1); return REAL(pread64)(f, to, n, at); }
@@ -132,6 +144,8 @@ int mkdirat(int at, const char *path, mode_t mode) {
 # By the kind of a call: the errors that may come of it, and whether those that follow fail too.
 ERRORS = {
     "o": [(errno.EACCES, ""), (errno.EIO, "or"), (errno.EINTR, "")],
+    # One folder alone: nobody removes what was half written on a disk whose folders are lost.
+    "d": [(errno.EACCES, ""), (errno.EINTR, "")],
     "c": [(errno.ENOSPC, "cwm"), (errno.EACCES, ""), (errno.EINTR, "")],
     "r": [(errno.EIO, ""), (errno.EINTR, "")],
     "w": [(errno.ENOSPC, ""), (errno.ENOSPC, "cwmf"), (errno.EIO, "wf"), (errno.EINTR, "")],
@@ -143,6 +157,7 @@ ERRORS = {
 }
 _LIBRARY = "IO_FAULTS_LIBRARY"
 _SECONDS = 600
+_NOT_ERRORS = ("note: ", "resuming ", "step ", "WARNING: All log messages", "I0000 ")
 _LABELLED = {
     "delivery": ["where is my parcel?", "has my order left?", "when does it arrive?"],
     "refund": ["I want my money back", "how do I return this?", "please refund my order"],
@@ -157,24 +172,62 @@ class Case(NamedTuple):
     before: tuple[str, ...] = ()
     needs_encoder: bool = False
     each_alone: bool = False  # whether its files have nothing to do with one another
+    resumed: tuple[str, ...] = ()  # patterns of its results, if the same command goes on with it
+    libraries: tuple[str, ...] = ()  # that are imported once for all runs
 
 
+_TENSORFLOW = ("tensorflow", "keras", "matplotlib.pyplot")
 _PREPARE = "prepare --pairs pairs.csv --output data --num_shards_train 2"
 _VOCABULARY = "vocabulary --input log.txt --output vocab.txt --min_count 1"
-_TRAIN = "intent train --encoder ENCODER --data train.csv --output model"
+_INTENTS = "intent train --encoder ENCODER --data train.csv --output model"
+_TOKENIZE = "tokenize --data data --vocab vocab.txt --output ids"
+_TRAIN = "train --data ids --model tiny --output run --batch_size 8 --steps 2 --eval_splits="
+_TEACH = "teach --token_ids ids --teacher ENCODER --output teacher"
+_EMBED = "embed --encoder ENCODER --input log.txt --output v.npy"
+_IDS = (_PREPARE, _VOCABULARY, _TOKENIZE)
+_RUN = (*_IDS, _TRAIN)
+_RESULTS = ("run/model.weights.h5", "run/training.json")
 CASES = {
     "sample": Case("sample --output dumps", each_alone=True),
-    "prepare": Case(_PREPARE),
-    "prepare again": Case(f"{_PREPARE[:-1]}3 --overwrite", (_PREPARE,)),
+    "prepare": Case(_PREPARE, libraries=_TENSORFLOW),
+    "prepare again": Case(
+        f"{_PREPARE[:-1]}3 --overwrite", (_PREPARE,), libraries=_TENSORFLOW
+    ),
     "split-dump": Case("split-dump --input dumps/RC_sample.zst --output parts",
                        ("sample --output dumps",)),
-    "vocabulary": Case(_VOCABULARY),
-    "tokenize": Case("tokenize --data data --vocab vocab.txt --output ids",
-                     (_PREPARE, _VOCABULARY)),
-    "embed": Case("embed --encoder ENCODER --input log.txt --output v.npy", (), True, True),
+    "vocabulary": Case(_VOCABULARY, libraries=_TENSORFLOW),
+    "tokenize": Case(_TOKENIZE, (_PREPARE, _VOCABULARY), libraries=_TENSORFLOW),
+    "tokenize again": Case(f"{_TOKENIZE} --max_tokens 4 --overwrite", _IDS, libraries=_TENSORFLOW),
+    "train": Case(_TRAIN, _IDS, resumed=_RESULTS, libraries=_TENSORFLOW),
+    "pretrain": Case(
+        "pretrain --data ids --model bert_tiny --max_tokens 60 --output run --batch_tokens 256 "
+        "--steps 2", _IDS, resumed=_RESULTS, libraries=_TENSORFLOW,
+    ),
+    "teach": Case(_TEACH, _IDS, True, resumed=("teacher/*",), libraries=_TENSORFLOW),
+    "similarity": Case(
+        "similarity --encoder run --token_ids ids --teacher teacher --output similar",
+        (*_RUN, _TEACH), True, libraries=_TENSORFLOW,
+    ),
+    "mine": Case("mine --encoder run --data ids --output negatives --skip_top 1", _RUN,
+                 libraries=_TENSORFLOW),
+    "evaluate": Case("evaluate --encoder ENCODER --data pairs.csv --output results", (), True, True,
+                     libraries=_TENSORFLOW),
+    "export": Case("export --encoder run --output module/1", _RUN, libraries=_TENSORFLOW),
+    "export of an .onnx file": Case("export --encoder run --output run.onnx", _RUN,
+                                    libraries=_TENSORFLOW),
+    "export again": Case(
+        "export --encoder run --format huggingface --max_tokens 9 --output hf --overwrite",
+        (*_RUN, "export --encoder run --format huggingface --output hf"), libraries=_TENSORFLOW,
+    ),
+    "embed": Case(_EMBED, (), True, True),
     "embed again": Case(
         "embed --encoder ENCODER --input log.txt --kind response --output v.npy --overwrite",
-        ("embed --encoder ENCODER --input log.txt --output v.npy",), True, True,
+        (_EMBED,), True, True,
+    ),
+    "translate": Case(
+        "translate --encoder ENCODER --to run.onnx --input v.npy --output w.npy",
+        (*_RUN, "export --encoder run --output run.onnx", _EMBED), True, True,
+        libraries=_TENSORFLOW,
     ),
     "index build": Case("index build --encoder ENCODER --input log.txt --output index", (), True),
     "index build again": Case(
@@ -185,10 +238,16 @@ CASES = {
         "index search --encoder ENCODER --cache index --queries hi --faiss flat",
         ("index build --encoder ENCODER --input log.txt --output index",), True,
     ),
-    "intent train": Case(_TRAIN, (), True),
-    "intent train again": Case(f"{_TRAIN} --kind reduced --overwrite", (_TRAIN,), True),
+    "intent train": Case(_INTENTS, (), True),
+    "intent train again": Case(f"{_INTENTS} --kind reduced --overwrite", (_INTENTS,), True),
+    "intent export": Case("intent export --model model --output one.onnx", (_INTENTS,), True),
+    "intent export again": Case(
+        "intent export --model model --output one.onnx --overwrite",
+        (_INTENTS, "intent export --model model --output one.onnx",
+         f"{_INTENTS} --kind reduced --overwrite"), True,
+    ),
     "intent evaluate": Case(
-        "intent evaluate --model model --data train.csv --output results", (_TRAIN,), True, True
+        "intent evaluate --model model --data train.csv --output results", (_INTENTS,), True, True
     ),
     "intent inspect": Case(
         "intent inspect --encoder ENCODER --data train.csv --output found", (), True, True
@@ -201,7 +260,7 @@ CASES = {
         "intent suggest --encoder ENCODER --input log.txt --budget 4 --output label.csv", (), True
     ),
     "intent monitor": Case(
-        "intent monitor --model model --input log.txt --output week.json", (_TRAIN,), True
+        "intent monitor --model model --input log.txt --output week.json", (_INTENTS,), True
     ),
 }  # fmt: skip
 
@@ -236,6 +295,9 @@ def _tree(folder: Path) -> dict[str, bytes]:
     }
 
 
+_NONE = Failure(0, 0, "")
+
+
 class Attack:
     """Runs commands in children of this process, in which the library is loaded.
 
@@ -250,6 +312,7 @@ class Attack:
         self._command = run
         self._encoder = encoder
         self._library = ctypes.CDLL(os.environ[_LIBRARY])
+        self._starts: dict[tuple[str, ...], Path] = {}
 
     def _run(self, folder: Path, command: str, failure: Failure) -> tuple[int, str, str]:
         """Return the status, standard error, and the kinds of the calls of a command."""
@@ -282,6 +345,22 @@ class Attack:
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         return status, said.read_text(errors="replace"), log.read_text()
 
+    def _start(self, before: tuple[str, ...]) -> Path:
+        """Return a folder with the inputs and what the commands before make of them."""
+        start = self._starts.get(before)
+        if start is None:
+            former = self._start(before[:-1]) if before else None
+            start = self._folder / f"start{len(self._starts)}"
+            if former:
+                shutil.copytree(former, start)
+                status, said, _ = self._run(start, before[-1], _NONE)
+                assert status == 0, (before[-1], said)
+            else:
+                start.mkdir()
+                _write_inputs(start)
+            self._starts[before] = start
+        return start
+
     def attack(
         self, name: str, case: Case, *, every: int = 1, rng: random.Random | None = None
     ) -> tuple[dict[str, int], list[str]]:
@@ -296,14 +375,7 @@ class Attack:
         Returns:
           Counts of what happened, and sentences on broken rules.
         """
-        start, work = self._folder / "start", self._folder / "work"
-        shutil.rmtree(start, ignore_errors=True)
-        start.mkdir()
-        _write_inputs(start)
-        whole = Failure(0, 0, "")
-        for command in case.before:
-            status, said, _ = self._run(start, command, whole)
-            assert status == 0, (command, said)
+        start, work = self._start(case.before), self._folder / "work"
         old = _tree(start)
 
         def attempt(failure: Failure) -> tuple[int, str, str, dict[str, bytes]]:
@@ -312,15 +384,32 @@ class Attack:
             status, said, calls = self._run(work, case.command, failure)
             return status, said, calls, _tree(work)
 
-        status, said, calls, new = attempt(whole)
+        status, said, calls, new = attempt(_NONE)
         assert status == 0, (case.command, said)
-        again = attempt(whole)[3]
+        again = attempt(_NONE)[3]
         varying = {path for path in new if again.get(path) != new[path]}  # they hold times
 
         def same(tree: dict[str, bytes], wanted: dict[str, bytes]) -> bool:
             return tree.keys() == wanted.keys() and all(
                 tree[path] == wanted[path] for path in wanted if path not in varying
             )
+
+        def resumes(tree: dict[str, bytes]) -> str:
+            """What the same command lacks when it goes on; "" if it ends as it would have."""
+            if any(tree.get(path) != content for path, content in old.items()):
+                return _difference(tree, old)
+            status, said, _ = self._run(work, case.command, _NONE)
+            results, wanted = (
+                {
+                    path: content
+                    for path, content in files.items()
+                    if any(fnmatch.fnmatch(path, pattern) for pattern in case.resumed)
+                }
+                for files in (_tree(work), new)
+            )
+            if status == 0 and wanted and same(results, wanted):
+                return ""
+            return f"went on to {status}, {_difference(results, wanted)}, said {said[-200:]!r}"
 
         def mixed(tree: dict[str, bytes]) -> bool:
             return (
@@ -336,10 +425,13 @@ class Attack:
         faults = []
         for failure in _failures(calls, every, rng or random.Random(0)):
             status, said, _, tree = attempt(failure)
-            lines = [line for line in said.splitlines() if not line.startswith("note: ")]
+            lines = [line for line in said.splitlines() if not line.startswith(_NOT_ERRORS)]
             counts["failed" if status else "went on"] += 1
             what = f"{name}, {failure} ({calls[failure.nth - 1]}): "
-            if status == 0 and not same(tree, new):
+            if case.resumed:
+                if lacking := resumes(tree):
+                    faults.append(what + lacking)
+            elif status == 0 and not same(tree, new):
                 faults.append(f"{what}status 0, and {_difference(tree, new)}")
             elif status and not (same(tree, old) or same(tree, new) or mixed(tree)):
                 faults.append(f"{what}{_difference(tree, old)}; said {said[-200:]!r}")
@@ -374,10 +466,14 @@ def _imported(cases: Sequence[Case]) -> Callable[[list[str]], int]:
     for case in cases:
         name = next(name for name in COMMANDS if case.command.startswith(name))
         importlib.import_module(f"convert_tf.cli.{name.replace(' ', '.').replace('-', '_')}")
+    libraries = dict.fromkeys(library for case in cases for library in case.libraries)
     if any(case.needs_encoder for case in cases):
-        for library in ("sklearn.cluster", "sklearn.linear_model", "onnxruntime", "faiss"):
-            with contextlib.suppress(ImportError):
-                importlib.import_module(library)
+        libraries |= dict.fromkeys(
+            ("sklearn.cluster", "sklearn.linear_model", "onnxruntime", "faiss")
+        )
+    for library in libraries:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(library)
     return main
 
 
@@ -405,6 +501,7 @@ def main(arguments: Sequence[str]) -> int:
         if _LIBRARY not in os.environ:
             library = str(compiled(folder))
             again = {"LD_PRELOAD": library, _LIBRARY: library, "OMP_NUM_THREADS": "1"}
+            again |= {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
             return subprocess.run(
                 [sys.executable, __file__, *arguments], env={**os.environ, **again}
             ).returncode

@@ -18,7 +18,8 @@ pytestmark = [
     ),
 ]
 
-# Three commands that write "out": whole, in place, and whole with a traceback.
+# Commands that write "out": whole, in place, and whole with a traceback. Two that go on where they
+# were: "parts" writes both parts whole, "torn_parts" takes what is there for whole.
 _COMMANDS = """
 import os, random, sys
 from pathlib import Path
@@ -28,8 +29,18 @@ def write(name):
     with open(name, "w") as file:
         file.write("new")
 
+def write_parts(is_whole):
+    for part in ("a", "b"):
+        if not os.path.exists(part):
+            write(part + ".new" if is_whole else part)
+            if is_whole:
+                os.rename(part + ".new", part)
+
 def run(arguments):
     try:
+        if arguments[0].endswith("parts"):
+            write_parts(arguments == ["parts"])
+            return 0
         write("out" if arguments == ["in_place"] else "new")
         if arguments != ["in_place"]:
             os.rename("new", "out")
@@ -43,8 +54,9 @@ def run(arguments):
     return 0
 
 attack = io_faults.Attack(Path(sys.argv[1]), run)
-for name in ("whole", "in_place", "with_traceback"):
-    counts, faults = attack.attack(name, io_faults.Case(name))
+for name in ("whole", "in_place", "with_traceback", "parts", "torn_parts"):
+    resumed = ("a", "b") if name.endswith("parts") else ()
+    counts, faults = attack.attack(name, io_faults.Case(name, resumed=resumed))
     print(len(faults), counts["failed"] > 3, *faults, sep="|")
 """
 
@@ -66,10 +78,14 @@ def test_planted_faults_are_found(tmp_path):
         env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    whole, in_place, with_traceback = (line.split("|") for line in done.stdout.splitlines())
+    whole, in_place, with_traceback, parts, torn_parts = (
+        line.split("|") for line in done.stdout.splitlines()
+    )
     assert whole == ["0", "True"]
     assert int(in_place[0]) > 0 and "left ['out']" in in_place[2]
     assert int(with_traceback[0]) > 0 and "Traceback" in with_traceback[2]
+    assert parts == ["0", "True"]
+    assert int(torn_parts[0]) > 0 and "went on to 0" in torn_parts[2]
 
 
 def test_a_sample_of_failures_leaves_the_old_files_or_the_new():

@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.intents.messages import counted_messages, encode_of, in_batches, leads, shuffled
+from convert_tf.intents.messages import (
+    counted_messages,
+    encode_of,
+    in_batches,
+    leads,
+    masked,
+    shuffled,
+)
+from convert_tf.text.characters import fold
 
 BUDGET = 100
 _LEAST_WEIGHT = 1e-6
@@ -28,7 +36,8 @@ def suggest_messages(
 
     k-means makes `budget` groups of the twenty times as many messages that the classifier is least
     sure of; the less sure, the more a message weighs. The most central message of each group is
-    suggested. Without a classifier messages are drawn at random, and weigh equally.
+    suggested. Without a classifier messages are drawn at random, and weigh equally. Examples that
+    the classifier keeps are not suggested.
 
     Args:
       texts: messages of a log.
@@ -40,16 +49,19 @@ def suggest_messages(
       `budget` different messages, the least sure first.
 
     Raises:
-      ValueError: there are fewer distinct messages than `budget`.
+      ValueError: there are fewer distinct messages than `budget` that are no examples.
     """
     from sklearn.cluster import KMeans
 
     encode = encode_of(encoder, classifier)
-    messages = shuffled([*counted_messages(texts, mask=mask)], seed)
+    examples = _example_texts(classifier, mask)
+    counts = counted_messages(texts, mask=mask)
+    messages = shuffled([text for text in counts if _plain(text) not in examples], seed)
     if len(messages) < budget:
+        which = " that are no examples yet" if examples else ""
         raise ValueError(
-            f"There are {len(messages)} different messages, fewer than the budget of {budget}. "
-            "Label them all, or pass a longer log."
+            f"There are {len(messages)} different messages{which}, fewer than the budget of "
+            f"{budget}. Label them all, or pass a longer log."
         )
     sureness = np.zeros(len(messages))
     if classifier is not None:
@@ -63,3 +75,15 @@ def suggest_messages(
         distances[central] = np.inf  # a message may be the most central one of two groups
         central.append(int(distances.argmin()))
     return [messages[places[place]] for place in sorted(central)]  # the least sure first
+
+
+def _plain(text: str) -> str:
+    """Return the text in the characters and the case in which texts are compared."""
+    return fold(text).lower()
+
+
+def _example_texts(classifier: Any, mask: bool) -> set[str]:
+    """Return the plain texts of the examples that a classifier keeps."""
+    examples = getattr(classifier, "examples_", None)
+    texts = [] if examples is None else [text.strip() for text in examples.texts]
+    return {_plain(masked(text) if mask else text) for text in texts}

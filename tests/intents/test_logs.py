@@ -12,7 +12,7 @@ from support.intent_examples import EXAMPLES, LABELS, TEXTS, WordEncoder
 
 from convert_tf import IntentClassifier, MultiIntentClassifier, discover_intents
 from convert_tf.intents import discover, messages, monitor, report_page, suggest
-from convert_tf.intents.data import read_labelled
+from convert_tf.intents.data import LabelledTexts, read_labelled
 from convert_tf.intents.decision import SingleIntent
 
 TOPICS = {
@@ -411,6 +411,30 @@ def test_only_the_least_sure_are_grouped():
     assert all(
         text.endswith("a") for text in suggest.suggest_messages(log, classifier=Unsure(), budget=2)
     )
+
+
+def test_labelled_examples_are_not_suggested():
+    """Also not if they are written in another way."""
+
+    class Labelled(Unsure):
+        examples_ = LabelledTexts(["0.1 a", "0.2 Eiffel"], ["x", "y"])
+
+    log = ["0.1 a", "0.1  A", "0.2\u00a0EIFFEL", "0.2 eiﬀel", "0.3 a", "0.4 b"]
+    assert sorted(suggest.suggest_messages(log, classifier=Labelled(), budget=2)) == log[-2:]
+    with pytest.raises(ValueError, match="2 different messages that are no examples yet, fewer"):
+        suggest.suggest_messages(log, classifier=Labelled(), budget=3)
+
+
+def test_masked_examples_are_not_suggested():
+    class Labelled(Unsure):
+        examples_ = LabelledTexts(["0.1 order 12"], ["x"])
+
+        def predict_proba(self, texts):
+            return np.full((len(texts), 2), 0.5)
+
+    log = ["0.1 order 13", "my order", "your order"]
+    found = suggest.suggest_messages(log, classifier=Labelled(), budget=2, mask=True)
+    assert sorted(found) == ["my order", "your order"]
 
 
 def test_as_many_messages_as_asked():

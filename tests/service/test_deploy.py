@@ -3,6 +3,7 @@
 import fnmatch
 import json
 import re
+import shlex
 
 import pytest
 import tomllib
@@ -42,7 +43,7 @@ def compose():
 
 @pytest.fixture(scope="module")
 def kubernetes():
-    deployment, service, _ = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
+    deployment, service, *_ = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
     return deployment, service
 
 
@@ -87,7 +88,8 @@ def test_compose_serves_and_checks_the_port_of_the_image(compose):
     assert parsed(compose["command"]).encoder.startswith(mounted.split(":")[1] + "/")
     (port,) = instructions("EXPOSE")
     assert compose["ports"] == [f"127.0.0.1:8000:{port}"]
-    code = compose["healthcheck"]["test"][-1]
+    (check,) = instructions("HEALTHCHECK")
+    code = shlex.split(check.split(" CMD ")[1])[-1]
     compile(code, "healthcheck", "exec")
     assert f"127.0.0.1:{port}/health" in code
 
@@ -101,6 +103,11 @@ def containers():
                 yield pod, container
 
 
+def users():
+    for folder in (DEPLOY, ROOT / "examples" / "cluster"):
+        yield re.search(r"^USER (\d+)$", (folder / "Dockerfile").read_text(), re.MULTILINE)[1]
+
+
 def test_pods_have_no_more_rights_than_they_need():
     assert len([*containers()]) == 2
     for pod, container in containers():
@@ -108,6 +115,25 @@ def test_pods_have_no_more_rights_than_they_need():
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_pods_run_as_the_user_of_the_image_which_no_user_of_a_node_is():
+    (user,) = {*users()}
+    assert int(user) >= 10_000
+    for pod, container in containers():
+        context = {**pod["securityContext"], **container["securityContext"]}
+        assert context["runAsNonRoot"] is True and str(context["runAsUser"]) == user
+
+
+def test_the_service_is_reached_at_its_port_alone(kubernetes):
+    deployment, _ = kubernetes
+    *_, policy = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
+    assert policy["kind"] == "NetworkPolicy"
+    assert policy["spec"]["podSelector"] == deployment["spec"]["selector"]
+    assert {*policy["spec"]["policyTypes"]} == {"Ingress", "Egress"}
+    assert "egress" not in policy["spec"]
+    assert policy["spec"]["ingress"] == [{"ports": [{"port": int(instructions("EXPOSE")[0])}]}]
 
 
 def test_pods_have_an_image_with_a_version_and_bounds(compose):
@@ -119,7 +145,7 @@ def test_pods_have_an_image_with_a_version_and_bounds(compose):
 
 
 def test_one_copy_stays_when_nodes_are_drained(kubernetes):
-    *_, budget = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
+    *_, budget, _ = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
     deployment, _ = kubernetes
     assert budget["kind"] == "PodDisruptionBudget"
     assert budget["spec"]["selector"] == deployment["spec"]["selector"]
