@@ -147,7 +147,10 @@ def copy_onnx(
         replaced = {*metadata, CHECKSUM_KEY}
         former = {each.key: each.value for each in model.metadata_props if each.key not in replaced}
         del model.metadata_props[:]
-        for key, value in {**former, **metadata}.items():
+        entries = {**former, **metadata}
+        if ORIGIN_KEY in entries:  # `identity_of` reads it at the end
+            entries[ORIGIN_KEY] = entries.pop(ORIGIN_KEY)
+        for key, value in entries.items():
             model.metadata_props.add(key=key, value=value)
         write_file(output, with_checksum(model.SerializeToString()))
     return Path(output)
