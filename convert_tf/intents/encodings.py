@@ -99,9 +99,9 @@ def encoder_paths(encoder: Any) -> list[Any]:
     ]
 
 
-def identities_of(classifier: Any) -> list[EncoderIdentity]:
-    """Return the identities of a classifier's encoders; none if one has no path."""
-    paths = encoder_paths(getattr(classifier, "encoder", []) or [None])
+def identities_of(encoder: Any) -> list[EncoderIdentity]:
+    """Return the identities of one encoder or several; none if one has no path."""
+    paths = encoder_paths(encoder)
     if not all(isinstance(path, str | os.PathLike) for path in paths):
         return []
     return [*map(identity_of, paths)]

@@ -91,6 +91,7 @@ class IntentFile(Predictor):
       threshold_: the threshold; None if every text gets an intent.
       parts_: the head, the words and the mean encodings of intents.
       mixture_: how much words count, and the temperature.
+      encoder: the path of the file, which is also an encoder.
       sentence_encoder: the encoder in the file.
 
     Raises:
@@ -117,6 +118,7 @@ class IntentFile(Predictor):
             ) from error
         self._take(saved)
         self._decision = saved.decision
+        self.encoder = os.fspath(path)
         self.sentence_encoder = SentenceEncoder(backend)
         self._encodings = IntentEncodings(
             self.sentence_encoder, kind=saved.params["kind"], max_texts=max_texts

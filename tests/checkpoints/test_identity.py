@@ -196,3 +196,47 @@ def test_reports_of_two_encoders_are_not_compared(files):
     check_same_encoders({}, [own], "week1.json")  # of an earlier version
     with pytest.raises(ValueError, match=r"\Aweek1\.json was written with .*omit --since"):
         check_same_encoders({"encoders": [other.to_json()]}, [own], "week1.json")
+
+
+def test_groups_name_their_encoder_and_uncorrected_ones_refuse_another(files, tmp_path):
+    groups, table = tmp_path / "groups", tmp_path / "groups" / "groups.csv"
+    discover = [
+        "intent", "discover", f"--encoder={files}/own.onnx", f"--input={files}/texts.txt",
+        f"--output={groups}", "--groups=2", "--min_size=1",
+    ]  # fmt: skip
+    call_command(*discover)
+    described = json.loads((groups / "groups.csv.json").read_text())
+    own, other = (identity_of(files / f"{name}.onnx") for name in ("own", "other"))
+    assert [*map(identity_from_json, described["encoders"])] == [own]
+    train = ["intent", "train", f"--data={table}", "--lexical=none", "--kind=sentence"]
+    message = r"groups\.csv holds groups made by an .* nobody corrected.*or run intent discover"
+    with pytest.raises(SystemExit, match=message) as error:
+        call_command(*train, f"--encoder={files}/other.onnx", f"--output={tmp_path}/new")
+    assert str(own) in str(error.value) and str(other) in str(error.value)
+    assert not (tmp_path / "new").exists()
+    call_command(*train, f"--encoder={files}/same.onnx", f"--output={tmp_path}/new")
+    # The same weights as 32-bit ONNX, or as a module, are the same groups.
+    call_command(*train, f"--encoder={files}/wide.onnx", f"--output={tmp_path}/wide")
+    first, *others = table.read_text().splitlines()
+    table.write_text("\n".join([first, *(line + "_by_hand" for line in others)]))
+    call_command(*train, f"--encoder={files}/other.onnx", f"--output={tmp_path}/other")
+    call_command(*discover, "--overwrite")
+    (groups / "groups.csv.json").write_text('{"notes": "of mine"}')
+    with pytest.raises(SystemExit, match=r"did not write .*groups\.csv\.json"):
+        call_command(*discover, "--overwrite")
+    call_command(*train, f"--encoder={files}/other.onnx", f"--output={tmp_path}/mine")
+
+
+def test_one_file_with_a_classifier_is_the_encoder_in_it(files, model, tmp_path):
+    """A copy of an `.onnx` file with more metadata, whose reports name the same encoder."""
+    call_command(
+        "intent", "export", f"--model={model}", f"--output={tmp_path}/intents.onnx",
+    )  # fmt: skip
+    assert identity_of(tmp_path / "intents.onnx") == identity_of(files / "own.onnx")
+    monitor = [
+        "intent", "monitor", f"--input={files}/texts.txt", "--min_confidence=0",
+        f"--model={tmp_path}/intents.onnx", f"--output={tmp_path}/week1.json",
+    ]  # fmt: skip
+    call_command(*monitor)
+    (described,) = json.loads((tmp_path / "week1.json").read_text())["encoders"]
+    assert identity_from_json(described) == identity_of(files / "own.onnx")

@@ -23,11 +23,17 @@ for command in json.loads(sys.argv[1]):
 
 
 def called(folder, *commands):
-    words = [command.split() for command in commands]
-    return subprocess.run(
+    """Runs the commands, and checks that the telemetry of ONNX Runtime wrote no data base."""
+    words, home = [command.split() for command in commands], folder / "home"
+    home.mkdir(exist_ok=True)
+    environment = {**own_environment(), "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
+    environment.pop("ORT_DISABLE_TELEMETRY", None)
+    done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(words)],
-        env=own_environment(), cwd=folder, capture_output=True, text=True,
+        env=environment, cwd=folder, capture_output=True, text=True,
     )  # fmt: skip
+    assert not [*home.rglob("*onnxruntime*")]
+    return done
 
 
 @pytest.fixture
@@ -44,9 +50,11 @@ def test_vectors_and_search(folder):
         "embed --encoder encoder.onnx --input log.txt --output v.npy",
         "index build --encoder encoder.onnx --input log.txt --output index",
         "index search --encoder encoder.onnx --candidates log.txt --queries hello --top_k 2",
+        "translate --encoder encoder.onnx --to encoder.onnx --input v.npy --output w.npy",
     )
     assert done.returncode == 0, done.stderr
     assert np.load(folder / "v.npy").shape == (len(TEXTS * 4), 128)
+    np.testing.assert_allclose(np.load(folder / "w.npy"), np.load(folder / "v.npy"), atol=0.1)
 
 
 def test_intents(folder):

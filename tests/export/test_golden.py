@@ -19,7 +19,7 @@ from support.golden import (
 
 from convert_tf import SentenceEncoder
 from convert_tf.checkpoints.configs import load_config
-from convert_tf.checkpoints.released import RELEASES
+from convert_tf.checkpoints.released import EXPORTER, RELEASES
 from convert_tf.text import plain_tokenizer
 
 GOLDEN = json.loads(FILE.read_text("utf-8"))
@@ -57,10 +57,15 @@ def test_vectors_of_modules(name):
     assert max(found.values(), default=0) <= FLOAT_TOLERANCE, found
 
 
+def test_vectors_of_onnx_files_are_of_this_exporter():
+    assert [GOLDEN[name]["onnx"]["exporter"] for name in NAMES] == [EXPORTER] * len(NAMES)
+
+
 @pytest.mark.slow
-def test_vectors_in_8_bits():
-    known = GOLDEN["convert_small/1"]["onnx"]
-    found = differences(known, vectors_of(SentenceEncoder("convert_small/1"), GOLDEN["texts"]))
+@pytest.mark.parametrize("name", NAMES)
+def test_vectors_in_8_bits(name):
+    known = GOLDEN[name]["onnx"]
+    found = differences(known, vectors_of(SentenceEncoder(name), GOLDEN["texts"]))
     tolerance = TOLERANCES["same" if known["processor"] == processor() else "other"]
     assert max(found.values(), default=0) <= tolerance, found
 

@@ -32,8 +32,8 @@ WITHOUT_TENSORFLOW = (
 def test_the_graph_is_that_of_the_layers(kind, tiny_modules):
     module = tiny_modules[kind][1]
     sources = [load(module, None) for load in (load_source, load_plain_source)]
-    ranges = calibrated(sources[0])
-    for form in (None, ranges):
+    calibrations = calibrated(sources[0])
+    for form in (None, calibrations):
         expected, received = (
             GraphBuilder(source, form).build().SerializeToString(deterministic=True)
             for source in sources

@@ -8,7 +8,7 @@ convert-tf intent discover --input log.txt --encoder convert_small --output grou
 With `--model`, only messages are grouped that the classifier rejects or answers with a low
 probability. `--output` gets `groups.html`, a page to read, and `groups.csv`. Correct the column
 `label` of this file and pass it to `convert-tf intent train`. Messages of groups smaller than
-`--min_size` are in `leftovers.csv`, without labels.
+`--min_size` are in `leftovers.csv`, without labels. `groups.csv.json` names the encoder.
 
 Flags:
   output: Folder for the results.
@@ -17,8 +17,10 @@ Flags:
 """
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
+from convert_tf.checkpoints.identity import EncoderIdentity, identity_from_json
 from convert_tf.cli.flags import (
     DEFAULT_ENCODER,
     NEEDED,
@@ -29,9 +31,15 @@ from convert_tf.cli.flags import (
     loaded_classifier,
     same,
 )
+from convert_tf.storage.checksums import checksum, file_checksum
 from convert_tf.storage.files import check_replaceable, write_results
+from convert_tf.storage.json_text import json_file, written_json
 
-_TABLE, _PAGE, _LEFTOVERS = REPLACED = ("groups.csv", "groups.html", "leftovers.csv")
+_TABLE, _PAGE, _LEFTOVERS = "groups.csv", "groups.html", "leftovers.csv"
+_DESCRIPTION_SUFFIX = ".json"  # of the file next to the table
+_TABLE_CHECKSUM = "table_sha256"  # in this file
+_DESCRIPTION = f"{_TABLE}{_DESCRIPTION_SUFFIX}"
+REPLACED = (_TABLE, _PAGE, _LEFTOVERS, _DESCRIPTION)
 
 
 def define_flags(define: Define) -> None:
@@ -45,18 +53,20 @@ def define_flags(define: Define) -> None:
 def run(values: Any) -> None:
     from convert_tf.intents.data import is_labelled_csv, labelled_csv
     from convert_tf.intents.discover import discover_intents, discovery_text
+    from convert_tf.intents.encodings import identities_of
     from convert_tf.intents.report_page import discovery_page
     from convert_tf.readers.texts import Texts
 
     classifier = None if values.model is None else loaded_classifier(values)
     check_read(values, {"without --model": () if values.model else ("min_confidence",)})
     tables = ((name, is_labelled_csv) for name in (_TABLE, _LEFTOVERS))
-    for name, is_own in (*tables, (_PAGE, os.path.isfile)):
+    for name, is_own in (*tables, (_PAGE, os.path.isfile), (_DESCRIPTION, _is_description)):
         path = os.path.join(values.output, name)
         check_replaceable(path, is_own, overwrite=values.overwrite)
+    encoder = values.encoder or [DEFAULT_ENCODER]
     found = discover_intents(
         Texts(values.input),
-        values.encoder or [DEFAULT_ENCODER],
+        encoder,
         classifier=classifier,
         num_groups=values.groups,
         **same(values, "mask min_size min_confidence seed"),
@@ -64,6 +74,55 @@ def run(values: Any) -> None:
     print(discovery_text(found, shown=values.top_k))
     rows = [(text, row["label"]) for row in found["groups"] for text in row["texts"]]
     leftovers = labelled_csv((text, "") for text in found["leftovers"])
-    contents = {_TABLE: labelled_csv(rows), _PAGE: discovery_page(found), _LEFTOVERS: leftovers}
+    table = labelled_csv(rows)
+    identities = identities_of(encoder if classifier is None else classifier.encoder)
+    described = {
+        "encoders": [identity.to_json() for identity in identities],
+        # So it is not taken for a description of corrected labels, which belong to no encoder.
+        _TABLE_CHECKSUM: checksum([table.encode()]),
+    }
+    contents = {
+        _TABLE: table,
+        _PAGE: discovery_page(found),
+        _LEFTOVERS: leftovers,
+        _DESCRIPTION: written_json(described),
+    }
     write_results(values.output, contents)
     print(f"wrote {values.output}: {', '.join(contents)}")
+
+
+def check_corrected(path: str, encoders: Sequence[EncoderIdentity]) -> None:
+    """Refuse a table of groups whose labels nobody corrected, and which another encoder made.
+
+    Weights and vocabulary must be equal. An `.onnx` file has those of its module.
+
+    Args:
+      path: a file of examples.
+      encoders: the encoders to train with.
+
+    Raises:
+      ValueError: if it is such a table.
+    """
+    file = f"{path}{_DESCRIPTION_SUFFIX}"
+    if not _is_description(file):
+        return
+    described = json_file(file)
+    former = [identity_from_json(identity) for identity in described["encoders"]]
+    if not former or None in former or described[_TABLE_CHECKSUM] != file_checksum(path):
+        return
+    if [each.checksum for each in former if each] != [each.checksum for each in encoders]:
+        raise ValueError(
+            f"{path} holds groups made by {', '.join(map(str, former))}, with labels that nobody "
+            f"corrected. This classifier uses {', '.join(map(str, encoders))}. Correct the labels, "
+            "or run intent discover with that encoder."
+        )
+
+
+def _is_description(path: str) -> bool:
+    try:
+        described = json_file(path) if os.path.isfile(path) else None
+    except ValueError:
+        return False
+    if not isinstance(described, dict) or not isinstance(described.get("encoders"), list):
+        return False
+    return isinstance(described.get(_TABLE_CHECKSUM), str)

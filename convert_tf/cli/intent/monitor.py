@@ -40,7 +40,7 @@ def run(values: Any) -> None:
     check_replaceable(values.output, _is_report, overwrite=values.overwrite)
     since = None if values.since is None else json_file(values.since)
     classifier = loaded_classifier(values)
-    encoders = identities_of(classifier)
+    encoders = identities_of(classifier.encoder)
     if since is not None and encoders:
         check_same_encoders(since, encoders, values.since)
     found = monitor_messages(

@@ -57,9 +57,10 @@ from convert_tf.cli.flags import (
     resolve_names,
     split_names,
 )
+from convert_tf.cli.intent.discover import check_corrected
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, PRECISIONS
 from convert_tf.intents.data import LabelledTexts, read_files
-from convert_tf.intents.encodings import ANY_KIND
+from convert_tf.intents.encodings import ANY_KIND, identities_of
 from convert_tf.intents.folder import MODULE_FOLDER, classifier_folder, read_classifier
 from convert_tf.intents.head import GRIDS, HEADS
 from convert_tf.intents.options import IntentOptions, SeveralOptions
@@ -126,6 +127,9 @@ def run(values: Any) -> None:
         },
     )
     _check_paths(values)
+    encoders = identities_of(values.encoder if model is None else model.encoder)
+    for path in values.data if encoders else ():
+        check_corrected(path, encoders)
     with only_writer(values.output):
         classifier, num_examples = (
             _train_several(values) if has_several else _train(values, model, head)

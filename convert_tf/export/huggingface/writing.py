@@ -139,8 +139,8 @@ def _write(
         weights = save(torch_weights(source), {"format": "pt"})
         (folder / SAFETENSORS_FILE).write_bytes(weights)
         weights_of_graphs = weights_checksum(folder / SAFETENSORS_FILE)
-        for name, ranges in (("model", None), ("model_quantized", calibrated(source))):
-            graph = BatchGraphBuilder(source, ranges, kind_ids=_kind_ids(special)).build()
+        for name, calibrations in (("model", None), ("model_quantized", calibrated(source))):
+            graph = BatchGraphBuilder(source, calibrations, kind_ids=_kind_ids(special)).build()
             graph.metadata_props.add(key=WEIGHTS_KEY, value=weights_of_graphs)
             (folder / "onnx" / f"{name}.onnx").write_bytes(graph.SerializeToString())
         shutil.copyfile(Path(__file__).with_name(MODELING_FILE), folder / MODELING_FILE)

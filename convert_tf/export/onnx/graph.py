@@ -21,7 +21,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from convert_tf.encoding.signatures import SIGNATURES
-from convert_tf.export.onnx.ops import CONTRIB, GraphWriter, as_array, with_one_unknown
+from convert_tf.export.onnx.ops import (
+    CONTRIB,
+    Calibrations,
+    GraphWriter,
+    as_array,
+    with_one_unknown,
+)
 from convert_tf.export.source import EncoderSource
 from convert_tf.numerics.byte_codes import pack_table
 from convert_tf.numerics.vectors import SENTENCE_SCALE, unit_rows
@@ -53,15 +59,14 @@ class GraphBuilder(GraphWriter):
       source: the encoder. With a similarity map, the graph has the input `similarity_slots` and the
         output `similarity_encoding`, and `default` is
         `convert_tf.models.distillation.sentence_encodings` of r.
-      ranges: for the int8 form, the lowest and highest value of each tensor in `observed`; None for
-        float32.
+      calibrations: for the int8 form, that of each tensor in `observed`; None for float32.
 
     Example:
       model = GraphBuilder(load_source("runs/convert", 512)).build()
     """
 
-    def __init__(self, source: EncoderSource, ranges: dict[str, tuple[float, float]] | None = None):
-        super().__init__(ranges)
+    def __init__(self, source: EncoderSource, calibrations: Calibrations | None = None):
+        super().__init__(calibrations)
         self._encoder, self._config = source.encoder, source.encoder.config
         self._similarity_map = source.similarity_map
         self._max_tokens = source.max_tokens
@@ -140,7 +145,7 @@ class GraphBuilder(GraphWriter):
         root = np.float32(np.sqrt(embedding.dim))
         table = self._table()
         if embedding.quantizer is None:
-            kind = np.float32 if self._ranges is None else np.float16
+            kind = np.float32 if self._calibrations is None else np.float16
             rows = self._add("Gather", [self._constant("table", table.astype(kind)), "token_ids"])
             rows = self._add("Cast", [rows], to=TensorProto.FLOAT)
             rows = self._add("Mul", [rows, self._constant("root", root)])
@@ -353,7 +358,7 @@ class BatchGraphBuilder(GraphBuilder):
     largest one counts.
 
     Args:
-      source, ranges: as in `GraphBuilder`.
+      source, calibrations: as in `GraphBuilder`.
       kind_ids: increasing ids of the tokens that select a kind of vector, by the kind in
         `convert_tf.encoding.signatures`. The first one is the default.
 
@@ -364,11 +369,11 @@ class BatchGraphBuilder(GraphBuilder):
     def __init__(
         self,
         source: EncoderSource,
-        ranges: dict[str, tuple[float, float]] | None = None,
+        calibrations: Calibrations | None = None,
         *,
         kind_ids: dict[str, int],
     ):
-        super().__init__(source, ranges)
+        super().__init__(source, calibrations)
         self._kind_ids = kind_ids
         # The network computes r of every text.
         self._replaced = {kind: number for kind, number in kind_ids.items() if kind != "reduced"}

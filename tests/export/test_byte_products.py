@@ -1,0 +1,77 @@
+"""Matrix products of bytes against the product of the numbers, with a naive loop."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from convert_tf.encoding.backends.onnx import onnx_runtime
+from convert_tf.export.onnx.ops import CONTRIB, Calibration, GraphWriter
+
+LOW, HIGH = -0.28, 30.0  # as of hidden values: most are near the low end, and steps are 0.12
+
+
+def hidden_values(rng, tokens, dim):
+    """Values as after the fast GELU: most are small and negative."""
+    wide = 8 * rng.standard_normal((tokens, dim)) - 6
+    return np.clip(wide / (1 + np.exp(-np.clip(wide, -50, 50))), LOW, HIGH).astype(np.float32)
+
+
+class Product(GraphWriter):
+    """x · kernel + bias as a graph, of which a session is made."""
+
+    def session(self, kernel, bias):
+        output = self._dense("layer", "x", kernel, bias)
+        float32 = TensorProto.FLOAT
+        graph = helper.make_graph(
+            self._nodes, "product",
+            [helper.make_tensor_value_info("x", float32, ("tokens", kernel.shape[0]))],
+            [helper.make_tensor_value_info(output, float32, ("tokens", kernel.shape[1]))],
+            [numpy_helper.from_array(value, name) for name, value in self._constants.items()],
+        )  # fmt: skip
+        sets = [helper.make_opsetid("", 20), helper.make_opsetid(CONTRIB, 1)]
+        model = helper.make_model(graph, opset_imports=sets, ir_version=10)
+        onnx.checker.check_model(model)
+        options = onnx_runtime().SessionOptions()
+        options.add_session_config_entry("session.x64quantprecision", "1")
+        return onnx_runtime().InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+
+
+def naive_rounded(values):
+    step = (HIGH - LOW) / 255
+    zero = round(-LOW / step)
+    rounded = np.empty_like(values)
+    for place, value in np.ndenumerate(values):
+        byte = min(max(round(float(value) / step) + zero, 0), 255)
+        rounded[place] = (byte - zero) * step
+    return rounded
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_the_bias_makes_up_for_the_mean_error(has_bias):
+    rng = np.random.default_rng(0)
+    kernel = (rng.standard_normal((96, 16)) + 0.5).astype(np.float32)
+    bias = rng.standard_normal(16).astype(np.float32) if has_bias else None
+    seen, values = hidden_values(rng, 200, 96), hidden_values(rng, 200, 96)
+    calibration = Calibration(LOW, HIGH, seen)
+    np.testing.assert_allclose(calibration.rounded(), naive_rounded(seen), atol=1e-5)
+    (found,) = Product({"x": calibration}).session(kernel, bias).run(None, {"x": values})
+
+    exact = values @ kernel + (0 if bias is None else bias)
+    scales = np.abs(kernel).max(axis=0) / 127
+    read = np.rint(kernel / scales) * scales  # the kernel as its bytes are read
+    correction = (seen @ kernel - naive_rounded(seen) @ read).mean(axis=0)
+    uncorrected = naive_rounded(values) @ read + (0 if bias is None else bias)
+    np.testing.assert_allclose(found, uncorrected + correction, rtol=1e-4, atol=1e-3)
+    before, after = (np.abs((each - exact).mean(axis=0)).mean() for each in (uncorrected, found))
+    assert after < before / 4, (before, after)
+
+
+def test_without_calibration_the_product_is_exact():
+    rng = np.random.default_rng(1)
+    kernel, values = rng.standard_normal((32, 8)), rng.standard_normal((5, 32))
+    kernel, values = kernel.astype(np.float32), values.astype(np.float32)
+    (found,) = Product().session(kernel, np.ones(8, np.float32)).run(None, {"x": values})
+    np.testing.assert_allclose(found, values @ kernel + 1, rtol=1e-4, atol=1e-4)
