@@ -12,7 +12,8 @@ texts are messages. For each set, and as a mean, the table has in percent
 - accuracy and expected calibration error (ECE) on known intents;
 - for each rule of --out_of_scope, AUROC of its score between known and hidden intents, and the
   share of hidden texts below the score that one in twenty known texts does not reach (rejected);
-  the share of both kinds that the fitted thresholds of the last rule reject;
+  the share of both kinds that the fitted thresholds of the last rule reject; the weight of the
+  cosine in that rule, and AUROC with other weights;
 - unsure: messages of hidden and of known intents that `discover` groups;
 - alarms: weeks with a tenth of messages of hidden intents in which `monitor --since` reports a
   change (new), and weeks of known intents alone in which it does (same);
@@ -62,6 +63,7 @@ _SEEDS = flags.DEFINE_integer("seeds", 1, "How often intents are drawn.")
 _SHOTS, _HIDDEN, _MOST_INTENTS = 10, 0.25, 64
 _LEAST_INTENTS, _LEAST_TEXTS = 8, 20
 _WEEK = 888
+_WEIGHTS = (0, 5, 10, 20)  # of the cosine, next to the one that was chosen
 
 Texts = dict[str, str]  # label by text
 
@@ -164,6 +166,13 @@ def measure(encoder: Any, texts: Texts, head: str, seed: int) -> dict[str, float
         row[f"AUROC {kind}"] = 100 * roc_auc_score(is_known, np.concatenate([scores, others]))
         row[f"rejected {kind}"] = 100 * float((others < np.quantile(scores, 0.05)).mean())
     row |= dict(zip(("known rejected", "hidden rejected"), rejected, strict=True))
+    mixture = classifier.mixture_
+    row["weight"] = mixture.cosine
+    for weight in _WEIGHTS:
+        classifier.mixture_ = mixture._replace(cosine=weight)
+        asked = np.concatenate([classifier.scope_scores(known), classifier.scope_scores(new)])
+        row[f"AUROC weight {weight}"] = 100 * roc_auc_score(is_known, asked)
+    classifier.mixture_ = mixture
     if not _GROUPS.value:
         return row
     classifier = sklearn.clone(classifier).set_params(out_of_scope=None).fit(*examples)

@@ -536,9 +536,10 @@ class IntentClassifier(IntentOptions, TextClassifier):
                 answers = [outputs]
                 if not (outputs.labels == OUTSIDE).any():
                     words = None if self.parts_.lexical is None else self.lexical
-                    options = {**quick_options(options), "lexical": words}
-                    answers = left_out_outputs(options, examples, seed=self.random_state)
-                if is_frozen and answers:
+                    quick = {**quick_options(options), "lexical": words}
+                    seed = self.random_state
+                    answers = left_out_outputs(quick, examples, seed=seed) if is_frozen else []
+                if answers:
                     cosine = fit_cosine(answers, self.mixture_)
                     self.mixture_ = self.mixture_._replace(cosine=cosine)
             scores = scope_scores_of(outputs, self.mixture_, self.decision)

@@ -190,20 +190,25 @@ def test_every_intent_is_left_out_once(points):
     assert cv.left_out_outputs(options, few, seed=0) == []
 
 
-def test_the_weight_of_the_cosine_is_the_one_that_tells_scope_best():
-    answers = _answers(lexical=None)
-    answers.labels[200:] = NONE
+@pytest.mark.parametrize(("scale", "expected"), [(1.0, 2.0), (0.02, 50.0), (0.0, 0.0)])
+def test_the_weight_of_the_cosine_is_the_smallest_good_one(scale, expected):
     rng = np.random.default_rng(0)
-    by_cosine = answers._replace(nearest=(answers.labels != NONE) + rng.normal(0, 0.2, 400))
-    flat = by_cosine._replace(head=np.zeros_like(answers.head))
-    assert cv.fit_cosine([flat], cv.Mixture()) == 1  # any weight but 0 is as good
-    assert cv.fit_cosine([by_cosine], cv.Mixture()) > 10
+    answers = _answers(120, lexical=None)
+    answers.labels[60:] = NONE
     is_in = answers.labels != NONE
-    sure = np.where(np.eye(5)[answers.labels] > 0, 6, 0) * is_in[:, None] + rng.normal(
-        0, 1, (400, 5)
-    )
-    by_head = answers._replace(head=sure, nearest=rng.normal(0, 1, 400))
-    assert cv.fit_cosine([by_head], cv.Mixture()) == 0
+    nearest = scale * (is_in + rng.normal(0, 0.5, 120))
+    answers = answers._replace(nearest=nearest)
+    probabilities = np.exp(answers.head)
+    areas = {}
+    for weight in cv.COSINE_WEIGHTS:
+        scores = [
+            weight * cosine - math.log(-sum(share * math.log(share) for share in row))
+            for cosine, row in zip(nearest, probabilities, strict=True)
+        ]
+        is_higher = [a > b for a in scores[:60] for b in scores[60:]]
+        areas[weight] = np.mean(is_higher)
+    good = [weight for weight, area in areas.items() if area >= max(areas.values()) - 0.005]
+    assert cv.fit_cosine([answers], cv.Mixture()) == good[0] == expected
 
 
 def test_the_calibration_error_is_that_of_the_bins():
