@@ -9,14 +9,19 @@ Each --data file is a set, and each source of an --utterances file with enough i
 its intents is hidden; a classifier is trained on ten examples of each of the others. All other
 texts are messages. For each set, and as a mean, the table has in percent
 
-- accuracy and expected calibration error (ECE) on known intents, and AUROC of the confidence
-  between known and hidden intents;
+- accuracy and expected calibration error (ECE) on known intents;
+- for each rule of --out_of_scope, AUROC of its score between known and hidden intents, and the
+  share of hidden texts below the score that one in twenty known texts does not reach (rejected);
+  the share of both kinds that the fitted thresholds of the last rule reject; the weight of the
+  cosine in that rule, and AUROC with other weights;
 - unsure: messages of hidden and of known intents that `discover` groups;
 - alarms: weeks with a tenth of messages of hidden intents in which `monitor --since` reports a
   change (new), and weeks of known intents alone in which it does (same);
 - found: messages of hidden intents in a group whose most frequent intent is theirs; missed: how
   many hidden intents have no such group; groups: how many there are; NMI, ARI and accuracy of the
   groups on the unsure messages of hidden intents.
+
+--nogroups leaves out the last three, which take most of the time.
 """
 
 import collections
@@ -25,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sklearn
 from absl import app, flags
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import (
@@ -38,6 +44,7 @@ from convert_tf import IntentClassifier, SentenceEncoder, discover_intents
 from convert_tf.data.utterances import read_utterances
 from convert_tf.intents.cross_validation import calibration_error
 from convert_tf.intents.data import read_labelled
+from convert_tf.intents.decision import KINDS
 from convert_tf.intents.messages import MIN_CONFIDENCE, unsure
 from convert_tf.intents.monitor import monitor_messages
 from convert_tf.storage.messages import aligned
@@ -48,11 +55,15 @@ _UTTERANCES = flags.DEFINE_list("utterances", [], "Files of labelled texts with 
 _SOURCES = flags.DEFINE_list("sources", [], "Sources of --utterances to use; all by default.")
 _HEAD = flags.DEFINE_string("head", IntentClassifier(None).head, "Head of the classifier.")
 _MESSAGES = flags.DEFINE_integer("messages", 1_076, "Messages of the log, at most.")
+_GROUPS = flags.DEFINE_bool("groups", True, "Whether discover and monitor are measured.")
+_TESTED = flags.DEFINE_integer("tested", 10_000, "Test texts of a set, at most.")
+_LEXICAL = flags.DEFINE_string("lexical", "auto", "Whether words count: auto or none.")
 _WEEKS = flags.DEFINE_integer("weeks", 10, "Pairs of weeks.")
 _SEEDS = flags.DEFINE_integer("seeds", 1, "How often intents are drawn.")
 _SHOTS, _HIDDEN, _MOST_INTENTS = 10, 0.25, 64
 _LEAST_INTENTS, _LEAST_TEXTS = 8, 20
 _WEEK = 888
+_WEIGHTS = (0, 5, 10, 20)  # of the cosine, next to the one that was chosen
 
 Texts = dict[str, str]  # label by text
 
@@ -135,19 +146,40 @@ def measure(encoder: Any, texts: Texts, head: str, seed: int) -> dict[str, float
             examples[1].append(label)
         elif label in labels:
             log.append(text)
-    classifier = IntentClassifier(encoder, head).fit(*examples)
+    log = log[: _TESTED.value]
+    lexical = None if _LEXICAL.value == "none" else _LEXICAL.value
+    rule = KINDS[-1]
+    classifier = IntentClassifier(encoder, head, lexical=lexical, out_of_scope=rule).fit(*examples)
     known, new = ([t for t in log if (texts[t] in hidden) == is_new] for is_new in (False, True))
     probabilities = classifier.predict_proba(known)
     confidence = probabilities.max(axis=1)
     is_right = classifier.classes_[probabilities.argmax(axis=1)] == [texts[text] for text in known]
-    new_confidence = classifier.predict_proba(new).max(axis=1)
-    is_known = np.arange(len(log)) < len(known)
-    found, missed, groups, *scores = groups_of(classifier, log[: _MESSAGES.value], texts, hidden)
-    raised, false = alarms(classifier, known, new, rng)
-    return {
+    row = {
         "accuracy": 100 * float(is_right.mean()),
         "ECE": 100 * calibration_error(confidence, is_right),
-        "AUROC": 100 * roc_auc_score(is_known, np.concatenate([confidence, new_confidence])),
+    }
+    rejected = [100 * float((classifier.predict(asked) == "oos").mean()) for asked in (known, new)]
+    is_known = np.arange(len(log)) < len(known)
+    for kind in KINDS:
+        classifier.out_of_scope = kind
+        scores, others = classifier.scope_scores(known), classifier.scope_scores(new)
+        row[f"AUROC {kind}"] = 100 * roc_auc_score(is_known, np.concatenate([scores, others]))
+        row[f"rejected {kind}"] = 100 * float((others < np.quantile(scores, 0.05)).mean())
+    row |= dict(zip(("known rejected", "hidden rejected"), rejected, strict=True))
+    mixture = classifier.mixture_
+    row["weight"] = mixture.cosine
+    for weight in _WEIGHTS:
+        classifier.mixture_ = mixture._replace(cosine=weight)
+        asked = np.concatenate([classifier.scope_scores(known), classifier.scope_scores(new)])
+        row[f"AUROC weight {weight}"] = 100 * roc_auc_score(is_known, asked)
+    classifier.mixture_ = mixture
+    if not _GROUPS.value:
+        return row
+    classifier = sklearn.clone(classifier).set_params(out_of_scope=None).fit(*examples)
+    new_confidence = classifier.predict_proba(new).max(axis=1)
+    found, missed, groups, *scores = groups_of(classifier, log[: _MESSAGES.value], texts, hidden)
+    raised, false = alarms(classifier, known, new, rng)
+    return row | {
         "unsure hidden": 100 * float((new_confidence < MIN_CONFIDENCE).mean()),
         "unsure known": 100 * float((confidence < MIN_CONFIDENCE).mean()),
         "alarms new": raised,

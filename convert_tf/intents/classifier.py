@@ -19,11 +19,13 @@ from convert_tf.intents.cross_validation import (
     Mixture,
     Outputs,
     Trial,
+    fit_cosine,
     fit_intent_thresholds,
     fit_mixture,
     fit_threshold,
     frozen_folds,
     held_out_outputs,
+    left_out_outputs,
     most_right,
     outputs_of,
     scope_scores_of,
@@ -33,6 +35,7 @@ from convert_tf.intents.data import LabelledTexts, held_out
 from convert_tf.intents.decision import KINDS, SingleIntent
 from convert_tf.intents.encodings import ANY_KIND, IntentEncodings, different_kinds
 from convert_tf.intents.examples import (
+    OUTSIDE,
     Encode,
     IntentExamples,
     check_equally_many,
@@ -213,7 +216,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
         data are used, or on a tenth of the examples if `fit` gets none. None tries nothing.
       out_of_scope: `"confidence"` and `"distance"` answer `out_of_scope_label` if the highest
         probability, or the cosine to the nearest mean encoding of an intent, is below a threshold.
-        `"both"` compares the log-odds of the probability plus ten times the cosine.
+        `"both"` compares a sum of how certain the probabilities are and of that cosine, whose
+        weight tells intents best that cross-validation leaves out, or examples out of scope.
         None answers every text with a trained label; `out_of_scope_label` may be one of them.
       threshold: the threshold of all intents. None fits it, and a threshold for each intent with
         enough examples, on validation data or by cross-validation. If no example is out of scope,
@@ -239,8 +243,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
       classes_: the intents, sorted.
       parts_: the head, the words (`lexical`, or None where they do not count) and `centroids`,
         float32 `[intents, dim]`, mean encodings of length 1.
-      mixture_: the `weight` of words and the `temperature`, from cross-validation or validation
-        data. They are 0 and 1 if neither words nor a threshold need them.
+      mixture_: the `weight` of words, the `temperature` and the weight of the `cosine`, from
+        cross-validation or validation data.
       threshold_: None, or the threshold.
       thresholds_: None, or that of each intent, float64 `[intents]`.
       best_params_: what `grid` chose; empty without.
@@ -267,6 +271,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
             self.min_margin,
             self.upper_levels,
             self.out_of_scope_label,
+            self.mixture_.cosine,
         )
 
     def fit(
@@ -504,8 +509,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         """
         self.mixture_, self.threshold_, self.thresholds_ = Mixture(), self.threshold, None
         is_scoped = self.out_of_scope is not None and self.threshold is None
-        if self.lexical is None and not is_scoped:
-            return
+        is_frozen = folds is None
         outputs: Outputs | None
         if checked is not None:
             both = checked.followed_by(examples.rows(~examples.is_inside))
@@ -528,6 +532,16 @@ class IntentClassifier(IntentOptions, TextClassifier):
                     "There are no held-out examples in scope to fit the threshold on. Give "
                     "validation examples, or two examples of an intent."
                 )
+            if self.out_of_scope == "both":
+                answers = [outputs]
+                if not (outputs.labels == OUTSIDE).any():
+                    words = None if self.parts_.lexical is None else self.lexical
+                    quick = {**quick_options(options), "lexical": words}
+                    seed = self.random_state
+                    answers = left_out_outputs(quick, examples, seed=seed) if is_frozen else []
+                if answers:
+                    cosine = fit_cosine(answers, self.mixture_)
+                    self.mixture_ = self.mixture_._replace(cosine=cosine)
             scores = scope_scores_of(outputs, self.mixture_, self.decision)
             self.threshold_ = fit_threshold(scores)
             num_intents = len(self.classes_)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convert_tf.intents.data import fold_numbers
-from convert_tf.intents.decision import SeveralIntents, SingleIntent
+from convert_tf.intents.decision import COSINE_WEIGHT, SeveralIntents, SingleIntent
 from convert_tf.intents.examples import OUTSIDE, IntentExamples
 from convert_tf.intents.head import Head, Options, softmax, train_head
 from convert_tf.intents.lexical import LexicalModel, train_lexical
@@ -26,9 +26,13 @@ _REJECTED_SHARE = 0.05  # of the in-scope examples, if no others were given
 _SHARED = 20  # weight of all examples in the threshold of an intent, in examples
 LEXICAL = ("auto",)
 FOLDS = 3
+_QUARTERS = 4  # of the intents, each of which is left out once
+_ENOUGH_INTENTS = 8  # to leave some out
+_EQUAL_AREAS = 0.005
 _MANY = 3_000  # with more examples, one fold is enough
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 TEMPERATURES = np.geomspace(0.25, 4.0, 33)
+COSINE_WEIGHTS = (0.0, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 50.0)
 _LEAST = 1e-12  # probability
 _LEAST_OF_SEVERAL = 1e-7  # 1 - p of float32 has no smaller steps
 
@@ -53,10 +57,12 @@ class Mixture(NamedTuple):
     Attributes:
       weight: w, from 0 to 1, of words.
       temperature: T; above 1 the answers are less sure.
+      cosine: how much the cosine counts in the score of scope; see `SingleIntent`.
     """
 
     weight: float = 0.0
     temperature: float = 1.0
+    cosine: float = COSINE_WEIGHT
 
     def logits(self, head: np.ndarray, lexical: np.ndarray | None) -> np.ndarray:
         """Return the combination; all have shape `[n, intents]`."""
@@ -284,6 +290,63 @@ def fit_mixture(answers: Outputs) -> Mixture:
     weights = (0.0,) if answers.lexical is None else WEIGHTS
     tried = (Mixture(weight, float(heat)) for weight in weights for heat in TEMPERATURES)
     return max(tried, key=likelihood)
+
+
+def left_out_outputs(options: Options, examples: IntentExamples, *, seed: int) -> list[Outputs]:
+    """Return answers to intents that were not trained, and to held-out examples of the others.
+
+    Each quarter of the intents is left out in turn. Its examples have the label `OUTSIDE`.
+
+    Args:
+      options: see `train_parts`.
+      examples: what is trained on, by an encoder that was not trained on them.
+      seed: of the quarters.
+
+    Returns:
+      The answers for each quarter; none if there are fewer than eight intents.
+    """
+    examples = examples.rows(examples.is_inside)
+    number = int(examples.labels.max()) + 1
+    if number < _ENOUGH_INTENTS:
+        return []
+    quarters = np.random.default_rng(seed).permutation(number) % _QUARTERS
+    answers = []
+    for quarter, fold in enumerate(frozen_folds(examples, seed=seed, folds=_QUARTERS)):
+        is_out = quarters[examples.labels] == quarter
+        labels = np.full(len(is_out), OUTSIDE)
+        labels[~is_out] = np.unique(examples.labels[~is_out], return_inverse=True)[1]
+        shown = examples._replace(labels=labels)
+        outputs = held_out_outputs(
+            options, shown, None, [fold._replace(is_held=fold.is_held & ~is_out)]
+        )
+        if outputs is not None and 0 < (outputs.labels == OUTSIDE).sum() < len(outputs.labels):
+            answers.append(outputs)
+    return answers
+
+
+def fit_cosine(answers: Sequence[Outputs], mixture: Mixture) -> float:
+    """Return the weight of the cosine that best tells texts out of scope from others.
+
+    It is the smallest one whose mean area under the ROC curve (AUROC) is at most half a point below
+    the highest: larger ones win little, and lose much if people ask for something else.
+
+    Args:
+      answers: to texts, some of which are out of scope.
+      mixture: what makes probabilities of them.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    def area(weight: float) -> float:
+        decision = SingleIntent(np.zeros(0), out_of_scope="both", cosine_weight=weight)
+        scores = [scope_scores_of(outputs, mixture, decision) for outputs in answers]
+        return float(np.mean([roc_auc_score(one.is_in, one.scores) for one in scores]))
+
+    areas = [*map(area, COSINE_WEIGHTS)]
+    return next(
+        weight
+        for weight, value in zip(COSINE_WEIGHTS, areas, strict=True)
+        if value >= max(areas) - _EQUAL_AREAS
+    )
 
 
 def are_right(answers: Outputs) -> np.ndarray:

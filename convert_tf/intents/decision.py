@@ -14,10 +14,8 @@ from convert_tf.intents.examples import OUTSIDE
 from convert_tf.intents.head import softmax
 
 KINDS = ("confidence", "distance", "both")
-# With "both", how much the cosine counts next to the log-odds of the confidence. Values from 5 to
-# 30 are about as good (docs/lab).
-COSINE_WEIGHT = 10.0
-LEAST_ODDS = 1e-6  # float32 knows no probability that is much nearer to 1
+COSINE_WEIGHT = 5.0  # with "both", where nothing tells how much the cosine should count
+LEAST_ENTROPY = 1e-5  # float32 knows none that is much smaller
 LEVELS = "/"  # between the levels of a label
 
 
@@ -30,11 +28,12 @@ class SingleIntent:
       threshold: scores below it are out of scope; None for no threshold.
       thresholds: a threshold for each intent instead, float `[intents]`; None for `threshold`.
       out_of_scope: `"confidence"` compares the highest probability with the threshold, `"distance"`
-        the cosine to the nearest intent, `"both"` the log-odds of the probability plus ten times
-        the cosine; None for no threshold.
+        the cosine to the nearest intent, `"both"` that cosine times `cosine_weight`, minus the
+        logarithm of the entropy of the probabilities; None for no threshold.
       min_margin: the least lead of the highest probability over the second.
       upper_levels: whether a rejected text is answered with an upper level that is sure enough.
       out_of_scope_label: the answer to rejected texts.
+      cosine_weight: see `out_of_scope`.
     """
 
     has_several: ClassVar[bool] = False
@@ -46,6 +45,7 @@ class SingleIntent:
     min_margin: float = 0.0
     upper_levels: bool = False
     out_of_scope_label: Any = "oos"
+    cosine_weight: float = COSINE_WEIGHT
 
     @staticmethod
     def probabilities(logits: np.ndarray) -> np.ndarray:
@@ -71,11 +71,11 @@ class SingleIntent:
         """
         if self.out_of_scope == "distance":
             return nearest
-        confidence = probabilities.max(axis=1, initial=0)
         if self.out_of_scope != "both":
-            return confidence
-        confidence = confidence.clip(LEAST_ODDS, 1 - LEAST_ODDS)
-        return np.log(confidence / (1 - confidence)) + COSINE_WEIGHT * nearest
+            return probabilities.max(axis=1, initial=0)
+        logs = np.log(np.maximum(probabilities, np.finfo(np.float32).tiny))
+        entropy = -(probabilities * logs).sum(axis=1)
+        return self.cosine_weight * nearest - np.log(np.maximum(entropy, LEAST_ENTROPY))
 
     def limits(self) -> np.ndarray:
         """Return the threshold of each intent: float `[intents]`; −inf without a threshold."""

@@ -274,7 +274,8 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
         raise ValueError(f"version {described['version']} of its format, not {_VERSION}")
     params, mixture = described["params"], Mixture(**described["mixture"])
     threshold, labels = described["threshold"], described["labels"]
-    if not (0 <= mixture.weight <= 1 and 0 < mixture.temperature <= sys.float_info.max):
+    is_possible = 0 <= mixture.weight <= 1 and 0 <= mixture.cosine <= sys.float_info.max
+    if not (is_possible and 0 < mixture.temperature <= sys.float_info.max):
         raise ValueError(f"{mixture} is out of range")
     if threshold is not None and not np.isfinite(float(threshold)):
         raise ValueError(f"threshold {threshold}")
@@ -307,6 +308,8 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
             params["min_margin"],
             params["upper_levels"],
             params["out_of_scope_label"],
+            # Earlier versions had another score, for which there was no weight.
+            described["mixture"]["cosine"] if params["out_of_scope"] == "both" else mixture.cosine,
         )
     )
     parts = Parts(head_of_arrays(arrays), lexical_of_arrays(arrays), arrays["centroids"])

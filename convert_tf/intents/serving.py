@@ -14,13 +14,7 @@ from convert_tf.checkpoints.kinds import VOCABULARY_ASSETS, kind_of
 from convert_tf.encoding.signatures import signature_name
 from convert_tf.export.hub.portable import save_portable
 from convert_tf.intents.classifier import IntentClassifier
-from convert_tf.intents.decision import (
-    COSINE_WEIGHT,
-    LEAST_ODDS,
-    Decision,
-    SeveralIntents,
-    SingleIntent,
-)
+from convert_tf.intents.decision import LEAST_ENTROPY, Decision, SeveralIntents, SingleIntent
 from convert_tf.intents.encodings import encoder_paths
 from convert_tf.intents.lexical import CHARACTER_WIDTHS, LexicalModel
 from convert_tf.intents.multi import MultiIntentClassifier
@@ -118,8 +112,9 @@ def single_intent(
     if decision.threshold is not None:
         scores = nearest if decision.out_of_scope == "distance" else confidence
         if decision.out_of_scope == "both":
-            clipped = tf.clip_by_value(confidence, LEAST_ODDS, 1 - LEAST_ODDS)
-            scores = tf.math.log(clipped / (1 - clipped)) + COSINE_WEIGHT * nearest
+            entropy = -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=1)
+            logs = tf.math.log(tf.maximum(entropy, LEAST_ENTROPY))
+            scores = decision.cosine_weight * nearest - logs
         limits = tf.constant(decision.limits(), tf.float32)
         intent = tf.where(scores >= tf.gather(limits, best), intent, outside)
     if decision.min_margin:

@@ -16,7 +16,7 @@ from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf import IntentClassifier, SentenceEncoder
 from convert_tf.intents import cross_validation
-from convert_tf.intents.cross_validation import WEIGHTS, Fold
+from convert_tf.intents.cross_validation import WEIGHTS, Fold, Mixture
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.decision import KINDS
 from convert_tf.intents.encodings import KINDS_OF_ENCODING, MAX_TEXTS, IntentEncodings
@@ -197,16 +197,18 @@ def test_other_examples_are_refused_or_told(encoder):
 def test_weights_of_0_leave_examples_out_and_equal_ones_change_nothing(encoder, head):
     texts, labels = [*TEXTS, "seven elephants"], [*LABELS, "zoo"]
     options = {"lexical": None}
-    plain = make(encoder, head, **options).fit(TEXTS, LABELS).predict_proba(QUERIES)
+    plain = make(encoder, head, **options).fit(TEXTS, LABELS)
     left_out = make(encoder, head, **options).fit(texts, labels, [*[2.0] * len(TEXTS), 0])
     assert "zoo" not in left_out.classes_
     assert "seven elephants" not in encoder.texts
     if head == "network":  # logistic regression has a penalty beside the sum
-        np.testing.assert_array_equal(left_out.predict_proba(QUERIES), plain)
+        np.testing.assert_array_equal(left_out.predict_proba(QUERIES), plain.predict_proba(QUERIES))
     weights = [9.0 if label == "order" else 0.1 for label in LABELS]
     weighted = make(encoder, head, **options).fit(TEXTS, LABELS, sample_weight=weights)
     order = list(weighted.classes_).index("order")
-    assert (weighted.predict_proba(QUERIES)[:, order] > plain[:, order]).all()
+    vectors = plain.encode(QUERIES)  # before the temperature, which weights change too
+    heavy, even = (each.parts_.head.probabilities(vectors) for each in (weighted, plain))
+    assert (heavy[:, order] > even[:, order]).all()
 
 
 def test_descriptions_are_enough_and_examples_refine_them(encoder):
@@ -549,6 +551,40 @@ def test_confidence_and_distance_are_what_they_say(encoder):
     np.testing.assert_allclose(classifier.scope_scores(QUERIES), best)
 
 
+def test_confidence_is_calibrated_without_words(encoder):
+    classifier = make(encoder, "logistic", lexical=None, names=None).fit(TEXTS * 2, LABELS * 2)
+    assert 0.25 < classifier.mixture_.temperature < 1
+    assert classifier.mixture_.weight == 0
+
+
+@pytest.mark.parametrize("with_examples", [False, True])
+def test_the_rule_both_weighs_the_cosine_by_texts_without_an_intent(with_examples, tmp_path):
+    """Texts of intents that are left out, or examples out of scope if there are some."""
+    names = [f"intent{number}" for number in range(8)]
+    texts = [f"{name} {name} word{number}" for name in names for number in range(4)]
+    labels = [name for name in names for _ in range(4)]
+    numbers = {name: number for number, name in enumerate(names)}
+
+    def encode(texts):
+        """Intents have directions of their own; anything else is as near to all of them."""
+        vectors = np.zeros((len(texts), 9))
+        for vector, text in zip(vectors, texts, strict=True):
+            vector[numbers.get(text.split()[0], 8)] = 1
+        return vectors
+
+    outside = ["nothing here", "something else", "no words of it"] if with_examples else []
+    rule = make(encode, "logistic", out_of_scope="both", lexical=None, names=None)
+    rule.fit([*texts, *outside], [*labels, *["oos"] * len(outside)])
+    assert rule.mixture_.cosine in cross_validation.COSINE_WEIGHTS
+    assert rule.decision.cosine_weight == rule.mixture_.cosine
+    assert rule.predict(["quite different"]).tolist() == ["oos"]
+    assert np.mean(rule.predict(texts) == labels) > 0.9
+    rule.save(tmp_path / "model")
+    again = IntentClassifier.load(tmp_path / "model", encoder=encode)
+    assert again.decision.cosine_weight == rule.mixture_.cosine
+    np.testing.assert_array_equal(again.scope_scores(texts), rule.scope_scores(texts))
+
+
 def test_words_count_as_much_as_cross_validation_says():
     """An encoder that sees nothing leaves all to words; words that say nothing do not count."""
 
@@ -590,7 +626,9 @@ LEVELS = [{"greet": "chat", "reset": "shop/reset", "order": "shop/order"}[x] for
 
 
 def make_levels(**options):
-    return make(WordEncoder(), "logistic", names=None, lexical=None, **options).fit(TEXTS, LEVELS)
+    levels = make(WordEncoder(), "logistic", names=None, lexical=None, **options).fit(TEXTS, LEVELS)
+    levels.mixture_ = Mixture()  # as unsure as the thresholds of the tests expect
+    return levels
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from convert_tf.intents import cross_validation as cv
 from convert_tf.intents.decision import SingleIntent
 from convert_tf.intents.encodings import IntentEncodings
 from convert_tf.intents.examples import OUTSIDE as NONE
-from convert_tf.intents.examples import examples_of
+from convert_tf.intents.examples import IntentExamples, examples_of
 from convert_tf.intents.head import softmax
 
 LOGISTIC = {"head": "logistic", "logistic_c": 10.0, "lexical": "auto", "seed": 0}
@@ -152,10 +152,63 @@ def test_scores_of_scope_are_of_the_mixture():
     decision = SingleIntent(np.arange(5), out_of_scope="both")
     both = cv.scope_scores_of(answers, mixture, decision).scores
     for score, row, cosine in zip(both, best, answers.nearest, strict=True):
-        odds = math.log(max(row) / (1 - max(row)))
-        assert score == pytest.approx(odds + 10 * cosine, rel=1e-4)
+        entropy = -sum(share * math.log(share) for share in map(float, row))
+        assert score == pytest.approx(5 * cosine - math.log(entropy), rel=1e-4)
     sure = answers._replace(head=np.where(np.eye(5)[np.zeros(8, int)] > 0, 0, -99.0), lexical=None)
     assert np.isfinite(cv.scope_scores_of(sure, cv.Mixture(), decision).scores).all()
+
+
+@pytest.fixture(scope="module")
+def points():
+    """Ten intents with eight examples each, by an encoder that tells them well apart."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(10), 8)
+    vectors = np.eye(12)[labels] + 0.15 * rng.normal(size=(80, 12))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    texts = [f"text {number}" for number in range(80)]
+    is_name = np.zeros(80, bool)
+    return IntentExamples(texts, vectors.astype(np.float32), labels, is_name, np.ones(80))
+
+
+def test_every_intent_is_left_out_once(points):
+    order = np.random.default_rng(1).permutation(80)
+    shuffled = IntentExamples(
+        [points.texts[place] for place in order], *(values[order] for values in points[1:])
+    )
+    options = {**LOGISTIC, "lexical": None}
+    answers = cv.left_out_outputs(options, points, seed=0)
+    assert [len(one.head[0]) for one in answers] == [7, 7, 8, 8]
+    for one in answers:
+        is_out = one.labels == NONE
+        assert is_out.sum() == 8 * (10 - len(one.head[0]))  # all their examples
+        assert np.bincount(one.labels[~is_out]).tolist() == [2] * len(one.head[0])  # a quarter
+        assert (one.head[~is_out].argmax(axis=1) == one.labels[~is_out]).mean() > 0.9
+        assert one.nearest[is_out].max() < one.nearest[~is_out].mean()
+    for one, other in zip(answers, cv.left_out_outputs(options, shuffled, seed=0), strict=True):
+        assert sorted(one.nearest) == pytest.approx(sorted(other.nearest), abs=1e-5)
+    few = points.rows(points.labels < 7)
+    assert cv.left_out_outputs(options, few, seed=0) == []
+
+
+@pytest.mark.parametrize(("scale", "expected"), [(1.0, 2.0), (0.02, 50.0), (0.0, 0.0)])
+def test_the_weight_of_the_cosine_is_the_smallest_good_one(scale, expected):
+    rng = np.random.default_rng(0)
+    answers = _answers(120, lexical=None)
+    answers.labels[60:] = NONE
+    is_in = answers.labels != NONE
+    nearest = scale * (is_in + rng.normal(0, 0.5, 120))
+    answers = answers._replace(nearest=nearest)
+    probabilities = np.exp(answers.head)
+    areas = {}
+    for weight in cv.COSINE_WEIGHTS:
+        scores = [
+            weight * cosine - math.log(-sum(share * math.log(share) for share in row))
+            for cosine, row in zip(nearest, probabilities, strict=True)
+        ]
+        is_higher = [a > b for a in scores[:60] for b in scores[60:]]
+        areas[weight] = np.mean(is_higher)
+    good = [weight for weight, area in areas.items() if area >= max(areas.values()) - 0.005]
+    assert cv.fit_cosine([answers], cv.Mixture()) == good[0] == expected
 
 
 def test_the_calibration_error_is_that_of_the_bins():

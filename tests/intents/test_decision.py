@@ -23,8 +23,9 @@ def naive_answer(decision, probabilities, nearest):
         limits = decision.thresholds
         limit = decision.threshold if limits is None else limits[order[0]]
         best = probabilities[order[0]]
-        odds = math.log(best / (1 - best)) if decision.out_of_scope == "both" else 0
-        scores = {"confidence": best, "distance": nearest, "both": odds + 10 * nearest}
+        entropy = -sum(share * math.log(share) for share in map(float, probabilities) if share)
+        both = decision.cosine_weight * nearest - math.log(max(entropy, 1e-5))
+        scores = {"confidence": best, "distance": nearest, "both": both}
         score = scores[decision.out_of_scope]
         if score < limit:
             return "none"
@@ -42,8 +43,8 @@ def naive_answer(decision, probabilities, nearest):
 def test_one_intent(kind, threshold, by_intent, min_margin):
     thresholds = np.array([0.5, 0.6, 0.7, 0.8]) if by_intent else None
     if kind == "both":
-        threshold, thresholds = 10 * threshold, None if thresholds is None else 10 * thresholds
-    decision = SingleIntent(CLASSES, threshold, thresholds, kind, min_margin, False, "none")
+        threshold, thresholds = 7 * threshold, None if thresholds is None else 7 * thresholds
+    decision = SingleIntent(CLASSES, threshold, thresholds, kind, min_margin, False, "none", 7.0)
     answers = decision.answers(PROBABILITIES, NEAREST)
     expected = [naive_answer(decision, *row) for row in zip(PROBABILITIES, NEAREST, strict=True)]
     assert answers.tolist() == expected

@@ -167,6 +167,14 @@ DAMAGES = {
     "fewer labels": (changed_description(labels=lambda x: x[:-1]), "do not belong to 2 intents"),
     "a huge threshold": (changed_description(threshold=lambda x: 10**400), "too large"),
     "a weight above 1": (changed_description(mixture=lambda x: {**x, "weight": 2}), "weight=2"),
+    "a cosine below 0": (changed_description(mixture=lambda x: {**x, "cosine": -1}), "cosine=-1"),
+    "the former rule both": (
+        changed_description(
+            params=lambda x: {**x, "out_of_scope": "both"},
+            mixture=lambda x: {name: x[name] for name in ("weight", "temperature")},
+        ),
+        "without 'cosine'.*train again",
+    ),
     "a kind": (changed_description(params=lambda x: {**x, "kind": ["sentence"]}), "kind"),
     "no names": (without_option("names"), "without names.*train again"),
     "no margin": (without_option("min_margin"), "without min_margin.*train again"),
@@ -304,7 +312,7 @@ def test_several_intents_are_served(folders, tmp_path):
     [
         {},
         {"out_of_scope": "confidence", "threshold": 0.5, "min_margin": 0.15},
-        {"out_of_scope": "both", "threshold": 9.0},
+        {"out_of_scope": "both", "threshold": 4.0},
     ],
 )
 def test_words_are_served(folders, tmp_path, scope):
