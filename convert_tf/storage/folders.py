@@ -92,11 +92,12 @@ class OutputFolder:
                 was removed.
             FileWriteError: if the disk is full.
         """
-        with writing(self.output):
+        with _removed_if_empty(self._work), writing(self.output):
             os.makedirs(self._work, exist_ok=True)
             lock_file = opened_lock(os.path.join(self._work, "lock"))
         with lock_file as lock:
-            lock_output(lock, f"writing {self.output!r}")
+            with _removed_if_empty(self._work):
+                lock_output(lock, f"writing {self.output!r}")
             try:
                 self._undo_moves()
                 self._check()
@@ -190,6 +191,17 @@ class OutputFolder:
                         "in use again. Remove or rename one of them."
                     )
             os.remove(self._journal)
+
+
+@contextlib.contextmanager
+def _removed_if_empty(folder: str) -> Iterator[None]:
+    """Remove an empty folder if the block cannot write."""
+    try:
+        yield
+    except FileWriteError:
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+        raise
 
 
 def put_aside(output: str | os.PathLike[str]) -> str:

@@ -212,6 +212,17 @@ def test_a_full_disk_is_named(tmp_path):
     assert _names(tmp_path) == []
 
 
+def test_nothing_is_left_where_no_lock_can_be_made(tmp_path):
+    """The name of the lock is too long, that of the hidden folder just fits."""
+    deep = tmp_path
+    while (rest := 4095 - len("/.out.new") - len(str(deep))) > 1:
+        deep /= "a" * min(200, rest - 1 if rest < 203 else rest - 3)
+    deep.mkdir(parents=True)
+    with pytest.raises(FileWriteError, match="File name too long"):
+        _write(deep / "out", {"a.txt": "a"})
+    assert _names(deep) == []
+
+
 @pytest.mark.parametrize("exists", [False, True])
 def test_a_link_to_another_disk_is_followed(tmp_path, exists):
     if not os.access("/dev/shm", os.W_OK) or os.stat("/dev/shm").st_dev == os.stat(tmp_path).st_dev:
