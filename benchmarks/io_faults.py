@@ -27,6 +27,7 @@ import fnmatch
 import importlib
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -157,7 +158,7 @@ ERRORS = {
 }
 _LIBRARY = "IO_FAULTS_LIBRARY"
 _SECONDS = 600
-_NOT_ERRORS = ("note: ", "resuming ", "step ", "WARNING: All log messages", "I0000 ")
+_NOT_ERRORS = re.compile(r"(note:|resuming|step|WARNING:|[IWE]0000|[\d,]+ of [\d,]+) ")
 _LABELLED = {
     "delivery": ["where is my parcel?", "has my order left?", "when does it arrive?"],
     "refund": ["I want my money back", "how do I return this?", "please refund my order"],
@@ -420,7 +421,7 @@ class Attack:
         faults = []
         for failure in _failures(calls, every, rng or random.Random(0)):
             status, said, _, tree = attempt(failure)
-            lines = [line for line in said.splitlines() if not line.startswith(_NOT_ERRORS)]
+            lines = [line for line in said.splitlines() if not _NOT_ERRORS.match(line)]
             counts["failed" if status else "went on"] += 1
             what = f"{name}, {failure} ({calls[failure.nth - 1]}): "
             if case.resumed:

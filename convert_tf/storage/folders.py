@@ -159,7 +159,7 @@ class OutputFolder:
     def _publish(self) -> None:
         for folder, _, names in os.walk(self._written):
             for path in (*(os.path.join(folder, name) for name in names), folder):
-                _sync(path)
+                self._sync(path)
         moves = [(self._written, self.output)]
         if self._is_inside:
             assert self._data_files is not None
@@ -173,9 +173,17 @@ class OutputFolder:
             write_file(self._journal, json.dumps(moves))
         for source, target in moves:
             os.rename(source, target)
-        _sync(os.path.dirname(self.output))
+        self._sync(os.path.dirname(self.output))
         with contextlib.suppress(FileNotFoundError):
             os.remove(self._journal)  # from here on the new files stay
+
+    def _sync(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            with writing(self.output):
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _undo_moves(self) -> None:
         """Undo the moves of a run that did not finish them, so that files get their names back."""
@@ -223,11 +231,3 @@ def put_aside(output: str | os.PathLike[str]) -> str:
 def _is_leaf(path: Path) -> bool:
     """Return whether a path is a file. A link or an empty folder counts as one."""
     return path.is_symlink() or not path.is_dir() or not any(path.iterdir())
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
