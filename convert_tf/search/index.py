@@ -7,6 +7,7 @@ depend neither on the size of chunks nor on other contexts, and equal candidates
 FAISS is the extra `[faiss]`. Its indexes hold all vectors in memory, as float32.
 """
 
+import contextlib
 import hashlib
 import math
 import sys
@@ -228,11 +229,16 @@ class FaissIndex(CandidateIndex):
                 if (value := read(str(path))) is not None:
                     return value
         value = make()
+        is_written = False
         try:
             with whole_file(path) as temporary, writing(path):
                 write(value, temporary)
+            is_written = True
             record_checksums(path.parent, [path.name])
         except OSError as error:
+            if is_written:  # without a checksum nobody would notice later damage
+                with contextlib.suppress(OSError):
+                    path.unlink()
             reason = error.strerror or error
             print(
                 f"note: {name} stays in memory: cannot write {str(path)!r}: {reason}.",

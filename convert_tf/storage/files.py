@@ -265,6 +265,10 @@ def lock_output(lock: FileIO, work: str) -> None:
         lock_file(lock, waits=False)
     except BlockingIOError:
         raise ValueError(refused + _holder(lock)) from None
+    except FileWriteError:
+        if not os.fstat(lock.fileno()).st_size:  # nobody has held it
+            os.remove(lock.name)
+        raise
     if not is_still_at_its_place(lock):
         raise ValueError(refused)
     with contextlib.suppress(OSError):  # on a full disk it holds without the note

@@ -92,11 +92,12 @@ class OutputFolder:
                 was removed.
             FileWriteError: if the disk is full.
         """
-        with writing(self.output):
+        with _removed_if_empty(self._work), writing(self.output):
             os.makedirs(self._work, exist_ok=True)
             lock_file = opened_lock(os.path.join(self._work, "lock"))
         with lock_file as lock:
-            lock_output(lock, f"writing {self.output!r}")
+            with _removed_if_empty(self._work):
+                lock_output(lock, f"writing {self.output!r}")
             try:
                 self._undo_moves()
                 self._check()
@@ -158,7 +159,7 @@ class OutputFolder:
     def _publish(self) -> None:
         for folder, _, names in os.walk(self._written):
             for path in (*(os.path.join(folder, name) for name in names), folder):
-                _sync(path)
+                self._sync(path)
         moves = [(self._written, self.output)]
         if self._is_inside:
             assert self._data_files is not None
@@ -172,9 +173,17 @@ class OutputFolder:
             write_file(self._journal, json.dumps(moves))
         for source, target in moves:
             os.rename(source, target)
-        _sync(os.path.dirname(self.output))
+        self._sync(os.path.dirname(self.output))
         with contextlib.suppress(FileNotFoundError):
             os.remove(self._journal)  # from here on the new files stay
+
+    def _sync(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            with writing(self.output):
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _undo_moves(self) -> None:
         """Undo the moves of a run that did not finish them, so that files get their names back."""
@@ -190,6 +199,17 @@ class OutputFolder:
                         "in use again. Remove or rename one of them."
                     )
             os.remove(self._journal)
+
+
+@contextlib.contextmanager
+def _removed_if_empty(folder: str) -> Iterator[None]:
+    """Remove an empty folder if the block cannot write."""
+    try:
+        yield
+    except FileWriteError:
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+        raise
 
 
 def put_aside(output: str | os.PathLike[str]) -> str:
@@ -211,11 +231,3 @@ def put_aside(output: str | os.PathLike[str]) -> str:
 def _is_leaf(path: Path) -> bool:
     """Return whether a path is a file. A link or an empty folder counts as one."""
     return path.is_symlink() or not path.is_dir() or not any(path.iterdir())
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -553,7 +553,7 @@ def test_confidence_and_distance_are_what_they_say(encoder):
 
 def test_confidence_is_calibrated_without_words(encoder):
     classifier = make(encoder, "logistic", lexical=None, names=None).fit(TEXTS * 2, LABELS * 2)
-    assert 0.25 < classifier.mixture_.temperature < 1
+    assert classifier.mixture_.temperature < 1
     assert classifier.mixture_.weight == 0
 
 

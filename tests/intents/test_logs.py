@@ -167,7 +167,9 @@ def test_the_command_writes_labels_and_a_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("convert_tf.intents.encodings._loaded", lambda encoder: encode)
     log, output = tmp_path / "log.txt", tmp_path / "groups"
     log.write_text("\n".join([*LOG, "my id is 4711"]))
-    arguments = ["intent", "discover", f"--input={log}", f"--output={output}", "--encoder=x.onnx"]
+    (tmp_path / "x.onnx").write_text("an encoder")  # whose checksum is written
+    encoder = f"--encoder={tmp_path}/x.onnx"
+    arguments = ["intent", "discover", f"--input={log}", f"--output={output}", encoder]
     call_command(*arguments, "--groups=3", "--min_size=1", "--mask")
     assert "13 messages, 13 to group" in capsys.readouterr().out
     texts, labels = read_labelled(output / "groups.csv")
@@ -195,12 +197,13 @@ def test_labels_corrected_by_hand_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr("convert_tf.intents.encodings._loaded", lambda encoder: encode)
     log, folder, table = tmp_path / "log.txt", tmp_path / "groups", tmp_path / "to_label.csv"
     log.write_text("\n".join(LOG))
+    (tmp_path / "x.onnx").write_text("an encoder")
     commands = {
         folder / "groups.csv": ["discover", f"--output={folder}", "--groups=3"],
         table: ["suggest", f"--output={table}", "--budget=3"],
     }
     for path, (name, *others) in commands.items():
-        arguments = ["intent", name, f"--input={log}", "--encoder=x.onnx", *others]
+        arguments = ["intent", name, f"--input={log}", f"--encoder={tmp_path}/x.onnx", *others]
         call_command(*arguments)
         path.write_text("\ufefftext;label\nwhere is my parcel;MINE\n")
         with pytest.raises(SystemExit, match=f"{path.name}' already exists. Pass --overwrite"):

@@ -478,6 +478,18 @@ def test_a_faiss_search_need_not_write(tmp_path, capsys):
     assert not [name for name in os.listdir(cache.folder) if "faiss" in name]
 
 
+def test_a_faiss_index_without_a_checksum_is_not_kept(tmp_path, capsys):
+    """Nobody would notice later damage."""
+    pytest.importorskip("faiss")
+    cache = make_cache(tmp_path / "cache")
+    (cache.folder / "sha256.json").unlink()
+    (cache.folder / "sha256.json").mkdir()
+    found = FaissIndex(cache, StubEncoder()).search(CONTEXTS)
+    np.testing.assert_array_equal(found.ids, search(cache, StubEncoder()).ids)
+    assert "stays in memory" in capsys.readouterr().err
+    assert not [name for name in os.listdir(cache.folder) if "faiss" in name]
+
+
 def test_errors_of_faiss(cache):
     pytest.importorskip("faiss")
     with pytest.raises(ValueError, match="Received: 'pq'"):

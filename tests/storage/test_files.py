@@ -190,6 +190,12 @@ def test_a_lock_that_fails_names_its_file(tmp_path, monkeypatch, place, hold):
         hold(tmp_path / "out"),
     ):
         pytest.fail("it is not locked")
+    assert not list(tmp_path.rglob(".*"))
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    (tmp_path / place).write_text("1 another")
+    with pytest.raises(FileWriteError), hold(tmp_path / "out"):
+        pytest.fail("it is not locked")
+    assert (tmp_path / place).read_text() == "1 another"  # its holder may live
 
 
 def test_a_lock_that_was_given_back_is_not_taken(tmp_path):

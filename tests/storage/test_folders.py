@@ -212,6 +212,33 @@ def test_a_full_disk_is_named(tmp_path):
     assert _names(tmp_path) == []
 
 
+@pytest.mark.parametrize("nth", [1, 2, 3])  # a file, its folder, the folder with the output
+def test_a_disk_that_does_not_keep_what_was_written_is_named(tmp_path, monkeypatch, nth):
+    calls, fsync = [], os.fsync
+
+    def failing(descriptor):
+        calls.append(descriptor)
+        if len(calls) == nth:
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(FileWriteError, match=r"Cannot write '.*out': Input/output error"):
+        _write(tmp_path / "out", {"a.txt": "a"}, data_files=None)
+    assert not [name for name in _names(tmp_path) if name != "out"]
+
+
+def test_nothing_is_left_where_no_lock_can_be_made(tmp_path):
+    """The name of the lock is too long, that of the hidden folder just fits."""
+    deep = tmp_path
+    while (rest := 4095 - len("/.out.new") - len(str(deep))) > 1:
+        deep /= "a" * min(200, rest - 1 if rest < 203 else rest - 3)
+    deep.mkdir(parents=True)
+    with pytest.raises(FileWriteError, match="File name too long"):
+        _write(deep / "out", {"a.txt": "a"})
+    assert _names(deep) == []
+
+
 @pytest.mark.parametrize("exists", [False, True])
 def test_a_link_to_another_disk_is_followed(tmp_path, exists):
     if not os.access("/dev/shm", os.W_OK) or os.stat("/dev/shm").st_dev == os.stat(tmp_path).st_dev:

@@ -15,6 +15,8 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.training.teaching.opposites import MapModel, _held_out, teach_opposites
 from convert_tf.training.teaching.vectors import write_teacher_vectors
 
+pytestmark = pytest.mark.traced
+
 WORDS = [f"{size} {thing}" for size in ("big", "small", "old", "red", "new")
          for thing in ("lamp", "door", "radio", "window")]  # fmt: skip
 ROWS = [
@@ -163,7 +165,7 @@ def test_a_teacher_says_which_texts_are_near_each_other(place, tmp_path):
     write_teacher_vectors(utterances, str(tmp_path / "teacher"), teacher=vectors, name="things")
     texts = [row["anchor"] for row in ROWS]
     target = unit_rows(vectors(texts))
-    errors = []
+    agreements = []
     for teacher in (None, str(tmp_path / "teacher")):
         output = tmp_path / f"taught by {teacher is not None}"
         options = MapTraining(map_steps=30, holding=0.0, opposites=0.1, teaching=20.0)
@@ -171,9 +173,9 @@ def test_a_teacher_says_which_texts_are_near_each_other(place, tmp_path):
             place / "run", utterances, str(place / "triplets"), output, options, teacher=teacher
         )
         encodings = unit_rows(SentenceEncoder(output).encode(texts))
-        errors.append(np.corrcoef((encodings @ encodings.T).ravel(), (target @ target.T).ravel()))
+        agreements.append(np.corrcoef((encodings @ encodings.T).ravel(), (target @ target.T).ravel()))
     assert facts["teacher"] == "things"
-    assert errors[0][0, 1] < errors[1][0, 1] - 0.2
+    assert agreements[0][0, 1] < agreements[1][0, 1] - 0.1
 
 
 def test_a_seed_gives_the_same_map(place, tmp_path):

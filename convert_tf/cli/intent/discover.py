@@ -110,7 +110,8 @@ def check_corrected(path: str, encoders: Sequence[EncoderIdentity]) -> None:
     former = [identity_from_json(identity) for identity in described["encoders"]]
     if not former or None in former or described[_TABLE_CHECKSUM] != file_checksum(path):
         return
-    if [each.checksum for each in former if each] != [each.checksum for each in encoders]:
+    checksums = [identity.checksum for identity in former if identity is not None]
+    if checksums != [identity.checksum for identity in encoders]:
         raise ValueError(
             f"{path} holds groups made by {', '.join(map(str, former))}, with labels that nobody "
             f"corrected. This classifier uses {', '.join(map(str, encoders))}. Correct the labels, "

@@ -202,7 +202,7 @@ def calibrated(source: EncoderSource) -> dict[str, Calibration]:
     rng, choice = np.random.default_rng(0), np.random.default_rng(1)
     longest = min(config.max_tokens, source.max_tokens)
     ranges = dict.fromkeys(builder.observed, (0.0, 0.0))
-    kept: dict[str, list[np.ndarray]] = {name: [] for name in builder.observed}
+    samples: dict[str, list[np.ndarray]] = {name: [] for name in builder.observed}
     every_id = np.arange(config.num_ids, dtype=np.int32)
     all_ids = np.concatenate([rng.permutation(every_id) for _ in range(_CALIBRATION_PASSES)])
     start = 0
@@ -220,5 +220,5 @@ def calibrated(source: EncoderSource) -> dict[str, Calibration]:
             low, high = ranges[name]
             real = value.reshape(*is_real.shape, -1)[is_real]
             ranges[name] = min(low, float(real.min())), max(high, float(real.max()))
-            kept[name].append(real[chosen])
-    return {name: Calibration(*ranges[name], np.concatenate(kept[name])) for name in ranges}
+            samples[name].append(real[chosen])
+    return {name: Calibration(*ranges[name], np.concatenate(samples[name])) for name in ranges}

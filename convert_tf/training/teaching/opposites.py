@@ -262,7 +262,7 @@ class MapModel(keras.Model):
                 taught = taught_ranking_losses(
                     _cosines(self._vectors(x["taught"])[kind]),
                     _cosines(l2_normalize(x["teacher"])),
-                    is_candidate=~ops.eye(len(x["taught"]), dtype="bool"),
+                    is_candidate=~ops.eye(ops.shape(x["taught"])[0], dtype="bool"),
                 )
                 total += options.teaching * ops.mean(taught)
         return total
