@@ -142,14 +142,10 @@ def _heads(heads: str, trunk: str, *, task: str = "convai2") -> tuple[str]:
 
 _ALL_HEADS = "bi,poly 16 learnt,poly 64 learnt,poly 360 learnt,cross"
 # With so few steps, ADADELTA hardly moves the weights.
-_FEW_STEPS = "--optimizer adam --warmup_steps 5 "
-_FT = (
-    f"{_FEW_STEPS}--learning_rate 5e-5 --steps 100 --batch_size 32 --eval_every 25 "
-    "--eval_examples 300 "
-)
+_FEW_STEPS = "--optimizer adam --learning_rate {} --warmup_steps 5 "
+_FT = _FEW_STEPS.format("5e-5") + "--steps 100 --batch_size 32 --eval_every 25 --eval_examples 300 "
 _FT_MULTI = (
-    f"{_FEW_STEPS}--learning_rate 3e-4 --steps 24 --batch_size 16 --eval_every 24 "
-    "--eval_examples 100 "
+    _FEW_STEPS.format("3e-4") + "--steps 24 --batch_size 16 --eval_every 24 --eval_examples 100 "
 )
 CELLS = (
     Cell(
