@@ -58,6 +58,9 @@ _OPERATIONS: dict[type, type] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
     ast.FloorDiv: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
+_CHANGED = (
+    ast.Compare, ast.BinOp, ast.BoolOp, ast.UnaryOp, ast.Constant, ast.IfExp, ast.Expr,
+)  # fmt: skip
 
 
 class Mutant(NamedTuple):
@@ -83,6 +86,8 @@ class Mutant(NamedTuple):
 
 def changed(node: ast.AST) -> ast.AST | None:
     """Return a node that stands for another value, or None where there is no change to make."""
+    if not isinstance(node, _CHANGED):
+        return None
     other = copy.deepcopy(node)
     if isinstance(other, ast.Compare) and type(other.ops[0]) in _COMPARISONS:
         other.ops[0] = _COMPARISONS[type(other.ops[0])]()

@@ -3,8 +3,8 @@
 import ast
 
 import pytest
-
-from scripts import mutate
+from support.commands import ROOT
+from support.script_calls import script_with_flags
 
 SOURCE = """
 def f(x: int = 3) -> int:
@@ -15,7 +15,12 @@ def f(x: int = 3) -> int:
 """
 
 
-def test_each_kind_of_change_is_made_once():
+@pytest.fixture
+def mutate(monkeypatch):
+    return script_with_flags(monkeypatch, ROOT / "scripts" / "mutate.py")[0]
+
+
+def test_each_kind_of_change_is_made_once(mutate):
     changes = {
         (mutant.before, mutant.after): mutate.mutated(SOURCE, mutant)
         for mutant in mutate.mutants_of("f.py", SOURCE)
@@ -37,7 +42,7 @@ def test_each_kind_of_change_is_made_once():
         assert after in lines[0][1]
 
 
-def test_a_draw_has_as_many_of_each_entry_and_stays_the_same():
+def test_a_draw_has_as_many_of_each_entry_and_stays_the_same(mutate):
     pairs = mutate.drawn(10, 0, ["layers", "text"])
     assert [entry for entry, _ in pairs] == 5 * ["layers"] + 5 * ["text"]
     assert pairs == mutate.drawn(10, 0, ["layers", "text"])
@@ -45,7 +50,7 @@ def test_a_draw_has_as_many_of_each_entry_and_stays_the_same():
     assert len({mutant for _, mutant in pairs}) == 10
 
 
-@pytest.mark.parametrize("entry", mutate.TESTED)
-def test_entries_and_their_tests_exist(entry):
-    assert (mutate.ROOT / "convert_tf" / entry).exists()
-    assert (mutate.ROOT / mutate.TESTED[entry]).exists()
+def test_entries_and_their_tests_exist(mutate):
+    for entry, tests in mutate.TESTED.items():
+        assert (ROOT / "convert_tf" / entry).exists()
+        assert (ROOT / tests).exists()

@@ -58,6 +58,8 @@ def test_vectors_and_search(folder):
 
 
 def test_intents(folder):
+    # Messages that are examples are not suggested.
+    (folder / "new.txt").write_text("".join(f"{text} now\n" for text in TEXTS))
     done = called(
         folder,
         "intent train --encoder encoder.onnx --data train.csv --output model",
@@ -67,7 +69,7 @@ def test_intents(folder):
         "intent predict --model intents.onnx --input log.txt",
         "intent discover --model model --input log.txt --output groups --min_confidence 1.0 "
         "--min_size 1",
-        "intent suggest --model model --input log.txt --output suggested.csv --budget 3",
+        "intent suggest --model model --input new.txt --output suggested.csv --budget 3",
         "intent monitor --model model --input log.txt --output report",
     )
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ PRINTED = {
     "intent_bot": ["on its way", "a new password", "asked for the refund", "Do you ask about"],
     "intent_map": ["placed 12 examples", "wrote map.png"],
     "log_to_bot": [
-        "240 messages are in", "accuracy 7", "'intent': 'delivery'", "clear changes", "repair",
+        "240 messages are in", "accuracy 9", "'intent': 'delivery'", "clear changes", "repair",
         "after: 9",
     ],
     "rasa_pipeline": ["book      do you have room", "complain  my steak", "order     I'll have"],
