@@ -355,13 +355,19 @@ def test_adamw_decays_matrices_alone(small_config):
     """As BERT's optimizer, which leaves biases and norms (arXiv 1810.04805 §A.2)."""
     ranker = make_ranker(RankerConfig(small_config, HeadConfig()))
     config = ranker_recipe(
-        "bi", negatives_from="in_batch", optimizer="adamw", steps=10, freeze="nothing"
+        "bi",
+        negatives_from="in_batch",
+        optimizer="adamw",
+        steps=10,
+        freeze="nothing",
+        learning_rate=0.5,
+        warmup_steps=0,
     )
     model = make_ranker_training(ranker, config, precision="float32")
     for variable in model.trainable_variables:
         variable.assign(np.ones(variable.shape))
     zeros = [keras.ops.zeros(v.shape) for v in model.trainable_variables]
-    for _ in range(2):  # the first learning rate of a warm-up is 0
+    for _ in range(2):
         model.optimizer.apply(zeros, model.trainable_variables)
     for variable in model.trainable_variables:
         is_decayed = float(np.asarray(variable).max()) < 1
