@@ -113,7 +113,7 @@ def changed(node: ast.AST) -> ast.AST | None:
 
 
 def mutants_of(path: str, source: str) -> Iterator[Mutant]:
-    """Yield all mutants of a file, but those of annotations and of what errors say."""
+    """Yield all mutants of a file, except in annotations and in messages of errors."""
     tree = ast.parse(source)
     left_out: set[int] = set()
     for node in ast.walk(tree):

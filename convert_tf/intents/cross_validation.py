@@ -331,7 +331,7 @@ def fit_cosine(answers: Sequence[Outputs], mixture: Mixture) -> float:
     the highest: larger ones win little, and lose much if people ask for something else.
 
     Args:
-      answers: to texts, some of which are out of scope.
+      answers: to texts; some are out of scope.
       mixture: what makes probabilities of them.
     """
     from sklearn.metrics import roc_auc_score

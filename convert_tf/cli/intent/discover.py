@@ -94,7 +94,7 @@ def run(values: Any) -> None:
 def check_corrected(path: str, encoders: Sequence[EncoderIdentity]) -> None:
     """Refuse a table of groups whose labels nobody corrected, and which another encoder made.
 
-    Weights and vocabulary must be equal. An `.onnx` file has those of its module.
+    Weights and vocabulary must be equal. An `.onnx` file counts as its module.
 
     Args:
       path: a file of examples.
