@@ -257,12 +257,22 @@ def _told_by_cluster(given: Mapping[str, Any], seconds: float) -> dict[str, Any]
 
 
 def running_processes() -> Processes:
-    """Return the processes that `join_processes` joined."""
+    """Return the processes that `join_processes` joined.
+
+    Raises:
+      ValueError: if JAX has no device of the platform that the user chose.
+    """
     if keras.backend.backend() != "jax":
         return Processes()
     import jax
 
-    return Processes(jax.process_count(), jax.process_index())
+    try:
+        return Processes(jax.process_count(), jax.process_index())
+    except (AssertionError, RuntimeError) as error:  # which of them depends on the platform
+        raise ValueError(
+            f"JAX cannot use any device of JAX_PLATFORMS={jax.config.jax_platforms!r}. Unset this "
+            "variable, or install JAX for this platform."
+        ) from error
 
 
 def agreed_precision(processes: Processes, requested: str) -> str:

@@ -1,8 +1,11 @@
 """Write triplets of a text, a paraphrase and an opposite, for `train.py --opposites`.
 
     python hub_modules/recipes/triplets.py contrasts/ 'utterances/*.jsonl.zst' triplets.jsonl.zst
+    python hub_modules/recipes/triplets.py contrasts/ 'utterances/*.jsonl.zst' triplets.jsonl.zst \
+        2500 cad_nli,mnli_dev held_out.jsonl.zst
 
-They come from three places:
+A number after the file is the most triplets of a source. Sources after it are written to a second
+file instead, to measure by. The triplets come from three places:
 
 - `nli_triplets.jsonl.zst` in the folder: rows with anchor, positive, negative and source;
 - `paraphrase_pairs.jsonl.zst`: pairs of texts with the label 1 for a paraphrase, else 0. Pairs with
@@ -317,7 +320,31 @@ def read_requests(pattern: str) -> tuple[Requests, set[str]]:
     return requests, judged
 
 
-def main(folder: str, utterances: str, output: str) -> None:
+def kind_of_source(source: str) -> str:
+    """Return a source without the file that it was made of: `rule:antonym` of `rule:antonym:x`."""
+    parts = source.split(":")
+    return ":".join(parts[:2]) if parts[0] == "rule" else parts[0]
+
+
+def write(rows: Sequence[Triplet], output: str) -> None:
+    partial = Path(f"{output}.partial")
+    with open(partial, "wb") as file, zstandard.ZstdCompressor().stream_writer(file) as writer:
+        for row in rows:
+            writer.write(json.dumps(row._asdict()).encode() + b"\n")
+    partial.rename(output)
+    for name, number in collections.Counter(kind_of_source(row.source) for row in rows).most_common():
+        print(f"{name}: {number:,}")
+    print(f"{len(rows):,} triplets in {output}")
+
+
+def main(
+    folder: str,
+    utterances: str,
+    output: str,
+    most: str = "",
+    left_out: str = "",
+    left_out_file: str = "",
+) -> None:
     rng, place = random.Random(5), Path(folder)
     requests, judged = read_requests(utterances)
     if not requests:
@@ -335,15 +362,18 @@ def main(folder: str, utterances: str, output: str) -> None:
             kept.setdefault(texts, triplet)
     rows = [*kept.values()]
     rng.shuffle(rows)
-    partial = Path(f"{output}.partial")
-    with open(partial, "wb") as file, zstandard.ZstdCompressor().stream_writer(file) as writer:
-        for row in rows:
-            writer.write(json.dumps(row._asdict()).encode() + b"\n")
-    partial.rename(output)
-    names = (re.sub(r"^(rule:\w+):.*", r"\1", row.source).split("_")[0] for row in rows)
-    for name, number in collections.Counter(names).most_common():
-        print(f"{name}: {number:,}")
-    print(f"{len(rows):,} triplets")
+    written: collections.Counter[str] = collections.Counter()
+    trained, measured = [], []
+    for row in rows:
+        kind = kind_of_source(row.source)
+        written[kind] += 1
+        if not most or written[kind] <= int(most):
+            (measured if kind in left_out.split(",") else trained).append(row)
+    if left_out:
+        seen = {text for row in measured for text in row[:3]}
+        trained = [row for row in trained if not seen & {*row[:3]}]
+        write(measured, left_out_file)
+    write(trained, output)
 
 
 if __name__ == "__main__":

@@ -345,3 +345,15 @@ def test_each_process_reads_its_own_examples(arrays, monkeypatch):
 @pytest.mark.parametrize(("number", "rows"), [(1, 32), (2, 16), (3, 11), (64, 1)])
 def test_rows_of_all_shares_are_a_multiple_about_as_large(number, rows):
     assert rows_of_a_share(32, Processes(number)) == rows
+
+
+def test_a_platform_without_devices_is_named(tmp_path):
+    command = [sys.executable, "-m", "convert_tf", "train", "--data=pairs.csv", "--model=tiny",
+               "--steps=1", "--output=run"]  # fmt: skip
+    pairs = "".join(f"where is {i},it is here {i}\n" for i in range(100))
+    (tmp_path / "pairs.csv").write_text(f"question,answer\n{pairs}")
+    environment = {**os.environ, **ON_JAX, "JAX_PLATFORMS": "cuda"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "JAX cannot use any device of JAX_PLATFORMS='cuda'. Unset" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()

@@ -79,11 +79,11 @@ def train(
         is a `SystemExit` with the status 75. If several processes train together
         (`processes.join_processes`), all of them stop.
     """
+    processes, folder = running_processes(), Path(output)
     init_from = model_path(init_from, wants_module=True) if init_from else None
     model, config, vocabulary = chosen_options(
         model, training, output=output, vocabulary=vocabulary, init_from=init_from, recipe=recipe
     )
-    processes, folder = running_processes(), Path(output)
     with contextlib.ExitStack() as held:
         held.enter_context(leaving_at_once(processes))
         if not processes.is_first:  # process 0 prints for all
