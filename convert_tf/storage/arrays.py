@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from convert_tf.storage.files import write_file
+from convert_tf.storage.files import write_file, writing
 from convert_tf.storage.folders import OutputFolder, put_aside
 from convert_tf.storage.json_text import parsed_json, written_json
 
@@ -222,6 +222,9 @@ class GrowingArray:
     Attributes:
       size: number of entries so far.
 
+    Raises:
+      FileWriteError: here and in the methods, the file could not be written.
+
     Example:
       with GrowingArray("vectors.npy", "float32", row_shape=(512,)) as array:
           array.append(vectors)
@@ -233,12 +236,15 @@ class GrowingArray:
         self._dtype = np.dtype(dtype)
         self._row_shape = row_shape
         self.size = 0
-        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 (closed by close)
-        self._file.write(self._header())
+        self._path = path
+        with writing(path):
+            self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 (closed by close)
+            self._file.write(self._header())
 
     def append(self, values: np.ndarray) -> None:
         """Append entries, converted to the array's type."""
-        self._file.write(values.astype(self._dtype, copy=False).tobytes())
+        with writing(self._path):
+            self._file.write(values.astype(self._dtype, copy=False).tobytes())
         self.size += len(values)
 
     def __enter__(self) -> "GrowingArray":
@@ -255,7 +261,7 @@ class GrowingArray:
         """Write the number of entries into the header, and flush everything to disk."""
         if self._file.closed:
             return
-        with self._file as file:
+        with writing(self._path), self._file as file:
             file.seek(0)
             file.write(self._header())
             file.flush()

@@ -113,9 +113,13 @@ class OutputFolder:
                     )
                 self._publish()
             except OSError as error:
-                if error.errno not in DISK_IS_FULL or isinstance(error, FileWriteError):
+                where = str(error.filename or self.output)
+                if os.path.commonpath([self._work, os.path.abspath(where)]) == self._work:
+                    where = self.output  # its temporary name says nothing to a reader
+                elif isinstance(error, FileWriteError):
                     raise
-                where = error.filename or self.output
+                if error.errno not in DISK_IS_FULL and not isinstance(error, FileWriteError):
+                    raise
                 raise FileWriteError(error.errno, error.strerror, where) from error
             finally:
                 if is_still_at_its_place(lock):  # else another process works there

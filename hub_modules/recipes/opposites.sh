@@ -11,11 +11,11 @@ set -eu
 work=$1 contrasts=$2 utterances=$3 encoder=$4
 recipes=hub_modules/recipes
 vocab=hub_modules/$encoder/assets/vocab.txt
-intents="requests_labelled=0.1,rasa_bots_nlu=0.3,small_intent_sets=0.25,ms_chitchat_intents=0.3"
-intents="$intents,ms_smalltalk_intents=0.8,bitext_customer_support_intents=0.04"
-intents="$intents,fb_multilingual_en_intents=0.025,multidogo_intents=0.03"
-others="captions=0.012,news=0.015,questions=0.0075,nli=0.014,howto_quotes_jokes=0.013"
-others="$others,reviews_tweets=0.016,business_it=0.03"
+intents="requests_labelled=0.06,rasa_bots_nlu=0.2,small_intent_sets=0.15,ms_chitchat_intents=0.2"
+intents="$intents,ms_smalltalk_intents=0.6,bitext_customer_support_intents=0.03"
+intents="$intents,fb_multilingual_en_intents=0.02,multidogo_intents=0.02"
+others="captions=0.006,news=0.007,questions=0.0035,nli=0.007,howto_quotes_jokes=0.006"
+others="$others,reviews_tweets=0.008,business_it=0.015"
 left_out="cad_nli,cad_nli_revised_premise,condaqa,home_assistant,mnli_dev,semantoneg"
 
 mkdir -p "$work"

@@ -7,8 +7,10 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from convert_tf.storage.arrays import GrowingArray
 from convert_tf.storage.files import FileWriteError
 from convert_tf.storage.folders import OutputFolder, put_aside
 
@@ -226,6 +228,21 @@ def test_a_disk_that_does_not_keep_what_was_written_is_named(tmp_path, monkeypat
     with pytest.raises(FileWriteError, match=r"Cannot write '.*out': Input/output error"):
         _write(tmp_path / "out", {"a.txt": "a"}, data_files=None)
     assert not [name for name in _names(tmp_path) if name != "out"]
+
+
+def test_a_disk_that_fails_under_an_array_is_named_by_the_output(tmp_path, monkeypatch):
+    def failing(descriptor):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", failing)
+    expected = pytest.raises(FileWriteError, match=r"Cannot write '.*out': Input/output error")
+    with (
+        expected,
+        OutputFolder(tmp_path / "out").open() as written,
+        GrowingArray(written / "ids.npy", "int32") as array,
+    ):
+        array.append(np.arange(3))
+    assert _names(tmp_path) == []
 
 
 def test_nothing_is_left_where_no_lock_can_be_made(tmp_path):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import zstandard
 from support.commands import ROOT, call_command, own_environment
+from support.processes import ON_JAX
 from support.texts import random_texts
 from support.tiny_checkpoint import write_checkpoint
 
@@ -52,6 +53,7 @@ def call(*arguments, folder, blocks_tensorflow=False, **variables):
     path = [*([str(blocked)] if blocks_tensorflow else []), str(ROOT)]
     environment = {
         **own_environment(),
+        "XLA_FLAGS": ON_JAX["XLA_FLAGS"],
         "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": ":".join(path),
         **variables,
