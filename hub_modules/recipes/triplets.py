@@ -320,10 +320,9 @@ def read_requests(pattern: str) -> tuple[Requests, set[str]]:
     return requests, judged
 
 
-def kind_of_source(source: str) -> str:
-    """Return a source without the file that it was made of: `rule:antonym` of `rule:antonym:x`."""
-    parts = source.split(":")
-    return ":".join(parts[:2]) if parts[0] == "rule" else parts[0]
+def kind(row: Triplet) -> str:
+    """Return the source without the file that a rule read: `rule` or `minimal_antonym`."""
+    return row.source.split(":")[0]
 
 
 def write(rows: Sequence[Triplet], output: str) -> None:
@@ -332,7 +331,7 @@ def write(rows: Sequence[Triplet], output: str) -> None:
         for row in rows:
             writer.write(json.dumps(row._asdict()).encode() + b"\n")
     partial.rename(output)
-    for name, number in collections.Counter(kind_of_source(row.source) for row in rows).most_common():
+    for name, number in collections.Counter(kind(row) for row in rows).most_common():
         print(f"{name}: {number:,}")
     print(f"{len(rows):,} triplets in {output}")
 
@@ -365,10 +364,9 @@ def main(
     written: collections.Counter[str] = collections.Counter()
     trained, measured = [], []
     for row in rows:
-        kind = kind_of_source(row.source)
-        written[kind] += 1
-        if not most or written[kind] <= int(most):
-            (measured if kind in left_out.split(",") else trained).append(row)
+        written[kind(row)] += 1
+        if not most or written[kind(row)] <= int(most):
+            (measured if kind(row) in left_out.split(",") else trained).append(row)
     if left_out:
         seen = {text for row in measured for text in row[:3]}
         trained = [row for row in trained if not seen & {*row[:3]}]

@@ -16,6 +16,7 @@ import pytest
 from support.documents import PAGES, README, blocks, commands, run_block
 from support.tiny_checkpoint import random_texts
 
+from convert_tf.checkpoints.released import RELEASES
 from convert_tf.cli.main import COMMANDS, main
 
 PYTHON = [block for page in PAGES for block in blocks(page, language="python")]
@@ -77,7 +78,8 @@ def place(tiny_modules, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     kinds = {"convert": "single", "convert_small": "single", "convert_multi_context": "multi"}
     for name, kind in kinds.items():
-        shutil.copytree(tiny_modules[kind][1], folder / "hub_modules" / name / "1")
+        for version in map(str, RELEASES[name]):
+            shutil.copytree(tiny_modules[kind][1], folder / "hub_modules" / name / version)
     checkpoint = tiny_modules["single"][0]
     shutil.copytree(checkpoint, folder / "runs" / "convert")
     ranker, vocabulary = initial_ranker(checkpoint, HeadConfig(head="poly", poly_codes=5))

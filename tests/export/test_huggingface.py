@@ -16,7 +16,7 @@ from support.alike_texts import OtherWriter, sample_texts
 from support.documents import ROOT
 from support.huggingface_export import MAX_TOKENS, exported_folder
 
-from convert_tf import SentenceEncoder, export_model
+from convert_tf import SentenceEncoder, export_model, module_path
 from convert_tf.export.cards import notes_of, without_metadata
 from convert_tf.export.huggingface.writing import _TEMPLATE, _fill_tokenizer, _special_tokens
 from convert_tf.storage.json_text import json_file
@@ -260,7 +260,7 @@ def test_the_card_of_a_module_is_the_card_of_its_folder(tiny_modules, tmp_path):
 
 @pytest.mark.parametrize("name", ["convert_small", "convert", "convert_multi_context"])
 def test_the_released_cards_are_read(name):
-    notes = notes_of(ROOT / "hub_modules" / name / "1")
+    notes = notes_of(module_path(name))
     assert notes == (ROOT / "hub_modules" / "recipes" / f"{name}.md").read_text().strip()
     text, metadata = without_metadata(notes)
     assert text.startswith("## Data\n")

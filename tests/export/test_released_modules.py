@@ -15,6 +15,7 @@ from support.documents import README, ROOT, blocks, run_block
 from convert_tf import SentenceEncoder, load_model
 from convert_tf.checkpoints.configs import load_config
 from convert_tf.checkpoints.folder import load_similarity_map
+from convert_tf.checkpoints.released import RELEASED
 from convert_tf.config.model import model_preset
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.export.model import export_model
@@ -47,13 +48,17 @@ HISTORIES = [
 ]  # fmt: skip
 
 
+def newest(name):
+    return f"{name}/{RELEASED[name]}"
+
+
 @pytest.fixture(scope="module", params=NAMES)
 def name(request):
     return request.param
 
 
 def test_files(name):
-    folder = MODULES / name / "1"
+    folder = MODULES / newest(name)
     sizes = {path.name: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
     assert sum(sizes.values()) <= MEGABYTES[name] * 1e6
     assert {"variables.data-00000-of-00002", "variables.data-00001-of-00002"} <= set(sizes)
@@ -62,7 +67,7 @@ def test_files(name):
 
 
 def test_card_says_where_it_is_from_and_how_good_it_is(name):
-    card = (MODULES / name / "1" / "MODEL_CARD.md").read_text(encoding="utf-8")
+    card = (MODULES / newest(name) / "MODEL_CARD.md").read_text(encoding="utf-8")
     for heading in ("Model", "Training", "Data", "Results", "Limits"):
         assert f"\n## {heading}\n" in card
     assert re.search("(distilled from|fitted to) [|] `[^`]*(MiniLM-L6-v2|minilm_l6_v2)", card)
@@ -72,7 +77,7 @@ def test_card_says_where_it_is_from_and_how_good_it_is(name):
 
 
 def test_encodings_are_those_of_the_first_writing(name):
-    """The first eight numbers, as TensorFlow 2.21 gave them when the modules were written.
+    """The first eight numbers, as TensorFlow 2.21 gave them when version 1 was written.
 
     A multi-context module gets the texts from the last to the first as earlier turns.
     """
@@ -93,7 +98,7 @@ def answers():
     """What each module gives, by name. Each is loaded once, and dropped before the next one."""
     found = {}
     for name in NAMES:
-        encoder = SentenceEncoder(str(MODULES / name / "1"))
+        encoder = SentenceEncoder(str(MODULES / newest(name)))
         responses = list(PAIRS.values())
         found[name] = {
             "vectors": [
@@ -119,7 +124,7 @@ def answers():
 
 @pytest.mark.slow
 def test_every_form_of_a_released_encoder_returns_the_same_vectors_of_each_kind(tmp_path):
-    folder, texts = MODULES / "convert_small" / "1", list(PAIRS)
+    folder, texts = MODULES / newest("convert_small"), list(PAIRS)
     encoder, vocabulary = load_model("convert_small")
     tokenizer = load_tokenizer(vocabulary, encoder.config.num_oov_buckets)
     ids = tokenizer.token_ids(texts).to_tensor(tokenizer.padding_id).numpy()

@@ -1,5 +1,6 @@
 """The recipe of the released modules, from dumps to modules, by way of a machine with a GPU."""
 
+import collections
 import json
 import os
 import re
@@ -279,9 +280,10 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     write(contrasts / "paraphrase_pairs.jsonl.zst", [pair])
     (contrasts / "command_opposites.tsv").write_text("open\tclose\n")
     (contrasts / "antonyms.tsv").write_text("first\tsecond\tkinds\tsources\n")
-    shares = re.findall(r"(\w+)=0\.", (RECIPES / "opposites.sh").read_text())
-    assert len(shares) == 15
-    for name in (*shares, "unread"):
+    script = (RECIPES / "few_texts.py").read_text()
+    read = re.findall(r'"([a-z_]+)",', script.split("_OF_LABEL")[0])
+    assert len(read) == 15
+    for name in (*read, "unread"):
         rows = [
             {"text": f"open the {next(texts)}", "source": name, "label": f"l{i % 2}"}
             for i in range(100)
@@ -300,7 +302,11 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     assert sources["held_out.jsonl.zst"] == {"cad_nli"}
     assert {"snli", "rule:antonym:requests_labelled"} <= sources["triplets.jsonl.zst"]
     assert not {"cad_nli", "quora"} & sources["triplets.jsonl.zst"]
-    assert not [*read_utterances([str(work / "texts" / "unread.jsonl.zst")])]
+    texts = [*read_utterances([str(work / "texts.jsonl.zst")])]
+    assert {each.source for each in texts} == {*read, "triplets"}
+    assert collections.Counter(each.label for each in texts if each.source == read[0]) == {
+        "l0": 5, "l1": 5,
+    }  # fmt: skip
     start, taught = SentenceEncoder(module), SentenceEncoder(work / "tiny.map")
     np.testing.assert_allclose(
         start.encode(["open it"], kind="reduced"), taught.encode(["open it"], kind="reduced"),

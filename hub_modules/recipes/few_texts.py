@@ -1,0 +1,70 @@
+"""Write the single texts that a similarity map is taught with: a few of everything, in random order.
+
+    python hub_modules/recipes/few_texts.py 'utterances/*.jsonl.zst' triplets.jsonl.zst texts.jsonl.zst
+
+They are at most five texts of each intent, others of seven files, and the texts of some triplets.
+The intents that judge encoders are left out, as in `single_texts.py`.
+"""
+
+import collections
+import glob
+import json
+import random
+import sys
+from pathlib import Path
+
+import zstandard
+from single_texts import JUDGED_ON, is_left_out, rows_of
+
+_LABELLED = (
+    "requests_labelled", "rasa_bots_nlu", "small_intent_sets", "ms_chitchat_intents",
+    "ms_smalltalk_intents", "bitext_customer_support_intents", "fb_multilingual_en_intents",
+    "multidogo_intents",
+)  # fmt: skip
+_OTHERS = (
+    "captions", "news", "questions", "nli", "howto_quotes_jokes", "reviews_tweets", "business_it",
+)  # fmt: skip
+_OF_LABEL = 5
+_OF_FILE = 1_300
+_OF_TRIPLETS = 3_500
+_LONGEST = 200  # characters
+
+
+def main(utterances: str, triplets: str, output: str) -> None:
+    paths = {Path(path).name.split(".")[0]: Path(path) for path in glob.glob(utterances)}
+    if missing := sorted({*_LABELLED, *_OTHERS} - paths.keys()):
+        raise ValueError(f"No file of {utterances!r} is called {', '.join(missing)}.")
+    rng = random.Random(5)
+    judged: set[str] = set()
+    of_label: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
+    for name in _LABELLED:
+        for row in rows_of(paths[name]):
+            if name in JUDGED_ON and is_left_out(row):
+                judged.add(row["text"].strip())
+            elif row.get("label"):
+                of_label[row["source"], row["label"]].add(row["text"])
+    rows = []
+    for (source, label), texts in of_label.items():
+        usable = sorted(text for text in texts if text.strip() not in judged)
+        drawn = rng.sample(usable, min(_OF_LABEL, len(usable)))
+        if len(drawn) > 1:  # or it teaches nothing
+            rows += [{"text": text, "source": source, "label": label} for text in drawn]
+    for name in _OTHERS:
+        short = [row["text"] for row in rows_of(paths[name]) if len(row["text"]) < _LONGEST]
+        drawn = rng.sample(short, min(_OF_FILE, len(short)))
+        rows += [{"text": text, "source": name} for text in drawn]
+    every = [*rows_of(Path(triplets))]
+    for row in rng.sample(every, min(_OF_TRIPLETS, len(every))):
+        names = ("anchor", "positive", "negative")
+        rows += [{"text": row[name], "source": "triplets"} for name in names]
+    rng.shuffle(rows)
+    partial = Path(f"{output}.partial")
+    with open(partial, "wb") as file, zstandard.ZstdCompressor().stream_writer(file) as writer:
+        for row in rows:
+            writer.write(json.dumps(row).encode() + b"\n")
+    partial.rename(output)
+    print(f"{len(rows):,} texts, {len(of_label):,} intents")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
