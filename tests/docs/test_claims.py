@@ -14,8 +14,16 @@ from convert_tf.config.train import TRAIN_RECIPES
 from convert_tf.corpora import threads
 from convert_tf.data import packing, schema
 from convert_tf.encoding import sentence_encoder, signatures
-from convert_tf.intents import cross_validation, decision, discover, head, messages, monitor
-from convert_tf.intents import predictor, suggest
+from convert_tf.intents import (
+    cross_validation,
+    decision,
+    discover,
+    head,
+    messages,
+    monitor,
+    predictor,
+    suggest,
+)
 from convert_tf.readers import columns
 from convert_tf.training import own_file, processes
 
@@ -95,6 +103,7 @@ def test_defaults_are_those_of_the_flags(page, sentence, flag):
     assert sentence.format(int(line.split()[-1])) in words(page_text(page))
 
 
+@pytest.mark.slow
 def test_limits_of_the_service_are_those_of_the_code():
     pytest.importorskip("fastapi")
     from convert_tf.service import access, application, middleware, server
