@@ -47,7 +47,8 @@ def read_table(text: str) -> list[Row]:
     """
     section = text.partition(f"{HEADING}\n")[2].partition("\n## ")[0]
     lines = re.findall(r"^\|(.*)\|$", section.partition("\n```")[0], re.MULTILINE)
-    cells = [[cell.strip().strip("`") for cell in line.split("|")] for line in lines]
+    # A dagger marks figures of older weights.
+    cells = [[cell.strip(" †").strip("`") for cell in line.split("|")] for line in lines]
     if len(cells) < 3:
         raise ValueError(f"The page has no table under '{HEADING}'.")
     (_, *columns), _, *rows = cells

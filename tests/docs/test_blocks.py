@@ -33,6 +33,7 @@ NO_FIRST_COMMANDS = {
     "CONTRIBUTING.md": "the Makefile's, which CI runs",
     "docs/architecture.md": "has none",
     "docs/decisions.md": "has none",
+    "docs/first_hour.md": "has none",
     "docs/deployment.md": "modules are loaded in Python",
     "docs/papers.md": "has none",
     "docs/your_own_loss.md": "Python alone",

@@ -1,7 +1,6 @@
 """`docs/papers.md`: its defaults are the code's, and it has a row for every value and table."""
 
 import ast
-import functools
 import importlib
 import json
 import re
@@ -9,11 +8,9 @@ import re
 import pytest
 from absl import flags
 from support import task_files
-from support.documents import ROOT, commands, page_text
+from support.documents import ROOT, page_text, parse
 from support.script_calls import call_script, script_with_flags
 
-from convert_tf.cli.flags import define_flag
-from convert_tf.cli.main import COMMANDS
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.model import ModelConfig
 
@@ -71,19 +68,6 @@ def test_every_table_of_the_papers_has_a_row():
         cells = [row["table"].split(":")[0] for row in rows if row["paper"] == paper]
         numbers = {int(n) for cell in cells for n in cell.split(",")}
         assert numbers == {*range(1, number + 1)}
-
-
-def parse(line):
-    """Parse a command's flags, or check that the script is there."""
-    if script := re.match(r"python (\S+\.py)", line):
-        source = (ROOT / script[1]).read_text(encoding="utf-8")
-        assert all(f'"{flag}"' in source for flag in re.findall(r"--(\w+)", line)), line
-        return
-    (command,) = commands(line, COMMANDS)
-    module = importlib.import_module(f"convert_tf.cli.{command.name.replace(' ', '.')}")
-    values = flags.FlagValues()
-    module.define_flags(functools.partial(define_flag, values))
-    assert values([command.name, *command.arguments]) == [command.name], line
 
 
 def test_every_table_has_a_command_that_parses():

@@ -1,10 +1,17 @@
 """The blocks, links and commands of the project's pages, for tests that run and check them."""
 
+import functools
+import importlib
 import re
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from absl import flags
+
+from convert_tf.cli.flags import define_flag
+from convert_tf.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = "README.md"
@@ -131,6 +138,20 @@ def commands(lines: str, known: Mapping[str, str]) -> Iterator[Command]:
             if found := _command(call, known):
                 yield found._replace(stdin=stdin)
             call = []
+
+
+def parse(line: str) -> None:
+    """Parse a command's flags, or check that the script is there and has them."""
+    if script := re.match(r"python (\S+\.py)", line):
+        source = (ROOT / script[1]).read_text(encoding="utf-8")
+        names = re.findall(r"--(\w+)", line)
+        assert all(f'"{name}"' in source or f'"--{name}"' in source for name in names), line
+        return
+    (command,) = commands(line, COMMANDS)
+    module = importlib.import_module(f"convert_tf.cli.{command.name.replace(' ', '.')}")
+    values = flags.FlagValues()
+    module.define_flags(functools.partial(define_flag, values))
+    assert values([command.name, *command.arguments]) == [command.name], line
 
 
 def _command(call: list[str], known: Mapping[str, str]) -> Command | None:

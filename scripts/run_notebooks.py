@@ -1,0 +1,96 @@
+"""Run notebooks and write their outputs into them.
+
+    python -m scripts.run_notebooks notebooks/*.ipynb
+
+Each notebook runs in an empty folder and a process of its own. The cells are plain Python, so this
+needs no Jupyter: what a cell prints and the value of its last line become its outputs.
+"""
+
+import ast
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from convert_tf.storage.files import write_file
+
+Cell = dict[str, Any]
+
+
+def run_cell(source: str, names: dict[str, Any], label: str) -> list[dict[str, Any]]:
+    """Run the code of a cell, and return its outputs in the format of notebooks.
+
+    Args:
+      source: the code.
+      names: the variables of the cells before; changed by this one.
+      label: stands for the file in tracebacks.
+    """
+    body = ast.parse(source, label).body
+    last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
+    printed, value = io.StringIO(), None
+    with contextlib.redirect_stdout(printed):
+        exec(compile(ast.Module(body, []), label, "exec"), names)
+        if last is not None:
+            value = eval(compile(ast.Expression(last.value), label, "eval"), names)
+    outputs: list[dict[str, Any]] = []
+    if text := printed.getvalue():
+        outputs.append({"name": "stdout", "output_type": "stream", "text": _lines(text)})
+    if value is not None:
+        data = {"text/plain": _lines(repr(value))}
+        outputs.append(
+            {"data": data, "execution_count": 0, "metadata": {}, "output_type": "execute_result"}
+        )
+    return outputs
+
+
+def _lines(text: str) -> list[str]:
+    return text.splitlines(keepends=True)
+
+
+def with_outputs(notebook: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a notebook with the outputs of its cells, run in the current folder."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    cells: list[Cell] = []
+    number = 0
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            number += 1
+            outputs = run_cell("".join(cell["source"]), names, f"{name}, cell {number}")
+            for output in outputs:
+                if "execution_count" in output:
+                    output["execution_count"] = number
+            cell = {**cell, "execution_count": number, "outputs": outputs}
+        cells.append(cell)
+    return {**notebook, "cells": cells}
+
+
+def main() -> None:
+    root = Path(__file__).resolve().parents[1]
+    if sys.argv[1:2] == ["--here"]:  # in the process and folder of one notebook
+        notebook = json.loads(sys.stdin.read())
+        done = with_outputs(notebook, sys.argv[2])
+        sys.stdout.write(json.dumps(done, indent=1, ensure_ascii=False) + "\n")
+        return
+    for path in map(Path, sys.argv[1:]):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+            result = subprocess.run(
+                [sys.executable, str(Path(__file__).resolve()), "--here", path.name],
+                input=path.read_text(encoding="utf-8"),
+                stdout=subprocess.PIPE,
+                encoding="utf-8",
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": paths},
+            )
+        if result.returncode:
+            sys.exit(f"run_notebooks.py: {path} failed; it stays as it was.")
+        write_file(path, result.stdout)
+
+
+if __name__ == "__main__":
+    main()
