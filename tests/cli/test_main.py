@@ -361,6 +361,7 @@ def test_a_device_may_be_read_and_written():
         ("intent discover", "--input=folder/groups.csv --output=folder/. --overwrite"),
         ("intent inspect", "--data=folder/inspection.json --output=folder"),
         ("intent evaluate", "--model=m --data=a.csv,folder/evaluation.json --output=folder"),
+        ("intent evaluate", "--model=m --data=a --against=folder/evaluation.json --output=folder"),
         ("intent train", "--data=folder/groups.csv --output=folder --overwrite"),
         ("intent train", "--model=folder --data=x.csv --output=folder/. --overwrite"),
         ("intent train", "--data=log.txt --output=o --serving_module=folder --overwrite"),
