@@ -105,6 +105,21 @@ def test_examples_and_intents_are_added_removed_and_renamed(files, capsys):
         call(*more, "--remove=nothing", f"--output={files / 'other'}")
 
 
+def test_texts_in_another_language_are_told(files, capsys):
+    pytest.importorskip("py3langid")
+    train(files, "--lexical=none", "--kind=sentence")
+    german = "Ich habe meine Karte verloren"
+    (files / "queries.txt").write_text(f"forgot the password\n{german}\n", "utf-8")
+    capsys.readouterr()
+    query = ("predict", f"--model={files / 'model'}", f"--input={files / 'queries.txt'}")
+    call(*query, "--english_only", "--top_k=2")
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["intent"] == "reset"
+    assert second == {"text": german, "intent": None, "confidence": 0.0, "language": "de"}
+    call(*query)
+    assert '"language"' not in capsys.readouterr().out
+
+
 LONG = "Money transfer, virtual currency, or money service"
 
 
