@@ -67,6 +67,7 @@ LIBRARIES = {
     "prometheus_client": "service",
     "py4j": "corpora.spark.cluster",
     "pydantic": "service",
+    "py3langid": "intents.languages",
     "pyspark": "corpora.spark.cluster",
     "starlette": "service",
     "uvicorn": "service.server",

@@ -13,6 +13,8 @@ Flags:
     otherwise convert_small.
   intents: Classifier for /classify: a folder from convert-tf intent train, or an .onnx file from
     convert-tf intent export.
+  english_only: In /classify, answer texts in other languages with their language instead of an
+    intent. Needs the extra languages.
   name: Name of the model in /v1/embeddings. Default: the name of the encoder.
   host: Address to listen on; 0.0.0.0 for all of this machine.
   port: Port; 0 for a free one.
@@ -32,12 +34,14 @@ from convert_tf.checkpoints.released import model_path
 from convert_tf.cli.flags import (
     DEFAULT_ENCODER,
     Define,
+    check_read,
     define_encoder,
     define_fields,
     given_fields,
 )
 from convert_tf.encoding.sentence_encoder import COMPUTE_DTYPES
 from convert_tf.extras import needs
+from convert_tf.intents.languages import other_languages
 from convert_tf.numerics.processor import use_threads
 from convert_tf.service.batching import Limits
 
@@ -45,6 +49,7 @@ from convert_tf.service.batching import Limits
 def define_flags(define: Define) -> None:
     define_encoder(define, None)
     define("intents", None)
+    define("english_only", False)
     define("name", None)
     define("host", "127.0.0.1")
     define("port", 8000, lower_bound=0, upper_bound=65_535)
@@ -61,6 +66,9 @@ def run(values: Any) -> None:
         from convert_tf.service.application import make_application, opened_model
         from convert_tf.service.server import make_server
 
+    check_read(values, {"without --intents": () if values.intents else ("english_only",)})
+    if values.english_only:
+        other_languages([])  # a missing library is an error now, not in the first request
     limits = Limits(**given_fields(values, Limits))
     keys = api_keys(values.api_key_file) if values.api_key_file else ()
     if values.num_threads is not None:
@@ -79,7 +87,11 @@ def run(values: Any) -> None:
     )
     model.encoder.rank("warm", ["up"])  # the first call of a module unpacks its weights
     application = make_application(
-        model, limits, api_keys=keys, on_access=write_access if values.access_log else None
+        model,
+        limits,
+        api_keys=keys,
+        on_access=write_access if values.access_log else None,
+        english_only=values.english_only,
     )
     make_server(application, host=values.host, port=values.port, log_level="info").run()
 

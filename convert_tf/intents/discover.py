@@ -27,7 +27,7 @@ from convert_tf.intents.messages import (
 )
 from convert_tf.intents.predictor import rounded
 from convert_tf.numerics.vectors import unit_rows
-from convert_tf.storage.messages import shortened
+from convert_tf.storage.messages import listed, shortened
 
 MIN_SIZE = 3
 # Ward's method compares all pairs: 10,000 messages take 400 MB and half a minute.
@@ -38,6 +38,8 @@ _EXPLAINED = 0.52
 _MORE_SCATTER = 1.05
 _ENOUGH_EXAMPLES = 20  # beyond one of each intent, to know how much intents scatter
 _WORDS, _NAMED = 5, 3  # words that tell a group apart, and words of a suggested label
+# Least cosine of the centres of a group and of an earlier one that are the same.
+SAME_GROUP = 0.8
 
 
 def discover_intents(
@@ -50,6 +52,7 @@ def discover_intents(
     min_confidence: float = MIN_CONFIDENCE,
     mask: bool = False,
     seed: int = 0,
+    earlier: Sequence[Mapping[str, Any]] | None = None,
 ) -> Report:
     """Group messages so that each group may be a new intent.
 
@@ -64,14 +67,20 @@ def discover_intents(
       min_confidence: the least probability of a sure answer.
       mask: whether numbers and e-mail addresses are masked, before anything else happens.
       seed: of the sample that is grouped.
+      earlier: `groups` of an earlier result and its `gone` ones, each with `group`, `label` and
+        `texts`; None without an earlier result. A group gets the number and the label of an earlier
+        one if the cosine of their centres is 0.8 or more. Groups are paired so that the sum of
+        these cosines is largest.
 
     Returns:
       `messages`, how many there are; `unsure`, how many no intent answers surely; `left_out`, how
       many of these are in small groups; `leftovers`, the distinct texts of small groups in the
-      sample, texts of a group next to each other; `groups`, the largest first, each with `label` (a
-      suggestion), `size`, `share` of all messages, `cohesion` (the mean cosine of its messages to
-      its centre), `words` that tell it apart, and `texts`, its distinct messages in the sample, the
-      most central first; with a classifier also `nearest`, with `intent` and `cosine`.
+      sample, texts of a group next to each other; `groups`, the largest first, each with `group`
+      (its number, from 1), `is_new`, `label` (a suggestion), `size`, `share` of all messages,
+      `cohesion` (the mean cosine of its messages to its centre), `words` that tell it apart, and
+      `texts`, its distinct messages in the sample, the most central first; with a classifier also
+      `nearest`, with `intent` and `cosine`. With `earlier` also `gone`, the rows of `earlier` that
+      no group has.
 
     Raises:
       ValueError: there are fewer distinct messages than groups, or all are answered surely.
@@ -97,16 +106,57 @@ def discover_intents(
     for chosen, encoded in batches:  # messages outside of the sample
         sizes += sizes_of((encoded @ centres.T).argmax(axis=1), chosen)
     rows = _rows(sample, vectors, numbers, centres, sizes, counts.total(), classifier)
-    groups = [row for row in rows if row["size"] >= min_size]
-    groups.sort(key=lambda row: -row["size"])
-    _label_groups(groups)
+    places = [place for place, row in enumerate(rows) if row["size"] >= min_size]
+    places.sort(key=lambda place: -rows[place]["size"])
+    groups = [rows[place] for place in places]
+    gone = _take_earlier(groups, centres[places], earlier or (), encode)
+    _label_groups(groups, earlier or ())
     return {
         "messages": counts.total(),
         "unsure": int(sizes.sum()),
         "left_out": int(sizes.sum()) - sum(row["size"] for row in groups),
         "leftovers": [text for row in rows if row["size"] < min_size for text in row["texts"]],
         "groups": groups,
+        **({} if earlier is None else {"gone": gone}),
     }
+
+
+def _take_earlier(
+    groups: Sequence[dict[str, Any]],
+    centres: np.ndarray,
+    earlier: Sequence[Mapping[str, Any]],
+    encode: Any,
+) -> list[Mapping[str, Any]]:
+    """Add `group` and `is_new` to each group, and the `label` of the earlier group that it is.
+
+    Args:
+      groups: the groups, without labels.
+      centres: their centres, float `[groups, dim]`, of length 1.
+      earlier: as in `discover_intents`.
+      encode: from texts to vectors.
+
+    Returns:
+      The earlier groups that none of these is.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    former: dict[int, Mapping[str, Any]] = {}
+    if groups and earlier:
+        earlier_centres = [unit_rows(encode(row["texts"]).mean(axis=0)) for row in earlier]
+        cosines = centres @ np.stack(earlier_centres).T
+        cosines[cosines < SAME_GROUP] = 0
+        pairs = zip(*linear_sum_assignment(cosines, maximize=True), strict=True)
+        former = {place: earlier[other] for place, other in pairs if cosines[place, other]}
+    number = max((row["group"] for row in earlier), default=0)
+    for place, row in enumerate(groups):
+        row["is_new"] = place not in former
+        if row["is_new"]:
+            number += 1
+            row["group"] = number
+        else:
+            row |= {name: former[place][name] for name in ("group", "label")}
+    taken = {row["group"] for row in groups}
+    return [row for row in earlier if row["group"] not in taken]
 
 
 def _rows(
@@ -159,13 +209,18 @@ def _sampled(batches: Iterable[tuple[list[str], np.ndarray]]) -> tuple[list[str]
     return sample, np.concatenate(vectors[1:] or vectors)
 
 
-def _label_groups(groups: list[dict[str, Any]]) -> None:
-    """Add a `label` to each group: its first words, and a number if another has the same ones."""
-    names: Counter[str] = Counter()
+def _label_groups(groups: list[dict[str, Any]], earlier: Sequence[Mapping[str, Any]]) -> None:
+    """Add a `label` to each new group: its first words, and a number if these are taken."""
+    taken = {row["label"] for row in earlier}
     for row in groups:
-        name = "_".join(row["words"][:_NAMED]) or "group"
-        names[name] += 1
-        row["label"] = name if names[name] == 1 else f"{name}_{names[name]}"
+        if row["is_new"]:
+            name = label = "_".join(row["words"][:_NAMED]) or "group"
+            number = 1
+            while label in taken:
+                number += 1
+                label = f"{name}_{number}"
+            taken.add(label)
+            row["label"] = label
 
 
 def _unsure_batches(
@@ -279,7 +334,7 @@ def discovery_text(report: Report, *, shown: int = 10) -> str:
     """Return the largest groups for a terminal."""
     lines = [grouping_summary(report)]
     for row in report["groups"][:shown]:
-        lines.append(f"\n{row['size']:6,}  {', '.join(row['words'])}{nearest_text(row)}")
+        lines.append(f"\n{row['size']:6,}  {group_title(report, row)}{nearest_text(row)}")
         lines += [f"        {shortened(text, MAX_TEXT)}" for text in row["texts"][:CENTRAL]]
     return "\n".join(lines)
 
@@ -287,8 +342,25 @@ def discovery_text(report: Report, *, shown: int = 10) -> str:
 def grouping_summary(report: Report) -> str:
     return (
         f"{report['messages']:,} messages, {report['unsure']:,} to group, {len(report['groups'])} "
-        f"groups; {report['left_out']:,} messages are in smaller groups"
+        f"groups; {report['left_out']:,} messages are in smaller groups{_gone_text(report)}"
     )
+
+
+def _gone_text(report: Report) -> str:
+    """Return how many groups are known from before, and which are gone."""
+    if "gone" not in report:
+        return ""
+    number = sum(not row["is_new"] for row in report["groups"])
+    gone = [f"{row['group']} {row['label']}" for row in report["gone"]]
+    return f"; {number} groups are known, {len(gone)} gone" + f": {listed(gone)}" * bool(gone)
+
+
+def group_title(report: Report, row: Mapping[str, Any]) -> str:
+    """Return the words of a group; with earlier groups also its number, and the label it keeps."""
+    words = ", ".join(row["words"])
+    if "gone" not in report:
+        return words or str(row["label"])
+    return f"{row['group']} {'new' if row['is_new'] else row['label']}: {words}"
 
 
 def nearest_text(row: Mapping[str, Any]) -> str:

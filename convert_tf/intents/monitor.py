@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.intents.discover import MIN_SIZE, discover_intents
+from convert_tf.intents.discover import MIN_SIZE, SAME_GROUP, discover_intents
 from convert_tf.intents.messages import (
     CENTRAL,
     COMPARED,
@@ -27,7 +27,6 @@ _SIGNIFICANCE = 0.01
 # Each period is grouped anew, and its groups may be split or joined in another way. So their shares
 # vary more than shares of random messages do: standard errors of groups count twice.
 _GROUP_ERROR = 2.0
-_SAME_GROUP = 0.8  # cosine of the centres of a group and of an earlier one
 _FAR_SHARE = 0.1  # of the examples are this far from the nearest other one
 # Two shares are tested, so about one of 25 pairs of equal weeks is a false alarm.
 _ALARM = 0.04
@@ -198,12 +197,12 @@ def _add_earlier_shares(
     )
     for row, centre in zip(groups, centres, strict=True):
         cosines = [float(centre @ other) for other in earlier_centres]
-        is_known = max(cosines, default=-1) >= _SAME_GROUP
+        is_known = max(cosines, default=-1) >= SAME_GROUP
         row["before"] = earlier[int(np.argmax(cosines))]["share"] if is_known else 0.0
     return [
         row
         for row, other in zip(earlier, earlier_centres, strict=True)
-        if max((float(centre @ other) for centre in centres), default=-1) < _SAME_GROUP
+        if max((float(centre @ other) for centre in centres), default=-1) < SAME_GROUP
     ]
 
 

@@ -11,6 +11,7 @@ from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.decision import Decision
 from convert_tf.intents.examples import checked_texts
 from convert_tf.intents.head import softmax
+from convert_tf.intents.languages import other_languages
 
 if TYPE_CHECKING:
     from convert_tf.intents.folder import Saved
@@ -169,12 +170,13 @@ class Answer(NamedTuple):
 
     Attributes:
       text: the text.
-      intent: the intent, or the classifier's `out_of_scope_label`; None for an empty text. Several
+      intent: the intent, or the classifier's `out_of_scope_label`; None without an answer. Several
         intents are joined by the classifier's `label_separator`.
       confidence: the highest probability; 0 for an empty text. With several intents it is the
         lowest of those answered; without any, how improbable the most probable one is.
       shares: `(intent, probability)`, the most probable first; empty for an empty text.
       explanation: see `Predictor.explain`; None if nobody asked for it.
+      language: that of a text which is not answered because it is not in English; else None.
     """
 
     text: str
@@ -182,6 +184,7 @@ class Answer(NamedTuple):
     confidence: float
     shares: list[tuple[str, float]]
     explanation: dict[str, Any] | None = None
+    language: str | None = None
 
     def described(self, top_k: int = 1) -> dict[str, Any]:
         """Return the answer as JSON values, with `intents` if several are asked for."""
@@ -191,11 +194,17 @@ class Answer(NamedTuple):
             values["intents"] = dict(self.shares[:top_k])
         if self.explanation is not None:
             values["explanation"] = self.explanation
+        if self.language is not None:
+            values["language"] = self.language
         return values
 
 
 def answer_texts(
-    classifier: Predictor, texts: Sequence[str], *, explains: bool = False
+    classifier: Predictor,
+    texts: Sequence[str],
+    *,
+    explains: bool = False,
+    english_only: bool = False,
 ) -> list[Answer]:
     """Return the intents of texts, as programs and services print them.
 
@@ -203,11 +212,20 @@ def answer_texts(
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
       texts: a text of white space has no intent.
       explains: whether each answer is explained.
+      english_only: whether texts that are surely not in English get their `language` and no intent.
 
     Raises:
       ValueError: `explains`, and the classifier answers with several intents.
+      MissingLibraryError: `english_only`, and the extra `languages` is not installed.
     """
-    filled = [text for text in texts if text.strip()]
+    languages: list[str | None] = [None] * len(texts)
+    if english_only:
+        languages = other_languages(texts)
+    is_answered = [
+        bool(text.strip()) and language is None
+        for text, language in zip(texts, languages, strict=True)
+    ]
+    filled = [text for text, is_filled in zip(texts, is_answered, strict=True) if is_filled]
     predicted = iter(
         zip(classifier.predict(filled), classifier.predict_proba(filled), strict=True)
         if filled
@@ -215,9 +233,9 @@ def answer_texts(
     )
     return [
         _answer(classifier, text, *next(predicted), explains)
-        if text.strip()
-        else Answer(text, None, 0.0, [])
-        for text in texts
+        if is_filled
+        else Answer(text, None, 0.0, [], language=language)
+        for text, is_filled, language in zip(texts, is_answered, languages, strict=True)
     ]
 
 

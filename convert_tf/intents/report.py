@@ -1,5 +1,6 @@
 """Evaluate an intent classifier: accuracy, F1, worst intents, confusions and coverage."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,13 +14,14 @@ from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.decision import LEVELS, upper_level
 from convert_tf.intents.multi import split_labels, truth_of
 from convert_tf.intents.options import UNTRAINED
+from convert_tf.storage.checksums import checksum
 from convert_tf.storage.messages import listed, shortened
 
 _NONE = "(out of scope)"
 _EXAMPLES, _SHOWN = 3, 10
 _MAX_TEXT = 90  # characters
 # Printed before each score of a report.
-_SCORES = {
+SCORES = {
     "accuracy": "accuracy",
     "micro_f1": "micro F1",
     "macro_f1": "macro F1",
@@ -52,7 +54,8 @@ def evaluate_classifier(
     Returns:
       `examples`, `macro_f1` (the mean over the intents that the texts have), `threshold`,
       `untrained`, how many texts have which intent that was not trained, and `intents`, the worst
-      F1 first, each with `examples`, `precision`, `recall` and `f1`.
+      F1 first, each with `examples`, `precision`, `recall` and `f1`; `data_sha256` of the texts and
+      labels, and `wrong`, the numbers of the texts that are answered wrong, from 0.
 
       For one intent in a text also `accuracy` (of texts in scope; a rejection is an error);
       `calibration_error`, the expected one of the highest probability on texts in scope;
@@ -121,7 +124,15 @@ def evaluate_classifier(
         "confusions": _confusions(data.texts, true, predicted),
         "labels": labels,
         "matrix": matrix.tolist(),
+        "data_sha256": data_checksum(data),
+        "wrong": np.flatnonzero(np.array(true) != np.array(predicted)).tolist(),
     }
+
+
+def data_checksum(data: LabelledTexts) -> str:
+    """Return a checksum of texts and labels in their order."""
+    rows = ([text, str(label)] for text, label in zip(*data, strict=True))
+    return checksum(json.dumps(row).encode() for row in rows)
 
 
 def _counted(labels: Sequence[str], known: set[str]) -> dict[str, int]:
@@ -203,6 +214,12 @@ def _evaluate_multi(classifier: Any, data: LabelledTexts) -> Report:
         "untrained": unseen,
         "intents": rows,
         "errors": errors,
+        "data_sha256": data_checksum(data),
+        "wrong": [
+            place
+            for place, (right, answer) in enumerate(zip(sets, answers, strict=True))
+            if {*right} != {*answer}
+        ],
     }
 
 
@@ -238,8 +255,8 @@ def _confusions(
 
 def report_text(report: Report) -> str:
     """Format a report for a terminal."""
-    known = [name for name in _SCORES if report.get(name) is not None]
-    scores = [f"{_SCORES[name]} {report[name]:.2%}" for name in known]
+    known = [name for name in SCORES if report.get(name) is not None]
+    scores = [f"{SCORES[name]} {report[name]:.2%}" for name in known]
     counted = "examples in scope" if "accuracy" in report else "examples"
     lines = [", ".join([*scores, f"{report['examples']:,} {counted}"])] if scores else []
     if untrained := report["untrained"]:
@@ -247,6 +264,11 @@ def report_text(report: Report) -> str:
         lines.append(f"intents that were not trained: {names}")
     if outside := report.get("out_of_scope"):
         lines += [f"out-of-scope recall {outside['recall']:.2%}, {outside['examples']:,} examples"]
+    if against := report.get("against"):
+        lines.append(
+            f"compared with {against['name']}: {against['gained']:,} right answers gained, "
+            f"{against['lost']:,} lost, p = {against['p_value']:.2g}"
+        )
     if "coverage" in report:  # of one intent in a text
         lines += ["", "answering only sure texts: texts answered, right of these, threshold"]
         lines += map(_coverage_line, report["coverage"])

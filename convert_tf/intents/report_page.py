@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from convert_tf.intents.discover import grouping_summary, nearest_text
+from convert_tf.intents.discover import group_title, grouping_summary, nearest_text
 from convert_tf.intents.messages import CENTRAL, Report
 
 _STYLE = (
@@ -24,7 +24,7 @@ def discovery_page(report: Report) -> str:
     for row in report["groups"]:
         facts = f"{row['size']:,} messages, cohesion {row['cohesion']:.2f}{nearest_text(row)}"
         central, others = row["texts"][:CENTRAL], row["texts"][CENTRAL:]
-        parts.append(f"<section><h2>{escape(', '.join(row['words']) or row['label'])}</h2>")
+        parts.append(f"<section><h2>{escape(group_title(report, row))}</h2>")
         parts.append(f"<p>{escape(facts)}</p>{_html_list(central)}")
         if others:
             parts.append(f"<details><summary>{len(others):,} more</summary>{_html_list(others)}")

@@ -177,6 +177,7 @@ def make_application(
     *,
     api_keys: Sequence[str] = (),
     on_access: Callable[[dict[str, Any]], None] | None = None,
+    english_only: bool = False,
 ) -> FastAPI:
     """Return the web application of a model.
 
@@ -185,13 +186,14 @@ def make_application(
       limits: limits of requests; None for the defaults.
       api_keys: keys of clients, one of which each request needs; without any, none is needed.
       on_access: called after each request with its facts; see `middleware.Middleware`.
+      english_only: as in `answer_texts`, for `/classify`.
 
     Returns:
       An ASGI application with `/encode`, `/rank`, `/classify`, `/v1/embeddings`, `/v1/models`,
       `/health`, `/metrics`, and `/docs`, which describes them.
     """
     limits = limits or Limits()
-    service = _Service(model, limits)
+    service = _Service(model, limits, english_only=english_only)
 
     @contextlib.asynccontextmanager
     async def running(_: FastAPI) -> AsyncIterator[None]:
@@ -225,15 +227,16 @@ def make_application(
 class _Service:
     """The requests of the service, each as a method."""
 
-    def __init__(self, model: Model, limits: Limits):
+    def __init__(self, model: Model, limits: Limits, *, english_only: bool):
         self._encoder, self._name, self._classifier = model
         self._limits = limits
         functions: dict[str, Any] = {
             kind: partial(self._encoder.encode, kind=kind) for kind in self._encoder.kinds
         }
         functions["context"] = self._encode_contexts
-        functions["classify"] = partial(answer_texts, self._classifier)
-        functions["explain"] = partial(answer_texts, self._classifier, explains=True)
+        answers = partial(answer_texts, self._classifier, english_only=english_only)
+        functions["classify"] = answers
+        functions["explain"] = partial(answers, explains=True)
         self._explaining = asyncio.Lock()  # explanations of several requests are not one batch
         self.counters = Counters(lambda: self.batcher.queued)
         self.batcher = Batcher(functions, limits, on_batch=self.counters.batch)
@@ -271,7 +274,9 @@ class _Service:
     async def classify(self, request: ClassifyRequest) -> Response:
         """Return the intent of each text with its confidence; null for an empty text.
 
-        A text that is out of scope gets the classifier's label for that, by default `"oos"`.
+        A text that is out of scope gets the classifier's label for that, by default `"oos"`. If the
+        service was started with `--english_only`, a text in another language gets null and its
+        `language`.
         """
         if self._classifier is None:
             raise RefusedError(

@@ -45,7 +45,7 @@ from convert_tf.training.state import (
 )
 from convert_tf.training.step import make_step
 from convert_tf.training.summaries import opened_summaries
-from convert_tf.training.task import Batch, Task
+from convert_tf.training.task import Batch, Task, Tracker
 
 METRICS_FILE = "metrics.jsonl"
 CURVE_FILE = "curve.png"
@@ -165,8 +165,12 @@ class _Steps:
             self.rows = _rows_up_to(task.folder, step)
             resumed = task.folder / CHECKPOINTS_FOLDER / step_folder(step)
             time_before = training_facts(resumed).get("time", {})
+        self._trackers: list[Tracker] = []
         if self._is_writer:
             self.summaries = opened_summaries(task.folder / "logs")
+            self._trackers = [*task.trackers]
+            if self.summaries is not None:
+                self._trackers.append(self.summaries.scalars)
         self.clock = Clock(time_before)
         self._train_step = make_step(task.model)
         self._shown_at = 0.0
@@ -182,11 +186,11 @@ class _Steps:
         if now - self._shown_at >= SECONDS_BETWEEN_LINES or is_last:
             self._shown_at = now
             self._print_progress(_floats(logs))
-        if self.summaries is not None and self.step % STEPS_BETWEEN_SUMMARIES == 0:
+        if self._trackers and self.step % STEPS_BETWEEN_SUMMARIES == 0:
             self._train_step.sync()
             speed = {f"{self.task.unit}_per_second": self.clock.per_second}
             rate = {"learning_rate": current_learning_rate(self.task.model.optimizer)}
-            self.summaries.scalars(self.step, {**_floats(logs), **speed, **rate})
+            self._track({**logs, **speed, **rate})
 
     def count(self, batch: Batch, logs: dict[str, Any]) -> None:
         """Note that a batch was trained on, with these means of the metrics."""
@@ -196,6 +200,10 @@ class _Steps:
         self._batch_facts = batch.facts
         self.clock.count(batch.units)
         self._logs = logs
+
+    def _track(self, values: dict[str, Any]) -> None:
+        for track in self._trackers:
+            track(self.step, _floats(values))
 
     def _print_progress(self, logs: dict[str, float]) -> None:
         total = self.task.config.steps
@@ -263,10 +271,8 @@ class _Steps:
                 self._write_rows()
                 if is_best:
                     task.save(task.folder, self._facts(), is_best=True)
-                if self.summaries is not None:
-                    for name, values in measured.items():
-                        named = {f"{name}/{metric}": value for metric, value in values.items()}
-                        self.summaries.scalars(self.step, named)
+                for name, values in measured.items():
+                    self._track({f"{name}/{metric}": value for metric, value in values.items()})
 
     def _write_rows(self) -> None:
         folder = self.task.folder

@@ -1,6 +1,6 @@
 """What is trained: a model, its batches, and what is measured and saved of it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -13,6 +13,9 @@ from convert_tf.training.processes import ALONE, Processes
 from convert_tf.training.step import Objective
 
 RUN_FILE = "train_config.json"
+
+# Takes the number of a step, and what was measured there: a number for each name.
+Tracker = Callable[[int, dict[str, float]], object]
 
 
 class Batch(NamedTuple):
@@ -44,6 +47,9 @@ class Task:
       unit: what speed counts.
       padding_id: of packed batches, where several processes train.
       processes: those that train together.
+      trackers: called with what TensorBoard gets: losses, speed and learning rate every 50 steps,
+        and evaluations, named as `dev/R100@1`. With several processes, only the first one calls
+        them.
       in_memory: whether the task writes no folder, checkpoints or log.
       remedy: what a user does if the loss or a weight is no number.
     """
@@ -56,6 +62,7 @@ class Task:
     unit = "pairs"
     padding_id = 0
     processes: Processes = ALONE
+    trackers: Sequence[Tracker] = ()
     in_memory = False
     remedy = (
         "The checkpoints written so far are kept. Lower --learning_rate or change --precision, and "

@@ -105,6 +105,21 @@ def test_examples_and_intents_are_added_removed_and_renamed(files, capsys):
         call(*more, "--remove=nothing", f"--output={files / 'other'}")
 
 
+def test_texts_in_another_language_are_told(files, capsys):
+    pytest.importorskip("py3langid")
+    train(files, "--lexical=none", "--kind=sentence")
+    german = "Ich habe meine Karte verloren"
+    (files / "queries.txt").write_text(f"forgot the password\n{german}\n", "utf-8")
+    capsys.readouterr()
+    query = ("predict", f"--model={files / 'model'}", f"--input={files / 'queries.txt'}")
+    call(*query, "--english_only", "--top_k=2")
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["intent"] == "reset"
+    assert second == {"text": german, "intent": None, "confidence": 0.0, "language": "de"}
+    call(*query)
+    assert '"language"' not in capsys.readouterr().out
+
+
 LONG = "Money transfer, virtual currency, or money service"
 
 
@@ -247,6 +262,49 @@ def test_one_process_trains_a_model(files, tmp_path):
     with only_writer(tmp_path / "model"), pytest.raises(SystemExit, match="Another process is"):
         train(files)
     assert not (tmp_path / "model").exists()
+
+
+def evaluate(files, model, *arguments):
+    call("evaluate", f"--model={files / model}", f"--data={files / 'test.csv'}", *arguments)
+
+
+@pytest.fixture
+def two_models(files):
+    """A classifier, one that lacks an intent, and an evaluation of the first."""
+    write_csv(files / "test.csv", TEXTS * 2, LABELS * 2)
+    train(files, "--names=none", "--lexical=none", "--kind=sentence", output="good")
+    write_csv(files / "train.csv", TEXTS[:8], LABELS[:8])
+    train(files, "--names=none", "--lexical=none", "--kind=sentence", output="bad")
+    evaluate(files, "good", f"--output={files / 'results'}")
+    return files
+
+
+def test_an_evaluation_is_a_check_for_ci(two_models, capsys):
+    files, good = two_models, f"--against={two_models / 'good'}"
+    evaluate(files, "good", good, "--at_least=accuracy=0.9,macro_f1=0.9", "--at_least=accuracy=0.8")
+    assert "good: 0 right answers gained, 0 lost, p = 1\n" in capsys.readouterr().out
+    report = f"--against={files / 'results' / 'evaluation.json'}"
+    for against in (good, report):
+        with pytest.raises(
+            SystemExit, match=r"worse than \S+: 8 right answers are lost and 0 gained"
+        ):
+            evaluate(files, "bad", against, f"--output={files / 'new'}")
+    assert "8 lost" in report_text(json.loads((files / "new" / "evaluation.json").read_text()))
+    evaluate(files, "good", f"--against={files / 'new' / 'evaluation.json'}")  # more is fine
+    with pytest.raises(SystemExit, match=r"accuracy is 0\.666667, below 0\.9\."):
+        evaluate(files, "bad", "--at_least=accuracy=0.9")
+    with pytest.raises(SystemExit, match=r"no measure 'recall'.*--help lists the flags"):
+        evaluate(files, "bad", "--at_least=recall=0.9")
+
+
+def test_an_evaluation_of_other_texts_is_refused(two_models):
+    files, path = two_models, two_models / "results" / "evaluation.json"
+    write_csv(files / "test.csv", TEXTS, LABELS)
+    with pytest.raises(SystemExit, match="evaluates other texts than --data"):
+        evaluate(files, "good", f"--against={path}")
+    path.write_text('{"accuracy": 0.9}')
+    with pytest.raises(SystemExit, match="does not say which texts were answered wrong"):
+        evaluate(files, "good", f"--against={path}")
 
 
 def test_untrained_intents_count_as_wrong_or_as_out_of_scope():

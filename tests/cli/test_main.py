@@ -361,6 +361,7 @@ def test_a_device_may_be_read_and_written():
         ("intent discover", "--input=folder/groups.csv --output=folder/. --overwrite"),
         ("intent inspect", "--data=folder/inspection.json --output=folder"),
         ("intent evaluate", "--model=m --data=a.csv,folder/evaluation.json --output=folder"),
+        ("intent evaluate", "--model=m --data=a --against=folder/evaluation.json --output=folder"),
         ("intent train", "--data=folder/groups.csv --output=folder --overwrite"),
         ("intent train", "--model=folder --data=x.csv --output=folder/. --overwrite"),
         ("intent train", "--data=log.txt --output=o --serving_module=folder --overwrite"),
@@ -423,7 +424,7 @@ def test_flags_with_a_path_are_inputs_or_outputs():
               "ignored_labels", "teacher_weights", "source_shares", "eval_splits", "coordinator",
               "position_table_sizes", "max_relative_attention", "baselines", "vector_signature",
               "k", "queries", "folder", "host", "name", "label_separator", "remove", "rename",
-              "out_of_scope_label", "output", "serving_module"}  # fmt: skip
+              "out_of_scope_label", "output", "serving_module", "at_least"}  # fmt: skip
     # These commands write no --output.
     others |= {"rerank_checkpoint", "rerank_cache", "intents"}
     names = set()

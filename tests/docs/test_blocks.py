@@ -49,6 +49,7 @@ NO_FIRST_COMMANDS = {
 _QUICK_DICT = {'"steps": 300': '"steps": 2, "batch_size": 8, "eval_every": 2'}
 QUICKLY_IN_PYTHON = {
     ("docs/training.md", "In Python"): {'"steps": 1000': '"steps": 2, "batch_size": 8'},
+    ("docs/training.md", "Weights & Biases, MLflow and other trackers"): _QUICK_DICT,
     ("docs/your_own_loss.md", "A loss in Python"): _QUICK_DICT,
     ("docs/your_own_loss.md", "Your own evaluation"): _QUICK_DICT,
 }

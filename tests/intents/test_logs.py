@@ -1,6 +1,7 @@
 """Messages of a log: planted topics, two weeks, and which are labelled next."""
 
 import copy
+import itertools
 import json
 
 import numpy as np
@@ -161,6 +162,114 @@ def test_masks(text, wanted):
 def test_what_cannot_be_grouped(log, options, message):
     with pytest.raises(ValueError, match=message):
         discover_intents(log, **options)
+
+
+def of_topics(found):
+    """The group of each topic."""
+    return {topics_of(row["texts"]).pop(): row for row in found["groups"]}
+
+
+def test_groups_keep_their_numbers_over_weeks():
+    first = discover_intents(LOG, encode, num_groups=3)
+    assert sorted(row["group"] for row in first["groups"]) == [1, 2, 3]
+    before = of_topics(first)
+    before["parcel"]["label"] = "delivery"  # by hand
+    ids = [f"id {number}" for number in range(5)]
+    second = discover_intents(
+        [*ids, *TOPICS["<b>song"], *TOPICS["parcel"]], encode, num_groups=3,
+        earlier=first["groups"],
+    )  # fmt: skip
+    new, *others = second["groups"]
+    assert (new["group"], new["is_new"]) == (4, True) and new["texts"][0] in ids
+    assert not any(row["is_new"] for row in others)
+    topics = of_topics({"groups": others})
+    for topic in ("parcel", "<b>song"):
+        assert topics[topic]["group"] == before[topic]["group"]
+    assert topics["parcel"]["label"] == "delivery"
+    assert second["gone"] == [before["refund"]]
+    shown = discover.discovery_text(second)
+    refund = before["refund"]
+    assert f"; 2 groups are known, 1 gone: {refund['group']} {refund['label']}\n" in shown
+    assert f"  4 new: {', '.join(new['words'])}\n" in shown
+    assert f"  {topics['parcel']['group']} delivery: parcel" in shown
+    assert "<h2>4 new: " in report_page.discovery_page(second)
+    earlier = [*second["groups"], *second["gone"]]
+    third = discover_intents(LOG, encode, num_groups=3, earlier=earlier)
+    assert {topic: row["group"] for topic, row in of_topics(third).items()} == {
+        topic: row["group"] for topic, row in before.items()
+    }
+    assert [row["group"] for row in third["gone"]] == [4]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_groups_are_paired_by_the_largest_sum_of_cosines(seed):
+    vectors = np.random.default_rng(seed).standard_normal((8, 3)) + np.array([2, 0, 0])
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    centres, others = vectors[:4], vectors[4:]
+    earlier = [{"group": i + 7, "label": f"g{i}", "texts": [str(i)]} for i in range(4)]
+    rows = [{} for _ in centres]
+    discover._take_earlier(rows, centres, earlier, lambda texts: others[[*map(int, texts)]])
+    paired = {(i, row["group"] - 7) for i, row in enumerate(rows) if not row["is_new"]}
+
+    def total(pairs):
+        cosines = [centres[i] @ others[j] for i, j in pairs]
+        return sum(cosine for cosine in cosines if cosine >= 0.8)
+
+    best = max(total(enumerate(order)) for order in itertools.permutations(range(4)))
+    assert total(paired) == pytest.approx(best)
+    assert all(centres[i] @ others[j] >= 0.8 for i, j in paired)
+    new = [row["group"] for row in rows if row["is_new"]]
+    assert new == [*range(11, 11 + len(new))]
+
+
+def test_new_labels_differ_from_earlier_ones():
+    first = discover_intents(LOG, encode, num_groups=3)
+    label = of_topics(first)["parcel"]["label"]
+    earlier = [{"group": 9, "label": label, "texts": ["my id"]}]
+    found = discover_intents(LOG, encode, num_groups=3, earlier=earlier)
+    assert of_topics(found)["parcel"]["label"] == f"{label}_2"
+    assert sorted(row["group"] for row in found["groups"]) == [10, 11, 12]
+
+
+def test_the_command_keeps_numbers_and_labels_over_weeks(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("convert_tf.intents.encodings._loaded", lambda encoder: encode)
+    (tmp_path / "x.onnx").write_text("an encoder")
+
+    def week(number, log, *arguments):
+        (tmp_path / "log.txt").write_text("\n".join(log))
+        call_command(
+            "intent", "discover", f"--input={tmp_path}/log.txt", f"--encoder={tmp_path}/x.onnx",
+            f"--output={tmp_path}/week{number}", *arguments,
+        )  # fmt: skip
+        table = tmp_path / f"week{number}" / "groups.csv"
+        return table, json.loads((table.parent / "groups.csv.json").read_text())["groups"]
+
+    table, groups = week(1, LOG, "--groups=3")
+    numbers = {topics_of(row["texts"]).pop(): row["group"] for row in groups}
+    rows = [line.split(",") for line in table.read_text().splitlines()[1:]]
+    table.write_text("label;text\n" + "".join(
+        f"{'delivery' if 'parcel' in text else label};{text}\n" for text, label in rows[::-1]
+    ))  # fmt: skip
+    late = ["late again is the parcel", *TOPICS["parcel"][1:], *[f"id {i}" for i in range(9)]]
+    table, groups = week(2, late, f"--earlier={table}", "--groups=2")
+    assert "1 groups are known, 2 gone: " in capsys.readouterr().out
+    assert dict(zip(*read_labelled(table), strict=True))[late[0]] == "delivery"
+    assert [(row["group"], row["size"]) for row in groups[:2]] == [(4, 9), (numbers["parcel"], 4)]
+    assert {row["group"] for row in groups if not row["size"]} == {
+        numbers["refund"], numbers["<b>song"],
+    }  # fmt: skip
+    _, groups = week(3, LOG, f"--earlier={table}", "--groups=3")
+    assert {topics_of(row["texts"]).pop(): row["group"] for row in groups[:3]} == numbers
+    with pytest.raises(SystemExit, match="which --earlier reads"):
+        week(2, LOG, f"--earlier={table}", "--overwrite")
+    described = table.with_name("groups.csv.json")
+    content = json.loads(described.read_text())
+    del content["groups"][0]["texts"]
+    for damaged in (json.dumps(content), "[]"):
+        described.write_text(damaged)
+        with pytest.raises(SystemExit, match=r"groups\.csv\.json does not hold the groups of "):
+            week(4, LOG, f"--earlier={table}")
+    assert not (tmp_path / "week4").exists()
 
 
 def test_the_command_writes_labels_and_a_page(tmp_path, monkeypatch, capsys):

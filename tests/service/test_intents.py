@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from support.commands import call_command
 from support.intent_examples import LABELS, TEXTS
 
 from convert_tf import IntentClassifier, MultiIntentClassifier, SentenceEncoder, load_classifier
@@ -90,6 +91,26 @@ def test_a_folder_of_several_intents_is_served(tiny_modules, tmp_path):
         assert [a["intent"] for a in given] == [a.intent for a in answer_texts(classifier, TEXTS)]
         refused = client.post("/classify", json={"texts": ["hi"], "explain": True})
         assert refused.status_code == 422 and "several intents" in refused.text
+
+
+def test_a_service_for_english_tells_other_languages(made):
+    pytest.importorskip("py3langid")
+    model = Model(Counting(None), "tiny", made[2])
+    german = "Ich habe meine Karte verloren"
+    with TestClient(make_application(model, english_only=True)) as client:
+        for more in ({}, {"explain": True}):
+            asked = {"texts": [german, TEXTS[0]], **more}
+            first, second = client.post("/classify", json=asked).json()["answers"]
+            told = {"text": german, "intent": None, "confidence": 0.0, "language": "de"}
+            assert first == told and second["intent"] is not None
+    with TestClient(make_application(model)) as client:
+        (first,) = client.post("/classify", json={"texts": [german]}).json()["answers"]
+        assert first["intent"] is not None and "language" not in first
+
+
+def test_a_service_without_intents_refuses_english_only():
+    with pytest.raises(SystemExit, match="--english_only has no effect without --intents"):
+        call_command("serve", "--english_only")
 
 
 def test_python_and_commands_open_every_kind(made, tmp_path):

@@ -370,6 +370,32 @@ def test_summaries_hold_the_curves_of_a_resumed_run(tmp_path, monkeypatch):
     assert rate < 2.0
 
 
+def test_trackers_get_what_tensorboard_gets(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "STEPS_BETWEEN_SUMMARIES", 2)
+    numbers = {}
+
+    def track(step, values):
+        assert all(type(value) is float for value in values.values())
+        for name, value in values.items():
+            numbers.setdefault(name, {})[step] = value
+
+    for steps in (4, 8):  # the second run resumes the first one
+        with only_run_in(tmp_path / "run"):
+            carry_out(make_task(tmp_path / "run", replaced={"trackers": [track]}, steps=steps))
+    board = EventAccumulator(str(tmp_path / "run" / "logs")).Reload()
+    shown = {name: {e.step: e.value for e in board.Scalars(name)}
+             for name in board.Tags()["scalars"]}  # fmt: skip
+    assert {*numbers} == {*shown} == {"loss", "pairs_per_second", "learning_rate", "dev/error"}
+    for name, values in numbers.items():
+        assert values == pytest.approx(shown[name])
+
+    monkeypatch.setattr(loop, "opened_summaries", lambda folder: None)  # without tensorboard
+    numbers.clear()
+    with only_run_in(tmp_path / "other"):
+        carry_out(make_task(tmp_path / "other", replaced={"trackers": [track]}, steps=4))
+    assert [*numbers["loss"]] == [2, 4] and [*numbers["dev/error"]] == [0, 4]
+
+
 def results(folder):
     """Losses, weights and last rate of a run that stops half way.
 

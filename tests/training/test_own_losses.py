@@ -66,6 +66,20 @@ def test_an_evaluator_is_reported_and_selects_the_weights_where_no_split_does(co
         assert best["mine"]["score"] == 5.0
 
 
+def test_a_tracker_gets_the_evaluations(corpus, tmp_path):
+    numbers = []
+    run = _train(
+        corpus, tmp_path / "run", trackers=[lambda step, values: numbers.append((step, values))]
+    )
+    rows = [(row["step"], split, row[split]) for row in rows_of(run) for split in ("dev", "test")
+            if split in row]  # fmt: skip
+    assert numbers == [
+        (step, pytest.approx({f"{split}/{name}": value for name, value in measured.items()}))
+        for step, split, measured in rows
+    ]
+    assert numbers
+
+
 def test_options_that_have_no_effect_are_named_in_python_too(corpus, tmp_path):
     with pytest.raises(ValueError, match="--negatives_per_pair has no effect"):
         train("tiny", {"data": corpus.arrays, "negatives_per_pair": 2}, output=str(tmp_path))

@@ -8,16 +8,22 @@ convert-tf intent discover --input log.txt --encoder convert_small --output grou
 With `--model`, only messages are grouped that the classifier rejects or answers with a low
 probability. `--output` gets `groups.html`, a page to read, and `groups.csv`. Correct the column
 `label` of this file and pass it to `convert-tf intent train`. Messages of groups smaller than
-`--min_size` are in `leftovers.csv`, without labels. `groups.csv.json` names the encoder.
+`--min_size` are in `leftovers.csv`, without labels. `groups.csv.json` names the encoder, and the
+number and central messages of each group.
+
+`--earlier` keeps numbers and labels over weeks: a group that is the same as one of last week's has
+its number and its label, as you corrected it. New groups get new numbers.
 
 Flags:
+  earlier: groups.csv of an earlier period, whose groups keep their numbers and labels.
   output: Folder for the results.
   groups: Number of groups. Default: chosen for the messages.
   overwrite: Replace existing results, also labels that you corrected.
 """
 
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from convert_tf.checkpoints.identity import EncoderIdentity, identity_from_json
@@ -38,6 +44,8 @@ from convert_tf.storage.json_text import json_file, written_json
 _TABLE, _PAGE, _LEFTOVERS = "groups.csv", "groups.html", "leftovers.csv"
 _DESCRIPTION_SUFFIX = ".json"  # of the file next to the table
 _TABLE_CHECKSUM = "table_sha256"  # in this file
+_GROUPS = "groups"  # in this file too
+_KEPT_TEXTS = 20  # of each group in this file
 _DESCRIPTION = f"{_TABLE}{_DESCRIPTION_SUFFIX}"
 REPLACED = (_TABLE, _PAGE, _LEFTOVERS, _DESCRIPTION)
 
@@ -46,6 +54,7 @@ def define_flags(define: Define) -> None:
     define_log(define, None)
     define("output", NEEDED)
     define("groups", None, kind=int, lower_bound=2)
+    define("earlier", None)
     define_groups(define)
     define("overwrite", False)
 
@@ -63,12 +72,14 @@ def run(values: Any) -> None:
     for name, is_own in (*tables, (_PAGE, os.path.isfile), (_DESCRIPTION, _is_description)):
         path = os.path.join(values.output, name)
         check_replaceable(path, is_own, overwrite=values.overwrite)
+    earlier = None if values.earlier is None else _earlier_groups(values.earlier)
     encoder = values.encoder or [DEFAULT_ENCODER]
     found = discover_intents(
         Texts(values.input),
         encoder,
         classifier=classifier,
         num_groups=values.groups,
+        earlier=earlier,
         **same(values, "mask min_size min_confidence seed"),
     )
     print(discovery_text(found, shown=values.top_k))
@@ -80,6 +91,7 @@ def run(values: Any) -> None:
         "encoders": [identity.to_json() for identity in identities],
         # So it is not taken for a description of corrected labels, which belong to no encoder.
         _TABLE_CHECKSUM: checksum([table.encode()]),
+        _GROUPS: [_described(row) for row in [*found["groups"], *found.get("gone", ())]],
     }
     contents = {
         _TABLE: table,
@@ -89,6 +101,48 @@ def run(values: Any) -> None:
     }
     write_results(values.output, contents)
     print(f"wrote {values.output}: {', '.join(contents)}")
+
+
+def _described(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `groups.csv.json` holds of a group. The size of one that is gone is 0."""
+    names = {name: row[name] for name in ("group", "label")}
+    return {**names, "size": row.get("size", 0), "texts": row["texts"][:_KEPT_TEXTS]}
+
+
+def _earlier_groups(path: str) -> list[dict[str, Any]]:
+    """Return the groups of an earlier result, with the labels that people gave them.
+
+    Args:
+      path: its table. The label of a group is the commonest one of its central messages there. If
+        the table has none of them, it is the suggested label.
+
+    Raises:
+      ValueError: if the file next to the table does not hold groups.
+    """
+    from convert_tf.intents.data import read_labelled
+
+    label_of = dict(zip(*read_labelled(path, needs_labels=False), strict=True))
+    file = f"{path}{_DESCRIPTION_SUFFIX}"
+    groups = json_file(file).get(_GROUPS) if _is_description(file) else None
+    if not isinstance(groups, list) or not all(map(_is_group, groups)):
+        raise ValueError(
+            f"{file} does not hold the groups of {path}. Pass a {_TABLE} next to the file that "
+            "this version of intent discover wrote with it, unedited."
+        )
+    for row in groups:
+        del row["size"]
+        given = Counter(label_of[text] for text in row["texts"] if label_of.get(text))
+        if given:
+            row["label"] = given.most_common(1)[0][0]
+    return groups
+
+
+def _is_group(row: Any) -> bool:
+    if not isinstance(row, dict) or not isinstance(row.get("label"), str):
+        return False
+    texts = row.get("texts")
+    has_texts = isinstance(texts, list) and all(isinstance(text, str) and text for text in texts)
+    return type(row.get("group")) is int and has_texts and bool(texts)
 
 
 def check_corrected(path: str, encoders: Sequence[EncoderIdentity]) -> None:

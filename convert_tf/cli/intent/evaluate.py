@@ -9,7 +9,14 @@ accuracy depends on the share of texts that are answered. With `--precision` it 
 confidence threshold. Intents of the data that were not trained are reported. `--output` gets
 `evaluation.json` and `confusions.png`. Classifiers of several intents per text are evaluated by F1.
 
+As a check in CI: the exit status is 1 if a measure is below `--at_least`, or if the classifier is
+worse than `--against` by more than chance (exact McNemar test, p < 0.05). The report is written all
+the same.
+
 Flags:
+  against: An earlier classifier, or its evaluation.json on the same --data. Fail if --model is
+    clearly worse.
+  at_least: Minimum of a measure, such as accuracy=0.9. Fail below it.
   data: Labelled texts: CSV files or nlu.yml.
   precision: Recommend a threshold above which this share of answers is right.
   untrained: What texts of intents that were not trained count as: wrong, or out_of_scope.
@@ -23,6 +30,7 @@ from typing import Any
 from convert_tf.cli.flags import (
     NEEDED,
     Define,
+    UsageError,
     check_read,
     define_model,
     loaded_classifier,
@@ -41,13 +49,25 @@ def define_flags(define: Define) -> None:
     define("data", NEEDED, repeats=True)
     define("precision", None, kind=float, lower_bound=0.0, upper_bound=1.0)
     define("untrained", UNTRAINED[0], choices=UNTRAINED)
+    define("at_least", [], repeats=True)
+    define("against", None)
     define("output", None)
 
 
 def run(values: Any) -> None:
     from convert_tf.intents.data import read_files
+    from convert_tf.intents.guard import (
+        check_evaluation,
+        compared,
+        earlier_evaluation,
+        parsed_minimum,
+    )
     from convert_tf.intents.report import confusion_chart, evaluate_classifier, report_text
 
+    try:
+        at_least = dict(map(parsed_minimum, split_names(values.at_least, lambda _: False)))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     classifier = loaded_classifier(values)
     has_several = classifier.decision.has_several
     check_read(
@@ -55,9 +75,14 @@ def run(values: Any) -> None:
         {"with a model of several intents": ["precision", "untrained"] if has_several else ()},
     )
     data = read_files(split_names(values.data, os.path.exists), needs_labels=not has_several)
+    earlier = None
+    if values.against is not None:
+        earlier = earlier_evaluation(values.against, data, untrained=values.untrained)
     report = evaluate_classifier(
         classifier, data, precision=values.precision, untrained=values.untrained
     )
+    if earlier is not None:
+        report["against"] = {"name": values.against, **compared(report, earlier)}
     print(report_text(report))
     if values.output is not None:
         write_results(values.output, {"evaluation.json": written_json(report)})
@@ -66,3 +91,4 @@ def run(values: Any) -> None:
         if not has_several and write_picture(chart, lambda: confusion_chart(report)):
             names.append(chart.name)
         print(f"wrote {values.output}: {', '.join(names)}")
+    check_evaluation(report, at_least)

@@ -8,12 +8,15 @@ echo "where is my card?" | convert-tf intent predict --model model/ --top_k 3
 An object has `text`, `intent` and `confidence`, the calibrated probability. The intent is `oos` for
 texts that are out of scope, and null for empty lines. `--top_k` adds `intents` with their
 probabilities. `--explain` adds `explanation`: the margin to the second intent, the most important
-words, of 100 at most, and the nearest examples.
+words, of 100 at most, and the nearest examples. With `--english_only`, a text that is surely not in
+English has no intent but its `language`.
 
 Flags:
   input: Text file with one text per line, or a table with a column of texts; - for standard input.
   top_k: Number of intents to print with their probabilities.
   explain: Explain each answer: the margin, the most important words and the nearest examples.
+  english_only: Answer texts in other languages with their language instead of an intent. Needs the
+    extra languages.
 """
 
 import json
@@ -32,6 +35,7 @@ def define_flags(define: Define) -> None:
     define("input", "-")
     define("top_k", 1, lower_bound=1)
     define("explain", False)
+    define("english_only", False)
 
 
 def run(values: Any) -> None:
@@ -42,7 +46,9 @@ def run(values: Any) -> None:
     size = 1 if texts.is_typed else _LINES_AT_ONCE  # a user who types waits for each answer
     remaining = iter(texts)
     while some := list(islice(remaining, size)):
-        for answer in answer_texts(classifier, some, explains=values.explain):
+        for answer in answer_texts(
+            classifier, some, explains=values.explain, english_only=values.english_only
+        ):
             print(_line(answer.described(values.top_k)))
         sys.stdout.flush()
 

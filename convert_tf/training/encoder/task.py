@@ -32,7 +32,7 @@ from convert_tf.training.processes import (
 )
 from convert_tf.training.state import newest_checkpoint
 from convert_tf.training.summaries import LOSS, RECALL, curves
-from convert_tf.training.task import Batch, Task
+from convert_tf.training.task import Batch, Task, Tracker
 
 _DRAWN = ("R100@1", "context/R100@1", "extra_context/R100@1", "with_history/R100@1")
 Evaluator = Callable[[DualEncoder], dict[str, float]]
@@ -48,6 +48,7 @@ def train(
     recipe: str | None = None,
     losses: Sequence[Loss] = (),
     evaluators: Mapping[str, Evaluator] | None = None,
+    trackers: Sequence[Tracker] = (),
 ) -> Path:
     """Train a dual encoder, or resume a run that was stopped.
 
@@ -66,6 +67,7 @@ def train(
       evaluators: functions by name. Each takes the encoder and returns numbers by name, which are
         reported with the evaluation splits. Without splits, the first number of the first one
         selects the best weights.
+      trackers: functions that are called with a step and the numbers measured there; see `Task`.
 
     Returns:
       `output`, which holds the weights that are best on the first evaluation split.
@@ -110,6 +112,7 @@ def train(
             task = EncoderTask(
                 data, used, folder=folder, precision=precision, evaluators=evaluators or {}
             )
+            task.trackers = trackers
         return carry_out(task)
 
 

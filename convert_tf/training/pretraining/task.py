@@ -4,7 +4,7 @@ Reference: arXiv 1905.01969 §4.1 ("Pre-training Procedure").
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from convert_tf.training.loop import carry_out, only_run_in
 from convert_tf.training.optimizers import LOSS_SCALE, InverseSquareRoot
 from convert_tf.training.step import Objective, compile_with
 from convert_tf.training.summaries import curves
-from convert_tf.training.task import Batch, Task
+from convert_tf.training.task import Batch, Task, Tracker
 
 _MEANS = ("masked_loss", "masked_accuracy", "next_loss", "next_accuracy")
 POSITION_KEY = "position"
@@ -161,6 +161,7 @@ def pretrain(
     vocabulary: str | None = None,
     num_oov_buckets: int = 1_000,
     init_from: str | None = None,
+    trackers: Sequence[Tracker] = (),
 ) -> Path:
     """Pre-train a trunk, or resume a run that was stopped.
 
@@ -172,6 +173,7 @@ def pretrain(
       vocabulary: vocabulary file; None uses that of `init_from` or of a folder of token ids.
       num_oov_buckets: ids that unknown tokens share; WordPiece has none.
       init_from: a BERT-shaped model directory, or a Hugging Face folder.
+      trackers: see `Task`.
 
     Returns:
       `output`, a model directory.
@@ -205,7 +207,9 @@ def pretrain(
             folder = open_folder(config.data, vocabulary, num_oov_buckets)
             trunk_config = _trunk_config(folder, model, overrides or {})
             trunk = BertTrunk(trunk_config, dropout=config.dropout, dtype=precision)
-        return carry_out(PretrainingTask(trunk, folder, config, run_folder))
+        task = PretrainingTask(trunk, folder, config, run_folder)
+        task.trackers = trackers
+        return carry_out(task)
 
 
 def _trunk_config(folder: Folder, model: str, overrides: dict[str, Any]) -> BertConfig:

@@ -4,7 +4,7 @@ Reference: arXiv 1905.01969 §4.2 to §4.4, §5.1, §5.3.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from convert_tf.training.ranker.data import RankerData
 from convert_tf.training.state import options_before
 from convert_tf.training.step import Objective, compile_with
 from convert_tf.training.summaries import LOSS, RECALL, curves
-from convert_tf.training.task import Batch, Task
+from convert_tf.training.task import Batch, Task, Tracker
 
 _RESCALED_ON = 256  # contexts to measure the outputs of the trunk on
 _PLATEAU_DECAY = 0.4  # arXiv 1905.01969 §5.1
@@ -134,6 +134,7 @@ def train_ranker(
     init_from: str,
     output: str,
     recipe: str | None = None,
+    trackers: Sequence[Tracker] = (),
 ) -> Path:
     """Fine-tune a ranker, or resume a run that was stopped.
 
@@ -143,6 +144,7 @@ def train_ranker(
       init_from: model directory of a dual encoder or a ranker, a module of the former, or its name.
       output: the run's folder. If it has checkpoints, training resumes from the newest.
       recipe: one of `RANKER_RECIPES`; see `ranker_options` for the default.
+      trackers: see `Task`.
 
     Returns:
       `output`, a ranker's model directory with the best weights on the dev data.
@@ -169,9 +171,9 @@ def train_ranker(
         )
         data = RankerData(config, ranker.config, vocabulary)
         started = {"precision": precision, "init_from": init_from}
-        return carry_out(
-            RankerTask(ranker, data, vocabulary=vocabulary, started=started, folder=folder)
-        )
+        task = RankerTask(ranker, data, vocabulary=vocabulary, started=started, folder=folder)
+        task.trackers = trackers
+        return carry_out(task)
 
 
 def ranker_options(

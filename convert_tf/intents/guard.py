@@ -1,0 +1,138 @@
+"""Minimums of an evaluation, and whether a classifier is worse than an earlier one.
+
+The classifiers are compared by McNemar's exact test. It counts the texts that one of them answers
+right and the other wrong. Equally good classifiers win equally many of these texts.
+
+Reference: McNemar, "Note on the sampling error of the difference between correlated proportions or
+percentages", 1947.
+"""
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from convert_tf.intents.data import LabelledTexts
+from convert_tf.intents.report import SCORES, Report, data_checksum, evaluate_classifier
+from convert_tf.storage.json_text import json_file
+from convert_tf.storage.messages import listed
+
+_RECALL = "out_of_scope_recall"
+# Of the calibration error, less is better.
+MEASURES = (*(name for name in SCORES if name != "calibration_error"), _RECALL)
+_SIGNIFICANCE = 0.05  # of one side: one of twenty equally good classifiers is refused
+
+
+def parsed_minimum(text: str) -> tuple[str, float]:
+    """Parse a minimum such as `accuracy=0.9`.
+
+    Returns:
+      The name of the measure, one of `MEASURES`, and its minimum from 0 to 1.
+
+    Raises:
+      ValueError: if it is no minimum.
+    """
+    name, _, number = text.partition("=")
+    if name not in MEASURES:
+        raise ValueError(
+            f"There is no measure {name!r} in --at_least {text}. The measures are "
+            f"{', '.join(MEASURES)}."
+        )
+    try:
+        minimum = float(number)
+    except ValueError:
+        minimum = math.nan
+    if not 0 <= minimum <= 1:
+        raise ValueError(f"--at_least {text} needs a number from 0 to 1, such as {name}=0.9.")
+    return name, minimum
+
+
+def earlier_evaluation(
+    path: str | os.PathLike[str], data: LabelledTexts, *, untrained: str
+) -> Report:
+    """Return the evaluation of an earlier classifier on the same texts.
+
+    Args:
+      path: the classifier, or the `evaluation.json` that `convert-tf intent evaluate` wrote.
+      data: the labelled texts.
+      untrained: see `evaluate_classifier`.
+
+    Raises:
+      ValueError: if the file is no evaluation, or one of other texts.
+    """
+    from convert_tf.intents.loading import load_classifier
+
+    name = os.fspath(path)
+    if not name.endswith(".json"):
+        return evaluate_classifier(load_classifier(name), data, untrained=untrained)
+    report = json_file(name)
+    wrong = report.get("wrong") if isinstance(report, dict) else None
+    if not isinstance(wrong, list) or not all(type(place) is int for place in wrong):
+        raise ValueError(
+            f"{name} does not say which texts were answered wrong. Pass an evaluation.json that "
+            "this version of intent evaluate wrote, or the classifier."
+        )
+    if report.get("data_sha256") != data_checksum(data):
+        raise ValueError(
+            f"{name} evaluates other texts than --data. Pass the same files in the same order, or "
+            "the classifier."
+        )
+    return report
+
+
+def compared(report: Report, earlier: Report) -> dict[str, Any]:
+    """Compare two evaluations of the same texts.
+
+    Returns:
+      `gained` and `lost`, the numbers of texts that only the classifier of `report` or only the
+      earlier one answers right; `p_value`, the probability of at least so many lost ones if either
+      were equally likely.
+
+    Raises:
+      ValueError: if one classifier has several intents in a text and the other has one.
+    """
+    from scipy.stats import binom
+
+    if ("exact_match" in report) != ("exact_match" in earlier):
+        raise ValueError(
+            "One classifier has several intents in a text, and the other has one. Compare two of "
+            "the same kind."
+        )
+    wrong, wrong_before = {*report["wrong"]}, {*earlier["wrong"]}
+    gained, lost = len(wrong_before - wrong), len(wrong - wrong_before)
+    p_value = float(binom.sf(lost - 1, gained + lost, 0.5))
+    return {"gained": gained, "lost": lost, "p_value": p_value}
+
+
+def check_evaluation(report: Report, at_least: Mapping[str, float]) -> None:
+    """Raise an error unless an evaluation reaches its minimums and is not worse than before.
+
+    Args:
+      report: result of `evaluate_classifier`. `against`, if it is there, has `name` and the values
+        of `compared`.
+      at_least: minimums by measure.
+
+    Raises:
+      ValueError: if a measure is below its minimum or missing, or clearly more texts are lost than
+        gained (p < 0.05).
+    """
+    recall = report.get("out_of_scope", {}).get("recall")
+    values = {**report, _RECALL: recall}
+    measured = [name for name in MEASURES if values.get(name) is not None]
+    if missing := [name for name in at_least if name not in measured]:
+        raise ValueError(
+            f"This evaluation does not measure {listed(missing)}. It measures {listed(measured)}."
+        )
+    reasons = [
+        f"{name} is {values[name]:.6g}, below {minimum:g}"
+        for name, minimum in at_least.items()
+        if values[name] < minimum
+    ]
+    against = report.get("against")
+    if against is not None and against["p_value"] < _SIGNIFICANCE:
+        reasons.append(
+            f"worse than {against['name']}: {against['lost']:,} right answers are lost and "
+            f"{against['gained']:,} gained, p = {against['p_value']:.2g}"
+        )
+    if reasons:
+        raise ValueError(f"The classifier does not pass: {'; '.join(reasons)}.")
