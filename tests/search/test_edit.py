@@ -74,7 +74,8 @@ def test_an_index_finds_what_was_added_and_not_what_was_removed(tmp_path, kind):
     exact.edit()
     for index in (exact, faiss, FaissIndex(CandidateCache(cache.folder), StubEncoder(), kind=kind)):
         ids, _ = index.search(CONTEXTS, top_k=40)
-        assert [index.cache.text(i) for i in ids[0][:1]] == [CONTEXTS[0][0]]
+        best = index.search(CONTEXTS, top_k=1).ids[0, 0]
+        assert index.cache.text(best) == CONTEXTS[0][0]
         assert TEXTS[3] not in {index.cache.text(i) for i in ids.ravel()}
         assert (np.sort(ids) == np.arange(40)).all()
 
@@ -165,7 +166,8 @@ def test_a_killed_edit_leaves_the_old_candidates(tmp_path):
     assert not [name for name in os.listdir(folder) if name[0] == "."]
 
 
-def test_an_edit_finishes_where_one_was_killed_between_two_files(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kill_at", [4, 7])  # while old files are moved away; after the last
+def test_an_edit_finishes_where_one_was_killed_between_two_files(tmp_path, kill_at):
     """Its files have their old names again, before they are read."""
     folder = tmp_path / "cache"
     make_cache(folder)
@@ -173,10 +175,10 @@ def test_an_edit_finishes_where_one_was_killed_between_two_files(tmp_path, monke
         "import os, signal, sys\n"
         "import numpy as np\n"
         "from convert_tf.search.cache import edit_cache\n"
-        "rename, names = os.rename, []\n"
+        f"rename, names, kill_at = os.rename, [], {kill_at}\n"
         "def rename_or_die(source, target):\n"
         "    names.append(source)\n"
-        f"    len(names) < 3 or os.kill(os.getpid(), {int(signal.SIGKILL)})\n"
+        f"    len(names) < kill_at or os.kill(os.getpid(), {int(signal.SIGKILL)})\n"
         "    rename(source, target)\n"
         "os.rename = rename_or_die\n"
         "edit_cache(sys.argv[1], lambda texts: np.ones((1, 24)), fingerprint='stub', add=['new'])\n"
