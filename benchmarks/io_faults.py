@@ -235,6 +235,10 @@ CASES = {
         "index build --encoder ENCODER --input log.txt --dtype int8 --output index --overwrite",
         ("index build --encoder ENCODER --input log.txt --output index",), True,
     ),
+    "index edit": Case(
+        "index edit --encoder ENCODER --cache index --remove log.txt --add train.csv",
+        ("index build --encoder ENCODER --input log.txt --output index",), True,
+    ),
     "index search": Case(
         "index search --encoder ENCODER --cache index --queries hi --faiss flat",
         ("index build --encoder ENCODER --input log.txt --output index",), True,

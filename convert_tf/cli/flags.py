@@ -39,9 +39,9 @@ COMMON_TEXTS = entries(__doc__, "Flags")
 # Flags that name files and folders to read, also by patterns.
 READ = frozenset(
     (
-        "against", "amazon_qa", "api_key_file", "article_search", "cache", "candidates", "convai2",
-        "data", "dev_data", "dialogues", "documents", "dstc7", "earlier", "encoder", "from",
-        "hard_negatives", "init_from", "input", "model", "notes", "opensubtitles", "pairs",
+        "add", "against", "amazon_qa", "api_key_file", "article_search", "cache", "candidates",
+        "convai2", "data", "dev_data", "dialogues", "documents", "dstc7", "earlier", "encoder",
+        "from", "hard_negatives", "init_from", "input", "model", "notes", "opensubtitles", "pairs",
         "ranking_teacher", "since", "submissions", "teacher", "texts", "to", "token_ids",
         "train_data", "triplets", "ubuntu", "utterance_teacher", "utterances", "validation",
         "vectors", "vocab", "wikiqa",

@@ -58,6 +58,7 @@ COMMANDS = {
     "embed": "encode the lines of a file",
     "translate": "turn the vectors of one encoder into those of another",
     "index build": "encode candidates once, for many searches",
+    "index edit": "add and remove candidates of an index; only new texts are encoded",
     "index search": "find the best candidates for a query, with or without an index",
     "demo": "serve a page that runs a model in the browser",
     "serve": "answer HTTP requests: vectors, rankings, intents, OpenAI's embeddings",

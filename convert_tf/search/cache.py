@@ -1,6 +1,6 @@
 """Encoded candidates on disk, which every search maps into memory.
 
-`convert-tf index build` writes a folder with these files:
+`convert-tf index build` writes a folder with these files, and `convert-tf index edit` anew:
 
 - `candidates.json`: `version` of the format, `count` and `dim` of the vectors, their `dtype`, the
   largest length `max_norm`, `encoder` (the encoder's fingerprint), `encoder_name` and `texts`
@@ -17,14 +17,17 @@ The id of a candidate is its position, from 0.
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
+from convert_tf.ranking.protocol import are_texts
 from convert_tf.storage.arrays import FolderFormat, GrowingArray
 from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, record_checksums
+from convert_tf.storage.folders import put_aside
 from convert_tf.storage.progress import Progress
 
 DTYPES = ("float32", "float16", "int8")
@@ -76,7 +79,7 @@ class CandidateCache:
         if not (self.folder / CHECKSUMS_FILE).is_file():
             raise ValueError(
                 f"{str(folder)!r} has no {CHECKSUMS_FILE}: it is incomplete, or an earlier version "
-                f"wrote it. {FORMAT.remedy}"
+                f"wrote it. {FORMAT.remedy}{put_aside(folder)}"
             )
         check_files(folder, FORMAT.facts_file, *(f"{name}.npy" for name in _ARRAYS))
 
@@ -112,10 +115,16 @@ class CandidateCache:
         scales = None if self._scales is None else self._scales[start:stop]
         return self._vectors[start:stop], scales
 
+    def stored_at(self, ids: np.ndarray | Sequence[int]) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return copies of stored rows and of their scales."""
+        places = np.asarray(ids)
+        return self._vectors[places], None if self._scales is None else self._scales[places]
+
     def vectors_at(self, ids: np.ndarray | Sequence[int]) -> np.ndarray:
         """Return float32 `[len(ids), dim]`."""
-        rows = self._vectors[np.asarray(ids)].astype(np.float32)
-        return rows if self._scales is None else rows * self._scales[np.asarray(ids), None]
+        stored, scales = self.stored_at(ids)
+        rows = stored.astype(np.float32)
+        return rows if scales is None else rows * scales[:, None]
 
     def text(self, candidate_id: int) -> str:
         """Return the text of a candidate."""
@@ -163,55 +172,169 @@ def write_cache(
     Example:
       cache = write_cache("cache/", ["yes", "no"], encode, fingerprint="mine", dtype="int8")
     """
-    output = FORMAT.output(folder, overwrite=overwrite)
+
+    def rows() -> Iterator[_Rows]:
+        iterator, dim = iter(texts), 0
+        while batch := list(islice(iterator, batch_size)):
+            stored, scales = _encoded(encode, batch, dtype, dim)
+            dim = stored.shape[1]
+            yield batch, stored, scales
+
+    with FORMAT.output(folder, overwrite=overwrite).open() as place:
+        _write(place, rows(), dtype, encoder=fingerprint, encoder_name=name)
+    return CandidateCache(folder)
+
+
+def edit_cache(
+    folder: str | os.PathLike[str],
+    encode: Callable[[Sequence[str]], np.ndarray],
+    *,
+    fingerprint: str,
+    name: str = "",
+    texts: Sequence[str] | None = None,
+    add: Sequence[str] = (),
+    remove: Sequence[str] = (),
+    batch_size: int = 1024,
+) -> tuple[CandidateCache, int]:
+    """Add and remove candidates of a cache. Only texts that it does not have are encoded.
+
+    The folder has the old candidates until the new ones are complete. They are those of a cache
+    that is written from the edited texts: candidates after a removed one get lower ids. FAISS
+    indexes are removed if the candidates change; the next search builds them.
+
+    Args:
+      folder: a folder that `write_cache` wrote.
+      encode, fingerprint, name, batch_size: of the encoder of the cache, as for `write_cache`.
+      texts: all candidates that the cache shall have, in this order, instead of `add` and `remove`.
+      add: texts to append. A text that the cache has is not appended again.
+      remove: texts to remove, with all copies, before others are added.
+
+    Returns:
+      The cache, open, and the number of candidates that were encoded.
+
+    Raises:
+      ValueError: if the folder is not a cache of this encoder or another process writes it, a text
+        to remove is missing or no candidate is left, or as for `write_cache`.
+
+    Example:
+      cache, encoded = edit_cache("cache/", encode, fingerprint="mine", add=["maybe"])
+    """
+    for argument, value in {"texts": texts or [], "add": add, "remove": remove}.items():
+        if not are_texts(value):
+            raise ValueError(f"{argument} must be a list of strings. Received: {value!r:.200}.")
+    if texts is not None and (len(add) or len(remove)):
+        raise ValueError("texts are all candidates. Pass either texts, or add and remove.")
+    if not put_aside(folder):  # else `open` below gives its files their names back
+        FORMAT.facts(folder)
+    with FORMAT.output(folder, overwrite=True).open() as place:
+        old = CandidateCache(folder)
+        old.check_encoder(fingerprint, name)
+        wanted = _edited(old, add, remove) if texts is None else [*texts]
+        if not wanted:
+            raise ValueError(f"The index {str(folder)!r} would be empty. Keep a candidate.")
+        id_of: dict[str, int] = {}
+        for number, text in enumerate(old.texts()):
+            id_of.setdefault(text, number)
+        if wanted == [*old.texts()]:
+            for path in FORMAT.files(str(folder)):
+                shutil.copy(path, place)
+        else:
+            rows = _merged_rows(old, wanted, id_of, encode, batch_size)
+            _write(place, rows, old.dtype, encoder=fingerprint, encoder_name=name)
+    return CandidateCache(folder), sum(text not in id_of for text in wanted)
+
+
+# Texts, their stored vectors and the scales of these.
+_Rows = tuple[Sequence[str], np.ndarray, np.ndarray | None]
+
+
+def _edited(cache: CandidateCache, add: Sequence[str], remove: Sequence[str]) -> list[str]:
+    """Return the texts of a cache without some, and with others at the end."""
+    before = [*cache.texts()]
+    removed = {*remove}
+    if missing := removed.difference(before):
+        first = next(text for text in remove if text in missing)
+        raise ValueError(
+            f"The index {str(cache.folder)!r} has no candidate {first!r} to remove. Write it as it "
+            "is in the index, or do not remove it."
+        )
+    left = [text for text in before if text not in removed]
+    new = dict.fromkeys(add).keys() - {*left}
+    return left + [text for text in dict.fromkeys(add) if text in new]
+
+
+def _merged_rows(
+    cache: CandidateCache,
+    texts: Sequence[str],
+    id_of: Mapping[str, int],
+    encode: Callable[[Sequence[str]], np.ndarray],
+    batch_size: int,
+) -> Iterator[_Rows]:
+    """Yield the rows of texts: those that a cache has as they are there, others encoded."""
+    for start in range(0, len(texts), batch_size):
+        batch = texts[start : start + batch_size]
+        ids = np.array([id_of.get(text, -1) for text in batch])
+        stored, scales = cache.stored_at(ids)  # of new texts any row, which is replaced
+        if new := np.flatnonzero(ids < 0).tolist():
+            values, factors = _encoded(encode, [batch[i] for i in new], cache.dtype, cache.dim)
+            stored[new] = values
+            if scales is not None and factors is not None:
+                scales[new] = factors
+        yield batch, stored, scales
+
+
+def _encoded(
+    encode: Callable[[Sequence[str]], np.ndarray], batch: Sequence[str], dtype: str, dim: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Encode a batch, and convert its vectors for storage. `dim` is 0 if any width is right."""
+    vectors = np.asarray(encode(batch))
+    if vectors.shape != (len(batch), dim or vectors.shape[-1]):
+        raise ValueError(
+            f"encode must return a vector of one width for each of {len(batch)} texts. "
+            f"Received: shape {vectors.shape}."
+        )
+    return stored_vectors(vectors, dtype)
+
+
+def _write(place: Path, rows: Iterator[_Rows], dtype: str, **facts_of_encoder: str) -> None:
+    """Write the files of a cache into a folder."""
     dtypes = {"vectors": dtype, "texts": "uint8", "offsets": "int64", "scales": "float32"}
     if dtype != "int8":
         del dtypes["scales"]
-    with output.open() as place:
-        digest, dim, max_norm = hashlib.sha256(), 0, 0.0
-        with contextlib.ExitStack() as stack, Progress("candidates") as progress:
-            arrays = {
-                name: stack.enter_context(GrowingArray(place / f"{name}.npy", kind))
-                for name, kind in dtypes.items()
-            }
-            arrays["offsets"].append(np.zeros(1, np.int64))
-            iterator = iter(texts)
-            while batch := list(islice(iterator, batch_size)):
-                vectors = np.asarray(encode(batch))
-                if vectors.shape != (len(batch), dim or vectors.shape[-1]):
-                    raise ValueError(
-                        f"encode must return a vector of one width for each of {len(batch)} texts. "
-                        f"Received: shape {vectors.shape}."
-                    )
-                stored, scales = stored_vectors(vectors, dtype)
-                dim = stored.shape[1]
-                arrays["vectors"].append(stored.reshape(-1))
-                floats = stored.astype(np.float64)
-                if scales is not None:
-                    arrays["scales"].append(scales)
-                    floats *= scales[:, None]
-                max_norm = max(max_norm, float(np.linalg.norm(floats, axis=1).max()))
-                encoded = [text.encode("utf-8") for text in batch]
-                ends = np.cumsum([len(text) for text in encoded])
-                arrays["offsets"].append(arrays["texts"].size + ends)
-                arrays["texts"].append(np.frombuffer(b"".join(encoded), np.uint8))
-                for text in encoded:
-                    digest.update(b"%d:%b" % (len(text), text))
-                progress.add(len(batch))
-        if not dim:
-            raise ValueError("There is no candidate: all texts are empty. Pass another --input.")
-        facts = {
-            "count": arrays["offsets"].size - 1,
-            "dim": dim,
-            "dtype": dtype,
-            "max_norm": max_norm,
-            "encoder": fingerprint,
-            "encoder_name": name,
-            "texts": digest.hexdigest(),
+    digest, dim, max_norm = hashlib.sha256(), 0, 0.0
+    with contextlib.ExitStack() as stack, Progress("candidates") as progress:
+        arrays = {
+            name: stack.enter_context(GrowingArray(place / f"{name}.npy", kind))
+            for name, kind in dtypes.items()
         }
-        FORMAT.write_facts(place, facts)
-        record_checksums(place, (FORMAT.facts_file, *(f"{name}.npy" for name in arrays)))
-    return CandidateCache(folder)
+        arrays["offsets"].append(np.zeros(1, np.int64))
+        for batch, stored, scales in rows:
+            dim = stored.shape[1]
+            arrays["vectors"].append(stored.reshape(-1))
+            floats = stored.astype(np.float64)
+            if scales is not None:
+                arrays["scales"].append(scales)
+                floats *= scales[:, None]
+            max_norm = max(max_norm, float(np.linalg.norm(floats, axis=1).max()))
+            encoded = [text.encode("utf-8") for text in batch]
+            ends = np.cumsum([len(text) for text in encoded])
+            arrays["offsets"].append(arrays["texts"].size + ends)
+            arrays["texts"].append(np.frombuffer(b"".join(encoded), np.uint8))
+            for text in encoded:
+                digest.update(b"%d:%b" % (len(text), text))
+            progress.add(len(batch))
+    if not dim:
+        raise ValueError("There is no candidate: all texts are empty. Pass another --input.")
+    facts = {
+        "count": arrays["offsets"].size - 1,
+        "dim": dim,
+        "dtype": dtype,
+        "max_norm": max_norm,
+        **facts_of_encoder,
+        "texts": digest.hexdigest(),
+    }
+    FORMAT.write_facts(place, facts)
+    record_checksums(place, (FORMAT.facts_file, *(f"{name}.npy" for name in arrays)))
 
 
 def stored_vectors(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray | None]:

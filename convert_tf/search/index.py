@@ -19,7 +19,7 @@ import numpy as np
 from convert_tf.encoding.text_batches import is_count
 from convert_tf.extras import needs
 from convert_tf.ranking.protocol import TextRanker, Turns, checked_contexts
-from convert_tf.search.cache import CandidateCache, widened_float16
+from convert_tf.search.cache import CandidateCache, edit_cache, widened_float16
 from convert_tf.search.encoders import CandidateEncoder
 from convert_tf.storage.checksums import check_files, record_checksums
 from convert_tf.storage.files import whole_file, writing
@@ -79,6 +79,7 @@ class CandidateIndex:
       index = CandidateIndex(CandidateCache("cache/"), encoder)
       ids, scores = index.search([("how are you?",)], top_k=5)
       texts = [index.cache.text(i) for i in ids[0]]
+      index.edit(add=["I am well."], remove=["I am ill."])
 
     Reference: arXiv 1905.01969 §4.2, §4.4.
     """
@@ -113,6 +114,41 @@ class CandidateIndex:
         vectors = (v for block in self._blocks(contexts) for v in block)
         scores = [exact_scores(self.cache, row, v) for row, v in zip(ids, vectors, strict=True)]
         return np.array(scores, np.float32).reshape(ids.shape)
+
+    def edit(
+        self,
+        texts: Sequence[str] | None = None,
+        *,
+        add: Sequence[str] = (),
+        remove: Sequence[str] = (),
+    ) -> int:
+        """Add and remove candidates, in the folder of the cache too.
+
+        Only texts that the index does not have are encoded. A candidate's id is its position, so
+        those after a removed one get lower ids.
+
+        Args:
+          texts: all candidates that the index shall have, in this order, instead of `add` and
+            `remove`.
+          add: texts to append. A text that the index has is not appended again.
+          remove: texts to remove, with all copies, before others are added.
+
+        Returns:
+          The number of candidates that were encoded.
+
+        Raises:
+          ValueError: if a text to remove is missing, or no candidate would be left.
+        """
+        self.cache, encoded = edit_cache(
+            self.cache.folder,
+            self.encoder.encode_candidates,
+            fingerprint=self.encoder.fingerprint,
+            name=self.encoder.name,
+            texts=texts,
+            add=add,
+            remove=remove,
+        )
+        return encoded
 
     def _best(self, contexts: Sequence[np.ndarray], k: int) -> BestCandidates:
         return best_candidates(self.cache, contexts, k=k)
@@ -166,11 +202,28 @@ class FaissIndex(CandidateIndex):
             import faiss
         self.kind = kind
         self._faiss = faiss
+        self._open()
+
+    def edit(
+        self,
+        texts: Sequence[str] | None = None,
+        *,
+        add: Sequence[str] = (),
+        remove: Sequence[str] = (),
+    ) -> int:
+        """Add and remove candidates as `CandidateIndex.edit`, and build the FAISS index again."""
+        encoded = super().edit(texts, add=add, remove=remove)
+        self._open()
+        return encoded
+
+    def _open(self) -> None:
+        """Read the index from the cache's folder, or build it."""
+        cache = self.cache
         groups = self._stored("faiss-groups.npy", np.load, lambda: _equal_candidates(cache), _save)
         self._members = np.argsort(groups, kind="stable")
         self._starts = np.searchsorted(groups[self._members], np.arange(groups.max() + 2))
         self._index = self._load_or_make()
-        if kind == "ivf":
+        if self.kind == "ivf":
             self._index.nprobe = _PROBES
 
     def _best(self, contexts: Sequence[np.ndarray], k: int) -> BestCandidates:
@@ -270,7 +323,8 @@ class RerankedIndex:
       top_n: number of candidates to rank again, or `top_k` if that is larger.
 
     Raises:
-      ValueError: if the caches have different texts, or `top_n` is not positive.
+      ValueError: if the caches have different texts, also after an edit of one of them, or `top_n`
+        is not positive.
 
     Example:
       index = RerankedIndex(CandidateIndex(cache, bi_encoder), cross_encoder, top_n=50)
@@ -279,20 +333,21 @@ class RerankedIndex:
     def __init__(
         self, first: CandidateIndex, second: CandidateIndex | TextRanker, *, top_n: int = 100
     ):
-        if isinstance(second, CandidateIndex) and second.cache.texts_hash != first.cache.texts_hash:
-            raise ValueError(
-                f"The caches {str(first.cache.folder)!r} and {str(second.cache.folder)!r} hold "
-                "different texts. Build both from the same file."
-            )
         if top_n < 1:
             raise ValueError(f"top_n must be at least 1. Received: top_n={top_n}.")
-        self.cache = first.cache
         self.first = first
         self.second = second
         self.top_n = top_n
+        self._check_same_texts()
+
+    @property
+    def cache(self) -> CandidateCache:
+        """The candidates."""
+        return self.first.cache
 
     def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
         """Find the best candidates of each context by the second model. See `CandidateIndex`."""
+        self._check_same_texts()
         contexts, k = checked_contexts(contexts), _checked_top_k(top_k, self.cache)
         ids = self.first.search(contexts, top_k=max(k, self.top_n)).ids
         if isinstance(self.second, CandidateIndex):
@@ -303,6 +358,15 @@ class RerankedIndex:
             if len(ids):
                 scores[:] = self.second.candidate_scores(contexts, texts)
         return BestCandidates(ids, scores).best(k)
+
+    def _check_same_texts(self) -> None:
+        """Check the caches, each of which may have been edited since."""
+        first, second = self.cache, self.second
+        if isinstance(second, CandidateIndex) and second.cache.texts_hash != first.texts_hash:
+            raise ValueError(
+                f"The caches {str(first.folder)!r} and {str(second.cache.folder)!r} hold "
+                "different texts. Build both from the same file, and edit both."
+            )
 
 
 def _equal_candidates(cache: CandidateCache) -> np.ndarray:

@@ -45,6 +45,7 @@ ROAD = {
     "export --encoder {road}/run --output {road}/module": "wrote {road}/module",
     "embed --encoder {road}/module --input {road}/texts --output {road}/vectors.npy": "3 × ",
     "index build --encoder {road}/run --input {road}/texts --output {road}/cache": "3 candidates",
+    "index edit --encoder {road}/run --cache {road}/cache --add {road}/more": "4 candidates",
     # Which once loaded one module twice, as itself and as the program.
     "index search --encoder {road}/run --cache {road}/cache --queries hello "
     "--rerank_checkpoint {road}/run --rerank_cache {road}/cache": "hello\n  ",
@@ -69,6 +70,7 @@ ROAD = {
 def road(tmp_path_factory):
     folder = tmp_path_factory.mktemp("road")
     (folder / "texts").write_text("where is my card?\nthank you\nno\n")
+    (folder / "more").write_text("no\nyes\n")
     (folder / "run.flags").write_text(
         "--model=tiny\n--num_oov_buckets=10\n--steps=1\n--batch_size=4\n--eval_every=1\n"
         "--checkpoint_every=1\n--eval_examples=100\n--precision=float32\n--shuffle_buffer=32\n"
