@@ -62,7 +62,7 @@ class ModuleVariables:
 
     is_folded = True
 
-    def __init__(self, folder: str | os.PathLike[str]):
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._prefix = Path(folder) / "variables" / "variables"
         try:
             self._entries = dict(read_table(Path(f"{self._prefix}.index").read_bytes()))

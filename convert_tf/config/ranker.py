@@ -25,8 +25,9 @@ _IF_NOT_CROSS = ("head", ("bi", "poly"))
 
 @dataclasses.dataclass(frozen=True)
 class HeadConfig(Config):
-    """Configuration of a head. The defaults are the paper's (arXiv 1905.01969 §4), except for
-    `separate_trunks`, which is off.
+    """Configuration of a head.
+
+    The defaults are the paper's (arXiv 1905.01969 §4), except for `separate_trunks`, which is off.
 
     Attributes:
       head: Kind of ranker: a bi-, poly- or cross-encoder.
@@ -76,8 +77,9 @@ class HeadConfig(Config):
 
 @dataclasses.dataclass(frozen=True)
 class RankerTraining(RankingTraining):
-    """Options of the training of rankers. The defaults are the paper's for a bi-encoder (§5.1,
-    §5.3); see `ranker_recipe` for other heads.
+    """Options of the training of rankers.
+
+    The defaults are the paper's for a bi-encoder (§5.1, §5.3); see `ranker_recipe` for other heads.
 
     With 0 `steps`, rankers are trained for one pass over the data, and with 0 `eval_every` they are
     evaluated twice in a pass. `adamw` has a weight decay of 0.01.

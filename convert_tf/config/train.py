@@ -1,5 +1,6 @@
-"""Options of training: common ones, and those of dual encoders, BERT-like trunks and similarity
-maps.
+"""Options of training.
+
+Common ones, and those of dual encoders, BERT-like trunks and similarity maps.
 
 Reference: arXiv 1911.03688 §3.1; arXiv 1905.01969 §4.1.
 """

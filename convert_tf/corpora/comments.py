@@ -206,8 +206,9 @@ class Rules(Config):
         return getattr(self, f"min_{role}_length"), getattr(self, f"max_{role}_length")
 
     def of_split(self, split: str) -> "Rules":
-        """Return the rules of a split. `dev` and `test` get no additional pairs, and none of their
-        texts is a single text.
+        """Return the rules of a split.
+
+        `dev` and `test` get no additional pairs, and none of their texts is a single text.
         """
         return self if split == "train" else self._of_held_out
 

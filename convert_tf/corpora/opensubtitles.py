@@ -1,4 +1,4 @@
-"""Subtitles by the rules of PolyAI's OpenSubtitles data: every line answers the one before.
+r"""Subtitles by the rules of PolyAI's OpenSubtitles data: every line answers the one before.
 
 A file is plain text with one subtitle line per line, or subtitles with their times, from which the
 lines are taken first. PolyAI's script
@@ -25,8 +25,8 @@ Of `.srt` and `.vtt`, numbers, time codes, styles, tags and positions are droppe
 one line of text, because its line breaks only fit it to a screen. A dash at the start of a line
 marks another speaker, so it starts a new line. In OPUS's `.xml`, each sentence is a line.
 
-There are three differences. `\\r` before a line break is dropped. A line that is not UTF-8, at
-which the script stops, is counted. The script ran on Python 2, where `\\w` matches only ASCII
+There are three differences. `\r` before a line break is dropped. A line that is not UTF-8, at
+which the script stops, is counted. The script ran on Python 2, where `\w` matches only ASCII
 letters. Here it matches letters of all scripts, so names such as `Émile:` are removed too.
 
 Reference: github.com/PolyAI-LDN/conversational-datasets, opensubtitles.

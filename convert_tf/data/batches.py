@@ -55,7 +55,7 @@ class ExampleOrder:
       for group in order.groups(position=123_456): ...
     """
 
-    def __init__(self, num_examples: int, *, shuffle_buffer: int, seed: int):
+    def __init__(self, num_examples: int, *, shuffle_buffer: int, seed: int) -> None:
         if num_examples < 1:
             raise ValueError("The split has no examples. Choose a split with examples.")
         self.num_examples = num_examples

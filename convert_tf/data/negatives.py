@@ -59,7 +59,7 @@ class HardNegatives:
 
     def __init__(
         self, folder: str | os.PathLike[str], examples: ArrayExamples, *, per_pair: int, seed: int
-    ):
+    ) -> None:
         facts = FORMAT.facts(folder)
         mined = facts["split"], facts["examples"], facts["texts_sha256"]
         if mined != ("train", examples.num_examples, examples.checksum(PAIR)):

@@ -209,7 +209,7 @@ class _Halves:
 
     def __init__(
         self, texts: TokenIds, config: BertConfig, batch_tokens: int, rng: np.random.Generator
-    ):
+    ) -> None:
         self._texts, self._config = texts, config
         number = len(texts.lengths) // 2
         half = number // 2

@@ -145,7 +145,7 @@ class RecordExamples:
         with_extra_contexts: bool = False,
         turn_prefixes: bool = False,
         joins_turns: bool = False,
-    ):
+    ) -> None:
         self.folder = folder
         self.split = split
         names = PAIR_AND_EXTRA_CONTEXT if with_extra_contexts else PAIR
@@ -231,7 +231,7 @@ class RecordFolder:
       tokenizer_name, vocab_size, num_oov_buckets, vocabulary: what a model must fit.
     """
 
-    def __init__(self, folder: str, *, vocabulary: str, num_oov_buckets: int):
+    def __init__(self, folder: str, *, vocabulary: str, num_oov_buckets: int) -> None:
         self.folder = folder
         self._tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)
         self.tokenizer_name = self._tokenizer.name

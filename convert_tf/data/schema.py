@@ -130,7 +130,7 @@ class SelectedExamples:
       numbers: which of its examples, int64 `[selected]`, or a range of them.
     """
 
-    def __init__(self, examples: Examples, numbers: np.ndarray | range):
+    def __init__(self, examples: Examples, numbers: np.ndarray | range) -> None:
         self._examples = examples
         self.numbers = numbers
         self.names = examples.names

@@ -146,7 +146,7 @@ class RecordIndex:
       ValueError: if a file ends within a record.
     """
 
-    def __init__(self, paths: Sequence[str]):
+    def __init__(self, paths: Sequence[str]) -> None:
         scanned = [_scan(path) for path in paths]
         self._marks = [marks for marks, _ in scanned]
         self._firsts = np.cumsum([0] + [number for _, number in scanned], dtype=np.int64)

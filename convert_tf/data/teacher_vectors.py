@@ -72,7 +72,7 @@ class TeacherVectors:
         *,
         vocab_size: int,
         flag: str = "teacher",
-    ):
+    ) -> None:
         facts = FORMAT.facts(folder)
         if flag == "teacher" and facts.get("has_sides"):
             raise ValueError(

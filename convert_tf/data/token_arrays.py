@@ -97,7 +97,7 @@ class ArrayFolder:
       examples = ArrayFolder("ids/").open("train", max_tokens=60)
     """
 
-    def __init__(self, folder: str):
+    def __init__(self, folder: str) -> None:
         self.folder = folder
         facts = FORMAT.facts(folder)
         self.tokenizer_name: str = facts["tokenizer"]
@@ -195,7 +195,7 @@ class ArrayExamples:
         *,
         names: tuple[str, ...],
         max_tokens: int,
-    ):
+    ) -> None:
         self.names = names
         self.max_tokens = max_tokens
         self.padding_id: int = facts["padding_id"]

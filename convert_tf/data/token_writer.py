@@ -45,7 +45,9 @@ class _Writer:
       columns: names of what is written of each example besides its texts.
     """
 
-    def __init__(self, folder: Path, tokenizer: Any, *, max_tokens: int, columns: Sequence[str]):
+    def __init__(
+        self, folder: Path, tokenizer: Any, *, max_tokens: int, columns: Sequence[str]
+    ) -> None:
         self._folder = folder
         self._dtype = token_arrays.dtype_of_ids(tokenizer.padding_id)
         path = Path(tokenizer.path)

@@ -20,7 +20,7 @@ class EncodingCache:
       hits: number of keys that were found in the cache.
     """
 
-    def __init__(self, encode: Callable[[Any], np.ndarray], *, size: int):
+    def __init__(self, encode: Callable[[Any], np.ndarray], *, size: int) -> None:
         self._encode = encode
         self._size = size
         self._rows: OrderedDict[Hashable, np.ndarray] = OrderedDict()

@@ -28,7 +28,7 @@ class _CachedMethod(Generic[_Arguments]):
         cache: str,
         function: Callable[Concatenate[Any, _Arguments], np.ndarray],
         client: Any = None,
-    ):
+    ) -> None:
         functools.update_wrapper(self, function)
         self._cache, self._function, self._client = cache, function, client
 
@@ -83,7 +83,7 @@ class EncoderClient:
         internal_batch_size: int = 64,
         *,
         compute_dtype: str = "auto",
-    ):
+    ) -> None:
         if not all(number == 0 or is_count(number) for number in (cache_size, max_extra_contexts)):
             raise ValueError(
                 "cache_size and max_extra_contexts must be whole numbers of at least 0. Received: "

@@ -159,7 +159,7 @@ class SentenceEncoder:
         compute_dtype: str = "auto",
         backend: str = "auto",
         numbers_turns: bool | None = None,
-    ):
+    ) -> None:
         if compute_dtype not in COMPUTE_DTYPES:
             raise ValueError(
                 f"compute_dtype must be one of {', '.join(COMPUTE_DTYPES)}. "

@@ -1,5 +1,6 @@
-"""The signatures of encoders. `SentenceEncoder`, its backends, model cards, indexes, the service
-and the exporters use this table.
+"""The signatures of encoders.
+
+`SentenceEncoder`, its backends, model cards, indexes, the service and the exporters use this table.
 
 A new signature is an entry of `SIGNATURES` and its graph: a method of
 `convert_tf.export.hub.encoder_module`, an output of `convert_tf.export.onnx.graph`, and an output

@@ -340,6 +340,7 @@ def discovery_text(report: Report, *, shown: int = 10) -> str:
 
 
 def grouping_summary(report: Report) -> str:
+    """Return the numbers of messages and groups as a sentence."""
     return (
         f"{report['messages']:,} messages, {report['unsure']:,} to group, {len(report['groups'])} "
         f"groups; {report['left_out']:,} messages are in smaller groups{_gone_text(report)}"
@@ -364,5 +365,6 @@ def group_title(report: Report, row: Mapping[str, Any]) -> str:
 
 
 def nearest_text(row: Mapping[str, Any]) -> str:
+    """Return the intent that is nearest to a group as text; `""` without a classifier."""
     nearest = row.get("nearest")
     return f"; nearest intent {nearest['intent']} ({nearest['cosine']:.2f})" if nearest else ""

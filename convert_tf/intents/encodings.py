@@ -123,7 +123,7 @@ class IntentEncodings:
     Reference: arXiv 2003.04807 §2 (USE + ConveRT).
     """
 
-    def __init__(self, encoder: Any, *, kind: str = "sentence", max_texts: int = MAX_TEXTS):
+    def __init__(self, encoder: Any, *, kind: str = "sentence", max_texts: int = MAX_TEXTS) -> None:
         self.kind = kind
         # Names of released modules are looked up when texts are encoded.
         self._encoders = list(encoder) if isinstance(encoder, list | tuple) else [encoder]

@@ -88,7 +88,7 @@ class IntentObjective(Objective):
       outputs = IntentObjective(encoder, head, None)(inputs, training=True)
     """
 
-    def __init__(self, encoder: DualEncoder, head: Head, similarity_map: np.ndarray | None):
+    def __init__(self, encoder: DualEncoder, head: Head, similarity_map: np.ndarray | None) -> None:
         super().__init__(encoder)
         self._similarity_map = similarity_map
         frozen = [encoder.trunk.embedding, *encoder.trunk.blocks[: first_trained_block(encoder)]]
@@ -168,7 +168,7 @@ class FewShotTuner:
 
     def __init__(
         self, checkpoint: str | os.PathLike[str], texts: Sequence[str], *, precision: str, seed: int
-    ):
+    ) -> None:
         self.texts, self.seed = list(texts), seed
         self._checkpoint = checkpoint
         self.similarity_map = load_similarity_map(checkpoint)
@@ -475,7 +475,7 @@ class _Comparison:
         examples: LabelledTexts,
         validation: LabelledTexts | None,
         classifier: IntentClassifier,
-    ):
+    ) -> None:
         self._tuner, self._map = tuner, tuner.similarity_map
         self._places = {text: place for place, text in enumerate(tuner.texts)}
         seed = classifier.random_state

@@ -47,6 +47,7 @@ def counted_messages(texts: Iterable[str], *, mask: bool = False) -> Counter[str
 
 
 def shuffled(texts: Sequence[str], seed: int) -> list[str]:
+    """Return the texts in a random order, equal for equal seeds."""
     return [texts[place] for place in np.random.default_rng(seed).permutation(len(texts))]
 
 

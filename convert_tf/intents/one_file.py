@@ -102,7 +102,7 @@ class IntentFile(Predictor):
       IntentFile("intents.onnx").predict(["where is my card?"])
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, max_texts: int = MAX_TEXTS):
+    def __init__(self, path: str | os.PathLike[str], *, max_texts: int = MAX_TEXTS) -> None:
         backend = OnnxBackend(path)
         metadata = backend.metadata
         try:

@@ -49,7 +49,7 @@ class LexicalModule(tf.Module):
       logits = LexicalModule(model)(tf.constant(["where is my card?"]))
     """
 
-    def __init__(self, model: LexicalModel):
+    def __init__(self, model: LexicalModel) -> None:
         super().__init__(name="words")
         self.words, self.characters = (_table(terms) for terms in (model.words, model.characters))
         number = len(model.words)
@@ -153,7 +153,7 @@ class IntentModule(tf.Module):
       ValueError: an encoder is no module's folder or a damaged one, or answers may be upper levels.
     """
 
-    def __init__(self, classifier: IntentClassifier | MultiIntentClassifier):
+    def __init__(self, classifier: IntentClassifier | MultiIntentClassifier) -> None:
         super().__init__(name="intents")
         self.decision = classifier.decision
         if isinstance(self.decision, SingleIntent) and self.decision.upper_levels:

@@ -85,7 +85,7 @@ class RelativeSelfAttention(keras.layers.Layer):
         num_heads: int = 1,
         use_relative_bias: bool = True,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         self.attention_dim = attention_dim
         self.max_distance = max_distance

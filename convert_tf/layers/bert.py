@@ -71,7 +71,7 @@ class BertEmbedding(keras.layers.Layer):
         epsilon: float = 1e-12,
         dropout: float = 0.0,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         self.dim = dim
         self.num_segments = num_segments
@@ -132,7 +132,7 @@ class BertAttention(keras.layers.Layer):
     Reference: arXiv 1706.03762 §3.2.
     """
 
-    def __init__(self, num_heads: int, *, dropout: float = 0.0, **kwargs: Any):
+    def __init__(self, num_heads: int, *, dropout: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
@@ -197,7 +197,7 @@ class BertBlock(keras.layers.Layer):
         epsilon: float = 1e-12,
         dropout: float = 0.0,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         self.feed_forward_dim = feed_forward_dim
         policy = self.dtype_policy

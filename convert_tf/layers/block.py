@@ -129,7 +129,7 @@ class FeedForward(keras.layers.Layer):
     Reference: arXiv 1911.03688 §2.1, Figure 2.
     """
 
-    def __init__(self, hidden_dim: int, **kwargs: Any):
+    def __init__(self, hidden_dim: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.hidden_dim = hidden_dim
         self.jit_compile = False
@@ -222,7 +222,7 @@ class TransformerBlock(keras.layers.Layer):
         use_relative_bias: bool = True,
         dropout: float = 0.0,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         policy = self.dtype_policy
         self.attention = RelativeSelfAttention(

@@ -52,7 +52,7 @@ class SubwordEmbedding(keras.layers.Layer):
         bits: int = 8,
         dropout: float = 0.0,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         self.num_ids = num_ids
         self.dim = dim

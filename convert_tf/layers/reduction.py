@@ -40,7 +40,7 @@ class SqrtNReduction(keras.layers.Layer):
     Reference: arXiv 1911.03688 §2.1 and its footnote 4.
     """
 
-    def __init__(self, num_heads: int, attention_dim: int, **kwargs: Any):
+    def __init__(self, num_heads: int, attention_dim: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.attention_dim = attention_dim
@@ -117,7 +117,7 @@ class Reduction(keras.layers.Layer):
 
     def __init__(
         self, kind: str, *, num_tokens: int = 64, shared: SqrtNReduction | None, **kwargs: Any
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         self.kind = kind
         self.num_tokens = num_tokens

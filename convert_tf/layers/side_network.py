@@ -57,7 +57,7 @@ class SideNetwork(keras.layers.Layer):
         encoding_dim: int,
         use_skip: bool = True,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         self.hidden_dim = hidden_dim
         self.use_skip = use_skip

@@ -120,7 +120,7 @@ class BertTrunk(keras.Model):
 
     reduction: None = None
 
-    def __init__(self, config: BertConfig, *, dropout: float = 0.0, **kwargs: Any):
+    def __init__(self, config: BertConfig, *, dropout: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.config = config
         self.dim = config.dim

@@ -82,7 +82,7 @@ class Trunk(keras.layers.Layer):
         embedding_dropout: float = 0.0,
         attention_dropout: float = 0.0,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         self.config = config
         self.rates = {
@@ -211,7 +211,7 @@ class DualEncoder(keras.Model):
         embedding_dropout: float = 0.0,
         attention_dropout: float = 0.0,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         self.config = config
         policy = self.dtype_policy

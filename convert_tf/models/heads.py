@@ -63,7 +63,7 @@ class _ReducingHead(keras.layers.Layer):
         reduction_tokens: int = 64,
         shared_reduction: SqrtNReduction | None = None,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         self.reduce = Reduction(
             reduction,
@@ -77,7 +77,7 @@ class _ReducingHead(keras.layers.Layer):
 class _EncodingHead(_ReducingHead):
     """Base class of bi- and poly-encoders, which reduce each candidate to one vector."""
 
-    def __init__(self, *, scale: float = 1.0, learn_scale: bool = False, **kwargs: Any):
+    def __init__(self, *, scale: float = 1.0, learn_scale: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.scale = scale
         self.learn_scale = learn_scale
@@ -177,7 +177,7 @@ class PolyHead(_EncodingHead):
     Reference: arXiv 1905.01969 §4.4 and appendix C.
     """
 
-    def __init__(self, *, num_codes: int = 64, variant: str = "learnt", **kwargs: Any):
+    def __init__(self, *, num_codes: int = 64, variant: str = "learnt", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.num_codes = num_codes
         self.variant = variant
@@ -259,7 +259,7 @@ class CrossHead(_ReducingHead):
     Reference: arXiv 1905.01969 §4.3.
     """
 
-    def __init__(self, **kwargs: Any):
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         # A bias would add the same number to all candidates, so there is none.
         self.linear = keras.layers.Dense(1, use_bias=False, dtype="float32", name="linear")

@@ -46,7 +46,7 @@ class ConvertTrunk(keras.layers.Layer):
     Reference: arXiv 1911.03688 §2.1; arXiv 1905.01969 §4.1 to §4.3.
     """
 
-    def __init__(self, encoder: DualEncoder, *, reads_jointly: bool = False, **kwargs: Any):
+    def __init__(self, encoder: DualEncoder, *, reads_jointly: bool = False, **kwargs: Any) -> None:
         super().__init__(dtype=encoder.dtype_policy, **kwargs)
         self.encoder = encoder
         self.reads_jointly = reads_jointly
@@ -188,7 +188,7 @@ class RankerModel(keras.Model):
         config: RankerConfig,
         candidate_trunk: RankerTrunk | None = None,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         self.trunk = trunk
         self.head = head

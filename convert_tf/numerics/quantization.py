@@ -99,7 +99,7 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
     MARGIN_SHARE = 0.1
     MIN_MARGIN = 0.01
 
-    def __init__(self, initial_range: tuple[float, float]):
+    def __init__(self, initial_range: tuple[float, float]) -> None:
         self.initial_range = tuple(initial_range)
 
     def build(self, tensor_shape: Any, name: str, layer: keras.layers.Layer) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class TfIdfRanker(TextRanker):
         responses: Iterable[str],
         *,
         read_context: Callable[[Turns], str] = last_turn,
-    ):
+    ) -> None:
         # Imported here because it takes a second, which other commands do not need.
         from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
@@ -111,7 +111,7 @@ class Bm25Ranker(TfIdfRanker):
 
     name = "BM25"
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.settings |= {"k1": _K1, "b": _B}
         documents = len(self._counts.indptr) - 1
@@ -288,7 +288,7 @@ class MapRanker(SimRanker):
       **options: options of `EncoderRanker`.
     """
 
-    def __init__(self, *args: Any, mapping: VectorMapping, **options: Any):
+    def __init__(self, *args: Any, mapping: VectorMapping, **options: Any) -> None:
         super().__init__(*args, **options)
         self._mapping = mapping
         self.settings = {k: v for k, v in mapping._asdict().items() if k != "weights"}

@@ -66,7 +66,7 @@ class TrainedRanker(TextRanker):
       ForkedError: if the process was forked after a model had been opened, also in each call.
     """
 
-    def __init__(self, folder: str | os.PathLike):
+    def __init__(self, folder: str | os.PathLike) -> None:
         self.name = os.fspath(folder)
         check_not_forked(self.name)
         self.settings = {"checkpoint": self.name}

@@ -38,7 +38,7 @@ class ExportedRanker(TextRanker):
       ranker.scores([("hello", "how are you?")], ["fine", "a fish"])  # [1, 2]
     """
 
-    def __init__(self, folder: str | os.PathLike):
+    def __init__(self, folder: str | os.PathLike) -> None:
         self.name = os.fspath(folder)
         self.settings = {"module": self.name}
         check_not_forked(self.name)

@@ -52,7 +52,7 @@ class EncoderRanker(TextRanker):
         *,
         kinds: tuple[str, str] = KINDS,
         joins_turns: bool = False,
-    ):
+    ) -> None:
         self.name = name
         self.settings: dict[str, Any] = {}
         self._encoder = encoder
@@ -174,7 +174,7 @@ class Ranker(TextRanker):
       best = ranker.rank(["hello", "how are you?"], ["fine", "a fish"], top_k=1)
     """
 
-    def __init__(self, folder: str | os.PathLike[str]):
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         path = os.fspath(folder)
         self._ranker: TextRanker
         if kind_of(path) is Kind.RANKER:

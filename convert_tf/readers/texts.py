@@ -48,7 +48,7 @@ class Texts:
         such a column, a line is not UTF-8 or too long, or an archive is damaged.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, find: Find = names.name_of_text):
+    def __init__(self, path: str | os.PathLike[str], *, find: Find = names.name_of_text) -> None:
         path = os.fspath(path)
         is_standard_input = path == STANDARD_INPUT
         name = "standard input" if is_standard_input else path

@@ -66,7 +66,7 @@ class CandidateCache:
       cache.text(3), cache.vectors_at([3])
     """
 
-    def __init__(self, folder: str | os.PathLike[str]):
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         facts = FORMAT.facts(folder)
         self.count: int = facts["count"]

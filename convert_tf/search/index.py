@@ -84,7 +84,7 @@ class CandidateIndex:
     Reference: arXiv 1905.01969 §4.2, §4.4.
     """
 
-    def __init__(self, cache: CandidateCache, encoder: CandidateEncoder):
+    def __init__(self, cache: CandidateCache, encoder: CandidateEncoder) -> None:
         cache.check_encoder(encoder.fingerprint, encoder.name)
         self.cache = cache
         self.encoder = encoder
@@ -194,7 +194,9 @@ class FaissIndex(CandidateIndex):
       ids, scores = index.search([("how are you?",)], top_k=5)
     """
 
-    def __init__(self, cache: CandidateCache, encoder: CandidateEncoder, *, kind: str = "flat"):
+    def __init__(
+        self, cache: CandidateCache, encoder: CandidateEncoder, *, kind: str = "flat"
+    ) -> None:
         super().__init__(cache, encoder)
         if kind not in FAISS_KINDS:
             raise ValueError(f"kind must be one of {', '.join(FAISS_KINDS)}. Received: {kind!r}.")
@@ -332,7 +334,7 @@ class RerankedIndex:
 
     def __init__(
         self, first: CandidateIndex, second: CandidateIndex | TextRanker, *, top_n: int = 100
-    ):
+    ) -> None:
         if top_n < 1:
             raise ValueError(f"top_n must be at least 1. Received: top_n={top_n}.")
         self.first = first
@@ -482,7 +484,7 @@ class _ChunkScorer:
       rows: number of candidates in a chunk.
     """
 
-    def __init__(self, cache: CandidateCache, contexts: Sequence[np.ndarray]):
+    def __init__(self, cache: CandidateCache, contexts: Sequence[np.ndarray]) -> None:
         self._cache = cache
         self._sizes = np.array([len(vectors) for vectors in contexts])
         self._starts = np.cumsum(self._sizes) - self._sizes

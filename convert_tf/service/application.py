@@ -227,7 +227,7 @@ def make_application(
 class _Service:
     """The requests of the service, each as a method."""
 
-    def __init__(self, model: Model, limits: Limits, *, english_only: bool):
+    def __init__(self, model: Model, limits: Limits, *, english_only: bool) -> None:
         self._encoder, self._name, self._classifier = model
         self._limits = limits
         functions: dict[str, Any] = {

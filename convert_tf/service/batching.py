@@ -69,7 +69,7 @@ class Batcher:
         limits: Limits | None = None,
         *,
         on_batch: Callable[[str, int, float], None] = lambda what, items, seconds: None,
-    ):
+    ) -> None:
         self._functions = functions
         self._limits = limits or Limits()
         self._on_batch = on_batch

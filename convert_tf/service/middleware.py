@@ -109,7 +109,7 @@ class Counters:
       queued: returns the number of waiting texts.
     """
 
-    def __init__(self, queued: Callable[[], int] = lambda: 0):
+    def __init__(self, queued: Callable[[], int] = lambda: 0) -> None:
         self.registry = CollectorRegistry()
 
         def metric(kind: type, name: str, text: str, labels: Sequence[str] = ()) -> Any:
@@ -157,7 +157,7 @@ class Middleware:
         max_bytes: int,
         api_keys: Sequence[str] = (),
         on_access: Callable[[dict[str, Any]], None] | None = None,
-    ):
+    ) -> None:
         self._application, self._counters, self._max_bytes = app, counters, max_bytes
         self._keys, self._on_access = api_keys, on_access
 
@@ -207,7 +207,7 @@ class _Exchange:
       status: of the answer; 0 before it begins.
     """
 
-    def __init__(self, scope: Any, receive: Any, send: Any, max_bytes: int):
+    def __init__(self, scope: Any, receive: Any, send: Any, max_bytes: int) -> None:
         self._scope, self._receive, self._send = scope, receive, send
         self._max_bytes = max_bytes
         self._started = time.perf_counter()

@@ -95,7 +95,9 @@ class MappedFile:
       ValueError: if the file is missing or damaged, or has another type or shape.
     """
 
-    def __init__(self, path: Path, dtype: str, shape: tuple[int, ...], *, what: str, remedy: str):
+    def __init__(
+        self, path: Path, dtype: str, shape: tuple[int, ...], *, what: str, remedy: str
+    ) -> None:
         self.path = path
         self._what, self._remedy = what, remedy
         try:
@@ -232,7 +234,7 @@ class GrowingArray:
 
     def __init__(
         self, path: str | os.PathLike[str], dtype: str, *, row_shape: tuple[int, ...] = ()
-    ):
+    ) -> None:
         self._dtype = np.dtype(dtype)
         self._row_shape = row_shape
         self.size = 0

@@ -52,9 +52,9 @@ def _with_each_key_once(members: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def json_of_texts(text: str | bytes, *, is_dump: bool = False) -> Any:
-    """Parse JSON that holds people's texts. All readers of such files call it.
+    r"""Parse JSON that holds people's texts. All readers of such files call it.
 
-    A lone surrogate such as `\\ud83d` becomes U+FFFD: it is not Unicode text, and neither
+    A lone surrogate such as `\ud83d` becomes U+FFFD: it is not Unicode text, and neither
     TensorFlow nor a file accepts it.
 
     Args:

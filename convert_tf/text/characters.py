@@ -54,7 +54,7 @@ _ALIKE = re.compile(f"[{_CLASSES['alike']}]+")
 
 
 def fold(text: str) -> str:
-    """Return the same text for all texts that a person reads as the same.
+    r"""Return the same text for all texts that a person reads as the same.
 
     - Every run of white space (spaces of all widths, tabs, line breaks) becomes one space, and the
       ends have none.

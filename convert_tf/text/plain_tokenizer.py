@@ -113,7 +113,7 @@ def _fingerprint(text: bytes) -> int:
 class _Runs(dict[str, tuple[int, ...]]):
     """Cache of the ids of runs. It is emptied when it is full."""
 
-    def __init__(self, tokenizer: "PlainTokenizer"):
+    def __init__(self, tokenizer: "PlainTokenizer") -> None:
         super().__init__()
         self._tokenizer = tokenizer
 
@@ -149,7 +149,7 @@ class PlainTokenizer:
     Reference: arXiv 1911.03688 §3.1.
     """
 
-    def __init__(self, subwords: Sequence[str], *, num_oov_buckets: int = 1000):
+    def __init__(self, subwords: Sequence[str], *, num_oov_buckets: int = 1000) -> None:
         self._id_of = {subword: i for i, subword in enumerate(subwords)}
         self._longest = max(map(len, subwords))
         self.name = "subword"

@@ -156,7 +156,7 @@ class _Level:
 class _Trie:
     """The candidates of one iteration, accepted or not."""
 
-    def __init__(self, levels: list[_Level], num_codes: int):
+    def __init__(self, levels: list[_Level], num_codes: int) -> None:
         self.levels = levels
         self.num_codes = num_codes
 

@@ -34,7 +34,7 @@ _ANY_LENGTH = 2**31 - 1
 class _Numbered(tf.lookup.KeyValueTensorInitializer):
     """Maps each entry to its index. The indices are computed on loading instead of saved."""
 
-    def __init__(self, entries: list[str] | list[bytes]):
+    def __init__(self, entries: list[str] | list[bytes]) -> None:
         self._entries = tf.constant(entries)
         super().__init__(self._entries, tf.range(len(entries), dtype=tf.int64))
 
@@ -70,7 +70,7 @@ class Tokenizer(tf.Module):
         *,
         num_oov_buckets: int,
         name: str,
-    ):
+    ) -> None:
         super().__init__(name=name)
         if num_oov_buckets < 1:
             raise ValueError(
@@ -158,10 +158,10 @@ class Tokenizer(tf.Module):
 
 
 class SubwordTokenizer(Tokenizer):
-    """The paper's subword tokenizer.
+    r"""The paper's subword tokenizer.
 
     Text is lower-cased and split into runs (`convert_tf.text.runs`), each with the word-start
-    marker `\\ufe4f` in front. A run is cut greedily into the longest known subwords; an unknown
+    marker `\ufe4f` in front. A run is cut greedily into the longest known subwords; an unknown
     character is a token. If the first character of a run is unknown, its token includes the marker,
     but its id is that of the character. So the marker is never a token.
     `plain_tokenizer.restored_texts` makes the lower-cased text from the joined tokens, for all
@@ -183,7 +183,7 @@ class SubwordTokenizer(Tokenizer):
     published, because the paper does not describe them.
     """
 
-    def __init__(self, path: str | os.PathLike[str], num_oov_buckets: int = 1000):
+    def __init__(self, path: str | os.PathLike[str], num_oov_buckets: int = 1000) -> None:
         subwords = read_vocabulary(path)
         super().__init__(path, subwords, num_oov_buckets=num_oov_buckets, name="subword")
         self._longest = max(map(len, subwords))
@@ -243,7 +243,7 @@ class SentencePieceTokenizer(Tokenizer):
       VocabularyError: if the file is not a SentencePiece model.
     """
 
-    def __init__(self, path: str | os.PathLike[str], num_oov_buckets: int = 1000):
+    def __init__(self, path: str | os.PathLike[str], num_oov_buckets: int = 1000) -> None:
         model = Path(path).read_bytes()
         try:
             cutter = tf_text.SentencepieceTokenizer(model=model, out_type=tf.string)
@@ -299,7 +299,7 @@ class WordPieceTokenizer(Tokenizer):
       tokenizer.tokenize(["Hello embeddings!"])  # [["hello", "em", "##bed", "##ding", "##s", "!"]]
     """
 
-    def __init__(self, path: str | os.PathLike[str]):
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         entries = _read_entries(path)
         # The lookup table needs at least one bucket, but nothing is hashed: unknown words are
         # [UNK], which is an entry.

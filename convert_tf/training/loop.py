@@ -155,7 +155,7 @@ def take_steps(task: Task, step: int = 0, termination: Termination | None = None
 class _Steps:
     """The state of a run between two steps."""
 
-    def __init__(self, task: Task, step: int):
+    def __init__(self, task: Task, step: int) -> None:
         self.task = task
         self.step = step
         self.rows: list[dict[str, Any]] = []
@@ -320,7 +320,7 @@ class NonFiniteError(FloatingPointError):
       remedy: what to do.
     """
 
-    def __init__(self, what: str, step: int, remedy: str):
+    def __init__(self, what: str, step: int, remedy: str) -> None:
         super().__init__(f"Training stopped: {what} at step {step}. {remedy}")
 
 
@@ -334,7 +334,7 @@ class Clock:
       per_second, steps_per_second: units and steps a second since the clock was started.
     """
 
-    def __init__(self, before: dict[str, float]):
+    def __init__(self, before: dict[str, float]) -> None:
         self._total = {"seconds": 0.0, "cpu_seconds": 0.0, **before}
         self.per_second = self.steps_per_second = 0.0
         self.start()

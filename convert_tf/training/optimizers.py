@@ -36,7 +36,7 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     Reference: arXiv 1706.03762 §5.3, as in XLM.
     """
 
-    def __init__(self, peak: float, warmup_steps: int):
+    def __init__(self, peak: float, warmup_steps: int) -> None:
         self.peak = peak
         self.warmup_steps = warmup_steps
 

@@ -25,7 +25,9 @@ class Objective(keras.Model):
       steps_done: int32 `[]`, the steps that were trained.
     """
 
-    def __init__(self, encoder: Any, means: Sequence[str] = (), *, l2: float = 0.0, **kwargs: Any):
+    def __init__(
+        self, encoder: Any, means: Sequence[str] = (), *, l2: float = 0.0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.encoder = encoder
         self.l2 = l2
@@ -78,7 +80,7 @@ def compile_with(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> N
 
 
 class _TensorFlowStep:
-    def __init__(self, model: Objective):
+    def __init__(self, model: Objective) -> None:
         import tensorflow as tf
 
         self._step = tf.function(
@@ -104,7 +106,7 @@ class _TensorFlowStep:
 
 
 class _JaxStep:
-    def __init__(self, model: Objective):
+    def __init__(self, model: Objective) -> None:
         import jax
 
         self._model = model

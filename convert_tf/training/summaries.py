@@ -28,7 +28,7 @@ class EventFile:
       FileWriteError: here and in `scalars`, the file could not be written.
     """
 
-    def __init__(self, log_dir: str):
+    def __init__(self, log_dir: str) -> None:
         with needs("plots", "Writing summaries for TensorBoard"):
             from tensorboard.compat.proto import event_pb2, summary_pb2
             from tensorboard.summary.writer.record_writer import RecordWriter

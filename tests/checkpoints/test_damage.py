@@ -55,7 +55,7 @@ def test_a_missing_file_is_found(run, name):
     save = functools.partial(checkpoint.save_checkpoint, run, encoder, vocabulary=vocabulary)
     save(training={}, similarity_map=similarity_map)
     (run / name).unlink()
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"\w"):
         checkpoint.load_checkpoint(run)
         checkpoint.load_similarity_map(run)
 

@@ -51,7 +51,7 @@ class BertBackend(OpenedFromPath):
     reads_history = False
     _REMEDY = "Pass the folder of a BERT that uses the mean of its outputs, or the first one."
 
-    def __init__(self, folder: str | os.PathLike[str]):
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         super().__init__(folder)
         check_not_forked(self.path)
         self._trunk, vocabulary = load_bert(folder)

@@ -50,7 +50,7 @@ class CheckpointBackend(OpenedFromPath):
 
     def __init__(
         self, folder: str | os.PathLike, *, precision: str = "float32", keeps_newest: bool = False
-    ):
+    ) -> None:
         super().__init__(folder, precision=precision, keeps_newest=keeps_newest)
         check_not_forked(self.path)
         self._encoder, vocabulary = load_checkpoint(folder, dtype=choose_precision(precision))

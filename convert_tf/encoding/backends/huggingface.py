@@ -58,7 +58,7 @@ class HuggingFaceBackend(GraphBackend):
     reads_history = False
     _REMEDY = "Pass a folder from convert-tf export --format huggingface, or download it again."
 
-    def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None):
+    def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None) -> None:
         super().__init__(path, num_threads=num_threads)
         folder = Path(path)
         onnx_file = next((file for file in ONNX_FILES if (folder / file).is_file()), None)

@@ -1,5 +1,6 @@
-"""Backend of `SentenceEncoder` for exported modules, and for other SavedModels that turn strings
-into vectors. It uses their signatures only.
+"""Backend of `SentenceEncoder` for exported modules.
+
+It also opens other SavedModels that turn strings into vectors. It uses their signatures only.
 """
 
 import functools
@@ -40,7 +41,7 @@ class ModuleBackend(OpenedFromPath):
 
     _REMEDY = "Pass the folder of a module from convert-tf export."
 
-    def __init__(self, folder: str | os.PathLike[str], *, compute_dtype: str = "float32"):
+    def __init__(self, folder: str | os.PathLike[str], *, compute_dtype: str = "float32") -> None:
         super().__init__(folder, compute_dtype=compute_dtype)
         check_not_forked(self.path)
         try:

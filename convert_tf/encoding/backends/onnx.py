@@ -55,7 +55,7 @@ class GraphBackend(OpenedFromPath):
         several threads that wait for each other in each op.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None):
+    def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None) -> None:
         super().__init__(path, num_threads=num_threads)
         self.concurrent_batches = num_threads or allowed_cores()
         self._calls, self._lock = 0, threading.Lock()
@@ -146,7 +146,7 @@ class OnnxBackend(GraphBackend):
         "deleted: it is written again."
     )
 
-    def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None):
+    def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None) -> None:
         super().__init__(path, num_threads=num_threads)
         if not os.path.isfile(self.path):
             raise self._unusable("it does not exist")

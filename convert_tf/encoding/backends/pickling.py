@@ -1,5 +1,6 @@
-"""Models that are opened from a path. A pickle stores the path, and unpickling opens the model
-again.
+"""Models that are opened from a path.
+
+A pickle stores the path, and unpickling opens the model again.
 """
 
 import functools
@@ -33,7 +34,7 @@ class OpenedFromPath:
 
     _REMEDY: str  # what to do if the model cannot be used: a sentence
 
-    def __init__(self, path: str | os.PathLike[str], **options: Any):
+    def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self.path = os.fspath(path)
         self.weights_path = os.path.abspath(path)
         self._options = options

@@ -106,7 +106,7 @@ class EncoderModule(tf.Module):
         network_bits: int = 16,
         max_tokens: int = MAX_TOKENS,
         similarity_map: np.ndarray | None = None,
-    ):
+    ) -> None:
         super().__init__(name="encoder_module")
         self.tokenizer = tokenizer
         self.max_tokens = max_tokens

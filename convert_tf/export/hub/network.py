@@ -86,8 +86,7 @@ def ids_of_beginnings(
 def encode_row(
     trunk: Trunk, reduction: SqrtNReduction, token_ids: Any, lengths: Any
 ) -> tuple[Any, Any]:
-    """Return the results of `DualEncoder.encode_sequence` and `DualEncoder.reduce` for texts in one
-    row.
+    """Return what `DualEncoder.encode_sequence` and `DualEncoder.reduce` do, for texts in one row.
 
     Args:
       trunk, reduction: layers of the encoder.

@@ -74,7 +74,7 @@ class RankerModule(tf.Module):
         *,
         network_bits: int = 16,
         max_tokens: int = MAX_TOKENS,
-    ):
+    ) -> None:
         super().__init__(name="ranker_module")
         head = ranker.config.head
         self.tokenizer = tokenizer
@@ -244,7 +244,7 @@ class EncodingRankerModule(RankerModule):
     Reference: arXiv 1905.01969 §4.2, §4.4.
     """
 
-    def __init__(self, ranker: RankerModel, tokenizer: Tokenizer, **kwargs: Any):
+    def __init__(self, ranker: RankerModel, tokenizer: Tokenizer, **kwargs: Any) -> None:
         super().__init__(ranker, tokenizer, **kwargs)
         head = ranker.config.head
         self._codes = 1

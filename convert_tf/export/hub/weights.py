@@ -67,7 +67,7 @@ class StoredWeights(tf.Module):
     one scale for a whole matrix).
     """
 
-    def __init__(self, variables: Sequence[Any], *, bits: int = 16):
+    def __init__(self, variables: Sequence[Any], *, bits: int = 16) -> None:
         super().__init__(name="stored_weights")
         quieten_float16()
         if bits not in NETWORK_BITS:
@@ -149,7 +149,7 @@ class Bfloat16Copies(tf.Module):
           fast_model(ids)
     """
 
-    def __init__(self, variables: Sequence[Any], weights: StoredWeights):
+    def __init__(self, variables: Sequence[Any], weights: StoredWeights) -> None:
         super().__init__(name="bfloat16_copies")
         self._variables = lambda: list(variables)
         self._computed = weights._computed[: len(variables)]
@@ -192,7 +192,7 @@ class StoredMap(tf.Module):
       vectors = StoredMap(kernel, bits=8)(reduced)
     """
 
-    def __init__(self, kernel: np.ndarray, *, bits: int = 16):
+    def __init__(self, kernel: np.ndarray, *, bits: int = 16) -> None:
         super().__init__(name="stored_map")
         variable = keras.Variable(kernel, name="similarity_map")
         values: Any = float16_values(variable) if bits < 32 else _finite(variable)
@@ -282,7 +282,7 @@ class StoredTable(tf.Module):
     Reference: arXiv 1911.03688 §2.1, "Quantization".
     """
 
-    def __init__(self, embedding: Any, *, bits: int = 16):
+    def __init__(self, embedding: Any, *, bits: int = 16) -> None:
         super().__init__(name="stored_table")
         # This raises an error for NaN, which bytes would hide.
         values: Any = float16_values(embedding.table)

@@ -25,7 +25,7 @@ class ConvertConfig(PretrainedConfig):
 class Block(nn.Module):
     """Attention over the tokens within `reach`, and a feed-forward layer."""
 
-    def __init__(self, config: ConvertConfig, reach: int):
+    def __init__(self, config: ConvertConfig, reach: int) -> None:
         super().__init__()
         dim, width = config.embedding_dim, config.num_heads * config.attention_dim
         self.heads, self.reach = config.num_heads, reach
@@ -53,7 +53,7 @@ class Block(nn.Module):
 class SideNetwork(nn.Module):
     """From the encoding of a text to that of a context or a response, of length 1."""
 
-    def __init__(self, config: ConvertConfig):
+    def __init__(self, config: ConvertConfig) -> None:
         super().__init__()
         width = config.reduction_heads * config.embedding_dim
         widths = [width] + [config.side_hidden_dim] * config.side_layers
@@ -86,7 +86,7 @@ class ConvertModel(PreTrainedModel):
 
     config_class = ConvertConfig
 
-    def __init__(self, config: ConvertConfig):
+    def __init__(self, config: ConvertConfig) -> None:
         super().__init__(config)
         dim, reduction = config.embedding_dim, config.reduction_heads * config.reduction_dim
         self.tokens = nn.Embedding(config.unknown_id + 1, dim)
@@ -164,7 +164,7 @@ class ConvertModel(PreTrainedModel):
 
 
 def fast_gelu(x: Tensor) -> Tensor:
-    """x · σ(1.702 x)."""
+    """Return x · σ(1.702 x)."""
     return silu(GELU_SLOPE * x) / GELU_SLOPE
 
 

@@ -102,7 +102,7 @@ class TorchVariables:
 
     is_folded = False
 
-    def __init__(self, path: Path, config: ModelConfig, facts: dict[str, Any]):
+    def __init__(self, path: Path, config: ModelConfig, facts: dict[str, Any]) -> None:
         tensors = dict(deserialize(path.read_bytes()))
         self._arrays = {name: _float32(name, tensor) for name, tensor in tensors.items()}
         self._names = _names(config)

@@ -65,7 +65,7 @@ class GraphBuilder(GraphWriter):
       model = GraphBuilder(load_source("runs/convert", 512)).build()
     """
 
-    def __init__(self, source: EncoderSource, calibrations: Calibrations | None = None):
+    def __init__(self, source: EncoderSource, calibrations: Calibrations | None = None) -> None:
         super().__init__(calibrations)
         self._encoder, self._config = source.encoder, source.encoder.config
         self._similarity_map = source.similarity_map
@@ -372,7 +372,7 @@ class BatchGraphBuilder(GraphBuilder):
         calibrations: Calibrations | None = None,
         *,
         kind_ids: dict[str, int],
-    ):
+    ) -> None:
         super().__init__(source, calibrations)
         self._kind_ids = kind_ids
         # The network computes r of every text.

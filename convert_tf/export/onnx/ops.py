@@ -71,7 +71,7 @@ class GraphWriter:
       observed: names of the tensors that are quantized to bytes, in the order of the graph.
     """
 
-    def __init__(self, calibrations: Calibrations | None = None):
+    def __init__(self, calibrations: Calibrations | None = None) -> None:
         self._calibrations = calibrations
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[str, np.ndarray] = {}

@@ -48,7 +48,7 @@ class _Weights:
       ValueError: when a weight is taken that is missing, has another shape, or is not finite.
     """
 
-    def __init__(self, values: EncoderVariables):
+    def __init__(self, values: EncoderVariables) -> None:
         self._values = values
         self.slope = GELU_SLOPE if values.is_folded else np.float32(1)
         self._numbers = itertools.count()

@@ -246,7 +246,7 @@ class EncoderData:
         init_from: str | None,
         is_resumed: bool = False,
         processes: Processes = ALONE,
-    ):
+    ) -> None:
         self.config = config
         self.init_from = init_from
         self.is_resumed = is_resumed

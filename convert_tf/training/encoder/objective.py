@@ -42,7 +42,7 @@ class EncoderObjective(Objective):
         config: EncoderTraining,
         parts: Sequence[Loss] | None = None,
         **kwargs: Any,
-    ):
+    ) -> None:
         if parts is None:
             parts = [loss for loss in config.losses() if loss.applies_to(encoder.config)]
         metrics = [metric for loss in parts for metric in loss.metrics]

