@@ -270,7 +270,7 @@ def running_processes() -> Processes:
         return Processes(jax.process_count(), jax.process_index())
     except (AssertionError, RuntimeError) as error:  # which of them depends on the platform
         raise ValueError(
-            f"JAX cannot use any device of JAX_PLATFORMS={jax.config.jax_platforms!r}. Unset this "
+            f"JAX cannot use any device of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS')!r}. Unset this "
             "variable, or install JAX for this platform."
         ) from error
 
