@@ -33,7 +33,7 @@ from convert_tf.models.bert import BertTrunk, surround
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.training.optimizers import InverseSquareRoot
-from convert_tf.training.pretraining.task import evaluate_pretraining, make_pretraining
+from convert_tf.training.pretraining.task import evaluate_pretraining, make_pretraining, pretrain
 
 CONFIG = bert_preset(
     "bert_tiny", vocab_size=32, num_oov_buckets=1, tokenizer="subword",
@@ -323,6 +323,24 @@ def test_a_stopped_run_ends_like_one_that_was_not(data, tmp_path, capsys):
         assert load_tokenizer(vocabulary).name == "wordpiece"
     with pytest.raises(SystemExit, match="must keep its model"):
         _pretrain(data, tmp_path / "parts", dim=32)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_graphs")
+def test_a_tracker_gets_the_evaluations(data, tmp_path):
+    numbers = {}
+    options = Pretraining(
+        data=str(data / "records"), steps=1, batch_tokens=300, eval_every=1, eval_examples=10,
+        precision="float32", shuffle_buffer=20,
+    )  # fmt: skip
+    pretrain(
+        options, output=str(tmp_path / "run"), model="bert_tiny",
+        overrides={"dim": 16, "num_layers": 1, "num_heads": 2},
+        vocabulary=str(data / "published" / "vocab.txt"), trackers=[numbers.__setitem__],
+    )  # fmt: skip
+    last = rows_of(tmp_path / "run")[-1]
+    assert [*numbers] == [0, 1]
+    assert numbers[1] == {f"eval/{name}": value for name, value in last["eval"].items()}
 
 
 def test_a_run_begins_from_a_published_model(data, tmp_path):

@@ -378,8 +378,11 @@ def test_poly_with_its_defaults_trains_on_a_bert(files, tmp_path):
     write_folder(tmp_path / "bert")
     options = {"batch_size": 8, "steps": 2, "precision": "float32"}
     data = {"data": str(files / "train.jsonl"), "dev_data": str(files / "dev.jsonl")}
+    tracked = []
     run = train_ranker(HeadConfig(head="poly"), {**options, **data},
-                       init_from=str(tmp_path / "bert"), output=str(tmp_path / "run"))  # fmt: skip
+                       init_from=str(tmp_path / "bert"), output=str(tmp_path / "run"),
+                       trackers=[lambda step, values: tracked.append((step, *values))])  # fmt: skip
+    assert {step for step, *_ in tracked} == {0, 1, 2} and "dev/MRR" in tracked[-1]
     head = load_ranker_config(run).head
     assert (head.head, head.reduction) == ("poly", "first")
     facts = checkpoint.training_facts(run)["train"]
