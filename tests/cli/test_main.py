@@ -493,7 +493,7 @@ def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
     vectors, texts = tmp_path / "v.npy", tmp_path / "texts"
     texts.write_text("hello there\n")
     done = said_in_a_shell(
-        "<&- >&- 2>&-", "embed", "--encoder", ROOT / "hub_modules" / "convert_small" / "2",
+        "<&- >&- 2>&-", "embed", "--encoder", ROOT / "hub_modules" / "convert_small" / "1",
         f"--input={texts}", f"--output={vectors}",
     )  # fmt: skip
     assert done.returncode == 0

@@ -2,7 +2,7 @@
 
 `make test-clients`, or for one module and some clients:
 
-    python tests/clients/real/run.py --encoder hub_modules/convert_small/2 --only rasa_3.6,whatlies
+    python tests/clients/real/run.py --encoder hub_modules/convert_small/1 --only rasa_3.6,whatlies
 
 Environments are made once, under `.clients/`, with the newest installed patch of each Python; what
 has none is left out and said. They download 5 GB and take 12 GB. It prints a table in Markdown, the
@@ -146,7 +146,7 @@ def main() -> int:
     parser.add_argument("--environments", default=str(ROOT / ".clients"))
     parser.add_argument("--only", help="names of clients, separated by commas")
     arguments = parser.parse_args()
-    modules = arguments.encoder or [str(ROOT / "hub_modules" / name / "2") for name in MODULES]
+    modules = arguments.encoder or [str(ROOT / "hub_modules" / name / "1") for name in MODULES]
     wanted = arguments.only.split(",") if arguments.only else [c.requirements for c in CLIENTS]
     failures = 0
     print("| module | client | probe | found |\n|---|---|---|---|")
