@@ -17,6 +17,7 @@ TOKENIZER_FILE = "tokenizer.json"
 SAFETENSORS_FILE = "model.safetensors"
 ONNX_FILES = ("onnx/model_quantized.onnx", "onnx/model.onnx")
 _MODEL_TYPE = "convert_tf"
+STATIC_TYPE = "model2vec"
 # What encodes the texts: with `auto`, names of encoders stand for their ONNX form.
 BACKENDS = ("auto", "tensorflow")
 # TensorFlow adds a number to the names of assets that exist already.
@@ -50,6 +51,7 @@ class Kind(enum.Enum):
     BERT = "the run of a BERT (from convert-tf pretrain)"
     HUGGING_FACE = "the folder of a Hugging Face BERT, which has no encodings of ours"
     HUGGING_FACE_ENCODER = "an encoder of convert-tf export --format huggingface"
+    STATIC = "a folder of static vectors (from convert-tf export), which model2vec opens"
     ENCODER_MODULE = "the module of an encoder (from convert-tf export)"
     RANKER_MODULE = "the module of a ranker (from convert-tf export)"
     ONNX = "an .onnx file (from convert-tf export)"
@@ -155,8 +157,8 @@ def _kind_of_config(path: Path) -> Kind:
     if {"model", "trunk", "head"} <= keys:
         return Kind.RANKER
     if "model_type" in keys:
-        is_ours = config["model_type"] == _MODEL_TYPE
-        return Kind.HUGGING_FACE_ENCODER if is_ours else Kind.HUGGING_FACE
+        kinds = {_MODEL_TYPE: Kind.HUGGING_FACE_ENCODER, STATIC_TYPE: Kind.STATIC}
+        return kinds.get(str(config["model_type"]), Kind.HUGGING_FACE)
     return Kind.BERT if "mask_id" in keys else Kind.DUAL_ENCODER
 
 

@@ -6,11 +6,14 @@ convert-tf export --encoder runs/poly --output runs/poly/module/1
 convert-tf export --encoder runs/convert --output convert.onnx
 convert-tf export --encoder runs/convert --format huggingface --output my-encoder
 convert-tf export --encoder tuned --format huggingface --output tuned-for-all
+convert-tf export --encoder runs/convert --format static --texts texts.txt --output static
 ```
 
 The model card of a module is `MODEL_CARD.md`, that of a Hugging Face folder is `README.md`.
 sentence-transformers, SetFit, fastembed and transformers.js open a Hugging Face folder. A folder
-that one of them trained further can be exported again, in all forms.
+that one of them trained further can be exported again, in all forms. The format static has a vector
+for each subword, fitted to the encoder's vectors of your texts. model2vec and sentence-transformers
+open it. It is less accurate and takes microseconds.
 
 Flags:
   encoder: Encoder: a released name, a run, a module or a Hugging Face folder. Rankers too.
@@ -21,13 +24,14 @@ Flags:
     x.onnx.
   notes: Markdown file to add to the model card, for example about the data. Default for a Hugging
     Face folder: the notes in the card of the module.
+  texts: Texts to fit --format static on, one per line or a table: tens of thousands like yours.
   overwrite: Replace an existing --output.
 """
 
 from pathlib import Path
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define, same
+from convert_tf.cli.flags import NEEDED, Define, UsageError, check_read, same
 
 REPLACED = ("", "**/*")
 OF_MODULES = ("encoder",)  # because an .onnx file cannot be exported again
@@ -36,17 +40,39 @@ OF_MODULES = ("encoder",)  # because an .onnx file cannot be exported again
 def define_flags(define: Define) -> None:
     define("encoder", NEEDED)
     define("output", NEEDED)
-    define("format", None, choices=["module", "onnx", "huggingface"])
+    define("format", None, choices=["module", "onnx", "huggingface", "static"])
     define("max_tokens", None, kind=int)
     define("network_bits", None, choices=["32", "16", "8"])
     define("notes", None)
+    define("texts", None)
     define("overwrite", False)
 
 
 def run(values: Any) -> None:
+    if values.format == "static":
+        check_read(values, {"with --format static": ("max_tokens", "network_bits", "notes")})
+        path = _static(values)
+    else:
+        check_read(values, {"without --format static": ("texts",)})
+        path = _network(values)
+    files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+    print(f"wrote {path}, {sum(each.stat().st_size for each in files) / 1e6:.1f} MB")
+
+
+def _static(values: Any) -> Path:
+    from convert_tf.export.static import export_static
+    from convert_tf.readers.texts import Texts, filled_texts
+
+    if values.texts is None:
+        raise UsageError("--format static needs --texts to fit the vectors on")
+    texts = [*filled_texts(Texts(values.texts))]
+    return export_static(values.encoder, values.output, texts, overwrite=values.overwrite)
+
+
+def _network(values: Any) -> Path:
     from convert_tf.export.model import export_model
 
-    path = export_model(
+    return export_model(
         values.encoder,
         values.output,
         format=values.format or "",
@@ -54,5 +80,3 @@ def run(values: Any) -> None:
         notes=Path(values.notes).read_text(encoding="utf-8") if values.notes else "",
         **same(values, "max_tokens overwrite"),
     )
-    files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
-    print(f"wrote {path}, {sum(each.stat().st_size for each in files) / 1e6:.1f} MB")

@@ -22,7 +22,7 @@ from unicodedata import normalize
 import numpy as np
 from safetensors.numpy import save
 
-from convert_tf.checkpoints.kinds import SAFETENSORS_FILE
+from convert_tf.checkpoints.kinds import SAFETENSORS_FILE, TOKENIZER_FILE
 from convert_tf.encoding.backends.huggingface import WEIGHTS_KEY, swapped_mark, weights_checksum
 from convert_tf.export.cards import encoder_card, notes_of, without_metadata
 from convert_tf.export.huggingface.reading import TABLE_RANGE
@@ -185,9 +185,17 @@ def _fill_tokenizer(
     alphabet = "".join(f"\\{c}" if c in _SYNTAX else c for c in characters)
     unknown_characters = tokenizer["pre_tokenizer"]["pretokenizers"][2]
     unknown_characters["pattern"]["Regex"] = f"[^{alphabet}]"
-    tokenizer["post_processor"]["special_tokens"][_FIRST]["ids"] = [special[_FIRST]]
+    if _FIRST in special:
+        tokenizer["post_processor"]["special_tokens"][_FIRST]["ids"] = [special[_FIRST]]
     vocabulary = {swapped_mark(subword): i for i, subword in enumerate(subwords)}
     tokenizer["model"]["vocab"] = {**vocabulary, **special}
+
+
+def static_tokenizer(subwords: Sequence[str]) -> dict[str, Any]:
+    """Return `tokenizer.json` for vectors of subwords alone: ids of subwords, then one unknown."""
+    tokenizer = json_file(_TEMPLATE / TOKENIZER_FILE)
+    _fill_tokenizer(tokenizer, subwords, {_UNKNOWN: len(subwords)})
+    return {**tokenizer, "post_processor": None}
 
 
 def _folding_steps(alphabet: Set[str]) -> list[dict[str, Any]]:
