@@ -76,7 +76,7 @@ LIBRARIES = {
     "ml_dtypes": "checkpoints.bert",
     "onnx": "export.onnx export.huggingface intents.one_file",
     "onnxruntime": "encoding.backends.onnx",  # where its telemetry is switched off
-    "safetensors": "checkpoints.bert export.huggingface",
+    "safetensors": "checkpoints.bert export.huggingface export.static",
     "scipy": _AFTER_NUMERICS,
     "sentencepiece": "corpora.vocabulary training.teaching.vectors",
     "sklearn": _AFTER_NUMERICS,

@@ -269,9 +269,10 @@ def running_processes() -> Processes:
     try:
         return Processes(jax.process_count(), jax.process_index())
     except (AssertionError, RuntimeError) as error:  # which of them depends on the platform
+        platforms = os.environ.get("JAX_PLATFORMS")
         raise ValueError(
-            f"JAX cannot use any device of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS')!r}. Unset this "
-            "variable, or install JAX for this platform."
+            f"JAX cannot use any device of JAX_PLATFORMS={platforms!r}. Unset this variable, or "
+            "install JAX for this platform."
         ) from error
 
 

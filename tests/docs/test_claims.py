@@ -60,7 +60,7 @@ NUMBERS = [
     ("docs/intents.md", "writes {} messages of the log", suggest.BUDGET),
     ("docs/intents.md", "(far from the examples)` | p < {}", monitor._ALARM),
     ("docs/intents.md", "| an intent | p < {}", monitor._SIGNIFICANCE),
-    ("docs/intents.md", "cosine of their centres is {} or more", monitor._SAME_GROUP),
+    ("docs/intents.md", "cosine of their centres is {} or more", discover.SAME_GROUP),
     ("docs/intents.md", "holds up to {} messages of each group", NAME_OF_NUMBER[messages.CENTRAL]),
     ("docs/training.md", "about {} pairs as the dev split", own_file.DEV_EXAMPLES),
     ("docs/training.md", "for at least {} and at most {:,} steps",
