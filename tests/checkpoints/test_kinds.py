@@ -31,6 +31,7 @@ FILES = [
     ("config.json", BertConfig().to_json(), Kind.BERT),
     ("config.json", json.dumps({"model_type": "bert"}), Kind.HUGGING_FACE),
     ("config.json", json.dumps({"model_type": "convert_tf"}), Kind.HUGGING_FACE_ENCODER),
+    ("config.json", json.dumps({"model_type": "model2vec"}), Kind.STATIC),
     ("saved_model.pb", "", Kind.ENCODER_MODULE),
     (MODEL_FILE, "{}", Kind.INTENT),
     (token_arrays.FORMAT.facts_file, "{}", Kind.TOKEN_IDS),
