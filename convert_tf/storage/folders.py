@@ -114,7 +114,7 @@ class OutputFolder:
                 self._publish()
             except OSError as error:
                 where = str(error.filename or self.output)
-                if os.path.commonpath([self._work, os.path.abspath(where)]) == self._work:
+                if os.path.commonpath([self._written, os.path.abspath(where)]) == self._written:
                     where = self.output  # its temporary name says nothing to a reader
                 elif isinstance(error, FileWriteError):
                     raise
