@@ -86,8 +86,7 @@ def evaluate_classifier(
         for labels in (data.labels, classifier.predict(data.texts))
     )
     # Upper levels are answers too.
-    others = sorted({*predicted, *true} - {*trained, _NONE})
-    labels = [*trained, *others, _NONE]
+    labels = [*trained, *sorted({*predicted, *true} - {*trained, _NONE}), _NONE]
     matrix = confusion_matrix(true, predicted, labels=labels)
     intents = _intent_rows(true, predicted, labels[:-1])
     probabilities = classifier.predict_proba(data.texts)
@@ -99,7 +98,7 @@ def evaluate_classifier(
     answered = confidence[best != outside], is_right[best != outside]
     report: Report = {
         "examples": num_inside,
-        "accuracy": None,
+        "accuracy": float(np.trace(matrix[:-1]) / num_inside) if num_inside else None,
         "macro_f1": float(np.mean([row["f1"] for row in intents])) if intents else None,
         "calibration_error": None,
         "threshold": classifier.threshold_,
@@ -107,7 +106,6 @@ def evaluate_classifier(
         "coverage": coverage_rows(*answered),
     }
     if num_inside:
-        report["accuracy"] = float(np.trace(matrix[:-1]) / num_inside)
         report["calibration_error"] = calibration_error(confidence[is_in], is_right[is_in])
     if num_inside and any(LEVELS in label for label in trained):
         pairs = zip(true, predicted, strict=True)
@@ -117,8 +115,8 @@ def evaluate_classifier(
         row = threshold_for_precision(*answered, precision)
         report["precision_threshold"] = {"precision": precision, **(row or {})}
     if num_outside:
-        recall = float(matrix[-1, -1] / num_outside)
-        report["out_of_scope"] = {"examples": num_outside, "recall": recall}
+        recall = matrix[-1, -1] / num_outside
+        report["out_of_scope"] = {"examples": num_outside, "recall": float(recall)}
     return report | {
         "intents": intents,
         "confusions": _confusions(data.texts, true, predicted),
