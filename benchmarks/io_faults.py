@@ -412,14 +412,7 @@ class Attack:
             return f"went on to {status}, {_difference(results, wanted)}, said {said[-200:]!r}"
 
         def mixed(tree: dict[str, bytes]) -> bool:
-            return (
-                case.each_alone
-                and old.keys() <= tree.keys() <= new.keys()
-                and all(
-                    path in varying or content in (old.get(path), new[path])
-                    for path, content in tree.items()
-                )
-            )
+            return case.each_alone and _is_mixed(tree, old, new, varying)
 
         counts: Counter[str] = Counter()
         faults = []
@@ -458,6 +451,15 @@ def _matching(tree: dict[str, bytes], patterns: tuple[str, ...]) -> dict[str, by
         for path, content in tree.items()
         if any(fnmatch.fnmatch(path, pattern) for pattern in patterns)
     }
+
+
+def _is_mixed(
+    tree: dict[str, bytes], old: dict[str, bytes], new: dict[str, bytes], varying: set[str]
+) -> bool:
+    """Whether each file is that of before or that of after."""
+    return old.keys() <= tree.keys() <= new.keys() and all(
+        path in varying or content in (old.get(path), new[path]) for path, content in tree.items()
+    )
 
 
 def _difference(tree: dict[str, bytes], wanted: dict[str, bytes]) -> str:
