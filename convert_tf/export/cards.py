@@ -207,7 +207,12 @@ def _training_facts(training: dict[str, Any]) -> dict[str, Any]:
         ranking_teacher = f"`{Path(training['ranking_teacher']).name}`"
         if sources := training.get("ranking_joined_sources"):
             ranking_teacher += f", joined in {', '.join(sources)}, elsewhere the first alone"
-    fitted = training.get("similarity")
+    fitted, taught = training.get("similarity"), training.get("opposites")
+    opposites = None
+    if taught:
+        opposites = f"{taught['triplets']:,} triplets and {taught['texts']:,} texts"
+        if taught.get("teacher"):
+            opposites += f", some with vectors of `{Path(taught['teacher']).name}`"
     names = ("steps", "batch_size", "optimizer", "learning_rate", "label_smoothing", "seed")
     return {
         **{name: options.get(name) for name in names},
@@ -219,6 +224,7 @@ def _training_facts(training: dict[str, Any]) -> dict[str, Any]:
         "teacher": Path(teacher).name if teacher and options.get("distillation") else None,
         "ranking_teacher": ranking_teacher,
         "similarity_teacher": fitted and f"`{fitted['teacher']}`, from {fitted['texts']:,} texts",
+        "opposites": opposites,
         "evaluation": _rows(_evaluation_rows(training.get("evaluation") or {})),
     }
 

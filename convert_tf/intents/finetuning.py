@@ -232,7 +232,8 @@ class FewShotTuner:
           FileWriteError: the checkpoint cannot be written.
         """
         known = training_facts(self._checkpoint)
-        known.pop("similarity", None)  # measured with the untrained encoder
+        for measured in ("similarity", "opposites"):  # with the untrained encoder
+            known.pop(measured, None)
         save_checkpoint(
             Path(folder),
             self.encoder,

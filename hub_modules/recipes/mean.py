@@ -33,7 +33,7 @@ def main(after: str, before: str, share: str, output: str) -> None:
         table.quantizer_weights["range_min"].assign(low)
         table.quantizer_weights["range_max"].assign(high)
     facts = training_facts(after)
-    for measured in ("evaluation", "similarity"):  # of the weights of `after`
+    for measured in ("evaluation", "similarity", "opposites"):  # of the weights of `after`
         facts.pop(measured, None)
     save_checkpoint(output, mean, vocabulary=vocabulary, training=facts)
     print(f"wrote {output}")

@@ -198,6 +198,7 @@ def test_a_module_of_a_module_has_its_map_and_its_card(folders, tmp_path):
         assert one == other
     assert f"| `encode_similarity` | {DIM} numbers" in cards[0]
     assert "| initial weights | those of `smaller` |" in cards[1]
+    assert "| then taught opposites with | 2,000 triplets and 300 texts" in cards[1]
     assert "someone" not in (again / "training.json").read_text()
 
 

@@ -14,7 +14,8 @@ from support.record_files import read_texts
 from support.token_corpus import write_corpus, write_utterances
 
 from convert_tf import SentenceEncoder
-from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map, training_facts
+from convert_tf.checkpoints.facts import training_facts
+from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map, save_checkpoint
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.export.model import export_model
@@ -244,8 +245,12 @@ def test_a_module_gets_a_map_by_way_of_a_checkpoint(plain, corpus, tmp_path):
 def test_the_map_joins_a_run(plain, corpus, teacher, tmp_path):
     assert load_similarity_map(plain) is None
     folder = shutil.copytree(plain, tmp_path / "run")
-    before = load_checkpoint(folder)[0].get_weights()
+    encoder, vocabulary = load_checkpoint(folder)
+    facts = {**training_facts(folder), "opposites": {"triplets": 3}}  # of another map
+    save_checkpoint(folder, encoder, vocabulary=vocabulary, training=facts)
+    before = encoder.get_weights()
     fit_similarity(folder, corpus.arrays, teacher)
+    assert {*training_facts(folder)} == {*facts, "similarity"} - {"opposites"}
     assert load_similarity_map(folder).shape == (MODEL.reduced_dim, 12)
     for one, other in zip(before, load_checkpoint(folder)[0].get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -131,8 +131,8 @@ def _published(facts: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
     A module that is made from this one has the same card.
     """
     names = (
-        *("precision", "parameters", "train", "evaluation", "similarity", "vocabulary_sha256"),
-        "ranking_joined_sources",
+        *("precision", "parameters", "train", "evaluation", "similarity", "opposites"),
+        *("vocabulary_sha256", "ranking_joined_sources"),
     )
     found = {name: facts[name] for name in names if name in facts}
     if max_tokens != MAX_TOKENS:

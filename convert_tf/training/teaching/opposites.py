@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -110,9 +111,10 @@ def teach_opposites(
         "after": _shares(of_triplets[is_held_out], taught),
         "cosine": float(np.sum(before * after, axis=1).mean()),
         **{name: getattr(options, name) for name in _WEIGHTS},
-        **({} if vectors is None else {"teacher": vectors.teacher, "teaching": options.teaching}),
         "steps": options.map_steps,
     }
+    if vectors is not None:
+        facts |= {"teacher": Path(vectors.teacher).name, "teaching": options.teaching}
     save_checkpoint(
         checkpoint if output is None else output,
         encoder,

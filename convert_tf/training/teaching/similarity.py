@@ -85,11 +85,13 @@ def fit_similarity(
         "texts": int((~is_held_out).sum()),
         "held_out": _measured(reduced[is_held_out], taught[is_held_out], kernel, turned),
     }
+    training = training_facts(checkpoint)
+    training.pop("opposites", None)  # of the map that is replaced
     save_checkpoint(
         checkpoint if output is None else output,
         encoder,
         vocabulary=vocabulary,
-        training={**training_facts(checkpoint), "similarity": parsed_json(json.dumps(facts))},
+        training={**training, "similarity": parsed_json(json.dumps(facts))},
         similarity_map=turned,
     )
     return facts

@@ -86,4 +86,4 @@ class History(Ranking):
 
     def facts_to_keep(self) -> Sequence[str]:
         # r does not change, so what was measured of the map to similarity vectors stays true.
-        return ("teacher", "similarity") if self.options.history_only else ()
+        return ("teacher", "similarity", "opposites") if self.options.history_only else ()
