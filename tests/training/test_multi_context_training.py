@@ -25,7 +25,9 @@ pytestmark = pytest.mark.usefixtures("no_graphs")
 
 MODEL = dataclasses.replace(encoder_runs.MODEL, multi_context=True)
 SINGLE = encoder_runs.MODEL
-OF_THE_MAP = {"similarity": {"teacher": "one", "texts": 3}, "opposites": {"triplets": 4}}
+OF_THE_MAP = {
+    "similarity": {"teacher": "one", "texts": 3}, "opposites": {"triplets": 4, "texts": 5},
+}  # fmt: skip
 CHANGES = {
     "batch_size": 30, "micro_batch": 10, "embedding_dropout": 0.1, "eval_examples": 150,
     "shuffle_buffer": 32,
