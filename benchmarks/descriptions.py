@@ -1,8 +1,8 @@
 """Intents without examples: accuracy when the training texts are the names of the intents.
 
 ```
-python benchmarks/descriptions.py --test banking77.test.csv --encoder hub_modules/convert/1
-python benchmarks/descriptions.py --test banking77.test.csv --encoder hub_modules/convert/1 \
+python benchmarks/descriptions.py --test banking77.test.csv --encoder hub_modules/convert/2
+python benchmarks/descriptions.py --test banking77.test.csv --encoder hub_modules/convert/2 \
     --train banking77.train_5shot.csv
 ```
 

@@ -2,7 +2,7 @@
 
 ```
 pip install -e '.[tensorflow]'
-python benchmarks/inference.py --encoder hub_modules/convert/1 --sentences banking77.test.csv \
+python benchmarks/inference.py --encoder hub_modules/convert/2 --sentences banking77.test.csv \
     --minilm_python other/bin/python --output inference.json
 ```
 

@@ -1,7 +1,7 @@
 """Profile of encoding one sentence with a module: loading, the first call, then each op.
 
 ```
-python benchmarks/one_sentence.py --encoder hub_modules/convert/1
+python benchmarks/one_sentence.py --encoder hub_modules/convert/2
 ```
 
 Loading and the calls are of one process with all its threads. Ops are timed in a trace of one call

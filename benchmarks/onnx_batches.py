@@ -1,7 +1,7 @@
 """Find the ops because of which an encoding of an `.onnx` file depends on its batch.
 
 ```
-convert-tf export --encoder hub_modules/convert_small/1 --output model.onnx
+convert-tf export --encoder hub_modules/convert_small/2 --output model.onnx
 python benchmarks/onnx_batches.py --model model.onnx
 ```
 

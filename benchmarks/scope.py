@@ -2,7 +2,7 @@
 
 ```
 python benchmarks/scope.py --train clinc150.train.csv --test clinc150.test.csv \
-    --outside clinc150.oos_test.csv --encoder hub_modules/convert/1
+    --outside clinc150.oos_test.csv --encoder hub_modules/convert/2
 ```
 
 Draws some of the intents and a few examples of each, and tests on the texts of these intents and

@@ -1,6 +1,6 @@
 """Write the files that the page in `web/` loads: an 8-bit model and its tokenizer, compressed.
 
-    python scripts/web_assets.py --encoder hub_modules/convert_small/1 --output web/dist
+    python scripts/web_assets.py --encoder hub_modules/convert_small/2 --output web/dist
 
 `make web` runs it, and again where the module or what writes these files has changed.
 """

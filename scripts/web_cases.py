@@ -1,6 +1,6 @@
 r"""Write test cases for the page: texts with their token ids, and some with their vectors.
 
-    python scripts/web_cases.py --encoder hub_modules/convert_small/1 \
+    python scripts/web_cases.py --encoder hub_modules/convert_small/2 \
         --output web/build --texts 100000
 
 Half of the texts are those of the sample dumps, half random characters: of all scripts, of those

@@ -59,19 +59,31 @@ RELEASES = {
         1: Release(
             "01eb5f24583e6fbfd51a252c363aecb1e1b04eff79675f2bf6579ff5f492923a",
             "bff175d4d5369b9ac032c291cfd710c8b0f621e47c82d8e6a139f1818cf325a7",
-        )
+        ),
+        2: Release(
+            "55b7c228e8ffa5b6443b35b9b12d277178de76feb72e783f30cc96da314217f9",
+            "fa58b518c3d9209e490c53638228bd20dfd2a2715524899b911d782c93b2e22b",
+        ),
     },
     "convert": {
         1: Release(
             "334947d82ba47382f9e3a5980cd6dfccade4278ae213473f9ec70a8501494631",
             "93a35e6dbfd31ec74d0771ab850416b4575a258b9f129c81ab469ebbd1b209f4",
-        )
+        ),
+        2: Release(
+            "748239da05d07622353a71ae766dda2e34ba8ca22da1f2684c0b306a28ac3251",
+            "9bb52ee4700c5dbef79b7a0e89be6b740aeb9dd3adfe62472a7953fea540c74a",
+        ),
     },
     "convert_multi_context": {
         1: Release(
             "617d4afa7df15c8183adc15fa40bd4617cb98890f984411ae3ea478f0288abfe",
             "c7c02341a0d2e9241554e26af325ebfa89ce0fbd33635fcaba003502baedf38f",
-        )
+        ),
+        2: Release(
+            "db8abcd1bb415ddd21fb6c4ffb02e5aeccc4d35357392010bf461cfeef8760d5",
+            "dd34b87c45df8cb546e6a47532478ccc6a2b6722edd87fa37e222684d78e0b96",
+        ),
     },
 }
 # The newest version of each encoder, which its name stands for.

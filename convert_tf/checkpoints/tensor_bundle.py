@@ -57,7 +57,7 @@ class ModuleVariables:
       ValueError: if the variables are missing or damaged; also when one is read.
 
     Example:
-      ModuleVariables("hub_modules/convert/1")["table/_values"]
+      ModuleVariables("hub_modules/convert/2")["table/_values"]
     """
 
     is_folded = True

@@ -253,7 +253,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
       names_: whether names are examples.
 
     Example:
-      classifier = IntentClassifier("hub_modules/convert/1").fit(texts, labels)
+      classifier = IntentClassifier("hub_modules/convert/2").fit(texts, labels)
       classifier.predict(["where is my card?"])
 
     Reference: arXiv 2003.04807 §2, §4; arXiv 1911.03688 §3.1 (grid search, early stopping).

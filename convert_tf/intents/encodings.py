@@ -118,7 +118,7 @@ class IntentEncodings:
       max_texts: how many encodings are kept, those used last.
 
     Example:
-      vectors = IntentEncodings(["hub_modules/convert/1", use])(["where is my card?"])
+      vectors = IntentEncodings(["hub_modules/convert/2", use])(["where is my card?"])
 
     Reference: arXiv 2003.04807 §2 (USE + ConveRT).
     """

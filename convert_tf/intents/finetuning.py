@@ -160,7 +160,7 @@ class FewShotTuner:
       CheckpointError: the checkpoint is damaged.
 
     Example:
-      tuner = FewShotTuner("hub_modules/convert/1", texts, precision="float32", seed=0)
+      tuner = FewShotTuner("hub_modules/convert/2", texts, precision="float32", seed=0)
       frozen = tuner.encodings()
       tuner.train(labels, places)
       tuned = tuner.encodings()

@@ -59,7 +59,7 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
       threshold_: the threshold.
 
     Example:
-      classifier = MultiIntentClassifier("hub_modules/convert/1")
+      classifier = MultiIntentClassifier("hub_modules/convert/2")
       classifier.fit(["hi, block my card", "hello"], [["greet", "block"], ["greet"]])
       classifier.predict(["hi there"])  # [("greet",)]
     """

@@ -29,7 +29,7 @@ class CandidateEncoder(NamedTuple):
       encode_candidates: texts → float32 `[len(texts), dim]`.
       encode_contexts: contexts → vectors float32 `[B, M, dim]` and which are real, bool `[B, M]`;
         None if all are.
-      name: the encoder in messages, such as `convert_small/1 as a module, kind response`.
+      name: the encoder in messages, such as `convert_small/2 as a module, kind response`.
     """
 
     fingerprint: str

@@ -12,6 +12,7 @@ from convert_tf.checkpoints import identity, released
 from convert_tf.checkpoints.identity import EncoderIdentity, identity_from_json, identity_of
 from convert_tf.checkpoints.released import (
     EXPORTER,
+    RELEASED,
     RELEASES,
     ModuleNameError,
     Release,
@@ -184,8 +185,8 @@ def test_a_classifier_of_a_released_encoder_is_opened_on_another_machine(
     with pytest.raises(ValueError, match=r"another/machine/own\.onnx', which does not exist"):
         IntentClassifier.load(moved)
     weights = identity_of(tiny_modules["single"][1]).checksum
-    monkeypatch.setitem(RELEASES, "convert", {1: Release(weights, "")})
-    shutil.copy(files / "same.onnx", tmp_path / "convert-1.onnx")
+    monkeypatch.setitem(RELEASES, "convert", {RELEASED["convert"]: Release(weights, "")})
+    shutil.copy(files / "same.onnx", tmp_path / f"convert-{RELEASED['convert']}.onnx")
     monkeypatch.setattr(released, "_local_folders", lambda: [tmp_path])
     assert IntentClassifier.load(moved).predict(TEXTS).tolist() == expected
 

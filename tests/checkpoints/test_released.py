@@ -16,6 +16,8 @@ from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.downloads import cache_folder
 
 TEXTS = ["where is my card?", "hello"]
+NEWEST = str(RELEASED["convert"])
+FILE = f"convert-{NEWEST}"
 
 
 @pytest.fixture
@@ -33,9 +35,9 @@ def release(tiny_modules, tiny_onnx, tmp_path_factory):
     """A release whose `convert` is a tiny module and a tiny `.onnx` file."""
     folder = tmp_path_factory.mktemp("release")
     module = tiny_modules["single"][1]
-    shutil.make_archive(str(folder / "convert-1"), "gztar", module)
-    shutil.copy(tiny_onnx, folder / "convert-1.onnx")
-    paths = folder / "convert-1.tar.gz", folder / "convert-1.onnx"
+    shutil.make_archive(str(folder / FILE), "gztar", module)
+    shutil.copy(tiny_onnx, folder / f"{FILE}.onnx")
+    paths = folder / f"{FILE}.tar.gz", folder / f"{FILE}.onnx"
     (folder / "SHA256SUMS").write_text(
         "".join(f"{file_checksum(path)}  {path.name}\n" for path in paths)
     )
@@ -53,21 +55,21 @@ def test_the_released_modules_are_those_of_the_repository():
 
 def test_a_folder_of_the_current_one_comes_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "hub_modules" / "convert" / "1").mkdir(parents=True)
-    (tmp_path / "hub_modules" / "convert-1.onnx").touch()
-    assert module_path("convert") == "hub_modules/convert/1"
-    assert module_path("convert.onnx") == "hub_modules/convert-1.onnx"
-    assert module_path("convert/1") == module_path("convert")
+    (tmp_path / "hub_modules" / "convert" / NEWEST).mkdir(parents=True)
+    (tmp_path / "hub_modules" / f"{FILE}.onnx").touch()
+    assert module_path("convert") == f"hub_modules/convert/{NEWEST}"
+    assert module_path("convert.onnx") == f"hub_modules/{FILE}.onnx"
+    assert module_path(f"convert/{NEWEST}") == module_path("convert")
 
 
 def test_the_installed_package_is_found(tmp_path, monkeypatch):
     package = tmp_path / "convert_tf_modules"
-    (package / "convert" / "1").mkdir(parents=True)
+    (package / "convert" / NEWEST).mkdir(parents=True)
     (package / "__init__.py").touch()
     monkeypatch.setattr(released, "__file__", str(tmp_path / "x" / "y" / "z" / "released.py"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert module_path("convert") == str(package / "convert" / "1")
+    assert module_path("convert") == str(package / "convert" / NEWEST)
 
 
 @pytest.mark.parametrize(
@@ -102,21 +104,21 @@ def test_offline_the_message_says_what_to_do(nowhere, monkeypatch):
 
 
 def test_a_name_is_the_onnx_file_except_for_training(nowhere, monkeypatch):
-    (nowhere / "convert-1.onnx").touch()
-    (nowhere / "convert" / "1").mkdir(parents=True)
+    (nowhere / f"{FILE}.onnx").touch()
+    (nowhere / "convert" / NEWEST).mkdir(parents=True)
     monkeypatch.setattr(released, "_local_folders", lambda: [nowhere])
     monkeypatch.chdir(nowhere.parent)  # else the folder `convert` would come first
-    for name in ("convert", "convert/1", "convert.onnx"):
-        assert model_path(name) == str(nowhere / "convert-1.onnx")
-    assert model_path("convert", wants_module=True) == str(nowhere / "convert" / "1")
+    for name in ("convert", f"convert/{NEWEST}", "convert.onnx"):
+        assert model_path(name) == str(nowhere / f"{FILE}.onnx")
+    assert model_path("convert", wants_module=True) == str(nowhere / "convert" / NEWEST)
 
 
 @pytest.fixture
 def local_module(nowhere, tiny_modules, monkeypatch):
     """A machine whose only module is `convert`, a tiny one."""
-    shutil.copytree(tiny_modules["single"][1], nowhere / "modules" / "convert" / "1")
+    shutil.copytree(tiny_modules["single"][1], nowhere / "modules" / "convert" / NEWEST)
     monkeypatch.setattr(released, "_local_folders", lambda: [nowhere / "modules"])
-    return nowhere / "modules" / "convert" / "1"
+    return nowhere / "modules" / "convert" / NEWEST
 
 
 def test_the_module_of_a_name_is_opened_on_demand(local_module, tiny_onnx, capsys):
@@ -146,7 +148,7 @@ def test_an_onnx_file_is_written_from_the_module_once(local_module, capsys, monk
         first, second = threads.map(module_path, ["convert.onnx"] * 2)
     assert first == second
     assert SentenceEncoder("convert.onnx").encode(TEXTS).shape == (2, 128)
-    assert capsys.readouterr().err.count("writing convert-1 as ONNX, once") == 1
+    assert capsys.readouterr().err.count(f"writing {FILE} as ONNX, once") == 1
     cache = released.Path(first).parents[1]
     assert not [*cache.glob("*/.new-*")]
     with monkeypatch.context() as patch:
@@ -163,7 +165,7 @@ def test_an_onnx_file_is_written_from_the_module_once(local_module, capsys, monk
 def test_a_cache_that_cannot_be_written_is_named(local_module, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("CONVERT_TF_CACHE", str(tmp_path / "file"))
-    message = r"\Aconvert-1 could not be kept as ONNX in '.*file': Not a.*\. Set CONVERT_TF_CACHE"
+    message = rf"\A{FILE} could not be kept as ONNX in '.*file': Not a.*\. Set CONVERT_TF_CACHE"
     with pytest.raises(ModuleNameError, match=message):
         module_path("convert.onnx")
 
@@ -222,7 +224,7 @@ def test_names_are_downloaded(nowhere, release, tiny_onnx, monkeypatch):
         assert classifier.encoder == "convert"  # as scikit-learn wants it
         classifier.save("intents")
         assert IntentClassifier.load("intents").encoder == convert_tf.module_path("convert.onnx")
-        assert served.requests == ["/SHA256SUMS", "/convert-1.onnx"]
+        assert served.requests == ["/SHA256SUMS", f"/{FILE}.onnx"]
 
 
 def test_models_to_start_from_have_names(nowhere, release, monkeypatch, tiny_modules):
@@ -246,6 +248,6 @@ def test_an_archive_loads_through_tensorflow_hub(nowhere, release, tiny_modules,
 
     monkeypatch.setenv("TFHUB_CACHE_DIR", str(nowhere / "tfhub"))
     with serving(release) as served:
-        module = hub.load(f"{served.url}/convert-1.tar.gz")
+        module = hub.load(f"{served.url}/{FILE}.tar.gz")
     expected = tf.saved_model.load(tiny_modules["single"][1])(TEXTS)
     np.testing.assert_array_equal(module(TEXTS), expected)

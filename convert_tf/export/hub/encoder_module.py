@@ -87,7 +87,7 @@ class EncoderModule(tf.Module):
       ValueError: if a weight is NaN, infinite or too large for 16 bits.
 
     Example:
-      module = tf.saved_model.load("hub_modules/convert/1")
+      module = tf.saved_model.load("hub_modules/convert/2")
       module.use_bfloat16(True)
       module(["how do I reset my password?"])  # [1, 1024]
 

@@ -2,7 +2,7 @@
 
 `make test-clients`, or for one module and some clients:
 
-    python tests/clients/real/run.py --encoder hub_modules/convert_small/1 --only rasa_3.6,whatlies
+    python tests/clients/real/run.py --encoder hub_modules/convert_small/2 --only rasa_3.6,whatlies
 
 Environments are made once, under `.clients/`, with the newest installed patch of each Python; what
 has none is left out and said. They download 5 GB and take 12 GB. It prints a table in Markdown, the
