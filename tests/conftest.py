@@ -1,5 +1,6 @@
 """Fixtures of the network's tests: one tiny model for all of them."""
 
+import collections
 import ctypes
 import gc
 import os
@@ -58,6 +59,26 @@ def _a_test_leaves_little():
     yield from _forgetting_gradients()
     if _resident_bytes() > before + _MUCH:
         _give_memory_back()
+
+
+# Files of minutes and few tests, the longest first.
+_LONGEST = (
+    *("test_recipe.py", "test_ranker_module.py", "test_examples.py", "test_attack.py"),
+    *("test_ranker_training.py", "test_pretraining.py", "test_hosts.py", "test_slurm.py"),
+    *("test_notebooks.py", "test_distillation.py", "test_finetuning.py", "test_training.py"),
+    *("test_micro_batches.py", "test_loading.py", "test_released_modules.py", "test_processes.py"),
+)
+
+
+@pytest.hookimpl(trylast=True)  # without the tests that are deselected
+def pytest_collection_modifyitems(items):
+    """Begin with long files, or all other processes wait for the last one at the end.
+
+    `--no-loadscope-reorder` has pytest-xdist keep this order.
+    """
+    numbers = collections.Counter(item.path for item in items)
+    ranks = {name: rank for rank, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: (ranks.get(item.path.name, len(ranks)), -numbers[item.path]))
 
 
 def pytest_collection_finish():
