@@ -94,7 +94,9 @@ def in_graph(
     Yields:
         The output for each batch, in order.
     """
-    graph = tf.function(function, input_signature=[_IN_GRAPH]).get_concrete_function()
+    graph = tf.function(
+        function, autograph=False, input_signature=[_IN_GRAPH]
+    ).get_concrete_function()
     iterator = iter(sentences)
     batches = iter(lambda: list(itertools.islice(iterator, _BATCH)), [])
     # Twice as many calls as cores, so that no core waits for texts.

@@ -156,7 +156,7 @@ class RecordExamples:
         self._index = shards.RecordIndex(paths)
         self.num_examples = self._index.num_records
 
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
         def token_ids(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             texts = parse_texts(records, names, turn_prefixes=turn_prefixes)
             if joins_turns:  # contexts keep their end, which is newest
@@ -200,7 +200,8 @@ class RecordExamples:
 
 
 @tf.function(
-    input_signature=[tf.TensorSpec([None], tf.string)] + [tf.TensorSpec([None], tf.int64)] * 3
+    autograph=False,
+    input_signature=[tf.TensorSpec([None], tf.string)] + [tf.TensorSpec([None], tf.int64)] * 3,
 )
 def _read_runs(
     paths: tf.Tensor, offsets: tf.Tensor, skips: tf.Tensor, counts: tf.Tensor

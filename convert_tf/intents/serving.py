@@ -183,7 +183,7 @@ class IntentModule(tf.Module):
         if parts.lexical is not None and self.mixture.weight:
             self.words = LexicalModule(parts.lexical)
 
-    @tf.function(input_signature=[_TEXTS])
+    @tf.function(autograph=False, input_signature=[_TEXTS])
     def serve(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Classify texts.
 

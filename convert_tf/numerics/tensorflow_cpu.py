@@ -71,13 +71,13 @@ def feed_forward(
     return compute(*(tf.convert_to_tensor(argument) for argument in arguments))
 
 
-@tf.function(jit_compile=True)
+@tf.function(autograph=False, jit_compile=True)
 def _silu(product: Any, bias: Any) -> Any:
     before = tf.cast(product + bias, tf.float32)
     return tf.cast(before * tf.sigmoid(before), product.dtype)
 
 
-@tf.function(jit_compile=True)
+@tf.function(autograph=False, jit_compile=True)
 def _silu_gradient(product: Any, bias: Any, upstream: Any) -> Any:
     before = tf.cast(product + bias, tf.float32)
     sigmoid = tf.sigmoid(before)

@@ -2,7 +2,9 @@
 
 It uses the encoder's own layers, without padding (`convert_tf.export.hub.network`), on a limited
 number of tokens at a time. All signatures share one graph of the trunk and the reduction. It exists
-twice: in float32, and in bfloat16 for machines on which this is faster.
+twice: in float32, and in bfloat16 for machines on which this is faster. Functions are traced
+without AutoGraph, which would take most of the time of an export. So conditions on tensors need
+`tf.cond`.
 
 Reference: arXiv 1911.03688 §2.1, §2.2.
 """
@@ -128,14 +130,16 @@ class EncoderModule(tf.Module):
             self.similarity = StoredMap(similarity_map, bits=network_bits)
             self.variables += self.similarity.variables
             # Not a method, because methods are traced even without a map.
-            self.encode_similarity = tf.function(self._similarity, input_signature=[_TEXTS])
+            self.encode_similarity = tf.function(
+                self._similarity, autograph=False, input_signature=[_TEXTS]
+            )
         self.regularization_losses: list[Any] = []
 
         copied = [*fast_trunk.block_variables, *fast_reduction.trainable_variables]
         self.copies = Bfloat16Copies(copied, self.weights)
         self.computes_in_bfloat16 = tf.Variable(False, trainable=False)
 
-    @tf.function(input_signature=[tf.TensorSpec([], tf.bool, name="flag")])
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.bool, name="flag")])
     def use_bfloat16(self, flag: tf.Tensor) -> None:
         """Turn bfloat16 on or off for every signature.
 
@@ -146,33 +150,33 @@ class EncoderModule(tf.Module):
         self.copies.update()
         self.computes_in_bfloat16.assign(flag)
 
-    @tf.function(input_signature=[_TEXTS])
+    @tf.function(autograph=False, input_signature=[_TEXTS])
     def __call__(self, strings: tf.Tensor) -> tf.Tensor:
         reduced = self._reduce(strings)
         has_map = hasattr(self, "similarity")
         return self.similarity.sentence_encodings(reduced) if has_map else reduced
 
-    @tf.function(input_signature=[_TEXTS])
+    @tf.function(autograph=False, input_signature=[_TEXTS])
     def default(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return encodings of sentences, `[batch, reduced_dim]`, not normalised."""
         return {"default": self(strings)}
 
-    @tf.function(input_signature=[_TEXTS])
+    @tf.function(autograph=False, input_signature=[_TEXTS])
     def reduced(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the reduced encodings r, `[batch, reduced_dim]`, not normalised."""
         return {"default": self._reduce(strings)}
 
-    @tf.function(input_signature=[_TEXTS])
+    @tf.function(autograph=False, input_signature=[_TEXTS])
     def encode_context(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the encodings h of contexts, `[batch, encoding_dim]`, of length 1."""
         return {"default": self._context_encoding(strings)}
 
-    @tf.function(input_signature=[_TEXTS])
+    @tf.function(autograph=False, input_signature=[_TEXTS])
     def encode_response(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the encodings h of responses, `[batch, encoding_dim]`, of length 1."""
         return {"default": self._response_encoding(strings)}
 
-    @tf.function(input_signature=[_CONTEXTS, _RESPONSES])
+    @tf.function(autograph=False, input_signature=[_CONTEXTS, _RESPONSES])
     def encode_context_and_response(
         self, context: tf.Tensor, response: tf.Tensor
     ) -> dict[str, tf.Tensor]:
@@ -182,7 +186,7 @@ class EncoderModule(tf.Module):
             "response_encoding": self._response_encoding(response),
         }
 
-    @tf.function(input_signature=[_TEXTS])
+    @tf.function(autograph=False, input_signature=[_TEXTS])
     def encode_sequence(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the trunk's outputs, `[batch, tokens, embedding_dim]`, and the tokens."""
         self.weights.unpack()
@@ -201,7 +205,7 @@ class EncoderModule(tf.Module):
         sequence = in_length_batches(ids.lengths, encode, result_shape=(None, dim))
         return {"sequence_encoding": sequence, "tokens": tokens}
 
-    @tf.function(input_signature=[_TEXTS])
+    @tf.function(autograph=False, input_signature=[_TEXTS])
     def tokenize(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return subwords, string `[batch, tokens]`, padded with `""`."""
         tokens = self.tokenizer.tokenize(_without_first_space(strings))
@@ -218,7 +222,7 @@ class EncoderModule(tf.Module):
         """Vectors for similarity, `[batch, dim]`, of length 1."""
         return {"default": self.similarity(self._reduce(strings))}
 
-    @tf.function(input_signature=[_TEXTS])
+    @tf.function(autograph=False, input_signature=[_TEXTS])
     def _reduce(self, strings: tf.Tensor) -> tf.Tensor:
         self.weights.unpack()
         ids = self._ids(strings)
@@ -228,7 +232,7 @@ class EncoderModule(tf.Module):
             result_shape=(self._encoder().config.reduced_dim,),
         )
 
-    @tf.function(input_signature=[_NUMBERS, _NUMBERS])
+    @tf.function(autograph=False, input_signature=[_NUMBERS, _NUMBERS])
     def _encode_row(self, token_ids: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """float32 sequence `[total, embedding_dim]` and r `[texts, reduced_dim]` of a row."""
 
@@ -244,13 +248,13 @@ class EncoderModule(tf.Module):
 
         return tf.cond(self.computes_in_bfloat16, in_bfloat16, in_float32)
 
-    @tf.function(input_signature=[_TEXTS])
+    @tf.function(autograph=False, input_signature=[_TEXTS])
     def _context_encoding(self, strings: tf.Tensor) -> tf.Tensor:
         reduced = self._reduce(strings)
         with self.weights.scope():
             return self._encoder().context_side(reduced)
 
-    @tf.function(input_signature=[_TEXTS])
+    @tf.function(autograph=False, input_signature=[_TEXTS])
     def _response_encoding(self, strings: tf.Tensor) -> tf.Tensor:
         reduced = self._reduce(strings)
         with self.weights.scope():
@@ -272,12 +276,12 @@ class MultiContextEncoderModule(EncoderModule):
     Reference: arXiv 1911.03688 §2.2.
     """
 
-    @tf.function(input_signature=[_CONTEXTS, _EXTRA_CONTEXTS])
+    @tf.function(autograph=False, input_signature=[_CONTEXTS, _EXTRA_CONTEXTS])
     def encode_context(self, context: tf.Tensor, extra_context: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return h of contexts with earlier turns, `[batch, encoding_dim]`, of length 1."""
         return {"default": self._both_encoding(context, extra_context)}
 
-    @tf.function(input_signature=[_CONTEXTS, _EXTRA_CONTEXTS, _RESPONSES])
+    @tf.function(autograph=False, input_signature=[_CONTEXTS, _EXTRA_CONTEXTS, _RESPONSES])
     def encode_context_and_response(  # type: ignore[override]
         self, context: tf.Tensor, extra_context: tf.Tensor, response: tf.Tensor
     ) -> dict[str, tf.Tensor]:
@@ -287,7 +291,7 @@ class MultiContextEncoderModule(EncoderModule):
             "response_encoding": self._response_encoding(response),
         }
 
-    @tf.function(input_signature=[_CONTEXTS, _EXTRA_CONTEXTS])
+    @tf.function(autograph=False, input_signature=[_CONTEXTS, _EXTRA_CONTEXTS])
     def _both_encoding(self, context: tf.Tensor, extra_context: tf.Tensor) -> tf.Tensor:
         # Both go through the trunk together, which is most of the work.
         texts = tf.concat([context, extra_context], axis=0)

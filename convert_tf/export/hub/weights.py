@@ -57,7 +57,7 @@ class StoredWeights(tf.Module):
               self.variables = self.weights.variables
               self.trainable_variables = self.weights.trainable_variables
 
-          @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
+          @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, None], tf.int32)])
           def __call__(self, ids):
               self.weights.unpack()
               with self.weights.scope():
