@@ -278,7 +278,8 @@ def _write_missing(known: dict[str, Target]) -> dict[str, Target]:
 def targets(folder: Path, place: Path) -> dict[str, Target]:
     """Writes what is damaged: of each the command, its path, and what reads it to an array.
 
-    Each attack leaves them whole, so they are written once.
+    Each attack leaves them whole, so they are written once. The index has vectors of the `.onnx`
+    file, which opens in milliseconds.
     """
     texts = ["hello there", "where is my parcel?", "refund me"]
     run, module, onnx = folder / "runs" / "whole", place / "module", place / "model.onnx"
@@ -291,7 +292,7 @@ def targets(folder: Path, place: Path) -> dict[str, Target]:
         return SentenceEncoder(path).encode(texts)
 
     def search() -> np.ndarray:
-        index = CandidateIndex(CandidateCache(place / "cache"), load_encoder(module))
+        index = CandidateIndex(CandidateCache(place / "cache"), load_encoder(onnx))
         found = index.search([("hello",)], top_k=3)
         return np.concatenate([found.ids, found.scores])
 
@@ -310,7 +311,7 @@ def targets(folder: Path, place: Path) -> dict[str, Target]:
             functools.partial(encode, onnx),
         ),
         "index": Target(
-            _command("index", "build", f"--encoder={module}", f"--input={place / 'texts.txt'}",
+            _command("index", "build", f"--encoder={onnx}", f"--input={place / 'texts.txt'}",
                      f"--output={place / 'cache'}"),
             place / "cache",
             search,
