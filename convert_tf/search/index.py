@@ -273,7 +273,12 @@ class FaissIndex(CandidateIndex):
         make: Callable[[], Any],
         write: Callable[[Any, str], None],
     ) -> Any:
-        """Read a file of the cache, or make and write it. A new cache replaces all of its files."""
+        """Read a file of the cache, or make and write it. A new cache replaces all of its files.
+
+        Its name contains the checksum of the texts: another process may have edited the folder
+        since this cache was opened.
+        """
+        name = name.replace("faiss-", f"faiss-{self.cache.texts_hash[:16]}-", 1)
         path = self.cache.folder / name
         if path.is_file():
             try:

@@ -80,6 +80,17 @@ def test_an_index_finds_what_was_added_and_not_what_was_removed(tmp_path, kind):
         assert (np.sort(ids) == np.arange(40)).all()
 
 
+def test_an_index_of_the_old_candidates_and_one_of_the_new_read_different_files(tmp_path):
+    """Both have as many candidates, and one was opened before the edit."""
+    pytest.importorskip("faiss")
+    old = make_cache(tmp_path / "cache", TEXTS[:40])
+    new, _ = edit(tmp_path / "cache", add=[CONTEXTS[0][0]], remove=[TEXTS[3]])
+    for cache in (old, new, old):
+        exact = CandidateIndex(cache, StubEncoder()).search(CONTEXTS, top_k=5)
+        faiss = FaissIndex(cache, StubEncoder()).search(CONTEXTS, top_k=5)
+        np.testing.assert_array_equal(faiss.ids, exact.ids)
+
+
 def test_an_edit_that_changes_nothing_keeps_the_files(tmp_path):
     """An index of FAISS need not be built again."""
     cache = make_cache(tmp_path / "cache")
