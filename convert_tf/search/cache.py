@@ -219,7 +219,8 @@ def edit_cache(
     Example:
       cache, encoded = edit_cache("cache/", encode, fingerprint="mine", add=["maybe"])
     """
-    for argument, value in {"texts": texts or [], "add": add, "remove": remove}.items():
+    given = () if texts is None else texts
+    for argument, value in {"texts": given, "add": add, "remove": remove}.items():
         if not are_texts(value):
             raise ValueError(f"{argument} must be a list of strings. Received: {value!r:.200}.")
     if texts is not None and (len(add) or len(remove)):

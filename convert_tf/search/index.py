@@ -213,9 +213,17 @@ class FaissIndex(CandidateIndex):
         add: Sequence[str] = (),
         remove: Sequence[str] = (),
     ) -> int:
-        """Add and remove candidates as `CandidateIndex.edit`, and build the FAISS index again."""
-        encoded = super().edit(texts, add=add, remove=remove)
-        self._open()
+        """Add and remove candidates as `CandidateIndex.edit`, and build the FAISS index again.
+
+        If it cannot be built, the folder is edited, but this object keeps its candidates.
+        """
+        before = dict(self.__dict__)
+        try:
+            encoded = super().edit(texts, add=add, remove=remove)
+            self._open()
+        except BaseException:
+            self.__dict__.update(before)
+            raise
         return encoded
 
     def _open(self) -> None:

@@ -91,6 +91,26 @@ def test_an_index_of_the_old_candidates_and_one_of_the_new_read_different_files(
         np.testing.assert_array_equal(faiss.ids, exact.ids)
 
 
+def test_a_failed_edit_leaves_the_index_as_it_was(tmp_path, monkeypatch):
+    pytest.importorskip("faiss")
+    index = FaissIndex(make_cache(tmp_path / "cache", TEXTS[:40]), StubEncoder())
+    before = index.search(CONTEXTS, top_k=5)
+
+    def fail(self, lists):
+        raise MemoryError
+
+    monkeypatch.setattr(FaissIndex, "_make", fail)
+    with pytest.raises(MemoryError):
+        index.edit(remove=TEXTS[:10])
+    assert index.cache.count == 40
+    np.testing.assert_array_equal(index.search(CONTEXTS, top_k=5).ids, before.ids)
+
+
+def test_texts_may_be_an_array(tmp_path):
+    make_cache(tmp_path / "cache", TEXTS[:4])
+    assert [*edit(tmp_path / "cache", texts=np.array(TEXTS[:2]))[0].texts()] == TEXTS[:2]
+
+
 def test_an_edit_that_changes_nothing_keeps_the_files(tmp_path):
     """An index of FAISS need not be built again."""
     cache = make_cache(tmp_path / "cache")
