@@ -161,7 +161,12 @@ def fit_table(bags: csr_matrix, vectors: np.ndarray, alone: np.ndarray) -> np.nd
 
     Returns:
       float32 `[subwords, dim]`.
+
+    Raises:
+      ValueError: if no text has a known subword.
     """
+    if not bags.nnz:
+        raise ValueError("No text has a subword of the vocabulary. Pass texts in English.")
     counts = np.asarray((bags > 0).sum(axis=0)).ravel() + 0.5
     weights = _FREQUENCY / (_FREQUENCY + counts / counts.sum())
     start = alone * weights[:, None].astype(np.float32)

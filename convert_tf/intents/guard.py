@@ -20,7 +20,7 @@ from convert_tf.storage.messages import listed
 _RECALL = "out_of_scope_recall"
 # Of the calibration error, less is better.
 MEASURES = (*(name for name in SCORES if name != "calibration_error"), _RECALL)
-_SIGNIFICANCE = 0.05  # of one side: one of twenty equally good classifiers is refused
+_SIGNIFICANCE = 0.05  # of one side: how probably an equally good classifier is refused at most
 
 
 def parsed_minimum(text: str) -> tuple[str, float]:
@@ -58,7 +58,7 @@ def earlier_evaluation(
       untrained: see `evaluate_classifier`.
 
     Raises:
-      ValueError: if the file is no evaluation, or one of other texts.
+      ValueError: if the file is no evaluation, or one of other texts or with another `untrained`.
     """
     from convert_tf.intents.loading import load_classifier
 
@@ -76,6 +76,12 @@ def earlier_evaluation(
         raise ValueError(
             f"{name} evaluates other texts than --data. Pass the same files in the same order, or "
             "the classifier."
+        )
+    has_several = "exact_match" in report
+    if not has_several and report.get("untrained_as") != untrained:
+        raise ValueError(
+            f"{name} was not written with --untrained {untrained}. Evaluate the old classifier "
+            "again with it, or pass the classifier."
         )
     return report
 

@@ -57,7 +57,8 @@ def evaluate_classifier(
       F1 first, each with `examples`, `precision`, `recall` and `f1`; `data_sha256` of the texts and
       labels, and `wrong`, the numbers of the texts that are answered wrong, from 0.
 
-      For one intent in a text also `accuracy` (of texts in scope; a rejection is an error);
+      For one intent in a text also `untrained_as`, the argument `untrained`;
+        `accuracy` (of texts in scope; a rejection is an error);
       `calibration_error`, the expected one of the highest probability on texts in scope;
       `out_of_scope`, with `examples` and `recall`, if there are such texts; `coverage`, the
       accuracy by the share of texts that are answered (see `coverage_rows`); `upper_accuracy`, that
@@ -103,6 +104,7 @@ def evaluate_classifier(
         "calibration_error": None,
         "threshold": classifier.threshold_,
         "untrained": unseen,
+        "untrained_as": untrained,
         "coverage": coverage_rows(*answered),
     }
     if num_inside:

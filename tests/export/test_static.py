@@ -123,11 +123,13 @@ def test_the_command_and_its_errors(tmp_path, folder, capsys):
         call_command(*static)
     shutil.rmtree(tmp_path / "out")
     (tmp_path / "few").write_text("\n".join(TEXTS[:99]))
+    (tmp_path / "snow").write_text("\n".join(chr(0x2600 + i) for i in range(120)))
     for arguments, message in [
         ((*command, "--format=static"), "needs --texts"),
         ((*static, "--max_tokens=9"), "--max_tokens has no effect with --format static"),
         ((*command, "--format=huggingface", f"--texts={tmp_path}/texts"),
          "--texts has no effect without --format static"),
+        ((*static[:-1], f"--texts={tmp_path}/snow"), "No text has a subword of the vocabulary"),
         ((*static[:-1], f"--texts={tmp_path}/few"), "at least 100 different texts. Received: 99"),
     ]:  # fmt: skip
         with pytest.raises(SystemExit) as caught:

@@ -1,5 +1,6 @@
 """Minimums of an evaluation, and the comparison with an earlier classifier."""
 
+import json
 import math
 
 import numpy as np
@@ -8,7 +9,13 @@ from support.intent_examples import LABELS, TEXTS, WordEncoder
 
 from convert_tf import IntentClassifier, MultiIntentClassifier
 from convert_tf.intents.data import LabelledTexts
-from convert_tf.intents.guard import MEASURES, check_evaluation, compared, parsed_minimum
+from convert_tf.intents.guard import (
+    MEASURES,
+    check_evaluation,
+    compared,
+    earlier_evaluation,
+    parsed_minimum,
+)
 from convert_tf.intents.report import evaluate_classifier
 
 
@@ -54,6 +61,21 @@ def test_minimums():
     with pytest.raises(ValueError, match=rf"no measure 'f1'.* are {', '.join(MEASURES)}"):
         parsed_minimum("f1=0.9")
     assert "calibration_error" not in MEASURES, "Less of it is better."
+
+
+def test_an_evaluation_that_counts_untrained_intents_otherwise_is_refused(tmp_path):
+    data = LabelledTexts(TEXTS, ["unheard", *LABELS[1:]])
+    one = IntentClassifier(WordEncoder(), names=None, lexical=None).fit(TEXTS, LABELS)
+    path = tmp_path / "evaluation.json"
+    for written in ("wrong", "out_of_scope"):
+        path.write_text(json.dumps(evaluate_classifier(one, data, untrained=written)))
+        for untrained in ("wrong", "out_of_scope"):
+            if untrained == written:
+                report = earlier_evaluation(path, data, untrained=untrained)
+                assert report["untrained"] == {"unheard": 1}
+            else:
+                with pytest.raises(ValueError, match=f"not written with --untrained {untrained}"):
+                    earlier_evaluation(path, data, untrained=untrained)
 
 
 def test_texts_that_are_answered_wrong_are_in_the_report():

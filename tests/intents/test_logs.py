@@ -12,6 +12,7 @@ from support.commands import call_command
 from support.intent_examples import EXAMPLES, LABELS, TEXTS, WordEncoder
 
 from convert_tf import IntentClassifier, MultiIntentClassifier, discover_intents
+from convert_tf.cli.intent.discover import _earlier_groups
 from convert_tf.intents import discover, messages, monitor, report_page, suggest
 from convert_tf.intents.data import LabelledTexts, read_labelled
 from convert_tf.intents.decision import SingleIntent
@@ -260,12 +261,27 @@ def test_the_command_keeps_numbers_and_labels_over_weeks(tmp_path, monkeypatch, 
     }  # fmt: skip
     _, groups = week(3, LOG, f"--earlier={table}", "--groups=3")
     assert {topics_of(row["texts"]).pop(): row["group"] for row in groups[:3]} == numbers
-    with pytest.raises(SystemExit, match="which --earlier reads"):
-        week(2, LOG, f"--earlier={table}", "--overwrite")
     described = table.with_name("groups.csv.json")
     content = json.loads(described.read_text())
+    lines = table.read_text().splitlines()
+    gone = next(row for row in content["groups"] if not row["size"])
+    table.write_text("\n".join([*lines, f"{gone['texts'][0]},delivery"]))  # it is in another now
+    labels = {row["group"]: row["label"] for row in _earlier_groups(str(table))}
+    assert labels[gone["group"]] == gone["label"] != "delivery" == labels[numbers["parcel"]]
+    table.write_text(lines[0])
+    described.write_text(
+        json.dumps({**content, "groups": [{**row, "size": 0} for row in content["groups"]]})
+    )
+    assert [row["label"] for row in _earlier_groups(str(table))] == [
+        row["label"] for row in content["groups"]
+    ]
+    table.write_text("\n".join(lines))
+    described.write_text(json.dumps(content))
+    with pytest.raises(SystemExit, match="which --earlier reads"):
+        week(2, LOG, f"--earlier={table}", "--overwrite")
+    sizeless = {**content, "groups": [{**content["groups"][0], "size": "4"}]}
     del content["groups"][0]["texts"]
-    for damaged in (json.dumps(content), "[]"):
+    for damaged in (json.dumps(content), json.dumps(sizeless), "[]"):
         described.write_text(damaged)
         with pytest.raises(SystemExit, match=r"groups\.csv\.json does not hold the groups of "):
             week(4, LOG, f"--earlier={table}")

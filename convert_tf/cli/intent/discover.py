@@ -114,14 +114,13 @@ def _earlier_groups(path: str) -> list[dict[str, Any]]:
 
     Args:
       path: its table. The label of a group is the commonest one of its central messages there. If
-        the table has none of them, it is the suggested label.
+        the table has none of them, or the group was gone, it is the label that it had.
 
     Raises:
       ValueError: if the file next to the table does not hold groups.
     """
     from convert_tf.intents.data import read_labelled
 
-    label_of = dict(zip(*read_labelled(path, needs_labels=False), strict=True))
     file = f"{path}{_DESCRIPTION_SUFFIX}"
     groups = json_file(file).get(_GROUPS) if _is_description(file) else None
     if not isinstance(groups, list) or not all(map(_is_group, groups)):
@@ -129,8 +128,14 @@ def _earlier_groups(path: str) -> list[dict[str, Any]]:
             f"{file} does not hold the groups of {path}. Pass a {_TABLE} next to the file that "
             "this version of intent discover wrote with it, unedited."
         )
+    # A table of groups that are all gone has no texts.
+    are_there = any(row["size"] for row in groups)
+    label_of = {}
+    if are_there:
+        label_of = dict(zip(*read_labelled(path, needs_labels=False), strict=True))
     for row in groups:
-        del row["size"]
+        if not row.pop("size"):
+            continue  # its texts may be in another group now
         given = Counter(label_of[text] for text in row["texts"] if label_of.get(text))
         if given:
             row["label"] = given.most_common(1)[0][0]
@@ -142,7 +147,8 @@ def _is_group(row: Any) -> bool:
         return False
     texts = row.get("texts")
     has_texts = isinstance(texts, list) and all(isinstance(text, str) and text for text in texts)
-    return type(row.get("group")) is int and has_texts and bool(texts)
+    numbers = type(row.get("group")), type(row.get("size"))
+    return numbers == (int, int) and has_texts and bool(texts)
 
 
 def check_corrected(path: str, encoders: Sequence[EncoderIdentity]) -> None:
