@@ -24,9 +24,9 @@ FILE = Path(__file__).resolve().parents[1] / "export" / "golden.json"
 BLOCK, COUNT, DIRECTIONS = 50, 1_000, 6
 KINDS = ("sentence", "context", "response", "similarity")  # of the blocks, in turn
 # The largest difference of a sketch, in standard deviations of its numbers: of float32, of bytes on
-# the processor that wrote it, and of bytes on another one.
+# the processor that wrote it (0.06 with another number of threads), and of bytes on another one.
 FLOAT_TOLERANCE = 2e-3
-TOLERANCES = {"same": 0.02, "other": 0.25}
+TOLERANCES = {"same": 0.1, "other": 0.25}
 
 
 def make_texts() -> list[str]:
