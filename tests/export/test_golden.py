@@ -78,7 +78,7 @@ def test_another_vector_is_seen():
     vectors = [rng.standard_normal((50, 64)).astype(np.float32) for _ in range(3)]
     known = described(vectors)
     assert differences(known, vectors) == {}
-    vectors[1][7] += 0.05 * rng.standard_normal(64)
+    vectors[1][7] += 0.2 * rng.standard_normal(64)
     ((block, difference),) = differences(known, vectors).items()
     assert block == 1
     assert TOLERANCES["same"] < difference < 1
