@@ -20,7 +20,7 @@ from convert_tf.storage.messages import listed
 _RECALL = "out_of_scope_recall"
 # Of the calibration error, less is better.
 MEASURES = (*(name for name in SCORES if name != "calibration_error"), _RECALL)
-_SIGNIFICANCE = 0.05  # of one side: how probably an equally good classifier is refused at most
+_SIGNIFICANCE = 0.05  # One-sided. An equally good classifier is refused at most so probably.
 
 
 def parsed_minimum(text: str) -> tuple[str, float]:
@@ -77,11 +77,11 @@ def earlier_evaluation(
             f"{name} evaluates other texts than --data. Pass the same files in the same order, or "
             "the classifier."
         )
-    has_several = "exact_match" in report
-    if not has_several and report.get("untrained_as") != untrained:
+    has_several = "exact_match" in report  # which are always counted as wrong
+    if not has_several and report.get("untrained") and report.get("untrained_as") != untrained:
         raise ValueError(
-            f"{name} was not written with --untrained {untrained}. Evaluate the old classifier "
-            "again with it, or pass the classifier."
+            f"{name} does not say that it was written with --untrained {untrained}. Evaluate the "
+            "old classifier again with it, or pass the classifier."
         )
     return report
 

@@ -8,6 +8,7 @@ FAISS is the extra `[faiss]`. Its indexes hold all vectors in memory, as float32
 """
 
 import contextlib
+import copy
 import hashlib
 import math
 import sys
@@ -21,7 +22,7 @@ from convert_tf.extras import needs
 from convert_tf.ranking.protocol import TextRanker, Turns, checked_contexts
 from convert_tf.search.cache import CandidateCache, edit_cache, widened_float16
 from convert_tf.search.encoders import CandidateEncoder
-from convert_tf.storage.checksums import check_files, record_checksums
+from convert_tf.storage.checksums import check_files, checksum, record_checksums
 from convert_tf.storage.files import whole_file, writing
 
 FAISS_KINDS = ("flat", "ivf", "hnsw")
@@ -167,6 +168,11 @@ class CandidateIndex:
             yield block
 
 
+def faiss_key(cache: CandidateCache) -> str:
+    """Return what the names of FAISS files contain: a checksum of the texts and the encoder."""
+    return checksum([cache.texts_hash.encode(), cache.encoder.encode()])[:16]
+
+
 class FaissIndex(CandidateIndex):
     """Approximate search (exact for `flat`) with FAISS, for encoders with one vector per context.
 
@@ -215,15 +221,12 @@ class FaissIndex(CandidateIndex):
     ) -> int:
         """Add and remove candidates as `CandidateIndex.edit`, and build the FAISS index again.
 
-        If it cannot be built, the folder is edited, but this object keeps its candidates.
+        If it cannot be built, the folder is edited, but this object still has the old candidates.
         """
-        before = dict(self.__dict__)
-        try:
-            encoded = super().edit(texts, add=add, remove=remove)
-            self._open()
-        except BaseException:
-            self.__dict__.update(before)
-            raise
+        edited = copy.copy(self)  # so that this one can be searched meanwhile
+        encoded = super(FaissIndex, edited).edit(texts, add=add, remove=remove)
+        edited._open()
+        self.__dict__.update(edited.__dict__)
         return encoded
 
     def _open(self) -> None:
@@ -283,10 +286,10 @@ class FaissIndex(CandidateIndex):
     ) -> Any:
         """Read a file of the cache, or make and write it. A new cache replaces all of its files.
 
-        Its name contains the checksum of the texts: another process may have edited the folder
-        since this cache was opened.
+        Its name contains a checksum of the texts and the encoder: another process may have replaced
+        or edited the folder since this cache was opened.
         """
-        name = name.replace("faiss-", f"faiss-{self.cache.texts_hash[:16]}-", 1)
+        name = name.replace("faiss-", f"faiss-{faiss_key(self.cache)}-", 1)
         path = self.cache.folder / name
         if path.is_file():
             try:

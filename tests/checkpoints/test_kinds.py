@@ -22,7 +22,7 @@ from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.ranker import RankerModel
 from convert_tf.search import cache
 
-MODULES = sorted(Path(__file__).resolve().parents[2].glob("hub_modules/*/1"))
+MODULES = sorted(Path(__file__).resolve().parents[2].glob("hub_modules/*/[0-9]*"))
 FILES = [
     ("config.json", ModelConfig().to_json(), Kind.DUAL_ENCODER),
     ("config.json", "{", Kind.DUAL_ENCODER),

@@ -74,7 +74,7 @@ def test_an_evaluation_that_counts_untrained_intents_otherwise_is_refused(tmp_pa
                 report = earlier_evaluation(path, data, untrained=untrained)
                 assert report["untrained"] == {"unheard": 1}
             else:
-                with pytest.raises(ValueError, match=f"not written with --untrained {untrained}"):
+                with pytest.raises(ValueError, match=f"was written with --untrained {untrained}"):
                     earlier_evaluation(path, data, untrained=untrained)
 
 

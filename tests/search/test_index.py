@@ -39,6 +39,7 @@ from convert_tf.search.index import (
     RerankedIndex,
     best_candidates,
     exact_scores,
+    faiss_key,
 )
 from convert_tf.storage.checksums import record_checksums
 from convert_tf.storage.files import FileWriteError
@@ -399,7 +400,7 @@ def test_what_faiss_finds_in_all_lists_equals_exact_search(cache, kind, monkeypa
         np.testing.assert_array_equal(found.scores, exact.scores)
     names = {path.name for path in cache.folder.glob("faiss-*")}
     suffix = {"ivf": "-48", "hnsw": "-32"}.get(kind, "")  # 4 √150 lists
-    assert f"faiss-{cache.texts_hash[:16]}-{kind}{suffix}.index" in names
+    assert f"faiss-{faiss_key(cache)}-{kind}{suffix}.index" in names
 
 
 @pytest.mark.parametrize("kind", FAISS_KINDS)
@@ -454,7 +455,7 @@ def test_an_index_of_earlier_versions_is_built_again(tmp_path):
     cache = make_cache(tmp_path / "cache", [*TEXTS[:10]] * 3)
     old = faiss.index_factory(DIM, "Flat", faiss.METRIC_INNER_PRODUCT)
     old.add(cache.vectors_at(range(30)))
-    name = f"faiss-{cache.texts_hash[:16]}-flat.index"
+    name = f"faiss-{faiss_key(cache)}-flat.index"
     faiss.write_index(old, str(cache.folder / name))
     record_checksums(cache.folder, [name])
     found, exact = FaissIndex(cache, StubEncoder()).search(CONTEXTS), search(cache, StubEncoder())
@@ -499,7 +500,7 @@ def test_errors_of_faiss(cache):
         FaissIndex(cache, StubEncoder(), kind="pq")
     with pytest.raises(ValueError, match="an encoder with 3"):
         FaissIndex(cache, StubEncoder(3)).search(CONTEXTS)
-    path = cache.folder / f"faiss-{cache.texts_hash[:16]}-flat.index"
+    path = cache.folder / f"faiss-{faiss_key(cache)}-flat.index"
     whole = path.read_bytes()
     for damage in (flip_a_bit, lambda path: os.truncate(path, 100), os.remove):
         damage(path)

@@ -146,7 +146,11 @@ def main() -> int:
     parser.add_argument("--environments", default=str(ROOT / ".clients"))
     parser.add_argument("--only", help="names of clients, separated by commas")
     arguments = parser.parse_args()
-    modules = arguments.encoder or [str(ROOT / "hub_modules" / name / "1") for name in MODULES]
+    from convert_tf.checkpoints.released import RELEASED
+
+    modules = arguments.encoder or [
+        str(ROOT / "hub_modules" / name / str(RELEASED[name])) for name in MODULES
+    ]
     wanted = arguments.only.split(",") if arguments.only else [c.requirements for c in CLIENTS]
     failures = 0
     print("| module | client | probe | found |\n|---|---|---|---|")
