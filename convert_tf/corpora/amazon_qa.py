@@ -66,11 +66,7 @@ def read(file: CountedFile) -> Iterator[Conversation]:
     for line in read_lines(file):
         with file.skipping():
             fields = _parsed(decoded(line))
-            if type(fields.get("asin")) is int:
-                fields["asin"] = str(fields["asin"])  # tables are read with such ids as numbers
-            asin = joined_halves(text_field(fields, "asin"))
-            if not 0 < len(asin) <= MAX_NAME_LENGTH:
-                raise UnusableError("malformed_asin")
+            asin = _product(fields)
             for question, answer in _pairs(fields, file):
                 yield Conversation(asin, SOURCE, (Turn(question), Turn(answer)))
 
@@ -78,14 +74,23 @@ def read(file: CountedFile) -> Iterator[Conversation]:
 def _read_table(file: CountedFile) -> Iterator[Conversation]:
     for row in read_rows(file, _COLUMNS):
         with file.skipping():
+            if not isinstance(row, dict):  # the file is JSON despite its suffix
+                raise UnusableError("not_a_dictionary")
             question, answer = (
                 _usable(row, name, role)
                 for name, role in ((_QUESTION, "question"), (_ANSWER, "answer"))
             )
-            product = row.get("asin") or pair_id([question])
-            if len(product) > MAX_NAME_LENGTH:
-                raise UnusableError("malformed_asin")
+            product = _product(row) if row.get("asin") else pair_id([question])
             yield Conversation(product, SOURCE, (Turn(question), Turn(answer)))
+
+
+def _product(fields: Mapping[str, Any]) -> str:
+    """Return the id of a product, which is a number in tables that were written as JSON."""
+    value = fields.get("asin")
+    product = joined_halves(str(value) if type(value) is int else text_field(fields, "asin"))
+    if not 0 < len(product) <= MAX_NAME_LENGTH:
+        raise UnusableError("malformed_asin")
+    return product
 
 
 def _parsed(line: str) -> dict[str, Any]:

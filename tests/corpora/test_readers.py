@@ -182,6 +182,27 @@ def test_tables_of_amazon_qa(write_dump):
 
 
 @pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("[]", "not_a_dictionary"),
+        ('{"data": [["a b c d", "e f g h"]]}', "not_a_dictionary"),
+        ('{"asin": ["B7"], "questionText": "a b c d", "answerText": "e f g h"}', "wrong_type_asin"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_json_that_is_called_a_table_of_amazon_qa(write_dump, content, reason, suffix):
+    conversations, file = _read(write_dump(f"qa.{suffix}", content.encode()))
+    assert not conversations
+    assert file.skipped == {reason: 1}
+
+
+def test_products_of_tables_may_be_numbers(write_dump):
+    row = '{"asin": 140053, "questionText": "a b c d", "answerText": "e f g h"}'
+    conversations, _ = _read(write_dump("qa.csv", row.encode()))
+    assert _pairs(conversations) == [("140053", "a b c d", "e f g h")]
+
+
+@pytest.mark.parametrize(
     ("text", "is_used"),
     [
         ("a b c", False),
