@@ -158,7 +158,7 @@ ERRORS = {
 }
 _LIBRARY = "IO_FAULTS_LIBRARY"
 _SECONDS = 600
-_NOT_ERRORS = re.compile(r"(note:|resuming|step|WARNING:|[IWE]0000|[\d,]+ of [\d,]+) ")
+_NOT_ERRORS = re.compile(r"(note:|resuming|step|WARNING:|[IWE]0000|[\d,]+ of [\d,]+|\S+ is a table;) ")
 _LABELLED = {
     "delivery": ["where is my parcel?", "has my order left?", "when does it arrive?"],
     "refund": ["I want my money back", "how do I return this?", "please refund my order"],

@@ -185,6 +185,15 @@ class Middleware:
                 await asyncio.gather(work, return_exceptions=True)
                 gone_answer = _refusal(_CLIENT_LEFT, "The client has left.")
                 await gone_answer(scope, receive, exchange.answer)
+        except asyncio.CancelledError:  # the time for open requests of a service that stops is over
+            if exchange.status:
+                raise
+            stopped = _refusal(
+                503,
+                "The service stops before this request is answered. Send it again.",
+                {"Retry-After": _SECONDS_TO_WAIT},
+            )
+            await stopped(scope, receive, exchange.answer)
         finally:
             work.cancel()
             gone.cancel()

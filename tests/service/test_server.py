@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -219,6 +220,23 @@ def test_the_last_answers_close_their_connections(tmp_path):
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200") and b"\r\nconnection: close" in head.lower()
     assert json.loads(body)["dim"] == 32
+
+
+def test_what_the_end_leaves_unanswered_may_be_sent_again(encoder_and_backend, monkeypatch, stack):
+    monkeypatch.setattr(server, "GRACE", 1)
+    encoder, backend = encoder_and_backend
+    backend.may_go.clear()
+    pool = stack.enter_context(ThreadPoolExecutor())
+    with served(encoder) as url:
+        body = b'{"texts": ["a"]}'
+        head = HALF_A_BODY.partition(b"\r\n\r\n")[0].replace(b"100", b"%d" % len(body))
+        connection = stack.enter_context(connected(url, head + b"\r\n\r\n" + body))
+        answer = pool.submit(received, connection)
+        answer.add_done_callback(lambda _: backend.may_go.set())
+        assert backend.has_begun.wait(30)
+    head, _, body = answer.result(30).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 503") and b"\r\nretry-after: " in head.lower()
+    assert "stops" in json.loads(body)["error"]["message"]
 
 
 def test_silent_connections_leave_health_and_the_log(tmp_path):
