@@ -14,6 +14,8 @@ folders and cutting. The n-th fails with an error of the operating system that f
   where a command writes several results, each of them is the old or the new one;
 - with status 0 it holds the latter;
 - otherwise standard error has one line, which names the command;
+- where all renames fail from one on, moves cannot be undone: the same command then undoes them,
+  and ends with the files of a run without a failure;
 - of a command that goes on where it was, such as `train`, what it leaves may be more: but the same
   command then ends, with the results of a run without a failure.
 
@@ -158,7 +160,9 @@ ERRORS = {
 }
 _LIBRARY = "IO_FAULTS_LIBRARY"
 _SECONDS = 600
-_NOT_ERRORS = re.compile(r"(note:|resuming|step|WARNING:|[IWE]0000|[\d,]+ of [\d,]+|\S+ is a table;) ")
+_NOT_ERRORS = re.compile(
+    r"(note:|resuming|step|WARNING:|[IWE]0000|[\d,]+ of [\d,]+|\S+ is a table;) "
+)
 _LABELLED = {
     "delivery": ["where is my parcel?", "has my order left?", "when does it arrive?"],
     "refund": ["I want my money back", "how do I return this?", "please refund my order"],
@@ -411,6 +415,11 @@ class Attack:
                 return ""
             return f"went on to {status}, {_difference(results, wanted)}, said {said[-200:]!r}"
 
+        def undone() -> bool:
+            """Whether the same command undoes moves that could not be undone, and ends."""
+            status, _, _ = self._run(work, case.command, _NONE)
+            return status == 0 and same(_tree(work), new)
+
         def mixed(tree: dict[str, bytes]) -> bool:
             return case.each_alone and _is_mixed(tree, old, new, varying)
 
@@ -427,7 +436,8 @@ class Attack:
             elif status == 0 and not same(tree, new):
                 faults.append(f"{what}status 0, and {_difference(tree, new)}")
             elif status and not (same(tree, old) or same(tree, new) or mixed(tree)):
-                faults.append(f"{what}{_difference(tree, old)}; said {said[-200:]!r}")
+                if failure.later != "n" or not undone():
+                    faults.append(f"{what}{_difference(tree, old)}; said {said[-200:]!r}")
             if status == 0 and lines:
                 faults.append(f"{what}status 0, and said {said[-300:]!r}")
             elif status and not (

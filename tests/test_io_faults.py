@@ -19,9 +19,10 @@ pytestmark = [
 ]
 
 # Commands that write "out": whole, in place, and whole with a traceback. Two that go on where they
-# were: "parts" writes both parts whole, "torn_parts" takes what is there for whole.
+# were: "parts" writes both parts whole, "torn_parts" takes what is there for whole. Two move a pair
+# of files back after a failure: the next run of "moves" does so too, that of "stuck_moves" refuses.
 _COMMANDS = """
-import os, random, sys
+import contextlib, os, random, sys
 from pathlib import Path
 import io_faults
 
@@ -36,8 +37,30 @@ def write_parts(is_whole):
             if is_whole:
                 os.rename(part + ".new", part)
 
+def move_both(undoes):
+    names = ("one", "two")
+    try:
+        for name in names:
+            if undoes:
+                Path(name).unlink(missing_ok=True)
+            elif os.path.exists(name):
+                raise FileExistsError(name)
+            write(name + ".new")
+        for name in names:
+            os.rename(name + ".new", name)
+    except OSError:
+        for name in names:
+            Path(name + ".new").unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                os.rename(name, name + ".new")
+                os.remove(name + ".new")
+        raise
+
 def run(arguments):
     try:
+        if arguments[0].endswith("moves"):
+            move_both(arguments == ["moves"])
+            return 0
         if arguments[0].endswith("parts"):
             write_parts(arguments == ["parts"])
             return 0
@@ -54,7 +77,7 @@ def run(arguments):
     return 0
 
 attack = io_faults.Attack(Path(sys.argv[1]), run)
-for name in ("whole", "in_place", "with_traceback", "parts", "torn_parts"):
+for name in ("whole", "in_place", "with_traceback", "parts", "torn_parts", "moves", "stuck_moves"):
     resumed = ("a", "b") if name.endswith("parts") else ()
     counts, faults = attack.attack(name, io_faults.Case(name, resumed=resumed))
     print(len(faults), counts["failed"] > 3, *faults, sep="|")
@@ -78,7 +101,7 @@ def test_planted_faults_are_found(tmp_path):
         env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    whole, in_place, with_traceback, parts, torn_parts = (
+    whole, in_place, with_traceback, parts, torn_parts, moves, stuck_moves = (
         line.split("|") for line in done.stdout.splitlines()
     )
     assert whole == ["0", "True"]
@@ -86,6 +109,10 @@ def test_planted_faults_are_found(tmp_path):
     assert int(with_traceback[0]) > 0 and "Traceback" in with_traceback[2]
     assert parts == ["0", "True"]
     assert int(torn_parts[0]) > 0 and "went on to 0" in torn_parts[2]
+    assert moves == ["0", "True"]
+    assert [fault.split(" (")[0] for fault in stuck_moves[2:]] == [
+        "stuck_moves, call 6 with EACCES from then on"
+    ]
 
 
 def test_a_sample_of_failures_leaves_the_old_files_or_the_new():
