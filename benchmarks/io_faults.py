@@ -420,7 +420,10 @@ class Attack:
             status, _, _ = self._run(work, case.command, _NONE)
             return status == 0 and same(_tree(work), new)
 
-        def mixed(tree: dict[str, bytes]) -> bool:
+        def is_whole(tree: dict[str, bytes], failure: Failure) -> bool:
+            """Whether a run that failed left the old files or the new, or can undo its moves."""
+            if same(tree, old) or same(tree, new) or (failure.later == "n" and undone()):
+                return True
             return case.each_alone and _is_mixed(tree, old, new, varying)
 
         counts: Counter[str] = Counter()
@@ -435,9 +438,8 @@ class Attack:
                     faults.append(what + lacking)
             elif status == 0 and not same(tree, new):
                 faults.append(f"{what}status 0, and {_difference(tree, new)}")
-            elif status and not (same(tree, old) or same(tree, new) or mixed(tree)):
-                if failure.later != "n" or not undone():
-                    faults.append(f"{what}{_difference(tree, old)}; said {said[-200:]!r}")
+            elif status and not is_whole(tree, failure):
+                faults.append(f"{what}{_difference(tree, old)}; said {said[-200:]!r}")
             if status == 0 and lines:
                 faults.append(f"{what}status 0, and said {said[-300:]!r}")
             elif status and not (

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
+from convert_tf.export.hub import portable
 from convert_tf.export.hub.portable import (
     PortabilityError,
     _known_ops,
@@ -40,6 +41,15 @@ def test_a_full_disk_is_pythons_error_without_tensorflows_words(tmp_path, monkey
     with pytest.raises(OSError, match="No space left on device: '") as raised:
         save_portable(tf.Module(), tmp_path / "module", signatures={})
     assert raised.value.errno == errno.ENOSPC
+
+
+def test_a_failure_after_tensorflows_saving_is_pythons_error(tmp_path, monkeypatch):
+    def refused(*arguments):
+        raise tf.errors.PermissionDeniedError(None, None, "x; Permission denied")
+
+    monkeypatch.setattr(portable, "rewrite_variables", refused)
+    with pytest.raises(OSError, match="Permission denied"):
+        save(tf.nn.softmax, tmp_path / "module")
 
 
 def test_what_old_versions_know_is_written(tmp_path):

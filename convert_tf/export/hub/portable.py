@@ -60,11 +60,15 @@ def save_portable(
       OSError: if it cannot be written.
     """
     try:
-        tf.saved_model.save(module, str(folder), signatures=signatures)
+        _save(module, folder, signatures, earlier)
     except tf.errors.ResourceExhaustedError as error:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
     except tf.errors.OpError as error:
         raise OSError(errno.EIO, error.message, str(folder)) from error
+
+
+def _save(module: Any, folder: Path, signatures: Mapping[str, Any], earlier: Path | None) -> None:
+    tf.saved_model.save(module, str(folder), signatures=signatures)
     if earlier is not None and _are_close(earlier, folder):
         shutil.rmtree(folder / "variables")
         shutil.copytree(earlier / "variables", folder / "variables")
