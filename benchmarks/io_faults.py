@@ -415,15 +415,12 @@ class Attack:
                 return ""
             return f"went on to {status}, {_difference(results, wanted)}, said {said[-200:]!r}"
 
-        def undone() -> bool:
-            """Whether the same command undoes moves that could not be undone, and ends."""
-            status, _, _ = self._run(work, case.command, _NONE)
-            return status == 0 and same(_tree(work), new)
-
         def is_whole(tree: dict[str, bytes], failure: Failure) -> bool:
             """Whether a run that failed left the old files or the new, or can undo its moves."""
-            if same(tree, old) or same(tree, new) or (failure.later == "n" and undone()):
+            if same(tree, old) or same(tree, new):
                 return True
+            if failure.later == "n":
+                return not self._run(work, case.command, _NONE)[0] and same(_tree(work), new)
             return case.each_alone and _is_mixed(tree, old, new, varying)
 
         counts: Counter[str] = Counter()
