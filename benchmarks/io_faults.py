@@ -427,7 +427,6 @@ class Attack:
         faults = []
         for failure in _failures(calls, every, rng or random.Random(0)):
             status, said, _, tree = attempt(failure)
-            lines = [line for line in said.splitlines() if not _NOT_ERRORS.match(line)]
             counts["failed" if status else "went on"] += 1
             what = f"{name}, {failure} ({calls[failure.nth - 1]}): "
             if case.resumed:
@@ -437,13 +436,19 @@ class Attack:
                 faults.append(f"{what}status 0, and {_difference(tree, new)}")
             elif status and not is_whole(tree, failure):
                 faults.append(f"{what}{_difference(tree, old)}; said {said[-200:]!r}")
-            if status == 0 and lines:
-                faults.append(f"{what}status 0, and said {said[-300:]!r}")
-            elif status and not (
-                status == 1 and len(lines) == 1 and lines[0].startswith("convert-tf")
-            ):
-                faults.append(f"{what}ended with {status} and said {said[-400:]!r}")
+            if words := _wrong_words(status, said):
+                faults.append(what + words)
         return {"calls": len(calls), **counts}, faults
+
+
+def _wrong_words(status: int, said: str) -> str:
+    """Return what is wrong with standard error; "" if nothing is."""
+    lines = [line for line in said.splitlines() if not _NOT_ERRORS.match(line)]
+    if status == 0:
+        return f"status 0, and said {said[-300:]!r}" if lines else ""
+    if status == 1 and len(lines) == 1 and lines[0].startswith("convert-tf"):
+        return ""
+    return f"ended with {status} and said {said[-400:]!r}"
 
 
 def _failures(calls: str, every: int, rng: random.Random) -> Iterator[Failure]:
