@@ -26,7 +26,7 @@ from convert_tf.models.ranker import RankerModel
 from convert_tf.numerics.byte_codes import pack_table
 from convert_tf.storage.arrays import load_array
 from convert_tf.storage.checksums import check_files, checksum, write_files
-from convert_tf.storage.files import writing
+from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.json_text import written_json
 from convert_tf.text.vocabulary import SETTINGS_FILE, VOCABULARY_FILES
 
@@ -64,7 +64,7 @@ def save_checkpoint(
     similarity_map: np.ndarray | None = None,
     is_rounded: bool = False,
 ) -> None:
-    """Write a model. Existing files are replaced atomically, one by one.
+    """Write a model: a new folder as a whole, or the files of an existing one, each atomically.
 
     Args:
       folder: the folder, which is created if necessary.
@@ -105,9 +105,11 @@ def save_checkpoint(
             np.save(content, array)
             contents[name] = content.getvalue()
     contents[TRAINING_FILE] = written_json(facts).encode()
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    write_files(folder, contents)
+    if folder.is_dir():
+        write_files(folder, contents)
+        return
+    with OutputFolder(folder).open() as new:
+        write_files(new, contents)
 
 
 def _rounded_weights(model: Model) -> bytes:

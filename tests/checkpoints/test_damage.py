@@ -1,5 +1,6 @@
 """What was damaged or changed since it was written is refused."""
 
+import errno
 import functools
 import json
 import shutil
@@ -12,6 +13,7 @@ from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.encoding.backends.module import ModuleBackend
 from convert_tf.intents.finetuning import FewShotTuner
 from convert_tf.storage import checksums
+from convert_tf.storage.files import FileWriteError, write_file
 
 FILES = ["model.weights.h5", "config.json", "vocab.txt", "training.json"]
 
@@ -150,3 +152,17 @@ def test_a_flipped_bit_in_a_module_is_found(written, tmp_path, name):
         ModuleBackend(module)
     with pytest.raises(ValueError, match=name):
         checkpoint.load_checkpoint(module)
+
+
+def test_a_new_folder_is_written_whole_or_not_at_all(run, tmp_path, monkeypatch):
+    encoder, vocabulary = checkpoint.load_checkpoint(run)
+
+    def full(path, content):
+        if path.endswith("vocab.txt"):
+            raise FileWriteError(errno.ENOSPC, "No space left on device", path)
+        write_file(path, content)
+
+    monkeypatch.setattr(checksums, "write_file", full)
+    with pytest.raises(FileWriteError, match=r"/new'"):
+        checkpoint.save_checkpoint(tmp_path / "new", encoder, vocabulary=vocabulary, training={})
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
