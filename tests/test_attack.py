@@ -162,3 +162,18 @@ def test_faults_of_two_writers_are_found(faults, target, how, said):
     if said:
         known["writer"].command[3] += "/in/no/folder"
     assert is_found(said, faults.attack_with_two_writers(known, lambda _: [])[1])
+
+
+def test_histories_are_drawn_by_their_seed():
+    script = script_module(BENCHMARKS / "spark_histories.py")
+
+    def drawn(seed, can_fill):
+        return [script.history(number, seed, length=9.0, can_fill=can_fill) for number in range(60)]
+
+    assert drawn(0, True) == drawn(0, True) != drawn(1, True)
+    for can_fill in (True, False):
+        events = [event for history in drawn(0, can_fill) for event in history]
+        assert {event.what for event in events} == {*script.EVENTS} - (
+            set() if can_fill else {"fill disk"}
+        )
+        assert all(0 <= event.seconds <= 9 for event in events)
