@@ -430,7 +430,11 @@ class Attack:
             counts["failed" if status else "went on"] += 1
             what = f"{name}, {failure} ({calls[failure.nth - 1]}): "
             if case.resumed:
-                if lacking := resumes(tree):
+                # A command that did not fail may refuse to write the same again.
+                is_done = not status and same(
+                    _matching(tree, case.resumed), _matching(new, case.resumed)
+                )
+                if not is_done and (lacking := resumes(tree)):
                     faults.append(what + lacking)
             elif status == 0 and not same(tree, new):
                 faults.append(f"{what}status 0, and {_difference(tree, new)}")
