@@ -168,7 +168,7 @@ def test_an_onnx_file_is_written_from_the_module_once(local_module, capsys, monk
 
 @pytest.fixture
 def tiny_release_command(nowhere, tiny_modules):
-    """Starts `embed --encoder convert` in a process of its own, whose `convert` is a tiny module."""
+    """Starts `embed --encoder convert`, a tiny module here, in a process of its own."""
     shutil.copytree(tiny_modules["single"][1], nowhere / "hub_modules" / "convert" / NEWEST)
     (nowhere / "texts.txt").write_text("\n".join(TEXTS))
 
