@@ -95,7 +95,7 @@ URL_VARIABLE = "CONVERT_TF_MODULES_URL"
 MODULES_PACKAGE = "convert_tf_modules"
 ONNX_SUFFIX = ".onnx"
 # Counted up when a module becomes another .onnx file. It is part of the identity of such files.
-EXPORTER = 4
+EXPORTER = 5
 _NAME = re.compile(
     rf"(?P<name>{'|'.join(RELEASED)})(?:/(?P<version>[1-9]\d*))?(?P<onnx>\{ONNX_SUFFIX})?"
 )

@@ -1,11 +1,15 @@
 """Released modules by name: on this machine, in a package, from a web server."""
 
 import concurrent.futures
+import os
 import shutil
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
-from support.commands import call_command
+from support.commands import call_command, own_environment
 from support.full_disk import room_for
 from support.web_server import serving
 
@@ -160,6 +164,48 @@ def test_an_onnx_file_is_written_from_the_module_once(local_module, capsys, monk
     with pytest.raises(ModuleNameError, match=r"could not be written as ONNX: .*vocab"):
         module_path("convert.onnx")
     assert [*map(str, cache.glob("*/*.onnx"))] == [first]
+
+
+@pytest.fixture
+def tiny_release_command(nowhere, tiny_modules):
+    """Starts `embed --encoder convert`, a tiny module here, in a process of its own."""
+    shutil.copytree(tiny_modules["single"][1], nowhere / "hub_modules" / "convert" / NEWEST)
+    (nowhere / "texts.txt").write_text("\n".join(TEXTS))
+
+    def start(output):
+        return subprocess.Popen(
+            [sys.executable, "-m", "convert_tf", "embed", "--encoder=convert", "--input=texts.txt",
+             f"--output={output}"],
+            cwd=nowhere, env=own_environment(), text=True, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    return start
+
+
+def test_two_processes_write_one_file(tiny_release_command, nowhere):
+    commands = [tiny_release_command(output) for output in ("a.npy", "b.npy")]
+    errors = [command.communicate()[1] for command in commands]
+    assert [command.returncode for command in commands] == [0, 0], errors
+    assert "".join(errors).count("as ONNX, once") == 1
+    np.testing.assert_array_equal(np.load("a.npy"), np.load("b.npy"))
+    (file,) = (nowhere / "cache").rglob("*.onnx")
+    assert not [*file.parent.glob(".new-*")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_process_that_is_ended_writes_nothing(number, tiny_release_command, nowhere):
+    command = tiny_release_command("a.npy")
+    assert "as ONNX, once" in command.stderr.readline()
+    os.killpg(command.pid, number)  # as Ctrl-C, or a container that is stopped
+    _, errors = command.communicate()
+    assert command.returncode
+    assert len(errors.splitlines()) <= 1
+    assert not [*(nowhere / "cache").rglob("*.onnx")]
+    assert not (nowhere / "a.npy").exists()
+    again = tiny_release_command("a.npy")
+    assert again.wait() == 0, again.communicate()
+    assert not [*(nowhere / "cache").rglob(".new-*")]
 
 
 def test_a_cache_that_cannot_be_written_is_named(local_module, tmp_path, monkeypatch):

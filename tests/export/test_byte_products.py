@@ -7,6 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from convert_tf.encoding.backends.onnx import onnx_runtime
 from convert_tf.export.onnx.ops import CONTRIB, Calibration, GraphWriter
+from convert_tf.numerics.byte_codes import pack_kernel
 
 LOW, HIGH = -0.28, 30.0  # as of hidden values: most are near the low end, and steps are 0.12
 
@@ -67,6 +68,23 @@ def test_the_bias_makes_up_for_the_mean_error(has_bias):
     np.testing.assert_allclose(found, uncorrected + correction, rtol=1e-4, atol=1e-3)
     before, after = (np.abs((each - exact).mean(axis=0)).mean() for each in (uncorrected, found))
     assert after < before / 4, (before, after)
+
+
+def test_numbers_that_are_always_large_do_not_make_bytes_coarse():
+    rng = np.random.default_rng(2)
+    kernel = rng.standard_normal((96, 16)).astype(np.float32)
+    values = rng.standard_normal((400, 96)).astype(np.float32)
+    values[:, [7, 70]] += np.array([-12, 8], np.float32)  # as after layer norms
+    seen, values = values[:200], values[200:]
+    low, high = seen.min(), seen.max()
+    codes, scales = pack_kernel(kernel)
+    errors = {}
+    for calibration in (Calibration(low, high, seen), Calibration.measured(low, high, seen)):
+        (product,) = Product({"x": calibration}).session(kernel, None).run(None, {"x": values})
+        errors[calibration.centre is not None] = np.abs(product - values @ (codes * scales)).mean()
+    assert errors[True] < 0.65 * errors[False], errors
+    hidden = hidden_values(rng, 200, 96)
+    assert Calibration.measured(LOW, HIGH, hidden).centre is None, "It would be as wide as before."
 
 
 def test_without_calibration_the_product_is_exact():

@@ -221,4 +221,6 @@ def calibrated(source: EncoderSource) -> dict[str, Calibration]:
             real = value.reshape(*is_real.shape, -1)[is_real]
             ranges[name] = min(low, float(real.min())), max(high, float(real.max()))
             samples[name].append(real[chosen])
-    return {name: Calibration(*ranges[name], np.concatenate(samples[name])) for name in ranges}
+    return {
+        name: Calibration.measured(*ranges[name], np.concatenate(samples[name])) for name in ranges
+    }
