@@ -378,9 +378,8 @@ def is_killed(project: Path, mutant: Mutant, tests: list[str], seconds: float) -
     return status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
-def difference(mutant: Mutant) -> str:
+def difference(source: str, mutant: Mutant) -> str:
     """Return the change of a mutant as a diff."""
-    source = (ROOT / mutant.path).read_text(encoding="utf-8")
     before, after = ast.unparse(ast.parse(source)), mutated(source, mutant)
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)
     return "\n".join([mutant.name, *[*lines][2:]])
@@ -413,14 +412,14 @@ def main(_: list[str]) -> None:
                 f"{'killed' if is_dead else 'SURVIVED'} by {len(tests)} tests  {mutant.name}",
                 flush=True,
             )
+        for _, mutant in pairs:
+            if not tried[mutant.name]["killed"]:
+                print(difference((project / mutant.path).read_text(encoding="utf-8"), mutant))
     counts: dict[str, collections.Counter[bool]] = collections.defaultdict(collections.Counter)
     for facts in tried.values():
         counts[facts["entry"]][facts["killed"]] += 1
     for entry, count in counts.items():
         print(f"{entry}: {count[True]} killed, {count[False]} survived")
-    for _, mutant in pairs:
-        if not tried[mutant.name]["killed"]:
-            print(difference(mutant))
 
 
 if __name__ == "__main__":
