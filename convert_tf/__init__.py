@@ -4,9 +4,30 @@ Importing the package is fast, because Keras and TensorFlow are imported on firs
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from convert_tf.extras import needs_training
+
+if TYPE_CHECKING:  # what type checkers and editors read
+    from convert_tf.checkpoints.loading import load_model
+    from convert_tf.checkpoints.released import module_path
+    from convert_tf.config.bert import BertConfig
+    from convert_tf.config.model import ModelConfig
+    from convert_tf.config.ranker import HeadConfig, RankerTraining
+    from convert_tf.config.train import Pretraining
+    from convert_tf.encoding.client import EncoderClient
+    from convert_tf.encoding.sentence_encoder import SentenceEncoder
+    from convert_tf.evaluation.compare import evaluate
+    from convert_tf.export.model import export_model
+    from convert_tf.intents.classifier import IntentClassifier
+    from convert_tf.intents.discover import discover_intents
+    from convert_tf.intents.loading import load_classifier
+    from convert_tf.intents.multi import MultiIntentClassifier
+    from convert_tf.ranking.ranker import Ranker
+    from convert_tf.search.index import CandidateIndex
+    from convert_tf.training.encoder.losses.base import Loss
+    from convert_tf.training.encoder.options import EncoderTraining
+    from convert_tf.training.encoder.task import train
 
 __version__ = "0.1.0"
 
@@ -33,7 +54,29 @@ _LAZY_NAMES = {
     "load_model": "convert_tf.checkpoints.loading",
 }
 
-__all__ = ["__version__", *_LAZY_NAMES]
+__all__ = [  # type checkers do not follow `*_LAZY_NAMES`
+    "BertConfig",
+    "CandidateIndex",
+    "EncoderClient",
+    "EncoderTraining",
+    "HeadConfig",
+    "IntentClassifier",
+    "Loss",
+    "ModelConfig",
+    "MultiIntentClassifier",
+    "Pretraining",
+    "Ranker",
+    "RankerTraining",
+    "SentenceEncoder",
+    "__version__",
+    "discover_intents",
+    "evaluate",
+    "export_model",
+    "load_classifier",
+    "load_model",
+    "module_path",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -55,8 +55,7 @@ def tutorial(path: Path) -> str:
 
 def reference() -> str:
     """A page of the names at the top of the package."""
-    names = [name for name in convert_tf.__all__ if name != "__version__"]
-    entries = [f"::: {convert_tf._LAZY_NAMES[name]}.{name}" for name in names]
+    entries = [f"::: {module}.{name}" for name, module in convert_tf._LAZY_NAMES.items()]
     return "\n\n".join(["# Reference", *entries]) + "\n"
 
 

@@ -7,30 +7,33 @@ python -m scripts.mutate --only layers,text --mutants 40 --output mutants.json
 
 A mutant is a copy of the project with one change: another number, comparison or operation, a
 condition that is negated, a call whose result nobody reads left out. It is killed if a test of the
-folder in `tests/` that is named like its package fails. Mutants that are in the output already are
-not tried again, so a run goes on where it was stopped. Survivors are printed as diffs.
+folder in `tests/` that is named like its package fails. The tests run once without a mutant, and
+coverage.py records which lines each test reaches; a mutant is tried with the tests that reach it.
+Mutants that are in the output already are not tried again, so a run goes on where it was stopped.
+Survivors are printed as diffs.
 """
 
 import ast
 import collections
+import contextlib
 import copy
 import difflib
+import importlib
 import json
+import multiprocessing
 import os
 import random
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import pytest
 from absl import app, flags
-
-from convert_tf.storage.files import write_file
-from convert_tf.storage.json_text import written_json
 
 ROOT = Path(__file__).resolve().parents[1]
 # Packages and modules whose formulas and promises tests should hold, with their tests.
@@ -48,7 +51,9 @@ _MUTANTS = flags.DEFINE_integer("mutants", 300, "Number of mutants to draw.")
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of the draw.")
 _ONLY = flags.DEFINE_list("only", [], "Names of TESTED; all by default.")
 _OUTPUT = flags.DEFINE_string("output", None, "JSON file of the mutants tried.", required=True)
-_TIMEOUT = flags.DEFINE_float("timeout", 600, "Seconds for the tests; a mutant that hangs is dead.")
+_TIMEOUT = flags.DEFINE_float("timeout", 600, "Seconds for the tests of an entry.")
+# Imported once, before the processes that run tests are forked.
+_LARGE = ("numpy", "sklearn", "hypothesis", "onnxruntime", "tensorflow_text", "keras")
 
 _COMPARISONS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
@@ -127,32 +132,35 @@ def mutants_of(path: str, source: str) -> Iterator[Mutant]:
             yield Mutant(path, number, before, after, node.lineno)  # type: ignore[attr-defined]
 
 
+def _nodes(source: str) -> list[Any]:
+    """Return the nodes of a file; `where` of each is its parent, field and place in the field."""
+    nodes = [*ast.walk(ast.parse(source))]
+    for parent in nodes:
+        for name, value in ast.iter_fields(parent):
+            for place, child in enumerate(value if isinstance(value, list) else [value]):
+                if isinstance(child, ast.AST):
+                    child.where = (parent, name, place)  # type: ignore[attr-defined]
+    return nodes
+
+
 def mutated(source: str, mutant: Mutant) -> str:
     """Return the source of a file with the change of a mutant."""
-    tree = ast.parse(source)
-    for parent in ast.walk(tree):
-        for name, value in ast.iter_fields(parent):
-            values = value if isinstance(value, list) else [value]
-            for place, child in enumerate(values):
-                if isinstance(child, ast.AST):
-                    child.where = (parent, name, place if isinstance(value, list) else None)  # type: ignore[attr-defined]
-    node = list(ast.walk(tree))[mutant.number]
-    parent, name, place = node.where  # type: ignore[attr-defined]
-    other = changed(node)
-    if place is None:
-        setattr(parent, name, other)
+    nodes = _nodes(source)
+    node = nodes[mutant.number]
+    parent, name, place = node.where
+    if isinstance(getattr(parent, name), list):
+        getattr(parent, name)[place] = changed(node)
     else:
-        getattr(parent, name)[place] = other
-    return ast.unparse(ast.fix_missing_locations(tree))
+        setattr(parent, name, changed(node))
+    return ast.unparse(ast.fix_missing_locations(nodes[0]))
 
 
 def drawn(number: int, seed: int, only: list[str]) -> list[tuple[str, Mutant]]:
-    """Draw mutants: the same number of each entry of `TESTED`, in the order of `TESTED`.
+    """Draw mutants: the same number of each entry of `TESTED`, whatever the other entries are.
 
     Returns:
       `(entry, mutant)` of each.
     """
-    rng = random.Random(seed)
     entries = only or [*TESTED]
     pairs: list[tuple[str, Mutant]] = []
     for i, entry in enumerate(entries):
@@ -164,37 +172,214 @@ def drawn(number: int, seed: int, only: list[str]) -> list[tuple[str, Mutant]]:
             for mutant in mutants_of(str(file.relative_to(ROOT)), file.read_text(encoding="utf-8"))
         ]
         share = number * (i + 1) // len(entries) - number * i // len(entries)
-        pairs += [(entry, mutant) for mutant in rng.sample(known, min(share, len(known)))]
+        sampled = random.Random(f"{seed} {entry}").sample(known, min(share, len(known)))
+        pairs += [(entry, mutant) for mutant in sampled]
     return pairs
 
 
-def tests_pass(project: Path, entry: str) -> bool:
-    """Run the tests of an entry in a copy of the project. Those marked slow do not run."""
-    environment = {**os.environ, "PYTHONPATH": str(project), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", TESTED[entry]]
-    try:
-        done = subprocess.run(
-            command, cwd=project, env=environment, capture_output=True, timeout=_TIMEOUT.value
+class Recording(NamedTuple):
+    """What the tests of an entry reach.
+
+    Attributes:
+      seconds: by the id of a test.
+      reached: ids of the tests that run a line, by path and line.
+    """
+
+    seconds: dict[str, float]
+    reached: dict[str, dict[int, set[str]]]
+
+
+class _Recorder:
+    """A plugin of pytest that records which test runs which lines of the package."""
+
+    def __init__(self, project: Path) -> None:
+        import coverage
+
+        self._project = project
+        self._coverage = coverage.Coverage(
+            data_file=None, config_file=False, include=[f"{project}/convert_tf/*"]
         )
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
+        self._context = ""
+        self._seconds: dict[str, float] = {}
+        self._fixtures: dict[str, list[str]] = {}
+
+    def pytest_sessionstart(self) -> None:
+        self._coverage.start()
+
+    @contextlib.contextmanager
+    def _in_context(self, name: str) -> Iterator[None]:
+        before, self._context = self._context, name
+        self._coverage.switch_context(name)
+        try:
+            yield
+        finally:
+            self._context = before
+            self._coverage.switch_context(before)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        started = time.monotonic()
+        with self._in_context(item.nodeid):
+            done = yield
+        self._seconds[item.nodeid] = time.monotonic() - started
+        self._fixtures[item.nodeid] = item.fixturenames  # type: ignore[attr-defined]
+        return done
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef) -> Iterator[None]:
+        if fixturedef.scope == "function":
+            return (yield)
+        with self._in_context(fixturedef.argname):  # its lines count for all tests that use it
+            return (yield)
+
+    def recording(self) -> Recording:
+        self._coverage.stop()
+        tests_of = collections.defaultdict(set)
+        for test, fixtures in self._fixtures.items():
+            for context in (test, *fixtures):
+                tests_of[context].add(test)
+        data = self._coverage.get_data()
+        return Recording(
+            self._seconds,
+            {
+                str(Path(path).relative_to(self._project)): {
+                    line: set().union(*(tests_of[context] for context in contexts))
+                    for line, contexts in data.contexts_by_lineno(path).items()
+                }
+                for path in data.measured_files()
+            },
+        )
 
 
-def is_killed(project: Path, entry: str, mutant: Mutant) -> bool:
-    """Run the tests of an entry in a copy of the project that has the change of a mutant."""
+class _Selection:
+    """A plugin of pytest that runs some tests, in their order."""
+
+    def __init__(self, tests: list[str]) -> None:
+        self._places = {test: place for place, test in enumerate(tests)}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
+        yield
+        items[:] = [item for item in items if item.nodeid in self._places]
+        items.sort(key=lambda item: self._places[item.nodeid])
+
+
+def executed_lines(source: str, mutant: Mutant) -> range | None:
+    """Return the lines of the statement that a mutant changes, or None if it runs at import.
+
+    Of a statement with a body they are the lines before its body.
+    """
+    node = _nodes(source)[mutant.number]
+    statement, is_in_function = None, False
+    while hasattr(node, "where"):
+        if statement is None and isinstance(node, ast.stmt):
+            statement = node
+        node, name, _ = node.where
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        is_in_function |= is_function and name == "body"
+    if statement is None or not is_in_function:
+        return None
+    last = statement.end_lineno or statement.lineno
+    if body := getattr(statement, "body", None):
+        last = max(statement.lineno, body[0].lineno - 1)
+    return range(statement.lineno, last + 1)
+
+
+def selected(recording: Recording, source: str, mutant: Mutant) -> list[str]:
+    """Return the tests that may notice a mutant, the fastest first.
+
+    Tests of one file stay together, for the sake of their fixtures. If the changed statement runs
+    at import, all tests are returned, and those that run other lines of its file come first.
+    """
+    reached = recording.reached.get(mutant.path, {})
+    of_file = set().union(*reached.values())
+    lines = executed_lines(source, mutant)
+    tests = {*recording.seconds}
+    if lines is not None:
+        tests = set().union(*(reached.get(line, ()) for line in lines))
+    seconds_of_files: collections.Counter[str] = collections.Counter()
+    for test in tests:
+        seconds_of_files[test.split("::")[0]] += recording.seconds[test]
+
+    def order(test: str) -> tuple[bool, float, str, float]:
+        file = test.split("::")[0]
+        return test not in of_file, seconds_of_files[file], file, recording.seconds[test]
+
+    return sorted(tests, key=order)
+
+
+def _in_fork(project: Path, call: Callable[[], Any], seconds: float) -> Any:
+    """Return what `call` returns in a fork of this process, or None if it takes too long or dies.
+
+    The fork has imported the large libraries, and nothing of convert_tf.
+    """
+
+    def run() -> None:
+        os.setsid()
+        os.chdir(project)
+        sys.path.insert(0, str(project))
+        os.environ.update(PYTHONPATH=str(project), PYTHONDONTWRITEBYTECODE="1")
+        sys.dont_write_bytecode = True
+        for flag in (_MUTANTS, _SEED, _ONLY, _OUTPUT, _TIMEOUT):
+            delattr(flags.FLAGS, flag.name)  # tests load scripts that define the same names
+        for stream in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+        writing.send(call())
+
+    forking = multiprocessing.get_context("fork")
+    reading, writing = forking.Pipe(duplex=False)
+    child = forking.Process(target=run)
+    child.start()
+    writing.close()
+    try:
+        return reading.recv() if reading.poll(seconds) else None
+    except EOFError:
+        return None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.join()
+
+
+def _pytest(arguments: list[str], plugin: object) -> int:
+    return pytest.main(["-q", "-x", "-p", "no:cacheprovider", *arguments], [plugin])
+
+
+def recorded(project: Path, entry: str) -> Recording:
+    """Run the tests of an entry in a copy of the project. Those marked slow do not run."""
+
+    def call() -> tuple[Any, ...] | None:
+        recorder = _Recorder(project)
+        return None if _pytest([TESTED[entry]], recorder) else tuple(recorder.recording())
+
+    fields = _in_fork(project, call, _TIMEOUT.value)
+    if fields is None:
+        raise ValueError(f"{TESTED[entry]} fails without a mutant, or takes too long.")
+    return Recording(*fields)
+
+
+def is_killed(project: Path, mutant: Mutant, tests: list[str], seconds: float) -> bool:
+    """Run tests in a copy of the project that has the change of a mutant.
+
+    Args:
+      project: the copy.
+      mutant: the change.
+      tests: ids of the tests.
+      seconds: after which the mutant hangs, and is killed.
+    """
     path = project / mutant.path
     source = path.read_text(encoding="utf-8")
+    files = [*dict.fromkeys(test.split("::")[0] for test in tests)]
     try:
         path.write_text(mutated(source, mutant), encoding="utf-8")
-        return not tests_pass(project, entry)
+        status = _in_fork(project, lambda: int(_pytest(files, _Selection(tests))), seconds)
     finally:
         path.write_text(source, encoding="utf-8")
+    return status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
-def difference(mutant: Mutant) -> str:
+def difference(source: str, mutant: Mutant) -> str:
     """Return the change of a mutant as a diff."""
-    source = (ROOT / mutant.path).read_text(encoding="utf-8")
     before, after = ast.unparse(ast.parse(source)), mutated(source, mutant)
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)
     return "\n".join([mutant.name, *[*lines][2:]])
@@ -204,32 +389,37 @@ def main(_: list[str]) -> None:
     output = Path(_OUTPUT.value)
     tried = json.loads(output.read_text(encoding="utf-8")) if output.exists() else {}
     pairs = drawn(_MUTANTS.value, _SEED.value, _ONLY.value)
+    for library in _LARGE:
+        importlib.import_module(library)
+    recordings: dict[str, Recording] = {}
+    started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        project = Path(folder) / "project"
+        project = Path(folder).resolve() / "project"
         shutil.copytree(ROOT, project, ignore=shutil.ignore_patterns(".git", ".venv", "runs"))
-        for entry in {entry: None for entry, mutant in pairs if mutant.name not in tried}:
-            if not tests_pass(project, entry):
-                raise ValueError(f"{TESTED[entry]} fails without a mutant, or takes too long.")
-        started = time.monotonic()
         for i, (entry, mutant) in enumerate(pairs):
             if mutant.name in tried:
                 continue
-            is_dead = is_killed(project, entry, mutant)
-            tried[mutant.name] = {"entry": entry, "killed": is_dead}
-            write_file(output, written_json(tried).encode())
+            if entry not in recordings:
+                recordings[entry] = recorded(project, entry)
+            source = (project / mutant.path).read_text(encoding="utf-8")
+            tests = selected(recordings[entry], source, mutant)
+            seconds = 60 + 10 * sum(recordings[entry].seconds[test] for test in tests)
+            is_dead = bool(tests) and is_killed(project, mutant, tests, seconds)
+            tried[mutant.name] = {"entry": entry, "killed": is_dead, "tests": len(tests)}
+            output.write_text(json.dumps(tried, indent=1), encoding="utf-8")
             print(
                 f"{i + 1}/{len(pairs)}  {time.monotonic() - started:.0f} s  "
-                f"{'killed' if is_dead else 'SURVIVED'}  {mutant.name}",
+                f"{'killed' if is_dead else 'SURVIVED'} by {len(tests)} tests  {mutant.name}",
                 flush=True,
             )
+        for _, mutant in pairs:
+            if not tried[mutant.name]["killed"]:
+                print(difference((project / mutant.path).read_text(encoding="utf-8"), mutant))
     counts: dict[str, collections.Counter[bool]] = collections.defaultdict(collections.Counter)
     for facts in tried.values():
         counts[facts["entry"]][facts["killed"]] += 1
     for entry, count in counts.items():
         print(f"{entry}: {count[True]} killed, {count[False]} survived")
-    for _, mutant in pairs:
-        if not tried[mutant.name]["killed"]:
-            print(difference(mutant))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """What users may rely on changes only with docs/surface.txt."""
 
+import ast
 import difflib
 from pathlib import Path
 
 import pytest
 
+import convert_tf
 from convert_tf import SentenceEncoder
 
 pytest.importorskip("fastapi")
@@ -40,3 +42,17 @@ def test_a_changed_default_is_seen(monkeypatch):
     defaults = SentenceEncoder.encode.__kwdefaults__ | {"kind": "similarity"}
     monkeypatch.setattr(SentenceEncoder.encode, "__kwdefaults__", defaults)
     assert list_surface.surface() != LISTED.read_text(encoding="utf-8")
+
+
+def test_type_checkers_know_the_names_of_the_surface():
+    """They see neither `__getattr__` nor a list that is computed."""
+    body = ast.parse(Path(convert_tf.__file__).read_text(encoding="utf-8")).body
+    imported = {
+        name.name: node.module
+        for block in body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in block.body
+        for name in node.names
+    }
+    assert imported == convert_tf._LAZY_NAMES
+    assert {*convert_tf.__all__} == {"__version__", *imported}

@@ -165,7 +165,7 @@ class SentenceEncoder:
                 f"compute_dtype must be one of {', '.join(COMPUTE_DTYPES)}. "
                 f"Received: {compute_dtype!r}. Use auto if in doubt."
             )
-        self.batch_size = _checked_batch_size(batch_size)
+        self.batch_size: int = _checked_batch_size(batch_size)
         if isinstance(model, str | os.PathLike):
             path = os.fspath(model)
             model = open_backend(path, compute_dtype=compute_dtype, backend=backend)
@@ -183,7 +183,7 @@ class SentenceEncoder:
             )
         self._model = model
         self.path: str | None = getattr(model, "weights_path", None)
-        self.reads_history = model.reads_history
+        self.reads_history: bool = model.reads_history
         if numbers_turns is None:
             numbers_turns = getattr(model, "numbers_turns", False)
         self.numbers_turns = numbers_turns

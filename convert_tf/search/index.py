@@ -87,7 +87,7 @@ class CandidateIndex:
 
     def __init__(self, cache: CandidateCache, encoder: CandidateEncoder) -> None:
         cache.check_encoder(encoder.fingerprint, encoder.name)
-        self.cache = cache
+        self.cache: CandidateCache = cache
         self.encoder = encoder
 
     def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:

@@ -106,3 +106,58 @@ def test_several_intents():
     np.testing.assert_allclose(confidence, lowest, rtol=1e-6)
     leads = [min(abs(share - 0.4) for share in row) for row in PROBABILITIES]
     np.testing.assert_allclose(decision.leads(PROBABILITIES), leads, rtol=1e-5)
+
+
+def test_a_score_equal_to_the_threshold_is_enough():
+    half = np.array([[0.5, 0.25, 0.125, 0.125]])
+    certain = {"threshold": 0.5, "out_of_scope": "confidence", "min_margin": 0.25}
+    assert SingleIntent(CLASSES, **certain).answers(half, np.zeros(1)).tolist() == ["a"]
+    assert SeveralIntents(CLASSES, 0.25).answers(half, np.zeros(1)).tolist() == [("a", "b")]
+    labels = np.array(["a/x", "a/y", "b/z", "c"])
+    quarters = np.array([[0.25, 0.25, 0.25, 0.25]])
+    by_level = SingleIntent(labels, upper_levels=True, **certain)
+    assert by_level.answers(quarters, np.zeros(1)).tolist() == ["a"]
+
+
+def test_defaults_of_one_intent():
+    decision = SingleIntent(np.array(["a/x", "a/y", "b"]), 0.6, out_of_scope="confidence")
+    answers = decision.answers(np.array([[0.4, 0.5, 0.1]]), np.zeros(1))
+    assert answers.tolist() == ["oos"]  # and no upper level
+    probabilities, nearest = np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([0.3, 0.3])
+    scores = SingleIntent(np.array(["a", "b"]), out_of_scope="both").scores(probabilities, nearest)
+    np.testing.assert_allclose(scores, 1.5 - np.log([1e-5, np.log(2)]))
+
+
+@pytest.mark.parametrize(
+    ("labels", "rejected", "kind"),
+    [
+        (["a/x", "b"], "oos", "U"),
+        (["a/x", "b"], None, "O"),
+        ([1, 2], "oos", "O"),
+        ([1, 2], -1, "O"),
+    ],
+)
+@pytest.mark.parametrize("upper_levels", [False, True])
+def test_kinds_of_labels_stay(labels, rejected, kind, upper_levels):
+    decision = SingleIntent(
+        np.array(labels), 0.9, None, "confidence", upper_levels=upper_levels,
+        out_of_scope_label=rejected,
+    )  # fmt: skip
+    answers = decision.answers(np.array([[0.05, 0.95], [0.6, 0.4]]), np.zeros(2))
+    assert answers.dtype.kind == kind
+    assert answers.tolist() == [labels[1], rejected]
+
+
+def test_probabilities_of_several_intents_are_sigmoids():
+    logits = np.array([[-1000.0, -2.0, 0.0], [0.5, 3.0, 1000.0]])
+    with np.errstate(over="ignore"):
+        expected = 1 / (1 + np.exp(-logits))
+    np.testing.assert_allclose(SeveralIntents.probabilities(logits), expected, atol=1e-15)
+    assert SeveralIntents.has_several
+    assert not SingleIntent.has_several
+
+
+def test_decisions_are_compared_by_identity():
+    decision = SingleIntent(CLASSES)
+    assert decision == decision
+    assert decision != SingleIntent(CLASSES)  # arrays have no single truth

@@ -24,6 +24,7 @@ from support.index_stubs import (
 )  # fmt: skip
 from support.processes import printed_by
 
+from convert_tf.checkpoints.identity import identity_of
 from convert_tf.search import index as index_module
 from convert_tf.search.cache import (
     DTYPES,
@@ -32,6 +33,7 @@ from convert_tf.search.cache import (
     widened_float16,
     write_cache,
 )
+from convert_tf.search.encoders import load_encoder
 from convert_tf.search.index import (
     FAISS_KINDS,
     CandidateIndex,
@@ -248,6 +250,19 @@ def test_errors_of_a_search(cache):
     other.fingerprint = other.name = "another"
     with pytest.raises(ValueError, match=r"encoded by stub, not by another\. "):
         CandidateIndex(cache, other)
+
+
+def test_large_dot_products_do_not_overflow(cache):
+    vectors = 1e5 * np.random.default_rng(0).standard_normal((2, DIM)).astype(np.float32)
+    products = cache.vectors_at(np.arange(5)).astype(np.float64) @ vectors.T
+    scores = exact_scores(cache, np.arange(5), vectors)
+    np.testing.assert_allclose(scores, products.max(axis=1), rtol=1e-5)  # the softmax picks it
+
+
+def test_vectors_of_other_kinds_are_of_another_encoder(tiny_onnx):
+    weights = identity_of(tiny_onnx).fingerprint
+    assert load_encoder(str(tiny_onnx)).fingerprint == weights
+    assert load_encoder(str(tiny_onnx), kind="similarity").fingerprint == f"{weights}-similarity"
 
 
 def test_a_cache_is_replaced_only_when_told(tmp_path):

@@ -46,6 +46,13 @@ def test_the_penalty_has_the_lowest_error_on_texts_left_out():
     np.testing.assert_allclose(fitted(old), expected, atol=1e-5)
 
 
+def test_unrelated_vectors_get_the_highest_penalty():
+    old, new = np.random.default_rng(3).standard_normal((2, 40, 6))
+    fitted = fit_translation(old, new)
+    penalty = 100 * np.mean(np.linalg.svd(old - old.mean(0))[1] ** 2)
+    np.testing.assert_allclose(fitted.kernel, naive_ridge(old, new, penalty), rtol=1e-6)
+
+
 def test_a_linear_map_is_found_and_unit_vectors_stay_unit():
     rng = np.random.default_rng(1)
     old = rng.standard_normal((200, 16))

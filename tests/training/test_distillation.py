@@ -25,7 +25,7 @@ from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.data.utterances import UtteranceDraws
 from convert_tf.models.distillation import fitted_map, initial_rows, vector_losses
 from convert_tf.models.encoder import DualEncoder
-from convert_tf.models.losses import distinct_responses, intent_losses, taught_ranking_losses
+from convert_tf.models.losses import distinct_responses, taught_ranking_losses
 from convert_tf.training.encoder.data import EncoderData
 from convert_tf.training.encoder.losses import distillation
 from convert_tf.training.encoder.objective import EncoderObjective
@@ -67,24 +67,6 @@ def test_vector_loss_is_one_minus_the_cosine():
     with tf.GradientTape() as tape:
         loss = ops.sum(vector_losses(predicted, unit((1, 4))))
     assert np.isfinite(tape.gradient(loss, predicted)).all()
-
-
-@pytest.mark.parametrize("groups", [None, [0, 1, 0, 3]], ids=["all", "masked"])
-def test_taught_ranking_loss_is_the_cross_entropy_with_the_teachers_choice(groups):
-    rng = np.random.default_rng(0)
-    scores, taught = rng.standard_normal((2, 4, 4)).astype("float32") * 3
-    masks = np.ones((4, 4), bool)
-    if groups is not None:
-        masks = np.array(distinct_responses(np.array(groups), np.array(groups)))
-    expected = []
-    for own, teacher, mask in zip(scores, taught, masks, strict=True):
-        chosen = np.exp(teacher[mask]) / np.exp(teacher[mask]).sum()
-        expected.append(-np.sum(chosen * (own[mask] - np.log(np.exp(own[mask]).sum()))))
-    is_candidate = None if groups is None else masks
-    found = taught_ranking_losses(scores, taught, is_candidate=is_candidate)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-    entropy = taught_ranking_losses(taught, taught, is_candidate=is_candidate)
-    assert np.all(np.array(entropy) < found)
 
 
 def test_initial_rows_keep_the_angles_of_centred_vectors():
@@ -417,27 +399,6 @@ def test_losses_are_those_of_every_text_however_the_batch_is_encoded(corpus, tex
     ]
     assert losses[0] == pytest.approx(3.0 * np.sum(1 - np.array(cosines)) / 8, rel=1e-4)
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
-
-
-def test_intent_losses_equal_a_loop():
-    rng = np.random.default_rng(0)
-    vectors = rng.standard_normal((7, 5)).astype("float32")
-    #          two of a, one of a's name elsewhere, two of b, one alone, one without a label
-    groups = np.array([0, 0, 10, 3, 3, 4, -1], "int32")
-    names = np.array([0, 0, 0, 3, 3, 4, -1], "int32")
-    losses, has_loss = intent_losses(vectors, groups, names, scale=7.0)
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    for i in range(7):
-        positives = [j for j in range(7) if j != i and groups[j] == groups[i] and groups[i] >= 0]
-        negatives = [
-            j for j in range(7) if names[j] != names[i] and groups[i] >= 0 and groups[j] >= 0
-        ]
-        assert bool(has_loss[i]) == bool(positives)
-        expected = 0.0
-        for j in positives:
-            total = sum(np.exp(7 * unit[i] @ unit[k]) for k in (*positives, *negatives))
-            expected -= np.log(np.exp(7 * unit[i] @ unit[j]) / total) / len(positives)
-        assert float(losses[i]) == pytest.approx(expected, abs=1e-4)
 
 
 def test_the_cosine_of_joined_teachers_is_the_weighted_mean_of_theirs():

@@ -11,7 +11,6 @@ from support.model_cases import SMALL
 from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 
 from convert_tf import load_model
-from convert_tf.models.losses import opposite_losses, paraphrase_candidates
 from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.training.encoder.options import EncoderTraining
 from convert_tf.training.encoder.task import train
@@ -23,35 +22,6 @@ MODEL = dataclasses.replace(
     max_tokens=60,
     num_oov_buckets=NUM_OOV_BUCKETS,
 )
-
-
-def naive_losses(anchors, paraphrases, opposites, scale, groups):
-    unit = [[v / np.linalg.norm(v) for v in kind] for kind in (anchors, paraphrases, opposites)]
-    losses = []
-    for i, anchor in enumerate(unit[0]):
-        scores, right = [], None
-        for kind in (1, 2):
-            for j, other in enumerate(unit[kind]):
-                is_own = kind == 1 and i == j
-                if not is_own and groups[kind][j] in (groups[0][i], groups[1][i]):
-                    continue
-                score = scale * float(anchor @ other)
-                right = score if is_own else right
-                scores.append(score)
-        losses.append(np.log(np.sum(np.exp(scores))) - right)
-    return losses
-
-
-def test_against_loops():
-    rng = np.random.default_rng(0)
-    vectors = rng.standard_normal((3, 5, 7)).astype(np.float32)
-    # The second paraphrase repeats the first; an opposite repeats the fourth anchor.
-    groups = np.array([[0, 1, 2, 3, 4], [5, 5, 6, 7, 8], [9, 10, 3, 11, 12]], np.int32)
-    is_candidate = paraphrase_candidates(*groups)
-    found = opposite_losses(*vectors, scale=4.0, is_candidate=is_candidate)
-    np.testing.assert_allclose(found, naive_losses(*vectors, 4.0, groups), rtol=1e-5)
-    everything = naive_losses(*vectors, 4.0, np.arange(15).reshape(3, 5))
-    np.testing.assert_allclose(opposite_losses(*vectors, scale=4.0), everything, rtol=1e-5)
 
 
 def test_weight_and_triplets_go_together():
