@@ -10,11 +10,12 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from support.documents import README, ROOT, blocks
+from support.documents import README, blocks
 from support.intent_examples import DIM, LABELS, OUTSIDE, TEXTS, WordEncoder, give_words
 from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf import IntentClassifier, SentenceEncoder
+from convert_tf.checkpoints.released import module_path
 from convert_tf.intents import cross_validation
 from convert_tf.intents.cross_validation import WEIGHTS, Fold, Mixture
 from convert_tf.intents.data import LabelledTexts
@@ -671,7 +672,7 @@ def test_a_dozen_sentences_make_a_classifier():
     lines = block.text.strip().splitlines()[1:]
     texts, labels = zip(*(line.rsplit(",", 1) for line in lines), strict=True)
     assert len(texts) == 12
-    classifier = IntentClassifier(str(ROOT / "hub_modules" / "convert" / "1"))
+    classifier = IntentClassifier(module_path("convert"))
     asked = {
         "my package never came": "delivery",
         "the courier left it at the wrong house": "delivery",
