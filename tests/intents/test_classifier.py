@@ -121,6 +121,8 @@ def test_every_option_reaches_the_head(encoder, head, option):
         ({"head": "tree"}, "network, logistic. Received: 'tree'"),
         ({"lexical": "none"}, "lexical must be one of auto, None. Received: 'none'"),
         ({"threshold": 0.5}, "without out_of_scope"),
+        ({"rejected_share": 0.1}, "without out_of_scope"),
+        ({"rejected_share": 0.1, "out_of_scope": "both", "threshold": 0.0}, "with a threshold"),
         ({"head": "network", "grid": {"logistic_c": (1,)}}, "values of hidden_dim"),
         ({"head": "network", "grid": {"dropout": ()}}, "values of hidden_dim"),
         ({"head": "network", "grid": {"dropout": [0.5, 2]}}, r"dropout must be .*Received: 2"),

@@ -24,7 +24,9 @@ FACTS = {
     "ranking_teacher": "1 larger + 0.5 letters",
     "ranking_joined_sources": ["chat", "forum"],
     "opposites": {
-        "triplets": 2_000, "texts": 300, "teacher": "larger",
+        "triplets": 2_000,
+        "texts": 300,
+        "teacher": "larger",
         "earlier": {"triplets": 50, "texts": 40},
     },
     "precision": "float32",
