@@ -97,6 +97,6 @@ def run(values: Any) -> None:
 
 
 def _name(path: str) -> str:
-    """Return the name of an encoder: `convert` for `hub_modules/convert/1` or `convert-1.onnx`."""
+    """Return the name of an encoder: `convert` for `hub_modules/convert/2` or `convert-2.onnx`."""
     place = Path(path)
     return place.parent.name if place.name.isdigit() else re.sub(r"-\d+\Z", "", place.stem)

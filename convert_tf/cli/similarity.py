@@ -2,7 +2,7 @@ r"""Add similarity vectors to an encoder, or teach them to tell opposites apart.
 
 ```
 convert-tf tokenize --utterances 'texts/*.jsonl.zst' \
-    --vocab hub_modules/convert/1/assets/vocab.txt --output utterance_ids/
+    --vocab hub_modules/convert/2/assets/vocab.txt --output utterance_ids/
 convert-tf teach --token_ids utterance_ids/ --output utterance_teacher/
 convert-tf similarity --encoder convert --token_ids utterance_ids/ \
     --teacher utterance_teacher/ --output runs/similar

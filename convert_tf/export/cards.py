@@ -207,12 +207,7 @@ def _training_facts(training: dict[str, Any]) -> dict[str, Any]:
         ranking_teacher = f"`{Path(training['ranking_teacher']).name}`"
         if sources := training.get("ranking_joined_sources"):
             ranking_teacher += f", joined in {', '.join(sources)}, elsewhere the first alone"
-    fitted, taught = training.get("similarity"), training.get("opposites")
-    opposites = None
-    if taught:
-        opposites = f"{taught['triplets']:,} triplets and {taught['texts']:,} texts"
-        if taught.get("teacher"):
-            opposites += f", some with vectors of `{Path(taught['teacher']).name}`"
+    fitted = training.get("similarity")
     names = ("steps", "batch_size", "optimizer", "learning_rate", "label_smoothing", "seed")
     return {
         **{name: options.get(name) for name in names},
@@ -224,9 +219,20 @@ def _training_facts(training: dict[str, Any]) -> dict[str, Any]:
         "teacher": Path(teacher).name if teacher and options.get("distillation") else None,
         "ranking_teacher": ranking_teacher,
         "similarity_teacher": fitted and f"`{fitted['teacher']}`, from {fitted['texts']:,} texts",
-        "opposites": opposites,
+        "opposites": _opposites_text(training.get("opposites")),
         "evaluation": _rows(_evaluation_rows(training.get("evaluation") or {})),
     }
+
+
+def _opposites_text(facts: Mapping[str, Any] | None) -> str | None:
+    """Return what a similarity map was taught opposites with, the latest teaching first."""
+    if not facts:
+        return None
+    text = f"{facts['triplets']:,} triplets and {facts['texts']:,} texts"
+    if facts.get("teacher"):
+        text += f", some with vectors of `{Path(facts['teacher']).name}`"
+    earlier = _opposites_text(facts.get("earlier"))
+    return f"{text}; before that, {earlier}" if earlier else text
 
 
 def _evaluation_rows(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -220,8 +220,10 @@ class IntentClassifier(IntentOptions, TextClassifier):
         weight tells intents best that cross-validation leaves out, or examples out of scope.
         None answers every text with a trained label; `out_of_scope_label` may be one of them.
       threshold: the threshold of all intents. None fits it, and a threshold for each intent with
-        enough examples, on validation data or by cross-validation. If no example is out of scope,
-        one in twenty of the others is below it.
+        enough examples, on validation data or by cross-validation.
+      rejected_share: share of texts in scope that the fitted thresholds reject. None for one in
+        twenty, or if some examples are out of scope, for the thresholds with the highest mean of
+        in-scope accuracy and out-of-scope recall.
       min_margin: texts are answered with `out_of_scope_label` if their highest probability leads
         the second one by less. 0 answers all texts.
       upper_levels: for labels with levels such as `"faq/opening_hours"`. A text that would be
@@ -543,9 +545,10 @@ class IntentClassifier(IntentOptions, TextClassifier):
                     cosine = fit_cosine(answers, self.mixture_)
                     self.mixture_ = self.mixture_._replace(cosine=cosine)
             scores = scope_scores_of(outputs, self.mixture_, self.decision)
-            self.threshold_ = fit_threshold(scores)
-            num_intents = len(self.classes_)
-            self.thresholds_ = fit_intent_thresholds(scores, self.threshold_, num_intents)
+            self.threshold_ = fit_threshold(scores, self.rejected_share)
+            self.thresholds_ = fit_intent_thresholds(
+                scores, self.threshold_, len(self.classes_), self.rejected_share
+            )
 
     def nearest_examples(self, text: str) -> list[dict[str, Any]]:
         """Return the training examples nearest to a text; none if they are not kept."""
@@ -574,6 +577,13 @@ class IntentClassifier(IntentOptions, TextClassifier):
             raise ValueError(
                 f"threshold={self.threshold} has no effect without out_of_scope. Set that to "
                 f"{' or '.join(KINDS)}."
+            )
+        if self.rejected_share is not None and (
+            self.out_of_scope is None or self.threshold is not None
+        ):
+            raise ValueError(
+                f"rejected_share={self.rejected_share} has no effect without out_of_scope, or with "
+                "a threshold. Set out_of_scope, and leave threshold out."
             )
         if self.upper_levels and self.out_of_scope != "confidence" and not self.min_margin:
             raise ValueError(

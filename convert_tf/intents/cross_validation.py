@@ -22,7 +22,7 @@ from convert_tf.intents.lexical import LexicalModel, train_lexical
 from convert_tf.numerics.vectors import unit_rows
 
 _ENOUGH = 20  # examples of an intent with a threshold of its own
-_REJECTED_SHARE = 0.05  # of the in-scope examples, if no others were given
+_REJECTED_SHARE = 0.05  # of the in-scope examples, if no others and no share were given
 _SHARED = 20  # weight of all examples in the threshold of an intent, in examples
 LEXICAL = ("auto",)
 FOLDS = 3
@@ -392,30 +392,36 @@ def calibration_error(confidence: np.ndarray, is_right: np.ndarray, *, bins: int
     return float(np.abs(gaps).sum() / max(len(confidence), 1))
 
 
-def fit_threshold(scores: ScopeScores) -> float:
+def fit_threshold(scores: ScopeScores, rejected_share: float | None = None) -> float:
     """Return the score below which an example is out of scope.
 
     Args:
       scores: of validation examples, some of them in scope.
+      rejected_share: share of the in-scope examples to reject; None for the best threshold.
 
     Returns:
-      With out-of-scope examples, the threshold with the highest mean of in-scope accuracy (a
-      rejection is an error) and out-of-scope recall, in the middle of its interval. Without, the
-      score that one in twenty in-scope examples does not reach.
+      The score that this share of the in-scope examples does not reach. If it is None and there are
+      out-of-scope examples, the threshold with the highest mean of in-scope accuracy (a rejection
+      is an error) and out-of-scope recall, in the middle of its interval. Without such examples the
+      share is one in twenty.
     """
-    if scores.is_in.all():
-        return float(np.quantile(scores.scores, _REJECTED_SHARE))
+    if rejected_share is not None or scores.is_in.all():
+        share = _REJECTED_SHARE if rejected_share is None else rejected_share
+        return float(np.quantile(scores.scores[scores.is_in], share))
     between = _between(scores.scores)
     return float(between[np.argmax(_gain(scores, between))])
 
 
-def fit_intent_thresholds(scores: ScopeScores, threshold: float, num_intents: int) -> np.ndarray:
+def fit_intent_thresholds(
+    scores: ScopeScores, threshold: float, num_intents: int, rejected_share: float | None = None
+) -> np.ndarray:
     """Return a threshold for each predicted intent.
 
     Args:
       scores: of validation examples.
       threshold: that of all intents, which intents with few examples get.
       num_intents: how many there are.
+      rejected_share: as in `fit_threshold`.
 
     Returns:
       float64 `[num_intents]`: `fit_threshold` on the examples that are answered with that intent,
@@ -428,10 +434,11 @@ def fit_intent_thresholds(scores: ScopeScores, threshold: float, num_intents: in
         is_own = scores.predicted == intent
         if is_own.sum() < _ENOUGH:
             continue
-        if scores.is_in.all():
-            weights = is_own + shared
+        if rejected_share is not None or scores.is_in.all():
+            share = _REJECTED_SHARE if rejected_share is None else rejected_share
+            weights = (is_own + shared) * scores.is_in
             order = np.argsort(scores.scores)
-            reached = np.cumsum(weights[order]) >= _REJECTED_SHARE * weights.sum()
+            reached = np.cumsum(weights[order]) >= share * weights.sum()
             thresholds[intent] = scores.scores[order][np.argmax(reached)]
         else:
             gain = _gain(scores, between, is_own) + shared * _gain(scores, between)

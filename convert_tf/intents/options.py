@@ -60,6 +60,8 @@ class IntentOptions(ClassifierOptions):
       grid: Values to try by parameter name.
       out_of_scope: Answer --out_of_scope_label if the highest probability (confidence), the cosine
         to the nearest intent (distance) or a sum of the two (both) is below a threshold.
+      rejected_share: Share of the texts in scope that the thresholds of --out_of_scope reject.
+        Default: 0.05, or the best for examples out of scope.
       min_margin: Also answer --out_of_scope_label if the highest probability leads the second one
         by less.
       upper_levels: For labels with levels such as faq/opening_hours: if no intent is sure enough
@@ -81,6 +83,7 @@ class IntentOptions(ClassifierOptions):
     patience: int = _of_network(0, at_least=0)
     grid: Mapping[str, Sequence[Any]] | None = None
     out_of_scope: str | None = option(None, choices=[*KINDS, "none"])
+    rejected_share: float | None = option(None, above=0, below=1)
     min_margin: float = option(0.0, at_least=0, below=1)
     upper_levels: bool = False
     out_of_scope_label: str | int | float | None = "oos"

@@ -110,9 +110,7 @@ def evaluate_classifier(
     if num_inside:
         report["calibration_error"] = calibration_error(confidence[is_in], is_right[is_in])
     if num_inside and any(LEVELS in label for label in trained):
-        pairs = zip(true, predicted, strict=True)
-        is_upper_right = np.array([upper_level(a) == upper_level(b) for a, b in pairs])
-        report["upper_accuracy"] = float(is_upper_right[is_in].mean())
+        report["upper_accuracy"] = _upper_accuracy(true, predicted)
     if precision is not None:
         row = threshold_for_precision(*answered, precision)
         report["precision_threshold"] = {"precision": precision, **(row or {})}
@@ -127,6 +125,12 @@ def evaluate_classifier(
         "data_sha256": data_checksum(data),
         "wrong": np.flatnonzero(np.array(true) != np.array(predicted)).tolist(),
     }
+
+
+def _upper_accuracy(true: Sequence[str], predicted: Sequence[str]) -> float:
+    """Return how often the upper level of texts in scope is right."""
+    pairs = [pair for pair in zip(true, predicted, strict=True) if pair[0] != _NONE]
+    return float(np.mean([upper_level(label) == upper_level(answer) for label, answer in pairs]))
 
 
 def data_checksum(data: LabelledTexts) -> str:

@@ -20,6 +20,7 @@ from absl import flags
 from support.commands import ROOT, call_command, own_environment, run_command
 
 import convert_tf
+from convert_tf.checkpoints.released import module_path
 from convert_tf.cli import main as main_module
 from convert_tf.cli import sample, train
 from convert_tf.cli.flags import READ, define_flag
@@ -493,8 +494,8 @@ def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
     vectors, texts = tmp_path / "v.npy", tmp_path / "texts"
     texts.write_text("hello there\n")
     done = said_in_a_shell(
-        "<&- >&- 2>&-", "embed", "--encoder", ROOT / "hub_modules" / "convert_small" / "1",
-        f"--input={texts}", f"--output={vectors}",
+        "<&- >&- 2>&-", "embed", "--encoder", module_path("convert_small"), f"--input={texts}",
+        f"--output={vectors}",
     )  # fmt: skip
     assert done.returncode == 0
     assert np.load(vectors).shape == (1, 1024)

@@ -100,7 +100,7 @@ def test_module_card(folder, reference):
         "| shares of sources | chat=0.5, forum=0.1 |",
         "| initial weights | those of `smaller` |",
         "| `1 larger + 0.5 letters`, joined in chat, forum, elsewhere the first alone |",
-        "| then taught opposites with | 2,000 triplets and 300 texts",
+        "2,000 triplets and 300 texts, some with vectors of `larger`; before that, 50 triplets",
         "| pairs | 409,600 |",
         "| CPU hours | 1.51 |",
         "| dev R100@1 | 0.4321 |",

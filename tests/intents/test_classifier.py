@@ -10,11 +10,12 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from support.documents import README, ROOT, blocks
+from support.documents import README, blocks
 from support.intent_examples import DIM, LABELS, OUTSIDE, TEXTS, WordEncoder, give_words
 from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf import IntentClassifier, SentenceEncoder
+from convert_tf.checkpoints.released import module_path
 from convert_tf.intents import cross_validation
 from convert_tf.intents.cross_validation import WEIGHTS, Fold, Mixture
 from convert_tf.intents.data import LabelledTexts
@@ -120,6 +121,8 @@ def test_every_option_reaches_the_head(encoder, head, option):
         ({"head": "tree"}, "network, logistic. Received: 'tree'"),
         ({"lexical": "none"}, "lexical must be one of auto, None. Received: 'none'"),
         ({"threshold": 0.5}, "without out_of_scope"),
+        ({"rejected_share": 0.1}, "without out_of_scope"),
+        ({"rejected_share": 0.1, "out_of_scope": "both", "threshold": 0.0}, "with a threshold"),
         ({"head": "network", "grid": {"logistic_c": (1,)}}, "values of hidden_dim"),
         ({"head": "network", "grid": {"dropout": ()}}, "values of hidden_dim"),
         ({"head": "network", "grid": {"dropout": [0.5, 2]}}, r"dropout must be .*Received: 2"),
@@ -671,7 +674,7 @@ def test_a_dozen_sentences_make_a_classifier():
     lines = block.text.strip().splitlines()[1:]
     texts, labels = zip(*(line.rsplit(",", 1) for line in lines), strict=True)
     assert len(texts) == 12
-    classifier = IntentClassifier(str(ROOT / "hub_modules" / "convert" / "1"))
+    classifier = IntentClassifier(module_path("convert"))
     asked = {
         "my package never came": "delivery",
         "the courier left it at the wrong house": "delivery",

@@ -253,6 +253,18 @@ def test_without_examples_out_of_scope_one_in_twenty_is_rejected():
     assert cv.fit_threshold(_scores(101, 0)._replace(scores=np.arange(101.0))) == pytest.approx(5)
 
 
+def test_a_wanted_share_is_rejected_with_and_without_examples_out_of_scope():
+    inside = _scores(101, 0)._replace(scores=np.arange(101.0))
+    assert cv.fit_threshold(inside, 0.2) == pytest.approx(20)
+    scores = _scores(2000, 1000)
+    scores.scores[scores.predicted == 0] += 5
+    is_in = scores.is_in
+    found = cv.fit_intent_thresholds(scores, cv.fit_threshold(scores, 0.2), 3, 0.2)
+    for intent in range(3):
+        own = scores.scores[is_in & (scores.predicted == intent)]
+        assert np.mean(own < found[intent]) == pytest.approx(0.2, abs=0.03)
+
+
 def test_intents_with_examples_enough_have_thresholds_of_their_own():
     scores = _scores(600, 400)
     # The first intent is answered with much more confidence than the others, in scope or not.

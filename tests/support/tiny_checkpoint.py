@@ -23,7 +23,12 @@ FACTS = {
     "initial_weights": "/home/someone/smaller",
     "ranking_teacher": "1 larger + 0.5 letters",
     "ranking_joined_sources": ["chat", "forum"],
-    "opposites": {"triplets": 2_000, "texts": 300, "teacher": "larger"},
+    "opposites": {
+        "triplets": 2_000,
+        "texts": 300,
+        "teacher": "larger",
+        "earlier": {"triplets": 50, "texts": 40},
+    },
     "precision": "float32",
     "parameters": {"embedding": 12, "network": 34},
     "train": {"batch_size": 512, "optimizer": "adam", "steps": 900},

@@ -135,6 +135,10 @@ def test_a_map_learns_opposites_and_the_encoder_stays(place, tmp_path, capsys):
     assert 0 < facts["triplets"] < len(ROWS)
     assert facts["steps"] == 100
     assert "held-out triplets" in capsys.readouterr().out
+    taught(place, "--triplets", str(place / "triplets"), f"--output={tmp_path}/twice",
+                  f"--encoder={output}", "--map_steps=1")  # fmt: skip
+    twice = json.loads((tmp_path / "twice" / "training.json").read_text())["opposites"]
+    assert (twice["steps"], twice["earlier"]) == (1, facts)
 
 
 @pytest.mark.slow

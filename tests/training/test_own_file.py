@@ -4,12 +4,13 @@ import math
 from pathlib import Path
 
 import pytest
-from support.commands import ROOT, call_command
+from support.commands import call_command
 from support.encoder_runs import rows_of
 from support.full_disk import room_for
 
 from convert_tf.checkpoints.configs import load_config
 from convert_tf.checkpoints.loading import trained_scale
+from convert_tf.checkpoints.released import module_path
 from convert_tf.config.train import TRAIN_RECIPES
 from convert_tf.training.encoder.options import EncoderTraining, chosen_options, train_recipe
 from convert_tf.training.own_file import OwnFile, prepare_own_file
@@ -92,7 +93,7 @@ def test_a_recipe_for_complete_options_is_refused(tmp_path):
 
 
 def test_fine_tuning_as_the_paper_keeps_the_scale_of_its_model(tmp_path):
-    module = ROOT / "hub_modules" / "convert_small" / "1"
+    module = module_path("convert_small")
     data = str(_faq(tmp_path / "faq.csv", 50))
     command = ["train", "--recipe", "paper_finetune", "--data", data]
     with pytest.raises(SystemExit, match="starts from a trained model"):

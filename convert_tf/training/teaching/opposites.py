@@ -115,11 +115,14 @@ def teach_opposites(
     }
     if vectors is not None:
         facts |= {"teacher": Path(vectors.teacher).name, "teaching": options.teaching}
+    training = training_facts(checkpoint)
+    if "opposites" in training:
+        facts["earlier"] = training["opposites"]
     save_checkpoint(
         checkpoint if output is None else output,
         encoder,
         vocabulary=vocabulary,
-        training={**training_facts(checkpoint), "opposites": parsed_json(json.dumps(facts))},
+        training={**training, "opposites": parsed_json(json.dumps(facts))},
         similarity_map=taught,
     )
     return facts
