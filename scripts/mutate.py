@@ -86,7 +86,7 @@ class Mutant(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.path}:{self.line} {self.before} -> {self.after}"
+        return f"{self.path}:{self.line} ({self.number}) {self.before} -> {self.after}"
 
 
 def changed(node: ast.AST) -> ast.AST | None:
