@@ -22,13 +22,7 @@ import tempfile
 from pathlib import Path
 
 from convert_tf import __version__
-from convert_tf.checkpoints.released import (
-    ENCODERS,
-    MODULES_PACKAGE,
-    ONNX_SUFFIX,
-    RELEASED,
-    RELEASES,
-)
+from convert_tf.checkpoints.released import MODULES_PACKAGE, ONNX_SUFFIX, RELEASED, RELEASES
 from convert_tf.export.onnx.writing import export_onnx
 from convert_tf.service.page import BUILT_PAGE, PAGE_ARCHIVE, missing_files
 from convert_tf.storage.checksums import file_checksum
@@ -69,13 +63,12 @@ def build(project: Path, output: Path, *kinds: str) -> None:
 
 
 def write_modules(output: Path) -> None:
-    """The archive of each module, and the `.onnx` file of each encoder."""
+    """The archive and the `.onnx` file of each module."""
     for name, versions in RELEASES.items():
         for version in (number for number, release in versions.items() if not release.commit):
             folder = MODULES / name / str(version)
             write_archive(folder, output / f"{name}-{version}{ARCHIVE_SUFFIX}")
-            if name in ENCODERS:
-                export_onnx(folder, output / f"{name}-{version}{ONNX_SUFFIX}")
+            export_onnx(folder, output / f"{name}-{version}{ONNX_SUFFIX}")
 
 
 def write_modules_wheel(output: Path) -> None:

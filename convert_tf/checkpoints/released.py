@@ -41,7 +41,7 @@ SCHEME = "hf://"  # of encoders of the Hugging Face hub
 
 
 class Release(NamedTuple):
-    """A version of a model. It never changes: other weights are another version.
+    """A version of an encoder. It never changes: other weights are another version.
 
     Attributes:
       weights: SHA-256 of variables and vocabulary (`convert_tf.checkpoints.identity`).
@@ -86,11 +86,8 @@ RELEASES = {
         ),
     },
 }
-# The newest version of each model, which its name stands for.
+# The newest version of each encoder, which its name stands for.
 RELEASED = {name: max(versions) for name, versions in RELEASES.items()}
-# Rankers have no `.onnx` file: their names stand for their modules.
-RANKERS = ("convert_rerank_poly",)
-ENCODERS = tuple(name for name in RELEASES if name not in RANKERS)
 # Address of the release. Empty until there is a public one, because somebody else could claim an
 # unused address.
 RELEASE_URL = ""
@@ -112,9 +109,8 @@ def module_path(name: str) -> str:
     """Return the path of a released module, for example for `hub.load`.
 
     Args:
-      name: `"convert_small"`, `"convert"`, `"convert_multi_context"` or `"convert_rerank_poly"`
-        for the newest version, `"convert/1"` for a certain version. Add `.onnx` for the `.onnx`
-        file of an encoder.
+      name: `"convert_small"`, `"convert"` or `"convert_multi_context"` for the newest version,
+        `"convert/1"` for a certain version. Add `.onnx` for the `.onnx` file.
 
     Returns:
       The path of a folder or of an `.onnx` file.
@@ -126,7 +122,7 @@ def module_path(name: str) -> str:
       module = hub.load(convert_tf.module_path("convert"))
     """
     match = _NAME.fullmatch(name)
-    if match is None or (match["onnx"] and match["name"] in RANKERS):
+    if match is None:
         raise ModuleNameError(
             f"{name!r} is neither a file or folder nor a released module. Pass a path or one of "
             f"{', '.join(RELEASED)}, optionally with /VERSION or .onnx after it."
@@ -166,10 +162,10 @@ def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> s
     """Return the path of a model that may be given by name.
 
     Args:
-      path: a path, the name of a released model, or `hf://owner/name` of the Hugging Face hub.
+      path: a path, the name of a released encoder, or `hf://owner/name` of the Hugging Face hub.
         Existing paths take precedence.
-      wants_module: whether the name of an encoder stands for the module, to train or export it.
-        Otherwise it stands for the 8-bit `.onnx` file. The name of a ranker stands for its module.
+      wants_module: whether a name stands for the module, to train or export it. Otherwise it stands
+        for the 8-bit `.onnx` file.
 
     Raises:
       ModuleNameError: if the model cannot be downloaded, or something else has its name.
@@ -177,17 +173,16 @@ def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> s
     text = os.fspath(path)
     if text.startswith(SCHEME):
         return hub_folder(text)
-    match = _NAME.fullmatch(text)
-    if match is None:
+    if not _NAME.fullmatch(text):
         return text
     if os.path.exists(text):
         if kind_of(text) is Kind.UNKNOWN:
             raise ModuleNameError(
-                f"{os.path.abspath(text)!r} hides the released model {text!r}, and is no model. "
+                f"{os.path.abspath(text)!r} hides the released encoder {text!r}, and is no model. "
                 "Rename it, or run the command in another folder."
             )
         return text
-    if not (wants_module or match["onnx"] or match["name"] in RANKERS):
+    if not (wants_module or text.endswith(ONNX_SUFFIX)):
         text += ONNX_SUFFIX
     return module_path(text)
 

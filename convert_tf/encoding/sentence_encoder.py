@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from convert_tf.checkpoints.kinds import Kind, checked_backend, kind_of
-from convert_tf.checkpoints.released import ENCODERS, SCHEME, model_path
+from convert_tf.checkpoints.released import RELEASED, SCHEME, model_path
 from convert_tf.encoding import text_batches
 from convert_tf.encoding.signatures import SIGNATURES, signature_name
 from convert_tf.encoding.text_batches import Columns, is_count, is_stream, is_text, text_bytes
@@ -88,7 +88,7 @@ def open_backend(path: str, *, compute_dtype: str = "auto", backend: str = "auto
     path = checked_backend(model_path(path, wants_module=backend == "tensorflow"), backend)
     if not os.path.exists(path):
         raise ValueError(
-            f"{path!r} is neither a file or folder nor one of {', '.join(ENCODERS)}. Pass a path, "
+            f"{path!r} is neither a file or folder nor one of {', '.join(RELEASED)}. Pass a path, "
             f"or {SCHEME}owner/name for an encoder of the Hugging Face hub.{put_aside(path)}"
         )
     kind = kind_of(path, *_KINDS)
@@ -165,7 +165,7 @@ class SentenceEncoder:
                 f"compute_dtype must be one of {', '.join(COMPUTE_DTYPES)}. "
                 f"Received: {compute_dtype!r}. Use auto if in doubt."
             )
-        self.batch_size: int = _checked_batch_size(batch_size)
+        self.batch_size = _checked_batch_size(batch_size)
         if isinstance(model, str | os.PathLike):
             path = os.fspath(model)
             model = open_backend(path, compute_dtype=compute_dtype, backend=backend)
@@ -183,7 +183,7 @@ class SentenceEncoder:
             )
         self._model = model
         self.path: str | None = getattr(model, "weights_path", None)
-        self.reads_history: bool = model.reads_history
+        self.reads_history = model.reads_history
         if numbers_turns is None:
             numbers_turns = getattr(model, "numbers_turns", False)
         self.numbers_turns = numbers_turns

@@ -160,7 +160,7 @@ class Ranker(TextRanker):
     long, its oldest tokens are dropped. A score only depends on its context and its candidate.
 
     Args:
-      folder: a run of `convert-tf train --head`, its module, or the name of a released ranker.
+      folder: a run of `convert-tf train --head`, or its module.
 
     Attributes:
       name: the folder.
@@ -175,7 +175,7 @@ class Ranker(TextRanker):
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        path = model_path(folder)
+        path = os.fspath(folder)
         self._ranker: TextRanker
         if kind_of(path) is Kind.RANKER:
             from convert_tf.ranking.checkpoint import TrainedRanker
@@ -257,14 +257,13 @@ def open_ranker(folder: str | os.PathLike[str], *, joins_turns: bool = False) ->
     """Open any model as a ranker. Encoders rank by dot products.
 
     Args:
-      folder: a run, a module, an `.onnx` file or the name of a released model.
+      folder: a run, a module or an `.onnx` file.
       joins_turns: whether an encoder of single texts reads all turns, joined; rankers always do.
 
     Raises:
       ValueError: if the folder is not a model, or is damaged.
     """
-    path = model_path(folder)
-    kind = kind_of(path)
+    path, kind = os.fspath(folder), kind_of(folder)
     if kind in (Kind.RANKER, Kind.RANKER_MODULE):
         return Ranker(path)
     ranker = EncoderRanker(

@@ -19,20 +19,20 @@ from support.golden import (
 
 from convert_tf import SentenceEncoder
 from convert_tf.checkpoints.configs import load_config
-from convert_tf.checkpoints.released import ENCODERS, EXPORTER, RELEASED, RELEASES
+from convert_tf.checkpoints.released import EXPORTER, RELEASED, RELEASES
 from convert_tf.text import plain_tokenizer
 
 GOLDEN = json.loads(FILE.read_text("utf-8"))
 MODULES = ROOT / "hub_modules"
 NAMES = [
     f"{name}/{version}"
-    for name in ENCODERS
-    for version, release in RELEASES[name].items()
+    for name, versions in RELEASES.items()
+    for version, release in versions.items()
     if not release.commit
 ]
 # All versions are encoded by the same code, and tests/checkpoints/test_identity.py compares their
 # files.
-NEWEST = [f"{name}/{RELEASED[name]}" for name in ENCODERS]
+NEWEST = [f"{name}/{version}" for name, version in RELEASED.items()]
 
 
 def tokens_of(name):

@@ -128,12 +128,11 @@ def differences(known: dict[str, object], vectors: list[np.ndarray]) -> dict[int
 def main() -> None:
     from convert_tf import SentenceEncoder
     from convert_tf.checkpoints.configs import load_config
-    from convert_tf.checkpoints.released import ENCODERS, EXPORTER, RELEASED, module_path
+    from convert_tf.checkpoints.released import EXPORTER, RELEASED, module_path
 
     golden = json.loads(FILE.read_text("utf-8")) if FILE.exists() else {"texts": make_texts()}
     texts = golden["texts"]
-    for name in ENCODERS:
-        version = RELEASED[name]
+    for name, version in RELEASED.items():
         entry = golden.setdefault(f"{name}/{version}", {})
         folder = Path(module_path(f"{name}/{version}"))
         buckets = load_config(folder).num_oov_buckets

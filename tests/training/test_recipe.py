@@ -318,30 +318,6 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_released_encoder_becomes_a_ranker_and_its_module(tiny_modules, tmp_path):
-    modules = tmp_path / "hub_modules"
-    shutil.copytree(tiny_modules["single"][1], modules / "convert_small" / "2")
-    (modules / "recipes").symlink_to(RECIPES)
-    texts = random_texts(3_000, seed=7)
-    lines = "".join(f"{text},{text} {i}\n" for i, text in enumerate(texts))
-    (tmp_path / "pairs.csv").write_text(f"question,answer\n{lines}")
-    call_command(
-        "prepare", f"--pairs={tmp_path}/pairs.csv", "--dev_fraction=0.3",
-        f"--output={tmp_path}/work/data",
-    )  # fmt: skip
-    for _ in range(2):  # the second call finds all steps done
-        call("rerank.sh", tmp_path / "work", *TINY_RANKERS, folder=tmp_path, cwd=tmp_path)
-    module = tmp_path / "work" / "hub_modules" / "convert_rerank_poly" / "1"
-    card = (module / "MODEL_CARD.md").read_text()
-    assert (RECIPES / "convert_rerank_poly.md").read_text().strip() in card
-    asked, answers = [("hi", texts[0])], texts[:5]
-    found = Ranker(module).scores(asked, answers)
-    np.testing.assert_allclose(
-        found, Ranker(tmp_path / "work" / "runs" / "rerank").scores(asked, answers), atol=0.05
-    )
-
-
-@pytest.mark.slow
 def test_runs_are_judged_by_intents_that_were_left_away(tiny_modules, tmp_path):
     rows = [
         {"text": f"{text} {i % 5}", "source": "bot", "label": f"l{i // 5}"}
