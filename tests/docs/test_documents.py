@@ -28,7 +28,8 @@ RECIPES = ROOT / "hub_modules" / "recipes"
 LANGUAGES = {"python", "sh", "csv", "dockerfile", "text"}
 # Flags in the text that are none of ours.
 FOREIGN_FLAGS = {
-    "--constraint", "--flagfile", "--help", "--helpfull", "--no-deps", "--only", "--preload",
+    "--constraint", "--flagfile", "--help", "--helpfull", "--no-compile", "--no-deps", "--only",
+    "--preload",
 }  # fmt: skip
 BENCHMARK_FLAG = re.compile(r"DEFINE_\w+\(\s*\"(\w+)\"|add_argument\(\s*\"(--\w+)\"")
 

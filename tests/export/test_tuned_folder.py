@@ -90,8 +90,8 @@ def test_files_have_the_trained_weights(exported, tuned, tmp_path):
 def test_the_module_has_the_trained_weights(tuned, tmp_path):
     export_model(tuned, tmp_path / "tuned.onnx", network_bits=32)
     export_model(tuned, tmp_path / "module", network_bits=32)
-    found, wanted = (SentenceEncoder(tmp_path / name) for name in ("module", "tuned.onnx"))
-    assert_same_vectors(found, wanted)
+    found = SentenceEncoder(tmp_path / "module", compute_dtype="float32")
+    assert_same_vectors(found, SentenceEncoder(tmp_path / "tuned.onnx"))
 
 
 def test_a_saved_folder_opens(tuned, exported, tmp_path, monkeypatch, capsys):
