@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.script_calls import script_module
+from support.script_calls import script_module, script_with_flags
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 ROUNDS = 60  # in which every kind of damage comes
@@ -164,8 +164,8 @@ def test_faults_of_two_writers_are_found(faults, target, how, said):
     assert is_found(said, faults.attack_with_two_writers(known, lambda _: [])[1])
 
 
-def test_histories_are_drawn_by_their_seed():
-    script = script_module(BENCHMARKS / "spark_histories.py")
+def test_histories_are_drawn_by_their_seed(monkeypatch):
+    script, _ = script_with_flags(monkeypatch, BENCHMARKS / "spark_histories.py")
 
     def drawn(seed, can_fill):
         return [script.history(number, seed, length=9.0, can_fill=can_fill) for number in range(60)]
