@@ -13,9 +13,10 @@ number of a history and the seed draw up to three events, and when they come:
 - `replace`, by which all dumps lose half of their bytes, each by a rename;
 - `fill disk`, on which the workers shuffle and the output is written, until the run ends.
 
-If the run ends with status 0, its bytes are those of one machine. Otherwise the last line of
-standard error is a sentence of `convert-tf prepare`, and no output is there. Then the dumps are put
-back, the disk is emptied, and the same command ends with those bytes. Nothing else is left.
+If the run ends with status 0, its output has the same bytes as that of a run on one machine.
+Otherwise there is no output, and the last line of standard error is a sentence of `convert-tf
+prepare`. Then the dumps are put back, the disk is emptied, and the same command must write those
+bytes. No other files may be left.
 
 Prints a line for each history, and ends with status 1 if a rule was broken. It needs Java 17 and
 PySpark, and root to mount a disk; without root, no disk is filled.

@@ -179,6 +179,8 @@ def tiny_release_command(nowhere, tiny_modules):
              f"--output={output}"],
             cwd=nowhere, env=own_environment(), text=True, start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            # A shell starts its jobs with this signal ignored, and so would the command.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
 
     return start
@@ -194,7 +196,7 @@ def test_two_processes_write_one_file(tiny_release_command, nowhere):
     assert not [*file.parent.glob(".new-*")]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_process_that_is_ended_writes_nothing(number, tiny_release_command, nowhere):
     command = tiny_release_command("a.npy")
     assert "as ONNX, once" in command.stderr.readline()

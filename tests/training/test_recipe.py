@@ -306,7 +306,9 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     assert {row["source"] for row in rows} == {*read, "triplets"}
     labels = collections.Counter(row.get("label") for row in rows if row["source"] == read[0])
     assert labels == {"l0": 5, "l1": 5}
-    start, taught = SentenceEncoder(module), SentenceEncoder(work / "tiny.map")
+    start, taught = (
+        SentenceEncoder(folder, compute_dtype="float32") for folder in (module, work / "tiny.map")
+    )
     np.testing.assert_allclose(
         start.encode(["open it"], kind="reduced"), taught.encode(["open it"], kind="reduced"),
         atol=1e-5,
