@@ -23,9 +23,9 @@ def cells_of(path, kind):
 
 
 def shown(path):
-    """The outputs of each cell, without digits, which other processors round in another way."""
+    """The outputs of each cell, without numbers, which other processors round in another way."""
     return [
-        re.sub(r"\d", "#", json.dumps(cell["outputs"], ensure_ascii=False))
+        re.sub(r"\d+", "#", json.dumps(cell["outputs"], ensure_ascii=False))
         for cell in cells_of(path, "code")
     ]
 
