@@ -60,9 +60,10 @@ def test_a_preempted_job_is_queued_again_and_goes_on(cluster, tmp_path):
     assert "told to end: saved step" in log
     saved = int(log.split("told to end: saved step ")[1].split(";")[0])
     assert int(first.name.removeprefix("step-")) < saved < STEPS
-    # Slurm waits two minutes before it starts a job again.
+    # Slurm waits two minutes before it starts a job again. slurmd refuses one that starts in the
+    # second in which it ended ("already killed"), and such a job is lost.
     cluster.wait(lambda: cluster.facts(job)["JobState"] == "PENDING")
-    cluster.call("scontrol", "update", f"JobId={job}", "StartTime=now")
+    cluster.call("scontrol", "update", f"JobId={job}", "StartTime=now+5")
     cluster.wait(lambda: "resuming at step" in (tmp_path / "log").read_text())
     assert f"resuming at step {saved} from" in (tmp_path / "log").read_text()
     assert cluster.facts(job)["Restarts"] == "1"
