@@ -92,10 +92,10 @@ def attack_with_a_full_disk(
     """Runs commands while no file can get longer than a share of their largest one.
 
     Args:
-        targets: which were written once.
-        number: how many times each is run.
-        rng: draws the shares.
-        left: lists what is left of an output besides it.
+      targets: which were written once.
+      number: how many times each is run.
+      rng: draws the shares.
+      left: lists what is left of an output besides it.
     """
     faults, stopped = [], 0
     for name, (command, path, read) in targets.items():
@@ -174,8 +174,8 @@ def hostile_files(targets: Mapping[str, Target], secret: Path) -> dict[str, tupl
     """Files that somebody made: of each target and file in it the bytes.
 
     Args:
-        targets: any of `module`, `onnx`, `index` and `intent`.
-        secret: a file that no model may open.
+      targets: any of `module`, `onnx`, `index` and `intent`.
+      secret: a file that no model may open.
     """
     import onnx
 

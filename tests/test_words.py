@@ -1,6 +1,7 @@
-"""Names that say nothing about what they hold become fewer, never more."""
+"""Names that say nothing about what they hold become fewer, and docstrings have one indent."""
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -39,3 +40,20 @@ def test_empty_names_become_fewer():
     counts = {name: names[name] for name in ALLOWED}
     more = {name: number for name, number in counts.items() if number > ALLOWED[name]}
     assert not more, f"{more}: name variables after what they hold"
+
+
+def wide_sections(source: str) -> list[str]:
+    """Return the headings of docstrings, such as Args, whose entries are not indented by two."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    parts = [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+    docstrings = [ast.get_docstring(part) or "" for part in parts]
+    entries = [re.findall(r"^([A-Z][a-z ]+):\n( +)", text, re.MULTILINE) for text in docstrings]
+    return [heading for pairs in entries for heading, indent in pairs if len(indent) != 2]
+
+
+def test_entries_of_docstrings_are_indented_by_two():
+    four = 'def f(x):\n    """One.\n\n    Args:\n        x: two.\n\n    Returns:\n      y.\n    """'
+    assert wide_sections(four) == ["Args"]
+    files = [*(ROOT / "convert_tf").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
+    wide = {path.name: wide_sections(path.read_text(encoding="utf-8")) for path in files}
+    assert not any(wide.values()), {name: headings for name, headings in wide.items() if headings}

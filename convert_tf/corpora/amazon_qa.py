@@ -52,12 +52,12 @@ def read(file: CountedFile) -> Iterator[Conversation]:
     """Yield one conversation per question and answer. Its id is the product's.
 
     Args:
-        file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file; lines of more than 2 MiB are dropped. It
-            counts lines that cannot be used as `invalid_utf8`, `not_a_dictionary`,
-            `missing_question`, `missing_asin`, …; questions and answers with a field that is
-            missing or not a text as `missing_answerText`, `wrong_type_answerText`, …; and those
-            that the rules exclude as `question_too_short`, `question_too_long`,
-            `answer_too_short`, `answer_too_long`.
+      file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file; lines of more than 2 MiB are dropped. It
+        counts lines that cannot be used as `invalid_utf8`, `not_a_dictionary`,
+        `missing_question`, `missing_asin`, …; questions and answers with a field that is
+        missing or not a text as `missing_answerText`, `wrong_type_answerText`, …; and those
+        that the rules exclude as `question_too_short`, `question_too_long`,
+        `answer_too_short`, `answer_too_long`.
     """
     if suffix(file.path) in TABLE_SUFFIXES:
         yield from _read_table(file)

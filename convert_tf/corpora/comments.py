@@ -237,12 +237,12 @@ def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[s
     """Parse and normalise an object of a comments dump.
 
     Args:
-        fields: the object.
-        rules: how texts are cleaned, and which subreddits are read.
-        changed: counts, by rule, the texts that cleaning changed.
+      fields: the object.
+      rules: how texts are cleaned, and which subreddits are read.
+      changed: counts, by rule, the texts that cleaning changed.
 
     Raises:
-        UnusableError: if a field is missing or malformed, or the subreddit is excluded.
+      UnusableError: if a field is missing or malformed, or the subreddit is excluded.
     """
     thread_id = _normalised_id(fields, "link_id")
     comment = Comment(
@@ -265,7 +265,7 @@ def parse_submission(
     Arguments and errors are as for `parse_comment`.
 
     Returns:
-        The title, the root turn of its thread; and the text, if there is one and the rules use it.
+      The title, the root turn of its thread; and the text, if there is one and the rules use it.
     """
     title = Comment(
         subreddit=_subreddit(fields, rules),
@@ -289,10 +289,10 @@ def clean_turn(
     """Clean and trim the text of a turn. All notices of removal become the same text.
 
     Args:
-        turn: a turn whose body is the whole original text.
-        rules: how it is cleaned and trimmed.
-        changed: counts the texts that each rule changed.
-        is_reddit: see `is_removal_notice`.
+      turn: a turn whose body is the whole original text.
+      rules: how it is cleaned and trimmed.
+      changed: counts the texts that each rule changed.
+      is_reddit: see `is_removal_notice`.
     """
     text = turn.body
     if is_removal_notice(text, is_reddit=is_reddit):
@@ -364,10 +364,10 @@ def is_removal_notice(text: str, *, is_reddit: bool = True) -> bool:
     """Return whether a text is only a notice that the original text was removed.
 
     Args:
-        text: a body or a title.
-        is_reddit: whether the text is from Reddit. Elsewhere, only texts in brackets and the texts
-            of deletion tools are notices: the answer to a question may be "Your post was removed
-            because …".
+      text: a body or a title.
+      is_reddit: whether the text is from Reddit. Elsewhere, only texts in brackets and the texts
+        of deletion tools are notices: the answer to a question may be "Your post was removed
+        because …".
     """
     lowered = text.lower()
     if not any(stem in lowered for stem in _NOTICE_STEMS):
@@ -384,9 +384,9 @@ def clean_text(text: str, rules: Rules, *, changed: Counter[str]) -> str:
     """Return a text that can be written as UTF-8, cleaned by the rules.
 
     Args:
-        text: the original text.
-        rules: `unescape_html`, `strip_quotes` and `strip_urls` are used.
-        changed: counts the texts that each rule changed.
+      text: the original text.
+      rules: `unescape_html`, `strip_quotes` and `strip_urls` are used.
+      changed: counts the texts that each rule changed.
     """
     if rules.unescape_html and ("&" in text or _MAY_HOLD_UNSEEN.search(text)):
         text = _counted(text, _unescaped(text), "unescape_html", changed)

@@ -38,17 +38,17 @@ class Preparation:
     """A run of `prepare`: what it reads and counts, and where it writes.
 
     Args:
-        options: rules, sizes and limits.
-        paths: the input files, by kind.
-        folder: folder for records and single texts.
-        scratch: folder for temporary files.
+      options: rules, sizes and limits.
+      paths: the input files, by kind.
+      folder: folder for records and single texts.
+      scratch: folder for temporary files.
 
     Attributes:
-        steps: makes the rows and counts.
-        bad_lines: the unusable lines of all files.
-        files: the files that were read, by kind. The engine adds them.
-        states: the states of the input files when the run started, by path. A file that has
-            another one when it is read, perhaps a second time, ends the run.
+      steps: makes the rows and counts.
+      bad_lines: the unusable lines of all files.
+      files: the files that were read, by kind. The engine adds them.
+      states: the states of the input files when the run started, by path. A file that has
+        another one when it is read, perhaps a second time, ends the run.
     """
 
     options: PrepareOptions
@@ -99,25 +99,25 @@ def prepare(
     deletes it and starts again.
 
     Args:
-        inputs: files of Reddit comments.
-        output: the data folder.
-        engine: does the work on one machine or on a cluster.
-        submissions: files of Reddit submissions.
-        corpora: files of other corpora by the corpus's name.
-        options: rules, sizes and limits.
-        vocabulary: a vocabulary file to measure lengths with; None learns one from a sample.
-        tokenize: whether to write token ids with `vocabulary` to `ids/` in the folder.
-        overwrite: whether to replace existing records in the folder.
+      inputs: files of Reddit comments.
+      output: the data folder.
+      engine: does the work on one machine or on a cluster.
+      submissions: files of Reddit submissions.
+      corpora: files of other corpora by the corpus's name.
+      options: rules, sizes and limits.
+      vocabulary: a vocabulary file to measure lengths with; None learns one from a sample.
+      tokenize: whether to write token ids with `vocabulary` to `ids/` in the folder.
+      overwrite: whether to replace existing records in the folder.
 
     Returns:
-        The report, as written to `report.json`.
+      The report, as written to `report.json`.
 
     Raises:
-        ValueError: if there are records in the folder already, another process writes it, the input
-            gives no example, there are more unusable lines than allowed, or `tokenize` is set
-            without a vocabulary.
-        OSError: if a file cannot be read or written; with `errno.ENOSPC` if the disk is full;
-            `FileChangedError` if an input file changed during the run.
+      ValueError: if there are records in the folder already, another process writes it, the input
+        gives no example, there are more unusable lines than allowed, or `tokenize` is set
+        without a vocabulary.
+      OSError: if a file cannot be read or written; with `errno.ENOSPC` if the disk is full;
+        `FileChangedError` if an input file changed during the run.
     """
     if tokenize and vocabulary is None:
         raise ValueError(
@@ -168,8 +168,8 @@ def _report(run: Preparation, vocabulary: str | None) -> dict[str, Any]:
     """Return the content of `report.json`.
 
     Args:
-        run: the run, with its counts.
-        vocabulary: a vocabulary file to measure lengths with; None learns one from the sample.
+      run: the run, with its counts.
+      vocabulary: a vocabulary file to measure lengths with; None learns one from the sample.
     """
     steps, examples, texts = run.steps, run.steps.examples, run.steps.single_texts
     return ({"single_texts": dict(sorted(texts.items()))} if texts else {}) | {
@@ -202,13 +202,13 @@ def _subword_lengths(texts: Mapping[str, Sequence[str]], vocabulary: str | None)
     """Return the lengths of texts in subwords.
 
     Args:
-        texts: texts by role.
-        vocabulary: vocabulary file; None learns a vocabulary from the texts.
+      texts: texts by role.
+      vocabulary: vocabulary file; None learns a vocabulary from the texts.
 
     Returns:
-        `vocabulary`, which was used; and for each role the `mean`, the `percentiles` 50, 90 and 99,
-        and the `histogram`: the number of texts with 0, 1, … subwords. The last entry includes
-        longer texts. Empty if there is no text.
+      `vocabulary`, which was used; and for each role the `mean`, the `percentiles` 50, 90 and 99,
+      and the `histogram`: the number of texts with 0, 1, … subwords. The last entry includes
+      longer texts. Empty if there is no text.
     """
     everything = [text for role in texts for text in texts[role]]
     if not everything:
@@ -237,8 +237,8 @@ def small_vocabulary(num_texts: int, *, at_least: int = 1) -> SubwordConfig:
     """Return options to learn a vocabulary from few texts, with all of their characters.
 
     Args:
-        num_texts: number of texts.
-        at_least: smallest number of occurrences of a subword.
+      num_texts: number of texts.
+      at_least: smallest number of occurrences of a subword.
     """
     min_count = max(at_least, num_texts // _TEXTS_PER_OCCURRENCE)
     return SubwordConfig(min_count=min_count, alphabet_min_count=1)
@@ -278,8 +278,8 @@ def draw(report: Mapping[str, Any]) -> Any:
     """Plot the report.
 
     Returns:
-        Four panels: examples by source and split, lengths in subwords, number of earlier turns, and
-        reasons for dropped turns.
+      Four panels: examples by source and split, lengths in subwords, number of earlier turns, and
+      reasons for dropped turns.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, MaxNLocator

@@ -50,8 +50,8 @@ def read(file: CountedFile) -> Iterator[Conversation]:
     """Yield the dialogues and pairs of a file of JSON or Parquet (`conversations_in`).
 
     Raises:
-        ValueError: if the first object has no known shape, or the file is one value that is not
-            JSON.
+      ValueError: if the first object has no known shape, or the file is one value that is not
+        JSON.
     """
     return conversations_in(read_rows(file, COLUMNS, is_json=True), file)
 
@@ -69,15 +69,15 @@ def conversations_in(rows: Iterable[Any], file: CountedFile) -> Iterator[Convers
     id.
 
     Args:
-        rows: the rows.
-        file: counts rows that cannot be used as `not_an_object`, `unknown_keys`, `missing_turns`,
-            `wrong_type_turns`, `wrong_type_source`, `wrong_type_id`, `too_long_source`,
-            `too_long_id`, `too_few_turns` (no turn is followed by another); pairs as
-            `lists_on_both_sides`, `empty_context`, `empty_response`, and as `missing_` or
-            `wrong_type_` and the name of the column; and turns as `wrong_type_turn`, `empty_turn`.
+      rows: the rows.
+      file: counts rows that cannot be used as `not_an_object`, `unknown_keys`, `missing_turns`,
+        `wrong_type_turns`, `wrong_type_source`, `wrong_type_id`, `too_long_source`,
+        `too_long_id`, `too_few_turns` (no turn is followed by another); pairs as
+        `lists_on_both_sides`, `empty_context`, `empty_response`, and as `missing_` or
+        `wrong_type_` and the name of the column; and turns as `wrong_type_turn`, `empty_turn`.
 
     Raises:
-        ValueError: if the first object has no known shape.
+      ValueError: if the first object has no known shape.
     """
     source = corpus_name(file.path)
     is_first = True
@@ -127,13 +127,13 @@ def pairs_of(
     """Yield the pairs of an object or of a row of a table.
 
     Args:
-        fields: the object, with keys in lower case.
-        names: the result of `names_of_pair`.
-        source: name of the corpus.
-        file: counts pairs without a context or response.
+      fields: the object, with keys in lower case.
+      names: the result of `names_of_pair`.
+      source: name of the corpus.
+      file: counts pairs without a context or response.
 
     Raises:
-        UnusableError: if a side is missing, or has neither texts nor turns.
+      UnusableError: if a side is missing, or has neither texts nor turns.
     """
     for unstripped in _pairs_in(fields, names):
         turns = tuple(turn._replace(text=turn.text.strip()) for turn in unstripped)
@@ -257,11 +257,11 @@ def _pairs_in(fields: Mapping[str, Any], names: tuple[str, str]) -> Iterator[lis
     answer. If the context is a list of turns, they come before the response.
 
     Args:
-        fields: the object, with keys in lower case.
-        names: the result of `names_of_pair`.
+      fields: the object, with keys in lower case.
+      names: the result of `names_of_pair`.
 
     Raises:
-        UnusableError: if a side is missing, or has neither texts nor turns.
+      UnusableError: if a side is missing, or has neither texts nor turns.
     """
     name, response_name = names
     contexts = _alternatives(fields[name], name, are_turns=name in _HOLDS_TURNS)

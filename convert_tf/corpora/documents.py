@@ -26,12 +26,12 @@ def read(file: CountedFile) -> Iterator[Conversation]:
     The id is a hash of the first two sentences, so copies of a document are in the same split.
 
     Args:
-        file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file. It counts lines as `invalid_utf8`,
-            `line_too_long` and `unfinished_line`, and documents of one sentence as
-            `too_few_sentences`.
+      file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file. It counts lines as `invalid_utf8`,
+        `line_too_long` and `unfinished_line`, and documents of one sentence as
+        `too_few_sentences`.
 
     Raises:
-        ContentError: if the file has another format.
+      ContentError: if the file has another format.
     """
     sentences: list[str] = []
     with open_decompressed(file) as stream:

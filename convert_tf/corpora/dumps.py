@@ -70,7 +70,7 @@ def text_field(fields: Mapping[str, Any], name: str) -> str:
     """Return a field that must be a text.
 
     Raises:
-        UnusableError: `missing_` or `wrong_type_` and the name.
+      UnusableError: `missing_` or `wrong_type_` and the name.
     """
     value = fields.get(name)
     if isinstance(value, str):
@@ -82,12 +82,12 @@ def name_field(fields: Mapping[str, Any], name: str, *, kinds: Any = str) -> str
     """Return an optional short text, such as an author; empty if the field is missing or empty.
 
     Args:
-        fields: the object.
-        name: name of the field.
-        kinds: allowed types; other values than texts are returned as texts.
+      fields: the object.
+      name: name of the field.
+      kinds: allowed types; other values than texts are returned as texts.
 
     Raises:
-        UnusableError: `wrong_type_` or `too_long_` and the name.
+      UnusableError: `wrong_type_` or `too_long_` and the name.
     """
     value = fields.get(name)
     if not value:
@@ -105,7 +105,7 @@ class BadLines:
     """Number of the unusable lines of all files of a run, and the places of the first ones.
 
     Args:
-        limit: the largest number that is allowed; None for any.
+      limit: the largest number that is allowed; None for any.
     """
 
     limit: int | None = None
@@ -116,7 +116,7 @@ class BadLines:
         """Add the lines of later files.
 
         Raises:
-            ValueError: if there are more than `limit`.
+          ValueError: if there are more than `limit`.
         """
         self.count += later.count
         self.first = (self.first + later.first)[:_NUM_FIRST_BAD]
@@ -132,11 +132,11 @@ class CountedFile(TableFile):
     """A file whose lines are counted: those that were read, and those that were not, by reason.
 
     Attributes:
-        bad_lines: counts the malformed lines of all files of a run.
-        skipped: number of unused lines and turns by reason.
-        warnings: messages about the whole file.
-        num_bad: number of malformed lines.
-        first_bad: number of the first of these lines.
+      bad_lines: counts the malformed lines of all files of a run.
+      skipped: number of unused lines and turns by reason.
+      warnings: messages about the whole file.
+      num_bad: number of malformed lines.
+      first_bad: number of the first of these lines.
     """
 
     bad_lines: BadLines = field(default_factory=BadLines)
@@ -154,12 +154,12 @@ class CountedFile(TableFile):
         """Count the current line as unused.
 
         Args:
-            reason: name of the counter.
-            is_bad: whether the line is malformed, and not only excluded by a rule.
-            detail: is not counted.
+          reason: name of the counter.
+          is_bad: whether the line is malformed, and not only excluded by a rule.
+          detail: is not counted.
 
         Raises:
-            ValueError: if there are more malformed lines than `bad_lines` allows.
+          ValueError: if there are more malformed lines than `bad_lines` allows.
         """
         self.skipped[reason] += 1
         if is_bad:
@@ -172,10 +172,10 @@ class CountedFile(TableFile):
         """Check a file after it was read, unless the user allows a number of bad lines.
 
         Args:
-            num_used: number of turns from the file.
+          num_used: number of turns from the file.
 
         Raises:
-            ValueError: if hardly any of its lines could be used.
+          ValueError: if hardly any of its lines could be used.
         """
         is_bad = self.num_bad > 0 and 2 * self.num_bad >= self.lines
         if is_bad and num_used <= _MAX_USED_OF_BAD * self.num_bad:
@@ -215,7 +215,7 @@ def find_files(patterns: Sequence[str]) -> list[str]:
     """Return the distinct files of names and glob patterns, sorted.
 
     Raises:
-        ValueError: if a pattern matches no file.
+      ValueError: if a pattern matches no file.
     """
     found: set[str] = set()
     for pattern in patterns:
@@ -248,17 +248,17 @@ def split_dump(path: str, output: str, *, part_bytes: int, overwrite: bool = Fal
     which is 2 GiB for monthly Reddit dumps. Parts have windows of a few MiB.
 
     Args:
-        path: a dump, compressed or not.
-        output: folder of the parts. It may hold other files, such as parts of other dumps.
-        part_bytes: size of a part before compression; the last line of a part may exceed it.
-        overwrite: whether to replace earlier parts of this dump.
+      path: a dump, compressed or not.
+      output: folder of the parts. It may hold other files, such as parts of other dumps.
+      part_bytes: size of a part before compression; the last line of a part may exceed it.
+      overwrite: whether to replace earlier parts of this dump.
 
     Returns:
-        The names of the parts.
+      The names of the parts.
 
     Raises:
-        ValueError: the dump has no line, or parts of it exist.
-        OSError: a file cannot be read or written.
+      ValueError: the dump has no line, or parts of it exist.
+      OSError: a file cannot be read or written.
     """
     pattern = f"{glob.escape(corpus_name(path))}-part-*.zst"
 

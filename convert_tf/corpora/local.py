@@ -44,14 +44,14 @@ class ExternalSorter:
     `json.dumps`.
 
     Args:
-        folder: an existing folder for temporary files.
-        name: distinguishes the sorters of one folder.
-        memory_limit: DuckDB's limit, such as `"512MB"`.
+      folder: an existing folder for temporary files.
+      name: distinguishes the sorters of one folder.
+      memory_limit: DuckDB's limit, such as `"512MB"`.
 
     Raises:
-        ValueError: if DuckDB does not understand the memory limit.
-        OSError: with `errno.ENOSPC` if the disk is full; if rows were lost.
-        MemoryError: if the memory limit is too low for sorting.
+      ValueError: if DuckDB does not understand the memory limit.
+      OSError: with `errno.ENOSPC` if the disk is full; if rows were lost.
+      MemoryError: if the memory limit is too low for sorting.
     """
 
     def __init__(self, folder: str, *, name: str, memory_limit: str = "512MB") -> None:

@@ -77,14 +77,14 @@ def read(file: CountedFile) -> Iterator[Conversation]:
     """Yield the lines of one file as one conversation, or as one for each 100,000 lines.
 
     Args:
-        file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file of text with one subtitle line per line,
-            or `.srt`, `.vtt` or OPUS's `.xml`. Lines of more than
-            10,000 bytes are dropped. It counts lines as `invalid_utf8`, `line_too_long`,
-            `unfinished_line`, and `nothing_said` if they are empty before or after the rules; and
-            files of at most one line as `too_few_turns`.
+      file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file of text with one subtitle line per line,
+        or `.srt`, `.vtt` or OPUS's `.xml`. Lines of more than
+        10,000 bytes are dropped. It counts lines as `invalid_utf8`, `line_too_long`,
+        `unfinished_line`, and `nothing_said` if they are empty before or after the rules; and
+        files of at most one line as `too_few_turns`.
 
     Raises:
-        ContentError: if the file has another format, or its XML is damaged.
+      ContentError: if the file has another format, or its XML is damaged.
     """
     file.max_line_bytes = min(file.max_line_bytes, _MAX_LINE_BYTES)
     file_id = whole_characters(base_name(file.path))
@@ -137,7 +137,7 @@ def clean_line(line: str) -> str:
     """Return the spoken text of a subtitle line by PolyAI's rules; empty if there is none.
 
     Args:
-        line: a line with or without its line break.
+      line: a line with or without its line break.
     """
     line = _SPEAKER.sub("", line)
     # Every bracket in the searched part has an end, so the time is linear in the length.
@@ -167,9 +167,9 @@ def _caption_lines(lines: Iterable[str], kind: str) -> Iterator[str]:
     """Yield the lines of text in `.srt` or `.vtt`.
 
     Args:
-        lines: the lines of the file, with or without line breaks.
-        kind: `SUBRIP`, where captions may contain empty lines, or `WEBVTT`, where an empty line
-            ends a caption, and notes, styles and names are outside of captions.
+      lines: the lines of the file, with or without line breaks.
+      kind: `SUBRIP`, where captions may contain empty lines, or `WEBVTT`, where an empty line
+        ends a caption, and notes, styles and names are outside of captions.
     """
     caption: list[str] | None = None
     for line in map(str.strip, lines):
@@ -202,11 +202,11 @@ def _sentences(pieces: Iterable[bytes], file: InputFile) -> Iterator[str]:
     """Yield the sentences of OPUS's XML.
 
     Args:
-        pieces: the bytes of the file.
-        file: the file. After the last piece, it knows whether it was cut off.
+      pieces: the bytes of the file.
+      file: the file. After the last piece, it knows whether it was cut off.
 
     Raises:
-        ContentError: if it is not XML or not OPUS's XML.
+      ContentError: if it is not XML or not OPUS's XML.
     """
     parser: Any = ElementTree.XMLPullParser(["end"])
     is_opus = False

@@ -26,10 +26,10 @@ class Corpus:
     """A corpus that is not a tree of comments.
 
     Args:
-        name: name of its flag.
-        read: yields the conversations of one file. The file counts what is not used.
-        rules: fields of `comments.Rules` that differ from the defaults.
-        description: help of the flag.
+      name: name of its flag.
+      read: yields the conversations of one file. The file counts what is not used.
+      rules: fields of `comments.Rules` that differ from the defaults.
+      description: help of the flag.
     """
 
     name: str

@@ -39,15 +39,15 @@ def read(file: CountedFile) -> Iterator[Conversation]:
     gets no right answer as a wrong one.
 
     Args:
-        file: a table (`convert_tf.readers.tables`), in which a list of two texts is a pair, too. It
-            counts rows that cannot be used as `too_many_columns`, `malformed_quotes`,
-            `nul_character`, `line_too_long`, `unfinished_line`, `not_json`, `invalid_utf8`, or by
-            the reasons of `convert_tf.corpora.dialogues.conversations_in`.
+      file: a table (`convert_tf.readers.tables`), in which a list of two texts is a pair, too. It
+        counts rows that cannot be used as `too_many_columns`, `malformed_quotes`,
+        `nul_character`, `line_too_long`, `unfinished_line`, `not_json`, `invalid_utf8`, or by
+        the reasons of `convert_tf.corpora.dialogues.conversations_in`.
 
     Raises:
-        ValueError: if the file is neither a table nor JSON; is neither UTF-8, nor UTF-16 with a
-            byte order mark; does not have two columns and does not name them; or is JSON of no
-            known shape.
+      ValueError: if the file is neither a table nor JSON; is neither UTF-8, nor UTF-16 with a
+        byte order mark; does not have two columns and does not name them; or is JSON of no
+        known shape.
     """
     task = task_format_of(head_of(file.path))
     if task and task.is_distinct:

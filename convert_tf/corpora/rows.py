@@ -45,15 +45,15 @@ class Steps:
     sample is random, and the same in every run.
 
     Args:
-        options: rules, sizes and limits.
+      options: rules, sizes and limits.
 
     Attributes:
-        counts: outcomes of the turns of each source.
-        num_threads: number of threads with examples by split, before duplicates are dropped.
-        examples: number of written examples by source and split.
-        single_texts: number of written single texts by source.
-        history: number of written examples by number of earlier turns.
-        sample: texts by role, for measurements.
+      counts: outcomes of the turns of each source.
+      num_threads: number of threads with examples by split, before duplicates are dropped.
+      examples: number of written examples by source and split.
+      single_texts: number of written single texts by source.
+      history: number of written examples by number of earlier turns.
+      sample: texts by role, for measurements.
     """
 
     def __init__(self, options: PrepareOptions) -> None:
@@ -82,13 +82,13 @@ class Steps:
         """Yield the turns of a Reddit dump, or the examples and texts of conversations.
 
         Args:
-            what: `"comments"`, `"submissions"` or the name of another corpus.
-            file: the file, which counts what is not used.
+          what: `"comments"`, `"submissions"` or the name of another corpus.
+          file: the file, which counts what is not used.
 
         Raises:
-            ValueError: if hardly any line can be used, or there are more unusable lines than
-                allowed.
-            FileChangedError: if the file has not, or no longer, the state that it must have.
+          ValueError: if hardly any line can be used, or there are more unusable lines than
+            allowed.
+          FileChangedError: if the file has not, or no longer, the state that it must have.
         """
         file.check_unchanged()
         num_turns = 0
@@ -167,7 +167,7 @@ class Steps:
         """Yield one example of equal pairs: the one with the smallest thread id.
 
         Args:
-            pairs: rows of the kind `PAIRS`.
+          pairs: rows of the kind `PAIRS`.
         """
         kept_pair = ""
         for keys, payload in pairs:

@@ -86,7 +86,7 @@ class SampleThreads:
     """Generates threads in dump format.
 
     Args:
-        seed: the same seed gives the same threads.
+      seed: the same seed gives the same threads.
     """
 
     def __init__(self, seed: int) -> None:
@@ -173,7 +173,7 @@ def write_sample(folder: str, *, seed: int = 0, num_threads: int = NUM_THREADS) 
     """Write `RC_sample.zst` and `RS_sample.zst`.
 
     Returns:
-        The paths of the two files.
+      The paths of the two files.
     """
     with needs("data", "Writing a sample dump"):
         import zstandard

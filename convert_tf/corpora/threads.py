@@ -91,7 +91,7 @@ def split_of(thread_id: str, *, dev_fraction: float = 0.01) -> str:
     The test split is PolyAI's. The dev split is the last `dev_fraction` of PolyAI's train split.
 
     Returns:
-        `"train"`, `"dev"` or `"test"`.
+      `"train"`, `"dev"` or `"test"`.
     """
     value = (1 + int(hash_of([thread_id]), 16) % _SPLIT_BUCKETS) / _SPLIT_BUCKETS
     if value >= TRAIN_FRACTION:
@@ -107,9 +107,9 @@ def output_key(example: Example, split: str, *, num_shards: int) -> str:
     mixed in the order of its keys.
 
     Args:
-        example: an example.
-        split: the split of its thread.
-        num_shards: number of shards of the split.
+      example: an example.
+      split: the split of its thread.
+      num_shards: number of shards of the split.
     """
     texts = (example.thread_id, example.response_id, example.context, example.response)
     place = hash_of((*texts, *example.extra_contexts))
@@ -120,8 +120,8 @@ def pair_key(example: Example, rules: Rules) -> str:
     """Return a hash of context and response, which is the same for equal pairs.
 
     Args:
-        example: an example.
-        rules: `deduplicate` decides whether case and white space count.
+      example: an example.
+      rules: `deduplicate` decides whether case and white space count.
     """
     pair: tuple[str, ...] = (example.context, example.response)
     if rules.deduplicate == "folded":
@@ -133,9 +133,9 @@ def comments_of(conversation: Conversation, rules: Rules, changed: Counter[str])
     """Return a conversation as a thread in which every turn answers the one before.
 
     Args:
-        conversation: a conversation.
-        rules: how texts are cleaned.
-        changed: counts the texts that each rule changed.
+      conversation: a conversation.
+      rules: how texts are cleaned.
+      changed: counts the texts that each rule changed.
     """
     turns = (
         Comment(
@@ -162,13 +162,13 @@ def create_examples(
     """Yield the examples of one thread.
 
     Args:
-        comments: the comments of one thread in any order, and its title if it is known.
-        rules: which of them make examples.
-        counts: the outcomes are added to it.
-        source: name of the corpus.
-        is_conversation: whether the thread is a conversation without a title. A path may then have
-            one turn more.
-        first_answer: see `Conversation`. Earlier turns count as `top_level`.
+      comments: the comments of one thread in any order, and its title if it is known.
+      rules: which of them make examples.
+      counts: the outcomes are added to it.
+      source: name of the corpus.
+      is_conversation: whether the thread is a conversation without a title. A path may then have
+        one turn more.
+      first_answer: see `Conversation`. Earlier turns count as `top_level`.
     """
     turns = _unique_turns(comments, counts)
     post = turns.pop(POST_ID, None)
@@ -252,12 +252,12 @@ def _last_two_as_one(path: list[Comment], rules: Rules) -> tuple[str, list[Comme
     If the text of a submission leaves no room for its title, it is a context by itself.
 
     Args:
-        path: response, context and the turns before, the most recent first.
-        rules: limits, and whether long turns are cut.
+      path: response, context and the turns before, the most recent first.
+      rules: limits, and whether long turns are cut.
 
     Returns:
-        The context and the path. The context is empty if a turn is deleted or by a bot, or if there
-        is no room for the earlier turn.
+      The context and the path. The context is empty if a turn is deleted or by a bot, or if there
+      is no room for the earlier turn.
     """
     last = path[1]
     if _skip_reason(last, rules, "context") not in ("", "context_too_short"):
@@ -288,9 +288,9 @@ def unused_texts(
     too short for a context and for a response.
 
     Args:
-        comments: the turns of a thread, including its title and its post.
-        examples: the result of `create_examples`.
-        rules: limits and `drop_bots`.
+      comments: the turns of a thread, including its title and its post.
+      examples: the result of `create_examples`.
+      rules: limits and `drop_bots`.
     """
     known = {text for example in examples for text in (example.context, example.response)}
     for turn in comments:
@@ -422,10 +422,10 @@ def first_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
     """Return the first sentences of a text that fit into a limit.
 
     Args:
-        text: a text.
-        max_length: largest number of characters of the result.
-        min_length: if the whole sentences have fewer characters, the text is cut at the end of a
-            word instead.
+      text: a text.
+      max_length: largest number of characters of the result.
+      min_length: if the whole sentences have fewer characters, the text is cut at the end of a
+        word instead.
     """
     if len(text) <= max_length:
         return text

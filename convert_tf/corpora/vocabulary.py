@@ -37,10 +37,10 @@ def read_sentences(paths: Sequence[str]) -> Iterator[bytes]:
     """Yield the texts of data folders and text files.
 
     Args:
-        paths: folders, files and patterns of files.
+      paths: folders, files and patterns of files.
 
     Raises:
-        ValueError: if a pattern matches no file, or a folder has no train split.
+      ValueError: if a pattern matches no file, or a folder has no train split.
     """
     for path in paths:
         if os.path.isdir(path):
@@ -88,11 +88,11 @@ def in_graph(
     """Apply a TensorFlow function to batches of texts on all cores.
 
     Args:
-        function: from string `[B]` to string `[N]`.
-        sentences: the texts.
+      function: from string `[B]` to string `[N]`.
+      sentences: the texts.
 
     Yields:
-        The output for each batch, in order.
+      The output for each batch, in order.
     """
     graph = tf.function(
         function, autograph=False, input_signature=[_IN_GRAPH]
@@ -117,14 +117,14 @@ def train_sentencepiece(sentences: Iterable[bytes], *, vocab_size: int) -> bytes
     """Train a SentencePiece unigram model on lower-cased texts. The result is deterministic.
 
     Args:
-        sentences: the texts.
-        vocab_size: largest number of pieces. A small text has fewer.
+      sentences: the texts.
+      vocab_size: largest number of pieces. A small text has fewer.
 
     Returns:
-        The serialized model.
+      The serialized model.
 
     Raises:
-        ValueError: if the trainer refuses the texts or the size.
+      ValueError: if the trainer refuses the texts or the size.
     """
     with needs("data", "Learning SentencePiece"):
         import sentencepiece
@@ -168,18 +168,18 @@ def learn(
     """Learn a vocabulary and write it. The file appears whole or not at all.
 
     Args:
-        paths: as for `read_sentences`.
-        output: the vocabulary file.
-        tokenizer: "subword" or "sentencepiece".
-        config: options of the subword learner; the paper's by default.
-        vocab_size: number of pieces of a SentencePiece model.
-        max_sentences: largest number of texts. If there are more, this many are drawn at random.
+      paths: as for `read_sentences`.
+      output: the vocabulary file.
+      tokenizer: "subword" or "sentencepiece".
+      config: options of the subword learner; the paper's by default.
+      vocab_size: number of pieces of a SentencePiece model.
+      max_sentences: largest number of texts. If there are more, this many are drawn at random.
 
     Returns:
-        A line with the numbers of sentences, words and subwords.
+      A line with the numbers of sentences, words and subwords.
 
     Raises:
-        ValueError: if there is no text.
+      ValueError: if there is no text.
     """
     os.makedirs(os.path.dirname(output) or ".", exist_ok=True)
     with Progress("sentences") as progress:
@@ -203,11 +203,11 @@ def sample_sentences(paths: Sequence[str], number: int) -> Iterator[bytes]:
     The texts are read twice, first to count them, so they are never all in memory.
 
     Args:
-        paths: as for `read_sentences`.
-        number: size of the sample. If there are fewer texts, all are in it.
+      paths: as for `read_sentences`.
+      number: size of the sample. If there are fewer texts, all are in it.
 
     Raises:
-        ValueError: if there is no text.
+      ValueError: if there is no text.
 
     Reference: arXiv 1911.03688 §2.1; Knuth, The Art of Computer Programming, 3.4.2, algorithm S.
     """

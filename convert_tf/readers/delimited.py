@@ -51,12 +51,12 @@ def delimited_rows(
     such rows reads the line alone, if it then has as many columns as the first row.
 
     Args:
-        file: its name allows some delimiters. One of them makes its first lines a table.
-        stream: its decompressed bytes.
-        columns: the columns that are needed.
+      file: its name allows some delimiters. One of them makes its first lines a table.
+      stream: its decompressed bytes.
+      columns: the columns that are needed.
 
     Raises:
-        ValueError: if the table is not UTF-8, or lacks a column or has it twice.
+      ValueError: if the table is not UTF-8, or lacks a column or has it twice.
     """
     # Bytes that are not UTF-8 become lone surrogates.
     with io.TextIOWrapper(
@@ -179,8 +179,8 @@ def _score(head: Sequence[str], delimiter: str, columns: Columns) -> tuple[bool,
     """Rate a delimiter.
 
     Returns:
-        Whether there is a header, the share of rows with two columns, and the number of columns of
-        the first row.
+      Whether there is a header, the share of rows with two columns, and the number of columns of
+      the first row.
     """
     reader = csv.reader(
         (line.replace("\0", "") for line in head), delimiter=delimiter, skipinitialspace=True

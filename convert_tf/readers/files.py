@@ -43,9 +43,9 @@ class TableFile(InputFile):
     """A file of rows. A row that cannot be used is an error.
 
     Attributes:
-        max_line_bytes: longer lines cannot be used.
-        lines: number of the last line that was read, from 1.
-        unit: what `lines` counts: `"line"`, `"entry"` of a list, or `"row"` of a Parquet file.
+      max_line_bytes: longer lines cannot be used.
+      lines: number of the last line that was read, from 1.
+      unit: what `lines` counts: `"line"`, `"entry"` of a list, or `"row"` of a Parquet file.
     """
 
     max_line_bytes: int = MAX_LINE_BYTES
@@ -66,12 +66,12 @@ class TableFile(InputFile):
         """Raise the error of the current row.
 
         Args:
-            reason: why the row cannot be used.
-            is_bad: whether the row is malformed. Rows that a rule excludes are no error.
-            detail: what is added to the message.
+          reason: why the row cannot be used.
+          is_bad: whether the row is malformed. Rows that a rule excludes are no error.
+          detail: what is added to the message.
 
         Raises:
-            ValueError: if the row is malformed.
+          ValueError: if the row is malformed.
         """
         if is_bad:
             sentence = _SENTENCES.get(reason, f"cannot be used: {reason.replace('_', ' ')}.")
@@ -87,7 +87,7 @@ class TableFile(InputFile):
         """Record a problem.
 
         Raises:
-            ValueError: if the file ended too early.
+          ValueError: if the file ended too early.
         """
         super().note(problem, reason)
         if self.is_cut_off:
@@ -122,8 +122,8 @@ def lines_in(pieces: Iterable[bytes], file: TableFile) -> Iterator[bytes]:
     or damaged archive is skipped as `unfinished_line`.
 
     Args:
-        pieces: the decompressed bytes.
-        file: counts the lines and limits their length.
+      pieces: the decompressed bytes.
+      file: counts the lines and limits their length.
     """
     rest: list[bytes] = []  # pieces of the line that is not finished yet
     rest_bytes = 0
@@ -156,7 +156,7 @@ def decoded(line: bytes) -> str:
     """Return a line as text.
 
     Raises:
-        UnusableError: `invalid_utf8`.
+      UnusableError: `invalid_utf8`.
     """
     try:
         return line.decode("utf-8")
@@ -176,7 +176,7 @@ def json_in_line(line: bytes, *, is_dump: bool = False) -> Any:
     """Return the value of a line of JSON. `is_dump` is that of `json_of_texts`.
 
     Raises:
-        UnusableError: `invalid_utf8` or `not_json`.
+      UnusableError: `invalid_utf8` or `not_json`.
     """
     text = decoded(line).removeprefix("\ufeff")
     try:

@@ -26,8 +26,8 @@ def parquet_rows(file: TableFile) -> Iterator[dict[str, Any]]:
     """Yield the rows of a Parquet file. Nested columns are lists and dicts.
 
     Raises:
-        ValueError: if the file is damaged.
-        MissingLibraryError: if DuckDB is not installed.
+      ValueError: if the file is damaged.
+      MissingLibraryError: if DuckDB is not installed.
     """
     with needs("data", "Reading Parquet files"):
         import duckdb

@@ -47,18 +47,18 @@ def read_rows(file: TableFile, columns: Columns, *, is_json: bool = False) -> It
     object around one such list, each of them is a row; so is each object of a list in a line.
 
     Args:
-        file: the file. Its `lines` is the number of the current row's last line.
-        columns: the columns that the caller needs.
-        is_json: whether a file is JSON whose bytes and suffix do not tell.
+      file: the file. Its `lines` is the number of the current row's last line.
+      columns: the columns that the caller needs.
+      is_json: whether a file is JSON whose bytes and suffix do not tell.
 
     Yields:
-        Mappings by names of columns; of JSON also other values.
+      Mappings by names of columns; of JSON also other values.
 
     Raises:
-        ValueError: if the file is no table, a CSV lacks a column or has it twice, or a row cannot
-            be used and the file does not count such rows.
-        MissingLibraryError: if the file is Parquet and DuckDB is not installed.
-        OSError: if the file cannot be read.
+      ValueError: if the file is no table, a CSV lacks a column or has it twice, or a row cannot
+        be used and the file does not count such rows.
+      MissingLibraryError: if the file is Parquet and DuckDB is not installed.
+      OSError: if the file cannot be read.
     """
     if is_parquet_file(file):
         yield from map(with_column_names, parquet_rows(file))
@@ -74,8 +74,8 @@ def rows_in(
     """Yield the rows of an open file that is not Parquet. Otherwise as `read_rows`.
 
     Args:
-        stream: the decompressed bytes of `file`.
-        is_json: whether it is JSON. The suffix of its name may tell it, too.
+      stream: the decompressed bytes of `file`.
+      is_json: whether it is JSON. The suffix of its name may tell it, too.
     """
     if not (is_json or suffix(file.path) in JSON_SUFFIXES):
         yield from delimited_rows(file, stream, columns)
@@ -88,9 +88,9 @@ def _json_rows(file: TableFile, lines: Iterator[bytes], columns: Columns) -> Ite
     """Yield the values of lines of JSON, or the entries of the list that the whole file is.
 
     Args:
-        file: counts lines, or entries.
-        lines: the non-empty lines of the file.
-        columns: as in `read_rows`.
+      file: counts lines, or entries.
+      lines: the non-empty lines of the file.
+      columns: as in `read_rows`.
     """
     numbered = ((file.lines, line) for line in lines)
     first = [*islice(numbered, 2)]

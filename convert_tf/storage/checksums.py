@@ -38,7 +38,7 @@ def fingerprint(files: Iterable[tuple[str, str | os.PathLike[str]]]) -> str:
     """Return the SHA-256 of files with their names and sizes.
 
     Args:
-        files: the name and the path of each file, in a fixed order. Only the name counts.
+      files: the name and the path of each file, in a fixed order. Only the name counts.
     """
 
     def pieces() -> Iterator[bytes]:
@@ -62,12 +62,12 @@ def write_files(folder: str | os.PathLike[str], contents: Mapping[str, bytes | s
     counts as damaged.
 
     Args:
-        folder: an existing folder.
-        contents: bytes, or text to write as UTF-8, by file name.
+      folder: an existing folder.
+      contents: bytes, or text to write as UTF-8, by file name.
 
     Raises:
-        FileWriteError: if a file could not be written.
-        ValueError: if the existing checksums cannot be read.
+      FileWriteError: if a file could not be written.
+      ValueError: if the existing checksums cannot be read.
     """
     encoded = {
         name: content.encode("utf-8") if isinstance(content, str) else content
@@ -94,12 +94,12 @@ def check_files(folder: str | os.PathLike[str], *names: str) -> None:
     """Raise an error if files were changed or are missing.
 
     Args:
-        folder: a folder. Earlier versions wrote folders without checksums; these are not checked.
-        *names: files, relative to the folder; by default all that have a checksum. A file without
-            one is not checked, even if it is missing.
+      folder: a folder. Earlier versions wrote folders without checksums; these are not checked.
+      *names: files, relative to the folder; by default all that have a checksum. A file without
+        one is not checked, even if it is missing.
 
     Raises:
-        ValueError: if a file is damaged, changed or missing, or the checksums are damaged.
+      ValueError: if a file is damaged, changed or missing, or the checksums are damaged.
     """
     for name, sums in _recorded(folder).items():
         if names and name not in names:

@@ -32,26 +32,26 @@ class OutputFolder:
     a process was killed while it moved files, the next one with the same output undoes the moves.
 
     Args:
-        output: the folder; its parents are created, and a link is followed.
-        data_files: lists the files of a folder that belong to a run. The work is then done inside
-            an existing folder, which may be on another disk. None for a folder that is replaced as
-            a whole.
-        replaceable: patterns of relative paths. A folder may be replaced as a whole if all its
-            files match and it has one that matches the first pattern. An empty folder always may.
-        is_own: whether a folder without such files must be empty, except for hidden files.
-        temp_dir: folder for `scratch`; next to the output if empty.
-        overwrite: whether results of an earlier run may be replaced.
+      output: the folder; its parents are created, and a link is followed.
+      data_files: lists the files of a folder that belong to a run. The work is then done inside
+        an existing folder, which may be on another disk. None for a folder that is replaced as
+        a whole.
+      replaceable: patterns of relative paths. A folder may be replaced as a whole if all its
+        files match and it has one that matches the first pattern. An empty folder always may.
+      is_own: whether a folder without such files must be empty, except for hidden files.
+      temp_dir: folder for `scratch`; next to the output if empty.
+      overwrite: whether results of an earlier run may be replaced.
 
     Attributes:
-        scratch: a folder for temporary files during `open`.
+      scratch: a folder for temporary files during `open`.
 
     Raises:
-        ValueError: if the output is a file, has results of an earlier run or other files, or if
-            files that a killed run had moved away exist again.
+      ValueError: if the output is a file, has results of an earlier run or other files, or if
+        files that a killed run had moved away exist again.
 
     Example:
-        with OutputFolder("module/1").open() as folder:
-            (folder / "README.md").write_text("…")
+      with OutputFolder("module/1").open() as folder:
+        (folder / "README.md").write_text("…")
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class OutputFolder:
         """Yield the folder to write to. At the end of the block, its files get their names.
 
         Raises:
-            ValueError: as for the class, or if another process writes the same output, or the lock
-                was removed.
-            FileWriteError: if the disk is full.
+          ValueError: as for the class, or if another process writes the same output, or the lock
+            was removed.
+          FileWriteError: if the disk is full.
         """
         with _removed_if_empty(self._work), writing(self.output):
             os.makedirs(self._work, exist_ok=True)
@@ -220,7 +220,7 @@ def put_aside(output: str | os.PathLike[str]) -> str:
     """Return a sentence on where a killed run moved the earlier files; `""` if none did.
 
     Args:
-        output: a folder in which a reader misses a file.
+      output: a folder in which a reader misses a file.
     """
     parent, name = os.path.split(os.path.realpath(output))
     for work in (os.path.join(parent, f".{name}.new"), os.path.join(parent, name, ".new")):

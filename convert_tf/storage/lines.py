@@ -40,9 +40,9 @@ class FileState(NamedTuple):
     """What tells whether a file is still the same one.
 
     Attributes:
-        size: in bytes.
-        modified: time of the last change, in nanoseconds.
-        start: SHA-256 of the first 64 KiB; empty for what is not a regular file.
+      size: in bytes.
+      modified: time of the last change, in nanoseconds.
+      start: SHA-256 of the first 64 KiB; empty for what is not a regular file.
     """
 
     size: int
@@ -54,7 +54,7 @@ def file_state(path: str) -> FileState:
     """Return the current state of a file, without reading more than its first bytes.
 
     Raises:
-        OSError: if the file cannot be read.
+      OSError: if the file cannot be read.
     """
     status = os.stat(path)
     start = ""
@@ -69,14 +69,14 @@ class InputFile:
     """A file to read, and what is known about it so far.
 
     Attributes:
-        path: the file.
-        name: name of the file for messages; the path by default.
-        kind: `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `"plain"`; empty before the first byte is read.
-        compressed_bytes: size of the file on disk.
-        problem: `"empty"`; `"truncated"` for an archive, or for a file that became shorter while it
-            was read; `"damaged"` for an archive; otherwise empty.
-        is_standard_input: whether to read standard input instead.
-        state: the state that the file must have (`check_unchanged`); None for any.
+      path: the file.
+      name: name of the file for messages; the path by default.
+      kind: `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `"plain"`; empty before the first byte is read.
+      compressed_bytes: size of the file on disk.
+      problem: `"empty"`; `"truncated"` for an archive, or for a file that became shorter while it
+        was read; `"damaged"` for an archive; otherwise empty.
+      is_standard_input: whether to read standard input instead.
+      state: the state that the file must have (`check_unchanged`); None for any.
     """
 
     path: str
@@ -94,8 +94,8 @@ class InputFile:
         """Open the file as a binary stream.
 
         Raises:
-            ValueError: if it is a folder.
-            OSError: if it cannot be opened.
+          ValueError: if it is a folder.
+          OSError: if it cannot be opened.
         """
         if self.is_standard_input:
             # Without its buffer, which waits until it is full, whatever was typed.
@@ -110,8 +110,8 @@ class InputFile:
         """Compare the file with `state`. Call it before and after reading.
 
         Raises:
-            FileChangedError: if the file has another state.
-            OSError: if it cannot be read.
+          FileChangedError: if the file has another state.
+          OSError: if it cannot be read.
         """
         if self.state is None:
             return
@@ -175,7 +175,7 @@ def read_pieces(file: InputFile) -> Iterator[bytes]:
     in a carriage return, as in old spreadsheets. Truncation and damage are recorded in `file`.
 
     Raises:
-        ContentError: if the file is not text.
+      ContentError: if the file is not text.
     """
     pieces = _decompressed(file)
     head = b""
@@ -273,9 +273,9 @@ def open_decompressed(file: InputFile) -> io.BufferedReader:
     """Open a file, compressed or not. Truncation and damage are recorded in `file`.
 
     Args:
-        file: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file. Its first bytes tell which.
+      file: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file. Its first bytes tell which.
 
     Raises:
-        ContentError: while reading, if the file is not text.
+      ContentError: while reading, if the file is not text.
     """
     return io.BufferedReader(_Pieces(file), buffer_size=2**16)

@@ -30,9 +30,9 @@ class Progress:
     ```
 
     Args:
-        what: name of the items, as in "1,200 comments".
-        total: number of items; 0 if unknown.
-        total_bytes: bytes of input; 0 if they do not matter.
+      what: name of the items, as in "1,200 comments".
+      total: number of items; 0 if unknown.
+      total_bytes: bytes of input; 0 if they do not matter.
     """
 
     def __init__(self, what: str, *, total: int = 0, total_bytes: int = 0) -> None:

@@ -30,10 +30,10 @@ class OwnFile:
     """The training data made from a user's file.
 
     Args:
-        data: the data folder.
-        vocabulary: the vocabulary file; None for the checkpoint's.
-        eval_splits: `("dev",)`, or nothing where it has too few examples to rank.
-        num_train: examples of the train split.
+      data: the data folder.
+      vocabulary: the vocabulary file; None for the checkpoint's.
+      eval_splits: `("dev",)`, or nothing where it has too few examples to rank.
+      num_train: examples of the train split.
     """
 
     data: str
@@ -47,7 +47,7 @@ class OwnFile:
         Ten epochs, but from 300 to 4,000 steps.
 
         Args:
-            batch_size: pairs of a batch; by default 128, or half the examples where that is less.
+          batch_size: pairs of a batch; by default 128, or half the examples where that is less.
         """
         recipe = TRAIN_RECIPES["small"]
         batch_size = batch_size or max(2, min(recipe["batch_size"], self.num_train // 2))
@@ -69,14 +69,14 @@ def prepare_own_file(
     """Prepare a file in the folder of a run, once. A resumed run finds it prepared.
 
     Args:
-        path: pairs or dialogues (`convert_tf.corpora.pairs`), compressed or not.
-        run: the run's folder; the data goes to `data/`, the vocabulary to `vocab.txt`.
-        vocabulary: a vocabulary file to use.
-        learns_vocabulary: whether one is learnt where none is given.
+      path: pairs or dialogues (`convert_tf.corpora.pairs`), compressed or not.
+      run: the run's folder; the data goes to `data/`, the vocabulary to `vocab.txt`.
+      vocabulary: a vocabulary file to use.
+      learns_vocabulary: whether one is learnt where none is given.
 
     Raises:
-        ValueError: the file holds no pairs, or the run has data of another file.
-        OSError: it cannot be read, or its data cannot be written.
+      ValueError: the file holds no pairs, or the run has data of another file.
+      OSError: it cannot be read, or its data cannot be written.
     """
     folder = Path(run)
     folder.mkdir(parents=True, exist_ok=True)

@@ -38,10 +38,10 @@ def cluster(master: str) -> Iterator[Any]:
     """Connect to a cluster and yield its SparkContext. Errors of Spark become one sentence.
 
     Args:
-        master: address of the cluster, as Spark's `--master`.
+      master: address of the cluster, as Spark's `--master`.
 
     Raises:
-        OSError: if Java, the master or workers are missing, or a step failed.
+      OSError: if Java, the master or workers are missing, or a step failed.
     """
     with needs("spark", "Work on a cluster"):
         from py4j.protocol import Py4JError
@@ -136,10 +136,10 @@ def problems_of_worker(
     """Yield a sentence if this worker cannot do the work.
 
     Args:
-        folder: where workers write files, on a disk that all machines share.
-        files: absolute paths of input files.
-        libraries: modules that workers import.
-        version: version of this package on the machine of the driver.
+      folder: where workers write files, on a disk that all machines share.
+      files: absolute paths of input files.
+      libraries: modules that workers import.
+      version: version of this package on the machine of the driver.
     """
     worker = platform.node()
     missing = [name for name in (folder, *files) if not os.path.exists(name)]
@@ -166,11 +166,11 @@ def check_workers(
     """Run one small task for each core of the cluster.
 
     Args:
-        context: the SparkContext.
-        folder, files, libraries: as for `problems_of_worker`. Files may have relative paths.
+      context: the SparkContext.
+      folder, files, libraries: as for `problems_of_worker`. Files may have relative paths.
 
     Raises:
-        OSError: if a worker has another version of this package, or does not see the files.
+      OSError: if a worker has another version of this package, or does not see the files.
     """
     # Another disk may have a folder of the same name, but not this file.
     seen = os.path.join(folder, f"seen-by-workers-{uuid.uuid4().hex}")

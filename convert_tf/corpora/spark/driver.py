@@ -45,19 +45,19 @@ def prepare_with_spark(
     """Write a data folder from dump files and other corpora.
 
     Args:
-        inputs, output: as for `convert_tf.corpora.data_folder.prepare`. All machines must see the
-            files and the folder under the same path.
-        master: address of the cluster, as Spark's `--master`.
-        **others: further arguments of `prepare`. The options `memory_limit` and `temp_dir` are not
-            used.
+      inputs, output: as for `convert_tf.corpora.data_folder.prepare`. All machines must see the
+        files and the folder under the same path.
+      master: address of the cluster, as Spark's `--master`.
+      **others: further arguments of `prepare`. The options `memory_limit` and `temp_dir` are not
+        used.
 
     Returns:
-        The report, as written to `report.json`.
+      The report, as written to `report.json`.
 
     Raises:
-        ValueError: as for `prepare`.
-        OSError: if Spark does not start, the cluster cannot be reached or cannot do the work, or a
-            step fails even after Spark repeated it.
+      ValueError: as for `prepare`.
+      OSError: if Spark does not start, the cluster cannot be reached or cannot do the work, or a
+        step fails even after Spark repeated it.
     """
 
     def engine(run: Preparation) -> None:
@@ -129,7 +129,7 @@ def _count(run: Preparation, shuffles: Sequence[_Shuffle]) -> None:
     the notes and the rows come from the repeated tasks.
 
     Raises:
-        ValueError: if an input file cannot be used, or too many lines are unusable.
+      ValueError: if an input file cannot be used, or too many lines are unusable.
     """
     run.forget_counts()
     for rows, num_partitions in shuffles:

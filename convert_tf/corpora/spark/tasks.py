@@ -64,10 +64,10 @@ class Tasks:
     """The steps, each from the items of a partition to new items.
 
     Args:
-        options: rules, sizes and limits.
-        folder: where files are written, on a disk that all workers share.
-        working_folder: folder of input files with relative names.
-        states: the states of the input files when the run started, by name.
+      options: rules, sizes and limits.
+      folder: where files are written, on a disk that all workers share.
+      working_folder: folder of input files with relative names.
+      states: the states of the input files when the run started, by name.
     """
 
     options: PrepareOptions
@@ -94,8 +94,8 @@ class Tasks:
         """Turn sorted rows of turns into examples and texts, or drop duplicates from pairs.
 
         Args:
-            kind: `TURNS` or `PAIRS`. Other rows are passed on.
-            items: the sorted items of a partition.
+          kind: `TURNS` or `PAIRS`. Other rows are passed on.
+          items: the sorted items of a partition.
         """
         steps = Steps(self.options)
         new_rows = steps.rows_of_threads if kind == TURNS else steps.unique_pairs
@@ -162,9 +162,9 @@ def partition(number_of: Callable[[Row], int], num_partitions: int, key: tuple[s
     """Return the partition of a key. Notes go to an additional one, the last.
 
     Args:
-        number_of: returns the same number for rows that must be in the same partition.
-        num_partitions: number of partitions for rows.
-        key: a row or NOTE.
+      number_of: returns the same number for rows that must be in the same partition.
+      num_partitions: number of partitions for rows.
+      key: a row or NOTE.
     """
     return num_partitions if key == NOTE else number_of(Row(*key)) % num_partitions
 
