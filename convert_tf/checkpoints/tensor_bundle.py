@@ -69,7 +69,7 @@ class ModuleVariables:
             header = _fields(self._entries[b""])
             self._number_of_files = header[1][0]
             graph = _fields(self._content(self._entries[_OBJECTS_KEY]))
-            self._objects = [_fields(each) for each in graph[1]]
+            self._objects = [_fields(entry) for entry in graph[1]]
         except (OSError, LookupError, ValueError) as error:
             raise ValueError(f"the variables cannot be read: {error!r}") from error
 
@@ -122,7 +122,9 @@ class ModuleVariables:
         node = self._objects[0]
         for name in path.encode().split(b"/"):
             # A child has its name and its number, which is left out if it is 0.
-            children = {each[2][0]: each.get(1, [0])[0] for each in map(_fields, node.get(1, []))}
+            children = {
+                child[2][0]: child.get(1, [0])[0] for child in map(_fields, node.get(1, []))
+            }
             if name not in children:
                 return None
             node = self._objects[children[name]]
@@ -136,10 +138,10 @@ class ModuleVariables:
         if 7 not in entry:
             return np.frombuffer(self._content(self._entries[key]), dtype).reshape(shape)
         array = np.empty(shape, dtype)
-        for each in entry[7]:
+        for part in entry[7]:
             extents = [
                 (extent.get(1, [0])[0], extent[2][0] if 2 in extent else size)
-                for extent, size in zip(map(_fields, _fields(each)[1]), shape, strict=True)
+                for extent, size in zip(map(_fields, _fields(part)[1]), shape, strict=True)
             ]
             piece = self._content(self._entries[slice_key(key, extents)])
             place = tuple(slice(start, start + length) for start, length in extents)
@@ -212,10 +214,10 @@ def _read_block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes,
     end = size - 4 - 4 * int.from_bytes(block[-4:], "little")
     place, key = 0, b""
     while place < end:
-        shared, own, length, place = _varints(block, place, 3)
-        key = key[:shared] + block[place : place + own]
-        yield key, block[place + own : place + own + length]
-        place += own + length
+        shared, added, length, place = _varints(block, place, 3)
+        key = key[:shared] + block[place : place + added]
+        yield key, block[place + added : place + added + length]
+        place += added + length
 
 
 def _varints(content: bytes, place: int, count: int) -> list[int]:

@@ -55,8 +55,8 @@ def run(values: Any) -> None:
     else:
         check_read(values, {"without --format static": ("texts",)})
         path = _network(values)
-    files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
-    print(f"wrote {path}, {sum(each.stat().st_size for each in files) / 1e6:.1f} MB")
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    print(f"wrote {path}, {sum(file.stat().st_size for file in files) / 1e6:.1f} MB")
 
 
 def _static(values: Any) -> Path:

@@ -320,8 +320,8 @@ def check_not_read(values: flags.FlagValues, written: Sequence[str] = ("",)) -> 
         if isinstance(values[name], flags.MultiFlag):
             texts = split_names(texts, glob.glob)
         for path in (path for text in texts for path in [text, *glob.glob(text)]):
-            if found := places.get(_identity(path)):
-                flag, written_path = found
+            if output := places.get(_identity(path)):
+                flag, written_path = output
                 raise ValueError(
                     f"--{flag} would replace {written_path!r}, which --{name} reads. Choose "
                     f"another --{flag}."

@@ -78,7 +78,7 @@ def _options(values: flags.FlagValues) -> PrepareOptions:
     given |= given_fields(values, Rules)
     return PrepareOptions(
         rules=Rules(**given),
-        corpus_rules={name: Rules(**{**own.rules, **given}) for name, own in CORPORA.items()},
+        corpus_rules={name: Rules(**{**corpus.rules, **given}) for name, corpus in CORPORA.items()},
         num_shards={split: values[f"num_shards_{split}"].value for split in SPLITS},
         **given_fields(values, PrepareOptions, leave_out=_NO_FLAG),
     )

@@ -115,8 +115,8 @@ def options_of(config: Any) -> dict[str, dict[str, Any]]:
 def entries(docstring: str | None, heading: str) -> dict[str, str]:
     """Return the entries under a heading of a docstring: name → text."""
     section = inspect.cleandoc(docstring or "").partition(f"\n{heading}:\n")[2].partition("\n\n")[0]
-    found = re.findall(r"^  (\w+): (.*(?:\n {4}.*)*)", section, re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in found}
+    pairs = re.findall(r"^  (\w+): (.*(?:\n {4}.*)*)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in pairs}
 
 
 def preset(presets: Mapping[str, dict[str, Any]], name: str) -> dict[str, Any]:
@@ -262,5 +262,7 @@ class Config:
 
     def differences(self: ConfigT, other: ConfigT) -> dict[str, tuple[Any, Any]]:
         """Return the fields that differ: name → (value here, value in `other`)."""
-        own, others = self.to_dict(), other.to_dict()
-        return {name: (own[name], others[name]) for name in own if own[name] != others[name]}
+        fields, others = self.to_dict(), other.to_dict()
+        return {
+            name: (fields[name], others[name]) for name in fields if fields[name] != others[name]
+        }

@@ -221,16 +221,16 @@ def _subword_lengths(texts: Mapping[str, Sequence[str]], vocabulary: str | None)
         subwords = learn_subwords(words, small_vocabulary(len(everything)))
         tokenizer = PlainTokenizer(subwords)
         name = f"{len(subwords):,} subwords learnt from a sample of the examples"
-    found: dict[str, Any] = {"vocabulary": name}
+    lengths: dict[str, Any] = {"vocabulary": name}
     for role in texts:
         numbers = np.diff(tokenizer.flat_ids(texts[role], max_tokens=_MAX_TOKENS)[1])
-        found[role] = {
+        lengths[role] = {
             "texts": len(numbers),
             "mean": round(float(numbers.mean()), 2),
             "percentiles": {str(p): int(np.percentile(numbers, p)) for p in (50, 90, 99)},
             "histogram": np.bincount(np.minimum(numbers, _LONGEST_BIN)).tolist(),
         }
-    return found
+    return lengths
 
 
 def small_vocabulary(num_texts: int, *, at_least: int = 1) -> SubwordConfig:
@@ -263,7 +263,7 @@ def table(report: Mapping[str, Any]) -> str:
     rows |= {f"changed: {rule}": number for rule, number in counts["changed"].items()}
     rows |= _left_out(report)
     if len(examples) > 1:
-        rows |= {f"examples of {name}": sum(each.values()) for name, each in examples.items()}
+        rows |= {f"examples of {name}": sum(numbers.values()) for name, numbers in examples.items()}
     if "additional" in counts:
         rows["additional examples"] = counts["additional"]
     if "single_texts" in report:

@@ -210,8 +210,8 @@ def _turns_in(values: Collection[Any]) -> list[Turn | None]:
                 continue
         else:
             role = None
-        own: list[Turn | None] = [*_turns_of(value)]
-        for turn in own or [None]:
+        spoken: list[Turn | None] = [*_turns_of(value)]
+        for turn in spoken or [None]:
             before = turns[-1] if turns else None
             is_same = role is not None and role == role_before
             if is_same and before and before.text and turn and turn.text:
@@ -228,7 +228,10 @@ def _turns_of(value: Any) -> list[Turn]:
         return [Turn(value)]
     if not isinstance(value, dict):
         return []
-    text = next((found for name in _TEXTS if (found := _spoken(value.get(name))) is not None), None)
+    text = next(
+        (text_of_name for name in _TEXTS if (text_of_name := _spoken(value.get(name))) is not None),
+        None,
+    )
     if text is not None:
         author = next((value[name] for name in _SPEAKERS if value.get(name) is not None), None)
         # Speakers are often numbers. A turn whose speaker cannot be read is still a turn.

@@ -217,7 +217,7 @@ def find_files(patterns: Sequence[str]) -> list[str]:
     Raises:
       ValueError: if a pattern matches no file.
     """
-    found: set[str] = set()
+    files: set[str] = set()
     for pattern in patterns:
         # A name may hold brackets.
         names = [pattern] if os.path.isfile(pattern) else glob.glob(pattern, recursive=True)
@@ -227,8 +227,8 @@ def find_files(patterns: Sequence[str]) -> list[str]:
                 f"No file matches {pattern!r}. Check the folder (relative to {os.getcwd()!r}), and "
                 "put patterns in quotes."
             )
-        found.update(matches)
-    return sorted(found)
+        files.update(matches)
+    return sorted(files)
 
 
 def read_objects(file: CountedFile) -> Iterator[dict[str, Any]]:

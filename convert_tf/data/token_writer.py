@@ -180,8 +180,10 @@ def tokenize_records(
     """
     place = token_arrays.FORMAT.output(output, overwrite=overwrite)
     started = time.monotonic()
-    found = {os.path.basename(path).split("-")[0] for path in record_files(data)}
-    shards = {split: list_shards(data, split) for split in SPLITS if split in found or not found}
+    present = {os.path.basename(path).split("-")[0] for path in record_files(data)}
+    shards = {
+        split: list_shards(data, split) for split in SPLITS if split in present or not present
+    }
     examples = sum(RecordIndex(paths).num_records for paths in shards.values())
     tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)
     names = PAIR_AND_EXTRA_CONTEXT
@@ -287,8 +289,10 @@ def tokenize_triplets(
         triplets = read_triplets(patterns)
         while batch := list(islice(triplets, BATCH_SIZE)):
             *texts, sources = zip(*batch, strict=True)
-            ids = [tokenizer.flat_ids([one.encode() for one in own], max_tokens) for own in texts]
-            yield [TokenIds(*own) for own in ids], {"sources": sources}
+            ids = [
+                tokenizer.flat_ids([one.encode() for one in column], max_tokens) for column in texts
+            ]
+            yield [TokenIds(*arrays) for arrays in ids], {"sources": sources}
             progress.add(len(batch))
 
     with place.open() as folder, Progress("triplets") as progress:

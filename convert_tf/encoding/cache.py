@@ -36,7 +36,7 @@ class EncodingCache:
 
     def __call__(self, keys: Sequence[Hashable]) -> np.ndarray:
         """Return the encodings of keys in their order, in a new array."""
-        found: dict[Hashable, np.ndarray] = {}
+        rows: dict[Hashable, np.ndarray] = {}
         missing: list[Hashable] = []
         with self._lock:
             for key in dict.fromkeys(keys):
@@ -44,16 +44,16 @@ class EncodingCache:
                     missing.append(key)
                 else:
                     self._rows.move_to_end(key)
-                    found[key] = row
-            self.hits += len(found)
+                    rows[key] = row
+            self.hits += len(rows)
         if missing or not keys:
             encodings = self._encode(missing)
-            if not found and len(missing) == len(keys):
+            if not rows and len(missing) == len(keys):
                 self.add(missing, encodings)
                 return encodings
-            found.update(zip(missing, encodings, strict=True))
+            rows.update(zip(missing, encodings, strict=True))
             self.add(missing, encodings)
-        return np.stack([found[key] for key in keys])
+        return np.stack([rows[key] for key in keys])
 
     def kept(self) -> tuple[list[Hashable], np.ndarray]:
         """Return all keys in the cache and their encodings. The cache must not be empty."""

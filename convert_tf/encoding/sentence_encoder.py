@@ -330,8 +330,8 @@ class SentenceEncoder:
         Raises:
           ValueError: as for `encode_similarity`.
         """
-        own, other = (self.encode_similarity(each, dim) for each in (texts, others))
-        return own @ other.T
+        vectors, other = (self.encode_similarity(sentences, dim) for sentences in (texts, others))
+        return vectors @ other.T
 
     def iter_encode(
         self,
@@ -399,9 +399,9 @@ class SentenceEncoder:
         is_one = is_text(context) or isinstance(context, tuple) or not isinstance(context, Iterable)
         contexts: list[Any] = [context] if is_one else [*context]
         parts: list[tuple[Any, Any]] = [
-            each if isinstance(each, tuple) else (each, "") for each in contexts
+            context if isinstance(context, tuple) else (context, "") for context in contexts
         ]
-        if wrong := [each for each in parts if len(each) != 2]:
+        if wrong := [part for part in parts if len(part) != 2]:
             raise ValueError(
                 "A context must be a text, or a tuple of a text and the turns before it, joined. "
                 f"Received: {wrong[0]!r}. Pass several contexts as a list."

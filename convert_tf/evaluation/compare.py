@@ -188,7 +188,7 @@ def compare(rankers: Sequence[TextRanker], task: RankingTask) -> Report:
             f"Two rows have the same name: {', '.join(names)}. Pass each model once; rows need "
             "different names."
         )
-    found: list[dict[str, list[tuple[int, float]]]] = [{} for _ in rankers]
+    by_group: list[dict[str, list[tuple[int, float]]]] = [{} for _ in rankers]
     lengths: dict[str, set[int]] = {}
     with_several: set[str] = set()  # groups where an example has several right candidates
     seconds = [0.0] * len(rankers)
@@ -214,7 +214,7 @@ def compare(rankers: Sequence[TextRanker], task: RankingTask) -> Report:
                 measured = zip(ranks.tolist(), precisions.tolist(), strict=True)
                 for (groups, _), numbers in zip(chunk, measured, strict=True):
                     for group in groups:
-                        found[index].setdefault(group, []).append(numbers)
+                        by_group[index].setdefault(group, []).append(numbers)
             progress.add(len(chunk))
     if not lengths:
         raise ValueError(
@@ -231,7 +231,7 @@ def compare(rankers: Sequence[TextRanker], task: RankingTask) -> Report:
                 "seconds": round(seconds[index], 2),
                 "groups": {
                     group: _scores(
-                        found[index][group], lengths[group], ks, has_map=group in with_several
+                        by_group[index][group], lengths[group], ks, has_map=group in with_several
                     )
                     for group in sorted(lengths, key=lambda name: (name != ALL, name))
                 },
@@ -242,10 +242,10 @@ def compare(rankers: Sequence[TextRanker], task: RankingTask) -> Report:
 
 
 def _scores(
-    found: list[tuple[int, float]], lengths: set[int], ks: Sequence[int], *, has_map: bool
+    measured: list[tuple[int, float]], lengths: set[int], ks: Sequence[int], *, has_map: bool
 ) -> dict[str, Any]:
     length = min(lengths) if len(lengths) == 1 else None
-    ranks, precisions = map(np.array, zip(*found, strict=True))
+    ranks, precisions = map(np.array, zip(*measured, strict=True))
     scores = metrics.ranking_metrics(
         ranks, block_size=length, ks=ks, precisions=precisions if has_map else None
     )

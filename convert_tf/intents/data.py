@@ -129,8 +129,8 @@ def _nlu_files(folder: str) -> list[str]:
     files = [path for path in files if "nlu" in (path.name[:3].lower(), path.parent.name.lower())]
     # Reading a file of an older format tells the user how to convert it.
     for suffixes in (_YAML, (".md", ".json")):
-        if found := [str(path) for path in files if suffix(path.name) in suffixes]:
-            return found
+        if names := [str(path) for path in files if suffix(path.name) in suffixes]:
+            return names
     raise ContentError(
         f"The folder {folder} holds no nlu*.yml. Pass a file: a CSV with the columns 'text' and "
         "'label', JSON lines, or Rasa's nlu.yml."

@@ -61,8 +61,10 @@ def _loaded(encoder: Any) -> Any:
 def encodes(encoder: Any, kind: str) -> bool:
     """Return whether one encoder, or each of a list, has encodings of a kind."""
     return all(
-        kind in each.kinds if hasattr(each, "kinds") else hasattr(each, KINDS_OF_ENCODING[kind])
-        for each in map(_loaded, encoders_of(encoder))
+        kind in loaded.kinds
+        if hasattr(loaded, "kinds")
+        else hasattr(loaded, KINDS_OF_ENCODING[kind])
+        for loaded in map(_loaded, encoders_of(encoder))
     )
 
 
@@ -86,7 +88,7 @@ def encoders_of(encoder: Any) -> list[Any]:
     encoders = list(encoder) if isinstance(encoder, list | tuple) else [encoder]
     if not encoders:
         raise ValueError("encoder is an empty list. Pass an encoder.")
-    return [model_path(each) if isinstance(each, str | os.PathLike) else each for each in encoders]
+    return [model_path(one) if isinstance(one, str | os.PathLike) else one for one in encoders]
 
 
 def encoder_paths(encoder: Any) -> list[Any]:
@@ -94,8 +96,8 @@ def encoder_paths(encoder: Any) -> list[Any]:
     from convert_tf.encoding.sentence_encoder import SentenceEncoder
 
     return [
-        (getattr(each, "path", None) or each) if isinstance(each, SentenceEncoder) else each
-        for each in encoders_of(encoder)
+        (getattr(one, "path", None) or one) if isinstance(one, SentenceEncoder) else one
+        for one in encoders_of(encoder)
     ]
 
 
@@ -147,7 +149,7 @@ class IntentEncodings:
     def _encode(self, texts: list[str]) -> np.ndarray:
         with self._lock:  # encoders may not be thread-safe
             if not self._functions:
-                self._functions = [encode_function(each, self.kind) for each in self.encoders]
+                self._functions = [encode_function(one, self.kind) for one in self.encoders]
             parts = [_unit_vectors(encode(texts), texts) for encode in self._functions]
         return np.concatenate(parts, 1)
 
@@ -167,16 +169,16 @@ class IntentEncodings:
 
 
 def _unit_vectors(vectors: Any, texts: Sequence[str]) -> np.ndarray:
-    found = np.asarray(vectors, np.float32)
-    if found.ndim != 2 or len(found) != len(texts):
+    rows = np.asarray(vectors, np.float32)
+    if rows.ndim != 2 or len(rows) != len(texts):
         raise ValueError(
-            f"The encoder returned an array of shape {found.shape} for {len(texts)} texts. It must "
+            f"The encoder returned an array of shape {rows.shape} for {len(texts)} texts. It must "
             "return [texts, dim]."
         )
-    is_finite = np.isfinite(found).all(axis=1)
+    is_finite = np.isfinite(rows).all(axis=1)
     if not is_finite.all():
         raise ValueError(
             "The encoder returned numbers that are not finite for "
             f"{texts[int(np.argmin(is_finite))]!r}. Check the encoder."
         )
-    return unit_rows(found)
+    return unit_rows(rows)

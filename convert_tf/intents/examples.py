@@ -168,13 +168,13 @@ def checked_texts(texts: Any) -> list[str]:
     Raises:
       ValueError: it is a single text or has several columns, or a text is empty or no string.
     """
-    found = column(texts)
-    for index, text in enumerate(found):
+    values = column(texts)
+    for index, text in enumerate(values):
         if not isinstance(text, str) or not text.strip():
             raise ValueError(
                 f"Text {index} is empty or not a string. Received: {text!r}. Remove or replace it."
             )
-    return [str(text) for text in found]
+    return [str(text) for text in values]
 
 
 def check_equally_many(texts: Sized, labels: Sized, *, are_sets: bool = False) -> None:

@@ -330,7 +330,7 @@ def balanced_batches(labels: np.ndarray, rng: np.random.Generator) -> Iterator[n
     places = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     intents = min(_INTENTS, len(places))
     examples = _INTENTS * _EXAMPLES // intents
-    of_intent = [_without_end(each, rng) for each in places]
+    of_intent = [_without_end(place, rng) for place in places]
     waiting: list[int] = []
     while True:
         while len({*waiting}) < intents:

@@ -96,7 +96,7 @@ def write_classifier(
     copied = os.path.abspath(module or place / MODULE_FOLDER)
     output = classifier_folder(place, overwrite=overwrite)
     described, arrays = stored(classifier, keep_examples=keep_examples)
-    described["encoders"] = [_record(each, copied) for each in encoder_paths(classifier.encoder)]
+    described["encoders"] = [_record(path, copied) for path in encoder_paths(classifier.encoder)]
     described["facts"] = dict(notes or {})
     head = io.BytesIO()
     np.savez(head, **arrays)
@@ -188,18 +188,18 @@ def read_classifier(
     if len(encoders) != len(records):
         raise _other_encoder(folder, f"{len(encoders)} encoders instead of {len(records)}")
     is_known = True  # whether the fingerprints say that all encoders are the same
-    for each, record in zip(encoders, records, strict=True):
-        if not isinstance(each, str | os.PathLike) or "fingerprint" not in record:
+    for path, record in zip(encoders, records, strict=True):
+        if not isinstance(path, str | os.PathLike) or "fingerprint" not in record:
             is_known = False
-        elif not os.path.exists(each):
+        elif not os.path.exists(path):
             raise ValueError(
-                f"This classifier's encoder is {os.fspath(each)!r}, which does not exist. Pass its "
+                f"This classifier's encoder is {os.fspath(path)!r}, which does not exist. Pass its "
                 "path as --encoder (encoder= in Python)."
             )
-        elif _fingerprint(each) != record["fingerprint"]:
-            former, given = identity_from_json(record.get("identity")), identity_of(each)
+        elif _fingerprint(path) != record["fingerprint"]:
+            former, given = identity_from_json(record.get("identity")), identity_of(path)
             if former is None or given != former:
-                reason = f"{former or 'other files'}, not {given} in {os.fspath(each)!r}"
+                reason = f"{former or 'other files'}, not {given} in {os.fspath(path)!r}"
                 raise _other_encoder(folder, reason)
     encodings = IntentEncodings(encoder, kind=saved.params["kind"])
     if not is_known:

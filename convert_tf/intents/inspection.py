@@ -100,7 +100,7 @@ def intent_nearness(vectors: np.ndarray, truth: np.ndarray) -> np.ndarray:
     Returns:
       float32 `[n, intents]`; minus infinity where an intent has no other example.
     """
-    found = np.full(truth.shape, -np.inf, np.float32)
+    nearest = np.full(truth.shape, -np.inf, np.float32)
     for intent, has_intent in enumerate(truth.T):
         members = np.flatnonzero(has_intent)
         for start in range(0, len(vectors), _ROWS_AT_ONCE):
@@ -110,8 +110,8 @@ def intent_nearness(vectors: np.ndarray, truth: np.ndarray) -> np.ndarray:
             cosines[numbers[:, None] == members] = np.nan
             highest = -np.sort(-cosines, axis=1)[:, :_NEAREST]  # NaN comes last
             has_other = ~np.isnan(highest[:, 0])
-            found[rows, intent][has_other] = np.nanmean(highest[has_other], axis=1)
-    return found
+            nearest[rows, intent][has_other] = np.nanmean(highest[has_other], axis=1)
+    return nearest
 
 
 def _intents(

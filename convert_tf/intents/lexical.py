@@ -70,14 +70,16 @@ class LexicalModel:
 
         A weight is (1 + ln count) · rarity, divided by the length of the vector of its kind.
         """
-        found = []
+        terms_and_weights = []
         for terms, places in self._places:
             counts = Counter(places[term] for term in terms(text) if term in places)
             if counts:
                 rows = np.array([*counts])
                 weights = (1 + np.log([*counts.values()])) * self.rarity[rows]
-                found.append((rows, (weights / np.linalg.norm(weights)).astype(np.float32)))
-        return found
+                terms_and_weights.append(
+                    (rows, (weights / np.linalg.norm(weights)).astype(np.float32))
+                )
+        return terms_and_weights
 
 
 def plain_words(text: str) -> str:
@@ -124,9 +126,9 @@ def train_lexical(
         )
         for terms in (word_terms, character_terms)
     ]
-    features = hstack([each.fit_transform(texts) for each in both], format="csr")
-    words, characters = (each.get_feature_names_out().tolist() for each in both)
-    rarity = np.concatenate([each.idf_ for each in both]).astype(np.float32)
+    features = hstack([vectorizer.fit_transform(texts) for vectorizer in both], format="csr")
+    words, characters = (vectorizer.get_feature_names_out().tolist() for vectorizer in both)
+    rarity = np.concatenate([vectorizer.idf_ for vectorizer in both]).astype(np.float32)
     return LexicalModel(words, characters, rarity, _regression(features, labels, weights))
 
 

@@ -183,4 +183,6 @@ def best_threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
         answers = probabilities >= threshold
         return float(f1_score(truth, answers, average="micro", zero_division=0))
 
-    return float(max(_THRESHOLDS, key=lambda each: (round(f1(each), 9), -abs(each - 0.5))))
+    return float(
+        max(_THRESHOLDS, key=lambda threshold: (round(f1(threshold), 9), -abs(threshold - 0.5)))
+    )

@@ -60,11 +60,11 @@ class _Loader(yaml.SafeLoader):
 
     def scan_block_scalar_indentation(self) -> Any:
         """Refuse a tab after the spaces of the first line, as Rasa's parser does."""
-        found = super().scan_block_scalar_indentation()
+        indentation = super().scan_block_scalar_indentation()
         if self.peek() == "\t":
             problem = "a tab where an indentation space is expected"
             raise ScannerError(None, None, problem, self.get_mark())
-        return found
+        return indentation
 
     def scan_directive(self) -> Any:
         """Refuse unknown directives, which PyYAML ignores."""
@@ -266,8 +266,8 @@ def _marks(text: str) -> Iterator[re.Match[str]]:
 
     def next_place(character: str, start: int) -> int:
         if following.get(character, -1) < start:
-            found = text.find(character, start)
-            following[character] = len(text) if found < 0 else found
+            index = text.find(character, start)
+            following[character] = len(text) if index < 0 else index
         return following[character]
 
     place = 0
@@ -293,10 +293,10 @@ def _is_null(node: Any) -> bool:
 
 def _is_mark(values: str) -> bool:
     try:
-        found = parsed_json(f"{{{values}}}")
+        mark = parsed_json(f"{{{values}}}")
     except ValueError:
         return False
-    return "entity" in found and all(
-        isinstance(found.get(name, ""), kinds) and not isinstance(found.get(name), bool)
+    return "entity" in mark and all(
+        isinstance(mark.get(name, ""), kinds) and not isinstance(mark.get(name), bool)
         for name, kinds in _MARK_VALUES.items()
     )

@@ -55,7 +55,9 @@ class LexicalModule(tf.Module):
         number = len(model.words)
         self.rarity = (tf.constant(model.rarity[:number]), tf.constant(model.rarity[number:]))
         ((kernel, bias),) = model.head.layers
-        self.kernel, self.bias = (tf.Variable(each, trainable=False) for each in (kernel, bias))
+        self.kernel, self.bias = (
+            tf.Variable(weights, trainable=False) for weights in (kernel, bias)
+        )
 
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
         plain = tf.strings.lower(fold_strings(texts), encoding="utf-8")

@@ -21,7 +21,9 @@ def pack_table(table: Any, range_min: Any, range_max: Any) -> tuple[np.ndarray, 
     """
     # Each constant is a float32, because numpy 1 would compute scalars in float64 otherwise.
     half, zero, highest = (np.float32(number) for number in (0.5, 0, HIGHEST_CODE))
-    values, low, high = (np.asarray(each, np.float32) for each in (table, range_min, range_max))
+    values, low, high = (
+        np.asarray(numbers, np.float32) for numbers in (table, range_min, range_max)
+    )
     step = np.float32((high - low) / highest)
     zero_code = np.clip(np.floor(np.float32(-low / step) + half), zero, highest)
     offset = np.float32(-zero_code * step)

@@ -67,10 +67,10 @@ class ExportedRanker(TextRanker):
                     context=_joined(contexts[run]), candidates=_strings(candidate_lists[run.start])
                 )["default"].numpy()
             ]
-        lengths = [len(own) for own in candidate_lists]
+        lengths = [len(candidates) for candidates in candidate_lists]
         outputs: Any = self._score_ragged(
             context=_joined(contexts),
-            candidates=_strings([text for own in candidate_lists for text in own]),
+            candidates=_strings([text for candidates in candidate_lists for text in candidates]),
             row_lengths=tf.constant(lengths, tf.int64),
         )
         return np.split(outputs["default"].numpy(), np.cumsum(lengths)[:-1])

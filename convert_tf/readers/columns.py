@@ -112,21 +112,21 @@ def _pair_among(names: Names) -> tuple[str, str] | None:
 
 def names_of_labelled(names: Sequence[str]) -> Names | None:
     """Return the names of the text and the label, or None if one is missing."""
-    found = first_of(TEXT, names), first_of(LABEL, names)
-    return None if None in found else found  # type: ignore[return-value]
+    pair = first_of(TEXT, names), first_of(LABEL, names)
+    return None if None in pair else pair  # type: ignore[return-value]
 
 
 def name_of_text(names: Sequence[str]) -> Names | None:
     """Return the name of the text, or None."""
-    found = first_of(TEXT, names)
-    return None if found is None else (found,)
+    name = first_of(TEXT, names)
+    return None if name is None else (name,)
 
 
 def name_of_candidate(names: Sequence[str]) -> Names | None:
     """Return the name of the candidate: the response of a pair, or another text; or None."""
     pair = None if "candidate" in names else names_of_pair(names)
-    found = pair[1] if pair else first_of((*_CANDIDATE, *TEXT), names)
-    return None if found is None else (found,)
+    name = pair[1] if pair else first_of((*_CANDIDATE, *TEXT), names)
+    return None if name is None else (name,)
 
 
 def names_of_candidates(names: Sequence[str]) -> Names | None:

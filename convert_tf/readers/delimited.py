@@ -74,8 +74,8 @@ def delimited_rows(
             return
         names: Sequence[str] = column_names(first)
         others: Iterator[Cells] = rows
-        if found := columns.find(names):
-            _check_unique(file, names, found)
+        if chosen := columns.find(names):
+            _check_unique(file, names, chosen)
         else:
             whole = columns.without_header(file, _without_empty_end(first), rows)
             if whole is None:
@@ -89,8 +89,8 @@ def delimited_rows(
                 yield dict(itertools.zip_longest(names, row[: len(names)]))
 
 
-def _check_unique(file: TableFile, names: Sequence[str], found: Sequence[str]) -> None:
-    for name in found:
+def _check_unique(file: TableFile, names: Sequence[str], chosen: Sequence[str]) -> None:
+    for name in chosen:
         if (number := names.count(name)) > 1:
             raise ValueError(
                 f"{file.name} has {number} columns named {name!r}. Rename or remove columns."

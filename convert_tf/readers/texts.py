@@ -87,15 +87,15 @@ class Texts:
     def _text(self, row: object) -> str:
         """Return the text of a row; empty for none."""
         place = self._file.place
-        found = self._find([*row]) if isinstance(row, dict) else None
-        if found is None or not isinstance(row, dict):
+        columns = self._find([*row]) if isinstance(row, dict) else None
+        if columns is None or not isinstance(row, dict):
             shown = f"the keys {', '.join(map(repr, row))}" if isinstance(row, dict) else repr(row)
             raise ValueError(
                 f"{place} has no text: {shortened(shown, _MAX_SHOWN)}. Name it 'text'."
             )
         if not self._column:
-            print(f"{self.name} is a table; reading its column {found[0]!r}", file=sys.stderr)
-        self._column = found[0]
+            print(f"{self.name} is a table; reading its column {columns[0]!r}", file=sys.stderr)
+        self._column = columns[0]
         text = names.filled(row).get(self._column, "")
         if not isinstance(text, str):
             shown = shortened(repr(text), _MAX_SHOWN)

@@ -57,7 +57,7 @@ class BestCandidates(NamedTuple):
     def best(self, k: int) -> "BestCandidates":
         """Return the first `k` of candidates that may be in any order."""
         order = np.lexsort((self.ids, -self.scores), axis=-1)[:, :k]
-        return BestCandidates(*(np.take_along_axis(each, order, axis=1) for each in self))
+        return BestCandidates(*(np.take_along_axis(array, order, axis=1) for array in self))
 
 
 class CandidateIndex:
@@ -254,9 +254,9 @@ class FaissIndex(CandidateIndex):
             if sum(map(len, ids)) < k:
                 best.append(super()._best([vectors], k))
                 continue
-            found = np.concatenate(ids)[None]
-            scores = exact_scores(self.cache, found[0], vectors)[None]
-            best.append(BestCandidates(found, scores).best(k))
+            row_ids = np.concatenate(ids)[None]
+            scores = exact_scores(self.cache, row_ids[0], vectors)[None]
+            best.append(BestCandidates(row_ids, scores).best(k))
         return BestCandidates(*map(np.concatenate, zip(*best, strict=True)))
 
     def _load_or_make(self) -> Any:

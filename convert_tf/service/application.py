@@ -91,7 +91,7 @@ class EmbeddingsRequest(_Request, extra="ignore"):
     @field_validator("input", mode="before")
     @classmethod
     def _is_text(cls, value: Any) -> Any:
-        if isinstance(value, list) and any(isinstance(each, int | list) for each in value):
+        if isinstance(value, list) and any(isinstance(entry, int | list) for entry in value):
             raise ValueError(
                 "token ids of another vocabulary, not texts (LangChain sends texts with "
                 "check_embedding_ctx_length=False)"

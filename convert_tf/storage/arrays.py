@@ -52,28 +52,28 @@ def load_array(path: str | os.PathLike[str], *, is_mapped: bool = False) -> np.n
       ValueError: if it is damaged.
     """
     with _one_kind_of_error():
-        found = np.load(path, mmap_mode="r" if is_mapped else None)
-        if not isinstance(found, np.ndarray):
-            found.close()
+        array = np.load(path, mmap_mode="r" if is_mapped else None)
+        if not isinstance(array, np.ndarray):
+            array.close()
             raise ValueError("an archive, where one array was expected")
-        return found
+        return array
 
 
 def load_arrays(file: str | os.PathLike[str] | BinaryIO) -> dict[str, Any]:
     """Load the arrays of an `.npz` file by name. Raises as `load_array`."""
     with _one_kind_of_error():
-        found = np.load(file)
-        if isinstance(found, np.ndarray):
+        archive = np.load(file)
+        if isinstance(archive, np.ndarray):
             raise ValueError("one array, where an archive was expected")
-        with found:
-            parts = found.zip.infolist()
+        with archive:
+            parts = archive.zip.infolist()
             packed, unpacked = (
                 sum(getattr(part, size) for part in parts)
                 for size in ("compress_size", "file_size")
             )
             if unpacked > max(_ALWAYS_UNPACKED, _MOST_UNPACKED * packed):
                 raise ValueError(f"{packed:,} bytes that unpack to {unpacked:,}")
-            return dict(found)
+            return dict(archive)
 
 
 class MappedFile:
@@ -108,7 +108,7 @@ class MappedFile:
                 f"The {what} is incomplete: cannot read {path} ({error}). {remedy}"
             ) from error
         fits = len(array.shape) == len(shape) and all(
-            size in (own, -1) for own, size in zip(array.shape, shape, strict=True)
+            size in (length, -1) for length, size in zip(array.shape, shape, strict=True)
         )
         if array.dtype != dtype or not fits:
             expected = str(shape).replace("-1", "any")
@@ -173,10 +173,10 @@ class FolderFormat:
             raise ValueError(
                 f"Cannot read {path} of the {self.what}: {error}. {self.remedy}{put_aside(folder)}"
             ) from error
-        found = facts.get("version") if isinstance(facts, dict) else None
-        if found != self.version:
+        version = facts.get("version") if isinstance(facts, dict) else None
+        if version != self.version:
             raise ValueError(
-                f"{path} has version {found!r} of its format, and this convert_tf reads version "
+                f"{path} has version {version!r} of its format, and this convert_tf reads version "
                 f"{self.version}. {self.remedy}"
             )
         wrong = [name for name, kind in self.kinds.items() if not isinstance(facts.get(name), kind)]

@@ -105,11 +105,11 @@ def check_files(folder: str | os.PathLike[str], *names: str) -> None:
         if names and name not in names:
             continue
         path = os.path.join(folder, name)
-        found = file_checksum(path) if os.path.isfile(path) else _NONE
-        if found not in sums:
+        actual = file_checksum(path) if os.path.isfile(path) else _NONE
+        if actual not in sums:
             reason = (
                 f"was damaged or changed: its SHA-256 is not in {CHECKSUMS_FILE}"
-                if found
+                if actual
                 else f"is missing: its SHA-256 is in {CHECKSUMS_FILE}"
             )
             raise ValueError(f"{path!r} {reason}. Copy it again, or create it again.")
@@ -119,8 +119,10 @@ def _recorded(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
     path = os.path.join(folder, CHECKSUMS_FILE)
     try:
         with open(path, encoding="utf-8") as file:
-            found = parsed_json(file.read())
-        return {name: [sums] if isinstance(sums, str) else [*sums] for name, sums in found.items()}
+            recorded = parsed_json(file.read())
+        return {
+            name: [sums] if isinstance(sums, str) else [*sums] for name, sums in recorded.items()
+        }
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError, AttributeError) as error:
@@ -131,5 +133,8 @@ def _recorded(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
 
 
 def _write(folder: str | os.PathLike[str], sums: Mapping[str, list[str]]) -> None:
-    listed = {name: own if len(own) > 1 else own[0] for name, own in sorted(sums.items())}
+    listed = {
+        name: known_sums if len(known_sums) > 1 else known_sums[0]
+        for name, known_sums in sorted(sums.items())
+    }
     write_file(os.path.join(folder, CHECKSUMS_FILE), written_json(listed))

@@ -124,8 +124,8 @@ def check_is_text(name: str, head: bytes) -> None:
     Raises:
       ContentError: if the file is not text. The message says what it is and what to do.
     """
-    found = ((what, remedy) for rule, what, remedy in _BINARY if re.match(rule, head, re.DOTALL))
-    what, remedy = next(found, ("", ""))
+    matches = ((what, remedy) for rule, what, remedy in _BINARY if re.match(rule, head, re.DOTALL))
+    what, remedy = next(matches, ("", ""))
     if compression(head):
         what, remedy = "compressed more than once", "Decompress it once and pass the result."
     elif not (what or wide_encoding(head)) and _is_binary(head):
@@ -147,8 +147,8 @@ def check_format(name: str, head: bytes, *, read: Collection[str] = ()) -> str:
       ContentError: if the text has another known format.
     """
     text = head.decode("utf-8", "ignore").removeprefix("\ufeff").lstrip()
-    found = ((kind, remedy) for rule, kind, remedy in _FORMATS if re.match(rule, text))
-    kind, remedy = next(found, ("", ""))
+    matches = ((kind, remedy) for rule, kind, remedy in _FORMATS if re.match(rule, text))
+    kind, remedy = next(matches, ("", ""))
     if kind and kind not in read:
         raise ContentError(f"{name} is {kind}, not plain text. {remedy}")
     return kind

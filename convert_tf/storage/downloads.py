@@ -34,9 +34,9 @@ def cache_folder() -> Path:
 
     For a user without a home folder, it is in the folder of temporary files.
     """
-    own = os.environ.get("CONVERT_TF_CACHE")
-    if own:
-        return Path(own)
+    chosen = os.environ.get("CONVERT_TF_CACHE")
+    if chosen:
+        return Path(chosen)
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     if home.startswith("~"):  # no home folder is known
         home = tempfile.gettempdir()

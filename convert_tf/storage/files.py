@@ -123,15 +123,15 @@ def remove_leftovers(
       only_dead: whether to keep the files of running processes.
     """
     for entry in os.listdir(folder):
-        found = _TEMPORARY.fullmatch(entry)
-        if not found or name not in (None, found["name"]):
+        temporary = _TEMPORARY.fullmatch(entry)
+        if not temporary or name not in (None, temporary["name"]):
             continue
         path = os.path.join(folder, entry)
         with contextlib.suppress(OSError):
-            if found["host"] not in (None, _host()):
+            if temporary["host"] not in (None, _host()):
                 is_left = not only_dead and time.time() - os.path.getmtime(path) > _DAY
             else:
-                is_left = not (only_dead and _is_alive(int(found["process"])))
+                is_left = not (only_dead and _is_alive(int(temporary["process"])))
             if is_left:
                 os.remove(path)
 

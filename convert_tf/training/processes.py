@@ -73,12 +73,12 @@ class Processes:
 
     def gather(self, *values: int) -> np.ndarray:
         """Gather values of all processes, int32 `[processes, values]`; each must call this."""
-        own = np.array(values, np.int32)
+        of_process = np.array(values, np.int32)
         if self.number == 1:
-            return own[None]
+            return of_process[None]
         from jax.experimental import multihost_utils
 
-        return np.asarray(multihost_utils.process_allgather(own))
+        return np.asarray(multihost_utils.process_allgather(of_process))
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -423,8 +423,8 @@ def rows_of_a_share(row_multiple: int, processes: Processes) -> int:
       processes: the processes of the run.
     """
     _, local_devices = num_devices(processes)
-    own = math.ceil(row_multiple / processes.number)
-    return math.ceil(own / local_devices) * local_devices
+    of_process = math.ceil(row_multiple / processes.number)
+    return math.ceil(of_process / local_devices) * local_devices
 
 
 def as_share(

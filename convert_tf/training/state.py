@@ -42,8 +42,8 @@ def _step_of(folder: Path) -> int:
 
 def saved_checkpoints(run: str | os.PathLike) -> list[Path]:
     """Return the checkpoints of a run, newest first, also those that are damaged."""
-    found = (Path(run) / CHECKPOINTS_FOLDER).glob("step-*")
-    return sorted((p for p in found if p.name[5:].isdigit()), key=_step_of, reverse=True)
+    folders = (Path(run) / CHECKPOINTS_FOLDER).glob("step-*")
+    return sorted((p for p in folders if p.name[5:].isdigit()), key=_step_of, reverse=True)
 
 
 def newest_checkpoint(run: str | os.PathLike) -> Path | None:
@@ -181,13 +181,13 @@ def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
             "checkpoint before it."
         ) from error
     for kind, variables in _state(model).items():
-        found = [values[name] for name in values if name.startswith(f"{kind}_")]
-        if [v.shape for v in variables] == [v.shape for v in found]:
+        saved = [values[name] for name in values if name.startswith(f"{kind}_")]
+        if [v.shape for v in variables] == [v.shape for v in saved]:
             for i, variable in enumerate(variables):
                 variable.assign(values[f"{kind}_{i}"])
         elif kind != "dropout":
             raise CheckpointError(
-                f"The run began with another optimizer: its state has {len(found)} arrays, and "
+                f"The run began with another optimizer: its state has {len(saved)} arrays, and "
                 f"this one {len(variables)}. Use the same --optimizer, losses "
                 "and --history_only as before, or --init_from in a new folder."
             )
@@ -202,10 +202,10 @@ def _state(model: Objective) -> dict[str, list[Any]]:
     """
     layers = model._flatten_layers()
     seeds = [seed for layer in layers for seed in getattr(layer, "_seed_generators", ())]
-    own = {id(v) for v in model.encoder.trainable_variables}
+    encoder_ids = {id(v) for v in model.encoder.trainable_variables}
     return {
         "optimizer": [model.steps_done, *model.optimizer.variables],
         # What an objective trains beside the encoder, as the output layer of a language model.
-        "objective": [v for v in model.trainable_variables if id(v) not in own],
+        "objective": [v for v in model.trainable_variables if id(v) not in encoder_ids],
         "dropout": [seed.state for seed in seeds],
     }

@@ -74,7 +74,7 @@ def run(values: Any) -> None:
         check_replaceable(path, is_own, overwrite=values.overwrite)
     earlier = None if values.earlier is None else _earlier_groups(values.earlier)
     encoder = values.encoder or [DEFAULT_ENCODER]
-    found = discover_intents(
+    discovery = discover_intents(
         Texts(values.input),
         encoder,
         classifier=classifier,
@@ -82,20 +82,20 @@ def run(values: Any) -> None:
         earlier=earlier,
         **same(values, "mask min_size min_confidence seed"),
     )
-    print(discovery_text(found, shown=values.top_k))
-    rows = [(text, row["label"]) for row in found["groups"] for text in row["texts"]]
-    leftovers = labelled_csv((text, "") for text in found["leftovers"])
+    print(discovery_text(discovery, shown=values.top_k))
+    rows = [(text, row["label"]) for row in discovery["groups"] for text in row["texts"]]
+    leftovers = labelled_csv((text, "") for text in discovery["leftovers"])
     table = labelled_csv(rows)
     identities = identities_of(encoder if classifier is None else classifier.encoder)
     described = {
         "encoders": [identity.to_json() for identity in identities],
         # So it is not taken for a description of corrected labels, which belong to no encoder.
         _TABLE_CHECKSUM: checksum([table.encode()]),
-        _GROUPS: [_described(row) for row in [*found["groups"], *found.get("gone", ())]],
+        _GROUPS: [_described(row) for row in [*discovery["groups"], *discovery.get("gone", ())]],
     }
     contents = {
         _TABLE: table,
-        _PAGE: discovery_page(found),
+        _PAGE: discovery_page(discovery),
         _LEFTOVERS: leftovers,
         _DESCRIPTION: written_json(described),
     }

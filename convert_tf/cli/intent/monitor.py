@@ -43,15 +43,15 @@ def run(values: Any) -> None:
     encoders = identities_of(classifier.encoder)
     if since is not None and encoders:
         check_same_encoders(since, encoders, values.since)
-    found = monitor_messages(
+    report = monitor_messages(
         Texts(values.input),
         classifier,
         since=since,
         **same(values, "mask min_size min_confidence seed"),
     )
-    print(monitoring_text(found, shown=values.top_k))
-    found["encoders"] = [identity.to_json() for identity in encoders]
-    write_file(values.output, written_json(found, ensure_ascii=False))
+    print(monitoring_text(report, shown=values.top_k))
+    report["encoders"] = [identity.to_json() for identity in encoders]
+    write_file(values.output, written_json(report, ensure_ascii=False))
     print(f"wrote {values.output}")
 
 

@@ -44,11 +44,11 @@ def run(values: Any) -> None:
     from convert_tf.readers.texts import Texts
 
     check_replaceable(values.output, is_labelled_csv, overwrite=values.overwrite)
-    found = suggest_messages(
+    suggestions = suggest_messages(
         Texts(values.input),
         values.encoder or [DEFAULT_ENCODER],
         classifier=None if values.model is None else loaded_classifier(values),
         **same(values, "mask budget seed"),
     )
-    write_file(values.output, labelled_csv((text, "") for text in found))
-    print(f"wrote {values.output}: {len(found)} messages to label")
+    write_file(values.output, labelled_csv((text, "") for text in suggestions))
+    print(f"wrote {values.output}: {len(suggestions)} messages to label")

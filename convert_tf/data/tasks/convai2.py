@@ -52,20 +52,21 @@ def read_convai2(file: TableFile) -> Iterator[TaskItem]:
                 place, "line_without_number", "The line does not start with a number."
             )
             continue
-        own, text = int(match[1]), match[2]
-        if own == 1:
+        line_number, text = int(match[1]), match[2]
+        if line_number == 1:
             turns, dialogue, number = [], (), 0
         elif number == -1:
             continue
-        if own != number + 1:
+        if line_number != number + 1:
             yield problem_item(
                 place,
                 "missing_line",
-                f"Line {number + 1} of the dialogue is missing: line {own} follows line {number}.",
+                f"Line {number + 1} of the dialogue is missing: line {line_number} follows line "
+                f"{number}.",
             )
             number = -1
             continue
-        number = own
+        number = line_number
         if _PERSONA.match(text) and "\t" not in text:
             turns.append(_unescaped(text))
             continue

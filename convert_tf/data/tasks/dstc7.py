@@ -150,18 +150,18 @@ def _answers_of(path: str) -> dict[str, set[str]]:
         )
     wanted = os.path.join(folder, f"{match[1]}responses{match[2]}.tsv")
     names = [wanted, *(wanted + suffix for suffix in sorted(COMPRESSED_SUFFIXES))]
-    found = next(filter(os.path.isfile, names), None)
-    if found is None:
+    answers_file = next(filter(os.path.isfile, names), None)
+    if answers_file is None:
         raise ValueError(
             f"{path}: The examples have no answers, and {wanted} does not exist. Put the file "
             "with the answers there."
         )
     answers: dict[str, set[str]] = {}
-    for number, line in numbered_lines(TableFile(found)):
+    for number, line in numbered_lines(TableFile(answers_file)):
         fields = line.split("\t")
         if len(fields) < 2:
             raise ValueError(
-                f"{found}:{number} has no candidate id after a tab. Copy the file again."
+                f"{answers_file}:{number} has no candidate id after a tab. Copy the file again."
             )
         answers.setdefault(fields[0].strip(), set()).add(fields[1].strip())
     return answers

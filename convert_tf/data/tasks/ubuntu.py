@@ -81,11 +81,11 @@ def read_ubuntu(file: TableFile, head: Sequence[str]) -> Iterator[TaskItem]:
         yield from grouped_items(_labelled_lines(file), has_usual_number=True)
         return
     # Of JSON, a row may be any value.
-    found = (row if isinstance(row, dict) else {} for row in read_rows(file, _COLUMNS))
-    first = next(found, None)
+    objects = (row if isinstance(row, dict) else {} for row in read_rows(file, _COLUMNS))
+    first = next(objects, None)
     if first is None:
         return
-    rows = itertools.chain([first], found)
+    rows = itertools.chain([first], objects)
     if _RIGHT not in first:
         labelled = (_labelled_row(row, file) for row in rows)
         yield from grouped_items(labelled, has_usual_number=False)

@@ -90,7 +90,7 @@ class BertBackend(OpenedFromPath):
         is_token = np.arange(max(lengths.max(), 1)) < lengths[:, None]
         token_ids = np.full(is_token.shape, self._trunk.padding_id, np.int32)
         token_ids[is_token] = flat
-        outputs, mask = (np.asarray(each) for each in self._trunk.sequence(token_ids))
+        outputs, mask = (np.asarray(tensor) for tensor in self._trunk.sequence(token_ids))
         if self._pooling == "first":
             return outputs[:, 0]
         return (outputs * mask[..., None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)

@@ -92,17 +92,17 @@ class HuggingFaceBackend(GraphBackend):
         Earlier versions wrote graphs without a checksum. These are not checked.
         """
         expected = metadata.get(WEIGHTS_KEY)
-        found = sorted({path.name for name in PYTORCH_FILES for path in folder.glob(name)})
-        if expected is None or not found:
+        names = sorted({path.name for name in PYTORCH_FILES for path in folder.glob(name)})
+        if expected is None or not names:
             return
         try:
             is_same = (
-                found == [SAFETENSORS_FILE] and weights_checksum(folder / found[0]) == expected
+                names == [SAFETENSORS_FILE] and weights_checksum(folder / names[0]) == expected
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._unusable(f"{SAFETENSORS_FILE} is damaged ({error})") from error
         if not is_same:
-            other = next((name for name in found if name != SAFETENSORS_FILE), SAFETENSORS_FILE)
+            other = next((name for name in names if name != SAFETENSORS_FILE), SAFETENSORS_FILE)
             raise ValueError(
                 f"{self.path!r} holds two different sets of weights: {other} was written after "
                 f"{onnx_file}, for example by sentence-transformers. To use {SAFETENSORS_FILE}, "

@@ -162,7 +162,7 @@ class OnnxBackend(GraphBackend):
             entries = parse_vocabulary(metadata[VOCABULARY_KEY], source=self.path)
         except (KeyError, ValueError, TypeError) as error:
             raise self._unusable(f"its metadata cannot be read ({error})") from error
-        graph_outputs = {each.name for each in session.get_outputs()}
+        graph_outputs = {node.name for node in session.get_outputs()}
         self.outputs = {
             name
             for name, signature in BY_NAME.items()
@@ -244,8 +244,8 @@ def is_exported(path: str | os.PathLike[str]) -> bool:
     with open(path, "rb") as file:
         size = max(os.path.getsize(path) - _CHECKSUM_BYTES, 0)
         pieces = iter(lambda: file.read(min(2**16, size - file.tell())), b"")
-        found = checksum(pieces)
-        return file.read() == _CHECKSUM + found.encode()
+        actual = checksum(pieces)
+        return file.read() == _CHECKSUM + actual.encode()
 
 
 def checked_number(
@@ -345,7 +345,7 @@ def no_texts(session: Any) -> dict[str, np.ndarray]:
     Args:
       session: session of ONNX Runtime with an exported graph.
     """
-    names = {each.name for each in session.get_inputs()}
+    names = {node.name for node in session.get_inputs()}
     inputs: dict[str, np.ndarray] = {
         name: np.zeros(0, np.int32) for name in names if name.endswith("slots")
     }

@@ -215,8 +215,8 @@ class EncoderModule(tf.Module):
     def signatures(self) -> dict[str, Any]:
         """The functions of the saved module, by the names of its signatures."""
         names = [*BY_NAME, "encode_sequence", "tokenize", "encode_context_and_response"]
-        found = {name: getattr(self, name) for name in names if hasattr(self, name)}
-        return {"serving_default": self.default, **found}
+        functions = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return {"serving_default": self.default, **functions}
 
     def _similarity(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
         """Vectors for similarity, `[batch, dim]`, of length 1."""

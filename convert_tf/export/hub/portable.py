@@ -110,7 +110,9 @@ def _are_close(*folders: Path) -> bool:
 def _make_portable(graph: MetaGraphDef) -> None:
     library, known = graph.graph_def.library, graph.meta_info_def.stripped_op_list
     if library.registered_gradients:
-        names = ", ".join(sorted({own.gradient_func for own in library.registered_gradients}))
+        names = ", ".join(
+            sorted({gradient.gradient_func for gradient in library.registered_gradients})
+        )
         raise PortabilityError(
             "A saved graph has no gradients of its own: a process that loads it keeps them, and "
             f"all of the graph, for good. Received: {names}. Write the layer with plain ops "
@@ -140,8 +142,8 @@ def _check(node: NodeDef) -> None:
     attributes = _known_ops().get(node.op)
     if attributes is None:
         raise _unknown(f"the op {node.op}", node)
-    own = op_def_registry.get(node.op)
-    defaults = {attribute.name: attribute.default_value for attribute in own.attr}
+    definition = op_def_registry.get(node.op)
+    defaults = {attribute.name: attribute.default_value for attribute in definition.attr}
     for name in [name for name in node.attr if not name.startswith("_")]:
         value = node.attr[name]
         if name not in attributes:
@@ -150,10 +152,10 @@ def _check(node: NodeDef) -> None:
             del node.attr[name]
             continue
         types = [value.type] if value.HasField("type") else value.list.type
-        for each in types:
-            is_raising = node.op in _RAISING and (name, each) == ("T", types_pb2.DT_BFLOAT16)
-            if is_raising or each not in (attributes[name] or _known_ops()["types"][""]):
-                raise _unknown(f"{node.op} of {types_pb2.DataType.Name(each)} on a CPU", node)
+        for type_ in types:
+            is_raising = node.op in _RAISING and (name, type_) == ("T", types_pb2.DT_BFLOAT16)
+            if is_raising or type_ not in (attributes[name] or _known_ops()["types"][""]):
+                raise _unknown(f"{node.op} of {types_pb2.DataType.Name(type_)} on a CPU", node)
 
 
 def _unknown(what: str, node: NodeDef) -> PortabilityError:
@@ -170,10 +172,11 @@ def _known_ops() -> dict[str, dict[str, set[int]]]:
     for line in _OPS_FILE.read_text(encoding="ascii").splitlines():
         name, *attributes = line.replace("types:", "types :").split()
         ops[name] = {
-            own: {
-                types_pb2.DataType.Value(f"DT_{each.upper()}") for each in re.findall(r"\w+", types)
+            attribute_name: {
+                types_pb2.DataType.Value(f"DT_{type_.upper()}")
+                for type_ in re.findall(r"\w+", types)
             }
-            for own, _, types in (attribute.partition(":") for attribute in attributes)
+            for attribute_name, _, types in (attribute.partition(":") for attribute in attributes)
         }
     return ops
 

@@ -322,14 +322,14 @@ class EncodingRankerModule(RankerModule):
 
     def _candidate_vectors(self, candidates: tf.Tensor) -> tf.Tensor:
         self.weights.unpack()
-        texts, own = tf.unique(candidates)
+        texts, index = tf.unique(candidates)
         ids = self._candidate_ids(texts)
         vectors = in_length_batches(
             _lengths_of(ids),
             lambda places: self._candidate_network(self._padded(ids, places)),
             result_shape=(self._dim,),
         )
-        return tf.gather(vectors, own)
+        return tf.gather(vectors, index)
 
     def _scores(
         self, context: tf.Tensor, candidates: tf.Tensor, places: tf.Tensor | None
@@ -352,18 +352,20 @@ class EncodingRankerModule(RankerModule):
 
         def scores(rows: tf.Tensor) -> tf.Tensor:
             vectors, mask = self._context_network(self._padded(ids, rows))
-            own = candidates if places is None else tf.gather(candidates, tf.gather(places, rows))
+            scored = (
+                candidates if places is None else tf.gather(candidates, tf.gather(places, rows))
+            )
             with self._network():
-                return self._ranker().score_encoded(vectors, mask[:, :, 0] > 0, own)
+                return self._ranker().score_encoded(vectors, mask[:, :, 0] > 0, scored)
 
-        found = in_length_batches(
+        rows_of_scores = in_length_batches(
             _lengths_of(ids),
             scores,
             result_shape=(None,),
             max_rows=_BATCH_NUMBERS // tf.maximum(per_context, 1),
         )
         width = number if places is None else tf.shape(places)[1]
-        return tf.reshape(found, [tf.size(context), width])  # also if there is nothing
+        return tf.reshape(rows_of_scores, [tf.size(context), width])  # also if there is nothing
 
 
 class CrossRankerModule(RankerModule):
@@ -386,14 +388,14 @@ class CrossRankerModule(RankerModule):
             places = tf.broadcast_to(tf.range(number)[None], [tf.size(context), number])
         context_ids, candidate_ids = self._context_ids(context), self._candidate_ids(candidates)
         pairs = tf.where(places >= 0)
-        contexts, own = tf.cast(pairs[:, 0], tf.int32), tf.gather_nd(places, pairs)
+        contexts, columns = tf.cast(pairs[:, 0], tf.int32), tf.gather_nd(places, pairs)
         lengths = tf.gather(_lengths_of(context_ids), contexts)
-        lengths += tf.gather(_lengths_of(candidate_ids), own)
+        lengths += tf.gather(_lengths_of(candidate_ids), columns)
 
         def scores(rows: tf.Tensor) -> tf.Tensor:
             return self._joint_network(
                 self._padded(context_ids, tf.gather(contexts, rows)),
-                self._padded(candidate_ids, tf.gather(own, rows)),
+                self._padded(candidate_ids, tf.gather(columns, rows)),
             )
 
         return tf.scatter_nd(pairs, in_length_batches(lengths, scores), tf.shape(places, tf.int64))

@@ -84,7 +84,7 @@ class StoredWeights(tf.Module):
         self._is_unpacked = tf.Variable(not is_packed, trainable=False, name="is_unpacked")
         # In a function, so that tf.Module does not save it.
         do = (_do_nothing, self._fill) if is_packed else ()
-        branches = [_traced(each, len(self._handles)) for each in do]
+        branches = [_traced(function, len(self._handles)) for function in do]
         self._branches: Callable[[], list[Any]] = lambda: branches
 
     def unpack(self) -> None:
@@ -113,11 +113,11 @@ class StoredWeights(tf.Module):
     @property
     def _handles(self) -> list[tf.Tensor]:
         stored = [part for parts in self._stored for part in parts]
-        return [each.handle for each in (*stored, *self._computed, self._is_unpacked)]
+        return [variable.handle for variable in (*stored, *self._computed, self._is_unpacked)]
 
     def _fill(self, *handles: tf.Tensor) -> None:
         rest = iter(handles)
-        values = [_unpacked([_read(next(rest), part) for part in own]) for own in self._stored]
+        values = [_unpacked([_read(next(rest), part) for part in parts]) for parts in self._stored]
         done = [tf.raw_ops.AssignVariableOp(resource=next(rest), value=value) for value in values]
         with tf.control_dependencies(done):
             tf.raw_ops.AssignVariableOp(resource=next(rest), value=tf.constant(True))

@@ -134,19 +134,19 @@ def _published(facts: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
         *("precision", "parameters", "train", "evaluation", "similarity", "opposites"),
         *("vocabulary_sha256", "ranking_joined_sources"),
     )
-    found = {name: facts[name] for name in names if name in facts}
+    described = {name: facts[name] for name in names if name in facts}
     if max_tokens != MAX_TOKENS:
-        found[READ_TOKENS] = max_tokens
+        described[READ_TOKENS] = max_tokens
     for role in ("teacher", "ranking_teacher"):
         if facts.get(role):
-            found[role] = Path(facts[role]).name
+            described[role] = Path(facts[role]).name
     if facts.get("initial_weights"):
-        found["initial_weights"] = shown_name(facts["initial_weights"])
+        described["initial_weights"] = shown_name(facts["initial_weights"])
     data = {"turn_prefixes": False, **data_facts(facts)}
     if folder := data.pop("data", None):
         data["data"] = Path(folder).name
     of_data = ("data", "train_examples", "first_train_example", "source_shares", "turn_prefixes")
-    return {**found, "data": {name: data[name] for name in of_data if name in data}}
+    return {**described, "data": {name: data[name] for name in of_data if name in data}}
 
 
 def _sizes(folder: Path) -> dict[str, int]:

@@ -243,7 +243,7 @@ def _folding_steps(alphabet: Set[str]) -> list[dict[str, Any]]:
 
 def _class(table: str) -> str:
     """Return the characters of a table for a class of a regular expression, as they are."""
-    return "".join(f"{chr(each.start)}-{chr(each[-1])}" for each in ranges_of(table))
+    return "".join(f"{chr(codes.start)}-{chr(codes[-1])}" for codes in ranges_of(table))
 
 
 def _model_config(source: EncoderSource, special: dict[str, int]) -> dict[str, Any]:

@@ -109,8 +109,8 @@ class GraphBuilder(GraphWriter):
         encoding_dim = self._config.encoding_dim
         for name in ("context", "response"):
             inputs.append((f"{name}_slots", TensorProto.INT32, (f"{name}s",)))
-            own = self._add("Gather", [reduced, f"{name}_slots"], axis=0)
-            self._side_of_texts(f"{name}_side", own, f"{name}_encoding", f"{name}_slots")
+            rows = self._add("Gather", [reduced, f"{name}_slots"], axis=0)
+            self._side_of_texts(f"{name}_side", rows, f"{name}_encoding", f"{name}_slots")
             outputs[f"{name}_encoding"] = (f"{name}s", encoding_dim)
         if self._config.multi_context:
             inputs += [
@@ -161,9 +161,10 @@ class GraphBuilder(GraphWriter):
             )  # fmt: skip
         # Sums of rows of the two tables, computed when the file is loaded.
         parts = []
-        for own in map(as_array, embedding.position_tables):
-            name, index = f"positions_{len(own)}", np.arange(self._max_tokens, dtype=np.int32)
-            tables = [self._constant(name, own), self._constant(f"{name}_index", index % len(own))]
+        for shifts in map(as_array, embedding.position_tables):
+            name, index = f"positions_{len(shifts)}", np.arange(self._max_tokens, dtype=np.int32)
+            numbers = self._constant(f"{name}_index", index % len(shifts))
+            tables = [self._constant(name, shifts), numbers]
             parts.append(self._add("Gather", tables, axis=0))
         position_rows = self._add("Gather", [self._add("Add", parts), "positions"], axis=0)
         x = self._add_and_norm("embedding", rows, position_rows, embedding.norm)
@@ -189,8 +190,8 @@ class GraphBuilder(GraphWriter):
         for i, attention in enumerate(attentions):
             start = reach + 1 - attention.max_distance
             end = reach + 2 + attention.max_distance
-            own = as_array(attention.relative_bias) if attention.use_relative_bias else 0.0
-            table[i * heads : (i + 1) * heads, start:end] = own
+            bias = as_array(attention.relative_bias) if attention.use_relative_bias else 0.0
+            table[i * heads : (i + 1) * heads, start:end] = bias
 
         shape = self._add("Shape", ["token_ids"])
         one, zero = self._constant("one", np.int64(1)), self._constant("zero", np.int64(0))
@@ -279,12 +280,14 @@ class GraphBuilder(GraphWriter):
         self._where_texts("slots", self._config.reduced_dim, "default", build)
 
     def _similarity(self, reduced: str, kernel: np.ndarray) -> None:
-        own = self._add("Gather", [reduced, "similarity_slots"], axis=0)
+        selected = self._add("Gather", [reduced, "similarity_slots"], axis=0)
         self._where_texts(
             "similarity_slots",
             kernel.shape[1],
             "similarity_encoding",
-            lambda result: self._unit_rows(self._block_dense("similarity", own, kernel), result),
+            lambda result: self._unit_rows(
+                self._block_dense("similarity", selected, kernel), result
+            ),
         )
 
     def _where_texts(self, slots: str, dim: int, output: str, build: Callable[[str], None]) -> None:

@@ -142,7 +142,9 @@ def copy_onnx(
     with only_writer(output):
         model = onnx.load_model_from_string(Path(source).read_bytes())
         replaced = {*metadata, CHECKSUM_KEY}
-        former = {each.key: each.value for each in model.metadata_props if each.key not in replaced}
+        former = {
+            entry.key: entry.value for entry in model.metadata_props if entry.key not in replaced
+        }
         del model.metadata_props[:]
         entries = {**former, **metadata}
         if ORIGIN_KEY in entries:  # `identity_of` reads it at the end

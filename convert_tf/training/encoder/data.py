@@ -47,16 +47,16 @@ def open_data(
     """
     if init_from is not None:
         initial = load_config(init_from)
-        own = vocabulary_path(init_from, initial)
+        initial_vocabulary = vocabulary_path(init_from, initial)
         model = model or initial
         if vocabulary is not None:
             check_same_vocabulary(
                 vocabulary,
-                own,
+                initial_vocabulary,
                 rule="Fine-tuning must keep the vocabulary of its checkpoint",
                 remedy="Omit --vocab.",
             )
-        vocabulary = str(own)
+        vocabulary = str(initial_vocabulary)
     if model is None:
         raise ValueError("Training needs a model. Give --model, or --init_from.")
     folder = open_folder(data, vocabulary, model.num_oov_buckets)

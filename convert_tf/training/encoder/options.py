@@ -106,12 +106,14 @@ def chosen_options(
     if os.path.isfile(data):
         with needs("train", "Preparing a file"):
             from convert_tf.training.own_file import prepare_own_file
-        own = prepare_own_file(data, output, vocabulary=vocabulary, learns_vocabulary=not init_from)
-        vocabulary, recipe = own.vocabulary, recipe or "small"
-        added["eval_splits"] = own.eval_splits
+        pairs = prepare_own_file(
+            data, output, vocabulary=vocabulary, learns_vocabulary=not init_from
+        )
+        vocabulary, recipe = pairs.vocabulary, recipe or "small"
+        added["eval_splits"] = pairs.eval_splits
         if recipe == "small":
-            added |= own.sizes(given.get("batch_size"))
-        given["data"] = own.data
+            added |= pairs.sizes(given.get("batch_size"))
+        given["data"] = pairs.data
     if complete:
         replaced = {"data": given["data"]}
         if not added.get("eval_splits", True):

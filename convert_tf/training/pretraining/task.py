@@ -113,8 +113,8 @@ class PretrainingObjective(Objective):
     def measures_of(
         self, inputs: dict[str, Any], outputs: dict[str, Any]
     ) -> Iterator[tuple[str, Any, Any]]:
-        found = ops.cast(ops.argmax(outputs["token_logits"], axis=-1), "int32")
-        is_found = ops.cast(found == ops.cast(inputs["masked_targets"], "int32"), "float32")
+        predicted = ops.cast(ops.argmax(outputs["token_logits"], axis=-1), "int32")
+        is_found = ops.cast(predicted == ops.cast(inputs["masked_targets"], "int32"), "float32")
         is_next = inputs["next_labels"] > 0.5
         is_right = ops.cast((outputs["next_logits"] > 0.0) == is_next, "float32")
         masked, following = self._cross_entropies(inputs, outputs)
@@ -195,10 +195,13 @@ def pretrain(
                     "--init_from and a new model (--model or its options) cannot be combined. Omit "
                     "one of them."
                 )
-            trunk, own = load_bert(init_from, dropout=config.dropout, dtype=precision)
-            vocabulary, num_oov_buckets = vocabulary or str(own), trunk.config.num_oov_buckets
+            trunk, stored = load_bert(init_from, dropout=config.dropout, dtype=precision)
+            vocabulary, num_oov_buckets = vocabulary or str(stored), trunk.config.num_oov_buckets
             check_same_vocabulary(
-                vocabulary, own, rule="A trained trunk keeps its vocabulary", remedy="Omit --vocab."
+                vocabulary,
+                stored,
+                rule="A trained trunk keeps its vocabulary",
+                remedy="Omit --vocab.",
             )
             folder = open_folder(config.data, vocabulary, num_oov_buckets)
         elif model is None:
