@@ -1,13 +1,15 @@
 """Whatever is wrong with a file of arrays is a ValueError."""
 
 import io
+import json
+import os
 import random
 import zipfile
 
 import numpy as np
 import pytest
 
-from convert_tf.storage.arrays import load_array, load_arrays
+from convert_tf.storage.arrays import FolderFormat, GrowingArray, load_array, load_arrays
 
 
 def _npy(header: str) -> bytes:
@@ -87,3 +89,85 @@ def test_an_archive_that_would_fill_the_memory_is_refused(tmp_path):
         load_arrays(path)
     np.savez_compressed(path, zeros=np.zeros(2**24, np.uint8))
     assert load_arrays(path)["zeros"].shape == (2**24,)
+
+
+def test_an_array_that_grows_has_all_entries(tmp_path):
+    path = tmp_path / "rows.npy"
+    with GrowingArray(path, "float32", row_shape=(2,)) as array:
+        array.append(np.array([[1.0, 2.0]]))
+        array.append(np.array([[3.0, 4.0], [5.0, 6.0]]))
+        assert array.size == 3
+    rows = load_array(path)
+    assert rows.dtype == np.float32
+    assert rows.tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    array.close()  # nothing to do
+    assert load_array(path).shape == (3, 2)
+
+
+def test_an_array_whose_writer_failed_has_no_number_of_entries(tmp_path):
+    path = tmp_path / "rows.npy"
+    with pytest.raises(KeyError), GrowingArray(path, "int32") as array:
+        array.append(np.arange(3))
+        raise KeyError
+    assert array._file.closed
+    assert load_array(path).shape == (0,)
+
+
+FORMAT = FolderFormat(
+    "folder of rows", "rows.json", {"texts": int}, ["float32"], "Make it again.", r".*\.npy", 3
+)
+FACTS = {"texts": 2, "dtype": "float32"}
+
+
+def test_a_folder_says_what_is_in_it(tmp_path):
+    assert FORMAT.files(str(tmp_path)) == []
+    for name in ("b.npy", "a.npy", "note.txt"):
+        np.save(tmp_path / "saved.npy", np.arange(4, dtype="float32").reshape(2, 2))
+        (tmp_path / "saved.npy").rename(tmp_path / name)
+    assert FORMAT.files(str(tmp_path)) == []  # it is not complete
+    assert FORMAT.write_facts(tmp_path, FACTS) == {"version": 3, **FACTS}
+    assert FORMAT.facts(tmp_path) == {"version": 3, **FACTS}
+    names = ["a.npy", "b.npy", "rows.json"]
+    assert FORMAT.files(str(tmp_path)) == [str(tmp_path / name) for name in names]
+    assert FORMAT.mapped(tmp_path, "a.npy", "float32", (2, -1)).checked().tolist() == [
+        [0, 1],
+        [2, 3],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        (None, "Cannot read .*rows.json of the folder of rows: "),
+        ([], "has version None of its format, and this convert_tf reads version 3"),
+        ({"version": 2, **FACTS}, "has version 2 of its format"),
+        ({"version": 3, "texts": 2}, "lacks dtype "),
+        ({"version": 3, "texts": "2", "dtype": "float32"}, "lacks texts "),
+        ({"version": 3, "texts": 2, "dtype": "int8"}, "lacks dtype "),
+    ],
+)
+def test_a_folder_of_another_kind_is_refused(tmp_path, facts, message):
+    if facts is not None:
+        (tmp_path / "rows.json").write_text(json.dumps(facts))
+    with pytest.raises(ValueError, match=message) as refusal:
+        FORMAT.facts(tmp_path)
+    assert "Make it again." in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [("int32", (2, 2)), ("float32", (3, 2)), ("float32", (2,))]
+)
+def test_an_array_of_another_kind_is_refused(tmp_path, dtype, shape):
+    np.save(tmp_path / "a.npy", np.zeros((2, 2), "float32"))
+    with pytest.raises(ValueError, match=r"a\.npy"):
+        FORMAT.mapped(tmp_path, "a.npy", dtype, shape)
+
+
+def test_an_array_that_got_shorter_is_not_read(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((2, 2), "float32"))
+    mapped = FORMAT.mapped(tmp_path, "a.npy", "float32", (2, 2))
+    os.truncate(tmp_path / "a.npy", 140)
+    with pytest.raises(
+        ValueError, match="got shorter while it was read: 140 of 144 bytes are left"
+    ):
+        mapped.checked()

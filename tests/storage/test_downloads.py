@@ -14,7 +14,7 @@ from support.web_server import Quiet, serving
 
 from convert_tf.storage import downloads, files
 from convert_tf.storage.checksums import file_checksum
-from convert_tf.storage.downloads import DownloadError, fetched
+from convert_tf.storage.downloads import DownloadError, fetched, made_once
 from convert_tf.storage.files import FileWriteError
 
 
@@ -171,6 +171,24 @@ def test_what_a_killed_process_left_is_removed(release, get):
     path.unlink()
     get(release.as_uri())
     assert not left.exists()
+
+
+def test_what_is_in_the_way_does_not_stop_a_download(release, get):
+    path = get(release.as_uri())
+    left = path.parent / ".new-model.onnx-abc"
+    left.write_text("not a folder")
+    path.unlink()
+    assert get(release.as_uri()) == path
+
+
+def test_what_is_made_once_is_made_in_new_folders_and_old_ones(tmp_path):
+    def make(folder):
+        (folder / "new").write_text("made")
+        return folder / "new"
+
+    for name in ("one", "two"):  # the second finds the folder
+        assert made_once(tmp_path / "a" / "b" / name, make).read_text() == "made"
+    assert made_once(tmp_path / "a" / "b" / "one", pytest.fail).read_text() == "made"
 
 
 def test_without_locks_what_another_process_writes_is_kept(release, tmp_path, monkeypatch, get):

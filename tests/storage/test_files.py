@@ -11,7 +11,14 @@ import time
 import pytest
 
 from convert_tf.storage import files
-from convert_tf.storage.files import FileWriteError, only_writer, remove_leftovers, write_file
+from convert_tf.storage.files import (
+    FileWriteError,
+    check_replaceable,
+    only_writer,
+    remove_leftovers,
+    write_file,
+    write_results,
+)
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.training.loop import only_run_in
 
@@ -46,6 +53,28 @@ def test_failure_leaves_what_was_there(tmp_path, monkeypatch, failing):
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     assert path.read_bytes() == b"before"
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_results_get_a_folder_and_leave_other_files(tmp_path):
+    folder = tmp_path / "new" / "results"
+    write_results(folder, {"a": "é", "b": b"2"})
+    (folder / "c").write_text("another file")
+    write_results(str(folder), {"a": "changed"})
+    contents = {name: (folder / name).read_text() for name in os.listdir(folder)}
+    assert contents == {"a": "changed", "b": "2", "c": "another file"}
+
+
+def test_only_what_the_command_wrote_is_replaced_and_only_when_told(tmp_path):
+    path = tmp_path / "file"
+    check_replaceable(path, pytest.fail, overwrite=False)  # there is nothing
+    path.write_text("written")
+    with pytest.raises(ValueError, match=r"already exists\. Pass --overwrite"):
+        check_replaceable(path, pytest.fail, overwrite=False)
+    check_replaceable(path, lambda name: name == str(path), overwrite=True)
+    with pytest.raises(ValueError, match="This command did not write"):
+        check_replaceable(path, lambda _: False, overwrite=True)
+    with pytest.raises(ValueError, match="This command did not write"):
+        check_replaceable(tmp_path, pytest.fail, overwrite=True)
 
 
 def test_places_where_no_file_can_be(tmp_path):

@@ -5,7 +5,13 @@ import hashlib
 import pytest
 
 from convert_tf.storage.checksums import checksum, file_checksum, fingerprint
-from convert_tf.storage.json_text import json_file, json_of_texts, parsed_json
+from convert_tf.storage.json_text import (
+    holds_one_value,
+    json_file,
+    json_of_texts,
+    parsed_json,
+    written_json,
+)
 
 DEEP = "[" * 100_000
 
@@ -25,10 +31,42 @@ def test_a_damaged_file_is_named(tmp_path, content):
 
 
 def test_a_key_that_is_there_twice_is_refused_but_in_dumps():
-    text = '{"a": {"b": 1, "b": 2}}'
+    text = '{"a": {"c": 0, "b": 1, "b": 2}}'
     with pytest.raises(ValueError, match="the key 'b' is there twice"):
         json_of_texts(text)
-    assert json_of_texts(text, is_dump=True) == {"a": {"b": 2}}
+    assert json_of_texts(text, is_dump=True) == {"a": {"c": 0, "b": 2}}
+
+
+def test_written_json_is_indented_and_ends_its_line():
+    assert written_json({"a": [1]}) == '{\n  "a": [\n    1\n  ]\n}\n'
+
+
+@pytest.mark.parametrize("escape", ["\\ud83d", "\\uD83D"])
+def test_half_a_character_is_replaced_and_a_whole_one_is_kept(escape):
+    assert json_of_texts(f'"a{escape}b"') == "a\ufffdb"
+    assert (
+        json_of_texts(f'"a{escape}{escape[:2]}{"DE00" if "D" in escape else "de00"}"')
+        == "a\U0001f600"
+    )
+
+
+@pytest.mark.parametrize(
+    ("first_lines", "is_one"),
+    [
+        ([], False),
+        (["{"], True),
+        (["["], True),
+        (['[{"a": 1},', '{"a": 2}]'], True),
+        (["[1, 2]", "[3]"], False),
+        (['{"a": 1}', '{"a": 2}'], False),
+        (['{"a":', "1}"], True),
+        (['{"a": [', "1"], False),  # the second line is a value: the first was cut off
+        (['{"a": 1, "b', '{"a": 2}'], False),
+        (["text,", "more"], False),
+    ],
+)
+def test_one_value_over_several_lines(first_lines, is_one):
+    assert holds_one_value(first_lines) == is_one
 
 
 def test_files_one_behind_the_other(tmp_path):

@@ -3,6 +3,7 @@
 Files that get shorter while they are read: it is said, whatever reads them.
 """
 
+import contextlib
 import gzip
 import io
 import json
@@ -23,6 +24,7 @@ from convert_tf.corpora.options import CORPORA
 from convert_tf.data.candidates import read_candidates
 from convert_tf.data.utterances import read_utterances
 from convert_tf.readers.texts import Texts, filled_texts
+from convert_tf.storage.content import check_is_text
 
 
 @pytest.mark.parametrize("packed", [bytes, gzip.compress, lzma.compress])
@@ -224,3 +226,23 @@ def test_binary_files_are_named(tmp_path, content, kind):
     (tmp_path / "texts").write_bytes(content)
     with pytest.raises(ValueError, match=f"texts is {kind}"):
         list(Texts(tmp_path / "texts"))
+
+
+@pytest.mark.parametrize(
+    ("head", "is_refused"),
+    [
+        (b"a" * 36 + bytes(4), False),  # a tenth
+        (b"a" * 35 + bytes(5), True),
+        (b"a" * 28 + bytes(4), True),  # 32 bytes are enough to tell
+        (b"a" * 27 + bytes(4), False),
+        (b"\x01" * 12 + b"a" * 28, False),  # control characters, at most three in ten
+        (b"\x01" * 13 + b"a" * 27, True),
+        (b"\xff\x01" + b"a" * 98, False),  # and two in a hundred where it is not UTF-8
+        (b"\xff\x01\x01\x01" + b"a" * 96, True),
+        (b"a\x00b\x00", True),  # UTF-16
+        (b"a\x00bc", False),
+    ],
+)
+def test_what_is_not_text_is_told_by_its_bytes(head, is_refused):
+    with pytest.raises(ValueError, match="binary data") if is_refused else contextlib.nullcontext():
+        check_is_text("a file", head)

@@ -14,6 +14,9 @@ from convert_tf.storage.progress import Progress
          "500,000 lines, 139/s, 2.0 GB of 3.0 GB left, 2:00:00 left"),
         ({"total_bytes": 5_000}, 7, 4_500, 1.0,
          "7 lines, 7/s, 500 bytes of 5 kB left, 0:00:00 left"),
+        ({"total_bytes": 5_000}, 7, 6_000, 1.0,
+         "7 lines, 7/s, 0 bytes of 5 kB left, 0:00:00 left"),  # it grew while it was read
+        ({}, 1, 0, 0.5, "1 lines, 2/s"),
     ],
 )  # fmt: skip
 def test_line(options, count, bytes_done, seconds, expected):
@@ -42,3 +45,11 @@ def test_a_terminal_gets_one_line_that_goes_away(capsys, monkeypatch):
     assert printed.startswith("\r1,000 lines, ")
     assert printed.endswith("\r\033[K")
     assert "\n" not in printed
+
+
+def test_a_terminal_where_nothing_was_printed_stays_empty(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    with Progress("lines") as progress:
+        assert list(progress.counted("abc")) == ["a", "b", "c"]
+    assert progress.count == 3
+    assert not capsys.readouterr().err
