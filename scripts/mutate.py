@@ -9,6 +9,7 @@ A mutant is a copy of the project with one change: another number, comparison or
 condition that is negated, a call whose result nobody reads left out. It is killed if a test of the
 folder in `tests/` that is named like its package fails. The tests run once without a mutant, and
 coverage.py records which lines each test reaches; a mutant is tried with the tests that reach it.
+If there are none, all are tried: nothing is recorded in processes that tests start.
 Mutants that are in the output already are not tried again, so a run goes on where it was stopped.
 Survivors are printed as diffs.
 """
@@ -289,14 +290,15 @@ def selected(recording: Recording, source: str, mutant: Mutant) -> list[str]:
     """Return the tests that may notice a mutant, the fastest first.
 
     Tests of one file stay together, for the sake of their fixtures. If the changed statement runs
-    at import, all tests are returned, and those that run other lines of its file come first.
+    at import, or in no test, all tests are returned. Those that run other lines of its file come
+    first.
     """
     reached = recording.reached.get(mutant.path, {})
     of_file = set().union(*reached.values())
     lines = executed_lines(source, mutant)
     tests = {*recording.seconds}
     if lines is not None:
-        tests = set().union(*(reached.get(line, ()) for line in lines))
+        tests = set().union(*(reached.get(line, ()) for line in lines)) or tests
     seconds_of_files: collections.Counter[str] = collections.Counter()
     for test in tests:
         seconds_of_files[test.split("::")[0]] += recording.seconds[test]
@@ -404,7 +406,7 @@ def main(_: list[str]) -> None:
             source = (project / mutant.path).read_text(encoding="utf-8")
             tests = selected(recordings[entry], source, mutant)
             seconds = 60 + 10 * sum(recordings[entry].seconds[test] for test in tests)
-            is_dead = bool(tests) and is_killed(project, mutant, tests, seconds)
+            is_dead = is_killed(project, mutant, tests, seconds)
             tried[mutant.name] = {"entry": entry, "killed": is_dead, "tests": len(tests)}
             output.write_text(json.dumps(tried, indent=1), encoding="utf-8")
             print(

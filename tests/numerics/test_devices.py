@@ -27,6 +27,16 @@ def test_float16_on_tensorflows_cpu_is_done_with_a_warning():
         assert devices.choose_precision("mixed_float16") == "mixed_float16"
 
 
+@pytest.mark.parametrize("has_gpu", [False, True])
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+def test_feed_forward_layers_are_compiled_for_16_bits_of_a_cpu(monkeypatch, has_gpu, precision):
+    monkeypatch.setattr(devices, "has_gpu", lambda: has_gpu)
+    is_compiled = devices.compiles_feed_forward(precision)
+    assert is_compiled == (not has_gpu and precision == "mixed_bfloat16")
+    assert devices.is_tensorflow_on_cpu() != has_gpu
+    assert devices.compiles_shapes() == has_gpu
+
+
 @pytest.mark.parametrize("requested", ["float32", "mixed_bfloat16"])
 def test_other_requests_are_followed_in_silence(requested):
     with warnings.catch_warnings():

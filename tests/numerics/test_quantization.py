@@ -7,7 +7,7 @@ from support import naive
 from support.processes import printed_by
 
 from convert_tf.layers.embedding import SubwordEmbedding
-from convert_tf.numerics.byte_codes import pack_table
+from convert_tf.numerics.byte_codes import pack_kernel, pack_table
 from convert_tf.numerics.quantization import GrowingRangeQuantizer, fake_quantize
 
 RANGES = [(-1.0, 1.01), (-0.2, 0.7), (0.0, 0.5), (-3.0, 0.0), (-1e-3, 2e-3), (-0.013, 1.7)]
@@ -148,6 +148,31 @@ def test_unpacking_gives_what_fake_quantization_gives(low, high):
     inside = (table >= low) & (table <= high)
     np.testing.assert_array_equal(unpacked[inside], fake[inside])
     np.testing.assert_allclose(unpacked, fake, rtol=1e-6, atol=1e-7)
+
+
+def test_a_kernel_gets_a_scale_for_each_output():
+    kernel = np.array([[1.0, 0.0, -0.5], [-2.54, 0.0, 1.27], [0.011, 0.0, 0.004]])
+    codes, scales = pack_kernel(kernel)
+    np.testing.assert_allclose(scales, [0.02, 0.0, 0.01], rtol=1e-6)
+    assert codes.dtype == np.int8
+    assert codes.tolist() == [[50, 0, -50], [-127, 0, 127], [1, 0, 0]]
+    assert (np.abs(codes * scales - kernel) <= scales / 2 + 1e-6).all()
+
+
+class _Range(keras.layers.Layer):
+    """Returns the range of a quantizer, as a layer reads it."""
+
+    def build(self, _):
+        self.range = GrowingRangeQuantizer((-2.003, 0.5)).build((2,), "table", self)
+
+    def call(self, x):
+        return x, keras.ops.convert_to_tensor(self.range["range_min"])
+
+
+def test_the_range_stays_in_float32_where_layers_compute_in_16_bits():
+    x, low = _Range(dtype="mixed_bfloat16")(np.zeros((1, 2), "float32"))
+    assert keras.backend.standardize_dtype(x.dtype) == "bfloat16"
+    np.testing.assert_array_equal(low, np.float32(-2.003))
 
 
 def test_it_is_a_tfmot_quantizer():

@@ -118,6 +118,14 @@ def test_dropout_keeps_its_share_and_the_mean(rate):
     assert abs(both - (1 - rate) ** 2) < 0.01
 
 
+@pytest.mark.parametrize(("rate", "dropped"), [(1e-9, 2**-16), (1 - 1e-9, 1 - 2**-16)])
+def test_the_lowest_and_highest_rates_are_of_16_bits(rate, dropped):
+    """They drop something, and keep something."""
+    result = np.asarray(drop(tf.ones((2000, 2000)), rate, tf.constant([1, 2])))
+    assert abs(np.mean(result == 0) - dropped) < 5 * math.sqrt(2**-16 / result.size)
+    np.testing.assert_allclose(result[result != 0], 1 / (1 - dropped), rtol=1e-6)
+
+
 def test_dropout_is_of_its_seed_and_drops_the_gradient():
     x = tf.ones((6, 64), tf.bfloat16)
     with tf.GradientTape() as tape:

@@ -156,48 +156,11 @@ def test_vectors_that_can_be_cut_are_cut():
             assert "pass 8 or less" in reply.json()["error"]["message"]
 
 
-def write_cgroup(folder, files):
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
-
-
-@pytest.mark.parametrize(
-    ("listed", "files", "expected"),
-    [
-        ("0::/\n", {"cpu.max": "200000 100000\n"}, 2),
-        ("0::/\n", {"cpu.max": "max 100000\n"}, float("inf")),
-        ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "150000 100000"}, 1.5),
-        ("0::/gone\n", {"cpu.max": "50000 100000"}, 0.5),
-        ("0::/../../pod\n", {"cpu.max": "300000 100000"}, 3),
-        ("2:cpu,cpuacct:/x\n", {"cpu/x/cpu.cfs_quota_us": "250000\n",
-                                "cpu/x/cpu.cfs_period_us": "100000\n"}, 2.5),
-        ("2:cpu,cpuacct:/\n", {"cpu/cpu.cfs_quota_us": "-1\n",
-                               "cpu/cpu.cfs_period_us": "100000\n"}, float("inf")),
-        ("3:cpuset:/x\n", {"cpu/x/cpu.cfs_quota_us": "1", "cpu/x/cpu.cfs_period_us": "1"},
-         float("inf")),
-        ("0::/\n", {"cpu.max": "damaged"}, float("inf")),
-    ],
-)  # fmt: skip
-def test_the_quota_of_the_cgroup(tmp_path, listed, files, expected):
-    (tmp_path / "listed").write_text(listed)
-    write_cgroup(tmp_path / "cgroup", files)
-    found = processor.cgroup_quota(str(tmp_path / "listed"), str(tmp_path / "cgroup"))
-    assert found == expected
-
-
-def test_a_system_without_cgroups_has_no_quota(tmp_path):
-    assert processor.cgroup_quota(str(tmp_path / "none"), str(tmp_path)) == float("inf")
-
-
 def test_the_quota_is_the_default_number_of_threads(monkeypatch, tiny_onnx):
     from convert_tf.encoding.backends.onnx import OnnxBackend
 
     monkeypatch.setattr(processor, "_threads", [])
     monkeypatch.setattr(processor, "visible_cores", lambda: 64)
-    for quota, cores in ((0.5, 1), (2.9, 2), (float("inf"), 64)):
-        monkeypatch.setattr(processor, "cgroup_quota", lambda quota=quota: quota)
-        assert processor.allowed_cores() == cores
     monkeypatch.setattr(processor, "cgroup_quota", lambda: 3.0)
     assert OnnxBackend(tiny_onnx).concurrent_batches == 3
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "")
