@@ -1,5 +1,6 @@
 """Several rankers on the same examples: ranks by naive loops and by hand, and what is written."""
 
+import itertools
 import json
 
 import numpy as np
@@ -18,7 +19,12 @@ from convert_tf.evaluation.compare import (
     in_batch_examples,
     ranked,
 )
-from convert_tf.evaluation.tables import ranking_markdown, ranking_table, write_report
+from convert_tf.evaluation.tables import (
+    ranking_chart,
+    ranking_markdown,
+    ranking_table,
+    write_report,
+)
 
 EXAMPLES = [
     CandidateExample(("a",), ("1", "2", "3"), (0,)),
@@ -93,6 +99,13 @@ def test_chunks_change_nothing(monkeypatch, size):
     assert found == expected
 
 
+def test_seconds_are_those_of_the_ranking(monkeypatch):
+    clock = itertools.count(10.0, 0.25)
+    monkeypatch.setattr(compare_module, "_CHUNK", 2)  # two chunks of examples
+    monkeypatch.setattr(compare_module.time, "perf_counter", lambda: next(clock))
+    assert [row["seconds"] for row in report()["rows"]] == [0.5, 0.5]
+
+
 def test_the_digest_tells_examples_apart():
     def digest(examples, **options):
         return report(examples=examples, **options)["task"]["examples_sha256"]
@@ -140,6 +153,24 @@ def test_tables():
         "| R3@1, without history | 3 | 33.33% | 100.00% |",
     ]
     assert "history" not in ranking_table(report())
+
+
+def test_the_chart_has_a_panel_for_each_metric_and_a_bar_for_each_row():
+    figure = ranking_chart.__wrapped__(report())
+    assert figure.get_size_inches().tolist() == pytest.approx([2.2 + 4 * 2.6, 1.1 + 2 * 0.34])
+    assert figure.get_supxlabel() == "4 examples"
+    panels = figure.axes
+    assert [panel.get_title() for panel in panels] == ["R3@1 (%)", "R3@2 (%)", "MRR", "MAP"]
+    widths = [[round(bar.get_width(), 3) for bar in panel.patches] for panel in panels]
+    assert widths == [[25, 75], [50, 100], [0.542, 0.875], [0.5, 0.833]]
+    assert [text.get_text() for text in panels[0].texts] == ["25.0", "75.0"]
+    assert [text.get_text() for text in panels[2].texts] == ["0.542", "0.875"]
+    assert panels[1].get_xlim() == pytest.approx((0, 120))
+    assert [tick.get_text() for tick in panels[0].get_yticklabels()] == ["high", "low"]
+    for panel in panels:  # the first row is at the top
+        bottom, top = panel.get_ylim()
+        assert bottom > top
+        assert (bottom, top) == panels[0].get_ylim()
 
 
 def test_files_are_complete(tmp_path):

@@ -74,6 +74,22 @@ def test_answers_to_one_question_are_spread_over_the_blocks(tmp_path):
     compare([ranker], make_task(data=str(path), ks=[1], block_size=10))
     blocks = [ranker.contexts[start : start + 10] for start in range(0, 100, 10)]
     assert sum(len({turns[0] for turns in block}) for block in blocks) > 70
+    # Figures of a file can be compared with those of other days.
+    assert ranker.contexts[:2] == [("question 15",), ("question 38",)]
+
+
+def test_what_is_measured_by_default(tmp_path):
+    pairs = tmp_path / "faq.csv"
+    pairs.write_text("question,answer\n" + "".join(f"q{n},a{n}\n" for n in range(20)))
+    task = make_task(data=str(pairs), block_size=10)
+    assert list(task.ks) == [1, 3, 10]
+    assert [list(groups) for groups, _ in task.examples] == 20 * [["all"]]
+    assert list(make_task(data=str(pairs), block_size=9).ks) == [1, 3]
+    lists = tmp_path / "lists.jsonl"
+    for number, ks in ((2, [1]), (5, [1, 2]), (6, [1, 2, 5]), (10, [1, 2, 5]), (11, [1, 2, 5, 10])):
+        example = {"context": "hi", "candidates": [*map(str, range(number))], "label": 0}
+        lists.write_text(json.dumps(example) + "\n")
+        assert list(make_task(candidates=str(lists)).ks) == ks
 
 
 def test_checkpoint_and_module_agree(reports):
