@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+from support import naive, naive_bert
 from support.layer_checks import check_layer
 from support.model_cases import fill_weights
 
@@ -38,6 +39,33 @@ def test_blocks_keep_their_shape_and_drop(layer_class, sizes):
     assert result.shape == (2, 5, 6)
     dropped = np.asarray(layer(_x(), MASK, training=True))
     assert np.abs(dropped - np.asarray(result)).max() > 1e-3
+
+
+def test_a_block_parity_with_loop():
+    block = BertBlock(2, feed_forward_dim=10, name="block")
+    block.build((None, None, 6))
+    fill_weights(block.variables)
+    arrays = naive.arrays(block, root="block")
+    weights = {}
+    for part, name in (
+        ("attention/output", "attention.output.dense"),
+        ("hidden", "intermediate.dense"),
+        ("output", "output.dense"),
+    ):
+        weights[f"0.{name}.weight"] = arrays[f"{part}_kernel"].T
+        weights[f"0.{name}.bias"] = arrays[f"{part}_bias"]
+    for i, name in enumerate(("query", "key", "value")):
+        part = slice(6 * i, 6 * (i + 1))
+        weights[f"0.attention.self.{name}.weight"] = arrays["attention/kernel"][:, part].T
+        weights[f"0.attention.self.{name}.bias"] = arrays["attention/bias"][part]
+    for part, name in (("attention_norm", "attention.output"), ("feed_forward_norm", "output")):
+        weights[f"0.{name}.LayerNorm.weight"] = arrays[f"{part}/gamma"]
+        weights[f"0.{name}.LayerNorm.bias"] = arrays[f"{part}/beta"]
+    result = np.asarray(block(_x(), MASK))
+    for row, mask, encoded in zip(_x(), MASK, result, strict=True):
+        expected = naive_bert.block(row[mask].astype("float64"), weights, "0", 2)
+        np.testing.assert_allclose(encoded[mask], expected, atol=3e-6)
+    assert block.attention_norm.epsilon == block.feed_forward_norm.epsilon == 1e-12
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])

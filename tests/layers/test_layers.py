@@ -8,9 +8,9 @@ from support.layer_checks import check_layer
 from support.model_cases import fill_weights
 
 from convert_tf.layers.attention import RelativeSelfAttention, attention_weights
-from convert_tf.layers.block import FeedForward, TransformerBlock, fast_gelu
+from convert_tf.layers.block import FeedForward, TransformerBlock, fast_gelu, plain_fast_gelu
 from convert_tf.layers.embedding import SubwordEmbedding
-from convert_tf.layers.reduction import SqrtNReduction
+from convert_tf.layers.reduction import Reduction, SqrtNReduction
 from convert_tf.layers.side_network import SideNetwork, l2_normalize
 from convert_tf.models.encoder import segments_of
 
@@ -87,6 +87,35 @@ def test_attention_parity_with_loop(arguments, max_distance, is_masked):
     np.testing.assert_allclose(np.asarray(found), expected, atol=2e-6)
 
 
+@pytest.mark.parametrize("arguments", HEADS.values(), ids=HEADS.keys())
+def test_attention_across_two_texts_parity_with_loop(arguments):
+    """Between texts, the head has one bias for all positions, and none is too far away."""
+    layer, x = attention(1, **arguments), numbers(2, TOKENS, DIM)
+    weights, num_heads = naive.arrays(layer, root="layer"), arguments.get("num_heads", 1)
+    across_bias = np.array([0.7, -1.3, 0.4][:num_heads], "float32")
+    of_second = np.arange(TOKENS) >= np.array([[3], [5]])
+    across_mask = of_second[:, :, None] != of_second[:, None, :]
+
+    def bias_of(across):
+        def bias(head, i, j):
+            if across[i, j]:
+                return across_bias[head]
+            if abs(i - j) > 1:
+                return None
+            return weights["relative_bias"][head, 1 - i + j] if "relative_bias" in weights else 0.0
+
+        return bias
+
+    expected = [
+        naive.attention(
+            row, weights, attention_dim=4, max_distance=1, num_heads=num_heads, bias=bias_of(across)
+        )
+        for row, across in zip(x, across_mask, strict=True)
+    ]
+    result = layer(x, across_mask=across_mask, across_bias=across_bias)
+    np.testing.assert_allclose(np.asarray(result), expected, atol=2e-6)
+
+
 def test_a_window_of_the_whole_length_is_full_attention():
     """The bias table grows with the window; its common middle is what both may read."""
     x = numbers(2, TOKENS, DIM)
@@ -131,6 +160,22 @@ def test_feed_forward_and_fast_gelu_parity_with_loop():
     np.testing.assert_allclose(np.asarray(layer(x)), expected, atol=2e-6)
 
 
+def test_the_slope_of_the_gelu_is_folded_into_the_weights_and_out_of_them():
+    x = numbers(2, 3, DIM)
+    np.testing.assert_allclose(plain_fast_gelu(x), fast_gelu(x), rtol=1e-6, atol=1e-7)
+    layer = built(FeedForward(10, name="layer"))
+    expected, weights = np.asarray(layer(x)), [np.asarray(value) for value in layer.variables]
+    for _ in range(2):  # the second time does nothing
+        layer.fold_slope()
+    np.testing.assert_allclose(layer.hidden_bias, weights[1] * 1.702, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(layer(x)), expected, atol=2e-6)
+    for _ in range(2):
+        layer.unfold_slope()
+    for variable, value in zip(layer.variables, weights, strict=True):
+        np.testing.assert_allclose(variable, value, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(layer(x)), expected, atol=2e-6)
+
+
 @SIXTEEN_BITS
 def test_feed_forward_in_16_bits(policy):
     """Folding 1.702 into the weights costs one more rounding: 2⁻⁸ and 2⁻¹¹ of values up to ~3."""
@@ -151,6 +196,12 @@ def test_block_parity_with_loop(num_heads):
         naive.block(row, weights, attention_dim=4, max_distance=2, num_heads=num_heads) for row in x
     ]
     np.testing.assert_allclose(np.asarray(layer(x)), expected, atol=3e-6)
+
+
+def test_the_defaults_are_those_of_the_paper():
+    assert TransformerBlock(**BLOCK).attention.num_heads == 1
+    embedding = SubwordEmbedding(NUM_IDS, DIM)
+    assert (embedding.bits, embedding.position_table_sizes) == (8, (47, 11))
 
 
 def test_dropout_is_after_self_attention_and_in_training_only():
@@ -272,6 +323,42 @@ def test_reduction_parity_with_loop(num_heads, segment_lengths):
         start += length
 
 
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [
+        ("first", [[0], [0], []]),
+        ("mean", [[0, 1, 2, 3], [0, 1], []]),
+        ("mean_without_first", [[1, 2, 3], [1], []]),
+        ("first_m_mean", [[0, 1, 2], [0, 1], []]),
+    ],
+)
+def test_reductions_read_these_outputs(kind, rows):
+    sequence = numbers(3, 4, DIM)
+    token_mask = np.arange(4) < np.array([[4], [2], [0]])
+    layer = Reduction(kind, num_tokens=3, shared=None)
+    expected = [
+        sequence[i, places].mean(axis=0) if places else np.zeros(DIM)
+        for i, places in enumerate(rows)
+    ]
+    np.testing.assert_allclose(np.asarray(layer(sequence, token_mask)), expected, atol=1e-6)
+    assert layer.width(DIM) == DIM
+
+
+def test_the_reduction_of_a_text_is_not_that_of_its_padding():
+    sequence = numbers(2, 4, DIM)
+    token_mask = np.arange(4) < np.array([[4], [2]])
+    shared = SqrtNReduction(2, 3, name="layer")
+    layer = Reduction("sqrt_n", shared=shared)
+    layer.build((None, None, DIM))
+    fill_weights(layer.variables)
+    expected = [
+        naive.sqrt_n_reduction(text, shared.query_key_kernel, num_heads=2, attention_dim=3)
+        for text in (sequence[0], sequence[1, :2])
+    ]
+    np.testing.assert_allclose(np.asarray(layer(sequence, token_mask)), expected, atol=2e-6)
+    assert layer.width(DIM) == 2 * DIM
+
+
 def test_padded_queries_are_left_out_whatever_they_may_read():
     layer, x = reduction(), numbers(1, 6, DIM)
     lengths = np.array([[4]], "int32")
@@ -309,6 +396,9 @@ def test_l2_normalize_parity_with_loop_and_zeros():
     x = numbers(3, DIM) * [[1e-3], [1.0], [1e4]]
     result = np.asarray(l2_normalize(x.astype("float32")))
     np.testing.assert_allclose(result, [naive.l2_normalize(v) for v in x], atol=1e-6)
+    short = np.full((1, 4), 1e-6, "float32")  # and as short as this
+    np.testing.assert_allclose(l2_normalize(short), np.full((1, 4), 0.5), rtol=1e-5)
+    np.testing.assert_allclose(l2_normalize(short / 10), np.full((1, 4), 0.1), rtol=1e-5)
     zeros = tf.Variable(np.zeros((1, 4), "float32"))
     with tf.GradientTape() as tape:
         unit = l2_normalize(zeros)
