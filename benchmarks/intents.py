@@ -26,14 +26,9 @@ from sklearn.metrics import f1_score
 from sklearn.pipeline import make_pipeline
 
 from convert_tf import IntentClassifier, SentenceEncoder
-from convert_tf.checkpoints.configs import load_config
-from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.released import model_path
-from convert_tf.checkpoints.vocabulary import vocabulary_path
 from convert_tf.intents.cross_validation import ScopeScores, fit_threshold
 from convert_tf.intents.data import LabelledTexts, few_shot, read_files
-from convert_tf.models.encoder import DualEncoder
-from convert_tf.numerics.initializers import set_seed
 from convert_tf.storage.json_text import written_json
 from convert_tf.storage.messages import aligned
 
@@ -103,6 +98,13 @@ def looked_up(path: str) -> Callable[[list[str]], np.ndarray]:
 
 def untrained(folder: str) -> str:
     """Return a run with the configuration of another one, and initial weights."""
+    # With the extra train alone.
+    from convert_tf.checkpoints.configs import load_config
+    from convert_tf.checkpoints.folder import save_checkpoint
+    from convert_tf.checkpoints.vocabulary import vocabulary_path
+    from convert_tf.models.encoder import DualEncoder
+    from convert_tf.numerics.initializers import set_seed
+
     config, output = load_config(folder), tempfile.mkdtemp()
     set_seed(0)
     vocabulary = vocabulary_path(folder, config)

@@ -31,8 +31,16 @@ Flags:
 from pathlib import Path
 from typing import Any
 
+from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.cli.flags import NEEDED, Define, UsageError, check_read, same
 
+_EXPORTED = (
+    Kind.DUAL_ENCODER,
+    Kind.RANKER,
+    Kind.ENCODER_MODULE,
+    Kind.RANKER_MODULE,
+    Kind.HUGGING_FACE_ENCODER,
+)
 REPLACED = ("", "**/*")
 OF_MODULES = ("encoder",)  # because an .onnx file cannot be exported again
 
@@ -70,6 +78,7 @@ def _static(values: Any) -> Path:
 
 
 def _network(values: Any) -> Path:
+    kind_of(values.encoder, *_EXPORTED)  # before TensorFlow is asked for
     from convert_tf.export.model import export_model
 
     return export_model(

@@ -58,6 +58,7 @@ def define_flags(define: Define) -> None:
 
 def run(values: Any) -> None:
     check_array_replaceable(values.output, overwrite=values.overwrite)
+    encoders = [SentenceEncoder(path) for path in (values.encoder, values.to)]
     vectors = _vectors(values.input)
     described = _description(values.input)
     identity = identity_of(values.encoder)
@@ -74,9 +75,7 @@ def run(values: Any) -> None:
         )
     lines = filled_texts(Texts(values.texts)) if values.texts else shipped_texts()
     texts = [*dict.fromkeys(lines)]  # a text that is there twice would not be left out
-    old, new = (
-        SentenceEncoder(path).encode(texts, kind=kind) for path in (values.encoder, values.to)
-    )
+    old, new = (encoder.encode(texts, kind=kind) for encoder in encoders)
     if vectors.shape[1] != old.shape[1]:
         raise ValueError(
             f"{values.input} has vectors of {vectors.shape[1]} numbers, and --encoder makes "

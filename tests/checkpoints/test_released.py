@@ -1,6 +1,7 @@
 """Released modules by name: on this machine, in a package, from a web server."""
 
 import concurrent.futures
+import importlib.metadata
 import os
 import shutil
 import signal
@@ -57,6 +58,29 @@ def test_the_released_modules_are_those_of_the_repository():
         assert released.Path(module_path(name), "saved_model.pb").is_file()
 
 
+@pytest.mark.parametrize(
+    ("note", "folders"),
+    [
+        (None, []),
+        ('{"url": "https://example.org/convert_tf-1.whl"}', []),
+        ('{"url": "file:///home/me/a%20clone", "dir_info": {}}', ["/home/me/a clone/hub_modules"]),
+    ],
+)
+def test_the_clone_that_pip_installed_from_has_modules(monkeypatch, note, folders):
+    class Distribution:
+        def read_text(self, name):
+            return note if name == "direct_url.json" else pytest.fail(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda _: Distribution())
+    assert [*map(str, released._clone_of_pip())] == folders
+
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", missing)
+    assert released._clone_of_pip() == []
+
+
 def test_a_folder_of_the_current_one_comes_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hub_modules" / "convert" / NEWEST).mkdir(parents=True)
@@ -98,12 +122,12 @@ def test_paths_stay_as_they_are(tmp_path, monkeypatch):
 
 
 def test_offline_the_message_says_what_to_do(nowhere, monkeypatch):
-    with pytest.raises(ModuleNameError, match=r"CONVERT_TF_MODULES_URL is not set\. Install"):
+    with pytest.raises(ModuleNameError, match=r"CONVERT_TF_MODULES_URL is not set\. Run"):
         module_path("convert")
     with serving(nowhere) as served:
         pass
     monkeypatch.setenv("CONVERT_TF_MODULES_URL", served.url)
-    with pytest.raises(ModuleNameError, match=r"127\.0\.0\.1.*refused.*Install the wheel convert_"):
+    with pytest.raises(ModuleNameError, match=r"127\.0\.0\.1.*refused.*install the wheel convert_"):
         module_path("convert")
 
 

@@ -65,9 +65,18 @@ def test_a_model_is_trained_evaluated_and_used(files, capsys):
     printed = capsys.readouterr().out
     assert "out-of-scope recall 100.00%, 3 examples" in printed
     assert "for a precision of 90%:" in printed
-    report = json.loads((files / "results" / "evaluation.json").read_text())
+    path = files / "results" / "evaluation.json"
+    before = path.read_text()
+    report = json.loads(before)
     assert report["examples"] == 12
     assert (files / "results" / "confusions.png").read_bytes().startswith(PNG)
+    again = ("evaluate", model, f"--data={files / 'train.csv'}", f"--output={files / 'results'}")
+    with pytest.raises(SystemExit, match="already exists"):
+        call(*again)
+    assert path.read_text() == before
+    call(*again, "--overwrite")
+    assert path.read_text() != before
+    capsys.readouterr()
     (files / "queries.txt").write_text(f"forgot the password\n\n{OUTSIDE[0]}\n", "utf-8")
     call("predict", model, f"--input={files / 'queries.txt'}", "--top_k=2")
     first, empty, outside = map(json.loads, capsys.readouterr().out.splitlines())
@@ -103,6 +112,23 @@ def test_examples_and_intents_are_added_removed_and_renamed(files, capsys):
     assert "--rename reset=greet merges two intents" in capsys.readouterr().out
     with pytest.raises(SystemExit, match=r"model has no intent nothing\."):
         call(*more, "--remove=nothing", f"--output={files / 'other'}")
+
+
+def test_a_label_that_was_wrong_is_corrected(files, capsys):
+    train(files, "--head=logistic")
+    rows = [
+        (text, "other" if i < 2 else label)
+        for i, (text, label) in enumerate(zip(*DATA, strict=True))
+    ]
+    write_csv(files / "new.csv", *zip(*rows[:3], strict=True))
+    capsys.readouterr()
+    call("train", f"--model={files / 'model'}", f"--encoder={files / 'module'}",
+         f"--data={files / 'new.csv'}", f"--output={files / 'more'}")  # fmt: skip
+    printed = capsys.readouterr().out
+    assert f"labels that --data replaces: {TEXTS[0]!r}: {LABELS[0]}, " in printed
+    assert "4 intents, 12 examples" in printed
+    corrected = IntentClassifier.load(files / "more", encoder=str(files / "module"))
+    assert sorted(zip(*corrected.examples_, strict=True)) == sorted(rows)
 
 
 def test_texts_in_another_language_are_told(files, capsys):
@@ -288,7 +314,7 @@ def test_an_evaluation_is_a_check_for_ci(two_models, capsys):
         with pytest.raises(
             SystemExit, match=r"worse than \S+: 8 right answers are lost and 0 gained"
         ):
-            evaluate(files, "bad", against, f"--output={files / 'new'}")
+            evaluate(files, "bad", against, f"--output={files / 'new'}", "--overwrite")
     assert "8 lost" in report_text(json.loads((files / "new" / "evaluation.json").read_text()))
     evaluate(files, "good", f"--against={files / 'new' / 'evaluation.json'}")  # more is fine
     with pytest.raises(SystemExit, match=r"accuracy is 0\.666667, below 0\.9\."):

@@ -78,6 +78,13 @@ def test_answers_to_one_question_are_spread_over_the_blocks(tmp_path):
     assert ranker.contexts[:2] == [("question 15",), ("question 38",)]
 
 
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    path = tmp_path / "faq.jsonl"
+    path.write_bytes(b'{"question": "\xe9", "answer": "\xe9"}\n' * 9)
+    with pytest.raises(ValueError, match=r"Hardly a line of .*faq\.jsonl can be used"):
+        list(make_task(data=str(path), block_size=2).examples)
+
+
 def test_what_is_measured_by_default(tmp_path):
     pairs = tmp_path / "faq.csv"
     pairs.write_text("question,answer\n" + "".join(f"q{n},a{n}\n" for n in range(20)))

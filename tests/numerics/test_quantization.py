@@ -169,6 +169,11 @@ class _Range(keras.layers.Layer):
         return x, keras.ops.convert_to_tensor(self.range["range_min"])
 
 
+def test_the_range_is_not_trained():
+    weights = GrowingRangeQuantizer((-2.0, 0.5)).build((2,), "table", keras.layers.Layer())
+    assert not any(weight.trainable for weight in weights.values())
+
+
 def test_the_range_stays_in_float32_where_layers_compute_in_16_bits():
     x, low = _Range(dtype="mixed_bfloat16")(np.zeros((1, 2), "float32"))
     assert keras.backend.standardize_dtype(x.dtype) == "bfloat16"

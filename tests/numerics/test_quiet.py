@@ -102,6 +102,17 @@ def test_what_is_left_out(line, is_noise):
     assert bool(re.match(NOISE, line)) == is_noise
 
 
+def test_without_tensorflow_it_is_simply_missing():
+    code = QUIETLY + (
+        "import sys\n"
+        "sys.path[:] = [path for path in sys.path if 'site-packages' not in path]\n"
+        "try:\n    import tensorflow\n"
+        "except ModuleNotFoundError as error:\n    print(error.name)"
+    )
+    done = run_python(code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "tensorflow\n", "")
+
+
 def test_looking_for_tensorflow_imports_nothing():
     code = QUIETLY + (
         "import sys, importlib.util\n"

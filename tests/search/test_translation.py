@@ -102,6 +102,8 @@ def test_the_command(tiny_onnx, tiny_modules, tmp_path):
     assert identity_from_json(described["translated_from"]) == identity_of(tiny_onnx)
     with pytest.raises(SystemExit, match=r"old\.npy was made by an encoder .* as --encoder"):
         call_command(*arguments, f"--encoder={other}", "--overwrite")
+    with pytest.raises(SystemExit, match="'nowhere' is neither a file or folder"):
+        call_command(*arguments, "--encoder=nowhere", "--overwrite")
     own = f"--encoder={tiny_onnx}"
     with pytest.raises(SystemExit, match=r"old\.npy has vectors of kind response, not context\."):
         call_command(*arguments, own, "--kind=context", "--overwrite")

@@ -21,6 +21,7 @@ Flags:
   precision: Recommend a threshold above which this share of answers is right.
   untrained: What texts of intents that were not trained count as: wrong, or out_of_scope.
   output: Folder for the results.
+  overwrite: Replace the results in --output.
 """
 
 import os
@@ -38,7 +39,7 @@ from convert_tf.cli.flags import (
 )
 from convert_tf.figures import write_picture
 from convert_tf.intents.options import UNTRAINED
-from convert_tf.storage.files import write_results
+from convert_tf.storage.files import check_replaceable, write_results
 from convert_tf.storage.json_text import written_json
 
 REPLACED = ("evaluation.json", "confusions.png")
@@ -52,6 +53,7 @@ def define_flags(define: Define) -> None:
     define("at_least", [], repeats=True)
     define("against", None)
     define("output", None)
+    define("overwrite", False)
 
 
 def run(values: Any) -> None:
@@ -68,11 +70,17 @@ def run(values: Any) -> None:
         at_least = dict(map(parsed_minimum, split_names(values.at_least, lambda _: False)))
     except ValueError as error:
         raise UsageError(str(error)) from error
+    if values.output is not None:
+        path = os.path.join(values.output, "evaluation.json")
+        check_replaceable(path, os.path.isfile, overwrite=values.overwrite)
     classifier = loaded_classifier(values)
     has_several = classifier.decision.has_several
     check_read(
         values,
-        {"with a model of several intents": ["precision", "untrained"] if has_several else ()},
+        {
+            "with a model of several intents": ["precision", "untrained"] if has_several else (),
+            "without --output": () if values.output else ["overwrite"],
+        },
     )
     data = read_files(split_names(values.data, os.path.exists), needs_labels=not has_several)
     earlier = None

@@ -65,6 +65,7 @@ from convert_tf.intents.folder import MODULE_FOLDER, classifier_folder, read_cla
 from convert_tf.intents.head import GRIDS, HEADS
 from convert_tf.intents.options import IntentOptions, SeveralOptions
 from convert_tf.storage.files import only_writer
+from convert_tf.storage.messages import listed
 
 if TYPE_CHECKING:
     from convert_tf.intents.classifier import IntentClassifier
@@ -171,7 +172,10 @@ def _read_model(values: Any) -> Any:
 
 
 def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
-    """Return the examples of --data, and of --model after --remove and --rename."""
+    """Return the examples of --data, and of --model after --remove and --rename.
+
+    If a text has another label in --data, the one in --model is left out.
+    """
     added = read_files(values.data) if values.data else LabelledTexts([], [])
     if model is None or model.examples_ is None:
         return added
@@ -188,6 +192,11 @@ def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
         for text, label in zip(*model.examples_, strict=True)
         if str(label) not in removed
     ]
+    labels = dict(zip(*added, strict=True))
+    replaced = [f"{text!r}: {label}" for text, label in rows if labels.get(text, label) != label]
+    if replaced:
+        print(f"labels that --data replaces: {listed(replaced)}")
+    rows = [(text, label) for text, label in rows if labels.get(text, label) == label]
     before = {*rows}
     rows += [row for row in zip(*added, strict=True) if row not in before]
     return LabelledTexts([text for text, _ in rows], [label for _, label in rows])
