@@ -129,7 +129,9 @@ def train_sentencepiece(sentences: Iterable[bytes], *, vocab_size: int) -> bytes
     with needs("data", "Learning SentencePiece"):
         import sentencepiece
 
-    lowered = itertools.chain.from_iterable(in_graph(runs.lower, sentences))
+    sentences = iter(sentences)
+    first = [*itertools.islice(sentences, 1)]  # its errors, which the trainer may hide
+    lowered = itertools.chain.from_iterable(in_graph(runs.lower, itertools.chain(first, sentences)))
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(

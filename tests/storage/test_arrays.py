@@ -28,7 +28,10 @@ HEADER = "{'descr': '<f8', 'fortran_order': False, 'shape': (10,), }"
         b"\x93NUMPY\x01\x00",
         _npy(HEADER.removesuffix("}")),  # TokenError of Python's tokenizer
         _npy("(" * 90),
-        _npy(HEADER.replace("(10,)", "(-1,)")),
+        pytest.param(
+            _npy(HEADER.replace("(10,)", "(-1,)")),
+            marks=pytest.mark.skipif(np.__version__ < "2", reason="numpy 1 reads all numbers"),
+        ),
         _npy(HEADER.replace("(10,)", "(10**3,)")),
         _npy(HEADER.replace("(10,)", f"({2**62},)")),
         _npy(HEADER.replace("<f8", "|O")),

@@ -210,6 +210,10 @@ def test_texts_that_a_person_reads_as_the_same_have_the_same_ids(plain, graph_id
                 np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.skipif(
+    tuple(map(int, tf.__version__.split(".")[:2])) < (2, 21),
+    reason="earlier versions have tables of an earlier Unicode",
+)
 def test_tables_are_tensorflows():
     assert derive() == TABLES, "Run scripts.derive_unicode_tables again."
 
