@@ -65,8 +65,8 @@ def restored_texts(tokens: str) -> list[str]:
 
 
 def _normal(text: str) -> str:
-    """Return the text escaped and lower-cased."""
-    if text.isascii() and "\0" not in text:
+    """Return a folded text, which has no NUL, escaped and lower-cased."""
+    if text.isascii():
         return text.lower()
     if _SIGMA in text:
         text = _with_lower_sigmas(text)

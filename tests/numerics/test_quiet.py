@@ -102,6 +102,19 @@ def test_what_is_left_out(line, is_noise):
     assert bool(re.match(NOISE, line)) == is_noise
 
 
+def test_what_was_written_before_is_not_filtered():
+    line = "I0000 00:00:1795345245.859534    9997 port.cc:153] oneDNN"
+    code = (
+        "import sys\n"
+        "from convert_tf.numerics.quiet import filtered_standard_error\n"
+        f"sys.stderr.write({line + ' before'!r})\n"
+        "with filtered_standard_error():\n"
+        f"    sys.stderr.write({line + ' within'!r} + '\\n')\n"
+        "sys.stderr.write(' after')\n"
+    )
+    assert run_python(code).stderr == f"{line} before after"
+
+
 def test_without_tensorflow_it_is_simply_missing():
     code = QUIETLY + (
         "import sys\n"

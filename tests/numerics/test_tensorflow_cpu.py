@@ -37,6 +37,18 @@ def test_feed_forward_parity_with_loop(is_compiled):
     np.testing.assert_allclose(result, _naive_feed_forward(*arguments), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("options", [{}, {"is_compiled": True}])
+def test_nothing_is_compiled_unless_asked_for(options):
+    @tf.function
+    def calling(*tensors):
+        return feed_forward(*tensors, **options)
+
+    tensors = [tf.constant(a, tf.float32) for a in _feed_forward_arguments()]
+    functions = calling.get_concrete_function(*tensors).graph.as_graph_def().library.function
+    is_compiled = any(function.attr["_XlaMustCompile"].b for function in functions)
+    assert is_compiled == bool(options)
+
+
 @pytest.mark.parametrize("is_compiled", [False, True])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-4), ("bfloat16", 0.1)])
 def test_gradients_of_feed_forward_are_differences_of_its_results(dtype, tolerance, is_compiled):

@@ -1,8 +1,10 @@
 """Files of a release, from a web server on this machine."""
 
+import concurrent.futures
 import errno
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -189,6 +191,39 @@ def test_what_is_made_once_is_made_in_new_folders_and_old_ones(tmp_path):
     for name in ("one", "two"):  # the second finds the folder
         assert made_once(tmp_path / "a" / "b" / name, make).read_text() == "made"
     assert made_once(tmp_path / "a" / "b" / "one", pytest.fail).read_text() == "made"
+
+
+def test_a_second_maker_waits_for_the_first(tmp_path):
+    target = tmp_path / "file"
+    with (
+        open(tmp_path / ".file.lock", "a") as lock,
+        concurrent.futures.ThreadPoolExecutor() as threads,
+    ):
+        files.lock_file(lock, waits=True)
+        second = threads.submit(made_once, target, pytest.fail)
+        with pytest.raises(concurrent.futures.TimeoutError):
+            second.result(timeout=0.3)
+        target.write_text("made")  # by the first
+        lock.close()
+        assert second.result() == target
+
+
+def test_a_temporary_folder_that_stays_does_not_stop_the_work(tmp_path, monkeypatch):
+    """As on NFS, where files that are still open have another name."""
+
+    def busy(path, onerror=None, onexc=None, **_):
+        error = OSError(errno.EBUSY, "Device or resource busy")
+        if onexc:
+            onexc(os.rmdir, path, error)
+        else:
+            onerror(os.rmdir, path, (OSError, error, None))
+
+    def make(folder):
+        (folder / "new").write_text("made")
+        return folder / "new"
+
+    monkeypatch.setattr(shutil, "rmtree", busy)
+    assert made_once(tmp_path / "file", make).read_text() == "made"
 
 
 def test_without_locks_what_another_process_writes_is_kept(release, tmp_path, monkeypatch, get):

@@ -1,3 +1,4 @@
+import io
 import time
 
 import pytest
@@ -17,11 +18,13 @@ from convert_tf.storage.progress import Progress
         ({"total_bytes": 5_000}, 7, 6_000, 1.0,
          "7 lines, 7/s, 0 bytes of 5 kB left, 0:00:00 left"),  # it grew while it was read
         ({}, 1, 0, 0.5, "1 lines, 2/s"),
+        ({"total_bytes": 10}, None, None, 1.0, "0 lines, 0/s, 10 bytes of 10 bytes left"),
     ],
 )  # fmt: skip
 def test_line(options, count, bytes_done, seconds, expected):
     progress = Progress("lines", **options)
-    progress.add(count, bytes_done=bytes_done)
+    if count is not None:
+        progress.add(count, bytes_done=bytes_done)
     assert progress.line(seconds) == expected
 
 
@@ -45,6 +48,19 @@ def test_a_terminal_gets_one_line_that_goes_away(capsys, monkeypatch):
     assert printed.startswith("\r1,000 lines, ")
     assert printed.endswith("\r\033[K")
     assert "\n" not in printed
+
+
+def test_the_line_is_gone_before_the_next_output(monkeypatch):
+    """It is flushed: what comes next may be written without Python's buffer."""
+    written = io.BytesIO()
+    terminal = io.TextIOWrapper(written, encoding="utf-8")
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr", terminal)
+    with Progress("lines") as progress:
+        progress._printed -= 1.0
+        progress.add(1_000)
+        assert written.getvalue().startswith(b"\r1,000 lines, ")
+    assert written.getvalue().endswith(b"\r\033[K")
 
 
 def test_a_terminal_where_nothing_was_printed_stays_empty(capsys, monkeypatch):

@@ -197,6 +197,7 @@ def test_sentencepiece_ids_and_text(piece_model):
     tokenizer = load_tokenizer(piece_model)
     package = sentencepiece.SentencePieceProcessor(model_file=str(piece_model))
     assert isinstance(tokenizer, SentencePieceTokenizer)
+    assert SentencePieceTokenizer(piece_model).num_oov_buckets == 1000
     assert (tokenizer.name, tokenizer.vocab_size) == ("sentencepiece", package.vocab_size())
     assert tokenizer.padding_id == tokenizer.num_ids == package.vocab_size() + 1000
     texts = ["Hello WORLD", "", "  the \U00012000 of", "it's \U0001f600\U0001f600!", "x"]
