@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -250,6 +251,22 @@ def test_errors_of_a_search(cache):
     other.fingerprint = other.name = "another"
     with pytest.raises(ValueError, match=r"encoded by stub, not by another\. "):
         CandidateIndex(cache, other)
+
+
+def test_exact_scores_read_as_many_candidates_at_once_as_memory_allows(monkeypatch):
+    stored = np.random.RandomState(0).standard_normal((7, 4)).astype("float32")
+    pieces = []
+
+    def vectors_at(ids):
+        pieces.append(len(ids))
+        return stored[ids]
+
+    monkeypatch.setattr(index_module, "_MAX_KEPT", 2)  # in units of 8 bytes
+    cache = SimpleNamespace(dim=4, vectors_at=vectors_at)
+    vectors = stored[:1] + 1
+    scores = exact_scores(cache, np.arange(7), vectors)
+    np.testing.assert_allclose(scores, stored @ vectors[0], rtol=1e-5)
+    assert pieces == [3, 3, 1]  # 16 // (4 + 1)
 
 
 def test_large_dot_products_do_not_overflow(cache):
