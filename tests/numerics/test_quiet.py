@@ -109,7 +109,7 @@ def test_what_was_written_before_is_not_filtered():
         "from convert_tf.numerics.quiet import filtered_standard_error\n"
         f"sys.stderr.write({line + ' before'!r})\n"
         "with filtered_standard_error():\n"
-        f"    sys.stderr.write({line + ' within'!r} + '\\n')\n"
+        f"    sys.stderr.write({line + ' within'!r})\n"
         "sys.stderr.write(' after')\n"
     )
     assert run_python(code).stderr == f"{line} before after"
