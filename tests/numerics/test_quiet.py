@@ -107,6 +107,7 @@ def test_what_was_written_before_is_not_filtered():
     code = (
         "import sys\n"
         "from convert_tf.numerics.quiet import filtered_standard_error\n"
+        "sys.stderr = open(2, 'w', closefd=False)\n"  # with a buffer
         f"sys.stderr.write({line + ' before'!r})\n"
         "with filtered_standard_error():\n"
         f"    sys.stderr.write({line + ' within'!r})\n"
