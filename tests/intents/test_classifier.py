@@ -221,6 +221,7 @@ def test_descriptions_are_enough_and_examples_refine_them(encoder):
     begin = partial(IntentClassifier.from_descriptions, descriptions, encoder, **QUICK)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", DeprecationWarning)  # libraries of each other
         assert begin().predict(QUERIES).tolist() == ANSWERS
     refined = begin(examples=(TEXTS[:4], LABELS[:4]))
     assert refined.classes_.tolist() == ["greet", "order", "reset"]
@@ -486,6 +487,7 @@ def test_a_given_threshold_is_kept(encoder):
     options = {"out_of_scope": "confidence", "threshold": 1.1}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", DeprecationWarning)  # libraries of each other
         classifier = make(encoder, **options).fit(TEXTS, LABELS)
     assert classifier.predict(TEXTS).tolist() == ["oos"] * len(TEXTS)
     assert classifier.thresholds_ is None
