@@ -1,6 +1,7 @@
 """The commands of the base installation, in a process without TensorFlow and Keras."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -96,3 +97,14 @@ def test_what_needs_the_extra_says_what_to_run(command, folder):
     done = called(folder, command)
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("convert-tf")]
     assert line.endswith("Run pip install 'convert_tf[train]'.")
+
+
+@pytest.mark.parametrize(
+    ("encoder", "reason"),
+    [("convrt_small", "does not exist"), ("encoder.onnx", r"is an \.onnx file"), ("", "is not a")],
+)
+def test_what_is_no_source_of_an_export_needs_no_library(folder, encoder, reason):
+    (folder / "empty").mkdir(exist_ok=True)
+    done = called(folder, f"export --encoder {encoder or 'empty'} --output module.onnx")
+    assert done.returncode == 1
+    assert re.search(rf"^convert-tf export: '.*' {reason}", done.stderr, re.MULTILINE)
