@@ -61,7 +61,8 @@ def encoder_card(
         "in_bytes": network_bits == 8,
         "one_text": not config.multi_context,
         "two_texts": config.multi_context,
-        "not_evaluated": not training.get("evaluation"),
+        "not_evaluated": not training.get("evaluation") and not notes,
+        "has_notes": bool(notes),
     }
     sizes_of_parts = training.get("parameters") or {}
     return _filled(
@@ -152,7 +153,7 @@ def _without_unknown(template: str, facts: Mapping[str, Any]) -> str:
             lines.append(line.format_map(facts))
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
     text = text.replace(f"\n\n## Files\n\n{_TABLE}\n\n", "\n\n")  # a file that contains its card
-    return re.sub(rf"{re.escape(_TABLE)}(?=\n\n|\Z)", "The checkpoint has no such facts.", text)
+    return re.sub(rf"{re.escape(_TABLE)}(?=\n\n|\Z)", "The checkpoint does not record this.", text)
 
 
 def _rows(rows: Iterable[tuple[str, Any]]) -> str | None:
