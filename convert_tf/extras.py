@@ -6,7 +6,12 @@ modules. `.onnx` files also work without any dependency except numpy and onnxrun
 """
 
 import contextlib
+import importlib.metadata
+import json
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 _OF_TRAINING = (
     "keras",
@@ -20,6 +25,24 @@ _OF_TRAINING = (
 
 class MissingLibraryError(ImportError):
     """Error: a library is not installed. The message says what to install."""
+
+
+def source_folder() -> Path | None:
+    """Return the folder that this package comes from: a clone, or what pip installed it from.
+
+    None for a package from an index or a wheel, which has no such folder.
+    """
+    around = Path(__file__).resolve().parents[1]
+    if (around / "pyproject.toml").is_file():
+        return around
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        # pip's note, by PEP 610.
+        note = importlib.metadata.distribution("convert_tf").read_text("direct_url.json") or "{}"
+        address = urllib.parse.urlsplit(json.loads(note).get("url", ""))  # noqa: TID251 - by pip
+        folder = Path(urllib.request.url2pathname(address.path))
+        if address.scheme == "file" and folder.is_dir():
+            return folder
+    return None
 
 
 @contextlib.contextmanager
@@ -44,7 +67,8 @@ def needs(extra: str, purpose: str, *, package: str = "") -> Iterator[None]:
         raise
     except ImportError as error:
         wanted = f"the extra [{extra}]" if extra else "the dependencies of convert_tf"
-        target = f"'convert_tf[{extra}]'" if extra else "'convert_tf'"
+        source = str(source_folder() or "convert_tf")
+        target = f"'{source}[{extra}]'" if extra else f"'{source}'"
         if package:
             wanted = target = package
         raise MissingLibraryError(

@@ -1,5 +1,6 @@
 """What an installation without some libraries does: it says in a line what to install."""
 
+import importlib.metadata
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ import tomllib
 from support.commands import call_command
 from support.tiny_checkpoint import write_checkpoint
 
+from convert_tf import extras
 from convert_tf.export.onnx.writing import export_onnx
 from convert_tf.extras import MissingLibraryError, needs
 
@@ -44,19 +46,50 @@ def test_a_missing_library_is_named_with_what_installs_it():
     ):
         import no_such_library
     with (
-        pytest.raises(MissingLibraryError, match=r"Run pip install 'convert_tf'\.\Z"),
+        pytest.raises(MissingLibraryError, match=rf"Run pip install '{re.escape(str(ROOT))}'\.\Z"),
         needs("", "X"),
     ):
         import no_such_library  # noqa: F401
 
 
 @pytest.mark.parametrize(
+    ("note", "folder"),
+    [
+        (None, None),
+        ('{"url": "https://example.org/convert_tf-1.whl"}', None),
+        ('{"url": "file://FOLDER/a%20clone/gone", "dir_info": {}}', None),
+        ('{"url": "file://FOLDER/a%20clone", "dir_info": {}}', "a clone"),
+    ],
+)
+def test_where_an_installed_package_comes_from(note, folder, tmp_path, monkeypatch):
+    class Distribution:
+        def read_text(self, name):
+            return note and note.replace("FOLDER", str(tmp_path))
+
+    (tmp_path / "a clone").mkdir()
+    assert extras.source_folder() == ROOT
+    monkeypatch.setattr(extras, "__file__", str(tmp_path / "packages" / "convert_tf" / "extras.py"))
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda _: Distribution())
+    assert extras.source_folder() == (folder and tmp_path / folder)
+    with pytest.raises(MissingLibraryError) as raised, needs("faiss", "X"):
+        raise ImportError
+    source = str(tmp_path / folder) if folder else "convert_tf"
+    assert str(raised.value).endswith(f"Run pip install '{source}[faiss]'.")
+
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", missing)
+    assert extras.source_folder() is None
+
+
+@pytest.mark.parametrize(
     ("library", "statement", "remedy"),
     [
         ("tensorboard", "from convert_tf.training.summaries import EventFile; EventFile('x')",
-         "'convert_tf[plots]'"),
+         f"'{ROOT}[plots]'"),
         ("onnx", "from convert_tf import export_model\n"
-         "export_model('x', 'y', format='huggingface')", "'convert_tf[huggingface]'"),
+         "export_model('x', 'y', format='huggingface')", f"'{ROOT}[huggingface]'"),
         ("onnxruntime", "from convert_tf.encoding.backends import onnx\n"
          "onnx.is_exported = bool\nonnx.OnnxBackend('setup.py')", "onnxruntime"),
     ],
@@ -123,7 +156,7 @@ def test_a_command_without_its_extra(missing, extra, command, tmp_path, monkeypa
         call_command(*(word.replace("{}", str(tmp_path)) for word in command.split()))
     (line,) = str(stopped.value.code).splitlines()
     assert f"needs the extra [{extra}]" in line
-    assert f"pip install 'convert_tf[{extra}]'" in line
+    assert f"pip install '{ROOT}[{extra}]'" in line
 
 
 @pytest.fixture(scope="module")
@@ -177,4 +210,4 @@ def test_what_needs_tensorflow_says_so_without_it(mark, tmp_path, light_python):
     (tmp_path / mark).write_text("{}")
     done = light_python(f"import convert_tf; convert_tf.SentenceEncoder({str(tmp_path)!r})")
     assert "needs the extra [train] (No module" in done.stderr
-    assert "Run pip install 'convert_tf[train]'." in done.stderr
+    assert f"Run pip install '{ROOT}[train]'." in done.stderr

@@ -1,21 +1,18 @@
 """Released modules, referred to by name.
 
-A name is looked up in this order: `hub_modules/NAME/VERSION` in the current folder, the same next
-to the package and in the clone that pip installed it from, the installed package
+A name is looked up in this order: `hub_modules/NAME/VERSION` in the current folder, the same in the
+clone that holds this package or that pip installed it from, the installed package
 `convert-tf-modules`, and the files of a release, which are downloaded once. `scripts/release.py`
 writes releases. Texts are encoded with the `.onnx` file of a name. If there is none, it is written
 into the cache of downloads from the module, once, without TensorFlow.
 """
 
 import contextlib
-import importlib.metadata
 import importlib.util
 import os
 import re
 import subprocess
 import sys
-import urllib.parse
-import urllib.request
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +26,7 @@ from convert_tf.checkpoints.kinds import (
     kind_of,
     model_checksum,
 )
-from convert_tf.extras import needs
+from convert_tf.extras import needs, source_folder
 from convert_tf.storage.checksums import checksum
 from convert_tf.storage.downloads import (
     ARCHIVE_SUFFIX,
@@ -39,7 +36,6 @@ from convert_tf.storage.downloads import (
     made_once,
 )
 from convert_tf.storage.files import FileWriteError
-from convert_tf.storage.json_text import parsed_json
 
 SCHEME = "hf://"  # of encoders of the Hugging Face hub
 
@@ -246,23 +242,13 @@ def as_onnx(folder: Path, *, graph: str = "") -> Path:
 
 def _local_folders() -> list[Path]:
     """Return the folders on this machine that may contain modules as `NAME/VERSION`."""
-    folders = [Path("hub_modules"), Path(__file__).resolve().parents[2] / "hub_modules"]
-    folders += _clone_of_pip()
+    folders = [Path("hub_modules")]
+    if source := source_folder():
+        folders.append(source / "hub_modules")
     package = importlib.util.find_spec(MODULES_PACKAGE)
     if package is not None and package.origin is not None:
         folders.append(Path(package.origin).parent)
     return folders
-
-
-def _clone_of_pip() -> list[Path]:
-    """Return the modules of the clone that pip installed this package from, if there is one."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        # pip's note, by PEP 610; there is none of a wheel from an index.
-        note = importlib.metadata.distribution("convert_tf").read_text("direct_url.json")
-        address = urllib.parse.urlsplit(parsed_json(note or "{}").get("url", ""))
-        if address.scheme == "file":
-            return [Path(urllib.request.url2pathname(address.path), "hub_modules")]
-    return []
 
 
 def release_file(name: str) -> Path:

