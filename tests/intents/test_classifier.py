@@ -668,6 +668,8 @@ def test_only_texts_in_scope_have_an_accuracy():
     assert report_text(report).splitlines()[0].endswith(", 12 examples in scope")
     report = evaluate_classifier(classifier, LabelledTexts(OUTSIDE, ["oos"] * 3))
     assert report_text(report).startswith("out-of-scope recall")
+    report = evaluate_classifier(classifier, LabelledTexts(TEXTS, LEVELS))
+    assert report_text(report).splitlines()[0].endswith(", 12 examples")
 
 
 def test_a_dozen_sentences_make_a_classifier():
