@@ -1,4 +1,4 @@
-"""R100@1 of an encoder alone, and of rankers that rank its first candidates again.
+"""R100@1 of an encoder, of rankers that rank its first candidates again, and of both together.
 
 ```
 python benchmarks/rerank.py --data data/ --encoder convert --rankers runs/poly,runs/cross
@@ -6,6 +6,7 @@ python benchmarks/rerank.py --data data/ --encoder convert --rankers runs/poly,r
 
 Each context is ranked among the 100 responses of its block. A ranker scores
 the encoder's `--top_n` best. It reads the last turn of the context, or all with `--all_turns`.
+"Together" adds the logits of both, as `convert-tf index search --rerank_checkpoint` does.
 "At most" is the share of contexts whose right response is among those. A tie is a miss. "Parts" are
 the same for each third of the examples.
 """
@@ -29,6 +30,7 @@ _BLOCK = 100
 def main(argv: list[str]) -> None:
     from convert_tf import Ranker, SentenceEncoder
     from convert_tf.data.records import read_turns
+    from convert_tf.ranking.ranker import EncoderRanker
 
     records = [*read_turns(_DATA.value, _SPLIT.value, max_examples=_EXAMPLES.value)]
     number = len(records) // _BLOCK * _BLOCK
@@ -38,7 +40,7 @@ def main(argv: list[str]) -> None:
     responses = [record.response for record in records[:number]]
     encoder = SentenceEncoder(_ENCODER.value)
     shape = (number // _BLOCK, _BLOCK, -1)
-    contexts = encoder.encode_contexts([own[-1] for own in turns]).reshape(shape)
+    contexts = encoder.encode_contexts([context[-1] for context in turns]).reshape(shape)
     encoded = encoder.encode_responses(responses).reshape(shape)
     scores = np.einsum("bid,bjd->bij", contexts, encoded).reshape(number, _BLOCK)
     columns = np.arange(number) % _BLOCK
@@ -53,19 +55,24 @@ def main(argv: list[str]) -> None:
     print(f"{'':30}  R100@1  parts{'':17}  ms a context")
     print(f"{_ENCODER.value:30}  {_shown(rank == 0)}")
     starts = np.arange(number) // _BLOCK * _BLOCK
-    lists = [[responses[start + j] for j in own] for start, own in zip(starts, best, strict=True)]
-    read = turns if _ALL_TURNS.value else [own[-1:] for own in turns]
+    lists = [[responses[i + j] for j in places] for i, places in zip(starts, best, strict=True)]
+    read = turns if _ALL_TURNS.value else [context[-1:] for context in turns]
+    is_right = best == columns[:, None]
+    logits = EncoderRanker.logit_scale * np.take_along_axis(scores, best, axis=1)
     for folder in _RANKERS.value:
         ranker = Ranker(folder)
         ranker.candidate_scores(read[:8], lists[:8])
         started = time.perf_counter()
-        scored = ranker.candidate_scores(read, lists)
+        scored = np.array(ranker.candidate_scores(read, lists))
         milliseconds = 1000 * (time.perf_counter() - started) / number
-        hits = np.zeros(number, bool)
-        for i, (own, places, column) in enumerate(zip(scored, best, columns, strict=True)):
-            at = np.flatnonzero(places == column)
-            hits[i] = len(at) and (own >= own[at[0]]).sum() == 1
-        print(f"{folder:30}  {_shown(hits)}  {milliseconds:.1f}", flush=True)
+        print(f"{folder:30}  {_shown(_hits(scored, is_right))}  {milliseconds:.1f}")
+        print(f"{'together':30}  {_shown(_hits(logits + scored, is_right))}", flush=True)
+
+
+def _hits(scores: np.ndarray, is_right: np.ndarray) -> np.ndarray:
+    """Return where the right candidate scores higher than all others: bool `[contexts]`."""
+    right = np.where(is_right, scores, -np.inf).max(axis=1)
+    return (right > -np.inf) & ((scores >= right[:, None]).sum(axis=1) == 1)
 
 
 def _shown(hits: np.ndarray) -> str:

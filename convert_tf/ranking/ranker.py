@@ -39,11 +39,14 @@ class EncoderRanker(TextRanker):
 
     Attributes:
       settings: facts for the row of a report, JSON values by name.
+      logit_scale: factor that makes logits of scores: `--scale_end` of the released encoders.
 
     Example:
       ranker = EncoderRanker(SentenceEncoder("convert_small"))
       ranker.scores([("hello", "how are you?")], ["fine", "a fish"])  # [1, 2]
     """
+
+    logit_scale = 20.0
 
     def __init__(
         self,

@@ -30,12 +30,14 @@ class CandidateEncoder(NamedTuple):
       encode_contexts: contexts → vectors float32 `[B, M, dim]` and which are real, bool `[B, M]`;
         None if all are.
       name: the encoder in messages, such as `convert_small/2 as a module, kind response`.
+      logit_scale: factor that makes logits of scores.
     """
 
     fingerprint: str
     encode_candidates: Callable[[Sequence[str]], np.ndarray]
     encode_contexts: Callable[[Sequence[Turns]], tuple[np.ndarray, np.ndarray | None]]
     name: str = ""
+    logit_scale: float = 1.0
 
 
 def load_encoder(model: str | os.PathLike[str], *, kind: str = "response") -> CandidateEncoder:
@@ -68,6 +70,7 @@ def load_encoder(model: str | os.PathLike[str], *, kind: str = "response") -> Ca
         ranker.encode_candidates,
         lambda contexts: (ranker.encode_contexts(contexts)[:, None], None),
         f"{identity}, kind {kind}",
+        EncoderRanker.logit_scale,
     )
 
 

@@ -392,17 +392,35 @@ def test_ranking_anew(tmp_path):
     poly = StubEncoder(5)
     second = CandidateIndex(cache, poly)
     # All of them ranked anew by a cache: the second model's own search.
-    found = RerankedIndex(first, second, top_n=150).search(CONTEXTS, top_k=7)
+    second_alone = functools.partial(RerankedIndex, first, adds_first=False)
+    found = second_alone(second, top_n=150).search(CONTEXTS, top_k=7)
     expected = second.search(CONTEXTS, top_k=7)
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_array_equal(found.scores, expected.scores)
     # Some of them, by their texts.
-    found = RerankedIndex(first, StubRanker(), top_n=20).search(CONTEXTS, top_k=7)
+    found = second_alone(StubRanker(), top_n=20).search(CONTEXTS, top_k=7)
     for own, ids, scores in zip(first.search(CONTEXTS, top_k=20).ids, *found, strict=True):
         longest = sorted(own, key=lambda i: (-len(TEXTS[i]), i))[:7]
         assert ids.tolist() == longest
         assert scores.tolist() == [len(TEXTS[i]) for i in longest]
     assert RerankedIndex(first, StubRanker()).search([], top_k=7).ids.shape == (0, 7)
+
+
+def test_logits_of_both_models_are_added(tmp_path):
+    """A softmax of the sums is the product of both models' probabilities."""
+    cache = make_cache(tmp_path / "cache")
+    first, poly = CandidateIndex(cache, StubEncoder()), CandidateIndex(cache, StubEncoder(5))
+    for second in (poly, StubRanker()):
+        found = RerankedIndex(first, second, top_n=20).search(CONTEXTS, top_k=20)
+        for context, ids, scores in zip(CONTEXTS, *found, strict=True):
+            assert sorted(ids) == sorted(first.search([context], top_k=20).ids[0])
+            logits = 0.25 * first.score([context], ids[None])[0]
+            if second is poly:
+                logits += 0.25 * poly.score([context], ids[None])[0]
+            else:
+                logits += [len(TEXTS[i]) for i in ids]
+            np.testing.assert_allclose(scores, logits, rtol=1e-5)
+            assert (np.diff(scores) <= 0).all()
 
 
 def test_errors_of_ranking_anew(tmp_path):

@@ -69,10 +69,24 @@ def test_scores_are_cosines(folders, tmp_path, name):
     np.testing.assert_allclose(scores, np.take_along_axis(expected, ids, axis=1), atol=0.01)
 
 
+def test_scores_of_encoders_become_logits(folders, tmp_path):
+    """Cosines of an encoder have the factor of its training; scores of rankers are logits."""
+    first = make_index(folders, "checkpoint", tmp_path)
+    encoder, cross = (open_ranker(folders[name]) for name in ("checkpoint", "cross"))
+    cosines = encoder.scores(CONTEXTS, TEXTS)
+    for second, logits in ((encoder, 20 * cosines), (cross, cross.scores(CONTEXTS, TEXTS))):
+        ids, scores = RerankedIndex(first, second, top_n=60).search(CONTEXTS, top_k=60)
+        expected = np.take_along_axis(20 * cosines + logits, ids, axis=1)
+        np.testing.assert_allclose(scores, expected, atol=0.3)  # the cache is rounded
+    bi = make_index(folders, "bi", tmp_path)
+    assert (bi.encoder.logit_scale, first.encoder.logit_scale) == (1, 20)
+
+
 def test_cross_ranks_anew(folders, tmp_path):
     first = make_index(folders, "bi", tmp_path)
     cross = open_ranker(folders["cross"])
-    ids, scores = RerankedIndex(first, cross, top_n=10).search(CONTEXTS, top_k=4)
+    index = RerankedIndex(first, cross, top_n=10, adds_first=False)
+    ids, scores = index.search(CONTEXTS, top_k=4)
     for context, own, row, found in zip(
         CONTEXTS, first.search(CONTEXTS, top_k=10).ids, ids, scores, strict=True
     ):
@@ -131,11 +145,15 @@ def test_commands_with_faiss_and_reranking(folders, tmp_path, capsys):
         search.append("--faiss=flat")
     rerank_cache = f"--rerank_cache={tmp_path / 'poly'}"
     for name, second, options in (
-        ("cross", open_ranker(folders["cross"]), []), ("poly", poly, [rerank_cache]),
-    ):  # fmt: skip
+        ("cross", open_ranker(folders["cross"]), []),
+        ("cross", open_ranker(folders["cross"]), ["--noadd_first"]),
+        ("poly", poly, [rerank_cache]),
+    ):
         call_command("index", *search, f"--rerank_checkpoint={folders[name]}", *options)
         shown = [int(line.split()[1]) for line in capsys.readouterr().out.splitlines()[1:]]
-        expected = RerankedIndex(first, second, top_n=20).search(["the cat sat"], top_k=4)
+        adds_first = "--noadd_first" not in options
+        index = RerankedIndex(first, second, top_n=20, adds_first=adds_first)
+        expected = index.search(["the cat sat"], top_k=4)
         assert shown == expected.ids[0].tolist()
 
 

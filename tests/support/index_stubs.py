@@ -26,6 +26,8 @@ class StubEncoder:
       has_mask: whether a context has as many real vectors as words, and none where it is empty.
     """
 
+    logit_scale = 0.25
+
     def __init__(self, num_vectors: int = 1, *, scale: float = 4.0, has_mask: bool = False):
         self.num_vectors = num_vectors
         self.scale = scale

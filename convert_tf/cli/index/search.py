@@ -23,9 +23,11 @@ Flags:
   rerank_cache: Cache of the candidates for --rerank_checkpoint. By default each search encodes
     them.
   top_n: Number of candidates that --rerank_checkpoint scores again.
+  add_first: Add the scores of --encoder, as logits, to those of --rerank_checkpoint.
 """
 
 import contextlib
+import functools
 import tempfile
 from collections.abc import Iterator
 from itertools import islice
@@ -61,6 +63,7 @@ def define_flags(define: Define) -> None:
     define("rerank_checkpoint", None)
     define("rerank_cache", None)
     define("top_n", 100, lower_bound=1)
+    define("add_first", True)
 
 
 def run(values: Any) -> None:
@@ -70,12 +73,13 @@ def run(values: Any) -> None:
         index: Any = CandidateIndex(cache, encoder)
         if values.faiss:
             index = FaissIndex(cache, encoder, kind=values.faiss)
+        reranked = functools.partial(RerankedIndex, top_n=values.top_n, adds_first=values.add_first)
         if values.rerank_cache:
             encoder = load_encoder(values.rerank_checkpoint)
             second = CandidateIndex(CandidateCache(values.rerank_cache), encoder)
-            index = RerankedIndex(index, second, top_n=values.top_n)
+            index = reranked(index, second)
         elif values.rerank_checkpoint:
-            index = RerankedIndex(index, open_ranker(values.rerank_checkpoint), top_n=values.top_n)
+            index = reranked(index, open_ranker(values.rerank_checkpoint))
         best = index.search(values.queries, top_k=values.top_k)
         for query, ids, scores in zip(values.queries, *best, strict=True):
             print(query)
@@ -93,7 +97,7 @@ def _check(values: Any) -> None:
     if len(given) != 1:
         received = " and ".join(given) or "none"
         raise UsageError(f"Pass one of --cache, --candidates and --data. Received: {received}.")
-    of_rerank = ("top_n", "rerank_cache")
+    of_rerank = ("top_n", "rerank_cache", "add_first")
     unread: dict[str, tuple[str, ...]] = {
         "without --rerank_checkpoint": () if values.rerank_checkpoint else of_rerank,
         "with --cache": () if values.cache is None else ("max_candidates",),
