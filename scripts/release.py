@@ -22,7 +22,13 @@ import tempfile
 from pathlib import Path
 
 from convert_tf import __version__
-from convert_tf.checkpoints.released import MODULES_PACKAGE, ONNX_SUFFIX, RELEASED, RELEASES
+from convert_tf.checkpoints.released import (
+    ALL_RELEASES,
+    MODULES_PACKAGE,
+    ONNX_SUFFIX,
+    RANKER_RELEASES,
+    RELEASED,
+)
 from convert_tf.export.onnx.writing import export_onnx
 from convert_tf.service.page import BUILT_PAGE, PAGE_ARCHIVE, missing_files
 from convert_tf.storage.checksums import file_checksum
@@ -63,12 +69,13 @@ def build(project: Path, output: Path, *kinds: str) -> None:
 
 
 def write_modules(output: Path) -> None:
-    """The archive and the `.onnx` file of each module."""
-    for name, versions in RELEASES.items():
+    """The archive of each module, and the `.onnx` file of each encoder."""
+    for name, versions in ALL_RELEASES.items():
         for version in (number for number, release in versions.items() if not release.commit):
             folder = MODULES / name / str(version)
             write_archive(folder, output / f"{name}-{version}{ARCHIVE_SUFFIX}")
-            export_onnx(folder, output / f"{name}-{version}{ONNX_SUFFIX}")
+            if name not in RANKER_RELEASES:
+                export_onnx(folder, output / f"{name}-{version}{ONNX_SUFFIX}")
 
 
 def write_modules_wheel(output: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from convert_tf.checkpoints.kinds import model_checksum
-from convert_tf.checkpoints.released import EXPORTER, ONNX_SUFFIX, RELEASES
+from convert_tf.checkpoints.released import ALL_RELEASES, EXPORTER, ONNX_SUFFIX
 
 ORIGIN_KEY = "origin"  # in the metadata of an .onnx file, the last entry before the checksum
 _ORIGIN = re.compile(rb"([0-9a-f]{64}) (onnx-\d+-\d+-\d+)")
@@ -34,11 +34,11 @@ class EncoderIdentity(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name and version of a released encoder, such as `"convert_small/1"`; else `""`."""
+        """Name and version of a released model, such as `"convert_small/1"`; else `""`."""
         return next(
             (
                 f"{name}/{version}"
-                for name, versions in RELEASES.items()
+                for name, versions in ALL_RELEASES.items()
                 for version, release in versions.items()
                 if release.weights == self.checksum
             ),

@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import ChainMap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,7 +42,7 @@ SCHEME = "hf://"  # of encoders of the Hugging Face hub
 
 
 class Release(NamedTuple):
-    """A version of an encoder. It never changes: other weights are another version.
+    """A version of an encoder or a ranker. It never changes: other weights are another version.
 
     Attributes:
       weights: SHA-256 of variables and vocabulary (`convert_tf.checkpoints.identity`).
@@ -86,6 +87,8 @@ RELEASES = {
         ),
     },
 }
+RANKER_RELEASES = {"convert_rerank_poly": {1: Release("WEIGHTS", "GRAPH")}}
+ALL_RELEASES = ChainMap(RANKER_RELEASES, RELEASES)  # encoders first
 # The newest version of each encoder, which its name stands for.
 RELEASED = {name: max(versions) for name, versions in RELEASES.items()}
 # Address of the release. Empty until there is a public one, because somebody else could claim an
@@ -97,7 +100,7 @@ ONNX_SUFFIX = ".onnx"
 # Counted up when a module becomes another .onnx file. It is part of the identity of such files.
 EXPORTER = 5
 _NAME = re.compile(
-    rf"(?P<name>{'|'.join(RELEASED)})(?:/(?P<version>[1-9]\d*))?(?P<onnx>\{ONNX_SUFFIX})?"
+    rf"(?P<name>{'|'.join(ALL_RELEASES)})(?:/(?P<version>[1-9]\d*))?(?P<onnx>\{ONNX_SUFFIX})?"
 )
 
 
@@ -109,8 +112,9 @@ def module_path(name: str) -> str:
     """Return the path of a released module, for example for `hub.load`.
 
     Args:
-      name: `"convert_small"`, `"convert"` or `"convert_multi_context"` for the newest version,
-        `"convert/1"` for a certain version. Add `.onnx` for the `.onnx` file.
+      name: `"convert_small"`, `"convert"`, `"convert_multi_context"` or the ranker
+        `"convert_rerank_poly"` for the newest version, `"convert/1"` for a certain version. Add
+        `.onnx` for the `.onnx` file of an encoder.
 
     Returns:
       The path of a folder or of an `.onnx` file.
@@ -125,14 +129,17 @@ def module_path(name: str) -> str:
     if match is None:
         raise ModuleNameError(
             f"{name!r} is neither a file or folder nor a released module. Pass a path or one of "
-            f"{', '.join(RELEASED)}, optionally with /VERSION or .onnx after it."
+            f"{', '.join(ALL_RELEASES)}, optionally with /VERSION or .onnx after it."
         )
     module_name = match["name"]
-    version = match["version"] or str(RELEASED[module_name])
+    releases = ALL_RELEASES[module_name]
+    version = match["version"] or str(max(releases))
     suffix = match["onnx"] or ""
-    release = RELEASES[module_name].get(int(version))
+    if suffix and module_name in RANKER_RELEASES:
+        raise ModuleNameError(f"Rankers have no .onnx file. Pass {name.removesuffix(suffix)}.")
+    release = releases.get(int(version))
     if release is None:
-        versions = ", ".join(f"{module_name}/{number}" for number in RELEASES[module_name])
+        versions = ", ".join(f"{module_name}/{number}" for number in releases)
         raise ModuleNameError(f"There is no version {version} of {module_name}. Pass {versions}.")
     local = Path(module_name, version) if not suffix else Path(f"{module_name}-{version}{suffix}")
     for folder in _local_folders():
@@ -149,7 +156,7 @@ def module_path(name: str) -> str:
             raise ModuleNameError(
                 f"{module_name}/{version} is no longer shipped. In a clone, get its folder with "
                 f"git checkout {release.commit} -- hub_modules/{module_name}/{version}, or use "
-                f"{module_name}/{RELEASED[module_name]}."
+                f"{module_name}/{max(releases)}."
             ) from error
         raise ModuleNameError(
             f"{name!r} is neither in ./hub_modules nor in the package convert-tf-modules, and the "
@@ -163,10 +170,10 @@ def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> s
     """Return the path of a model that may be given by name.
 
     Args:
-      path: a path, the name of a released encoder, or `hf://owner/name` of the Hugging Face hub.
-        Existing paths take precedence.
-      wants_module: whether a name stands for the module, to train or export it. Otherwise it stands
-        for the 8-bit `.onnx` file.
+      path: a path, the name of a released encoder or ranker, or `hf://owner/name` of the Hugging
+        Face hub. Existing paths take precedence.
+      wants_module: whether the name of an encoder stands for the module, to train or export it.
+        Otherwise it stands for the 8-bit `.onnx` file.
 
     Raises:
       ModuleNameError: if the model cannot be downloaded, or something else has its name.
@@ -174,15 +181,17 @@ def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> s
     text = os.fspath(path)
     if text.startswith(SCHEME):
         return hub_folder(text)
-    if not _NAME.fullmatch(text):
+    match = _NAME.fullmatch(text)
+    if match is None:
         return text
     if os.path.exists(text):
         if kind_of(text) is Kind.UNKNOWN:
             raise ModuleNameError(
-                f"{os.path.abspath(text)!r} hides the released encoder {text!r}, and is no model. "
+                f"{os.path.abspath(text)!r} hides the released model {text!r}, and is no model. "
                 "Rename it, or run the command in another folder."
             )
         return text
+    wants_module = wants_module or match["name"] in RANKER_RELEASES
     if not (wants_module or text.endswith(ONNX_SUFFIX)):
         text += ONNX_SUFFIX
     return module_path(text)

@@ -163,7 +163,7 @@ class Ranker(TextRanker):
     long, its oldest tokens are dropped. A score only depends on its context and its candidate.
 
     Args:
-      folder: a run of `convert-tf train --head`, or its module.
+      folder: a run of `convert-tf train --head`, its module, or the name of a released ranker.
 
     Attributes:
       name: the folder.
@@ -173,12 +173,12 @@ class Ranker(TextRanker):
       ValueError: if the folder is not a ranker, or is damaged.
 
     Example:
-      ranker = Ranker("runs/poly")
+      ranker = Ranker("convert_rerank_poly")
       best = ranker.rank(["hello", "how are you?"], ["fine", "a fish"], top_k=1)
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        path = os.fspath(folder)
+        path = model_path(folder)
         self._ranker: TextRanker
         if kind_of(path) is Kind.RANKER:
             from convert_tf.ranking.checkpoint import TrainedRanker
@@ -260,13 +260,14 @@ def open_ranker(folder: str | os.PathLike[str], *, joins_turns: bool = False) ->
     """Open any model as a ranker. Encoders rank by dot products.
 
     Args:
-      folder: a run, a module or an `.onnx` file.
+      folder: a run, a module, an `.onnx` file or the name of a released model.
       joins_turns: whether an encoder of single texts reads all turns, joined; rankers always do.
 
     Raises:
       ValueError: if the folder is not a model, or is damaged.
     """
-    path, kind = os.fspath(folder), kind_of(folder)
+    path = model_path(folder)
+    kind = kind_of(path)
     if kind in (Kind.RANKER, Kind.RANKER_MODULE):
         return Ranker(path)
     ranker = EncoderRanker(

@@ -11,6 +11,7 @@ from support.intent_examples import LABELS, TEXTS, write_csv
 from convert_tf.checkpoints import identity, released
 from convert_tf.checkpoints.identity import EncoderIdentity, identity_from_json, identity_of
 from convert_tf.checkpoints.released import (
+    ALL_RELEASES,
     EXPORTER,
     RELEASED,
     RELEASES,
@@ -29,14 +30,14 @@ MODULES = ROOT / "hub_modules"
 
 
 def test_released_versions_have_not_changed():
-    """A change of weights or graph is a new version: a new folder, and a new line of RELEASES."""
+    """A change of weights or graph is a new version: a new folder, and a new line of these."""
     shipped = {
         (p.parent.parent.name, int(p.parent.name)) for p in MODULES.glob("*/*/saved_model.pb")
     }
-    listed = {(name, version) for name, versions in RELEASES.items() for version in versions}
+    listed = {(name, version) for name, versions in ALL_RELEASES.items() for version in versions}
     assert shipped <= listed
     for name, version in listed:
-        release, folder = RELEASES[name][version], MODULES / name / str(version)
+        release, folder = ALL_RELEASES[name][version], MODULES / name / str(version)
         assert ((name, version) in shipped) == (not release.commit)
         if not release.commit:
             assert identity_of(folder) == EncoderIdentity(release.weights, "")

@@ -15,7 +15,13 @@ from support.web_server import serving
 
 import convert_tf
 from convert_tf.checkpoints import released
-from convert_tf.checkpoints.released import RELEASED, ModuleNameError, model_path, module_path
+from convert_tf.checkpoints.released import (
+    ALL_RELEASES,
+    RELEASED,
+    ModuleNameError,
+    model_path,
+    module_path,
+)
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.downloads import cache_folder
 
@@ -51,9 +57,9 @@ def release(tiny_modules, tiny_onnx, tmp_path_factory):
 def test_the_released_modules_are_those_of_the_repository():
     folder = released.Path(released.__file__).parents[2] / "hub_modules"
     there = {path.parent.parent.name for path in folder.glob("*/*/saved_model.pb")}
-    assert {*RELEASED} == there
-    for name, version in RELEASED.items():
-        assert module_path(name) == module_path(f"{name}/{version}")
+    assert {*ALL_RELEASES} == there
+    for name, versions in ALL_RELEASES.items():
+        assert module_path(name) == module_path(f"{name}/{max(versions)}")
         assert released.Path(module_path(name), "saved_model.pb").is_file()
 
 
@@ -91,7 +97,7 @@ def test_paths_stay_as_they_are(tmp_path, monkeypatch):
         assert model_path(path) == path
     monkeypatch.chdir(tmp_path)
     (tmp_path / "convert").mkdir()
-    with pytest.raises(ModuleNameError, match="hides the released encoder 'convert'"):
+    with pytest.raises(ModuleNameError, match="hides the released model 'convert'"):
         model_path("convert")
     (tmp_path / "convert" / "config.json").write_text("{}")
     assert model_path("convert") == "convert"
@@ -115,6 +121,18 @@ def test_a_name_is_the_onnx_file_except_for_training(nowhere, monkeypatch):
     for name in ("convert", f"convert/{NEWEST}", "convert.onnx"):
         assert model_path(name) == str(nowhere / f"{FILE}.onnx")
     assert model_path("convert", wants_module=True) == str(nowhere / "convert" / NEWEST)
+
+
+def test_a_ranker_has_a_name_too(nowhere, monkeypatch):
+    (nowhere / "convert_rerank_poly" / "1").mkdir(parents=True)
+    monkeypatch.setattr(released, "_local_folders", lambda: [nowhere])
+    monkeypatch.chdir(nowhere.parent)
+    for name in ("convert_rerank_poly", "convert_rerank_poly/1"):
+        assert model_path(name) == module_path(name) == str(nowhere / "convert_rerank_poly" / "1")
+    with pytest.raises(ModuleNameError, match=r"no \.onnx file\. Pass convert_rerank_poly\."):
+        model_path("convert_rerank_poly.onnx")
+    with pytest.raises(ModuleNameError, match=r"no version 9 .* Pass convert_rerank_poly/1"):
+        model_path("convert_rerank_poly/9")
 
 
 @pytest.fixture

@@ -13,10 +13,13 @@ import pytest
 import zstandard
 from support.commands import ROOT, call_command, own_environment
 from support.processes import ON_JAX
+from support.record_files import read_texts
 from support.texts import random_texts
 from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf import Ranker, SentenceEncoder
+from convert_tf.data.records import write_shards
+from convert_tf.data.schema import Example
 from convert_tf.data.utterances import read_utterances
 from convert_tf.training.state import saved_checkpoints
 
@@ -317,6 +320,35 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
         ["open it"], kind="similarity"
     )
     assert np.abs(moved).max() > 1e-3
+
+
+@pytest.mark.slow
+def test_a_ranker_is_made_from_the_first_shard(tmp_path):
+    checkpoint = write_checkpoint(tmp_path / "start")
+    work = tmp_path / "work"
+    texts = iter(random_texts(2_000, seed=7))
+    examples = [
+        (split, 0, Example(
+            context=next(texts), response=next(texts), extra_contexts=(next(texts),),
+            response_id="", subreddit="", thread_id=str(i), context_author="", response_author="",
+            source="esconv" if i % 3 == 0 else "reddit",
+        ))
+        for split, number in (("dev", 180), ("train", 60))
+        for i in range(number)
+    ]  # fmt: skip
+    (work / "data").mkdir(parents=True)
+    write_shards(str(work / "data"), examples, num_shards={"train": 2, "dev": 1})
+    call("rerank_poly.sh", work, checkpoint, *TINY_RANKERS, folder=tmp_path)
+    sources = read_texts(str(work / "first"), "train", ("source",))["source"]
+    assert sources == [b"reddit"] * 40
+    queries = [("how are you?", "fine"), ("where?",)]
+    ranker = Ranker(work / "runs" / "rerank_poly")
+    expected = ranker.scores(queries, ["fine", "here"])
+    exported = Ranker(work / "hub_modules" / "convert_rerank_poly" / "1")
+    scores = exported.scores(queries, ["fine", "here"])
+    np.testing.assert_allclose(scores, expected, atol=0.1 * np.abs(expected).max())
+    card = (work / "hub_modules" / "convert_rerank_poly" / "1" / "MODEL_CARD.md").read_text()
+    assert "rerank_poly.sh" in card
 
 
 @pytest.mark.slow

@@ -1,0 +1,32 @@
+"""Write the first shard of prepared training examples, and those of dev, as records of their own.
+
+    python3 hub_modules/recipes/first_shard.py work/data work/first deal_or_no_deal,esconv
+
+The third argument names sources to leave out, here those that are not for commercial use.
+"""
+
+import sys
+from pathlib import Path
+
+import tensorflow as tf
+
+from convert_tf.data.records import parse_texts
+
+_AT_ONCE = 4096
+
+
+def main(data: str, output: str, left_out: str) -> None:
+    names = {name.encode() for name in left_out.split(",")}
+    Path(output).mkdir(parents=True)
+    for split in ("train", "dev"):
+        shard = min(Path(data).glob(f"{split}-00000-of-*.tfrecord"))
+        with tf.io.TFRecordWriter(f"{output}/{split}-00000-of-00001.tfrecord") as writer:
+            for batch in tf.data.TFRecordDataset(str(shard)).batch(_AT_ONCE):
+                (sources,) = parse_texts(batch, ("source",))
+                for record, source in zip(batch.numpy(), sources.numpy(), strict=True):
+                    if source not in names:
+                        writer.write(record)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
