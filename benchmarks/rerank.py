@@ -4,9 +4,10 @@
 python benchmarks/rerank.py --data data/ --encoder convert --rankers runs/poly,runs/cross
 ```
 
-Each context is ranked among the 100 responses of its block. A ranker scores
-the encoder's `--top_n` best. It reads the last turn of the context, or all with `--all_turns`.
-"Together" adds the logits of both, as `convert-tf index search --rerank_checkpoint` does.
+Each context is ranked among the 100 responses of its block. An encoder that reads history gets all
+turns, others the last. A ranker scores the encoder's `--top_n` best. It reads the last turn of the
+context, or all with `--all_turns`. "Together" adds the logits of both, as `convert-tf index search
+--rerank_checkpoint` does.
 "At most" is the share of contexts whose right response is among those. A tie is a miss. "Parts" are
 the same for each third of the examples.
 """
@@ -38,10 +39,10 @@ def main(argv: list[str]) -> None:
         raise ValueError(f"{_DATA.value!r} has fewer than {_BLOCK} examples of {_SPLIT.value}.")
     turns = [tuple(record.turns) for record in records[:number]]
     responses = [record.response for record in records[:number]]
-    encoder = SentenceEncoder(_ENCODER.value)
+    encoder = EncoderRanker(SentenceEncoder(_ENCODER.value))
     shape = (number // _BLOCK, _BLOCK, -1)
-    contexts = encoder.encode_contexts([context[-1] for context in turns]).reshape(shape)
-    encoded = encoder.encode_responses(responses).reshape(shape)
+    contexts = encoder.encode_contexts(turns).reshape(shape)
+    encoded = encoder.encode_candidates(responses).reshape(shape)
     scores = np.einsum("bid,bjd->bij", contexts, encoded).reshape(number, _BLOCK)
     columns = np.arange(number) % _BLOCK
     right = scores[np.arange(number), columns].copy()
@@ -58,7 +59,7 @@ def main(argv: list[str]) -> None:
     lists = [[responses[i + j] for j in places] for i, places in zip(starts, best, strict=True)]
     read = turns if _ALL_TURNS.value else [context[-1:] for context in turns]
     is_right = best == columns[:, None]
-    logits = EncoderRanker.logit_scale * np.take_along_axis(scores, best, axis=1)
+    logits = encoder.logit_scale * np.take_along_axis(scores, best, axis=1)
     for folder in _RANKERS.value:
         ranker = Ranker(folder)
         ranker.candidate_scores(read[:8], lists[:8])
