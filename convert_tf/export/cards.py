@@ -81,6 +81,9 @@ def encoder_card(
         parameters=_rows((f"{name} parameters", f"{n:,}") for name, n in sizes_of_parts.items()),
         table_bits=min(config.embedding_bits, 16),
         quantization="with" if config.embedding_bits == 8 else "without",
+        after_evaluation="; the evaluation during training is of the weights before that"
+        if training.get("evaluation")
+        else "",
         notes=notes,
         **_file_facts(sizes, network_bits),
         **facts,

@@ -180,6 +180,9 @@ def test_a_name_that_is_not_found_is_one_sentence(cache, monkeypatch):
     for name in ("hf://me/other", "hf://", "hf://../x", "hf://a/b/c"):
         with pytest.raises(ModuleNameError, match=f"'{name}' was not read from the Hugging"):
             SentenceEncoder(name)
+    with pytest.raises(ModuleNameError) as raised:
+        SentenceEncoder("hf://me/other")
+    assert "is missing there" not in str(raised.value)  # nothing is known of it offline
     changed(cache / "config.json", model_type="bert")
     with pytest.raises(ModuleNameError, match=r"it is the folder of a Hugging Face BERT.*, not an"):
         SentenceEncoder("hf://me/encoder")
