@@ -303,10 +303,12 @@ def _downloaded(address: str, *files: str, revision: str | None = None) -> Path:
     """Return the first of the files that the model has."""
     with needs("huggingface", "The hub"):
         from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import EntryNotFoundError
+        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
     for file in files:
         try:
             return Path(hf_hub_download(address.removeprefix(SCHEME), file, revision=revision))
         except EntryNotFoundError as error:
             problem = error
+    if files == (CONFIG_FILE,) and isinstance(problem, LocalEntryNotFoundError):
+        raise problem  # the hub was not asked, or does not answer
     raise FileNotFoundError(f"{files[-1]} is missing there ({problem})") from problem

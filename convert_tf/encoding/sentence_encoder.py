@@ -14,7 +14,7 @@ import numpy as np
 from convert_tf.checkpoints.kinds import Kind, checked_backend, kind_of
 from convert_tf.checkpoints.released import RELEASED, SCHEME, model_path
 from convert_tf.encoding import text_batches
-from convert_tf.encoding.signatures import SIGNATURES, signature_name
+from convert_tf.encoding.signatures import BY_NAME, SIGNATURES, signature_name
 from convert_tf.encoding.text_batches import Columns, is_count, is_stream, is_text, text_bytes
 from convert_tf.extras import needs
 from convert_tf.numerics.vectors import unit_rows
@@ -453,9 +453,12 @@ class SentenceEncoder:
         """Yield the texts to encode, checked while they are read."""
         name = signature_name(kind)
         if name not in self._model.outputs:
+            kinds = sorted(
+                BY_NAME[output].kind if output in BY_NAME else output
+                for output in self._model.outputs
+            )
             raise ValueError(
-                f"This encoder does not have the signature {name}, only "
-                f"{', '.join(sorted(self._model.outputs))}. "
+                f"This encoder does not have the kind {kind!r}, only {', '.join(kinds)}. "
                 f"{_REMEDIES.get(kind, 'Use an encoder that has it.')}"
             )
         columns = [text_bytes(texts)]

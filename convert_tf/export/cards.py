@@ -6,7 +6,7 @@ Reference: arXiv 1810.03993 (model cards).
 import os
 import re
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,9 +20,12 @@ CARD_FILE = "MODEL_CARD.md"
 
 _TEMPLATE = Path(__file__).with_name("card.md")
 _TABLE = "| | |\n|---|---|"
-# Of a card, what its author added: after the section of the evaluation, before that of limits.
+# Of a card, what its author added: before the section of limits, after those of the training and,
+# if there was one, of its evaluation.
 _NOTES = re.compile(
-    r"\n## Evaluation during training\n.*?\n(?=<!-- |## )(?P<notes>.*?)\n## Limits\n", re.DOTALL
+    r"\n## Training\n.*?\n(?:## Evaluation during training\n.*?\n)?"
+    r"(?=<!-- |## )(?P<notes>.*?)\n## Limits\n",
+    re.DOTALL,
 )
 # Metadata for the Hugging Face hub in notes, which pages do not show.
 _METADATA = re.compile(r"<!-- hub metadata\n(?P<metadata>.*?)\n-->\n*", re.DOTALL)
@@ -35,6 +38,7 @@ def encoder_card(
     network_bits: int,
     sizes: Mapping[str, int] = MappingProxyType({}),
     notes: str = "",
+    prompts: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """Return the card of an encoder, as Markdown.
 
@@ -45,6 +49,7 @@ def encoder_card(
       network_bits: bits of the stored weights of the network.
       sizes: bytes of each file of a module, without the card.
       notes: Markdown by the author, such as data sources and accuracy.
+      prompts: names of the prompts for each kind of vectors, of a Hugging Face folder.
 
     Returns:
       The text of the card.
@@ -61,6 +66,7 @@ def encoder_card(
         "in_bytes": network_bits == 8,
         "one_text": not config.multi_context,
         "two_texts": config.multi_context,
+        "similar": bool(source.similarity_dim),
         "not_evaluated": not training.get("evaluation") and not notes,
         "has_notes": bool(notes),
     }
@@ -70,11 +76,14 @@ def encoder_card(
         **vars(config),
         blocks=len(config.max_relative_attention),
         reaches=", ".join(map(str, config.max_relative_attention)),
-        signatures=_signature_rows(source),
+        signatures=_signature_rows(source, prompts),
         read_tokens=source.max_tokens,
         parameters=_rows((f"{name} parameters", f"{n:,}") for name, n in sizes_of_parts.items()),
         table_bits=min(config.embedding_bits, 16),
         quantization="with" if config.embedding_bits == 8 else "without",
+        after_evaluation="; the evaluation during training is of the weights before that"
+        if training.get("evaluation")
+        else "",
         notes=notes,
         **_file_facts(sizes, network_bits),
         **facts,
@@ -116,6 +125,7 @@ def ranker_card(
         "keeps_candidates": head.head != "cross",
         "poly": head.head == "poly",
         "two_trunks": head.separate_trunks,
+        "not_evaluated": not training.get("evaluation"),
     }
     return _filled(
         shown,
@@ -152,7 +162,9 @@ def _without_unknown(template: str, facts: Mapping[str, Any]) -> str:
         if all(facts.get(name) is not None for name in names):
             lines.append(line.format_map(facts))
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
-    text = text.replace(f"\n\n## Files\n\n{_TABLE}\n\n", "\n\n")  # a file that contains its card
+    # A file that contains its card has no table of files; some checkpoints have no evaluation.
+    empty = rf"(\A|\n\n)## (Files|Evaluation during training)\n\n{re.escape(_TABLE)}(?=\n\n|\Z)"
+    text = re.sub(empty, "", text)
     return re.sub(rf"{re.escape(_TABLE)}(?=\n\n|\Z)", "The checkpoint does not record this.", text)
 
 
@@ -164,7 +176,9 @@ def _shown(path: str | None) -> str | None:
     return shown_name(path) if path else None
 
 
-def _signature_rows(source: EncoderSource) -> str | None:
+def _signature_rows(
+    source: EncoderSource, prompts: Mapping[str, Sequence[str]] | None
+) -> str | None:
     config = source.encoder.config
     dims = {"reduced_dim": config.reduced_dim, "similarity_dim": source.similarity_dim}
     dims["encoding_dim"] = config.encoding_dim
@@ -177,7 +191,13 @@ def _signature_rows(source: EncoderSource) -> str | None:
             shorter = [str(first) for first in SHORTER_DIMS if first < dim]
             if signature.kind == "similarity" and shorter:
                 vectors += f"; the first {' or '.join(shorter)} also work as a shorter vector"
-            names[vectors] = ", ".join([*filter(None, [names.get(vectors)]), f"`{signature.name}`"])
+            name = f"`{signature.name}`"
+            if prompts is not None:
+                asked = " or ".join(f"`{prompt}`" for prompt in prompts.get(signature.kind, ()))
+                name = f"prompt {asked}" if asked else "no prompt"
+                if dim < config.reduced_dim:
+                    vectors += f"; zeros follow, up to {config.reduced_dim}"
+            names[vectors] = ", ".join([*filter(None, [names.get(vectors)]), name])
     return _rows((name, vectors) for vectors, name in names.items())
 
 

@@ -139,6 +139,16 @@ def test_vectors_are_not_cut(copy):
         encoder.encode_contexts(["a sentence"])
 
 
+def test_the_network_of_a_folder_names_the_folder(copy):
+    with pytest.raises(ValueError, match=f"Pass the folder, {str(copy)!r}"):
+        SentenceEncoder(copy / "onnx" / "model.onnx")
+
+
+def test_a_kind_that_is_no_kind_names_the_kinds(copy):
+    with pytest.raises(ValueError, match="'query', only context, reduced, response, sentence, sim"):
+        SentenceEncoder(copy).encode(["a"], kind="query")
+
+
 @pytest.fixture
 def cache(copy, tmp_path, monkeypatch):
     """The cache of `huggingface_hub` with the folder as `me/encoder`."""
@@ -170,11 +180,14 @@ def test_a_name_that_is_not_found_is_one_sentence(cache, monkeypatch):
     for name in ("hf://me/other", "hf://", "hf://../x", "hf://a/b/c"):
         with pytest.raises(ModuleNameError, match=f"'{name}' was not read from the Hugging"):
             SentenceEncoder(name)
+    with pytest.raises(ModuleNameError) as raised:
+        SentenceEncoder("hf://me/other")
+    assert "is missing there" not in str(raised.value)  # nothing is known of it offline
     changed(cache / "config.json", model_type="bert")
     with pytest.raises(ModuleNameError, match=r"it is the folder of a Hugging Face BERT.*, not an"):
         SentenceEncoder("hf://me/encoder")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ModuleNameError, match=r"pip install 'convert_tf\[huggingface\]'\.$"):
+    with pytest.raises(ModuleNameError, match=r"pip install '.*\[huggingface\]'\.$"):
         SentenceEncoder("hf://me/encoder")
 
 

@@ -133,7 +133,7 @@ def test_further_signatures_of_a_module():
 
 
 def test_an_encoder_of_an_earlier_version_says_how_to_get_r():
-    with pytest.raises(ValueError, match=r"reduced, only .* Export its run or module again"):
+    with pytest.raises(ValueError, match=r"reduced.*only .* Export its run or module again"):
         SentenceEncoder(Stub()).encode_reduced(["a"])
     stub = Stub(outputs=["reduced"])
     np.testing.assert_array_equal(SentenceEncoder(stub).encode_reduced(["a"]), expected("a"))
@@ -217,11 +217,11 @@ def test_what_is_no_text(texts, message):
 
 def test_arguments_that_are_wrong():
     encoder = SentenceEncoder(Stub(outputs=["encode_context"]))
-    with pytest.raises(ValueError, match=r"not have the signature default, only"):
+    with pytest.raises(ValueError, match="not have the kind 'sentence', only"):
         encoder.encode(["a"])
     with pytest.raises(ValueError, match="does not read them"):
         encoder.encode_contexts(["a"], ["b"])
-    with pytest.raises(ValueError, match="not have the signature word"):
+    with pytest.raises(ValueError, match="not have the kind 'word'"):
         encoder.iter_encode(["a"], kind="word")  # before the first piece
     for wrong in (lambda: SentenceEncoder(Stub(), batch_size=0),
                   lambda: encoder.encode_contexts(["a"], batch_size=0)):  # fmt: skip
@@ -295,7 +295,7 @@ def test_signatures_with_other_arguments(tmp_path):
     }
     tf.saved_model.save(module, str(tmp_path / "numbers"), signatures=signatures)
     encoder = SentenceEncoder(tmp_path / "numbers")
-    with pytest.raises(ValueError, match="only encode_response"):
+    with pytest.raises(ValueError, match="only response"):
         encoder.encode(["a"])
     with pytest.raises(ValueError, match="cannot be used") as caught:
         encoder.encode_responses(["a"])

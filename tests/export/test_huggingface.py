@@ -128,6 +128,11 @@ def test_files_say_what_programs_look_for(exported):
     card = (folder / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: sentence-transformers\n")
     assert "SentenceTransformer(folder, trust_remote_code=True)" in card and "## Ours" in card
+    similarity = (
+        "| prompt `query` or `document` or `similarity` or `STS` | 5 numbers, L2-normalised;"
+    )
+    assert "encoder.encode_query(" in card and similarity in card
+    assert "| no prompt | " in card and "encode_similarity" not in card.split("## Ours")[0]
     assert "hash buckets |" not in card.replace("the mean of the hash buckets |", "")
     assert "one row for all unknown characters" in card and "share 7 rows" not in card
     assert "| computes in | float32; `onnx/model_quantized.onnx` in bytes" in card
@@ -257,6 +262,17 @@ def test_the_card_of_a_module_is_the_card_of_its_folder(tiny_modules, tmp_path):
     assert "hub metadata" not in text and "shares of sources" not in text
     assert "no evaluation" not in text and "Recipes and pictures that the card names" in text
     assert "| data |" not in text and "| steps | 900 |" in text
+
+
+@pytest.mark.parametrize("notes", ["", "## Results\n\n99 %"])
+def test_a_card_without_an_evaluation_says_so_once_or_has_the_results_of_its_author(
+    exported, tmp_path, notes
+):
+    export_model(exported / "hf", tmp_path / "hf", format="huggingface", notes=notes)
+    card = (tmp_path / "hf" / "README.md").read_text()
+    assert card.count("valuation") == (0 if notes else 1) and "not record" not in card
+    (tmp_path / "MODEL_CARD.md").write_text(card)
+    assert notes_of(tmp_path) == notes
 
 
 @pytest.mark.parametrize("name", ["convert_small", "convert", "convert_multi_context"])

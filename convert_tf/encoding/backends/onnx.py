@@ -8,10 +8,12 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.data.packing import ROW_TOKENS, assign_rows, joined_ranges
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.signatures import BY_NAME
@@ -151,6 +153,12 @@ class OnnxBackend(GraphBackend):
         if not os.path.isfile(self.path):
             raise self._unusable("it does not exist")
         if not is_exported(self.path):
+            folder = Path(self.path).parent.parent
+            if kind_of(folder) is Kind.HUGGING_FACE_ENCODER:
+                raise ValueError(
+                    f"{self.path!r} is the network of a Hugging Face folder. Pass "
+                    f"the folder, {str(folder)!r}."
+                )
             raise self._unusable(
                 "it has no checksum, or a wrong one. An earlier version or another program wrote "
                 "it, or it was damaged or changed"

@@ -124,7 +124,11 @@ def _write(
     settings["prompts"] = {n: token for n, token in settings["prompts"].items() if token in special}
     files["config.json"] = _model_config(source, special)
     notes, metadata = without_metadata(notes or notes_of(checkpoint))
-    card = encoder_card("huggingface", source, network_bits=32, notes=notes)
+    prompts = {
+        kind: [name for name, token in settings["prompts"].items() if token == kind_token]
+        for kind, kind_token in _KIND_TOKENS.items()
+    }
+    card = encoder_card("huggingface", source, network_bits=32, notes=notes, prompts=prompts)
     with target.open() as folder:
         for name in ("1_Pooling", "onnx"):
             (folder / name).mkdir()
