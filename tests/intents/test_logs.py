@@ -285,6 +285,9 @@ def test_the_command_keeps_numbers_and_labels_over_weeks(tmp_path, monkeypatch, 
         described.write_text(damaged)
         with pytest.raises(SystemExit, match=r"groups\.csv\.json does not hold the groups of "):
             week(4, LOG, f"--earlier={table}")
+    for absent in (tmp_path, tmp_path / "no.csv"):
+        with pytest.raises(SystemExit, match="There is no file"):
+            week(4, LOG, f"--earlier={absent}")
     assert not (tmp_path / "week4").exists()
 
 
@@ -363,6 +366,14 @@ def test_shares_of_intents_and_of_unsure_messages(classifier):
     assert found["intents"] == {"greet": 0, "order": 20, "reset": 0, "oos": 5}
     assert {text for row in found["groups"] for text in row["texts"]} <= {*SONGS}
     assert "changes" not in found
+
+
+def test_a_message_with_several_intents_counts_for_each():
+    labels = [[label, "any"] for label in LABELS]
+    several = MultiIntentClassifier(WordEncoder(), threshold=1e-6).fit(TEXTS, labels)
+    assert week(several, TEXTS)["intents"] == dict.fromkeys(several.classes_, len(TEXTS))
+    several.set_params(threshold=1 - 1e-6).fit(TEXTS, labels)
+    assert week(several, TEXTS)["intents"] == dict.fromkeys(several.classes_, 0)
 
 
 def test_drift_is_tested_against_the_examples(classifier):
