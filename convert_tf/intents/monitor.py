@@ -16,6 +16,7 @@ from convert_tf.intents.messages import (
     Report,
     counted_messages,
     in_batches,
+    rest_text,
     shuffled,
     unsure,
 )
@@ -279,11 +280,13 @@ def monitoring_text(report: Report, *, shown: int = 10) -> str:
     lines.append("\nintents:")
     ordered = sorted(report["intents"].items(), key=lambda item: -item[1])
     lines += [f"  {count / total:6.1%}  {intent}" for intent, count in ordered[:shown]]
+    lines += rest_text(ordered, shown)
     lines.append("\ngroups that no intent answers:")
     for row in report["groups"][:shown]:
         before = f", before {row['before']:.1%}" if "before" in row else ""
         lines.append(f"  {row['share']:6.1%}{before}  {', '.join(row['words'])}")
         lines.append(f"          {shortened(row['texts'][0], MAX_TEXT)}")
+    lines += rest_text(report["groups"], shown)
     if "changes" in report:
         lines.append("\nclear changes:")
         lines += [

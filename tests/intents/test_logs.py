@@ -189,6 +189,7 @@ def test_groups_keep_their_numbers_over_weeks():
     assert topics["parcel"]["label"] == "delivery"
     assert second["gone"] == [before["refund"]]
     shown = discover.discovery_text(second)
+    assert "more" not in shown and "and 2 more" in discover.discovery_text(second, shown=1)
     refund = before["refund"]
     assert f"; 2 groups are known, 1 gone: {refund['group']} {refund['label']}\n" in shown
     assert f"  4 new: {', '.join(new['words'])}\n" in shown
@@ -364,6 +365,8 @@ def test_shares_of_intents_and_of_unsure_messages(classifier):
     found = week(classifier, [*EXAMPLES["order"] * 5, *SONGS, ""])
     assert found["messages"] == 25 and found["unsure"] == 5
     assert found["intents"] == {"greet": 0, "order": 20, "reset": 0, "oos": 5}
+    assert "and 3 more" in monitor.monitoring_text(found, shown=1)
+    assert "more" not in monitor.monitoring_text(found, shown=4)
     assert {text for row in found["groups"] for text in row["texts"]} <= {*SONGS}
     assert "changes" not in found
 
