@@ -22,7 +22,7 @@ Flags:
   num_threads: Threads that compute. Default: one for each core that the process may use, by its
     affinity and the CPU quota of its container.
   api_key_file: File with the API keys of clients, one in a line. Requests without one of them get
-    status 401, except for /health, /docs and /openapi.json.
+    status 401, except for /health, /docs, /redoc and /openapi.json.
   access_log: Print a line of JSON for each request on standard output.
 """
 

@@ -22,6 +22,7 @@ from convert_tf.intents.messages import (
     counted_messages,
     encode_of,
     in_batches,
+    rest_text,
     shuffled,
     unsure,
 )
@@ -336,6 +337,7 @@ def discovery_text(report: Report, *, shown: int = 10) -> str:
     for row in report["groups"][:shown]:
         lines.append(f"\n{row['size']:6,}  {group_title(report, row)}{nearest_text(row)}")
         lines += [f"        {shortened(text, MAX_TEXT)}" for text in row["texts"][:CENTRAL]]
+    lines += rest_text(report["groups"], shown)
     return "\n".join(lines)
 
 

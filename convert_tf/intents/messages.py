@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,11 @@ def leads(classifier: Any, texts: Sequence[str]) -> np.ndarray:
     """Return how sure the answers are: float `[texts]`; see `convert_tf.intents.decision`."""
     leads: np.ndarray = classifier.decision.leads(classifier.predict_proba(texts))
     return leads
+
+
+def rest_text(rows: Sized, shown: int) -> list[str]:
+    """Return a line with the number of rows that are not printed; none if all are."""
+    return [f"          … and {len(rows) - shown:,} more"] if len(rows) > shown else []
 
 
 def unsure(classifier: Any, texts: Sequence[str], min_confidence: float) -> np.ndarray:

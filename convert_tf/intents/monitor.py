@@ -16,6 +16,7 @@ from convert_tf.intents.messages import (
     Report,
     counted_messages,
     in_batches,
+    rest_text,
     shuffled,
     unsure,
 )
@@ -48,7 +49,7 @@ def monitor_messages(
 
     Args:
       texts: messages of a period, for example of a week.
-      classifier: an `IntentClassifier` or an `IntentFile`.
+      classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
       since: the result for an earlier period.
       min_size, min_confidence, mask: as in `discover_intents`.
       seed: of samples.
@@ -56,7 +57,7 @@ def monitor_messages(
     Returns:
       `messages`, how many there are; `unsure`, how many no intent answers surely; `far`, how many
       are farther from the nearest example than nine of ten examples are from theirs; `intents`,
-      how many have which intent;
+      how many have which intent (a message with several intents counts for each);
       `drift`, None without examples, else `farther`, how often a message is farther from the
       nearest example than an example is from the nearest other one, and `p_value` of the
       Mann-Whitney test that this is no more than chance; `groups` of unsure messages, each with
@@ -87,8 +88,9 @@ def monitor_messages(
         if examples is not None:
             is_far = _nearest_cosines(classifier, chosen, examples) < far_cosine
             num_far += sum(counts[text] for text, far in zip(chosen, is_far, strict=True) if far)
-        for text, intent, is_rejected in zip(chosen, answers, is_unsure, strict=True):
-            intents[str(intent)] += counts[text]
+        for text, answer, is_rejected in zip(chosen, answers, is_unsure, strict=True):
+            for intent in answer if classifier.decision.has_several else [answer]:
+                intents[str(intent)] += counts[text]
             rejected += [text] * (counts[text] if is_rejected else 0)
     groups = []
     if len({*rejected}) > 1:
@@ -278,11 +280,13 @@ def monitoring_text(report: Report, *, shown: int = 10) -> str:
     lines.append("\nintents:")
     ordered = sorted(report["intents"].items(), key=lambda item: -item[1])
     lines += [f"  {count / total:6.1%}  {intent}" for intent, count in ordered[:shown]]
+    lines += rest_text(ordered, shown)
     lines.append("\ngroups that no intent answers:")
     for row in report["groups"][:shown]:
         before = f", before {row['before']:.1%}" if "before" in row else ""
         lines.append(f"  {row['share']:6.1%}{before}  {', '.join(row['words'])}")
         lines.append(f"          {shortened(row['texts'][0], MAX_TEXT)}")
+    lines += rest_text(report["groups"], shown)
     if "changes" in report:
         lines.append("\nclear changes:")
         lines += [

@@ -124,7 +124,10 @@ class Predictor:
           ValueError: the text is empty, or the classifier answers with several intents.
         """
         if self.decision.has_several:
-            raise ValueError("A classifier of several intents cannot explain its answers.")
+            raise ValueError(
+                "A classifier of several intents cannot explain its answers. Predict without "
+                "explanations."
+            )
         (text,) = checked_texts([text])
         words = text.split()
         most = min(_MAX_EXPLAINED_WORDS, max(_MAX_EXPLAINED_CHARACTERS // len(text), 1))

@@ -324,6 +324,7 @@ class FaissIndex(CandidateIndex):
         kinds = {"flat": "Flat", "ivf": f"IVF{lists},Flat", "hnsw": f"HNSW{_LINKS}"}
         index = faiss.index_factory(cache.dim, kinds[self.kind], faiss.METRIC_INNER_PRODUCT)
         if not index.is_trained:
+            index.cp.min_points_per_centroid = 1  # no warning: few candidates have short lists
             rows = min(len(firsts), _TRAINING_ROWS_PER_LIST * lists)
             sample = firsts[np.linspace(0, len(firsts) - 1, rows).astype(np.int64)]
             index.train(cache.vectors_at(sample))

@@ -76,6 +76,12 @@ async def _answer_error(request: Request, error: Exception) -> Response:
             return _refusal(503, str(error), {"Retry-After": _SECONDS_TO_WAIT})
         case RequestValidationError():
             first = error.errors()[0]
+            if first["type"] == "json_invalid":
+                return _refusal(
+                    400,
+                    f"The body of the request is not valid JSON: {first['ctx']['error']} at "
+                    f"character {first['loc'][-1]}.",
+                )
             kind = request.headers.get("content-type", "")
             if first["loc"] == ("body",) and "json" not in kind.lower() and "input" in first:
                 received = f"Received: {shortened(kind, 100)}" if kind else "It has none"

@@ -122,9 +122,20 @@ class Server(uvicorn.Server):
     """uvicorn's server with the limits of `Connection`."""
 
     async def startup(self, *arguments: Any, **options: Any) -> None:
-        """Start to listen."""
+        """Start to listen.
+
+        Raises:
+          SystemExit: if the port is taken, or the address is not one of this machine. uvicorn has
+            logged the reason.
+        """
         asyncio.get_running_loop().set_exception_handler(_FailedAccepts())
-        await super().startup(*arguments, **options)
+        try:
+            await super().startup(*arguments, **options)
+        except SystemExit as error:
+            address = f"{self.config.host}:{self.config.port}"
+            raise SystemExit(
+                f"Cannot listen at {address}; the log says why. Pass another --port or --host."
+            ) from error
 
 
 def make_server(application: Any, **options: Any) -> Server:

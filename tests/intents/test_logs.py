@@ -189,6 +189,7 @@ def test_groups_keep_their_numbers_over_weeks():
     assert topics["parcel"]["label"] == "delivery"
     assert second["gone"] == [before["refund"]]
     shown = discover.discovery_text(second)
+    assert "more" not in shown and "and 2 more" in discover.discovery_text(second, shown=1)
     refund = before["refund"]
     assert f"; 2 groups are known, 1 gone: {refund['group']} {refund['label']}\n" in shown
     assert f"  4 new: {', '.join(new['words'])}\n" in shown
@@ -285,6 +286,9 @@ def test_the_command_keeps_numbers_and_labels_over_weeks(tmp_path, monkeypatch, 
         described.write_text(damaged)
         with pytest.raises(SystemExit, match=r"groups\.csv\.json does not hold the groups of "):
             week(4, LOG, f"--earlier={table}")
+    for absent in (tmp_path, tmp_path / "no.csv"):
+        with pytest.raises(SystemExit, match="There is no file"):
+            week(4, LOG, f"--earlier={absent}")
     assert not (tmp_path / "week4").exists()
 
 
@@ -361,8 +365,18 @@ def test_shares_of_intents_and_of_unsure_messages(classifier):
     found = week(classifier, [*EXAMPLES["order"] * 5, *SONGS, ""])
     assert found["messages"] == 25 and found["unsure"] == 5
     assert found["intents"] == {"greet": 0, "order": 20, "reset": 0, "oos": 5}
+    assert "and 3 more" in monitor.monitoring_text(found, shown=1)
+    assert "more" not in monitor.monitoring_text(found, shown=4)
     assert {text for row in found["groups"] for text in row["texts"]} <= {*SONGS}
     assert "changes" not in found
+
+
+def test_a_message_with_several_intents_counts_for_each():
+    labels = [[label, "any"] for label in LABELS]
+    several = MultiIntentClassifier(WordEncoder(), threshold=1e-6).fit(TEXTS, labels)
+    assert week(several, TEXTS)["intents"] == dict.fromkeys(several.classes_, len(TEXTS))
+    several.set_params(threshold=1 - 1e-6).fit(TEXTS, labels)
+    assert week(several, TEXTS)["intents"] == dict.fromkeys(several.classes_, 0)
 
 
 def test_drift_is_tested_against_the_examples(classifier):

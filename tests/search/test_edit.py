@@ -231,10 +231,10 @@ def test_the_command(tmp_path, tiny_onnx, capsys):
     capsys.readouterr()
     command = ("index", "edit", encoder, f"--cache={cache}")
     call_command(*command, f"--add={tmp_path}/new", f"--remove={tmp_path}/old")
-    assert capsys.readouterr().out == f"wrote {cache}: 20 candidates, of which 2 were encoded\n"
+    assert capsys.readouterr().out == f"wrote {cache}: 20 candidates, 2 newly encoded\n"
     assert [*CandidateCache(cache).texts()] == [*TEXTS[2:20], "yes", "no"]
     call_command(*command, f"--input={tmp_path}/edited.csv")
-    assert "3 candidates, of which 1 were encoded" in capsys.readouterr().out
+    assert "3 candidates, 1 newly encoded" in capsys.readouterr().out
     edited = [*Texts(tmp_path / "edited.csv", find=name_of_candidate)]
     anew = load_encoder(tiny_onnx).encode_candidates(edited)
     stored = CandidateCache(cache)

@@ -439,7 +439,7 @@ def test_without_faiss(cache, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", FAISS_KINDS)
-def test_what_faiss_finds_in_all_lists_equals_exact_search(cache, kind, monkeypatch):
+def test_what_faiss_finds_in_all_lists_equals_exact_search(cache, kind, monkeypatch, capfd):
     pytest.importorskip("faiss")
     monkeypatch.setattr(index_module, "_PROBES", 48)
     monkeypatch.setattr(index_module, "_SEARCH_WIDTH", 150)
@@ -451,6 +451,7 @@ def test_what_faiss_finds_in_all_lists_equals_exact_search(cache, kind, monkeypa
     names = {path.name for path in cache.folder.glob("faiss-*")}
     suffix = {"ivf": "-48", "hnsw": "-32"}.get(kind, "")  # 4 √150 lists
     assert f"faiss-{faiss_key(cache)}-{kind}{suffix}.index" in names
+    assert "WARNING" not in "".join(capfd.readouterr())  # of faiss, about few candidates
 
 
 @pytest.mark.parametrize("kind", FAISS_KINDS)

@@ -140,6 +140,14 @@ def test_more_requests_than_connections_are_refused(encoder_and_backend, monkeyp
             assert connection.recv(10_000).startswith(b"HTTP/1.1 200")
 
 
+def test_a_taken_port_is_an_error_that_names_it(encoder_and_backend):
+    application = make_application(Model(encoder_and_backend[0], "letters"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SystemExit, match=f"{port}.*--port"):
+            server.make_server(application, port=port, log_config=None).run()
+
+
 def test_failed_accepts_are_logged_once_a_minute(caplog, monkeypatch):
     said = server._FailedAccepts()
     context = {

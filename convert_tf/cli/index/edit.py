@@ -53,7 +53,7 @@ def run(values: Any) -> None:
         remove=remove or (),
         batch_size=values.batch_size,
     )
-    print(f"wrote {values.cache}: {cache.count:,} candidates, of which {encoded:,} were encoded")
+    print(f"wrote {values.cache}: {cache.count:,} candidates, {encoded:,} newly encoded")
 
 
 def _texts(path: str | None) -> list[str] | None:

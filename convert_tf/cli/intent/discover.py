@@ -117,10 +117,12 @@ def _earlier_groups(path: str) -> list[dict[str, Any]]:
         the table has none of them, or the group was gone, it is the label that it had.
 
     Raises:
-      ValueError: if the file next to the table does not hold groups.
+      ValueError: if there is no table, or the file next to it does not hold groups.
     """
     from convert_tf.intents.data import read_labelled
 
+    if not os.path.isfile(path):
+        raise ValueError(f"There is no file {path}. Pass the {_TABLE} of the earlier discover.")
     file = f"{path}{_DESCRIPTION_SUFFIX}"
     groups = json_file(file).get(_GROUPS) if _is_description(file) else None
     if not isinstance(groups, list) or not all(map(_is_group, groups)):
