@@ -342,7 +342,9 @@ def test_a_ranker_is_made_from_the_first_shard(tmp_path):
     sources = read_texts(str(work / "first"), "train", ("source",))["source"]
     assert sources == [b"reddit"] * 40
     queries = [("how are you?", "fine"), ("where?",)]
-    ranker = Ranker(work / "runs" / "rerank_poly")
+    config = json.loads((work / "runs" / "more_codes" / "config.json").read_text())
+    assert config["head"]["poly_codes"] == 64
+    ranker = Ranker(work / "runs" / "more_codes")
     expected = ranker.scores(queries, ["fine", "here"])
     exported = Ranker(work / "hub_modules" / "convert_rerank_poly" / "1")
     scores = exported.scores(queries, ["fine", "here"])

@@ -1,0 +1,26 @@
+"""Copy a poly-encoder, with more codes and longer texts, which have no weights in `last_m`.
+
+    python3 hub_modules/recipes/more_codes.py work/runs/rerank_poly work/runs/more_codes
+"""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from convert_tf.storage.checksums import record_checksums
+
+_HEAD = {"poly_codes": 64, "max_context_tokens": 64, "max_candidate_tokens": 40}
+
+
+def main(run: str, output: str) -> None:
+    shutil.copytree(run, output, ignore=shutil.ignore_patterns("checkpoints", "logs", ".lock"))
+    path = Path(output, "config.json")
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["head"] |= _HEAD
+    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    record_checksums(Path(output), [path.name])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
