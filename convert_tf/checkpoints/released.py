@@ -87,7 +87,14 @@ RELEASES = {
         ),
     },
 }
-RANKER_RELEASES = {"convert_rerank_poly": {1: Release("WEIGHTS", "GRAPH")}}
+RANKER_RELEASES = {
+    "convert_rerank_poly": {
+        1: Release(
+            "3858d29c60020a04c2344cc3634d597aaf25876df78f5ad726144a7f55223b6c",
+            "b586988313e80127249d92ec25501d11c7d15656b988111dfaa7b99a758993ba",
+        )
+    }
+}
 ALL_RELEASES = ChainMap(RANKER_RELEASES, RELEASES)  # encoders first
 # The newest version of each encoder, which its name stands for.
 RELEASED = {name: max(versions) for name, versions in RELEASES.items()}

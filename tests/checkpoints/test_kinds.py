@@ -11,6 +11,7 @@ import convert_tf
 from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.kinds import CheckpointError, Kind, kind_of
 from convert_tf.checkpoints.loading import initial_ranker
+from convert_tf.checkpoints.released import RANKER_RELEASES
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.ranker import HeadConfig, RankerConfig
@@ -59,7 +60,9 @@ def test_every_kind_is_told(tmp_path):
 
 def test_a_module_is_one_whatever_lies_beside_its_graph():
     assert MODULES
-    assert {kind_of(folder) for folder in MODULES} == {Kind.ENCODER_MODULE}
+    for folder in MODULES:
+        is_ranker = folder.parent.name in RANKER_RELEASES
+        assert kind_of(folder) is (Kind.RANKER_MODULE if is_ranker else Kind.ENCODER_MODULE)
 
 
 def test_a_module_without_its_graph_is_no_run(tmp_path):
