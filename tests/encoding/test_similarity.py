@@ -155,7 +155,7 @@ def test_text_similarity_is_that_of_each_text_with_each(folders, expected):
 
 @pytest.mark.parametrize("form", ["plain checkpoint", "plain module", "plain onnx"])
 def test_a_model_without_the_map_gives_one_clear_error(folders, form):
-    message = r"encode_similarity.*convert-tf similarity"
+    message = r"kind 'similarity'.*convert-tf similarity"
     encoder = SentenceEncoder(folders[form])
     with pytest.raises(ValueError, match=message):
         encoder.encode_similarity(TEXTS)

@@ -109,7 +109,7 @@ def test_fingerprints(folders, tmp_path):
     again = shutil.copytree(folders["module"], tmp_path / "again")
     assert load_encoder(str(again)).fingerprint == own["module"]  # all its weights
     index = make_index(folders, "bi", tmp_path)
-    first, second = own["bi"], rf"an encoder \({own['poly']}\)"
+    first, second = own["bi"], rf"an unreleased encoder \(checksum {own['poly']}\)"
     with pytest.raises(ValueError, match=rf"encoded by {first}, not by {second}\. .* --from"):
         CandidateIndex(index.cache, load_encoder(folders["poly"]))
 
