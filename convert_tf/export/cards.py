@@ -24,7 +24,7 @@ _TABLE = "| | |\n|---|---|"
 # if there was one, of its evaluation.
 _NOTES = re.compile(
     r"\n## Training\n.*?\n(?:## Evaluation during training\n.*?\n)?"
-    r"(?=<!-- |## )(?P<notes>.*?)\n## Limits\n",
+    r"(?!## Evaluation during training\n)(?=<!-- |## )(?P<notes>.*?)\n## Limits\n",
     re.DOTALL,
 )
 # Metadata for the Hugging Face hub in notes, which pages do not show.

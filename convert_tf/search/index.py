@@ -336,8 +336,10 @@ class FaissIndex(CandidateIndex):
 class RerankedIndex:
     """Ranks the best candidates of an index again with another model.
 
-    A new score is the sum of the logits of both models: their probabilities are multiplied. That is
-    better than the second model alone unless it is much the better one (docs/lab/rankers.md).
+    A new score is the sum of the logits of both models: their probabilities are multiplied. That
+    was better than the second model alone where we tried it (docs/lab/rankers.md). Logits of an
+    encoder are 20 times its cosines, as in the training of the released ones. Scores of a ranker
+    are taken as logits.
 
     Args:
       first: finds `top_n` candidates.

@@ -17,15 +17,17 @@ _AT_ONCE = 4096
 
 def main(data: str, output: str, left_out: str) -> None:
     names = {name.encode() for name in left_out.split(",")}
-    Path(output).mkdir(parents=True)
+    part = Path(f"{output}.part")
+    part.mkdir(parents=True, exist_ok=True)
     for split in ("train", "dev"):
         shard = min(Path(data).glob(f"{split}-00000-of-*.tfrecord"))
-        with tf.io.TFRecordWriter(f"{output}/{split}-00000-of-00001.tfrecord") as writer:
+        with tf.io.TFRecordWriter(f"{part}/{split}-00000-of-00001.tfrecord") as writer:
             for batch in tf.data.TFRecordDataset(str(shard)).batch(_AT_ONCE):
                 (sources,) = parse_texts(batch, ("source",))
                 for record, source in zip(batch.numpy(), sources.numpy(), strict=True):
                     if source not in names:
                         writer.write(record)
+    part.rename(output)
 
 
 if __name__ == "__main__":

@@ -14,12 +14,15 @@ _HEAD = {"poly_codes": 64, "max_context_tokens": 64, "max_candidate_tokens": 40}
 
 
 def main(run: str, output: str) -> None:
-    shutil.copytree(run, output, ignore=shutil.ignore_patterns("checkpoints", "logs", ".lock"))
-    path = Path(output, "config.json")
+    part = Path(f"{output}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    shutil.copytree(run, part, ignore=shutil.ignore_patterns("checkpoints", "logs", ".lock"))
+    path = part / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     config["head"] |= _HEAD
     path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    record_checksums(Path(output), [path.name])
+    record_checksums(part, [path.name])
+    part.rename(output)
 
 
 if __name__ == "__main__":

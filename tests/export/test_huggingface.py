@@ -275,6 +275,15 @@ def test_a_card_without_an_evaluation_says_so_once_or_has_the_results_of_its_aut
     assert notes_of(tmp_path) == notes
 
 
+@pytest.mark.parametrize("evaluation", ["", "## Evaluation during training\n\n| step | 7 |\n\n"])
+@pytest.mark.parametrize("notes", ["", "## Data\n\nMail."])
+def test_only_what_the_author_added_are_notes(evaluation, notes, tmp_path):
+    training = "\n## Training\n\n| steps | 7 |\n\n"
+    card = f"# Encoder\n{training}{evaluation}{notes}\n\n## Limits\n\n- None.\n"
+    (tmp_path / "MODEL_CARD.md").write_text(card)
+    assert notes_of(tmp_path) == notes
+
+
 @pytest.mark.parametrize("name", ["convert_small", "convert", "convert_multi_context"])
 def test_the_released_cards_are_read(name):
     notes = notes_of(module_path(name))
