@@ -52,7 +52,7 @@ class EncoderIdentity(NamedTuple):
 
     def __str__(self) -> str:
         if not self.name:
-            return f"an unreleased encoder (checksum {self.fingerprint})"
+            return f"an unreleased model (checksum {self.fingerprint})"
         if not self.form:
             return f"{self.name} as a module"
         match self.form.split("-"):

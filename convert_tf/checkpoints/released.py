@@ -136,7 +136,7 @@ def module_path(name: str) -> str:
     if match is None:
         raise ModuleNameError(
             f"{name!r} is neither a file or folder nor a released module. Pass a path or one of "
-            f"{', '.join(ALL_RELEASES)}, optionally with /VERSION or .onnx after it."
+            f"{', '.join(ALL_RELEASES)}, optionally with /VERSION or, for encoders, .onnx after it."
         )
     module_name = match["name"]
     releases = ALL_RELEASES[module_name]

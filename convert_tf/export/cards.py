@@ -20,8 +20,8 @@ CARD_FILE = "MODEL_CARD.md"
 
 _TEMPLATE = Path(__file__).with_name("card.md")
 _TABLE = "| | |\n|---|---|"
-# Of a card, what its author added: before the section of limits, after those of the training and,
-# if there was one, of its evaluation.
+# What the author added to a card. It stands before the section of limits, after the sections of the
+# training and of its evaluation, which may be missing.
 _NOTES = re.compile(
     r"\n## Training\n.*?\n(?:## Evaluation during training\n.*?\n)?"
     r"(?!## Evaluation during training\n)(?=<!-- |## )(?P<notes>.*?)\n## Limits\n",
@@ -125,7 +125,8 @@ def ranker_card(
         "keeps_candidates": head.head != "cross",
         "poly": head.head == "poly",
         "two_trunks": head.separate_trunks,
-        "not_evaluated": not training.get("evaluation"),
+        "not_evaluated": not training.get("evaluation") and not notes,
+        "has_notes": bool(notes),
     }
     return _filled(
         shown,

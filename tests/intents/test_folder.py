@@ -41,7 +41,7 @@ def folders(tiny_modules, tmp_path_factory):
 def test_another_encoder_is_refused(folders, tmp_path):
     load = functools.partial(IntentClassifier.load, folders / "model")
     with pytest.raises(
-        ValueError, match=r"an unreleased encoder \(checksum .*module_b'\. .*train again on"
+        ValueError, match=r"an unreleased model \(checksum .*module_b'\. .*train again on"
     ):
         load(encoder=str(folders / "module_b"))
     shutil.copytree(folders / "module_a", tmp_path / "moved")

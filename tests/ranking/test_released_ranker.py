@@ -7,7 +7,8 @@ from support.documents import ROOT
 from convert_tf import Ranker, module_path
 from convert_tf.search.cache import write_cache
 from convert_tf.search.encoders import load_encoder
-from convert_tf.search.index import CandidateIndex, RerankedIndex
+from convert_tf.search.index import CandidateIndex
+from convert_tf.search.reranked import RerankedIndex
 
 NAME = "convert_rerank_poly"
 ANSWERS = {

@@ -15,7 +15,8 @@ from convert_tf.readers.columns import name_of_candidate
 from convert_tf.readers.texts import Texts
 from convert_tf.search.cache import DTYPES, CandidateCache, edit_cache
 from convert_tf.search.encoders import load_encoder
-from convert_tf.search.index import FAISS_KINDS, CandidateIndex, FaissIndex, RerankedIndex
+from convert_tf.search.index import FAISS_KINDS, CandidateIndex, FaissIndex
+from convert_tf.search.reranked import RerankedIndex
 
 NEW = ["where is it?", "", "ünï\nline"]
 

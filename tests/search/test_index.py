@@ -39,11 +39,11 @@ from convert_tf.search.index import (
     FAISS_KINDS,
     CandidateIndex,
     FaissIndex,
-    RerankedIndex,
     best_candidates,
     exact_scores,
     faiss_key,
 )
+from convert_tf.search.reranked import RerankedIndex
 from convert_tf.storage.checksums import record_checksums
 from convert_tf.storage.files import FileWriteError
 

@@ -16,7 +16,8 @@ from convert_tf.config.ranker import HeadConfig
 from convert_tf.ranking.ranker import Ranker, open_ranker
 from convert_tf.search.cache import CandidateCache
 from convert_tf.search.encoders import load_encoder
-from convert_tf.search.index import CandidateIndex, RerankedIndex
+from convert_tf.search.index import CandidateIndex
+from convert_tf.search.reranked import RerankedIndex
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +110,7 @@ def test_fingerprints(folders, tmp_path):
     again = shutil.copytree(folders["module"], tmp_path / "again")
     assert load_encoder(str(again)).fingerprint == own["module"]  # all its weights
     index = make_index(folders, "bi", tmp_path)
-    first, second = own["bi"], rf"an unreleased encoder \(checksum {own['poly']}\)"
+    first, second = own["bi"], rf"an unreleased model \(checksum {own['poly']}\)"
     with pytest.raises(ValueError, match=rf"encoded by {first}, not by {second}\. .* --from"):
         CandidateIndex(index.cache, load_encoder(folders["poly"]))
 

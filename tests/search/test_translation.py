@@ -100,7 +100,7 @@ def test_the_command(tiny_onnx, tiny_modules, tmp_path):
     described = json.loads((tmp_path / "new.npy.json").read_text())
     assert identity_from_json(described["encoder"]) == identity_of(other)
     assert identity_from_json(described["translated_from"]) == identity_of(tiny_onnx)
-    with pytest.raises(SystemExit, match=r"old\.npy .* an unreleased encoder .* as --encoder"):
+    with pytest.raises(SystemExit, match=r"old\.npy .* an unreleased model .* as --encoder"):
         call_command(*arguments, f"--encoder={other}", "--overwrite")
     with pytest.raises(SystemExit, match="'nowhere' is neither a file or folder"):
         call_command(*arguments, "--encoder=nowhere", "--overwrite")

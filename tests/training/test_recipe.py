@@ -25,7 +25,7 @@ from convert_tf.training.state import saved_checkpoints
 
 RECIPES = ROOT / "hub_modules" / "recipes"
 MODULES = ("convert_small", "convert", "convert_multi_context")
-RANKERS = ("convert_rerank_poly", "convert_rerank_cross")
+RANKERS = ("gpu_rerank_poly", "gpu_rerank_cross")
 TINY_RANKERS = (
     *("--steps=2", "--warmup_steps=1", "--batch_size=8", "--eval_every=2", "--eval_examples=100"),
     *("--checkpoint_every=2", "--max_examples=50", "--precision=float32"),

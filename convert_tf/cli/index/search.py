@@ -19,11 +19,12 @@ Flags:
   top_k: Number of candidates to show for each query.
   faiss: FAISS index to search, which is written into the cache if possible. Needs the extra
     [faiss].
-  rerank_checkpoint: Run or module of a ranker that scores the first --top_n again.
+  rerank_checkpoint: Run, module or name of a ranker that scores the first --top_n again.
   rerank_cache: Cache of the candidates for --rerank_checkpoint. By default each search encodes
     them.
   top_n: Number of candidates that --rerank_checkpoint scores again.
-  add_first: Add the scores of --encoder, as logits, to those of --rerank_checkpoint.
+  add_first: Rank by the sum of the logits of --encoder and --rerank_checkpoint, not by those of
+    --rerank_checkpoint alone.
 """
 
 import contextlib
@@ -46,7 +47,8 @@ from convert_tf.readers.columns import name_of_candidate
 from convert_tf.readers.texts import Texts, filled_texts
 from convert_tf.search.cache import CandidateCache, write_cache
 from convert_tf.search.encoders import SEARCH_KINDS, CandidateEncoder, load_encoder
-from convert_tf.search.index import FAISS_KINDS, CandidateIndex, FaissIndex, RerankedIndex
+from convert_tf.search.index import FAISS_KINDS, CandidateIndex, FaissIndex
+from convert_tf.search.reranked import RerankedIndex
 
 
 def define_flags(define: Define) -> None:

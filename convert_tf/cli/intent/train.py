@@ -167,7 +167,7 @@ def _read_model(values: Any) -> Any:
         if model.examples_ is not None:
             return model
     raise ValueError(
-        f"{values.model} does not hold its examples, or its texts have several intents. Train "
+        f"{values.model} does not hold its examples, or it is a model of several intents. Train "
         "again on all examples instead."
     )
 

@@ -1,0 +1,87 @@
+"""Ranking the best candidates of an index again with another model."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from convert_tf.ranking.protocol import TextRanker, Turns, checked_contexts
+from convert_tf.ranking.ranker import EncoderRanker
+from convert_tf.search.cache import CandidateCache
+from convert_tf.search.index import BestCandidates, CandidateIndex, checked_top_k
+
+
+class RerankedIndex:
+    """Ranks the best candidates of an index again with another model.
+
+    A new score is the sum of the logits of both models: their probabilities are multiplied. That
+    was better than the second model alone where we tried it (docs/lab/rankers.md). Logits of an
+    encoder are 20 times its cosines, as in the training of the released ones. Scores of a ranker
+    are taken as logits.
+
+    Args:
+      first: finds `top_n` candidates.
+      second: scores them: an index of a cache of the same texts, for a poly-encoder, or a ranker of
+        texts, for a cross-encoder.
+      top_n: number of candidates to rank again, or `top_k` if that is larger.
+      adds_first: whether the logits of `first` are added. Otherwise scores are those of `second`.
+
+    Raises:
+      ValueError: if the caches have different texts, also after an edit of one of them, or `top_n`
+        is not positive.
+
+    Example:
+      index = RerankedIndex(CandidateIndex(cache, bi_encoder), cross_encoder, top_n=50)
+    """
+
+    def __init__(
+        self,
+        first: CandidateIndex,
+        second: CandidateIndex | TextRanker,
+        *,
+        top_n: int = 100,
+        adds_first: bool = True,
+    ) -> None:
+        if top_n < 1:
+            raise ValueError(f"top_n must be at least 1. Received: top_n={top_n}.")
+        self.first = first
+        self.second = second
+        self.top_n = top_n
+        self.adds_first = adds_first
+        self._check_same_texts()
+
+    @property
+    def cache(self) -> CandidateCache:
+        """The candidates."""
+        return self.first.cache
+
+    def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
+        """Find the best candidates of each context by both models. See `CandidateIndex`."""
+        self._check_same_texts()
+        contexts, k = checked_contexts(contexts), checked_top_k(top_k, self.cache)
+        ids, first_scores = self.first.search(contexts, top_k=max(k, self.top_n))
+        if isinstance(self.second, CandidateIndex):
+            scores = self.second.score(contexts, ids)
+        else:
+            texts = [[self.cache.text(i) for i in row] for row in ids]
+            scores = np.zeros(ids.shape, np.float32)
+            if len(ids):
+                scores[:] = self.second.candidate_scores(contexts, texts)
+        if self.adds_first:
+            scores = _logits(self.first, first_scores) + _logits(self.second, scores)
+        return BestCandidates(ids, scores).best(k)
+
+    def _check_same_texts(self) -> None:
+        """Check the caches, each of which may have been edited since."""
+        first, second = self.cache, self.second
+        if isinstance(second, CandidateIndex) and second.cache.texts_hash != first.texts_hash:
+            raise ValueError(
+                f"The caches {str(first.folder)!r} and {str(second.cache.folder)!r} hold "
+                "different texts. Build both from the same file, and edit both."
+            )
+
+
+def _logits(model: CandidateIndex | TextRanker, scores: np.ndarray) -> np.ndarray:
+    """Return scores as logits, float32 `[B, n]`. Those of a trained ranker are logits."""
+    if isinstance(model, CandidateIndex):
+        return np.float32(model.encoder.logit_scale) * scores
+    return np.float32(model.logit_scale) * scores if isinstance(model, EncoderRanker) else scores
