@@ -80,6 +80,8 @@ EXTRA: dict[str, dict[str, Any]] = {
     "bi all but embeddings": {"head": "bi", "freeze": "embeddings"},
     "bi all layers": {"head": "bi", "freeze": "nothing"},
     "bi top block": {"head": "bi", "freeze": "all_but_top_k"},
+    "cross all but embeddings": {"head": "cross", "freeze": "embeddings"},
+    "cross top block": {"head": "cross", "freeze": "all_but_top_k"},
     "cross across 0": {"head": "cross"},
     "cross across -4": {"head": "cross"},
 }
