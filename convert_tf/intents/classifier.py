@@ -32,7 +32,7 @@ from convert_tf.intents.cross_validation import (
     train_parts,
 )
 from convert_tf.intents.data import LabelledTexts, held_out
-from convert_tf.intents.decision import KINDS, SingleIntent
+from convert_tf.intents.decision import KINDS, Decision, decision_of
 from convert_tf.intents.encodings import ANY_KIND, IntentEncodings, different_kinds
 from convert_tf.intents.examples import (
     OUTSIDE,
@@ -50,12 +50,10 @@ from convert_tf.intents.examples import (
 from convert_tf.intents.folder import Saved, read_classifier, write_classifier
 from convert_tf.intents.head import HEADS, Options, accuracy_of, quick_options, train_head
 from convert_tf.intents.options import ClassifierOptions, IntentOptions
-from convert_tf.intents.predictor import Predictor, rounded
-from convert_tf.numerics.vectors import unit_rows
+from convert_tf.intents.predictor import Predictor
 
 # Thresholds need the scores of a fully trained head. To judge weights, fewer folds are enough.
 _FOLDS_OF_THRESHOLDS = 5
-_NEAREST = 5  # examples that explain an answer
 _VALIDATED_SHARE = 0.1  # of the examples, for `grid` and `patience` without validation data
 
 Validation = tuple[Iterable[str], Iterable[Any]]
@@ -73,6 +71,13 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
     kind_: str
     names_: bool
     _encoded: tuple[Any, IntentEncodings]
+
+    @property
+    def decision(self) -> Decision:
+        """How probabilities become answers, by the options and the thresholds of `fit`."""
+        check_is_fitted(self, "parts_")
+        cosine = self.mixture_.cosine
+        return decision_of(vars(self), self.classes_, self.threshold_, self.thresholds_, cosine)
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:
         """Return the encodings that the head reads: float32 `[texts, dim]`.
@@ -261,21 +266,6 @@ class IntentClassifier(IntentOptions, TextClassifier):
     Reference: arXiv 2003.04807 §2, §4; arXiv 1911.03688 §3.1 (grid search, early stopping).
     """
 
-    @property
-    def decision(self) -> SingleIntent:
-        """How probabilities become answers, by the options and the thresholds of `fit`."""
-        check_is_fitted(self, "parts_")
-        return SingleIntent(
-            self.classes_,
-            self.threshold_,
-            self.thresholds_,
-            self.out_of_scope,
-            self.min_margin,
-            self.upper_levels,
-            self.out_of_scope_label,
-            self.mixture_.cosine,
-        )
-
     def fit(
         self,
         texts: Iterable[str],
@@ -316,7 +306,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
                 "on the examples. Pass validation, or set patience to 0."
             )
         self.examples_ = LabelledTexts(checked_texts(texts), checked_labels(labels).tolist())
-        self._example_vectors: np.ndarray | None = None
+        self._example_vectors = None
         encode = self._encodings(kinds[0])
         examples, checked = self.prepared(self.examples_, sample_weight, validation, encode)
         num_outside = int((~examples.is_inside).sum())
@@ -549,21 +539,6 @@ class IntentClassifier(IntentOptions, TextClassifier):
             self.thresholds_ = fit_intent_thresholds(
                 scores, self.threshold_, len(self.classes_), self.rejected_share
             )
-
-    def nearest_examples(self, text: str) -> list[dict[str, Any]]:
-        """Return the training examples nearest to a text; none if they are not kept."""
-        if self.examples_ is None:
-            return []
-        texts, labels = self.examples_
-        vectors = self.__dict__.get("_example_vectors")
-        if vectors is None:
-            vectors = self._example_vectors = self.encode(texts)
-        # Concatenated vectors of several encoders are longer than 1.
-        cosines = unit_rows(vectors) @ unit_rows(self.encode([text]))[0]
-        return [
-            {"text": texts[i], "label": labels[i], "cosine": rounded(cosines[i])}
-            for i in np.argsort(-cosines, kind="stable")[:_NEAREST]
-        ]
 
     def check_options(self) -> None:
         """Raise `ValueError` for options that are unknown or out of range."""

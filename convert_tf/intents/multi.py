@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import f1_score
 from sklearn.preprocessing import MultiLabelBinarizer
-from sklearn.utils.validation import check_is_fitted
 
 from convert_tf.intents.classifier import TextClassifier
 from convert_tf.intents.cross_validation import (
@@ -19,7 +18,6 @@ from convert_tf.intents.cross_validation import (
     held_out_outputs,
     train_parts,
 )
-from convert_tf.intents.decision import SeveralIntents
 from convert_tf.intents.examples import (
     IntentExamples,
     check_at_least_two,
@@ -63,12 +61,6 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
       classifier.fit(["hi, block my card", "hello"], [["greet", "block"], ["greet"]])
       classifier.predict(["hi there"])  # [("greet",)]
     """
-
-    @property
-    def decision(self) -> SeveralIntents:
-        """How probabilities become answers, by the options and the threshold of `fit`."""
-        check_is_fitted(self, "parts_")
-        return SeveralIntents(self.classes_, self.threshold_, self.label_separator)
 
     def _listed_labels(self, labels: Iterable[Any]) -> list[Any]:
         return label_sets(labels)
