@@ -167,8 +167,7 @@ def outputs_of(
     """Return answers to texts; arguments as in `Outputs`."""
     lexical = None if parts.lexical is None else parts.lexical.logits(texts)
     if labels.ndim > 1:
-        ((kernel, bias),) = parts.head.layers
-        head = encodings @ kernel + bias
+        head = parts.head.logits(encodings)
     else:
         head = log_of(parts.head.probabilities(encodings))
         lexical = None if lexical is None else log_of(softmax(lexical))
