@@ -156,6 +156,12 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         classifier._encoded = (encoder, encodings)
         return classifier
 
+    def _mix(self, outputs: Outputs | None) -> None:
+        """Set the mixture by outputs for held-out examples. Words that do not count are dropped."""
+        self.mixture_ = Mixture() if outputs is None else fit_mixture(outputs)
+        if not self.mixture_.weight:
+            self.parts_ = self.parts_._replace(lexical=None)
+
     def check_options(self) -> None:
         """Raise `ValueError` for options that are unknown or out of range."""
         grid = getattr(self, "grid", None) or {}  # values that replace an option
@@ -499,7 +505,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
 
         `held_outputs` are such outputs, after fewer epochs and without examples out of scope.
         """
-        self.mixture_, self.threshold_, self.thresholds_ = Mixture(), self.threshold, None
+        self.threshold_, self.thresholds_ = self.threshold, None
         is_scoped = self.out_of_scope is not None and self.threshold is None
         is_frozen = folds is None
         outputs: Outputs | None
@@ -514,10 +520,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
                 folds = frozen_folds(examples, seed=self.random_state, folds=number)
             options = options if is_scoped else quick_options(options)
             outputs = held_out_outputs(options, examples, None, folds)
-        if outputs is not None:
-            self.mixture_ = fit_mixture(outputs)
-        if not self.mixture_.weight:
-            self.parts_ = self.parts_._replace(lexical=None)
+        self._mix(outputs)
         if is_scoped:
             if outputs is None:
                 raise ValueError(
