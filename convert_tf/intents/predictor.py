@@ -234,25 +234,22 @@ def answer_texts(
       ValueError: `explains`, and the classifier answers with several intents.
       MissingLibraryError: `english_only`, and the extra `languages` is not installed.
     """
-    languages: list[str | None] = [None] * len(texts)
-    if english_only:
-        languages = other_languages(texts)
-    is_answered = [
-        bool(text.strip()) and language is None
+    languages = other_languages(texts) if english_only else [None] * len(texts)
+    answers = [
+        Answer(text, None, 0.0, [], language=language)
         for text, language in zip(texts, languages, strict=True)
     ]
-    filled = [text for text, is_filled in zip(texts, is_answered, strict=True) if is_filled]
-    predicted = iter(
-        zip(classifier.predict(filled), classifier.predict_proba(filled), strict=True)
-        if filled
-        else ()
-    )
-    return [
-        _answer(classifier, text, *next(predicted), explains)
-        if is_filled
-        else Answer(text, None, 0.0, [], language=language)
-        for text, is_filled, language in zip(texts, is_answered, languages, strict=True)
+    places = [
+        place
+        for place, answer in enumerate(answers)
+        if answer.text.strip() and answer.language is None
     ]
+    if places:
+        filled = [texts[place] for place in places]
+        predicted = zip(classifier.predict(filled), classifier.predict_proba(filled), strict=True)
+        for place, (intent, probabilities) in zip(places, predicted, strict=True):
+            answers[place] = _answer(classifier, texts[place], intent, probabilities, explains)
+    return answers
 
 
 def _answer(
