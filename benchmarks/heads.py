@@ -25,7 +25,7 @@ import numpy as np
 from absl import app, flags
 
 _TASK = flags.DEFINE_enum("task", "given", ["given", "records", "in_batch"], "See above.")
-_TRUNK = flags.DEFINE_string("trunk", None, "Model directory of a dual encoder.")
+_TRUNK = flags.DEFINE_string("trunk", None, "Dual encoder or BERT-like trunk to start from.")
 _DATA = flags.DEFINE_string("data", None, "Candidates file, or folder of records (train split).")
 _EVAL = flags.DEFINE_string("eval_data", None, "Likewise; of a folder the test split.")
 _OUTPUT = flags.DEFINE_string("output", None, "JSON file; runs that are in it are not repeated.")
@@ -57,6 +57,8 @@ EXTRA: dict[str, dict[str, Any]] = {
     "poly 64 learnt learnt scale": {"head": "poly", "learn_scale": True},
     "bi first": {"head": "bi", "reduction": "first"},
     "bi mean": {"head": "bi", "reduction": "mean"},
+    "bi mean top block": {"head": "bi", "reduction": "mean", "freeze": "all_but_top_k"},
+    "bi mean all layers": {"head": "bi", "reduction": "mean", "freeze": "nothing"},
     "bi mean without first": {"head": "bi", "reduction": "mean_without_first"},
     **{
         f"bi mean of first {m}": {"head": "bi", "reduction": "first_m_mean", "reduction_tokens": m}
@@ -80,6 +82,9 @@ EXTRA: dict[str, dict[str, Any]] = {
     "bi all but embeddings": {"head": "bi", "freeze": "embeddings"},
     "bi all layers": {"head": "bi", "freeze": "nothing"},
     "bi top block": {"head": "bi", "freeze": "all_but_top_k"},
+    "cross all but embeddings": {"head": "cross", "freeze": "embeddings"},
+    "cross all layers": {"head": "cross", "freeze": "nothing"},
+    "cross top block": {"head": "cross", "freeze": "all_but_top_k"},
     "cross across 0": {"head": "cross"},
     "cross across -4": {"head": "cross"},
 }

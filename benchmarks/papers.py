@@ -46,13 +46,14 @@ FILES = (
     "articles_train.txt", "articles_test.txt",
     "RC_2015", "toys_and_games.csv",
     "banking77.train_10shot.csv", "banking77.valid.csv", "banking77.test.csv",
+    "clinc150.train.csv", "clinc150.val.csv", "clinc150.test.csv",
 )  # fmt: skip
 _VOCAB = "hub_modules/convert_small/1/assets/vocab.txt"
 _TRUNK = (
-    f"--vocab {_VOCAB} --model bert_tiny --max_tokens 64 --batch_tokens 8000 --learning_rate 2e-3 "
-    "--warmup_steps 1000 --eval_every 2000 --steps 20000"
+    "--vocab SUBWORDS.txt --num_oov_buckets 10 --model bert_tiny --dropout 0 --max_tokens 64 "
+    "--batch_tokens 4000 --learning_rate 2e-3 --warmup_steps 300 --eval_every 5000 --steps 12000"
 )
-# Folders that several cells read, with the commands that make them.
+# Folders and files that several cells read, with the commands that make them.
 MADE = {
     "REDDIT": ("prepare --input RC_2015 --output REDDIT",),
     "REDDIT_IDS": (f"tokenize --data REDDIT --vocab {_VOCAB} --output REDDIT_IDS",),
@@ -60,6 +61,7 @@ MADE = {
     "UBUNTU_TEST": ("prepare --dstc7 ubuntu_test_subtask_1.json --output UBUNTU_TEST",),
     "CONVAI2_TEST": ("prepare --convai2 valid_self_original.txt --output CONVAI2_TEST",),
     "DOCUMENTS": ("prepare --documents articles_train.txt --output DOCUMENTS",),
+    "SUBWORDS.txt": ("vocabulary --input REDDIT --min_count 250 --output SUBWORDS.txt",),
     "REDDIT_BERT": (f"pretrain --data REDDIT {_TRUNK} --output REDDIT_BERT",),
     "DOCUMENTS_BERT": (f"pretrain --data DOCUMENTS {_TRUNK} --output DOCUMENTS_BERT",),
 }
@@ -137,6 +139,15 @@ def _heads(heads: str, trunk: str, *, task: str = "convai2") -> tuple[str]:
         f"python benchmarks/heads.py --task in_batch --data {train} --eval_data {test} {options} "
         f"--evaluated 500 --trunk {trunk} --max_context_tokens 120 --freeze nothing --seeds 3 "
         f'--heads "{heads}" --output RUN/heads.json',
+    )
+
+
+def _few_steps(heads: str) -> tuple[str]:
+    return (
+        "python benchmarks/heads.py --task in_batch --data train_self_original.txt --eval_data "
+        "valid_self_original.txt --examples 640 --batch_size 16 --evaluated 200 "
+        "--evaluated_jointly 200 --trunk BERT --learning_rate 2e-4 --max_context_tokens 48 "
+        f'--seeds 1 --heads "{heads}" --output RUN/heads.json',
     )
 
 
@@ -288,31 +299,35 @@ CELLS = (
             strict=True,
         )
     ),
-    Cell(
-        "ConveRT 7: BANKING77, 10 per intent, r",
-        (
-            "intent train --encoder hub_modules/convert_small/1 --kind reduced --head network "
-            "--data banking77.train_10shot.csv --validation "
-            "banking77.valid.csv --tune --patience 5 --lexical none --names none --seed SEED "
-            "--output RUN/run",
-            "intent evaluate --model RUN/run --data banking77.test.csv --output RUN/result",
-        ),
-        seeds=3,
-    ),
-    Cell(
-        "poly 2, 3, 7",
-        (
-            "python benchmarks/heads.py --task in_batch --data train_self_original.txt "
-            "--eval_data valid_self_original.txt --examples 320 --evaluated 150 "
-            "--evaluated_jointly 150 --trunk hub_modules/convert_small/1 --max_context_tokens 40 "
-            "--batch_size 16 --learning_rate 5e-4 --precision float32 --freeze nothing --seeds 1 "
-            '--heads "bi,bi first,bi top block,bi batches of 64" --output RUN/heads.json',
-        ),
-        1,
-        {
-            "bi": "83.0 (every layer), 81.0 (31 negatives)", "bi top block": "74.2",
-            "bi batches of 64": "81.7 (63 negatives)", "bi first": "83.3",
-        },
+    *(
+        cell
+        for name, train, valid, test, seeds, epochs in (
+            (
+                "BANKING77, 10 per intent", "banking77.train_10shot.csv", "banking77.valid.csv",
+                "banking77.test.csv", 3, 20,
+            ),
+            ("CLINC150", "clinc150.train.csv", "clinc150.val.csv", "clinc150.test.csv", 1, 3),
+        )
+        for cell in (
+            Cell(
+                f"ConveRT 7: {name}, r",
+                (
+                    "intent train --encoder hub_modules/convert_small/1 --kind reduced --head "
+                    f"network --data {train} --validation {valid} --tune --patience 5 --lexical "
+                    "none --names none --seed SEED --output RUN/run",
+                    f"intent evaluate --model RUN/run --data {test} --output RUN/result",
+                ),
+                seeds,
+            ),
+            Cell(
+                f"ConveRT 7: {name}, MiniLM fine-tuned",
+                (
+                    f"python benchmarks/finetuned_bert.py --bert BERT --train {train} "
+                    f"--validation {valid} --test {test} --epochs {epochs} --seed SEED "
+                    "--output RUN/result",
+                ),
+            ),
+        )
     ),
     *(
         Cell(f"poly 4, 10: pre-trained on {pretrained}, {name}", _heads(
@@ -331,6 +346,58 @@ CELLS = (
                 {"bi": "71.0", "poly 16 learnt": "71.5"},
             ),
             ("bi,poly 16 learnt", "documents", "DOCUMENTS_BERT", "articles", "articles", {}),
+        )
+    ),
+    *(
+        Cell(f"poly {name}", _heads(",".join(figures), "REDDIT_BERT"), 3, figures)
+        for name, figures in (
+            (
+                "2: number of negatives",
+                {
+                    "bi": "81.0 (31)", "bi batches of 64": "81.7", "bi batches of 128": "82.3",
+                    "bi batches of 256": "83.0", "bi batches of 512": "83.3",
+                },
+            ),
+            (
+                "7: reductions",
+                {
+                    "bi first": "83.3", "bi mean of first 16": "82.9",
+                    "bi mean of first 64": "82.7", "bi mean": "83.1", "bi mean without first": "",
+                },
+            ),
+        )
+    ),
+    *(
+        Cell(f"poly {name}", _few_steps(",".join(figures)), 1, figures)
+        for name, figures in (
+            (
+                "3: what is fine-tuned",
+                {
+                    "bi mean top block": "74.2", "bi mean": "83.3",
+                    "bi mean all layers": "83.0", "cross top block": "80.6",
+                    "cross": "87.3", "cross all layers": "86.6",
+                },
+            ),
+            *(
+                (
+                    f"8: context vectors, {codes}",
+                    {
+                        f"poly {codes} {variant}": figure
+                        for variant, figure in zip(
+                            ("learnt", "first_m", "last_m", "last_m_and_first"),
+                            figures,
+                            strict=False,
+                        )
+                    },
+                )
+                for codes, figures in (
+                    (1, ("81.9", "83.2", "82.9")),
+                    (4, ("83.8", "83.4", "82.8", "82.9")),
+                    (16, ("84.4", "85.2", "83.9", "83.8")),
+                    (64, ("84.9", "86.0", "84.9", "85.0")),
+                    (360, ("85.3", "86.3", "86.3", "86.2")),
+                )
+            ),
         )
     ),
 )  # fmt: skip

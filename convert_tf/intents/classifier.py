@@ -32,7 +32,7 @@ from convert_tf.intents.cross_validation import (
     train_parts,
 )
 from convert_tf.intents.data import LabelledTexts, held_out
-from convert_tf.intents.decision import KINDS, SingleIntent
+from convert_tf.intents.decision import KINDS, Decision, decision_of
 from convert_tf.intents.encodings import ANY_KIND, IntentEncodings, different_kinds
 from convert_tf.intents.examples import (
     OUTSIDE,
@@ -50,12 +50,10 @@ from convert_tf.intents.examples import (
 from convert_tf.intents.folder import Saved, read_classifier, write_classifier
 from convert_tf.intents.head import HEADS, Options, accuracy_of, quick_options, train_head
 from convert_tf.intents.options import ClassifierOptions, IntentOptions
-from convert_tf.intents.predictor import Predictor, rounded
-from convert_tf.numerics.vectors import unit_rows
+from convert_tf.intents.predictor import Predictor
 
 # Thresholds need the scores of a fully trained head. To judge weights, fewer folds are enough.
 _FOLDS_OF_THRESHOLDS = 5
-_NEAREST = 5  # examples that explain an answer
 _VALIDATED_SHARE = 0.1  # of the examples, for `grid` and `patience` without validation data
 
 Validation = tuple[Iterable[str], Iterable[Any]]
@@ -73,6 +71,13 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
     kind_: str
     names_: bool
     _encoded: tuple[Any, IntentEncodings]
+
+    @property
+    def decision(self) -> Decision:
+        """How probabilities become answers, by the options and the thresholds of `fit`."""
+        check_is_fitted(self, "parts_")
+        cosine = self.mixture_.cosine
+        return decision_of(vars(self), self.classes_, self.threshold_, self.thresholds_, cosine)
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:
         """Return the encodings that the head reads: float32 `[texts, dim]`.
@@ -150,6 +155,12 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         classifier.names_ = saved.params.get("names") == "always"
         classifier._encoded = (encoder, encodings)
         return classifier
+
+    def _mix(self, outputs: Outputs | None) -> None:
+        """Set the mixture by outputs for held-out examples. Words that do not count are dropped."""
+        self.mixture_ = Mixture() if outputs is None else fit_mixture(outputs)
+        if not self.mixture_.weight:
+            self.parts_ = self.parts_._replace(lexical=None)
 
     def check_options(self) -> None:
         """Raise `ValueError` for options that are unknown or out of range."""
@@ -261,21 +272,6 @@ class IntentClassifier(IntentOptions, TextClassifier):
     Reference: arXiv 2003.04807 §2, §4; arXiv 1911.03688 §3.1 (grid search, early stopping).
     """
 
-    @property
-    def decision(self) -> SingleIntent:
-        """How probabilities become answers, by the options and the thresholds of `fit`."""
-        check_is_fitted(self, "parts_")
-        return SingleIntent(
-            self.classes_,
-            self.threshold_,
-            self.thresholds_,
-            self.out_of_scope,
-            self.min_margin,
-            self.upper_levels,
-            self.out_of_scope_label,
-            self.mixture_.cosine,
-        )
-
     def fit(
         self,
         texts: Iterable[str],
@@ -316,7 +312,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
                 "on the examples. Pass validation, or set patience to 0."
             )
         self.examples_ = LabelledTexts(checked_texts(texts), checked_labels(labels).tolist())
-        self._example_vectors: np.ndarray | None = None
+        self._example_vectors = None
         encode = self._encodings(kinds[0])
         examples, checked = self.prepared(self.examples_, sample_weight, validation, encode)
         num_outside = int((~examples.is_inside).sum())
@@ -509,7 +505,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
 
         `held_outputs` are such outputs, after fewer epochs and without examples out of scope.
         """
-        self.mixture_, self.threshold_, self.thresholds_ = Mixture(), self.threshold, None
+        self.threshold_, self.thresholds_ = self.threshold, None
         is_scoped = self.out_of_scope is not None and self.threshold is None
         is_frozen = folds is None
         outputs: Outputs | None
@@ -524,10 +520,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
                 folds = frozen_folds(examples, seed=self.random_state, folds=number)
             options = options if is_scoped else quick_options(options)
             outputs = held_out_outputs(options, examples, None, folds)
-        if outputs is not None:
-            self.mixture_ = fit_mixture(outputs)
-        if not self.mixture_.weight:
-            self.parts_ = self.parts_._replace(lexical=None)
+        self._mix(outputs)
         if is_scoped:
             if outputs is None:
                 raise ValueError(
@@ -549,21 +542,6 @@ class IntentClassifier(IntentOptions, TextClassifier):
             self.thresholds_ = fit_intent_thresholds(
                 scores, self.threshold_, len(self.classes_), self.rejected_share
             )
-
-    def nearest_examples(self, text: str) -> list[dict[str, Any]]:
-        """Return the training examples nearest to a text; none if they are not kept."""
-        if self.examples_ is None:
-            return []
-        texts, labels = self.examples_
-        vectors = self.__dict__.get("_example_vectors")
-        if vectors is None:
-            vectors = self._example_vectors = self.encode(texts)
-        # Concatenated vectors of several encoders are longer than 1.
-        cosines = unit_rows(vectors) @ unit_rows(self.encode([text]))[0]
-        return [
-            {"text": texts[i], "label": labels[i], "cosine": rounded(cosines[i])}
-            for i in np.argsort(-cosines, kind="stable")[:_NEAREST]
-        ]
 
     def check_options(self) -> None:
         """Raise `ValueError` for options that are unknown or out of range."""

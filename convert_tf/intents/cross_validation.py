@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convert_tf.intents.data import fold_numbers
-from convert_tf.intents.decision import COSINE_WEIGHT, SeveralIntents, SingleIntent
+from convert_tf.intents.decision import COSINE_WEIGHT, Decision, SeveralIntents, SingleIntent
 from convert_tf.intents.examples import OUTSIDE, IntentExamples
 from convert_tf.intents.head import Head, Options, softmax, train_head
 from convert_tf.intents.lexical import LexicalModel, train_lexical
@@ -167,8 +167,7 @@ def outputs_of(
     """Return answers to texts; arguments as in `Outputs`."""
     lexical = None if parts.lexical is None else parts.lexical.logits(texts)
     if labels.ndim > 1:
-        ((kernel, bias),) = parts.head.layers
-        head = encodings @ kernel + bias
+        head = parts.head.logits(encodings)
     else:
         head = log_of(parts.head.probabilities(encodings))
         lexical = None if lexical is None else log_of(softmax(lexical))
@@ -369,7 +368,7 @@ def are_clearly_more(others: np.ndarray, first: np.ndarray) -> bool:
     return bool(gained - lost > np.sqrt(gained + lost))
 
 
-def scope_scores_of(outputs: Outputs, mixture: Mixture, decision: SingleIntent) -> ScopeScores:
+def scope_scores_of(outputs: Outputs, mixture: Mixture, decision: Decision) -> ScopeScores:
     """Return how surely the examples are in scope, for the thresholds of `decision`."""
     probabilities = outputs.probabilities(mixture)
     predicted, labels = probabilities.argmax(axis=1), outputs.labels

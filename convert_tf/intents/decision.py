@@ -6,6 +6,7 @@ module is tested against them.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -207,6 +208,33 @@ class SeveralIntents:
 
 
 Decision = SingleIntent | SeveralIntents
+
+
+def decision_of(
+    params: Mapping[str, Any],
+    classes: np.ndarray,
+    threshold: Any,
+    thresholds: np.ndarray | None,
+    cosine_weight: float,
+) -> Decision:
+    """Return how a classifier answers.
+
+    Args:
+      params: parameters of an `IntentClassifier` or a `MultiIntentClassifier`, by name.
+      classes, threshold, thresholds, cosine_weight: what was trained; see `SingleIntent`.
+    """
+    if "label_separator" in params:
+        return SeveralIntents(classes, threshold, params["label_separator"])
+    return SingleIntent(
+        classes,
+        threshold,
+        thresholds,
+        params["out_of_scope"],
+        params["min_margin"],
+        params["upper_levels"],
+        params["out_of_scope_label"],
+        cosine_weight,
+    )
 
 
 def upper_level(label: Any) -> str:

@@ -143,8 +143,7 @@ def _take_earlier(
 
     former: dict[int, Mapping[str, Any]] = {}
     if groups and earlier:
-        earlier_centres = [unit_rows(encode(row["texts"]).mean(axis=0)) for row in earlier]
-        cosines = centres @ np.stack(earlier_centres).T
+        cosines = centres @ centres_of(earlier, encode).T
         cosines[cosines < SAME_GROUP] = 0
         pairs = zip(*linear_sum_assignment(cosines, maximize=True), strict=True)
         former = {place: earlier[other] for place, other in pairs if cosines[place, other]}
@@ -158,6 +157,11 @@ def _take_earlier(
             row |= {name: former[place][name] for name in ("group", "label")}
     taken = {row["group"] for row in groups}
     return [row for row in earlier if row["group"] not in taken]
+
+
+def centres_of(groups: Iterable[Mapping[str, Any]], encode: Any) -> np.ndarray:
+    """Return the mean vector, of length 1, of the `texts` of each group: `[groups, dim]`."""
+    return unit_rows(np.stack([encode(row["texts"]).mean(axis=0) for row in groups]))
 
 
 def _rows(

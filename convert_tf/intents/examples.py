@@ -281,11 +281,8 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
             raise ValueError(
                 f"Text {index} has no label. Received: {name}. Add one, or omit the text."
             )
-    if len({isinstance(name, str) for name in names}) < 2:
-        return np.asarray(names)
-    mixed = np.empty(len(names), object)  # np.asarray would make strings of the numbers
-    mixed[:] = names
-    return mixed
+    is_mixed = len({isinstance(name, str) for name in names}) > 1
+    return np.array(names, object if is_mixed else None)  # else numbers become strings
 
 
 def _is_missing(label: Any) -> bool:

@@ -22,7 +22,7 @@ from convert_tf.checkpoints.released import model_path
 from convert_tf.config.base import options_of
 from convert_tf.intents.cross_validation import Mixture, Parts, outputs_of
 from convert_tf.intents.data import LabelledTexts
-from convert_tf.intents.decision import Decision, SeveralIntents, SingleIntent
+from convert_tf.intents.decision import Decision, decision_of
 from convert_tf.intents.encodings import (
     KINDS_OF_ENCODING,
     PROBES,
@@ -279,8 +279,7 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
         raise ValueError(f"{mixture} is out of range")
     if threshold is not None and not np.isfinite(float(threshold)):
         raise ValueError(f"threshold {threshold}")
-    has_several = "label_separator" in params
-    options = options_of(SeveralOptions if has_several else IntentOptions)
+    options = options_of(SeveralOptions if "label_separator" in params else IntentOptions)
     if missing := options.keys() - params.keys() - {"encoder"}:
         raise ValueError(f"without {', '.join(sorted(missing))}, as earlier versions wrote it")
     if params["kind"] not in [*KINDS_OF_ENCODING]:
@@ -296,22 +295,10 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
         kind = "u" if name in ("words", "characters") else "f"
         if array.dtype.kind != kind or not np.isfinite(array).all():
             raise ValueError(f"{name} does not hold finite numbers")
-    classes, thresholds = np.array(labels), arrays.get("thresholds")
-    decision: Decision = (
-        SeveralIntents(classes, float(threshold), params["label_separator"])
-        if has_several
-        else SingleIntent(
-            classes,
-            threshold,
-            thresholds,
-            params["out_of_scope"],
-            params["min_margin"],
-            params["upper_levels"],
-            params["out_of_scope_label"],
-            # Earlier versions had another score, for which there was no weight.
-            described["mixture"]["cosine"] if params["out_of_scope"] == "both" else mixture.cosine,
-        )
-    )
+    cosine = mixture.cosine
+    if params.get("out_of_scope") == "both":  # earlier versions had another score, without a weight
+        cosine = described["mixture"]["cosine"]
+    decision = decision_of(params, np.array(labels), threshold, arrays.get("thresholds"), cosine)
     parts = Parts(head_of_arrays(arrays), lexical_of_arrays(arrays), arrays["centroids"])
     outputs = outputs_of(parts, PROBES, arrays["probes"], decision.unknown_labels(len(PROBES)))
     if not outputs.head.shape[1] == len(parts.centroids) == len(labels):

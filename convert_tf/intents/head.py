@@ -12,7 +12,6 @@ import numpy as np
 from convert_tf.storage.progress import Progress
 
 LOGISTIC_C = 10.0
-_ROWS_AT_ONCE = 4096
 _SHARE_OF_EPOCHS = 0.3  # of a network that only compares encodings or examples
 
 # Options: `head`, `seed` and the head's own.
@@ -50,22 +49,23 @@ class Head(NamedTuple):
 
     layers: list[DenseLayer]
 
+    def logits(self, encodings: np.ndarray) -> np.ndarray:
+        """Return the outputs of the last layer: float32 `[n, labels]`."""
+        values = encodings
+        for kernel, bias in self.layers[:-1]:
+            values = np.maximum(values @ kernel + bias, 0)
+        kernel, bias = self.layers[-1]
+        logits: np.ndarray = values @ kernel + bias
+        return logits
+
     def probabilities(self, encodings: np.ndarray) -> np.ndarray:
         """Return the probabilities of the labels: float32 `[n, labels]`; rows sum to 1.
 
         Raises:
           ValueError: the weights are so large that a sum is infinite.
         """
-        probabilities = np.zeros((len(encodings), len(self.layers[-1].bias)), np.float32)
         with np.errstate(over="ignore", invalid="ignore"):  # an error follows below
-            for start in range(0, len(encodings), _ROWS_AT_ONCE):
-                rows = slice(start, start + _ROWS_AT_ONCE)
-                values = encodings[rows]
-                for layer in self.layers[:-1]:
-                    values = np.maximum(values @ layer.kernel + layer.bias, 0)
-                probabilities[rows] = softmax(
-                    values @ self.layers[-1].kernel + self.layers[-1].bias
-                )
+            probabilities = softmax(self.logits(encodings))
         if not np.isfinite(probabilities).all():
             raise ValueError(
                 "The probabilities are not finite, because weights go up to "

@@ -1,6 +1,6 @@
 """Overlaps, likely errors and duplicates in a set of labelled texts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -53,16 +53,16 @@ def inspect_examples(
         sets = split_labels(data.labels, label_separator)
     names = sorted({label for labels in sets for label in labels})
     check_at_least_two(names)
-    truth, vectors = truth_of(sets, np.array(names)), encodings(data.texts)
+    truth = truth_of(sets, np.array(names))
     places, labels = np.nonzero(truth)  # an example is a text and one of its intents
     texts = [data.texts[place] for place in places]
-    nearness = intent_nearness(vectors, truth)
+    nearness, near_pairs = compared_examples(encodings(data.texts), truth)
     to_own = nearness[places, labels]
     others = np.where(truth, -np.inf, nearness)[places]
     nearest, margins = others.argmax(axis=1), others.max(axis=1) - to_own
     is_suspect = np.isfinite(to_own) & (margins > 0)
     suspects = [int(i) for i in np.argsort(-margins, kind="stable") if is_suspect[i]]
-    pairs = sorted(_near_pairs(vectors, truth), key=lambda pair: -pair[2])
+    pairs = sorted(near_pairs, key=lambda pair: -pair[2])
     return {
         "examples": len(data.texts),
         "intents": _intents(names, labels, to_own, is_suspect),
@@ -90,28 +90,34 @@ def inspect_examples(
     }
 
 
-def intent_nearness(vectors: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return how near each example is to each intent, without the example itself.
+def compared_examples(
+    vectors: np.ndarray, truth: np.ndarray
+) -> tuple[np.ndarray, list[tuple[int, int, float]]]:
+    """Compare each example with all others.
 
     Args:
       vectors: float `[n, dim]`, of length 1.
       truth: bool `[n, intents]`, which intents each has.
 
     Returns:
-      float32 `[n, intents]`; minus infinity where an intent has no other example.
+      How near each example is to each intent, without the example itself, float32 `[n, intents]`;
+      minus infinity where an intent has no other example. And pairs of near texts with different
+      intents, with their cosines.
     """
-    nearest = np.full(truth.shape, -np.inf, np.float32)
-    for intent, has_intent in enumerate(truth.T):
-        members = np.flatnonzero(has_intent)
-        for start in range(0, len(vectors), _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
-            cosines = vectors[rows] @ vectors[members].T
-            numbers = np.arange(start, start + len(cosines))
-            cosines[numbers[:, None] == members] = np.nan
-            highest = -np.sort(-cosines, axis=1)[:, :_NEAREST]  # NaN comes last
+    nearness = np.full(truth.shape, -np.inf, np.float32)
+    pairs = []
+    for start in range(0, len(vectors), _ROWS_AT_ONCE):
+        cosines = vectors[start : start + _ROWS_AT_ONCE] @ vectors.T
+        for row, second in zip(*np.nonzero(cosines >= _DUPLICATE_COSINE), strict=True):
+            first = start + int(row)
+            if first < second and (truth[first] != truth[second]).any():
+                pairs.append((first, int(second), float(cosines[row, second])))
+        np.fill_diagonal(cosines[:, start:], np.nan)  # an example is not compared with itself
+        for of_intent, has_intent in zip(nearness[start:].T, truth.T, strict=True):
+            highest = -np.sort(-cosines[:, has_intent], axis=1)[:, :_NEAREST]  # NaN comes last
             has_other = ~np.isnan(highest[:, 0])
-            nearest[rows, intent][has_other] = np.nanmean(highest[has_other], axis=1)
-    return nearest
+            of_intent[: len(cosines)][has_other] = np.nanmean(highest[has_other], axis=1)
+    return nearness, pairs
 
 
 def _intents(
@@ -147,16 +153,6 @@ def _overlaps(
         for (first, second), places in pairs.items()
     ]
     return sorted(rows, key=lambda row: -row["share"])
-
-
-def _near_pairs(vectors: np.ndarray, truth: np.ndarray) -> Iterator[tuple[int, int, float]]:
-    """Yield pairs of near texts with different intents, and their cosines."""
-    for start in range(0, len(vectors), _ROWS_AT_ONCE):
-        cosines = vectors[start : start + _ROWS_AT_ONCE] @ vectors.T
-        for row, second in zip(*np.nonzero(cosines >= _DUPLICATE_COSINE), strict=True):
-            first = start + int(row)
-            if first < second and (truth[first] != truth[second]).any():
-                yield first, int(second), float(cosines[row, second])
 
 
 def inspection_text(report: Inspection, *, shown: int = 10) -> str:

@@ -75,12 +75,6 @@ def encode_of(encoder: Any, classifier: Any) -> Callable[[list[str]], np.ndarray
     return IntentEncodings(encoders, kind=kind, max_texts=0)
 
 
-def leads(classifier: Any, texts: Sequence[str]) -> np.ndarray:
-    """Return how sure the answers are: float `[texts]`; see `convert_tf.intents.decision`."""
-    leads: np.ndarray = classifier.decision.leads(classifier.predict_proba(texts))
-    return leads
-
-
 def rest_text(rows: Sized, shown: int) -> list[str]:
     """Return a line with the number of rows that are not printed; none if all are."""
     return [f"          … and {len(rows) - shown:,} more"] if len(rows) > shown else []

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.intents.discover import MIN_SIZE, SAME_GROUP, discover_intents
+from convert_tf.intents.discover import MIN_SIZE, SAME_GROUP, centres_of, discover_intents
 from convert_tf.intents.messages import (
     CENTRAL,
     COMPARED,
@@ -80,14 +80,13 @@ def monitor_messages(
     intents = Counter({str(label): 0 for label in classifier.classes_})
     rejected: list[str] = []
     examples = _example_vectors(classifier, seed)
-    far_cosine = 0.0 if examples is None else np.quantile(_cosines_between(examples), _FAR_SHARE)
-    num_far = 0
+    cosines: list[float] = []  # of messages, to the nearest example
     for chosen in in_batches(messages):
         is_unsure = unsure(classifier, chosen, min_confidence)
         answers = classifier.predict(chosen)
         if examples is not None:
-            is_far = _nearest_cosines(classifier, chosen, examples) < far_cosine
-            num_far += sum(counts[text] for text, far in zip(chosen, is_far, strict=True) if far)
+            to_examples = unit_rows(classifier.encode(chosen)) @ examples.T
+            cosines += to_examples.max(axis=1).tolist()
         for text, answer, is_rejected in zip(chosen, answers, is_unsure, strict=True):
             for intent in answer if classifier.decision.has_several else [answer]:
                 intents[str(intent)] += counts[text]
@@ -101,12 +100,18 @@ def monitor_messages(
             min_confidence=min_confidence,
             seed=seed,
         )["groups"]
+    far = drift = None
+    if examples is not None:
+        between = _cosines_between(examples)
+        is_far = np.array(cosines) < np.quantile(between, _FAR_SHARE)
+        far = sum(counts[messages[place]] for place in np.flatnonzero(is_far))
+        drift = _drift(between, cosines[:COMPARED])
     report: Report = {
         "messages": counts.total(),
         "unsure": len(rejected),
-        "far": None if examples is None else num_far,
+        "far": far,
         "intents": dict(intents),
-        "drift": None if examples is None else _drift(messages, classifier, examples),
+        "drift": drift,
         "groups": [
             {
                 **{name: row[name] for name in ("label", "words", "size")},
@@ -170,17 +175,10 @@ def _cosines_between(examples: np.ndarray) -> np.ndarray:
     return between.max(axis=1)  # type: ignore[no-any-return]
 
 
-def _nearest_cosines(classifier: Any, texts: list[str], examples: np.ndarray) -> np.ndarray:
-    """Return the cosine of each text to the nearest example: float `[texts]`."""
-    return (unit_rows(classifier.encode(texts)) @ examples.T).max(axis=1)
-
-
-def _drift(messages: list[str], classifier: Any, examples: np.ndarray) -> dict[str, float]:
-    """Compare the cosines of messages and of examples to the nearest other example."""
+def _drift(between: np.ndarray, cosines: Sequence[float]) -> dict[str, float]:
+    """Compare the cosines of examples and of messages to the nearest other example."""
     from scipy.stats import mannwhitneyu
 
-    between = _cosines_between(examples)
-    cosines = _nearest_cosines(classifier, messages[:COMPARED], examples)
     test = mannwhitneyu(between, cosines, alternative="greater")
     farther = test.statistic / (len(between) * len(cosines))
     return {"farther": rounded(farther), "p_value": float(test.pvalue)}
@@ -194,18 +192,13 @@ def _add_earlier_shares(
     Returns:
       The earlier groups that are gone: no group is near enough.
     """
-    centres, earlier_centres = (
-        [unit_rows(encode(row["texts"]).mean(axis=0)) for row in rows] for rows in (groups, earlier)
-    )
-    for row, centre in zip(groups, centres, strict=True):
-        cosines = [float(centre @ other) for other in earlier_centres]
-        is_known = max(cosines, default=-1) >= SAME_GROUP
-        row["before"] = earlier[int(np.argmax(cosines))]["share"] if is_known else 0.0
-    return [
-        row
-        for row, other in zip(earlier, earlier_centres, strict=True)
-        if max((float(centre @ other) for centre in centres), default=-1) < SAME_GROUP
-    ]
+    cosines = np.zeros((len(groups), len(earlier)))
+    if cosines.size:
+        cosines = centres_of(groups, encode) @ centres_of(earlier, encode).T
+    is_same = cosines >= SAME_GROUP
+    for place, row in enumerate(groups):
+        row["before"] = earlier[cosines[place].argmax()]["share"] if is_same[place].any() else 0.0
+    return [earlier[place] for place in np.flatnonzero(~is_same.any(axis=0)).tolist()]
 
 
 def _changes(
@@ -213,37 +206,30 @@ def _changes(
 ) -> list[dict[str, Any]]:
     """Return what differs clearly; `gone` are earlier groups."""
     numbers = np.array([since["messages"], report["messages"]])
-    counts = [since["intents"], report["intents"]]
+    before, now = since["intents"], report["intents"]
     rows = [
-        (
-            name,
-            *(count.get(name, 0) / number for count, number in zip(counts, numbers, strict=True)),
-        )
-        for name in {**counts[1], **counts[0]}
+        (name, before.get(name, 0) / numbers[0], now.get(name, 0) / numbers[1])
+        for name in now | before
     ]
     groups = [(row["label"], row["before"], row["share"]) for row in report["groups"]]
     groups += [(row["label"], row["share"], 0.0) for row in gone]
-    number = len(rows) + len(groups)
-    changes = _tested(rows, numbers, _SIGNIFICANCE / number)
-    changes += _tested(groups, numbers, _SIGNIFICANCE / number, error_factor=_GROUP_ERROR)
-    for row in changes:
-        row["p_value"] *= number
+    num_tests = len(rows) + len(groups)
+    changes = _tested(rows, numbers, _SIGNIFICANCE, num_tests)
+    changes += _tested(groups, numbers, _SIGNIFICANCE, num_tests, error_factor=_GROUP_ERROR)
     changes.sort(key=lambda row: -abs(row["now"] - row["before"]))
     shares = [
         (name, *([since[key], report[key]] / numbers).tolist())
         for key, name in _SHARES.items()
         if since.get(key) is not None and report[key] is not None
     ]
-    first = _tested(shares, numbers, _ALARM / max(len(shares), 1))
-    for row in first:
-        row["p_value"] *= len(shares)
-    return first + changes
+    return _tested(shares, numbers, _ALARM, len(shares)) + changes
 
 
 def _tested(
     rows: Sequence[tuple[str, float, float]],
     numbers: np.ndarray,
     significance: float,
+    num_tests: int,
     *,
     error_factor: float = 1.0,
 ) -> list[dict[str, Any]]:
@@ -252,14 +238,15 @@ def _tested(
     Args:
       rows: name, earlier share and present share.
       numbers: how many messages the periods have, `[2]`.
-      significance: highest p-value.
+      significance: highest p-value, after Bonferroni's correction.
+      num_tests: how many shares are tested, for this correction.
       error_factor: factor of the standard error of random draws.
     """
     changes = []
     for name, before, now in rows:
         pooled = np.average([before, now], weights=numbers)
         error = error_factor * np.sqrt(pooled * (1 - pooled) * (1 / numbers).sum())
-        p_value = math.erfc(abs(now - before) / max(error, 1e-12) / math.sqrt(2))
+        p_value = num_tests * math.erfc(abs(now - before) / max(error, 1e-12) / math.sqrt(2))
         if p_value < significance:
             shares = {"before": rounded(before), "now": rounded(now)}
             changes.append({"name": name, **shares, "p_value": p_value})

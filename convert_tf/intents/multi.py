@@ -9,17 +9,9 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import f1_score
 from sklearn.preprocessing import MultiLabelBinarizer
-from sklearn.utils.validation import check_is_fitted
 
 from convert_tf.intents.classifier import TextClassifier
-from convert_tf.intents.cross_validation import (
-    Fold,
-    Mixture,
-    fit_mixture,
-    held_out_outputs,
-    train_parts,
-)
-from convert_tf.intents.decision import SeveralIntents
+from convert_tf.intents.cross_validation import Fold, held_out_outputs, train_parts
 from convert_tf.intents.examples import (
     IntentExamples,
     check_at_least_two,
@@ -64,12 +56,6 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
       classifier.predict(["hi there"])  # [("greet",)]
     """
 
-    @property
-    def decision(self) -> SeveralIntents:
-        """How probabilities become answers, by the options and the threshold of `fit`."""
-        check_is_fitted(self, "parts_")
-        return SeveralIntents(self.classes_, self.threshold_, self.label_separator)
-
     def _listed_labels(self, labels: Iterable[Any]) -> list[Any]:
         return label_sets(labels)
 
@@ -100,8 +86,6 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
         examples = examples.rows(weights > 0)
         options = {"head": "logistic", "logistic_c": self.logistic_c, "lexical": self.lexical}
         self.parts_ = train_parts(options, examples)
-        self.mixture_ = Mixture()
-        self.threshold_ = 0.5 if self.threshold is None else self.threshold
         number = len(examples.texts)
         by_text = np.array(sorted(range(number), key=examples.texts.__getitem__))
         order = by_text[np.random.default_rng(self.random_state).permutation(number)]
@@ -111,12 +95,9 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
             if 0 < len(places) < number
         ]
         outputs = held_out_outputs(options, examples, None, folds)
-        if outputs is None:  # there is a single example
-            return self
-        self.mixture_ = fit_mixture(outputs)
-        if not self.mixture_.weight:
-            self.parts_ = self.parts_._replace(lexical=None)
-        if self.threshold is None:
+        self._mix(outputs)
+        self.threshold_ = 0.5 if self.threshold is None else self.threshold
+        if self.threshold is None and outputs is not None:  # there is more than one example
             self.threshold_ = best_threshold(outputs.probabilities(self.mixture_), outputs.labels)
         return self
 

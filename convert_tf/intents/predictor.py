@@ -12,11 +12,13 @@ from convert_tf.intents.decision import Decision
 from convert_tf.intents.examples import checked_texts
 from convert_tf.intents.head import softmax
 from convert_tf.intents.languages import other_languages
+from convert_tf.numerics.vectors import unit_rows
 
 if TYPE_CHECKING:
     from convert_tf.intents.folder import Saved
 
 _DIGITS = 4
+_NEAREST = 5  # examples that explain an answer
 # Explaining n words answers n texts, so the time would grow with the square of the length.
 _MAX_EXPLAINED_WORDS = 100
 _MAX_EXPLAINED_CHARACTERS = 500_000  # in these texts
@@ -42,6 +44,7 @@ class Predictor:
     thresholds_: np.ndarray | None = None
     best_params_: Mapping[str, Any] = MappingProxyType({})
     examples_: LabelledTexts | None = None
+    _example_vectors: np.ndarray | None = None  # encoded when an answer is explained
 
     @property
     def decision(self) -> Decision:
@@ -101,7 +104,17 @@ class Predictor:
 
     def nearest_examples(self, text: str) -> list[dict[str, Any]]:
         """Return the training examples nearest to a text; none if they are not kept."""
-        return []
+        if self.examples_ is None:
+            return []
+        texts, labels = self.examples_
+        if self._example_vectors is None:
+            self._example_vectors = self.encode(texts)
+        # Concatenated vectors of several encoders are longer than 1.
+        cosines = unit_rows(self._example_vectors) @ unit_rows(self.encode([text]))[0]
+        return [
+            {"text": texts[i], "label": labels[i], "cosine": rounded(cosines[i])}
+            for i in np.argsort(-cosines, kind="stable")[:_NEAREST]
+        ]
 
     def explain(self, text: str) -> dict[str, Any]:
         """Explain the most probable intent of a text against the second.
@@ -221,25 +234,22 @@ def answer_texts(
       ValueError: `explains`, and the classifier answers with several intents.
       MissingLibraryError: `english_only`, and the extra `languages` is not installed.
     """
-    languages: list[str | None] = [None] * len(texts)
-    if english_only:
-        languages = other_languages(texts)
-    is_answered = [
-        bool(text.strip()) and language is None
+    languages = other_languages(texts) if english_only else [None] * len(texts)
+    answers = [
+        Answer(text, None, 0.0, [], language=language)
         for text, language in zip(texts, languages, strict=True)
     ]
-    filled = [text for text, is_filled in zip(texts, is_answered, strict=True) if is_filled]
-    predicted = iter(
-        zip(classifier.predict(filled), classifier.predict_proba(filled), strict=True)
-        if filled
-        else ()
-    )
-    return [
-        _answer(classifier, text, *next(predicted), explains)
-        if is_filled
-        else Answer(text, None, 0.0, [], language=language)
-        for text, is_filled, language in zip(texts, is_answered, languages, strict=True)
+    places = [
+        place
+        for place, answer in enumerate(answers)
+        if answer.text.strip() and answer.language is None
     ]
+    if places:
+        filled = [texts[place] for place in places]
+        predicted = zip(classifier.predict(filled), classifier.predict_proba(filled), strict=True)
+        for place, (intent, probabilities) in zip(places, predicted, strict=True):
+            answers[place] = _answer(classifier, texts[place], intent, probabilities, explains)
+    return answers
 
 
 def _answer(

@@ -197,33 +197,29 @@ def _evaluate_multi(classifier: Any, data: LabelledTexts) -> Report:
     trained = classifier.classes_.tolist()
     unseen = _counted([label for labels in sets for label in labels], {*trained})
     names = [*trained, *unseen]
-    answers = [tuple(answer) for answer in classifier.predict(data.texts)]
+    answers = classifier.predict(data.texts)
     truth, predicted = truth_of(sets, np.array(names)), truth_of(answers, np.array(names))
     rows = _intent_rows(truth, predicted, names)
+    wrong = np.flatnonzero((truth != predicted).any(axis=1)).tolist()
     errors = [
         {
-            "text": text,
-            "missed": sorted({*right} - {*answer}),
-            "wrong": sorted({*answer} - {*right}),
+            "text": data.texts[place],
+            "missed": sorted({*sets[place]} - {*answers[place]}),
+            "wrong": sorted({*answers[place]} - {*sets[place]}),
         }
-        for text, right, answer in zip(data.texts, sets, answers, strict=True)
-        if {*right} != {*answer}
+        for place in wrong
     ]
     return {
         "examples": len(data.texts),
         "micro_f1": float(f1_score(truth, predicted, average="micro", zero_division=0)),
         "macro_f1": float(np.mean([row["f1"] for row in rows])) if rows else None,
-        "exact_match": 1 - len(errors) / len(data.texts),
+        "exact_match": 1 - len(wrong) / len(data.texts),
         "threshold": classifier.threshold_,
         "untrained": unseen,
         "intents": rows,
         "errors": errors,
         "data_sha256": data_checksum(data),
-        "wrong": [
-            place
-            for place, (right, answer) in enumerate(zip(sets, answers, strict=True))
-            if {*right} != {*answer}
-        ],
+        "wrong": wrong,
     }
 
 

@@ -8,14 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.intents.messages import (
-    counted_messages,
-    encode_of,
-    in_batches,
-    leads,
-    masked,
-    shuffled,
-)
+from convert_tf.intents.messages import counted_messages, encode_of, in_batches, masked, shuffled
 from convert_tf.text.characters import fold
 
 BUDGET = 100
@@ -65,7 +58,9 @@ def suggest_messages(
         )
     sureness = np.zeros(len(messages))
     if classifier is not None:
-        sureness = np.concatenate([leads(classifier, part) for part in in_batches(messages)])
+        leads = classifier.decision.leads
+        parts = [leads(classifier.predict_proba(part)) for part in in_batches(messages)]
+        sureness = np.concatenate(parts)
     places = np.argsort(sureness, kind="stable")[: _CANDIDATES * budget]
     vectors = encode([messages[place] for place in places])
     weights = np.maximum(1 - sureness[places], _LEAST_WEIGHT)

@@ -387,8 +387,6 @@ def check_same(processes: Processes, facts: str) -> None:
 
 def check_shared(processes: Processes, folder: Path) -> None:
     """Raise `ValueError` unless all processes see the same folder; process 0 makes it."""
-    if processes.number == 1:
-        return
     marker = folder / SHARED_FILE
     token = int(processes.gather(random.SystemRandom().randrange(1 << 30))[0, 0])
     with processes.together():

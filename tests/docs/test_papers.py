@@ -112,7 +112,8 @@ def test_the_commands_of_cells_parse(script):
 def test_a_cell_needs_the_files_of_the_folders_that_are_made_for_it(script):
     (cell,) = (cell for cell in script.CELLS if "documents, ConvAI2" in cell.name)
     files = {"train_self_original.txt": "train_self_original.txt.zst"}
-    assert script.missing(cell, files, None) == ["valid_self_original.txt", "articles_train.txt"]
+    lacking = ["valid_self_original.txt", "articles_train.txt", "RC_2015"]
+    assert script.missing(cell, files, None) == lacking
 
 
 def test_folders_that_cells_share_are_made_once(script, tmp_path, monkeypatch):

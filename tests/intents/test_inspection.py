@@ -6,7 +6,7 @@ from support.intent_examples import LABELS, TEXTS, WordEncoder
 
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import IntentEncodings
-from convert_tf.intents.inspection import inspect_examples, inspection_text, intent_nearness
+from convert_tf.intents.inspection import compared_examples, inspect_examples, inspection_text
 from convert_tf.numerics.vectors import unit_rows
 
 
@@ -27,7 +27,7 @@ def test_nearness(rows_at_once, monkeypatch):
     monkeypatch.setattr("convert_tf.intents.inspection._ROWS_AT_ONCE", rows_at_once)
     vectors = unit_rows(np.random.default_rng(0).standard_normal((17, 6)).astype(np.float32))
     labels = np.array([0] * 8 + [1] * 6 + [2] * 2 + [3])
-    found = intent_nearness(vectors, labels[:, None] == np.arange(4))
+    found, _ = compared_examples(vectors, labels[:, None] == np.arange(4))
     expected = [[naive_nearness(vectors, labels, i, j) for j in range(4)] for i in range(17)]
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert found[16, 3] == -np.inf  # an intent with one example

@@ -602,10 +602,12 @@ def test_central_messages_come_first_without_a_model():
 def test_leads():
     one = IntentClassifier(WordEncoder(), "logistic").fit(TEXTS, LABELS)
     two = np.sort(one.predict_proba(TEXTS))[:, -2:]
-    np.testing.assert_allclose(messages.leads(one, TEXTS), two[:, 1] - two[:, 0], rtol=1e-6)
+    leads = one.decision.leads(one.predict_proba(TEXTS))
+    np.testing.assert_allclose(leads, two[:, 1] - two[:, 0], rtol=1e-6)
     several = MultiIntentClassifier(WordEncoder()).fit(TEXTS, [[label] for label in LABELS])
-    distances = np.abs(several.predict_proba(TEXTS) - several.threshold_)
-    np.testing.assert_allclose(messages.leads(several, TEXTS), distances.min(axis=1))
+    probabilities = several.predict_proba(TEXTS)
+    distances = np.abs(probabilities - several.threshold_)
+    np.testing.assert_allclose(several.decision.leads(probabilities), distances.min(axis=1))
 
 
 def test_a_short_log():

@@ -4,10 +4,8 @@ Only the map from r to these vectors is trained. The encoder stays as it is, and
 of contexts and responses. The texts are encoded once, so a step is a few matrix products.
 """
 
-import dataclasses
-import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +30,8 @@ from convert_tf.models.losses import (
     taught_ranking_losses,
 )
 from convert_tf.numerics.vectors import unit_rows
-from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.progress import Progress
-from convert_tf.training.teaching.similarity import check_output, encoded_texts, training_texts
+from convert_tf.training.teaching.similarity import encoded_texts, output_folder, training_texts
 
 _TRIPLETS, _TEXTS, _HELD, _TAUGHT = 128, 128, 256, 192  # of a step
 _WEIGHTS = ("opposites", "intent_contrast", "holding")
@@ -78,7 +75,7 @@ def teach_opposites(
       OSError: if a file cannot be read or written.
     """
     options = options or MapTraining()
-    check_output(checkpoint, output)
+    folder = output_folder(checkpoint, output)
     kernel = load_similarity_map(checkpoint)
     if kernel is None:
         raise ValueError(
@@ -98,11 +95,20 @@ def teach_opposites(
         )
     reduced = reduced[:, 0]
     is_held_out, is_used = _held_out(contrasts)
-    batches = MapBatches(
-        texts, contrasts, reduced, of_triplets, np.flatnonzero(is_used), kernel, options.seed,
-        vectors,
-    )  # fmt: skip
-    taught = trained_map(kernel, batches, options)
+    used = np.flatnonzero(is_used)
+    with Progress("steps", total=options.map_steps) as progress:
+        batches = map_batches(
+            texts,
+            contrasts,
+            reduced,
+            of_triplets,
+            used,
+            kernel,
+            seed=options.seed,
+            steps=progress.counted(range(options.map_steps)),
+            teacher=vectors,
+        )
+        taught = trained_map(kernel, batches, options)
     before, after = (_vectors(reduced, one)["similarity"] for one in (kernel, taught))
     facts = {
         "triplets": int(is_used.sum()),
@@ -119,10 +125,10 @@ def teach_opposites(
     if "opposites" in training:
         facts["earlier"] = training["opposites"]
     save_checkpoint(
-        checkpoint if output is None else output,
+        folder,
         encoder,
         vocabulary=vocabulary,
-        training={**training, "opposites": parsed_json(json.dumps(facts))},
+        training={**training, "opposites": facts},
         similarity_map=taught,
     )
     return facts
@@ -141,9 +147,19 @@ def opposites_report(facts: dict[str, Any]) -> str:
     )
 
 
-@dataclasses.dataclass
-class MapBatches:
-    """Batches to train a map on.
+def map_batches(
+    texts: ArrayExamples,
+    triplets: ArrayExamples,
+    reduced: np.ndarray,
+    of_triplets: np.ndarray,
+    used: np.ndarray,
+    kernel: np.ndarray,
+    *,
+    seed: int,
+    steps: Iterable[int],
+    teacher: TeacherVectors | None = None,
+) -> Iterator[tuple[dict[str, np.ndarray]]]:
+    """Yield the inputs of each step that trains a map, as Keras reads them.
 
     Args:
       texts: single texts.
@@ -153,66 +169,43 @@ class MapBatches:
       used: int64, the numbers of the triplets to draw.
       kernel: float32 `[reduced_dim, dim]`, the map before.
       seed: seed of the order.
+      steps: the numbers of the steps.
       teacher: vectors of the texts by a teacher, or None.
+
+    Yields:
+      For each name of `TRIPLET` float32 `[triplets, reduced_dim]`, and int32 `{name}_groups`
+      `[triplets]`, equal numbers for equal texts; `text` float32 `[texts, reduced_dim]` with
+      `intent_groups` and `intent_names`, see `UtteranceDraws`; `held` float32
+      `[held, reduced_dim]` with `held_similarity` and `held_sentence`, their vectors before;
+      with a teacher, `taught` float32 `[taught, reduced_dim]` with `teacher` float32
+      `[taught, teacher_dim]`, its vectors.
     """
-
-    texts: ArrayExamples
-    triplets: ArrayExamples
-    reduced: np.ndarray
-    of_triplets: np.ndarray
-    used: np.ndarray
-    kernel: np.ndarray
-    seed: int
-    teacher: TeacherVectors | None = None
-
-    def __post_init__(self) -> None:
-        self._draws = UtteranceDraws(self.texts, per_pair=2, seed=self.seed)
-        self._draws.draw_in_pairs()
-
-    def batch(self, step: int) -> dict[str, np.ndarray]:
-        """Return the inputs of a step.
-
-        Returns:
-          For each name of `TRIPLET` float32 `[triplets, reduced_dim]`, and int32 `{name}_groups`
-          `[triplets]`, equal numbers for equal texts; `text` float32 `[texts, reduced_dim]` with
-          `intent_groups` and `intent_names`, see `UtteranceDraws`; `held` float32
-          `[held, reduced_dim]` with `held_similarity` and `held_sentence`, their vectors before;
-          with a teacher, `taught` float32 `[taught, reduced_dim]` with `teacher` float32
-          `[taught, teacher_dim]`, its vectors.
-        """
-        rng = np.random.default_rng([self.seed, step])
-        drawn = rng.choice(self.used, min(_TRIPLETS, len(self.used)), replace=False)
-        groups = packing.text_groups(self.triplets.token_ids(drawn)).reshape(len(TRIPLET), -1)
-        batch = {name: self._of(drawn, i) for i, name in enumerate(TRIPLET)}
-        batch |= {f"{name}_groups": groups[i].astype(np.int32) for i, name in enumerate(TRIPLET)}
+    draws = UtteranceDraws(texts, per_pair=2, seed=seed)
+    draws.draw_in_pairs()
+    for step in steps:
+        rng = np.random.default_rng([seed, step])
+        drawn = rng.choice(used, min(_TRIPLETS, len(used)), replace=False)
+        groups = packing.text_groups(triplets.token_ids(drawn)).reshape(len(TRIPLET), -1)
+        batch: dict[str, np.ndarray] = {}
+        for i, name in enumerate(TRIPLET):
+            batch[name] = of_triplets[drawn, i].astype(np.float32)
+            batch[f"{name}_groups"] = groups[i].astype(np.int32)
         places = np.arange(_TEXTS // 2) + step * (_TEXTS // 2)
-        numbers = self._draws.draw(places).ravel()
-        batch |= {"text": self.reduced[numbers].astype(np.float32), **self._draws.columns(numbers)}
+        numbers = draws.draw(places).ravel()
+        batch |= {"text": reduced[numbers].astype(np.float32), **draws.columns(numbers)}
         half = _HELD // 2
-        others = rng.integers(len(self.reduced), size=half)
-        similar = rng.choice(self.used, half), rng.integers(2, size=half)
-        held = np.concatenate([self.reduced[others], self.of_triplets[similar]]).astype(np.float32)
-        before = {f"held_{kind}": v for kind, v in _vectors(held, self.kernel).items()}
-        return batch | {"held": held} | before | self._taught(rng)
-
-    def _taught(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        if self.teacher is None:
-            return {}
-        numbers = self.teacher.numbers
-        drawn = np.sort(rng.choice(numbers, min(_TAUGHT, len(numbers)), replace=False))
-        (vectors,) = self.teacher.columns(drawn).values()
-        return {
-            "taught": self.reduced[drawn].astype(np.float32),
-            "teacher": vectors.astype(np.float32),
-        }
-
-    def _of(self, drawn: np.ndarray, place: int) -> np.ndarray:
-        return self.of_triplets[drawn, place].astype(np.float32)
-
-    def batches(self, steps: int) -> Iterator[tuple[dict[str, np.ndarray]]]:
-        """Yield the inputs of each step, as Keras reads them."""
-        for step in range(steps):
-            yield (self.batch(step),)
+        others = rng.integers(len(reduced), size=half)
+        similar = rng.choice(used, half), rng.integers(2, size=half)
+        held = np.concatenate([reduced[others], of_triplets[similar]]).astype(np.float32)
+        batch["held"] = held
+        batch |= {f"held_{kind}": before for kind, before in _vectors(held, kernel).items()}
+        if teacher is not None:
+            number = min(_TAUGHT, len(teacher.numbers))
+            drawn = np.sort(rng.choice(teacher.numbers, number, replace=False))
+            (vectors,) = teacher.columns(drawn).values()
+            batch["taught"] = reduced[drawn].astype(np.float32)
+            batch["teacher"] = vectors.astype(np.float32)
+        yield (batch,)
 
 
 class MapModel(keras.Model):
@@ -244,7 +237,7 @@ class MapModel(keras.Model):
         self, x: Any = None, y: Any = None, y_pred: Any = None,
         sample_weight: Any = None, training: bool = True,
     ) -> Any:  # fmt: skip
-        """Return the loss of a step's inputs; see `MapBatches.batch`."""
+        """Return the loss of a step's inputs; see `map_batches`."""
         options, total = self._options, 0.0
         triplets = [self._vectors(x[name]) for name in TRIPLET]
         groups = [x[f"{name}_groups"] for name in TRIPLET]
@@ -282,12 +275,14 @@ def _cosines(vectors: Any) -> Any:
     return _SCALE * ops.matmul(vectors, ops.transpose(vectors))
 
 
-def trained_map(kernel: np.ndarray, batches: MapBatches, options: MapTraining) -> np.ndarray:
+def trained_map(
+    kernel: np.ndarray, batches: Iterator[tuple[dict[str, np.ndarray]]], options: MapTraining
+) -> np.ndarray:
     """Train a map.
 
     Args:
       kernel: float32 `[reduced_dim, dim]`, the map to begin with.
-      batches: what it learns from.
+      batches: the inputs of each step, from `map_batches`.
       options: weights and steps.
 
     Returns:
@@ -298,14 +293,7 @@ def trained_map(kernel: np.ndarray, batches: MapBatches, options: MapTraining) -
     schedule = keras.optimizers.schedules.PolynomialDecay(rate, steps, 0.0)
     model = MapModel(kernel, options)
     model.compile(optimizer=keras.optimizers.Adam(schedule))
-    with Progress("steps", total=steps) as progress:
-        callback = keras.callbacks.LambdaCallback(
-            on_train_batch_end=lambda batch, logs: progress.add(1)
-        )
-        model.fit(
-            batches.batches(steps), steps_per_epoch=steps, shuffle=False, verbose=0,
-            callbacks=[callback],
-        )  # fmt: skip
+    model.fit(batches, steps_per_epoch=steps, shuffle=False, verbose=0)
     return np.asarray(model.kernel, np.float32)
 
 

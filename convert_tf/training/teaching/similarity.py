@@ -4,7 +4,6 @@ A run with a teacher writes such a map with its weights. For other models it is 
 regression from r to a teacher's vectors, rotated so that the first numbers matter most.
 """
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,7 +24,6 @@ from convert_tf.encoding.signatures import SHORTER_DIMS
 from convert_tf.models.distillation import fitted_map, sentence_encodings, similarity_map
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.vectors import unit_rows
-from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.progress import Progress
 
 _HELD_OUT_EVERY = 20
@@ -62,7 +60,7 @@ def fit_similarity(
         module and `output` is None.
       OSError: if a file cannot be read or written.
     """
-    check_output(checkpoint, output)
+    output = output_folder(checkpoint, output)
     encoder, vocabulary = load_checkpoint(checkpoint)
     folder = ArrayFolder(token_ids)
     holds = UTTERANCES if folder.holds == UTTERANCES else PAIRS
@@ -88,22 +86,31 @@ def fit_similarity(
     training = training_facts(checkpoint)
     training.pop("opposites", None)  # of the map that is replaced
     save_checkpoint(
-        checkpoint if output is None else output,
+        output,
         encoder,
         vocabulary=vocabulary,
-        training={**training, "similarity": parsed_json(json.dumps(facts))},
+        training={**training, "similarity": facts},
         similarity_map=turned,
     )
     return facts
 
 
-def check_output(checkpoint: str | os.PathLike[str], output: str | os.PathLike[str] | None) -> None:
-    """Raise `ValueError` if a map would be written into a module, which is never changed."""
-    if output is None and kind_of(checkpoint).is_module:
+def output_folder(
+    checkpoint: str | os.PathLike[str], output: str | os.PathLike[str] | None
+) -> str | os.PathLike[str]:
+    """Return the folder of a model with its map: `output`, or `checkpoint` without one.
+
+    Raises:
+      ValueError: if the map would be written into a module, which is never changed.
+    """
+    if output is not None:
+        return output
+    if kind_of(checkpoint).is_module:
         raise ValueError(
             f"{os.fspath(checkpoint)!r} is a module, which is not changed. Pass --output, a folder "
             "for the model with its map; export that."
         )
+    return checkpoint
 
 
 def training_texts(
