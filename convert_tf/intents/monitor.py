@@ -91,15 +91,6 @@ def monitor_messages(
             for intent in answer if classifier.decision.has_several else [answer]:
                 intents[str(intent)] += counts[text]
             rejected += [text] * (counts[text] if is_rejected else 0)
-    groups = []
-    if len({*rejected}) > 1:
-        groups = discover_intents(
-            rejected,
-            classifier=classifier,
-            min_size=min_size,
-            min_confidence=min_confidence,
-            seed=seed,
-        )["groups"]
     far = drift = None
     if examples is not None:
         between = _cosines_between(examples)
@@ -112,19 +103,33 @@ def monitor_messages(
         "far": far,
         "intents": dict(intents),
         "drift": drift,
-        "groups": [
-            {
-                **{name: row[name] for name in ("label", "words", "size")},
-                "share": rounded(row["size"] / counts.total()),
-                "texts": row["texts"][:CENTRAL],
-            }
-            for row in groups
-        ],
+        "groups": _groups(
+            rejected,
+            counts.total(),
+            classifier=classifier,
+            min_size=min_size,
+            min_confidence=min_confidence,
+            seed=seed,
+        ),
     }
     if since is not None:
         gone = _add_earlier_shares(report["groups"], since["groups"], classifier.encode)
         report["changes"] = _changes(report, since, gone)
     return report
+
+
+def _groups(rejected: list[str], total: int, **options: Any) -> list[dict[str, Any]]:
+    """Return groups of the messages that are not answered surely, of `total` messages."""
+    if len({*rejected}) < 2:
+        return []
+    return [
+        {
+            **{name: row[name] for name in ("label", "words", "size")},
+            "share": rounded(row["size"] / total),
+            "texts": row["texts"][:CENTRAL],
+        }
+        for row in discover_intents(rejected, **options)["groups"]
+    ]
 
 
 def _check_report(report: Any) -> None:

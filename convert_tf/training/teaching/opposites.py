@@ -5,7 +5,7 @@ of contexts and responses. The texts are encoded once, so a step is a few matrix
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,20 +95,11 @@ def teach_opposites(
         )
     reduced = reduced[:, 0]
     is_held_out, is_used = _held_out(contrasts)
-    used = np.flatnonzero(is_used)
-    with Progress("steps", total=options.map_steps) as progress:
-        batches = map_batches(
-            texts,
-            contrasts,
-            reduced,
-            of_triplets,
-            used,
-            kernel,
-            seed=options.seed,
-            steps=progress.counted(range(options.map_steps)),
-            teacher=vectors,
-        )
-        taught = trained_map(kernel, batches, options)
+    batches = map_batches(
+        texts, contrasts, reduced, of_triplets, np.flatnonzero(is_used), kernel,
+        seed=options.seed, steps=options.map_steps, teacher=vectors,
+    )  # fmt: skip
+    taught = trained_map(kernel, batches, options)
     before, after = (_vectors(reduced, one)["similarity"] for one in (kernel, taught))
     facts = {
         "triplets": int(is_used.sum()),
@@ -156,7 +147,7 @@ def map_batches(
     kernel: np.ndarray,
     *,
     seed: int,
-    steps: Iterable[int],
+    steps: int,
     teacher: TeacherVectors | None = None,
 ) -> Iterator[tuple[dict[str, np.ndarray]]]:
     """Yield the inputs of each step that trains a map, as Keras reads them.
@@ -169,7 +160,7 @@ def map_batches(
       used: int64, the numbers of the triplets to draw.
       kernel: float32 `[reduced_dim, dim]`, the map before.
       seed: seed of the order.
-      steps: the numbers of the steps.
+      steps: number of steps.
       teacher: vectors of the texts by a teacher, or None.
 
     Yields:
@@ -182,7 +173,7 @@ def map_batches(
     """
     draws = UtteranceDraws(texts, per_pair=2, seed=seed)
     draws.draw_in_pairs()
-    for step in steps:
+    for step in range(steps):
         rng = np.random.default_rng([seed, step])
         drawn = rng.choice(used, min(_TRIPLETS, len(used)), replace=False)
         groups = packing.text_groups(triplets.token_ids(drawn)).reshape(len(TRIPLET), -1)
@@ -293,7 +284,8 @@ def trained_map(
     schedule = keras.optimizers.schedules.PolynomialDecay(rate, steps, 0.0)
     model = MapModel(kernel, options)
     model.compile(optimizer=keras.optimizers.Adam(schedule))
-    model.fit(batches, steps_per_epoch=steps, shuffle=False, verbose=0)
+    with Progress("steps", total=steps) as progress:
+        model.fit(progress.counted(batches), steps_per_epoch=steps, shuffle=False, verbose=0)
     return np.asarray(model.kernel, np.float32)
 
 
