@@ -155,20 +155,23 @@ def test_the_results_of_heads_are_those_of_their_ranks(script):
             "seed": seed,
             "ranks": ranks,
             "num_candidates": 20,
-            "steps": 80,
+            "steps": steps,
             "cpu_ms_per_step": 9.0,
         }
-        for head, seed, ranks in (("bi", 0, [1, 2]), ("cross", 0, [1, 1]), ("bi", 1, [4, 4]))
+        for head, steps, seed, ranks in (
+            ("bi", 80, 0, [1, 2]),
+            ("cross", 40, 0, [1, 1]),
+            ("bi", 80, 1, [4, 4]),
+        )
     ]
     results = script.results_of_heads(rows)
     assert results["0"]["figures"] == {
-        "bi": {"R20@1": 0.5, "MRR": 0.75, "CPU ms a step": 9.0},
-        "cross": {"R20@1": 1.0, "MRR": 1.0, "CPU ms a step": 9.0},
+        "bi": {"steps": 80, "R20@1": 0.5, "MRR": 0.75, "CPU ms a step": 9.0},
+        "cross": {"steps": 40, "R20@1": 1.0, "MRR": 1.0, "CPU ms a step": 9.0},
     }
     assert results["1"] == {
-        "figures": {"bi": {"R20@1": 0.0, "MRR": 0.25, "CPU ms a step": 9.0}},
+        "figures": {"bi": {"steps": 80, "R20@1": 0.0, "MRR": 0.25, "CPU ms a step": 9.0}},
         "examples": 2,
-        "steps": 80,
     }
 
 
