@@ -64,6 +64,8 @@ class TimedEncoder:
     """Encodes `token_ids`, whatever the text of the context is, and notes the seconds."""
 
     fingerprint = FINGERPRINT
+    name = "an encoder whose calls are timed"
+    logit_scale = 1.0
 
     def __init__(self, ranker: RankerModel, scale: float):
         self.ranker = ranker
