@@ -26,6 +26,7 @@ def script_with_flags(
     """Return a script as a module, and its flags, which are not those of other scripts."""
     values = flags.FlagValues()
     monkeypatch.setattr(flags, "FLAGS", values)
+    monkeypatch.syspath_prepend(script.parent)  # scripts import each other
     with monkeypatch.context() as context:
         for name in (f"DEFINE_{kind}" for kind in KINDS):
             define = functools.partial(getattr(flags, name), flag_values=values)

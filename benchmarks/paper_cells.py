@@ -1,0 +1,356 @@
+"""What `benchmarks/papers.py` measures: commands for cells of the papers' tables."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+FILES = (
+    "ubuntu_train_subtask_1.json", "ubuntu_dev_subtask_1.json", "ubuntu_test_subtask_1.json",
+    "train_self_original.txt", "valid_self_original.txt", "train.csv", "test.csv",
+    "articles_train.txt", "articles_test.txt",
+    "RC_2015", "toys_and_games.csv",
+    "banking77.train_10shot.csv", "banking77.valid.csv", "banking77.test.csv",
+    "clinc150.train.csv", "clinc150.val.csv", "clinc150.test.csv",
+)  # fmt: skip
+_VOCAB = "hub_modules/convert_small/1/assets/vocab.txt"
+_TRUNK = (
+    "--vocab SUBWORDS.txt --num_oov_buckets 10 --model bert_tiny --dropout 0 --max_tokens 64 "
+    "--batch_tokens 4000 --learning_rate 2e-3 --warmup_steps 300 --eval_every 5000 --steps 12000"
+)
+# Folders and files that several cells read, with the commands that make them.
+MADE = {
+    "REDDIT": ("prepare --input RC_2015 --output REDDIT",),
+    "REDDIT_IDS": (f"tokenize --data REDDIT --vocab {_VOCAB} --output REDDIT_IDS",),
+    "AMAZON": ("prepare --amazon_qa toys_and_games.csv --output AMAZON",),
+    "UBUNTU_TEST": ("prepare --dstc7 ubuntu_test_subtask_1.json --output UBUNTU_TEST",),
+    "CONVAI2_TEST": ("prepare --convai2 valid_self_original.txt --output CONVAI2_TEST",),
+    "DOCUMENTS": ("prepare --documents articles_train.txt --output DOCUMENTS",),
+    "SUBWORDS.txt": ("vocabulary --input REDDIT --min_count 250 --output SUBWORDS.txt",),
+    "REDDIT_BERT": (f"pretrain --data REDDIT {_TRUNK} --output REDDIT_BERT",),
+    "DOCUMENTS_BERT": (f"pretrain --data DOCUMENTS {_TRUNK} --output DOCUMENTS_BERT",),
+}
+
+
+class Cell(NamedTuple):
+    """Commands that measure one cell of a table, or several with one command.
+
+    Attributes:
+      name: paper, table and what is measured. Unique.
+      commands: of `convert-tf`, or `python` and a script of this project. RUN stands for the folder
+        of the run, BERT for `--bert`, SEED for the seed, and a name of `MADE` for its folder. The
+        last one writes `RUN/result/evaluation.json`; `benchmarks/heads.py` writes `RUN/heads.json`
+        for all seeds; `benchmarks/ablations.py` writes into `RUN/ablations`.
+      seeds: number of seeds.
+      paper: the paper's figures by row, or by `""` for all rows.
+    """
+
+    name: str
+    commands: tuple[str, ...]
+    seeds: int = 1
+    paper: Mapping[str, str] = {}
+
+
+_MULTI = "convert_multi_context"
+_CONVAI2 = "--candidates valid_self_original.txt"
+_DSTC7 = "--candidates ubuntu_test_subtask_1.json"
+# All examples of a test file are in one folder; most of them in its train split.
+_UBUNTU_BLOCKS = "--data UBUNTU_TEST --split train"
+_CONVAI2_BLOCKS = "--data CONVAI2_TEST --split train"
+
+
+def _module(name: str) -> str:
+    """The module of a released name, which by itself stands for the 8-bit .onnx file."""
+    return f"hub_modules/{name}/1" if name.startswith("convert") else name
+
+
+def _evaluated(what: str, encoder: str, examples: int, more: str = "") -> tuple[str]:
+    return (
+        f"evaluate --encoder {_module(encoder)} {what} --max_examples {examples}{more} "
+        "--output RUN/result",
+    )
+
+
+def _baselines(what: str, names: str, examples: int, more: str) -> tuple[str]:
+    return (
+        f"evaluate --baselines {names} {what} --max_examples {examples}{more} --output RUN/result",
+    )
+
+
+def _tuned(
+    encoder: str, data: str, test: str, more: str, examples: int, options: str = ""
+) -> tuple[str, str]:
+    return (
+        f"train --recipe paper_finetune --init_from {encoder} --data {data} {more}--seed SEED "
+        "--output RUN/run",
+        *_evaluated(test, "RUN/run", examples, options),
+    )
+
+
+def _heads(heads: str, options: str) -> tuple[str]:
+    return (
+        f'python benchmarks/heads.py --task in_batch {options} --heads "{heads}" '
+        "--output RUN/heads.json",
+    )
+
+
+_OF_CONVAI2 = "--data train_self_original.txt --eval_data valid_self_original.txt"
+_OF_ARTICLES = "--data articles_train.txt --eval_data articles_test.txt"
+_ON_OWN_TRUNK = (
+    "--examples {} --evaluated 500 --trunk {} --max_context_tokens 120 --freeze nothing --seeds 3"
+)
+_ON_MINILM = (
+    f"{_OF_CONVAI2} --examples 640 --batch_size 16 --evaluated 200 --evaluated_jointly 200 "
+    "--trunk BERT --learning_rate 2e-4 --max_context_tokens 48 --seeds 1"
+)
+_ON_REDDIT = f"{_OF_CONVAI2} {_ON_OWN_TRUNK.format(9000, 'REDDIT_BERT')}"
+_ALL_HEADS = "bi,poly 16 learnt,poly 64 learnt,poly 360 learnt,cross"
+# With so few steps, ADADELTA hardly moves the weights.
+_FEW_STEPS = "--optimizer adam --learning_rate {} --warmup_steps 5 "
+_FT = _FEW_STEPS.format("5e-5") + "--steps 100 --batch_size 32 --eval_every 25 --eval_examples 300 "
+_FT_MULTI = (
+    _FEW_STEPS.format("3e-4") + "--steps 24 --batch_size 16 --eval_every 24 --eval_examples 100 "
+)
+CELLS = (
+    Cell(
+        "ConveRT 3, Reddit: TF-IDF, BM25",
+        _baselines("--data REDDIT", "tfidf,bm25", 1000, ""),
+        paper={"TF-IDF": "26.4"},
+    ),
+    Cell(
+        "ConveRT 3, Reddit: SIM and MAP on MiniLM",
+        _baselines("--data REDDIT", "sim,map", 1000, " --vectors BERT --train_examples 1000"),
+        paper={"MAP BERT": "24.0 (BERT-large)"},
+    ),
+    Cell(
+        "ConveRT 3, Reddit: SIM and MAP on a universal encoder",
+        (
+            "python benchmarks/minilm.py --model universal --data REDDIT --baselines sim,map "
+            "--max_examples 1000 --train_examples 500 --output RUN/result",
+        ),
+        paper={"MAP USE multilingual": "47.7 (USE-large)"},
+    ),
+    Cell(
+        "ConveRT 3, Reddit: single-context",
+        _evaluated("--data REDDIT", "convert_small", 1000),
+        paper={"": "68.2"},
+    ),
+    Cell(
+        "ConveRT 3, Reddit: MAP on ours",
+        _baselines(
+            "--data REDDIT", "map", 1000,
+            " --vectors hub_modules/convert_small/1 --train_examples 500",
+        ),
+    ),
+    Cell(
+        "ConveRT 3, Reddit: multi-context",
+        _evaluated("--data REDDIT", _MULTI, 1000),
+        paper={"": "71.8"},
+    ),
+    Cell(
+        "ConveRT 3, Reddit: multi-context, both probes",
+        _evaluated("--data REDDIT", _MULTI, 1000, " --history none"),
+        paper={"": "65.7, 65.6"},
+    ),
+    Cell(
+        "ConveRT 3, AmazonQA: TF-IDF, BM25",
+        _baselines("--data AMAZON", "tfidf,bm25", 1000, ""),
+        paper={"TF-IDF": "51.8"},
+    ),
+    Cell(
+        "ConveRT 3, AmazonQA: SIM and MAP on MiniLM",
+        _baselines("--data AMAZON", "sim,map", 1000, " --vectors BERT --train_examples 1000"),
+        paper={"MAP BERT": "44.1 (BERT-large)"},
+    ),
+    Cell(
+        "ConveRT 3, AmazonQA: SIM and MAP on a universal encoder",
+        (
+            "python benchmarks/minilm.py --model universal --data AMAZON --baselines sim,map "
+            "--max_examples 1000 --train_examples 500 --output RUN/result",
+        ),
+        paper={"MAP USE multilingual": "61.9 (USE-large)"},
+    ),
+    Cell(
+        "ConveRT 3, AmazonQA: zero-shot",
+        _evaluated("--data AMAZON", "convert_small", 1000),
+        paper={"": "67.0"},
+    ),
+    Cell(
+        "ConveRT 3, AmazonQA: MAP on ours",
+        _baselines(
+            "--data AMAZON", "map", 1000,
+            " --vectors hub_modules/convert_small/1 --train_examples 500",
+        ),
+        paper={"": "71.6"},
+    ),
+    Cell(
+        "ConveRT 3, AmazonQA: fine-tuned",
+        _tuned("convert_small", "AMAZON", "--data AMAZON", _FT, 1000),
+        seeds=2,
+        paper={"": "84.3"},
+    ),
+    Cell(
+        "ConveRT 4",
+        (
+            "python benchmarks/ablations.py --data REDDIT_IDS --variants C --seeds 3 "
+            "--embedding_dim 64 --max_relative_attention 3,5,48,48,48,48 --steps 300 "
+            "--examples 2000 --output RUN/ablations",
+        ),
+        3,
+        {"ConveRT": "68.2", "C": "67.7, difference -0.5"},
+    ),
+    Cell("ConveRT (multi-context): ConvAI2, history read", _evaluated(_CONVAI2, _MULTI, 100)),
+    Cell(
+        "ConveRT (multi-context): ConvAI2, without history",
+        _evaluated(_CONVAI2, _MULTI, 100, " --history none"),
+    ),
+    Cell(
+        "ConveRT (multi-context): ConvAI2, baselines",
+        (
+            f"evaluate --baselines tfidf,bm25 --train_data train_self_original.txt {_CONVAI2} "
+            "--max_examples 100 --output RUN/result",
+        ),
+    ),
+    Cell(
+        "ConveRT 5, 6: baselines",
+        (
+            f"evaluate --baselines tfidf,bm25 --train_data ubuntu_train_subtask_1.json {_DSTC7} "
+            "--max_examples 100 --output RUN/result",
+        ),
+    ),
+    Cell("ConveRT 5, 6: multi, not fine-tuned", _evaluated(_DSTC7, _MULTI, 100)),
+    Cell(
+        "ConveRT 5, 6: multi without history, not fine-tuned",
+        _evaluated(_DSTC7, _MULTI, 100, " --history none"),
+    ),
+    Cell("ConveRT 5, 6: single, not fine-tuned", _evaluated(_DSTC7, "convert", 100)),
+    *(
+        Cell(f"{table}: {name}", commands, seeds, {"": figure} if figure else {})
+        for table, train, test, prefixes, figures in (
+            (
+                "ConveRT 5, 6, in blocks", "ubuntu_train_subtask_1.json", _UBUNTU_BLOCKS,
+                "--turn_prefixes ", ("27.2", "39.5", "38.2", "71.2"),
+            ),
+            (
+                "ConveRT (multi-context), ConvAI2 in blocks", "train_self_original.txt",
+                _CONVAI2_BLOCKS, "", ("",) * 4,
+            ),
+        )
+        for name, commands, seeds, figure in zip(
+            (
+                "single, not fine-tuned", "multi, not fine-tuned", "single, fine-tuned",
+                "multi, history_only fine-tuned",
+            ),
+            (
+                _evaluated(test, "convert_small", 300),
+                _evaluated(test, _MULTI, 300),
+                _tuned("convert_small", train, test, _FT, 300),
+                _tuned(_MULTI, train, test, f"--history_only {prefixes}{_FT_MULTI}", 300),
+            ),
+            (1, 1, 2, 2),
+            figures,
+            strict=True,
+        )
+    ),
+    *(
+        cell
+        for name, train, valid, test, seeds, epochs in (
+            (
+                "BANKING77, 10 per intent", "banking77.train_10shot.csv", "banking77.valid.csv",
+                "banking77.test.csv", 3, 20,
+            ),
+            ("CLINC150", "clinc150.train.csv", "clinc150.val.csv", "clinc150.test.csv", 1, 3),
+        )
+        for cell in (
+            Cell(
+                f"ConveRT 7: {name}, r",
+                (
+                    "intent train --encoder hub_modules/convert_small/1 --kind reduced --head "
+                    f"network --data {train} --validation {valid} --tune --patience 5 --lexical "
+                    "none --names none --seed SEED --output RUN/run",
+                    f"intent evaluate --model RUN/run --data {test} --output RUN/result",
+                ),
+                seeds,
+            ),
+            Cell(
+                f"ConveRT 7: {name}, MiniLM fine-tuned",
+                (
+                    f"python benchmarks/finetuned_bert.py --bert BERT --train {train} "
+                    f"--validation {valid} --test {test} --epochs {epochs} --seed SEED "
+                    "--output RUN/result",
+                ),
+            ),
+        )
+    ),
+    *(
+        Cell(f"poly {name}", _heads(",".join(figures), options), seeds, figures)
+        for name, options, seeds, figures in (
+            (
+                "2: number of negatives", _ON_REDDIT, 3,
+                {
+                    "bi": "81.0 (31)", "bi batches of 64": "81.7", "bi batches of 128": "82.3",
+                    "bi batches of 256": "83.0", "bi batches of 512": "83.3",
+                },
+            ),
+            (
+                "3: what is fine-tuned", _ON_MINILM, 1,
+                {
+                    "bi mean top block": "74.2", "bi mean": "83.3",
+                    "bi mean all layers": "83.0", "cross top block": "80.6",
+                    "cross": "87.3", "cross all layers": "86.6",
+                },
+            ),
+            (
+                "7: reductions", _ON_REDDIT, 3,
+                {
+                    "bi first": "83.3", "bi mean of first 16": "82.9",
+                    "bi mean of first 64": "82.7", "bi mean": "83.1", "bi mean without first": "",
+                },
+            ),
+            *(
+                (
+                    f"8: context vectors, {codes}", _ON_MINILM, 1,
+                    {
+                        f"poly {codes} {variant}": figure
+                        for variant, figure in zip(
+                            ("learnt", "first_m", "last_m", "last_m_and_first"),
+                            figures,
+                            strict=False,
+                        )
+                    },
+                )
+                for codes, figures in (
+                    (1, ("81.9", "83.2", "82.9")),
+                    (4, ("83.8", "83.4", "82.8", "82.9")),
+                    (16, ("84.4", "85.2", "83.9", "83.8")),
+                    (64, ("84.9", "86.0", "84.9", "85.0")),
+                    (360, ("85.3", "86.3", "86.3", "86.2")),
+                )
+            ),
+        )
+    ),
+    *(
+        Cell(
+            f"poly 4, 10: pre-trained on {pretrained}, {name}",
+            _heads(heads, f"{data} {_ON_OWN_TRUNK.format(examples, trunk)}"),
+            3,
+            figures,
+        )
+        for heads, pretrained, trunk, name, data, examples, figures in (
+            (
+                _ALL_HEADS, "Reddit", "REDDIT_BERT", "ConvAI2", _OF_CONVAI2, 9000,
+                {"bi": "84.8", "poly 16 learnt": "86.3", "cross": "87.9"},
+            ),
+            (
+                _ALL_HEADS, "documents", "DOCUMENTS_BERT", "ConvAI2", _OF_CONVAI2, 9000,
+                {"bi": "82.0", "poly 16 learnt": "82.7", "cross": "84.9"},
+            ),
+            (
+                "bi,poly 16 learnt", "Reddit", "REDDIT_BERT", "articles", _OF_ARTICLES, 1800,
+                {"bi": "71.0", "poly 16 learnt": "71.5"},
+            ),
+            (
+                "bi,poly 16 learnt", "documents", "DOCUMENTS_BERT", "articles", _OF_ARTICLES, 1800,
+                {},
+            ),
+        )
+    ),
+)  # fmt: skip
