@@ -69,6 +69,10 @@ EXTRA: dict[str, dict[str, Any]] = {
         for m in (1, 4, 360)
         for variant in ("learnt", "first_m", "last_m", "last_m_and_first")
     },
+    **{
+        f"poly {m} learnt mean": {"head": "poly", "poly_codes": m, "reduction": "mean"}
+        for m in (16, 64, 360)
+    },
     **{f"bi batches of {size}": {"head": "bi", "batch_size": size} for size in (64, 128, 256, 512)},
     "bi separate trunks": {"head": "bi", "separate_trunks": True},
     "bi mean separate trunks": {"head": "bi", "reduction": "mean", "separate_trunks": True},
