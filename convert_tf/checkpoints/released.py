@@ -8,6 +8,7 @@ into the cache of downloads from the module, once, without TensorFlow.
 """
 
 import contextlib
+import difflib
 import importlib.util
 import os
 import re
@@ -183,13 +184,17 @@ def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> s
         Otherwise it stands for the 8-bit `.onnx` file.
 
     Raises:
-      ModuleNameError: if the model cannot be downloaded, or something else has its name.
+      ModuleNameError: if the model cannot be downloaded, something else has its name, or the path
+        does not exist and resembles a name.
     """
     text = os.fspath(path)
     if text.startswith(SCHEME):
         return hub_folder(text)
     match = _NAME.fullmatch(text)
     if match is None:
+        similar = difflib.get_close_matches(text, ALL_RELEASES, n=1, cutoff=0.8)
+        if similar and not os.path.exists(text):
+            raise ModuleNameError(f"{text!r} does not exist. Did you mean {similar[0]}?")
         return text
     if os.path.exists(text):
         if kind_of(text) is Kind.UNKNOWN:

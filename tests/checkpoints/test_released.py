@@ -143,6 +143,15 @@ def local_module(nowhere, tiny_modules, monkeypatch):
     return nowhere / "modules" / "convert" / NEWEST
 
 
+def test_a_misspelt_name_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for misspelt in ("convert_smal", "convertt", "convert_small/2x"):
+        with pytest.raises(ModuleNameError, match=r"does not exist\. Did you mean convert"):
+            model_path(misspelt)
+    (tmp_path / "convertt").mkdir()
+    assert model_path("convertt") == "convertt"
+
+
 def test_the_module_of_a_name_is_opened_on_demand(local_module, tiny_onnx, capsys):
     from convert_tf import SentenceEncoder
     from convert_tf.encoding.backends.module import ModuleBackend

@@ -103,7 +103,12 @@ def test_what_needs_the_extra_says_what_to_run(command, folder):
 
 @pytest.mark.parametrize(
     ("encoder", "reason"),
-    [("convrt_small", "does not exist"), ("encoder.onnx", r"is an \.onnx file"), ("", "is not a")],
+    [
+        ("convrt_small", "does not exist.*convert_small"),
+        ("nowhere", "does not exist"),
+        ("encoder.onnx", r"is an \.onnx file"),
+        ("", "is not a"),
+    ],
 )
 def test_what_is_no_source_of_an_export_needs_no_library(folder, encoder, reason):
     (folder / "empty").mkdir(exist_ok=True)
