@@ -20,7 +20,8 @@ class Loss:
     wait for it.
 
     Args:
-      options: the value of each field of `Options`.
+      options: the options of the run, among them the fields of `Options`. None for a loss that is
+        passed to `train`, unless it is made with some.
       weight: factor of the loss; by default the one in the options, or 1 without options.
 
     Attributes:
@@ -99,15 +100,21 @@ class Loss:
         """Return the loss of each example, float32 `[batch]`, or its mean `[]`.
 
         Args:
-          inputs: the columns of the batch.
-          outputs: the outputs of `DualEncoder`, and the `scale` of cosines.
+          inputs: the batch: the columns that `TrainingBatches` yields, and those of `additions`.
+            `candidates_of` in `ranking.py` finds the copies of right responses in it.
+          outputs: the outputs of `DualEncoder`, of the whole batch also with micro-batches, and the
+            `scale` of cosines.
         """
         raise NotImplementedError
 
     def measures(
         self, inputs: dict[str, Any], outputs: dict[str, Any]
     ) -> Iterator[tuple[str, Any, Any]]:
-        """Yield the name of a metric, its values, and their weights or None."""
+        """Yield the name of a metric, its values, and their weights or None.
+
+        By default the only metric is the loss. `metrics.jsonl` has the means of a metric's values
+        since the row before.
+        """
         for metric in self.metrics:
             yield metric, self(inputs, outputs), None
 
