@@ -5,6 +5,8 @@ Runs are whole but for their loop: the model takes two steps here, untraced.
 
 import dataclasses
 import functools
+import re
+from pathlib import Path
 
 import pytest
 from support import task_files
@@ -16,6 +18,7 @@ from support.token_corpus import write_corpus
 from support.two_steps import observed_steps
 
 from convert_tf.config.ranker import HeadConfig, RankerTraining, ranker_recipe
+from convert_tf.training.encoder.losses import LOSSES
 from convert_tf.training.encoder.options import EncoderTraining
 from convert_tf.training.encoder.task import train
 from convert_tf.training.ranker import task as ranker_training
@@ -61,19 +64,24 @@ NEEDS = {
     "reduction_tokens": {"reduction": "first_m_mean"},
     "output_std": POLY,
 }
-# Options whose effect other files of this folder show.
+# Options whose effect other files of this folder show, and those of losses, which have files.
 ELSEWHERE = {
-    "eval_every", "checkpoint_every", "keep_checkpoints", "source_shares", "hard_negatives",
-    "negatives_per_pair", "teacher", "ranking_teacher", "ranking_distillation", "distillation",
-    "start_from_teacher", "mask_duplicates", "utterances", "utterance_teacher",
-    "utterances_per_pair", "intent_contrast", "history_only", "dev_data", "triplets",
-    "triplets_per_pair", "opposites",
+    "eval_every", "checkpoint_every", "keep_checkpoints", "source_shares", "dev_data",
+    "hard_negatives", "negatives_per_pair", "mask_duplicates", "utterances", "utterances_per_pair",
 }  # fmt: skip
+OF_LOSSES = {name for loss in LOSSES for name in loss.Options.defaults()}
 
 
 def test_every_field_is_tried():
     fields = {*EncoderTraining.defaults(), *RankerTraining.defaults(), *HeadConfig.defaults()}
-    assert {*OTHER_VALUES["encoder"], *OTHER_VALUES["ranker"]} | ELSEWHERE == fields
+    tried = {*OTHER_VALUES["encoder"], *OTHER_VALUES["ranker"]}
+    assert tried | ELSEWHERE | OF_LOSSES == fields
+
+
+def test_the_options_of_losses_are_tried():
+    files = {*Path(__file__).parent.glob("test_*.py")} - {Path(__file__)}
+    words = {word for file in files for word in re.findall(r"\w+", file.read_text())}
+    assert OF_LOSSES - {*OTHER_VALUES["encoder"]} <= words
 
 
 def test_a_resumed_ranker_keeps_what_its_weights_were_trained_to():
