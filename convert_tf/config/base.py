@@ -162,6 +162,8 @@ def check_field(name: str, value: Any, settings: Mapping[str, Any]) -> None:
 class Config:
     """Base class of configurations, which are written to and read from JSON.
 
+    If a file lacks a field, for example because the field is newer, the field has its default.
+
     Attributes:
       heading: heading in the help of fields without a `group`.
       former: fields of earlier versions. Files with such a field are read if it has the given

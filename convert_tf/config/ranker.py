@@ -29,6 +29,9 @@ class HeadConfig(Config):
 
     The defaults are the paper's (arXiv 1905.01969 §4), except for `separate_trunks`, which is off.
 
+    A loaded ranker has these options. Drop rates act only in training, so they are fields of
+    `RankerTraining`.
+
     Attributes:
       head: Kind of ranker: a bi-, poly- or cross-encoder.
       reduction: How the outputs for a text become one vector. auto is sqrt_n for ConveRT and first
@@ -202,7 +205,8 @@ class RankerConfig:
 
     Attributes:
       model: configuration of the trunk.
-      head: configuration of the head. `auto` and a scale of 0 are replaced by real values.
+      head: configuration of the head. The reduction `auto` is replaced here, and a scale of 0 in
+        `initial_ranker`.
       trunk: kind of the trunk: `convert` for a dual encoder, or `bert`.
     """
 

@@ -1,7 +1,8 @@
 """Heads that score candidates for contexts: bi-, poly- and cross-encoder.
 
 A head takes the outputs h_1 … h_N of a trunk, `[batch, tokens, dim]`, and their mask. In each row,
-padding comes last. The trunk can be any network.
+padding comes last. The trunk can be any network. Heads compute the same in training as later, so
+they do not take `training`.
 
 Reference: arXiv 1905.01969 §4.2 to §4.4, appendices B and C.
 """

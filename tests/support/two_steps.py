@@ -23,7 +23,8 @@ def observed_steps(train, observe=lambda run: {}) -> dict:
             losses.append(np.asarray(model.train_on_batch(batch)).tolist())
             rates.append(float(np.asarray(model.optimizer.learning_rate)))
             shapes.append({name: value.shape for name, value in batch.items()})
-        weights = [np.asarray(v).tolist() for v in model.encoder.variables]
+        # `variables` would include the seeds of dropout, which exist even if nothing is dropped.
+        weights = [np.asarray(v).tolist() for v in model.encoder.weights]
         seen.update(losses=losses, rates=rates, shapes=shapes, weights=weights, **observe(run))
 
     with pytest.MonkeyPatch.context() as patch:
