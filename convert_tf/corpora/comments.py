@@ -28,8 +28,8 @@ POST_ID = "."  # id of the submission's text; no id of a comment has a full stop
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ID_KIND = re.compile(r"t[0-9]_")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});")
-# A quoted line begins with `>`, or `&gt;` in older dumps, and includes its line break. `>!` starts a
-# spoiler, and `>:(` and `>.>` are faces.
+# A quoted line begins with `>`, or `&gt;` in older dumps, and includes its line break. `>!` starts
+# a spoiler, and `>:(` and `>.>` are faces.
 _QUOTED_LINES = re.compile(r"^[ \t]{0,3}(?:>|&gt;)(?![!:;._]).*(?:\n|\Z)", re.MULTILINE)
 _MAY_HOLD_URL = re.compile(r"://|www\.|\]\(|processing ", re.IGNORECASE)
 # A link's text may have brackets, its address may have parentheses, and a title may follow.

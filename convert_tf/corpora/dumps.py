@@ -257,8 +257,8 @@ def split_dump(path: str, output: str, *, part_bytes: int, overwrite: bool = Fal
       The names of the parts.
 
     Raises:
-      ValueError: the dump has no line, or parts of it exist.
-      OSError: a file cannot be read or written.
+      ValueError: if the dump has no line, or parts of it exist.
+      OSError: if a file cannot be read or written.
     """
     pattern = f"{glob.escape(corpus_name(path))}-part-*.zst"
 

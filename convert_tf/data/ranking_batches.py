@@ -51,7 +51,7 @@ def tokenize_examples(
     """Tokenize examples. Contexts keep their last tokens, candidates their first.
 
     Raises:
-      ValueError: there are no examples.
+      ValueError: if there are no examples.
     """
     places: dict[str, int] = {}
     contexts, candidates, labels = [], [], []

@@ -95,7 +95,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         `out_of_scope_label` is right for texts that have this label.
 
         Raises:
-          ValueError: there are more texts or more labels, or a text is empty.
+          ValueError: if there are more texts or more labels, or a text is empty.
         """
         answers, expected = self.predict(texts).tolist(), self._listed_labels(labels)
         check_equally_many(answers, expected, are_sets=self.decision.has_several)
@@ -297,8 +297,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
             name, after the rows of the examples.
 
         Raises:
-          ValueError: a text is empty, there are fewer than two intents, an option is unknown or out
-            of range, or training diverged.
+          ValueError: if a text is empty, there are fewer than two intents, an option is unknown or
+            out of range, or training diverged.
         """
         self.check_options()
         kinds = self._kinds()

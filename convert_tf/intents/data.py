@@ -53,9 +53,9 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
       Rows in the order of the file.
 
     Raises:
-      ValueError: the file has another format, is not UTF-8, has no rows, lacks a column or has it
-        twice; a row has no text, no label or too many fields; or Rasa would ignore a line.
-      OSError: the file cannot be read.
+      ValueError: if the file has another format, is not UTF-8, has no rows, lacks a column or has
+        it twice; a row has no text, no label or too many fields; or Rasa would ignore a line.
+      OSError: if the file cannot be read.
     """
     path = os.fspath(path)
     if os.path.isdir(path):
@@ -77,7 +77,7 @@ def read_files(paths: Sequence[str], *, needs_labels: bool = True) -> LabelledTe
     """Read several files, one after another. The arguments are those of `read_labelled`.
 
     Raises:
-      ValueError: one of them is unusable; see `read_labelled`.
+      ValueError: if one of them is unusable; see `read_labelled`.
     """
     joined = LabelledTexts([], [])
     for path in paths:
@@ -222,7 +222,7 @@ def few_shot(data: LabelledTexts, shots: int, *, seed: int) -> LabelledTexts:
       seed: seed of the draw.
 
     Raises:
-      ValueError: an intent has fewer examples.
+      ValueError: if an intent has fewer examples.
     """
     rng = np.random.default_rng(seed)
     chosen: list[int] = []

@@ -84,7 +84,7 @@ def discover_intents(
       exist.
 
     Raises:
-      ValueError: there are fewer distinct messages than groups, or all are answered surely.
+      ValueError: if there are fewer distinct messages than groups, or all are answered surely.
     """
     encode = encode_of(encoder, classifier)
     counts = counted_messages(texts, mask=mask)

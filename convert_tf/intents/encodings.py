@@ -141,7 +141,7 @@ class IntentEncodings:
           float32 `[len(texts), dim]`.
 
         Raises:
-          ValueError: an encoder did not return a finite vector for each text.
+          ValueError: if an encoder did not return a finite vector for each text.
         """
         # An empty result still has the width of an encoding.
         return self._kept(list(texts)) if len(texts) else self._kept(PROBES)[:0]

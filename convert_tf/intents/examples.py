@@ -253,7 +253,7 @@ def listed_labels(labels: Any) -> list[Any]:
     """Return the labels of a list, an array or a table of one column as a list.
 
     Raises:
-      ValueError: labels are None or have several columns, or a text has several labels.
+      ValueError: if labels are None or have several columns, or a text has several labels.
     """
     names = column(labels, "labels")
     for index, name in enumerate(names):
@@ -274,8 +274,8 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
       `[labels]`, with dtype object if only some labels are strings.
 
     Raises:
-      ValueError: a label is missing (None, NaN, NA or NaT), a text has several labels, or there are
-        several columns.
+      ValueError: if a label is missing (None, NaN, NA or NaT), a text has several labels, or there
+        are several columns.
     """
     names = listed_labels(labels)
     for index, name in enumerate(names):
@@ -300,7 +300,7 @@ def labels_of_one_kind(labels: np.ndarray) -> np.ndarray:
     """Return labels from `checked_labels` as an array that can be sorted.
 
     Raises:
-      ValueError: only some labels are strings, or labels are fractions.
+      ValueError: if only some labels are strings, or labels are fractions.
     """
     if labels.dtype.kind == "f" and np.any(labels % 1):
         raise ValueError(
@@ -330,7 +330,7 @@ def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
       Warnings: intents with one example, intents that look alike, and texts with several labels.
 
     Raises:
-      ValueError: there are fewer than two intents.
+      ValueError: if there are fewer than two intents.
     """
     counts = Counter(labels)
     check_at_least_two(counts)

@@ -157,7 +157,7 @@ class FewShotTuner:
         the encoder has none.
 
     Raises:
-      CheckpointError: the checkpoint is damaged.
+      CheckpointError: if the checkpoint is damaged.
 
     Example:
       tuner = FewShotTuner("hub_modules/convert/2", texts, precision="float32", seed=0)
@@ -214,7 +214,7 @@ class FewShotTuner:
           `steps` and `examples`.
 
         Raises:
-          FloatingPointError: the loss or a weight is not finite.
+          FloatingPointError: if the loss or a weight is not finite.
         """
         for variable, values in zip(self.encoder.variables, self._start, strict=True):
             variable.assign(values)
@@ -229,7 +229,7 @@ class FewShotTuner:
         """Write the current encoder as a checkpoint, with `facts`.
 
         Raises:
-          FileWriteError: the checkpoint cannot be written.
+          FileWriteError: if the checkpoint cannot be written.
         """
         known = training_facts(self._checkpoint)
         for measured in ("similarity", "opposites"):  # measured with the untrained encoder
@@ -378,7 +378,7 @@ def finetuned_classifier(
 
     Raises:
       ValueError: if the data are unusable, or weights of the trained head are not numbers.
-      FloatingPointError: the loss or a weight of the encoder is not finite.
+      FloatingPointError: if the loss or a weight of the encoder is not finite.
     """
     classifier = IntentClassifier(checkpoint, **params)
     classifier.check_options()
@@ -466,7 +466,7 @@ class _Comparison:
       training: `steps` and `examples` of the last training.
 
     Raises:
-      ValueError: the data are unusable, or the model has no encodings of that kind.
+      ValueError: if the data are unusable, or the model has no encodings of that kind.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ def classifier_folder(folder: str | os.PathLike[str], *, overwrite: bool = False
     """Return the folder that a classifier is written to.
 
     Raises:
-      ValueError: the folder exists and may not be replaced, or holds something else.
+      ValueError: if the folder exists and may not be replaced, or holds something else.
     """
     return OutputFolder(folder, replaceable=_FILES, overwrite=overwrite)
 

@@ -62,7 +62,7 @@ class Head(NamedTuple):
         """Return the probabilities of the labels: float32 `[n, labels]`; rows sum to 1.
 
         Raises:
-          ValueError: the weights are so large that a sum is infinite.
+          ValueError: if the weights are so large that a sum is infinite.
         """
         with np.errstate(over="ignore", invalid="ignore"):  # an error follows below
             probabilities = softmax(self.logits(encodings))
@@ -297,8 +297,8 @@ def head_of_arrays(arrays: Mapping[str, np.ndarray]) -> Head:
     """Return the head from the result of `head_arrays`.
 
     Raises:
-      KeyError: a kernel or a bias is missing.
-      ValueError: their shapes do not fit.
+      KeyError: if a kernel or a bias is missing.
+      ValueError: if their shapes do not fit.
     """
     kernels = sorted(name for name in arrays if name.startswith("kernel_")) or ["kernel_0"]
     biases = [name.replace("kernel", "bias") for name in kernels]

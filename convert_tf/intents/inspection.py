@@ -46,7 +46,7 @@ def inspect_examples(
       suspects and duplicates are returned; `num_suspects` and `num_duplicates` are their numbers.
 
     Raises:
-      ValueError: there are fewer than two intents.
+      ValueError: if there are fewer than two intents.
     """
     sets: list[tuple[str, ...]] = [(str(label),) for label in data.labels]
     if label_separator is not None:

@@ -165,8 +165,8 @@ def lexical_of_arrays(arrays: Mapping[str, np.ndarray]) -> LexicalModel | None:
     """Return the model from the result of `lexical_arrays`, or None if it has no such arrays.
 
     Raises:
-      KeyError: a part is missing.
-      ValueError: the parts have different numbers of terms.
+      KeyError: if a part is missing.
+      ValueError: if the parts have different numbers of terms.
     """
     if not {"words", "rarity"} & arrays.keys():
         return None

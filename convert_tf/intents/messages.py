@@ -37,7 +37,7 @@ def counted_messages(texts: Iterable[str], *, mask: bool = False) -> Counter[str
       mask: whether numbers and e-mail addresses are masked.
 
     Raises:
-      ValueError: no message is left.
+      ValueError: if no message is left.
     """
     filled = (text.strip() for text in texts)
     counts = Counter(masked(text) if mask else text for text in filled if text)

@@ -70,7 +70,7 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
           sample_weight: weight of each example; None for equal weights.
 
         Raises:
-          ValueError: a text is empty, there are fewer than two intents, or an option is out of
+          ValueError: if a text is empty, there are fewer than two intents, or an option is out of
             range.
         """
         self.check_options()

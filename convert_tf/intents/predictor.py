@@ -71,7 +71,7 @@ class Predictor:
         """Return the outputs of the head and of the words, before they are combined.
 
         Raises:
-          ValueError: a text is empty.
+          ValueError: if a text is empty.
         """
         texts = checked_texts(texts)
         labels = self.decision.unknown_labels(len(texts))
@@ -83,7 +83,7 @@ class Predictor:
         Rows sum to 1, unless a text may have several intents.
 
         Raises:
-          ValueError: a text is empty.
+          ValueError: if a text is empty.
         """
         return self.outputs(texts).probabilities(self.mixture_)
 
@@ -93,7 +93,7 @@ class Predictor:
         A classifier of several intents returns sorted tuples of intents.
 
         Raises:
-          ValueError: a text is empty.
+          ValueError: if a text is empty.
         """
         outputs = self.outputs(texts)
         return self.decision.answers(outputs.probabilities(self.mixture_), outputs.nearest)
@@ -135,7 +135,7 @@ class Predictor:
           `words_left_out` is the number of the others.
 
         Raises:
-          ValueError: the text is empty, or the classifier answers with several intents.
+          ValueError: if the text is empty, or the classifier answers with several intents.
         """
         if self.decision.has_several:
             raise ValueError(

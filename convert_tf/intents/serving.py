@@ -237,7 +237,7 @@ def serving_folder(folder: str | os.PathLike[str], *, overwrite: bool = False) -
     """Return the folder that a serving module is written to.
 
     Raises:
-      ValueError: the folder exists and may not be replaced, or holds something else.
+      ValueError: if the folder exists and may not be replaced, or holds something else.
     """
     return OutputFolder(folder, replaceable=_FILES, overwrite=overwrite)
 

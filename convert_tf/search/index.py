@@ -55,7 +55,7 @@ class BestCandidates(NamedTuple):
     scores: np.ndarray
 
     def best(self, k: int) -> "BestCandidates":
-        """Return the first `k` of candidates that may be in any order."""
+        """Return the best `k` candidates, the best first. These candidates may be in any order."""
         order = np.lexsort((self.ids, -self.scores), axis=-1)[:, :k]
         return BestCandidates(*(np.take_along_axis(array, order, axis=1) for array in self))
 

@@ -114,7 +114,7 @@ def served_classifier(path: str, *, module: str, encoder: SentenceEncoder, max_t
       An `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
 
     Raises:
-      ValueError: there is no such classifier, or its encoder has changed.
+      ValueError: if there is no such classifier, or its encoder has changed.
     """
     from convert_tf.intents.encodings import IntentEncodings
 

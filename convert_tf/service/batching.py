@@ -110,7 +110,7 @@ class Batcher:
           items: what it computes.
 
         Raises:
-          BusyError: too many items wait already, or this is not in the `async with` block.
+          BusyError: if too many items wait already, or this is not in the `async with` block.
         """
         if not items:
             return []

@@ -25,7 +25,7 @@ def page_folder() -> Path:
     """Return the folder of the page: that of this clone if it was built, else of the release.
 
     Raises:
-      ValueError: the page was not built and could not be downloaded.
+      ValueError: if the page was not built and could not be downloaded.
     """
     if not missing_files(BUILT_PAGE):
         return BUILT_PAGE
@@ -67,8 +67,8 @@ def page_server(folder: Path, *, host: str, port: int) -> ThreadingHTTPServer:
       port: port to listen on; 0 for a free one.
 
     Raises:
-      ValueError: the folder lacks files of the page.
-      OSError: another program uses the port.
+      ValueError: if the folder lacks files of the page.
+      OSError: if another program uses the port.
     """
     if missing := missing_files(folder):
         raise ValueError(

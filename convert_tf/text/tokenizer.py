@@ -115,7 +115,7 @@ class Tokenizer(tf.Module):
         return runs.fold_strings(strings)
 
     def ids_as_written(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids of `tokenize(strings)`, whose characters clients align with a text.
+        """Return the ids of `tokenize(strings)`, for clients that align tokens with the text.
 
         Args:
           strings: string `[B]`, any bytes.

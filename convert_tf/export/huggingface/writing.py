@@ -92,7 +92,7 @@ def export_huggingface(
       `output`.
 
     Raises:
-      ValueError: `output` exists, the checkpoint is damaged, or an argument is out of range.
+      ValueError: if `output` exists, the checkpoint is damaged, or an argument is out of range.
 
     Example:
       export_huggingface("runs/convert", "my-encoder")
