@@ -138,7 +138,7 @@ def _load_safetensors(trunk: BertTrunk, path: Path) -> None:
                 name.removeprefix("bert.")
                 .replace("LayerNorm.gamma", "LayerNorm.weight")
                 .replace("LayerNorm.beta", "LayerNorm.bias"): name
-                for name in file.keys()  # noqa: SIM118 (it is no dict)
+                for name in file.keys()  # noqa: SIM118 (it is not a dict)
             }
 
             def read(name: str) -> np.ndarray:

@@ -41,7 +41,7 @@ _COLUMNS = columns.Columns("texts", names=("text",), find=columns.name_of_text)
 
 
 class Utterance(NamedTuple):
-    """A text, its source and its label; `""` for none."""
+    """A text, its source and its label. A missing source or label is `""`."""
 
     text: str
     source: str = ""
@@ -111,7 +111,7 @@ class UtteranceDraws:
       examples: the texts.
       per_pair: number of texts for each pair.
       seed: seed of the order.
-      teacher: vectors of the texts; None for none.
+      teacher: vectors of the texts, or None.
 
     Attributes:
       intents: int64 `[examples]`, equal numbers for equal source and label; −1 for no label.

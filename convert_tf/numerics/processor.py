@@ -69,9 +69,9 @@ def use_threads(number: int) -> None:
 def allowed_cores() -> int:
     """Return the number of cores that this process may use, at least 1.
 
-    If `use_threads` was called, this is its number. Otherwise it is the number of cores that the
-    process may run on, or the quota of its cgroup, rounded down, if that is lower. Containers have
-    such a quota (`docker run --cpus`, limits of Kubernetes).
+    After a call of `use_threads`, it is the number passed there. Otherwise it is the number of
+    cores that the process may run on, or the quota of its cgroup, rounded down, if that is lower.
+    Containers have such a quota (`docker run --cpus`, limits of Kubernetes).
     """
     return _threads[0] if _threads else max(1, int(min(visible_cores(), cgroup_quota())))
 

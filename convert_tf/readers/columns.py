@@ -57,7 +57,7 @@ PAIR_NAMES = [
 ]
 # Names of candidates in a table without contexts.
 _CANDIDATE = ("candidate", "response", "answer", "reply", "passage", "document")
-# All names that tell that the first line of a file is the header of a table.
+# A first line with at least two of these names is the header of a table.
 KNOWN = {*TEXT, *LABEL, *_CANDIDATE, SOURCE, "id", *(name for pair in PAIR_NAMES for name in pair)}
 Names = tuple[str, ...]
 Cells = Sequence[str]

@@ -96,7 +96,7 @@ class TableFile(InputFile):
 
 
 class _Skipping:
-    # Each line of a dump enters such a block; one of contextlib takes five times as long.
+    # Every line of a dump enters this block. One made with contextlib takes five times as long.
     def __init__(self, file: TableFile) -> None:
         self._file = file
 

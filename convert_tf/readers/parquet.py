@@ -38,7 +38,7 @@ def parquet_rows(file: TableFile) -> Iterator[dict[str, Any]]:
     config: dict[str, Any] = {"threads": 1, "autoinstall_known_extensions": False}
     with duckdb.connect(config=config) as connection:
         try:
-            # A bracket in a name is no pattern.
+            # A bracket in a name is not a pattern.
             connection.execute(_SELECT, [glob.escape(file.path)])
             names = [column[0] for column in connection.description or ()]
             while rows := connection.fetchmany(_ROWS_AT_ONCE):

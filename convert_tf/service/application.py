@@ -134,7 +134,7 @@ class Model(NamedTuple):
     Attributes:
       encoder: the encoder.
       name: name of the encoder in requests to `/v1/embeddings`.
-      classifier: the classifier of `/classify`, from `served_classifier`; None for none.
+      classifier: the classifier for `/classify`, from `served_classifier`, or None.
     """
 
     encoder: SentenceEncoder
@@ -149,7 +149,7 @@ def opened_model(
 
     Args:
       path: path of the encoder. If it is that of `intents`, the file is opened once.
-      intents: path of the classifier; None for none.
+      intents: path of the classifier, or None.
       name, max_texts: as in `Model` and `served_classifier`.
       compute_dtype: as in `SentenceEncoder`.
 

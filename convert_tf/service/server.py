@@ -122,10 +122,10 @@ class Server(uvicorn.Server):
     """uvicorn's server with the limits of `Connection`."""
 
     async def startup(self, *arguments: Any, **options: Any) -> None:
-        """Start to listen.
+        """Start listening.
 
         Raises:
-          SystemExit: if the port is taken, or the address is not one of this machine. uvicorn has
+          SystemExit: if the port is in use, or this machine does not have the address. uvicorn has
             logged the reason.
         """
         asyncio.get_running_loop().set_exception_handler(_FailedAccepts())

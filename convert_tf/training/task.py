@@ -14,7 +14,7 @@ from convert_tf.training.step import Objective
 
 RUN_FILE = "train_config.json"
 
-# Takes the number of a step, and the measurements there by name.
+# Takes the number of a step and the numbers measured at that step, by name.
 Tracker = Callable[[int, dict[str, float]], object]
 
 

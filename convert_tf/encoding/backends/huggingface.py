@@ -122,7 +122,7 @@ class HuggingFaceBackend(GraphBackend):
             dims = {**config, "reduced_dim": self._width}
             self._kinds: dict[str, tuple[int, int]] = {}
             for signature in map(SIGNATURES.__getitem__, kind_ids):
-                # A token that is no subword selects the kind.
+                # A token that is not a subword selects the kind.
                 kind_id = checked_number(kind_ids, signature.kind, least=vocab_size + 1)
                 dim = checked_number(dims, signature.dim, most=self._width)
                 self._kinds[signature.name] = (kind_id, dim)

@@ -46,7 +46,7 @@ class StoredWeights(tf.Module):
       variables: these, the stored values, and whether they are unpacked.
 
     Raises:
-      ValueError: if `bits` is none of these, or a weight is no number or too large for 16 bits.
+      ValueError: if `bits` has another value, or a weight is not a number or too large for 16 bits.
 
     Example:
       class Module(tf.Module):
@@ -273,7 +273,7 @@ class StoredTable(tf.Module):
       bits: 16 or 8.
 
     Raises:
-      ValueError: if an entry is no number or too large for 16 bits.
+      ValueError: if an entry is not a number or too large for 16 bits.
 
     Example:
       stored = StoredTable(embedding)
