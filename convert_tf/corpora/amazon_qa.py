@@ -108,7 +108,7 @@ def _parsed(line: str) -> dict[str, Any]:
 
 
 def _pairs(fields: Mapping[str, Any], file: CountedFile) -> Iterator[tuple[str, str]]:
-    """Yield the questions of a line with their answers, without those that cannot be used."""
+    """Yield the usable questions of a line with their usable answers."""
     if "question" in fields or "questions" not in fields:
         yield _usable(fields, "question", "question"), _usable(fields, "answer", "answer")
         return

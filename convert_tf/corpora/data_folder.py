@@ -28,7 +28,7 @@ from convert_tf.text.tokenizer import Tokenizer, load_tokenizer
 
 SINGLE_TEXTS = "single_texts.jsonl.zst"
 _REPORT, _PLOT, _TOKEN_IDS = "report.json", "report.png", "ids"
-_TEXTS_PER_OCCURRENCE = 4_000  # a subword of a small vocabulary occurs once in so many texts
+_TEXTS_PER_OCCURRENCE = 4_000  # texts per occurrence of a subword in a small vocabulary
 _MAX_TOKENS = 2**20  # no text is longer
 _LONGEST_BIN = 128  # longer texts count as texts of this many subwords
 

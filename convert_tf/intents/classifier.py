@@ -95,7 +95,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         `out_of_scope_label` is right for texts that have this label.
 
         Raises:
-          ValueError: if there are more texts or more labels, or a text is empty.
+          ValueError: if the numbers of texts and labels differ, or a text is empty.
         """
         answers, expected = self.predict(texts).tolist(), self._listed_labels(labels)
         check_equally_many(answers, expected, are_sets=self.decision.has_several)

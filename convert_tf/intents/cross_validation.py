@@ -21,9 +21,9 @@ from convert_tf.intents.head import Head, Options, softmax, train_head
 from convert_tf.intents.lexical import LexicalModel, train_lexical
 from convert_tf.numerics.vectors import unit_rows
 
-_ENOUGH = 20  # an intent with so many examples has its own threshold
+_ENOUGH = 20  # examples that an intent needs for its own threshold
 _REJECTED_SHARE = 0.05  # of the in-scope examples, if no share and no other examples are given
-_SHARED = 20  # all examples together weigh like so many examples of the intent
+_SHARED = 20  # weight of all examples together in the threshold of an intent
 LEXICAL = ("auto",)
 FOLDS = 3
 _QUARTERS = 4  # groups of intents, each of which is left out once

@@ -222,7 +222,7 @@ def decision_of(
 
     Args:
       params: parameters of an `IntentClassifier` or a `MultiIntentClassifier`, by name.
-      classes, threshold, thresholds, cosine_weight: what was trained; see `SingleIntent`.
+      classes, threshold, thresholds, cosine_weight: trained values; see `SingleIntent`.
     """
     if "label_separator" in params:
         return SeveralIntents(classes, threshold, params["label_separator"])

@@ -14,14 +14,14 @@ _BYTES = {"flags": {"amx_int8", "avx512_vnni", "avx_vnni"}}
 _ROUNDS = 4  # of the timing; the first one is a warm-up
 # bfloat16 rounds, so it must be at least this much faster.
 _SPEED_UP_THAT_COUNTS = 1.2
-_threads: list[int] = []  # the number of `use_threads`, if it was called
+_threads: list[int] = []  # the number passed to `use_threads`, if it was called
 
 
 def bfloat16_is_faster(multiply: Callable[[str], object]) -> bool:
     """Return whether a library multiplies matrices clearly faster in bfloat16 than in float32.
 
-    Without bfloat16 instructions it never does. Otherwise both are timed in turns for a few
-    milliseconds, and the shortest times are compared, because other programs may be running.
+    Without bfloat16 instructions, the result is false. Otherwise both are timed alternately for a
+    few milliseconds, and the shortest times are compared, because other programs may be running.
     float16 is not timed: on a CPU, TensorFlow's matmul + bias is thousands of times slower in it.
 
     Args:

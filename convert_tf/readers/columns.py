@@ -1,4 +1,4 @@
-"""What the columns of tables and the keys of JSON objects mean: one table of names."""
+"""The names by which columns of tables and keys of JSON objects are recognised."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -143,7 +143,7 @@ class Columns:
     """The columns that a reader of tables needs.
 
     Args:
-      what: what they hold, for messages, such as `"texts and labels"`.
+      what: their content for messages, such as `"texts and labels"`.
       names: how a user can name them, for messages.
       find: returns the names of these columns, from all names; None if they are not all there.
       is_row: whether a JSON value is a row, and not an object around a list of rows. None asks

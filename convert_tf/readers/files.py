@@ -1,4 +1,4 @@
-"""Files of rows and lines, what is wrong with a row, and the one sentence that says it."""
+"""Files of rows and lines, with the error messages for unusable rows."""
 
 import codecs
 import io
@@ -68,7 +68,7 @@ class TableFile(InputFile):
         Args:
           reason: why the row cannot be used.
           is_bad: whether the row is malformed. Rows that a rule excludes are no error.
-          detail: what is added to the message.
+          detail: details to add to the message.
 
         Raises:
           ValueError: if the row is malformed.

@@ -198,8 +198,8 @@ def edit_cache(
 ) -> tuple[CandidateCache, int]:
     """Add and remove candidates of a cache. Only texts that it does not have are encoded.
 
-    The folder has the old candidates until the new ones are complete. They are those of a cache
-    that is written from the edited texts: candidates after a removed one get lower ids. FAISS
+    The folder has the old candidates until the new ones are complete. The result is the same as a
+    cache written from the edited texts: candidates after a removed one get lower ids. FAISS
     indexes are removed if the candidates change; the next search builds them.
 
     Args:
@@ -271,7 +271,7 @@ def _merged_rows(
     encode: Callable[[Sequence[str]], np.ndarray],
     batch_size: int,
 ) -> Iterator[_Rows]:
-    """Yield the rows of texts: those that a cache has as they are there, others encoded."""
+    """Yield the rows of texts. Rows in the cache are copied, and other texts are encoded."""
     for start in range(0, len(texts), batch_size):
         batch = texts[start : start + batch_size]
         ids = np.array([id_of.get(text, -1) for text in batch])

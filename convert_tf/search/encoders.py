@@ -13,7 +13,7 @@ from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.ranking.protocol import Turns
 from convert_tf.ranking.ranker import EncoderRanker, open_encoder
 
-# What a search finds: responses to a context, or texts similar to a text.
+# The kinds of searches: for responses to a context, or for texts similar to a text.
 SEARCH_KINDS = [kind for kind, signature in SIGNATURES.items() if signature.queries]
 
 

@@ -184,7 +184,8 @@ def make_application(
     Args:
       model: the encoder and the classifier.
       limits: limits of requests; None for the defaults.
-      api_keys: keys of clients, one of which each request needs; without any, none is needed.
+      api_keys: keys of clients, one of which each request needs. If there are none, no key is
+        needed.
       on_access: called after each request with its facts; see `middleware.Middleware`.
       english_only: as in `answer_texts`, for `/classify`.
 

@@ -94,7 +94,7 @@ class Batcher:
 
     @property
     def is_running(self) -> bool:
-        """Whether what is queued will be computed."""
+        """Whether queued items will be computed."""
         return self._worker is not None and not self._worker.done()
 
     @property
@@ -107,7 +107,7 @@ class Batcher:
 
         Args:
           what: name of a function.
-          items: what it computes.
+          items: its arguments.
 
         Raises:
           BusyError: if too many items wait already, or this is not in the `async with` block.

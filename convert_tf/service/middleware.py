@@ -150,7 +150,7 @@ class Middleware:
       app: the application.
       counters: counts requests.
       max_bytes: largest body.
-      api_keys: keys, one of which a request needs; without any, none is needed.
+      api_keys: keys, one of which each request needs. If there are none, no key is needed.
       on_access: called after each request with `id`, `client`, `method`, `path`, `status`,
         `seconds`, and `received` and `sent`, the bytes of both bodies; None for no such calls.
     """
@@ -215,7 +215,7 @@ class _Exchange:
     """A request that is being read, and its answer.
 
     Args:
-      scope, receive, send: as of an ASGI application.
+      scope, receive, send: the arguments of an ASGI application.
       max_bytes: largest body.
 
     Attributes:

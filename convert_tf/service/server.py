@@ -32,7 +32,7 @@ _log = logging.getLogger("uvicorn.error")
 
 
 class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """A connection that is closed if its client does not send what it owes.
+    """A connection that is closed if its client takes too long to send a request.
 
     Attributes:
       waits_since: when it began to wait for a request; None while it has one.

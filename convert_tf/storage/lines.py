@@ -66,7 +66,7 @@ def file_state(path: str) -> FileState:
 
 @dataclass
 class InputFile:
-    """A file to read, and what is known about it so far.
+    """A file to read, and facts about it.
 
     Attributes:
       path: the file.
@@ -273,7 +273,7 @@ def open_decompressed(file: InputFile) -> io.BufferedReader:
     """Open a file, compressed or not. Truncation and damage are recorded in `file`.
 
     Args:
-      file: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file. Its first bytes tell which.
+      file: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file, recognised by its first bytes.
 
     Raises:
       ContentError: while reading, if the file is not text.

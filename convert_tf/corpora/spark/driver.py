@@ -84,7 +84,7 @@ def _lines(paths: Iterable[str]) -> Iterator[bytes]:
 
 
 def _written(run: Preparation, context: Any) -> list[FileWritten]:
-    """Do all steps. Return the files of the successful attempts, in the order of shards."""
+    """Do all steps. Return the files of the attempts that Spark kept, in the order of shards."""
     tasks = Tasks(run.options, folder=run.scratch, working_folder=os.getcwd(), states=run.states)
     sizes = {
         (what, path): run.states[path].size for what, paths in run.paths.items() for path in paths

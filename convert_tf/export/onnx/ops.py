@@ -35,10 +35,10 @@ def with_one_unknown(table: np.ndarray, vocab_size: int) -> np.ndarray:
 
 
 class Calibration(NamedTuple):
-    """What is known of a tensor that becomes bytes.
+    """The measured range of a tensor that is converted to bytes.
 
     Attributes:
-      low, high: its range without the centre. Values beyond are cut.
+      low, high: its range without the centre. Values outside the range are clipped.
       values: float32 `[tokens, dim]`, some of its values.
       centre: float32 `[dim]`, which is subtracted before values become bytes; None for zeros.
     """

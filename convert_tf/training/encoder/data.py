@@ -306,7 +306,7 @@ class EncoderData:
 
         Args:
           path: folder that `convert-tf tokenize` wrote.
-          holds: what it must hold, `utterances` or `triplets`.
+          holds: the kind of examples that it must have, `utterances` or `triplets`.
 
         Raises:
           ValueError: if it holds no training texts, or another kind of texts, or has another

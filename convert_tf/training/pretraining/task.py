@@ -316,7 +316,7 @@ class PretrainingTask(Task):
 
 
 def _trained_means(logs: dict[str, float]) -> dict[str, float]:
-    """Return the metrics of training, without those of an objective that had no batch yet.
+    """Return the metrics of the objectives that have had a batch.
 
     Args:
       logs: means of the metrics of `PretrainingObjective`; a loss is 0 if nothing was counted.

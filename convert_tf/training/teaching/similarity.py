@@ -52,7 +52,7 @@ def fit_similarity(
       `teacher`, `dim` and `texts`, the number of texts that the map was fitted to. Measured on
       `held_out` texts: the mean `cosine` of the mapped encoding and the teacher's vector. Measured
       on pairs of `compared`, at most 2,000 random held-out texts: the `spearman` correlation
-      between the teacher's cosines and those of the vectors, of shorter vectors, of r and of
+      between the teacher's cosines and the cosines of the vectors, of shorter vectors, of r and of
       sentence encodings.
 
     Raises:
