@@ -187,7 +187,7 @@ class TrainingBatches:
 
 @dataclasses.dataclass
 class EvaluationBatches:
-    """Packed batches of the first examples, in order. If steps are compiled, shapes are few.
+    """Packed batches of the first examples, in order. They have few shapes if steps are compiled.
 
     Each iteration reads the examples again.
 

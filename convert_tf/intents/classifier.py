@@ -223,9 +223,9 @@ class IntentClassifier(IntentOptions, TextClassifier):
       logistic_c: scikit-learn's `C` of logistic regression.
       lexical: `"auto"` combines the head with a model of words and letters, whose weight is chosen
         by cross-validation; None uses the head alone.
-      grid: values to try by parameter name, as in `head.GRIDS[head]`. The values that are best on
-        validation data are used, or on a tenth of the examples if `fit` gets no validation data.
-        None tries nothing.
+      grid: values to try by parameter name, as in `head.GRIDS[head]`. The best values on validation
+        data are used. Without validation data, a tenth of the examples is held out for this. None
+        tries nothing.
       out_of_scope: `"confidence"` and `"distance"` answer `out_of_scope_label` if the highest
         probability, or the cosine to the nearest mean encoding of an intent, is below a threshold.
         `"both"` compares a weighted sum of that cosine and the certainty of the probabilities. Its
@@ -237,7 +237,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         in twenty. If some examples are out of scope, None instead selects the thresholds with the
         highest mean of in-scope accuracy and out-of-scope recall.
       min_margin: a text is answered with `out_of_scope_label` if the difference between its two
-        highest probabilities is smaller. 0 answers all texts.
+        highest probabilities is smaller than this. 0 answers all texts.
       upper_levels: for labels with levels such as `"faq/opening_hours"`. A text that would be
         rejected is answered with the upper level, `"faq"`, if the probabilities of its intents
         together reach the threshold.

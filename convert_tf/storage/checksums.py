@@ -59,8 +59,8 @@ def _pieces(path: str | os.PathLike[str]) -> Iterator[bytes]:
 def write_files(folder: str | os.PathLike[str], contents: Mapping[str, bytes | str]) -> None:
     """Write files and their checksums into a folder, each file whole.
 
-    If the process is killed between two files, the folder has old and new files, and none of them
-    counts as damaged.
+    If the process is killed between two files, the folder has old and new files. Neither are
+    treated as damaged.
 
     Args:
       folder: an existing folder.

@@ -347,7 +347,7 @@ def leaving_at_once(processes: Processes) -> Iterator[None]:
 
     The exit status is `PEER_LOST` if another one is gone, otherwise 1.
 
-    In a normal exit, Python calls JAX, which waits up to five minutes for all processes. Errors
+    On a normal exit, Python calls JAX, which waits up to five minutes for all processes. Errors
     that all processes raise, as in `Processes.together`, are passed on.
     """
     try:

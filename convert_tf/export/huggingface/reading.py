@@ -86,7 +86,7 @@ def opened_folder(
 
 
 class TorchVariables:
-    """The weights of `modeling_convert.py`, for the same readers as `ModuleVariables`.
+    """The weights of `modeling_convert.py`, as `EncoderVariables`.
 
     Args:
       path: the safetensors file, with numbers of 16, 32 or 64 bits.

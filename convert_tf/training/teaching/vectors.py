@@ -140,8 +140,8 @@ def write_teacher_vectors(
         has different vectors on the two sides. The vocabulary is encoded as contexts.
       name: name of the teacher.
       max_examples: number of examples that get vectors; the others have zeros.
-      source_shares: shares of the sources. The examples that a run with these shares draws, from
-        the first one on, get vectors.
+      source_shares: shares of the sources. Only examples that a run with these shares would draw
+        get vectors, starting with the first.
 
     Returns:
       The content of `teacher.json`.
