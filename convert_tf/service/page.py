@@ -22,7 +22,7 @@ def missing_files(folder: Path) -> list[str]:
 
 
 def page_folder() -> Path:
-    """Return the folder of the page: that of this clone if it was built, else of the release.
+    """Return the folder of the page: from this clone if it was built there, else from the release.
 
     Raises:
       ValueError: if the page was not built and could not be downloaded.
@@ -45,7 +45,7 @@ class _Handler(SimpleHTTPRequestHandler):
     extensions_map = {  # noqa: RUF012 (the base class has this type)
         **SimpleHTTPRequestHandler.extensions_map,
         ".js": "text/javascript",
-        ".gz": "application/octet-stream",  # which the page itself unpacks
+        ".gz": "application/octet-stream",  # the page itself unpacks these
     }
 
     def end_headers(self) -> None:
