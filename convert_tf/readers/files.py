@@ -59,7 +59,7 @@ class TableFile(InputFile):
 
     @property
     def repairs(self) -> bool:
-        """Whether a line with wrong quotes is read as well as possible. Otherwise it is an error."""
+        """Whether a line with wrong quotes is read as well as possible, and is not an error."""
         return False
 
     def skip(self, reason: str, *, is_bad: bool = True, detail: str = "") -> None:

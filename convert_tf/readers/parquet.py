@@ -15,7 +15,7 @@ _SELECT = "SELECT * FROM read_parquet(?, hive_partitioning = false, binary_as_st
 
 
 def is_parquet_file(file: TableFile) -> bool:
-    """Return whether a file is Parquet. Standard input and pipes never are: they have no end yet."""
+    """Return whether a file is Parquet. Standard input and pipes are not, as they have no end."""
     if file.is_standard_input or not os.path.isfile(file.path):
         return False
     with file.open() as stream:
