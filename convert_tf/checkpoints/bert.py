@@ -1,6 +1,6 @@
 """Loading of BERT-like trunks, from runs and from local folders in Hugging Face's format.
 
-A folder of Hugging Face holds `config.json` with `"model_type": "bert"`, the WordPiece vocabulary
+A folder of Hugging Face has `config.json` with `"model_type": "bert"`, the WordPiece vocabulary
 `vocab.txt`, usually a `tokenizer_config.json`, and the weights in `model.safetensors`.
 """
 

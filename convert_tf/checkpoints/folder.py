@@ -1,4 +1,4 @@
-"""Reading and writing of the model in a run: `config.json`, vocabulary, `model.weights.h5`.
+"""Read and write the model in a run: `config.json`, vocabulary, `model.weights.h5`.
 
 The model has the best weights on the dev split. The checkpoints from which a run resumes are in
 `convert_tf.training.state`.
@@ -49,7 +49,7 @@ def weights_files(folder: str | os.PathLike) -> list[Path]:
 
 
 def _weights_file(folder: str | os.PathLike) -> Path:
-    """Return the file with the weights; the rounded one only if there are no exact weights."""
+    """Return the file with the weights. It is the rounded file if there are no exact weights."""
     exact, rounded = (Path(folder) / name for name in (WEIGHTS_FILE, ROUNDED_WEIGHTS_FILE))
     return rounded if rounded.is_file() and not exact.is_file() else exact
 
