@@ -59,7 +59,8 @@ class GraphBuilder(GraphWriter):
       source: the encoder. With a similarity map, the graph has the input `similarity_slots` and the
         output `similarity_encoding`, and `default` is
         `convert_tf.models.distillation.sentence_encodings` of r.
-      calibrations: for the int8 form, that of each tensor in `observed`; None for float32.
+      calibrations: for the int8 form, the calibration of each tensor in `observed`; None for
+        float32.
 
     Example:
       model = GraphBuilder(load_source("runs/convert", 512)).build()
