@@ -104,7 +104,7 @@ class Outputs(NamedTuple):
 
 
 class ScopeScores(NamedTuple):
-    """Scores of n validation examples. The higher, the more surely they are in scope.
+    """Scores of n validation examples. High scores mean that they are in scope.
 
     Attributes:
       scores: float `[n]`.
@@ -370,7 +370,7 @@ def are_clearly_more(others: np.ndarray, first: np.ndarray) -> bool:
 
 
 def scope_scores_of(outputs: Outputs, mixture: Mixture, decision: Decision) -> ScopeScores:
-    """Return how surely the examples are in scope, as scores for the thresholds of `decision`."""
+    """Return scores of how certain it is that examples are in scope, for `decision`."""
     probabilities = outputs.probabilities(mixture)
     predicted, labels = probabilities.argmax(axis=1), outputs.labels
     scores = decision.scores(probabilities, outputs.nearest)

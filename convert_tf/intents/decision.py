@@ -65,7 +65,7 @@ class SingleIntent:
         return two[:, 1] - two[:, 0]
 
     def scores(self, probabilities: np.ndarray, nearest: np.ndarray) -> np.ndarray:
-        """Return how surely texts are in scope, float `[n]`, to compare with the thresholds.
+        """Return how certain it is that texts are in scope, float `[n]`, for the thresholds.
 
         Args:
           probabilities: float `[n, intents]`.

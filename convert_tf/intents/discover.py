@@ -35,7 +35,7 @@ MIN_SIZE = 3
 _SAMPLE = 8_000
 # Intents explain about half of the variance of encodings, for every tested encoder and data set.
 _EXPLAINED = 0.52
-# Messages that no intent answers surely scatter a little more than examples do (docs/lab).
+# Messages that no intent answers confidently scatter a little more than examples do (docs/lab).
 _MORE_SCATTER = 1.05
 _ENOUGH_EXAMPLES = 20  # more than one per intent, to measure how much intents scatter
 _WORDS, _NAMED = 5, 3  # words that describe a group, and words of a suggested label
@@ -61,7 +61,7 @@ def discover_intents(
       texts: messages of a log. Empty messages are left out, and equal messages are encoded once.
       encoder: as in `IntentClassifier`; unused with a classifier, whose encodings are grouped.
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`; messages that
-        it answers surely are left out.
+        it answers confidently are left out.
       num_groups: number of groups; None chooses it. With a classifier that keeps its examples,
         groups then scatter as much as its intents do.
       min_size: messages of smaller groups are leftovers.
@@ -74,8 +74,8 @@ def discover_intents(
         these cosines is largest.
 
     Returns:
-      `messages`, how many there are; `unsure`, how many no intent answers surely; `left_out`, how
-      many of these are in small groups; `leftovers`, the distinct texts of small groups in the
+      `messages`, their number; `unsure`, the number that no intent answers confidently; `left_out`,
+      how many of these are in small groups; `leftovers`, the distinct texts of small groups in the
       sample, grouped; and `groups`, the largest first. Each group has `group` (its number, from 1),
       `is_new`, `label` (a suggestion), `size`, `share` of all messages, `cohesion` (the mean cosine
       of its messages to its centre), `words` that describe it, and `texts`, its distinct messages
@@ -84,7 +84,7 @@ def discover_intents(
       exist.
 
     Raises:
-      ValueError: if there are fewer distinct messages than groups, or all are answered surely.
+      ValueError: if there are fewer distinct messages than groups, or all are answered confidently.
     """
     encode = encode_of(encoder, classifier)
     counts = counted_messages(texts, mask=mask)
@@ -231,7 +231,7 @@ def _label_groups(groups: list[dict[str, Any]], earlier: Sequence[Mapping[str, A
 def _unsure_batches(
     texts: Sequence[str], encode: Any, classifier: Any, min_confidence: float
 ) -> Iterator[tuple[list[str], np.ndarray]]:
-    """Yield texts that are not answered surely, and their vectors."""
+    """Yield texts that the classifier is unsure of, and their vectors."""
     for chosen in in_batches(texts):
         if classifier is not None:
             is_unsure = unsure(classifier, chosen, min_confidence)

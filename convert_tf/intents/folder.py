@@ -51,7 +51,8 @@ _FILES = (
     *(f"{MODULE_FOLDER}/{name}" for name in MODULE_FILES),
 )
 _VERSION = 2
-_TOLERANCE = 0.02  # per value of the probes' encodings of length 1; bfloat16 differs by less
+# Tolerance for each value of the probes' encodings, which have length 1. bfloat16 differs by less.
+_TOLERANCE = 0.02
 # Errors from reading damaged files of JSON and arrays.
 UNREADABLE = (
     OSError, AttributeError, KeyError, OverflowError, TypeError, ValueError, RecursionError,

@@ -81,7 +81,7 @@ def rest_text(rows: Sized, shown: int) -> list[str]:
 
 
 def unsure(classifier: Any, texts: Sequence[str], min_confidence: float) -> np.ndarray:
-    """Return which texts a classifier does not answer surely.
+    """Return which texts a classifier is unsure of.
 
     Args:
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.

@@ -57,10 +57,10 @@ def monitor_messages(
       seed: of samples.
 
     Returns:
-      `messages`, how many there are; `unsure`, how many no intent answers surely; `far`, how many
-      are farther from the nearest example than nine out of ten examples are from theirs; `intents`,
-      the number of messages by intent (a message with several intents is counted for each); `drift`
-      with `farther`, how often a message is farther from the nearest example than an example is
+      `messages`, their number; `unsure`, the number that no intent answers confidently; `far`, the
+      number that are farther from the nearest example than nine out of ten examples are from
+      theirs; `intents`, the number of messages by intent (a message with several intents is counted
+      for each); `drift` with `farther`, how often a message is farther from the nearest example than an example is
       from the nearest other one, and `p_value`, from the Mann-Whitney test that this is chance;
       `groups` of unsure messages, each with `label`, `words`, `size`, `share` and five `texts`.
       `far` and `drift` are None without examples.
@@ -121,7 +121,7 @@ def monitor_messages(
 
 
 def _groups(rejected: list[str], total: int, **options: Any) -> list[dict[str, Any]]:
-    """Return groups of the messages that are not answered surely. `total` counts all messages."""
+    """Return groups of the messages that are not answered confidently, of `total` messages."""
     if len({*rejected}) < 2:
         return []
     return [

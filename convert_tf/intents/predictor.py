@@ -99,7 +99,7 @@ class Predictor:
         return self.decision.answers(outputs.probabilities(self.mixture_), outputs.nearest)
 
     def scope_scores(self, texts: Iterable[str]) -> np.ndarray:
-        """Return how surely texts are in scope, float32 `[texts]`, to compare with thresholds."""
+        """Return how certain it is that texts are in scope, float32 `[texts]`; see `threshold_`."""
         outputs = self.outputs(texts)
         return self.decision.scores(outputs.probabilities(self.mixture_), outputs.nearest)
 
