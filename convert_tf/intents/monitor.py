@@ -60,10 +60,10 @@ def monitor_messages(
       `messages`, their number; `unsure`, the number that no intent answers confidently; `far`, the
       number that are farther from the nearest example than nine out of ten examples are from
       theirs; `intents`, the number of messages by intent (a message with several intents is counted
-      for each); `drift` with `farther`, how often a message is farther from the nearest example than an example is
-      from the nearest other one, and `p_value`, from the Mann-Whitney test that this is chance;
-      `groups` of unsure messages, each with `label`, `words`, `size`, `share` and five `texts`.
-      `far` and `drift` are None without examples.
+      for each); `drift` with `farther`, how often a message is farther from the nearest example
+      than an example is from the nearest other one, and `p_value`, from the Mann-Whitney test that
+      this is chance; `groups` of unsure messages, each with `label`, `words`, `size`, `share` and
+      five `texts`. `far` and `drift` are None without examples.
 
       With `since`, groups also have `before`, the share of the same earlier group, or 0. `changes`
       lists significant changes by a test of two proportions, each with `name`, `before`, `now` and
