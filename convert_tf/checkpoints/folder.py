@@ -255,7 +255,8 @@ def load_checkpoint(
       The encoder and the path of its vocabulary, which `vocabulary.fitting_tokenizer` takes.
 
     Raises:
-      ValueError: if the folder is incomplete or damaged, or has another vocabulary.
+      ValueError: if the folder is incomplete or damaged, or its vocabulary is not the one it was
+        trained with.
     """
     config = load_config(folder)
     encoder = DualEncoder(config, attention_dropout=attention_dropout, dtype=dtype)
@@ -269,7 +270,8 @@ def with_weights(model: _ModelT, folder: str | os.PathLike) -> tuple[_ModelT, Pa
       The model and the path of its vocabulary.
 
     Raises:
-      ValueError: if the folder is incomplete or damaged, or has another vocabulary.
+      ValueError: if the folder is incomplete or damaged, or its vocabulary is not the one it was
+        trained with.
     """
     vocabulary = checked_vocabulary(folder, model.config)
     load_weights(model, folder)

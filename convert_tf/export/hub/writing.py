@@ -57,7 +57,8 @@ def export_module(
       `output`, absolute.
 
     Raises:
-      CheckpointError: if the checkpoint is incomplete or damaged, or has another vocabulary.
+      CheckpointError: if the checkpoint is incomplete or damaged, or its vocabulary is not the one
+        it was trained with.
       ValueError: if `output` exists, another argument is out of range, or a weight is NaN,
         infinite or too large for 16 bits.
       OSError: if `output` cannot be written.
