@@ -1,6 +1,6 @@
 """Loading of BERT-like trunks, from runs and from local folders in Hugging Face's format.
 
-A folder of Hugging Face holds `config.json` with `"model_type": "bert"`, the WordPiece vocabulary
+A folder of Hugging Face has `config.json` with `"model_type": "bert"`, the WordPiece vocabulary
 `vocab.txt`, usually a `tokenizer_config.json`, and the weights in `model.safetensors`.
 """
 
@@ -138,7 +138,7 @@ def _load_safetensors(trunk: BertTrunk, path: Path) -> None:
                 name.removeprefix("bert.")
                 .replace("LayerNorm.gamma", "LayerNorm.weight")
                 .replace("LayerNorm.beta", "LayerNorm.bias"): name
-                for name in file.keys()  # noqa: SIM118 (it is no dict)
+                for name in file.keys()  # noqa: SIM118 (it is not a dict)
             }
 
             def read(name: str) -> np.ndarray:

@@ -13,7 +13,7 @@ from convert_tf.storage.checksums import check_files
 from convert_tf.storage.json_text import parsed_json
 
 TRAINING_FILE = "training.json"
-READ_TOKENS = "read_tokens"  # in training.json, how many tokens of a text a module reads
+READ_TOKENS = "read_tokens"  # in training.json: the number of tokens a module reads
 _OBJECTS = ("train", "evaluation", "time")
 
 
@@ -38,7 +38,7 @@ def training_facts(folder: str | os.PathLike) -> dict[str, Any]:
     """Return the content of a model's `training.json`; empty if there is none.
 
     Raises:
-      ValueError: if the file is damaged, or missing although there is a checksum of it.
+      ValueError: if the file is damaged, or is missing although it has a checksum.
     """
     path = Path(folder) / TRAINING_FILE
     if not path.is_file():

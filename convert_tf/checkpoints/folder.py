@@ -1,4 +1,4 @@
-"""Reading and writing of the model in a run: `config.json`, vocabulary, `model.weights.h5`.
+"""Read and write the model in a run: `config.json`, vocabulary, `model.weights.h5`.
 
 The model has the best weights on the dev split. The checkpoints from which a run resumes are in
 `convert_tf.training.state`.
@@ -49,7 +49,7 @@ def weights_files(folder: str | os.PathLike) -> list[Path]:
 
 
 def _weights_file(folder: str | os.PathLike) -> Path:
-    """Return the file with the weights; the rounded one only if there are no exact weights."""
+    """Return the file with the weights. It is the rounded file if there are no exact weights."""
     exact, rounded = (Path(folder) / name for name in (WEIGHTS_FILE, ROUNDED_WEIGHTS_FILE))
     return rounded if rounded.is_file() and not exact.is_file() else exact
 
@@ -255,7 +255,8 @@ def load_checkpoint(
       The encoder and the path of its vocabulary, which `vocabulary.fitting_tokenizer` takes.
 
     Raises:
-      ValueError: if the folder is incomplete or damaged, or has another vocabulary.
+      ValueError: if the folder is incomplete or damaged, or its vocabulary is not the one it was
+        trained with.
     """
     config = load_config(folder)
     encoder = DualEncoder(config, attention_dropout=attention_dropout, dtype=dtype)
@@ -269,7 +270,8 @@ def with_weights(model: _ModelT, folder: str | os.PathLike) -> tuple[_ModelT, Pa
       The model and the path of its vocabulary.
 
     Raises:
-      ValueError: if the folder is incomplete or damaged, or has another vocabulary.
+      ValueError: if the folder is incomplete or damaged, or its vocabulary is not the one it was
+        trained with.
     """
     vocabulary = checked_vocabulary(folder, model.config)
     load_weights(model, folder)

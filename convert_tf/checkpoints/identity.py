@@ -1,8 +1,8 @@
-"""Which encoder made some vectors: its checksum, its form and its name.
+"""The identity of the encoder that made some vectors: its checksum, its form and its name.
 
 Indexes, classifiers, arrays of `convert-tf embed` and reports of `convert-tf intent monitor` store
-it. The file of a released encoder may be written by different versions of convert_tf: its identity
-is that of the weights and of the exporter, so it stays the same encoder until the exporter changes.
+it. Different versions of convert_tf may write the file of a released encoder. The identity depends
+only on the weights and the exporter, so it stays the same until the exporter changes.
 """
 
 import os
@@ -20,11 +20,11 @@ _DIGITS = 16
 
 
 class EncoderIdentity(NamedTuple):
-    """An encoder. Equal identities have the same vectors, up to rounding.
+    """The identity of an encoder. With equal identities, vectors are equal up to rounding.
 
     Attributes:
-      checksum: SHA-256 of weights and vocabulary, in hexadecimal digits. An `.onnx` file has that
-        of the model it was exported from.
+      checksum: SHA-256 of weights and vocabulary, in hexadecimal digits. An `.onnx` file has the
+        checksum of the model it was exported from.
       form: `"onnx-8-512-3"` for an `.onnx` file of 8 bits that reads 512 tokens and was written by
         the exporter of number 3; `""` for modules and runs.
     """
@@ -58,7 +58,7 @@ class EncoderIdentity(NamedTuple):
         match self.form.split("-"):
             case ["onnx", bits, tokens, exporter]:
                 return f"{self.name} as {bits}-bit ONNX ({tokens} tokens, exporter {exporter})"
-        return f"{self.name} ({self.form})"  # of an earlier version
+        return f"{self.name} ({self.form})"  # written by an earlier version
 
     def to_json(self) -> dict[str, str]:
         """Return the identity for a JSON file."""

@@ -18,7 +18,7 @@ SAFETENSORS_FILE = "model.safetensors"
 ONNX_FILES = ("onnx/model_quantized.onnx", "onnx/model.onnx")
 _MODEL_TYPE = "convert_tf"
 STATIC_TYPE = "model2vec"
-# What encodes the texts: with `auto`, names of encoders stand for their ONNX form.
+# Backends that encode texts. With `auto`, names of encoders stand for their ONNX form.
 BACKENDS = ("auto", "tensorflow")
 # TensorFlow adds a number to the names of assets that exist already.
 VOCABULARY_ASSETS = tuple(f"assets/vocab.{kind}" for kind in ("txt", "model", "*_[0-9]"))
@@ -70,7 +70,7 @@ class Kind(enum.Enum):
 
     @property
     def runs_onnx(self) -> bool:
-        """Whether ONNX Runtime computes it, as it was exported."""
+        """Whether it runs on ONNX Runtime, in its exported form."""
         return self in (Kind.ONNX, Kind.HUGGING_FACE_ENCODER)
 
 

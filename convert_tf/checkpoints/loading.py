@@ -31,8 +31,8 @@ def load_model(
       `convert_tf.text.tokenizer.load_tokenizer` takes.
 
     Raises:
-      ValueError: if the folder is not a model, is incomplete or damaged, or has another
-        vocabulary.
+      ValueError: if the folder is not a model, is incomplete or damaged, or its vocabulary is not
+        the one it was trained with.
 
     Example:
       ranker, vocabulary = load_model("runs/poly")
@@ -68,7 +68,8 @@ def load_ranker(folder: str | os.PathLike, *, dtype: str = "float32") -> tuple[R
       The ranker and the path of its vocabulary.
 
     Raises:
-      ValueError: if the folder is incomplete or damaged, or has another vocabulary.
+      ValueError: if the folder is incomplete or damaged, or its vocabulary is not the one it was
+        trained with.
     """
     return checkpoint.with_weights(make_ranker(load_ranker_config(folder), dtype=dtype), folder)
 

@@ -39,7 +39,7 @@ from convert_tf.storage.downloads import (
 )
 from convert_tf.storage.files import FileWriteError
 
-SCHEME = "hf://"  # of encoders of the Hugging Face hub
+SCHEME = "hf://"  # for encoders on the Hugging Face hub
 
 
 class Release(NamedTuple):
@@ -48,7 +48,7 @@ class Release(NamedTuple):
     Attributes:
       weights: SHA-256 of variables and vocabulary (`convert_tf.checkpoints.identity`).
       graph: SHA-256 of `saved_model.pb`.
-      commit: the last commit with its folder, if it is no longer shipped; else `""`.
+      commit: the last commit that has its folder, if it is no longer shipped; else `""`.
     """
 
     weights: str
@@ -97,7 +97,7 @@ RANKER_RELEASES = {
     }
 }
 ALL_RELEASES = ChainMap(RANKER_RELEASES, RELEASES)  # encoders first
-# The newest version of each encoder, which its name stands for.
+# The newest version of each encoder. The name alone stands for it.
 RELEASED = {name: max(versions) for name, versions in RELEASES.items()}
 # Address of the release. Empty until there is a public one, because somebody else could claim an
 # unused address.
@@ -105,7 +105,7 @@ RELEASE_URL = ""
 URL_VARIABLE = "CONVERT_TF_MODULES_URL"
 MODULES_PACKAGE = "convert_tf_modules"
 ONNX_SUFFIX = ".onnx"
-# Counted up when a module becomes another .onnx file. It is part of the identity of such files.
+# Increased when the exporter writes different .onnx files. It is part of their identity.
 EXPORTER = 5
 _NAME = re.compile(
     rf"(?P<name>{'|'.join(ALL_RELEASES)})(?:/(?P<version>[1-9]\d*))?(?P<onnx>\{ONNX_SUFFIX})?"
@@ -184,8 +184,8 @@ def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> s
         Otherwise it stands for the 8-bit `.onnx` file.
 
     Raises:
-      ModuleNameError: if the model cannot be downloaded, something else has its name, or the path
-        does not exist and resembles a name.
+      ModuleNameError: if the model cannot be downloaded, its name is used for something else, or
+        the path does not exist and resembles a name.
     """
     text = os.fspath(path)
     if text.startswith(SCHEME):
@@ -212,9 +212,8 @@ def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> s
 def as_onnx(folder: Path, *, graph: str = "") -> Path:
     """Return the 8-bit `.onnx` file of an encoder. It is written into the cache once.
 
-    `convert-tf export` writes it in a process of its own, whose 800 MB of memory are then free
-    again. Another version of convert_tf or of the exporter, and other weights, have another
-    file.
+    `convert-tf export` writes it in a separate process, to free its 800 MB of memory afterwards.
+    Other weights, or another version of convert_tf or of the exporter, have a different file.
 
     Args:
       folder: a module or a Hugging Face folder.
@@ -240,7 +239,7 @@ def as_onnx(folder: Path, *, graph: str = "") -> Path:
             [sys.executable, "-m", "convert_tf", "export", f"--encoder={folder.resolve()}",
              f"--output={os.path.abspath(output)}", *(["--format=huggingface"] if graph else [])],
             env={**os.environ, "PYTHONPATH": paths}, stdin=subprocess.DEVNULL,
-            cwd=work,  # -m puts this folder on the path, and in another one a json.py may lie
+            cwd=work,  # -m puts this folder on the path, and another one might have a json.py
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         if done.returncode:
@@ -285,14 +284,14 @@ def release_file(name: str) -> Path:
 
 
 def hub_folder(address: str) -> str:
-    """Return the folder of an encoder in the cache of `huggingface_hub`; downloaded if it is not.
+    """Return the folder of an encoder in the cache of `huggingface_hub`. Download it if necessary.
 
     Args:
       address: `hf://owner/name`.
 
     Raises:
       ModuleNameError: if `huggingface_hub` is not installed, the encoder cannot be downloaded, or
-        the model is another one.
+        it is not an encoder of convert_tf.
     """
     try:
         folder = _downloaded(address, CONFIG_FILE).parent
@@ -301,7 +300,7 @@ def hub_folder(address: str) -> str:
         # The other files have the revision of the first, even if somebody publishes a new one now.
         for files in ((TOKENIZER_FILE,), (*ONNX_FILES, SAFETENSORS_FILE)):
             _downloaded(address, *files, revision=folder.name)
-        with contextlib.suppress(FileNotFoundError):  # whose checksum the ONNX files carry
+        with contextlib.suppress(FileNotFoundError):  # the ONNX files contain its checksum
             _downloaded(address, SAFETENSORS_FILE, revision=folder.name)
     except (ImportError, OSError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), repr(error)).rstrip(". ")

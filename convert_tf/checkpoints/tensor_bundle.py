@@ -1,7 +1,7 @@
-"""Reading of TensorFlow's checkpoints in numpy: the variables of a SavedModel.
+"""Read TensorFlow's checkpoints in numpy: the variables of a SavedModel.
 
-`variables.index` is a sorted table of keys and protobufs, in the format of LevelDB. It says where
-each array is in the files `variables.data-…`.
+`variables.index` is a sorted table of keys and protobufs, in the format of LevelDB. It has the
+position of each array in the files `variables.data-…`.
 
 Reference: tensorflow/core/protobuf/tensor_bundle.proto and trackable_object_graph.proto.
 """
@@ -54,7 +54,7 @@ class ModuleVariables:
       is_folded: true, because the weights of feed-forward layers include the slope of the GELU.
 
     Raises:
-      ValueError: if the variables are missing or damaged; also when one is read.
+      ValueError: if the variables are missing or damaged. Reading a variable may raise it too.
 
     Example:
       ModuleVariables("hub_modules/convert/2")["table/_values"]
@@ -100,8 +100,8 @@ class ModuleVariables:
         """Return the subword table, and the range of its bytes.
 
         Returns:
-          float32 `[num_ids, dim]`; and the lowest and the highest value of 8 bits, scalars, or None
-          if the table has no 8 bits.
+          float32 `[num_ids, dim]`; and the lowest and the highest 8-bit value, scalars, or None if
+          the table is not stored in 8 bits.
         """
         values = self["table/_values"].astype(np.float32)
         if "table/_offset" not in self:

@@ -299,7 +299,8 @@ def check_not_read(values: flags.FlagValues, written: Sequence[str] = ("",)) -> 
 
     Args:
       values: the flags.
-      written: patterns of what is written or replaced below `WRITTEN`; `""` is the output itself.
+      written: patterns of files that are written or replaced below `WRITTEN`; `""` is the output
+        itself.
 
     Raises:
       ValueError: if an output is an input.
@@ -329,7 +330,7 @@ def check_not_read(values: flags.FlagValues, written: Sequence[str] = ("",)) -> 
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return what tells a file or folder from all others; None if there is none."""
+    """Return an id that is the same for all paths of a file or folder; None if it is missing."""
     try:
         facts = os.fstat(0) if path == "-" else os.stat(path)
     except (OSError, ValueError):

@@ -113,7 +113,7 @@ def _vectors(path: str) -> np.ndarray:
 
 
 def _description(path: str) -> dict[str, Any]:
-    """Return what the file next to an array says of it; nothing if it is of another array."""
+    """Return the description in the file next to an array; `{}` if it describes another array."""
     file = f"{path}{DESCRIPTION_SUFFIX}"
     described = json_file(file) if os.path.isfile(file) else None
     if not isinstance(described, dict) or described.get(ARRAY_CHECKSUM) != file_checksum(path):

@@ -144,8 +144,8 @@ class RankerTraining(RankingTraining):
         )
 
 
-# Options of a task that differ from the defaults, by recipe and head (arXiv 1905.01969 §5.1): with
-# the shorter texts of ConvAI2 the paper trains larger batches, and uses its 19 given negatives.
+# Options of a task that differ from the defaults, by recipe and head (arXiv 1905.01969 §5.1). The
+# texts of ConvAI2 are shorter, so the paper uses larger batches, and the 19 negatives of the data.
 RANKER_RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {},
     "convai2": {

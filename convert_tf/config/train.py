@@ -78,9 +78,9 @@ class RankingTraining(Training):
 
 @dataclasses.dataclass(frozen=True)
 class PairTraining(RankingTraining):
-    """Options of the training of dual encoders on pairs, whatever its losses are.
+    """Options of the training of dual encoders on pairs, for all losses.
 
-    The defaults are those of the paper's pre-training (§3.1), if it gives a value.
+    The defaults are from the paper's pre-training (§3.1), if it gives a value.
 
     Attributes:
       train_examples: Train on this many examples of the train split. 0 uses all.

@@ -13,12 +13,12 @@ they have no `asin`, the question decides the split.
 
 The rules: Every question makes an example with each of its answers. Both must have 4 to 59 words.
 Words are counted by the single spaces between them, so two spaces make an empty word. There is no
-limit in characters, and texts are not changed. The product's id decides the split. PolyAI then
-keep one of the examples with equal question and answer, over all files: the one with the smallest
-product id, as a string. A reader sees only one file, so the engine finds these duplicates.
+limit in characters, and texts are not changed. The product's id decides the split. If examples in
+any files have equal questions and answers, PolyAI keep the one with the smallest product id, as a
+string. A reader sees only one file, so the engine finds these duplicates.
 
-There are two differences. A line at which PolyAI's script would stop (not a dictionary, or a field
-is missing) is counted. A text of only spaces is not used.
+There are two differences. If a line is not a dictionary or lacks a field, PolyAI's script stops;
+here the line is counted. A text of only spaces is not used.
 
 Reference: github.com/PolyAI-LDN/conversational-datasets, amazon_qa.
 """
@@ -38,7 +38,7 @@ from convert_tf.storage.json_text import joined_halves, json_of_texts
 MIN_WORDS = 4
 MAX_WORDS = 59
 SOURCE = "amazon_qa"
-# A syntax tree takes up to 500 times the memory of the line it is made from.
+# A syntax tree takes up to 500 times the memory of its line.
 _MAX_LINE_BYTES = 2**21
 _QUESTION, _ANSWER = _TEXTS = ("questiontext", "answertext")
 _COLUMNS = Columns(
@@ -53,11 +53,10 @@ def read(file: CountedFile) -> Iterator[Conversation]:
 
     Args:
       file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file; lines of more than 2 MiB are dropped. It
-        counts lines that cannot be used as `invalid_utf8`, `not_a_dictionary`,
-        `missing_question`, `missing_asin`, …; questions and answers with a field that is
-        missing or not a text as `missing_answerText`, `wrong_type_answerText`, …; and those
-        that the rules exclude as `question_too_short`, `question_too_long`,
-        `answer_too_short`, `answer_too_long`.
+        counts unusable lines as `invalid_utf8`, `not_a_dictionary`, `missing_question`,
+        `missing_asin`, …; questions and answers with a field that is missing or not a text as
+        `missing_answerText`, `wrong_type_answerText`, …; and questions and answers that the rules
+        exclude as `question_too_short`, `question_too_long`, `answer_too_short`, `answer_too_long`.
     """
     if suffix(file.path) in TABLE_SUFFIXES:
         yield from _read_table(file)
@@ -85,7 +84,7 @@ def _read_table(file: CountedFile) -> Iterator[Conversation]:
 
 
 def _product(fields: Mapping[str, Any]) -> str:
-    """Return the id of a product, which is a number in tables that were written as JSON."""
+    """Return the id of a product as text. In tables written as JSON it is a number."""
     value = fields.get("asin")
     product = joined_halves(str(value) if type(value) is int else text_field(fields, "asin"))
     if not 0 < len(product) <= MAX_NAME_LENGTH:
@@ -94,7 +93,7 @@ def _product(fields: Mapping[str, Any]) -> str:
 
 
 def _parsed(line: str) -> dict[str, Any]:
-    """Return the dictionary in a line, which is JSON or, as it was published, Python."""
+    """Return the dictionary in a line of JSON or, as published, Python."""
     try:
         value = json_of_texts(line, is_dump=True)
     except ValueError:
@@ -109,7 +108,7 @@ def _parsed(line: str) -> dict[str, Any]:
 
 
 def _pairs(fields: Mapping[str, Any], file: CountedFile) -> Iterator[tuple[str, str]]:
-    """Yield the questions of a line with their answers, without those that cannot be used."""
+    """Yield the usable questions of a line with their usable answers."""
     if "question" in fields or "questions" not in fields:
         yield _usable(fields, "question", "question"), _usable(fields, "answer", "answer")
         return
@@ -135,7 +134,7 @@ def _dictionaries(
 
 
 def _usable(fields: Mapping[str, Any], name: str, role: str) -> str:
-    """Return a question or an answer."""
+    """Return a question or an answer if it is usable."""
     text = joined_halves(text_field(fields, name))
     num_words = text.count(" ") + 1
     if num_words < MIN_WORDS or not text.strip():

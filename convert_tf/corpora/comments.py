@@ -23,28 +23,29 @@ from convert_tf.data.schema import MAX_EXTRA_CONTEXTS, PAIR
 from convert_tf.readers.files import UnusableError
 from convert_tf.storage.json_text import whole_characters
 
-TITLE_ID = ""  # the title's place in a thread; no comment has an empty id
-POST_ID = "."  # of the submission itself; no id of a comment holds a full stop
+TITLE_ID = ""  # id of the title in a thread; no comment has an empty id
+POST_ID = "."  # id of the submission's text; no id of a comment has a full stop
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ID_KIND = re.compile(r"t[0-9]_")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});")
-# A quoted line begins with `>`, which older dumps hold as `&gt;`; it goes with its line end.
-# `>!` begins a spoiler, `>:(` and `>.>` are faces.
+# A quoted line begins with `>`, or `&gt;` in older dumps, and includes its line break. `>!` starts
+# a spoiler, and `>:(` and `>.>` are faces.
 _QUOTED_LINES = re.compile(r"^[ \t]{0,3}(?:>|&gt;)(?![!:;._]).*(?:\n|\Z)", re.MULTILINE)
 _MAY_HOLD_URL = re.compile(r"://|www\.|\]\(|processing ", re.IGNORECASE)
-# A link's text may hold brackets, its address parentheses, and a title may follow.
+# A link's text may have brackets, its address may have parentheses, and a title may follow.
 _MARKDOWN_LINK = re.compile(
     r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]"
     r"\([^\s()]*(?:\([^\s()]*\)[^\s()]*)*(?:\s+(?:\"[^\"]*\"|'[^']*'))?\s*\)"
 )
-# What ends a sentence or closes a parenthesis is not part of a URL; parentheses in pairs are.
+# A final full stop, a similar mark or a lone closing parenthesis is not part of a URL, but pairs of
+# parentheses are.
 _BARE_URL = re.compile(
     r"<(?:https?|ftp)://[^\s<>]+>"
     r"|\b(?:(?:https?|ftp)://|www\.)(?:[^\s<>()]|\([^\s<>()]*\))+(?<![.,;:!?'\"])",
     re.IGNORECASE,
 )
 _SPACES = re.compile(r"[ \t]+")
-# Pictures and polls that Reddit's editor puts into texts since 2018: their markup has no words.
+# Markup of pictures and polls, which Reddit's editor has added since 2018. It contains no words.
 _MEDIA = re.compile(
     r"!\[(?:gif|img|image|video|player|emote|sticker)\]\([^()\n]*\)"
     r"|\*{0,2}Processing (?:gif|img|image|video) [\w-]{3,}(?:\.{3}|…)\*{0,2}"
@@ -52,14 +53,14 @@ _MEDIA = re.compile(
     re.IGNORECASE,
 )
 _MARKDOWN_IMAGE = re.compile(r"!(?=\[[^\[\]]*\]\((?:https?:|/))")
-# Written as entities to make an empty line, or pasted with a text: nothing of them is seen.
+# Invisible characters, written as entities to make an empty line, or pasted with a text.
 _UNSEEN = {0x00A0: " ", 0x200B: "", 0x2060: "", 0xFEFF: ""}
 _MAY_HOLD_UNSEEN = re.compile("[\u00a0\u200b\u2060\ufeff]")
 _EMPTY_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+\n")
-# Fillers and the empty pattern of braille, besides what Unicode calls separators and controls.
+# Fillers and the empty braille pattern, in addition to Unicode's separators and controls.
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _UNSEEN_CATEGORIES = frozenset(("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs", "Mn", "Me"))
-# What stands in place of a text that is gone (docs/data.md lists where each is seen).
+# Notices in place of removed texts. docs/data.md lists where they occur.
 REMOVED = "[removed]"
 _NOTICE_STEMS = (
     "remov", "delet", "unavailable", "overwritten", "edited", "redacted", "censored", "suspended",
@@ -92,13 +93,13 @@ _GREETING = (
     r"[^\n]{0,60}?[,.!:]?\s+)"
 )
 _SITE_NOTICE = re.compile(
-    # What the site shows in place of a text.
+    # Notices that the site shows in place of a text.
     rf"(?:{_WHAT}\s+)?{_GONE} by (?:the |an? |its |u/)?"
     r"(?:moderators?|mods?|admins?|automoderator|reddit|user|author|op|original poster)\b"
     rf"(?:['’]s? [a-z ]{{1,40}}| of [^\s]{{1,40}}|\s+{_WHY}[^\n]{{1,200}})?\s*[.!]?"
     rf"|(?:user|moderator) {_GONE} {_WHAT}[.!]?|{_WHAT} {_GONE}[.!]?"
     rf"|{_WHAT} {_GONE} (?:as per|per|under|for (?:break|violat|rule)\w*)\b.*"
-    # What moderators, their bots and authors write in place of it, or below.
+    # Notices that moderators, their bots and authors write in place of a text, or below it.
     rf"|{_GREETING}*(?:this|your) {_WHAT} (?:has been|was) (?:automatically )?{_GONE}"
     rf"(?:\s+{_WHY}.*|\s*[.!:].*)?"
     rf"|(?:{_GREETING}+(?:it|this)|the {_WHAT}) (?:has been|was) (?:automatically )?{_GONE}\s+"
@@ -114,9 +115,9 @@ _MARKUP = " \t\r\n*_~^>\"'\u00a0\u200b"
 class Comment(NamedTuple):
     """One turn of a thread: a comment, or the title or text of the submission.
 
-    `parent_id` is `TITLE_ID` for a top-level comment and None for the title. `body` has at most as
-    many characters as the largest limit of any role. If there were more, `is_trimmed` is true, and
-    `rest` has them if the rules need them. `score` is None if the dump has none.
+    `parent_id` is `TITLE_ID` for a top-level comment and None for the title. `body` is trimmed to
+    the largest limit of any role. If it was longer, `is_trimmed` is true, and `rest` has the other
+    characters if the rules need them. `score` is None if the dump has none.
     """
 
     id: str
@@ -208,7 +209,7 @@ class Rules(Config):
     def of_split(self, split: str) -> "Rules":
         """Return the rules of a split.
 
-        `dev` and `test` get no additional pairs, and none of their texts is a single text.
+        `dev` and `test` have no additional pairs and no single texts.
         """
         return self if split == "train" else self._of_held_out
 
@@ -315,7 +316,7 @@ def _normalised_id(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _identifier(fields: Mapping[str, Any], name: str) -> str:
-    """Return an id as text. Older dumps have its base-36 number; pandas writes 7 as 7.0."""
+    """Return an id as text. Older dumps have it as a base-36 number, and pandas writes 7 as 7.0."""
     value = fields.get(name)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -327,9 +328,9 @@ def _identifier(fields: Mapping[str, Any], name: str) -> str:
 def _parent_id(fields: Mapping[str, Any], thread_id: str) -> str:
     """Return the parent's id within its thread; `TITLE_ID` if the parent is the submission.
 
-    Older dumps of Reddit's API have null for the submission. Tables that were written by pandas
-    have NaN. The kind (`t1_` comment, `t3_` submission) is checked before it is dropped. Some dumps
-    give a comment the id of its own thread, and it must not become its own parent.
+    For the submission, older dumps of Reddit's API have null, and tables written by pandas have
+    NaN. The kind (`t1_` comment, `t3_` submission) is checked before it is dropped. Some dumps give
+    a comment the id of its thread, and the comment must not become its own parent.
     """
     value = fields.get("parent_id")
     if "parent_id" in fields and (value is None or value != value):
@@ -402,7 +403,7 @@ def clean_text(text: str, rules: Rules, *, changed: Counter[str]) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """Return a text without unseen characters and entities, which dumps may escape twice."""
+    """Return a text without entities and invisible characters. Dumps may escape entities twice."""
     for _ in range(2):
         text = _ENTITY.sub(lambda match: html.unescape(match.group()), text)
     seen = text.translate(_UNSEEN)
@@ -410,7 +411,7 @@ def _unescaped(text: str) -> str:
 
 
 def _is_visible(text: str) -> bool:
-    """Return whether a reader sees any character of a text."""
+    """Return whether a text has a visible character."""
     return any(
         character not in _BLANK and unicodedata.category(character) not in _UNSEEN_CATEGORIES
         for character in text
@@ -425,8 +426,8 @@ def _counted(before: str, after: str, rule: str, changed: Counter[str]) -> str:
 def trim(text: str, max_length: int) -> str:
     """Cut a text to at most `max_length` characters without splitting a word.
 
-    The cut is at the last position up to `max_length` between an alphanumeric character and another
-    one. A text without such a position (one long word) is cut at `max_length`.
+    The text is cut at its last word boundary up to `max_length`: a position between an alphanumeric
+    character and any other character. If it has none (one long word), it is cut at `max_length`.
     """
     if len(text) <= max_length:
         return text

@@ -1,4 +1,4 @@
-"""The folder that `prepare` writes with every engine: records, and a report with table and plot."""
+"""Write the data folder of `prepare` with any engine: records, and a report with table and plot."""
 
 import dataclasses
 import itertools
@@ -28,14 +28,14 @@ from convert_tf.text.tokenizer import Tokenizer, load_tokenizer
 
 SINGLE_TEXTS = "single_texts.jsonl.zst"
 _REPORT, _PLOT, _TOKEN_IDS = "report.json", "report.png", "ids"
-_TEXTS_PER_OCCURRENCE = 4_000  # a subword of a small vocabulary is in one of so many texts
-_MAX_TOKENS = 2**20  # more than any text has
+_TEXTS_PER_OCCURRENCE = 4_000  # texts per occurrence of a subword in a small vocabulary
+_MAX_TOKENS = 2**20  # no text is longer
 _LONGEST_BIN = 128  # longer texts count as texts of this many subwords
 
 
 @dataclasses.dataclass
 class Preparation:
-    """A run of `prepare`: what it reads and counts, and where it writes.
+    """A run of `prepare`: its input, its counts and its folders.
 
     Args:
       options: rules, sizes and limits.
@@ -44,11 +44,11 @@ class Preparation:
       scratch: folder for temporary files.
 
     Attributes:
-      steps: makes the rows and counts.
+      steps: makes and counts the rows.
       bad_lines: the unusable lines of all files.
       files: the files that were read, by kind. The engine adds them.
-      states: the states of the input files when the run started, by path. A file that has
-        another one when it is read, perhaps a second time, ends the run.
+      states: the states of the input files when the run started, by path. If a file has changed
+        when it is read, or read again, the run ends.
     """
 
     options: PrepareOptions
@@ -101,7 +101,7 @@ def prepare(
     Args:
       inputs: files of Reddit comments.
       output: the data folder.
-      engine: does the work on one machine or on a cluster.
+      engine: function that does the work, on one machine or on a cluster.
       submissions: files of Reddit submissions.
       corpora: files of other corpora by the corpus's name.
       options: rules, sizes and limits.
@@ -151,7 +151,7 @@ def _data_files(folder: str) -> list[str]:
 
 
 def _why_no_example(run: Preparation) -> str:
-    """Return the error of an input without examples."""
+    """Return the error message for an input without examples."""
     total = threads.total_counts(run.steps.counts.values())
     reasons = Counter(total.dropped)
     for file in itertools.chain(*run.files.values()):
@@ -206,9 +206,9 @@ def _subword_lengths(texts: Mapping[str, Sequence[str]], vocabulary: str | None)
       vocabulary: vocabulary file; None learns a vocabulary from the texts.
 
     Returns:
-      `vocabulary`, which was used; and for each role the `mean`, the `percentiles` 50, 90 and 99,
-      and the `histogram`: the number of texts with 0, 1, … subwords. The last entry includes
-      longer texts. Empty if there is no text.
+      The `vocabulary` that was used; and for each role the `mean`, the `percentiles` 50, 90 and 99,
+      and the `histogram`: the number of texts with 0, 1, … subwords. The last entry includes longer
+      texts. Empty if there is no text.
     """
     everything = [text for role in texts for text in texts[role]]
     if not everything:
@@ -319,7 +319,7 @@ def draw(report: Mapping[str, Any]) -> Any:
 
 
 def _left_out(report: Mapping[str, Any]) -> dict[str, int]:
-    """Return the numbers of lines and turns that are in no example, by reason."""
+    """Count the lines and turns that are in no example, by reason."""
     counts, skipped = report["threads"], Counter[str]()
     for file in itertools.chain(*report["files"].values()):
         skipped.update(file["skipped"])

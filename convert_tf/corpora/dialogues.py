@@ -1,6 +1,6 @@
 """Dialogues and pairs in JSON or Parquet: one object per line or row, or one list of objects.
 
-The keys of an object tell which of many shapes it has:
+Objects may have many shapes, which are recognised by the keys:
 
 ```
 {"question": "Is the pool open?", "answer": "Until nine."}
@@ -41,7 +41,7 @@ _SPEAKERS = ("speaker", "author", "role", "from")
 _ROLES = ("role", "from")
 # Messages of these roles are not part of the dialogue: prompts, and calls of programs.
 _UNSPOKEN = {"system", "developer", "tool", "function", "observation", "function_call"}
-_HOLDS_TURNS = {"context", "prompt"}  # A list here is turns. Other lists are alternatives.
+_HOLDS_TURNS = {"context", "prompt"}  # a list in these is turns; other lists are alternatives
 _CALLS = ("tool_calls", "function_call")
 FURTHER_INPUT = {"instruction": "input"}  # a text to add to the context, on new lines
 
@@ -50,7 +50,7 @@ def read(file: CountedFile) -> Iterator[Conversation]:
     """Yield the dialogues and pairs of a file of JSON or Parquet (`conversations_in`).
 
     Raises:
-      ValueError: if the first object has no known shape, or the file is one value that is not
+      ValueError: if the first object has an unknown shape, or the file is one value that is not
         JSON.
     """
     return conversations_in(read_rows(file, COLUMNS, is_json=True), file)
@@ -60,9 +60,9 @@ def conversations_in(rows: Iterable[Any], file: CountedFile) -> Iterator[Convers
     """Yield the dialogues and pairs of the rows of a file (`convert_tf.readers.tables`).
 
     The source of a dialogue is that of the object, or the name of the file without folder and
-    suffixes. A dialogue with an id is named `source/id`. A dialogue without one is named by a hash
-    of its texts, so that copies of it are in the same split, in whatever file they are. A pair is
-    named by a hash of its context without regard to case and white space (`pair_id`).
+    suffixes. A dialogue with an id is named `source/id`. A dialogue without an id is named by a
+    hash of its texts, so that copies in different files are in the same split. A pair is named by a
+    hash of its context that ignores case and white space (`pair_id`).
 
     A turn that is empty or has no text ends a conversation, because the turn after it does not
     answer the turn before it. The turns before and after it become two conversations with the same
@@ -70,14 +70,14 @@ def conversations_in(rows: Iterable[Any], file: CountedFile) -> Iterator[Convers
 
     Args:
       rows: the rows.
-      file: counts rows that cannot be used as `not_an_object`, `unknown_keys`, `missing_turns`,
-        `wrong_type_turns`, `wrong_type_source`, `wrong_type_id`, `too_long_source`,
-        `too_long_id`, `too_few_turns` (no turn is followed by another); pairs as
-        `lists_on_both_sides`, `empty_context`, `empty_response`, and as `missing_` or
-        `wrong_type_` and the name of the column; and turns as `wrong_type_turn`, `empty_turn`.
+      file: counts unusable rows as `not_an_object`, `unknown_keys`, `missing_turns`,
+        `wrong_type_turns`, `wrong_type_source`, `wrong_type_id`, `too_long_source`, `too_long_id`,
+        `too_few_turns` (no turn is followed by another); pairs as `lists_on_both_sides`,
+        `empty_context`, `empty_response`, and as `missing_` or `wrong_type_` and the name of the
+        column; and turns as `wrong_type_turn`, `empty_turn`.
 
     Raises:
-      ValueError: if the first object has no known shape.
+      ValueError: if the first object has an unknown shape.
     """
     source = corpus_name(file.path)
     is_first = True
@@ -148,7 +148,7 @@ def pairs_of(
 def pair_id(contexts: Iterable[str]) -> str:
     """Return the id of a pair, which puts all answers to a question into the same split.
 
-    Case, white space and Unicode's variants of characters do not count.
+    Case, white space and Unicode's variants of characters do not change the id.
     """
     return hash_of(
         " ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in contexts
@@ -163,7 +163,7 @@ def _dialogue(
     source = name_field(fields, "source", kinds=str | int) or file_source
     given_id = name_field(fields, "id", kinds=str | int)
     turns = _turns_in(values)
-    # Only the texts count: a dialogue with and without the names of its speakers has one id.
+    # The hash ignores the speakers, so a dialogue has the same id with and without their names.
     texts = (turn.text if turn else "" for turn in turns)
     dialogue_id = f"{source}/{given_id}" if given_id else hash_of(texts)
     is_used = False
@@ -181,7 +181,7 @@ def _dialogue(
 def _turns_name(fields: Mapping[str, Any]) -> str | None:
     """Return the key of an object's list of turns, or None if there is none.
 
-    Other keys than `turns` often have other values, so their values must be lists of turns.
+    Keys other than `turns` often have other values, so their values must be lists of turns.
     """
     for name in TURNS:
         values = fields.get(name)
@@ -223,7 +223,7 @@ def _turns_in(values: Collection[Any]) -> list[Turn | None]:
 
 
 def _turns_of(value: Any) -> list[Turn]:
-    """Return the turn, or the two turns of a pair, that an entry of a list has; [] if none."""
+    """Return the turn in an entry of a list, or both turns of a pair; [] if there is none."""
     if isinstance(value, str):
         return [Turn(value)]
     if not isinstance(value, dict):
@@ -234,7 +234,7 @@ def _turns_of(value: Any) -> list[Turn]:
     )
     if text is not None:
         author = next((value[name] for name in _SPEAKERS if value.get(name) is not None), None)
-        # Speakers are often numbers. A turn whose speaker cannot be read is still a turn.
+        # Speakers are often numbers. A turn with an unreadable speaker is still a turn.
         is_name = isinstance(author, str | int) and not isinstance(author, bool)
         return [Turn(text, whole_characters(str(author))[:MAX_NAME_LENGTH] if is_name else "")]
     names = names_of_pair(value)
@@ -286,7 +286,7 @@ def _alternatives(value: Any, name: str, *, are_turns: bool) -> list[list[Turn]]
     if value is None:
         raise UnusableError(f"missing_{name}")
     if isinstance(value, dict) and not _turns_of(value):
-        value = value.get("text")  # as SQuAD has answers
+        value = value.get("text")  # the form of answers in SQuAD
     if isinstance(value, list):
         is_chat = any(isinstance(one, dict) and any(r in one for r in _ROLES) for one in value)
         if value and (are_turns or is_chat):

@@ -17,7 +17,7 @@ from convert_tf.storage.content import HEAD_BYTES, check_format
 from convert_tf.storage.lines import open_decompressed
 
 SOURCE = "documents"
-_MAX_SENTENCES = 10_000  # of a document in memory; longer ones are cut
+_MAX_SENTENCES = 10_000  # longest document in memory; longer documents are cut
 
 
 def read(file: CountedFile) -> Iterator[Conversation]:

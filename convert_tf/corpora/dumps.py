@@ -1,4 +1,4 @@
-"""Files of corpora, whose unusable lines are counted, fields of JSON objects, and conversations.
+"""Files of corpora with counts of their unusable lines, fields of JSON objects, and conversations.
 
 A line has a maximum length. Unusable lines are counted by reason (`CountedFile`). A truncated or
 damaged archive gives the lines before the damage.
@@ -21,8 +21,8 @@ from convert_tf.storage.json_text import whole_characters
 from convert_tf.storage.lines import COMPRESSED_SUFFIXES, read_pieces, zst_written
 from convert_tf.storage.progress import Progress
 
-_MAX_USED_OF_BAD = 0.1  # a mostly bad file needs this many usable turns per bad line
-_NUM_FIRST_BAD = 5  # bad lines that are named in messages and reports
+_MAX_USED_OF_BAD = 0.1  # a file with fewer usable turns per bad line is mostly bad
+_NUM_FIRST_BAD = 5  # bad lines named in messages and reports
 MAX_NAME_LENGTH = 200
 
 
@@ -34,7 +34,7 @@ class Turn(NamedTuple):
 
 
 class Conversation(NamedTuple):
-    """Consecutive turns, the oldest first, of a corpus that is no tree of comments.
+    """Consecutive turns, the oldest first, from a corpus that is not a tree of comments.
 
     `id` decides the split (md5, as for a Reddit thread). It must not depend on where or in which
     order the corpus is stored. Conversations with the same id are in the same split. `source` names
@@ -70,7 +70,7 @@ def text_field(fields: Mapping[str, Any], name: str) -> str:
     """Return a field that must be a text.
 
     Raises:
-      UnusableError: `missing_` or `wrong_type_` and the name.
+      UnusableError: if it is not a text; the reason is `missing_` or `wrong_type_` and the name.
     """
     value = fields.get(name)
     if isinstance(value, str):
@@ -84,10 +84,10 @@ def name_field(fields: Mapping[str, Any], name: str, *, kinds: Any = str) -> str
     Args:
       fields: the object.
       name: name of the field.
-      kinds: allowed types; other values than texts are returned as texts.
+      kinds: allowed types. Values of other types than `str` are returned as texts.
 
     Raises:
-      UnusableError: `wrong_type_` or `too_long_` and the name.
+      UnusableError: if it is unusable; the reason is `wrong_type_` or `too_long_` and the name.
     """
     value = fields.get(name)
     if not value:
@@ -102,10 +102,10 @@ def name_field(fields: Mapping[str, Any], name: str, *, kinds: Any = str) -> str
 
 @dataclass
 class BadLines:
-    """Number of the unusable lines of all files of a run, and the places of the first ones.
+    """The number of unusable lines in all files of a run, and the places of the first ones.
 
     Args:
-      limit: the largest number that is allowed; None for any.
+      limit: the largest allowed number; None for any.
     """
 
     limit: int | None = None
@@ -116,7 +116,7 @@ class BadLines:
         """Add the lines of later files.
 
         Raises:
-          ValueError: if there are more than `limit`.
+          ValueError: if there are more unusable lines than `limit`.
         """
         self.count += later.count
         self.first = (self.first + later.first)[:_NUM_FIRST_BAD]
@@ -129,14 +129,14 @@ class BadLines:
 
 @dataclass
 class CountedFile(TableFile):
-    """A file whose lines are counted: those that were read, and those that were not, by reason.
+    """A file with counts of the lines that were read, and of the others by reason.
 
     Attributes:
-      bad_lines: counts the malformed lines of all files of a run.
+      bad_lines: the malformed lines of all files of a run.
       skipped: number of unused lines and turns by reason.
       warnings: messages about the whole file.
       num_bad: number of malformed lines.
-      first_bad: number of the first of these lines.
+      first_bad: line number of the first malformed line.
     """
 
     bad_lines: BadLines = field(default_factory=BadLines)
@@ -155,8 +155,8 @@ class CountedFile(TableFile):
 
         Args:
           reason: name of the counter.
-          is_bad: whether the line is malformed, and not only excluded by a rule.
-          detail: is not counted.
+          is_bad: whether the line is malformed, rather than excluded by a rule.
+          detail: not used here.
 
         Raises:
           ValueError: if there are more malformed lines than `bad_lines` allows.
@@ -219,7 +219,7 @@ def find_files(patterns: Sequence[str]) -> list[str]:
     """
     files: set[str] = set()
     for pattern in patterns:
-        # A name may hold brackets.
+        # A file name may have brackets, which are special in patterns.
         names = [pattern] if os.path.isfile(pattern) else glob.glob(pattern, recursive=True)
         matches = [*filter(os.path.isfile, names)]
         if not matches:
@@ -257,8 +257,8 @@ def split_dump(path: str, output: str, *, part_bytes: int, overwrite: bool = Fal
       The names of the parts.
 
     Raises:
-      ValueError: the dump has no line, or parts of it exist.
-      OSError: a file cannot be read or written.
+      ValueError: if the dump has no line, or parts of it exist.
+      OSError: if a file cannot be read or written.
     """
     pattern = f"{glob.escape(corpus_name(path))}-part-*.zst"
 

@@ -1,8 +1,8 @@
-"""Prepare data on one machine, from dumps and other corpora to a data folder.
+"""Prepare data on one machine: turn dumps and other corpora into a data folder.
 
-An external sort brings the comments of the dumps together by thread. A second sort brings examples
-into the order of the shards: examples of threads, and of corpora with whole conversations. Memory
-holds one thread, not the dumps.
+An external sort groups the comments of the dumps by thread. A second sort brings the examples from
+threads and from whole conversations into the order of the shards. Memory holds one thread, not the
+dumps.
 """
 
 import contextlib
@@ -39,9 +39,9 @@ _SORT = """
 class ExternalSorter:
     """Sorts more rows of a key and a payload than fit into memory, by their keys.
 
-    Rows are written to a text file. DuckDB reads and sorts the file, and writes to disk beyond its
-    memory limit. Keys and payloads are ASCII without tabs and line ends, such as the JSON of
-    `json.dumps`.
+    Rows are written to a text file. DuckDB reads and sorts the file, and uses the disk when it
+    reaches its memory limit. Keys and payloads are ASCII without tabs and line breaks, such as the
+    JSON of `json.dumps`.
 
     Args:
       folder: an existing folder for temporary files.
@@ -50,7 +50,7 @@ class ExternalSorter:
 
     Raises:
       ValueError: if DuckDB does not understand the memory limit.
-      OSError: with `errno.ENOSPC` if the disk is full; if rows were lost.
+      OSError: if the disk is full (`errno.ENOSPC`), or rows were lost.
       MemoryError: if the memory limit is too low for sorting.
     """
 
@@ -84,14 +84,14 @@ class ExternalSorter:
         self.num_rows += 1
 
     def sorted_rows(self) -> Iterator[tuple[str, str]]:
-        """Yield all rows in the bytewise order of their keys. No row can be added any more."""
+        """Yield all rows in the bytewise order of their keys. After this, no row can be added."""
         self._file.close()
         if not self.num_rows:
             return
         num_sorted = 0
         try:
             self._connection.execute("SET enable_progress_bar = false")
-            # The limit decides the size of DuckDB's buffers. With smaller ones it lost rows.
+            # The limit determines the size of DuckDB's buffers. With smaller buffers it lost rows.
             line_limit = max(_MIN_LINE_LIMIT, 2 * self._longest)
             self._connection.execute(_SORT, [self._path, line_limit])
             while rows := self._connection.fetchmany(_FETCH_ROWS):

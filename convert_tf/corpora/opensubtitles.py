@@ -1,10 +1,10 @@
 r"""Subtitles by the rules of PolyAI's OpenSubtitles data: every line answers the one before.
 
-A file is plain text with one subtitle line per line, or subtitles with their times, from which the
-lines are taken first. PolyAI's script
+A file is plain text with one subtitle line per line, or subtitles with times, from which the lines
+are extracted first. PolyAI's script
 
-1. removes names of speakers: the first word if a colon follows it, and a word with a colon after
-   `.`, `!` or `?` and one white space, with these two (`Hello. ANNA: Hi` becomes `Hello Hi`);
+1. removes names of speakers: the first word if a colon follows it; and any word with a colon, with
+   a preceding `.`, `!` or `?` and one white space (`Hello. ANNA: Hi` becomes `Hello Hi`);
 2. removes descriptions of sounds: everything from `[` or `(` to the next `]` or `)`;
 3. strips spaces and hyphens from both ends;
 4. drops empty lines. They are in no example and in no history.
@@ -18,16 +18,16 @@ is no deduplication.
 
 The file's name decides the split, with its suffix, but without its folder and the suffix of its
 compression. PolyAI cut the one file of a language with `split -a 3 -l 100000 en.txt lines/lines-`.
-A longer file is read as if it were cut in the same way. So `lines.gz` gives PolyAI's split, that of
-the files `lines-aaa`, `lines-aab`, …
+A longer file is read as if it were cut in the same way. So `lines.gz` gives the same split as
+PolyAI's files `lines-aaa`, `lines-aab`, …
 
-Of `.srt` and `.vtt`, numbers, time codes, styles, tags and positions are dropped. A caption becomes
+In `.srt` and `.vtt`, numbers, time codes, styles, tags and positions are dropped. A caption becomes
 one line of text, because its line breaks only fit it to a screen. A dash at the start of a line
 marks another speaker, so it starts a new line. In OPUS's `.xml`, each sentence is a line.
 
-There are three differences. `\r` before a line break is dropped. A line that is not UTF-8, at
-which the script stops, is counted. The script ran on Python 2, where `\w` matches only ASCII
-letters. Here it matches letters of all scripts, so names such as `Émile:` are removed too.
+There are three differences. `\r` before a line break is dropped. If a line is not UTF-8, the script
+stops; here the line is counted. The script ran on Python 2, where `\w` matches only ASCII letters.
+Here it matches letters of all scripts, so names such as `Émile:` are removed too.
 
 Reference: github.com/PolyAI-LDN/conversational-datasets, opensubtitles.
 """
@@ -59,8 +59,8 @@ _DASH = re.compile(r"\s*(?:-|–|—|‐)")
 # OPUS's XML separates words and punctuation by spaces.
 _SPACE_BEFORE = re.compile(r" (?=[.,!?;:%)\]}…]|n't\b|'(?:s|m|d|ll|re|ve)\b)", re.IGNORECASE)
 _SPACE_AFTER = re.compile(r"(?<=[(\[{$¿¡]) ")
-# Times and frames at the start of lines, as MPL2, TMPlayer, LRC, SubViewer and Whisper write them,
-# and tables of times.
+# Times and frames at the start of lines in MPL2, TMPlayer, LRC, SubViewer and Whisper, and tables
+# of times.
 _OTHER_TIME = (
     r"(?:\[\d+\]\[\d+\]|[\[(]?\d{1,2}:\d\d:\d\d\b|[\[(]\d{1,2}:\d\d\.\d+"
     r"|\d+\.\d+[\t,]\d+\.\d+[\t,])"
@@ -77,11 +77,10 @@ def read(file: CountedFile) -> Iterator[Conversation]:
     """Yield the lines of one file as one conversation, or as one for each 100,000 lines.
 
     Args:
-      file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file of text with one subtitle line per line,
-        or `.srt`, `.vtt` or OPUS's `.xml`. Lines of more than
-        10,000 bytes are dropped. It counts lines as `invalid_utf8`, `line_too_long`,
-        `unfinished_line`, and `nothing_said` if they are empty before or after the rules; and
-        files of at most one line as `too_few_turns`.
+      file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file of text with one subtitle line per line, or
+        `.srt`, `.vtt` or OPUS's `.xml`. Lines of more than 10,000 bytes are dropped. It counts
+        lines as `invalid_utf8`, `line_too_long`, `unfinished_line`, and `nothing_said` if they are
+        empty before or after the rules; and files of at most one line as `too_few_turns`.
 
     Raises:
       ContentError: if the file has another format, or its XML is damaged.
@@ -89,7 +88,7 @@ def read(file: CountedFile) -> Iterator[Conversation]:
     file.max_line_bytes = min(file.max_line_bytes, _MAX_LINE_BYTES)
     file_id = whole_characters(base_name(file.path))
     turns: list[Turn] = []
-    start = 0  # lines of the file before those in `turns`
+    start = 0  # number of lines before those in `turns`
     with open_decompressed(file) as stream:
         for line in _lines(stream, file):
             if file.lines > start + LINES_PER_FILE:
@@ -106,7 +105,7 @@ def read(file: CountedFile) -> Iterator[Conversation]:
 
 
 def _lines(stream: io.BufferedReader, file: CountedFile) -> Iterator[str]:
-    """Yield the subtitle lines of a file. Its first bytes tell its format."""
+    """Yield the subtitle lines of a file. The format is recognised by the first bytes."""
     head = stream.peek()[:HEAD_BYTES]
     kind = check_format(file.name, head, read=(SUBRIP, WEBVTT, XML))
     text = head.decode("utf-8", "ignore").removeprefix("\ufeff")
@@ -140,7 +139,7 @@ def clean_line(line: str) -> str:
       line: a line with or without its line break.
     """
     line = _SPEAKER.sub("", line)
-    # Every bracket in the searched part has an end, so the time is linear in the length.
+    # Every bracket in the searched part is closed, so the time is linear in the length.
     end = max(line.rfind("]"), line.rfind(")")) + 1
     if end:
         line = _BRACKETED.sub("", line[:end]) + line[end:]
@@ -168,8 +167,8 @@ def _caption_lines(lines: Iterable[str], kind: str) -> Iterator[str]:
 
     Args:
       lines: the lines of the file, with or without line breaks.
-      kind: `SUBRIP`, where captions may contain empty lines, or `WEBVTT`, where an empty line
-        ends a caption, and notes, styles and names are outside of captions.
+      kind: `SUBRIP`, where captions may have empty lines, or `WEBVTT`, where an empty line ends a
+        caption, and notes, styles and names are outside captions.
     """
     caption: list[str] | None = None
     for line in map(str.strip, lines):
@@ -206,7 +205,7 @@ def _sentences(pieces: Iterable[bytes], file: InputFile) -> Iterator[str]:
       file: the file. After the last piece, it knows whether it was cut off.
 
     Raises:
-      ContentError: if it is not XML or not OPUS's XML.
+      ContentError: if the file is not XML or not in OPUS's format.
     """
     parser: Any = ElementTree.XMLPullParser(["end"])
     is_opus = False

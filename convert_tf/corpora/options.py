@@ -1,6 +1,6 @@
-"""What `prepare` reads and by which rules, on one machine or on a cluster.
+"""Corpora and options of `prepare`, on one machine or on a cluster.
 
-`CORPORA` has the corpora whose files hold whole conversations, with their readers and default
+`CORPORA` has the corpora whose files contain whole conversations, with their readers and default
 rules.
 """
 
@@ -27,7 +27,7 @@ class Corpus:
 
     Args:
       name: name of its flag.
-      read: yields the conversations of one file. The file counts what is not used.
+      read: yields the conversations of one file. The file counts unused lines and turns.
       rules: fields of `comments.Rules` that differ from the defaults.
       description: help of the flag.
     """
@@ -38,14 +38,14 @@ class Corpus:
     description: str
 
 
-# Users want to find all of their answers, so there is no limit. A row that occurs twice would be
-# its own wrong answer in a batch.
+# Users want to find all of their answers, so lengths are not limited. A repeated row would be its
+# own wrong answer in a batch.
 _EVERYTHING_ONCE: dict[str, Any] = {
     **dict.fromkeys(("min_context_length", "min_response_length"), 1),
     **dict.fromkeys(("max_context_length", "max_response_length", "max_extra_length"), _NO_LIMIT),
     "deduplicate": "exact",
 }
-# The published sizes count every example.
+# The published sizes include repeated examples.
 _EVERYTHING: dict[str, Any] = {**_EVERYTHING_ONCE, "deduplicate": "no"}
 
 _CORPORA = (
@@ -94,8 +94,8 @@ class PrepareOptions(Config):
 
     Attributes:
       rules: the rules for Reddit.
-      corpus_rules: the rules for other corpora by name. Corpora that are not named have their own
-        defaults (`CORPORA`).
+      corpus_rules: the rules for other corpora by name. All other corpora have their defaults in
+        `CORPORA`.
       num_shards: number of files by split.
       dev_fraction: Share of all data in the dev split. It is taken from PolyAI's train split.
       memory_limit: Memory for sorting.
@@ -123,13 +123,13 @@ class PrepareOptions(Config):
         )
 
     def rules_by_corpus(self, paths: Mapping[str, Collection[Any]]) -> dict[str, Rules]:
-        """Return the rules of the corpora that a run reads. `paths` has its files by kind."""
+        """Return the rules of the corpora that a run reads. `paths` has the files by corpus."""
         kinds = (kind for kind, files in paths.items() if files)
         names = dict.fromkeys(kind if kind in CORPORA else REDDIT for kind in kinds)
         return {name: self.rules_of(name) for name in names}
 
     def rules_of(self, corpus: str) -> Rules:
-        """Return the rules of a corpus. `"reddit"` is one too."""
+        """Return the rules of a corpus, which may be `"reddit"`."""
         if corpus == REDDIT:
             return self.rules
         return self.corpus_rules.get(corpus) or Rules(**CORPORA[corpus].rules)

@@ -27,27 +27,27 @@ from convert_tf.data.tasks.formats import head_of, task_format_of
 from convert_tf.readers.columns import LABEL, TEXT, Cells, column_names
 from convert_tf.readers.tables import read_rows
 
-# Two columns of these are labelled texts, or pairs of equal meaning.
+# Two columns with such names are labelled texts, or pairs of texts with the same meaning.
 _OTHER_NAMES = {*TEXT, *LABEL, "sentence1", "sentence2", "premise", "hypothesis", "summary"}
 
 
 def read(file: CountedFile) -> Iterator[Conversation]:
     """Yield one conversation per row, with a context and its response, or the dialogues of JSON.
 
-    The id is a hash of the context without regard to case and white space. So all answers to one
-    question are in the same split: a model is not tested on a question of its training data, and
-    gets no right answer as a wrong one.
+    The id is a hash of the context that ignores case and white space. So all answers to a question
+    are in the same split. A model is then not tested on a question of its training data, and never
+    sees a right answer as a wrong one.
 
     Args:
-      file: a table (`convert_tf.readers.tables`), in which a list of two texts is a pair, too. It
-        counts rows that cannot be used as `too_many_columns`, `malformed_quotes`,
-        `nul_character`, `line_too_long`, `unfinished_line`, `not_json`, `invalid_utf8`, or by
-        the reasons of `convert_tf.corpora.dialogues.conversations_in`.
+      file: a table (`convert_tf.readers.tables`), in which a list of two texts is a pair too. It
+        counts unusable rows as `too_many_columns`, `malformed_quotes`, `nul_character`,
+        `line_too_long`, `unfinished_line`, `not_json`, `invalid_utf8`, or by the reasons of
+        `convert_tf.corpora.dialogues.conversations_in`.
 
     Raises:
-      ValueError: if the file is neither a table nor JSON; is neither UTF-8, nor UTF-16 with a
-        byte order mark; does not have two columns and does not name them; or is JSON of no
-        known shape.
+      ValueError: if the file is neither a table nor JSON; if it is neither UTF-8 nor UTF-16 with a
+        byte order mark; if it has no header and not two columns; or if it is JSON of an unknown
+        shape.
     """
     task = task_format_of(head_of(file.path))
     if task and task.is_distinct:

@@ -1,4 +1,4 @@
-"""The steps of `prepare` on every engine: files to rows, threads to examples, duplicates dropped.
+"""The steps of `prepare` on any engine: read rows, make examples of threads, drop duplicates.
 
 This module uses neither TensorFlow nor an engine. An engine sorts the rows between the steps and
 adds up the counts.
@@ -22,7 +22,7 @@ _SAMPLE_SIZE = 20_000  # train examples whose lengths are measured
 
 
 class Row(NamedTuple):
-    """A row to sort: `key` and `payload` are ASCII without tabs and line ends.
+    """A row to sort. `key` and `payload` are ASCII without tabs and line breaks.
 
     There are four kinds. `TURNS` are turns of Reddit, sorted by their thread. `EXAMPLES` are sorted
     by their place in the output. `PAIRS` are examples from which duplicates are dropped first.
@@ -39,7 +39,7 @@ SortedRows = Iterable[tuple[str, str]]
 
 
 class Steps:
-    """The steps of a run or of a task, and what they count.
+    """The steps of a run or of a task, and their counts.
 
     `sample` has the first examples of each train shard. Shards are in the order of a hash, so the
     sample is random, and the same in every run.
@@ -48,7 +48,7 @@ class Steps:
       options: rules, sizes and limits.
 
     Attributes:
-      counts: outcomes of the turns of each source.
+      counts: outcomes of the turns, by source.
       num_threads: number of threads with examples by split, before duplicates are dropped.
       examples: number of written examples by source and split.
       single_texts: number of written single texts by source.
@@ -67,7 +67,7 @@ class Steps:
         self._sampled: Counter[int] = Counter()
 
     def merge(self, other: "Steps") -> None:
-        """Add the counts of another task, which wrote later shards than this one, or none."""
+        """Add the counts of another task. It wrote no shards, or later shards than this one."""
         for source, counts in other.counts.items():
             self.counts[source] = threads.total_counts([self.counts[source], counts])
         for source, numbers in other.examples.items():
@@ -83,12 +83,12 @@ class Steps:
 
         Args:
           what: `"comments"`, `"submissions"` or the name of another corpus.
-          file: the file, which counts what is not used.
+          file: the file, which counts unused lines and turns.
 
         Raises:
           ValueError: if hardly any line can be used, or there are more unusable lines than
             allowed.
-          FileChangedError: if the file has not, or no longer, the state that it must have.
+          FileChangedError: if the file changed before or while it was read.
         """
         file.check_unchanged()
         num_turns = 0
@@ -133,7 +133,7 @@ class Steps:
     ) -> Iterator[Row]:
         """Yield the examples of a thread, and its texts that are in no example.
 
-        `first_answer` is that of a conversation, and None for a thread of Reddit.
+        `first_answer` is taken from a conversation; it is None for a thread of Reddit.
         """
         split = threads.split_of(comments[0].thread_id, dev_fraction=self.options.dev_fraction)
         rules = rules.of_split(split)
@@ -157,14 +157,14 @@ class Steps:
             if rules.deduplicate != "no":
                 thread = json.dumps(example.thread_id)  # ASCII, without tabs
                 pair = threads.pair_key(example, rules)
-                # An additional example comes last, so it replaces no example of another thread.
+                # Additional examples come last, so the other one of two equal pairs is kept.
                 order = int(example.is_additional)
                 yield Row(PAIRS, f"{pair} {order} {thread} {key}", payload)
             else:
                 yield Row(EXAMPLES, key, payload)
 
     def unique_pairs(self, pairs: SortedRows) -> Iterator[Row]:
-        """Yield one example of equal pairs: the one with the smallest thread id.
+        """Yield one of several equal pairs: the one with the smallest thread id.
 
         Args:
           pairs: rows of the kind `PAIRS`.

@@ -4,15 +4,15 @@ Most threads are a question (the title), one or two answers and the asker's reac
 dumps, a few comments are deleted, too short, too long or without a parent, so that the rules of
 `convert-tf prepare` have something to count.
 
-The texts come from `sample_topics.txt`. An object has names for people who ask and other names for
-people who answer. The questions, answers and reactions of an intent have few words in common. So
-responses cannot be found by matching words.
+The texts come from `sample_topics.txt`. An object has different names in questions and in answers.
+The questions, answers and reactions of an intent have few words in common. So responses cannot be
+found by matching words.
 
-The sections of the file are separated by empty lines. The first has situations, `a | b = c | d`: a
-remark with the question, and one with the answer. The second has intents that fit all topics. Every
-other section is a topic under its name. There `a, b = c, d` is an object, asked for as a or b and
-answered as c or d. Lines with `?`, `>` and `<` are phrasings of the question, the answer and the
-reaction of an intent.
+The sections of the file are separated by empty lines. The first has situations, `a | b = c | d`:
+remarks that go with the question, and remarks that go with the answer. The second has intents that
+fit all topics. Every other section is a topic, below its name. In a topic, `a, b = c, d` is an
+object, which questions call a or b and answers call c or d. Lines with `?`, `>` and `<` are
+phrasings of the question, the answer and the reaction of an intent.
 """
 
 import itertools
@@ -36,11 +36,11 @@ _RAMBLING = " I could go on about this for hours, and I will, because it matters
 
 
 class Question(NamedTuple):
-    """What a thread is about.
+    """The question of a thread, with its answers.
 
     An object has names in questions (`asked`) and in answers (`answered`). An intent has phrasings
-    of the question, of its answers and of the asker's reactions. `situation` has the remarks with
-    the question and with the answer.
+    of the question, of its answers and of the asker's reactions. `situation` has remarks that go
+    with the question and with the answer.
     """
 
     subreddit: str
@@ -68,7 +68,7 @@ _SITUATIONS, _COMMON, *_TOPICS = (
 
 
 def all_questions() -> Iterator[Question]:
-    """Yield the questions that threads may have: each object, intent and situation of a topic."""
+    """Yield all questions: every combination of object, intent and situation of a topic."""
     situations = [[_phrases(side, "|") for side in line.split("=")] for line in _SITUATIONS]
     for title, *lines in _TOPICS:
         lines_of_objects = [line for line in lines if line[0] not in "?><"]
@@ -137,7 +137,7 @@ class SampleThreads:
                 comments.append(comment(f"t1_{comments[-1]['id']}", choose(_SHORT)))
             elif fault == 2:
                 comments[-1]["body"] += _RAMBLING * 2
-            else:  # its parent is lost
+            else:  # its parent is missing
                 comments.append(comment(f"t1_{self._new_id()}", reaction()))
         return submission, comments
 

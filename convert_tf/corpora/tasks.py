@@ -14,8 +14,8 @@ def read_task(file: CountedFile, task: TaskFormat) -> Iterator[Conversation]:
     The id is a hash of the dialogue's first turn, so all examples of a dialogue are in one split.
 
     Args:
-      file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file. It counts what cannot be used by the
-        reasons of the format's reader, and examples without a context as `empty_context`.
+      file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file. It counts unusable examples by the reasons
+        of the format's reader, and examples without a context as `empty_context`.
       task: its format.
 
     Raises:

@@ -25,16 +25,16 @@ TRAIN_FRACTION = 0.9
 
 _DELETED = frozenset({"[deleted]", REMOVED})
 _SPLIT_BUCKETS = 4096
-# Bots are recognised by their names (`bots.txt`) and by what they say about themselves.
+# Bots are recognised by their names (`bots.txt`) and by sentences about themselves.
 _BOT_SAYS = re.compile(
     r"\b(?:i['’]?m|i am|this is) an? (?:ro)?bot\b(?!\?)|\bbeep,? boop\b|\bperformed automatically\b"
     r"|\bcontact the moderators of this subreddit\b",
     re.IGNORECASE,
 )
 _WHITE_SPACE = re.compile(r"\s+")
-# Sentences end as in Latin script, Chinese and Japanese, and at the end of a line. Closing quotes
-# and brackets belong to the sentence. A full stop does not end a sentence if a small letter
-# follows, or after a single letter (initials) or an abbreviation.
+# Sentences end with the marks of Latin script, Chinese and Japanese, and at the end of a line.
+# Closing quotes and brackets belong to the sentence. A full stop does not end a sentence before a
+# lower-case letter, or after a single letter (initials) or an abbreviation.
 _END = re.compile(
     r"(?:(?P<dot>[.…]+)|[!?]+[.…]*|[。！？]+)[\"'”’»)\]*_]*"
     r"(?:(?<=[。！？])|(?=\s)|\Z)|(?=\n)"
@@ -102,9 +102,9 @@ def split_of(thread_id: str, *, dev_fraction: float = 0.01) -> str:
 def output_key(example: Example, split: str, *, num_shards: int) -> str:
     """Return the sort key of an example: its split, its shard, and its place in the shard.
 
-    It does not depend on the order of the input. Shard and place come from a hash of everything
-    that distinguishes examples. So the examples of a thread are far apart, and every shard is well
-    mixed in the order of its keys.
+    The key does not depend on the order of the input. Shard and place come from a hash of
+    everything that distinguishes examples. So the examples of a thread are far apart, and every
+    shard is well mixed in the order of its keys.
 
     Args:
       example: an example.
@@ -121,7 +121,7 @@ def pair_key(example: Example, rules: Rules) -> str:
 
     Args:
       example: an example.
-      rules: `deduplicate` decides whether case and white space count.
+      rules: `deduplicate` decides whether case and white space are compared.
     """
     pair: tuple[str, ...] = (example.context, example.response)
     if rules.deduplicate == "folded":
@@ -163,12 +163,12 @@ def create_examples(
 
     Args:
       comments: the comments of one thread in any order, and its title if it is known.
-      rules: which of them make examples.
-      counts: the outcomes are added to it.
+      rules: rules that decide which comments make examples.
+      counts: counts to which the outcomes are added.
       source: name of the corpus.
       is_conversation: whether the thread is a conversation without a title. A path may then have
         one turn more.
-      first_answer: see `Conversation`. Earlier turns count as `top_level`.
+      first_answer: see `Conversation`. Earlier turns are counted as `top_level`.
     """
     turns = _unique_turns(comments, counts)
     post = turns.pop(POST_ID, None)
@@ -216,7 +216,7 @@ def create_examples(
 def _example(
     path: Sequence[Comment], rules: Rules, counts: ThreadCounts, source: str, context: str = ""
 ) -> Example:
-    """Return a path as an example. With a context, it is an additional one."""
+    """Return a path as an example. If `context` is given, the example is additional."""
     if context:
         counts.additional += 1
     else:
@@ -236,7 +236,7 @@ def _example(
 
 
 def _fitting(turn: Comment, role: str, rules: Rules, counts: ThreadCounts) -> str:
-    """Return the text of a turn. A long context keeps its end, a long response its beginning."""
+    """Cut the text of a turn. A long context keeps its end, and a long response its beginning."""
     text = turn.body + turn.rest
     shortest, longest = rules.limits(role)
     if len(text) <= longest:
@@ -247,9 +247,9 @@ def _fitting(turn: Comment, role: str, rules: Rules, counts: ThreadCounts) -> st
 
 
 def _last_two_as_one(path: list[Comment], rules: Rules) -> tuple[str, list[Comment]]:
-    """Join the last two turns before a response to one context, and remove one from the path.
+    """Join the last two turns before a response into one context, and remove one from the path.
 
-    If the text of a submission leaves no room for its title, it is a context by itself.
+    If the text of a submission leaves no room for its title, the text alone is the context.
 
     Args:
       path: response, context and the turns before, the most recent first.
@@ -284,8 +284,8 @@ def unused_texts(
 ) -> Iterator[str]:
     """Yield the texts of a thread that are in none of its examples. Long texts are split.
 
-    Deleted texts are omitted, as are the texts of bots if the rules drop these, and texts that are
-    too short for a context and for a response.
+    Deleted texts are omitted. So are texts of bots if the rules drop bots, and texts that are too
+    short for both a context and a response.
 
     Args:
       comments: the turns of a thread, including its title and its post.
@@ -304,9 +304,9 @@ def unused_texts(
 
 
 def _unique_turns(comments: Iterable[Comment], counts: ThreadCounts) -> dict[str, Comment]:
-    """Return one turn per id. It does not depend on the order of the copies.
+    """Return one turn per id, whatever the order of the copies.
 
-    A copy that is not deleted is preferred, and then the smallest as a string.
+    Copies that are not deleted are preferred. Of several, the smallest as a string is used.
     """
     turns: dict[str, Comment] = {}
     for comment in comments:
@@ -339,8 +339,8 @@ def _reachable_ids(turns: Mapping[str, Comment]) -> set[str]:
 def reply_path(turns: Mapping[str, Comment], turn_id: str, *, max_length: int) -> list[Comment]:
     """Return a comment, the turn it answers, the turn before, and so on, the most recent first.
 
-    The path has at most `max_length` comments. The title is not a comment, so it is added if the
-    path reaches the top of its thread. The turn must not be in a cycle of replies.
+    The path has at most `max_length` comments. The title is not counted as a comment, and is added
+    if the path reaches the top of its thread. The turn must not be in a cycle of replies.
     """
     path = [turns[turn_id]]
     while (parent_id := path[-1].parent_id) is not None and parent_id in turns:
@@ -371,7 +371,7 @@ def _skip_reason(turn: Comment, rules: Rules, role: str) -> str:
 
 
 def _pair_skip_reason(context: Comment, response: Comment, rules: Rules) -> str:
-    """Return why two usable turns make no example together; empty if they do."""
+    """Return why two usable turns do not make an example; empty if they do."""
     author = response.author
     if rules.drop_self_replies and author and author == context.author and author not in _DELETED:
         return "self_reply"
@@ -424,8 +424,8 @@ def first_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
     Args:
       text: a text.
       max_length: largest number of characters of the result.
-      min_length: if the whole sentences have fewer characters, the text is cut at the end of a
-        word instead.
+      min_length: if the whole sentences are shorter than this, the text is cut at the end of a word
+        instead.
     """
     if len(text) <= max_length:
         return text
@@ -439,7 +439,7 @@ def first_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
 
 
 def last_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
-    """Return the last sentences of a text that fit into a limit. Args as for `first_sentences`."""
+    """Return the last sentences of a text that fit into a limit; see `first_sentences`."""
     text = text.rstrip()
     if len(text) <= max_length:
         return text
@@ -469,8 +469,8 @@ def _last_words(text: str, max_length: int) -> str:
 def short_texts(text: str, max_length: int, *, min_length: int = 1) -> Iterator[str]:
     """Yield a text with single spaces, or its sentences if it is longer than a limit.
 
-    Longer sentences are cut. Texts of fewer than `min_length` characters are dropped, and so are
-    texts with fewer letters than other characters, such as tables and emoticons.
+    Sentences above the limit are cut. Texts of fewer than `min_length` characters are dropped, and
+    so are texts with fewer letters than other characters, such as tables and emoticons.
     """
     whole = _WHITE_SPACE.sub(" ", text).strip()
     if len(whole) <= max_length:

@@ -51,7 +51,7 @@ def read_sentences(paths: Sequence[str]) -> Iterator[bytes]:
 
 
 def _read_lines(path: str) -> Iterator[bytes]:
-    """Yield the lines of a text file that are UTF-8. Warnings say how many others there are."""
+    """Yield the lines of a text file that are UTF-8. A warning gives the number of other lines."""
     file = dumps.CountedFile(path)
     num_read, head = 0, b""
     for line in read_lines(file):
@@ -99,7 +99,7 @@ def in_graph(
     ).get_concrete_function()
     iterator = iter(sentences)
     batches = iter(lambda: list(itertools.islice(iterator, _BATCH)), [])
-    # Twice as many calls as cores, so that no core waits for texts.
+    # Twice as many calls as cores keep all cores busy.
     at_once = 2 * (os.cpu_count() or 1)
     for output in in_order(graph, map(tf.constant, batches), at_once=at_once):
         yield output.numpy().tolist()
@@ -118,7 +118,7 @@ def train_sentencepiece(sentences: Iterable[bytes], *, vocab_size: int) -> bytes
 
     Args:
       sentences: the texts.
-      vocab_size: largest number of pieces. A small text has fewer.
+      vocab_size: largest number of pieces. A small corpus gives fewer.
 
     Returns:
       The serialized model.
@@ -130,7 +130,7 @@ def train_sentencepiece(sentences: Iterable[bytes], *, vocab_size: int) -> bytes
         import sentencepiece
 
     sentences = iter(sentences)
-    first = [*itertools.islice(sentences, 1)]  # its errors, which the trainer may hide
+    first = [*itertools.islice(sentences, 1)]  # to raise errors that the trainer may hide
     lowered = itertools.chain.from_iterable(in_graph(runs.lower, itertools.chain(first, sentences)))
     model = io.BytesIO()
     try:
@@ -175,7 +175,7 @@ def learn(
       tokenizer: "subword" or "sentencepiece".
       config: options of the subword learner; the paper's by default.
       vocab_size: number of pieces of a SentencePiece model.
-      max_sentences: largest number of texts. If there are more, this many are drawn at random.
+      max_sentences: largest number of texts. If there are more, a random sample is drawn.
 
     Returns:
       A line with the numbers of sentences, words and subwords.
@@ -206,14 +206,14 @@ def sample_sentences(paths: Sequence[str], number: int) -> Iterator[bytes]:
 
     Args:
       paths: as for `read_sentences`.
-      number: size of the sample. If there are fewer texts, all are in it.
+      number: size of the sample. If there are fewer texts, all of them are used.
 
     Raises:
       ValueError: if there is no text.
 
     Reference: arXiv 1911.03688 §2.1; Knuth, The Art of Computer Programming, 3.4.2, algorithm S.
     """
-    with contextlib.redirect_stderr(io.StringIO()):  # warnings come when they are read to be used
+    with contextlib.redirect_stderr(io.StringIO()):  # warnings are shown in the second pass
         total = remaining = sum(1 for _ in read_sentences(paths))
     draw = random.Random(0).random
     for sentence in read_sentences(paths):

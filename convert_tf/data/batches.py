@@ -1,8 +1,8 @@
-"""From stored examples of either kind to packed batches, with numpy alone.
+"""Turn stored examples of either kind into packed batches, with numpy alone.
 
-The order of the examples in training is a function of a seed that needs no reading. The examples of
-a split have numbers: shard after shard, and in a shard from its start. They are stored in the order
-of a hash, so neighbours have nothing to do with each other.
+The order of the examples in training is computed from a seed, without reading the examples. They
+are numbered through all shards of a split, each from its start. They are stored in the order of a
+hash, so neighbours are unrelated.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from convert_tf.data import packing
 from convert_tf.data.schema import Addition, Examples
 from convert_tf.numerics.devices import compiles_shapes
 
-CHUNK_SIZE = 1024  # examples that are read in one go, where the buffer holds many times as many
+CHUNK_SIZE = 1024  # examples that are read at once, if the buffer holds many times as many
 CHUNKS_PER_BUFFER = 16
 
 
@@ -40,7 +40,7 @@ class ExampleOrder:
     all examples, every order of an epoch is as likely as any other.
 
     The order depends only on these arguments. The kind of storage, the machine, the version of
-    numpy and the place where reading began do not matter.
+    numpy and the position where reading began do not matter.
 
     Args:
       num_examples: examples of the split.
@@ -66,13 +66,13 @@ class ExampleOrder:
         self.groups_per_epoch = -(-self.num_chunks // self.chunks_per_group)
 
     def groups(self, position: int = 0) -> Iterator[Group]:
-        """Yield the groups from the example at a position of the endless order on, without end.
+        """Yield the groups without end, starting at a position in the endless order.
 
         The permutation of the first group lacks the examples before the position.
 
         Args:
-          position: number of examples before it. Finding it takes the permutation of one epoch's
-            chunks. Nothing before its group is read.
+          position: number of examples to skip. To find the group, the chunks of one epoch are
+            permuted. Nothing before the group is read.
         """
         epoch, within = divmod(position, self.num_examples)
         while True:
@@ -99,9 +99,9 @@ class ExampleOrder:
 
 @dataclasses.dataclass
 class TrainingBatches:
-    """Endless packed batches in the order of `ExampleOrder`, which only the seed decides.
+    """Endless packed batches in the order of `ExampleOrder`.
 
-    Batches continue over the ends of epochs, so each example is seen equally often. Memory holds
+    A batch may continue into the next epoch, so each example is seen equally often. Memory holds
     one group of the order. Each iteration starts at `skip_batches`.
 
     Args:
@@ -111,7 +111,7 @@ class TrainingBatches:
       shuffle_buffer: examples in memory together, from which batches are drawn.
       seed: seed of the order.
       skip_batches: batches that the run has already seen. They are not read.
-      row_multiple: batches have a multiple of this many rows.
+      row_multiple: the number of rows of a batch is a multiple of this.
       micro_batches: number of parts of a packed batch that are encoded one after another.
       part: `(i, n)` packs the i-th of n equal parts of each batch.
       marks_duplicates: whether to mark equal responses of a batch.
@@ -120,7 +120,7 @@ class TrainingBatches:
     Yields:
       The dicts of `packing.pack_batch`, or with several micro-batches `packing.pack_micro_batches`.
       With `marks_duplicates`, they have `response_groups` int32 `[batch]`, equal numbers for equal
-      responses, and `negative_groups` int32 `[batch × k]` next to them if there are negatives.
+      responses, and if there are negatives also `negative_groups` int32 `[batch × k]`.
       Added texts have `{name}_slots` int32 `[batch × k]`, in the order of the examples.
     """
 
@@ -187,7 +187,7 @@ class TrainingBatches:
 
 @dataclasses.dataclass
 class EvaluationBatches:
-    """Packed batches of the first examples, in order, with few shapes if these are compiled.
+    """Packed batches of the first examples, in order. They have few shapes if steps are compiled.
 
     Each iteration reads the examples again.
 

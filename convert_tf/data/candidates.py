@@ -1,10 +1,10 @@
 """Contexts with given candidates, from JSON lines or from files of the papers' tasks.
 
 A line is `{"context": ["oldest turn", …, "newest turn"], "candidates": ["…", …], "label": 0}`. A
-context of one turn may be the text itself, and a label may be a list where several candidates are
-right. Other keys are not read. Other tables have columns of these names
-(`convert_tf.readers.tables`); in CSV and TSV, candidates, turns and labels are written as JSON.
-`convert_tf.data.tasks` reads the published formats of tasks, which the first lines of a file tell.
+context of one turn may be the text itself. A label may be a list if several candidates are right.
+Other keys are ignored. Other tables have columns of these names (`convert_tf.readers.tables`). In
+CSV and TSV, candidates, turns and labels are written as JSON. `convert_tf.data.tasks` reads the
+published formats of tasks, which are recognised by the first lines of a file.
 """
 
 import itertools
@@ -24,7 +24,7 @@ _COLUMNS = Columns("contexts, candidates and labels", names=CANDIDATES, find=nam
 
 
 def joined_context(turns: Sequence[str]) -> str:
-    """Return all turns as one text, oldest first. Encoders omit the oldest tokens if it is long."""
+    """Join all turns, oldest first. If the text is too long, encoders drop its oldest tokens."""
     return " ".join(turns)
 
 
@@ -34,7 +34,7 @@ def last_turn(turns: Sequence[str]) -> str:
 
 
 def extra_context(turns: Sequence[str], *, numbered: bool = False) -> str:
-    """Return the up to ten turns before the last one, most recent first, as one text.
+    """Join up to ten turns before the last one, most recent first.
 
     Args:
       turns: oldest first.
@@ -85,7 +85,7 @@ def _examples_of_table(file: TableFile) -> Iterator[CandidateExample]:
 
 def _examples_of_task(file: TableFile, task: TaskFormat) -> Iterator[CandidateExample]:
     excluded: Counter[str] = Counter()
-    usual = 0  # number of candidates
+    usual = 0  # number of candidates in the first example
     for item in task.read(file):
         if item.problem and not item.problem.is_bad:
             excluded[item.problem.reason] += 1
@@ -136,7 +136,7 @@ def _example(value: Any) -> CandidateExample:
         raise ValueError("not a JSON object")
     fields: list[Any] = [value.get(name) for name in CANDIDATES]
     context, candidates, label = fields
-    if isinstance(candidates, str):  # of a CSV
+    if isinstance(candidates, str):  # from a CSV
         candidates, label = _cell(candidates), _cell(label)
         is_list = isinstance(context, str) and context.startswith("[")
         context = _cell(context) if is_list else context
@@ -145,7 +145,7 @@ def _example(value: Any) -> CandidateExample:
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise ValueError(f"{name} is not a list of texts")
     labels = label if isinstance(label, list) else [label]
-    # Tables that went through pandas hold 0.0.
+    # Tables written by pandas may have 0.0 for 0.
     labels = [int(i) if isinstance(i, float) and i.is_integer() else i for i in labels]
     # `true` is not 1.
     if not labels or not all(type(i) is int and 0 <= i < len(candidates) for i in labels):
@@ -154,7 +154,7 @@ def _example(value: Any) -> CandidateExample:
 
 
 def _cell(text: Any) -> Any:
-    """Return the value of a cell of a CSV: a list or a number in JSON, or a text."""
+    """Return the value of a CSV cell: a list or a number if it is JSON, else the text."""
     try:
         value = json_of_texts(text or "")
     except ValueError:

@@ -8,14 +8,14 @@ from convert_tf.data.packing import joined_ranges
 
 BLOCK_SIZE = 131_072  # examples per block; negatives come from the same block
 _GROUP = 64  # columns per group; the highest score of each group is found first
-_SCORE_BYTES = 64 << 20  # of scores in memory at a time
+_SCORE_BYTES = 64 << 20  # bytes of scores in memory at a time
 
 
 def top_columns(scores: np.ndarray, k: int) -> np.ndarray:
     """Return the columns of the highest scores of each row.
 
     The k highest scores of a row are in the k groups of columns with the highest maxima. So most
-    columns are read once and never sorted.
+    columns are only read once, and not sorted.
 
     Args:
       scores: float32 `[rows, columns]`; columns are a multiple of 64.
@@ -31,7 +31,7 @@ def top_columns(scores: np.ndarray, k: int) -> np.ndarray:
     maxima = scores.reshape(rows, width, groups).max(axis=1)
     best = np.argpartition(maxima, groups - k, axis=1)[:, groups - k :]
     places = (best[:, None, :] + groups * np.arange(width)[None, :, None]).reshape(rows, -1)
-    places.sort(axis=1)  # so that the first of equal scores comes first
+    places.sort(axis=1)  # so that equal scores stay in order
     values = np.take_along_axis(scores, places, axis=1)
     order = np.argsort(-values, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(places, order, axis=1)
@@ -57,16 +57,17 @@ def hard_negatives(
       contexts, responses: float32 `[examples, dim]`, of length 1.
       context_groups, response_groups: int32 `[examples]`, equal numbers for equal texts.
       negatives: maximum number of responses per context.
-      skip_top: number of the best wrong responses to leave out.
-      margin: leave out responses whose cosine exceeds the right one's by more than this; None keeps
-        all.
+      skip_top: number of the best wrong responses to skip.
+      margin: skip responses whose cosine exceeds that of the right one by more than this; None
+        keeps all.
       count: called with the number of contexts that were searched since the last call.
 
     Returns:
-      int32 `[examples, negatives]`, examples of the block, the best first; −1 if there are fewer.
+      int32 `[examples, negatives]`, numbers of examples in the block, the best first; −1 if there
+      are fewer.
 
-    Reference: arXiv 2007.00808 (negatives of the model itself); arXiv 2010.08191 (false ones among
-    the top ranks).
+    Reference: arXiv 2007.00808 (negatives mined by the model itself); arXiv 2010.08191 (false
+    negatives among the top ranks).
     """
     examples, dim = contexts.shape
     _, columns, column_of = np.unique(response_groups, return_index=True, return_inverse=True)

@@ -1,11 +1,11 @@
 """Hard negatives on disk: for each example of token ids, other examples with wrong responses.
 
-A folder that `convert-tf mine` wrote holds
+A folder that `convert-tf mine` wrote contains
 
 - `negatives.json`: the `version` of the format, the `split` (train), its number of `examples`, the
   SHA-256 of their contexts and responses (`texts_sha256`), the largest number of `negatives` of an
-  example, and the `dtype` of their numbers. It also says how they were found: the `checkpoint`, the
-  SHA-256 of its weights, the number of `mined_examples`, and the options;
+  example, and the `dtype` of the numbers. It also records how the negatives were found: the
+  `checkpoint`, the SHA-256 of its weights, the number of `mined_examples`, and the options;
 - `train-negatives.npy`, int32 `[examples, negatives]`: numbers of examples of the same split, the
   best-ranked first; −1 if there are fewer.
 """
@@ -32,7 +32,7 @@ FORMAT = FolderFormat(
 
 
 def scattered(values: np.ndarray) -> np.ndarray:
-    """Return one step of SplitMix64, uint64 to uint64: the same in all versions of numpy."""
+    """Return one step of SplitMix64, uint64 → uint64. It is the same in all versions of numpy."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -40,17 +40,17 @@ def scattered(values: np.ndarray) -> np.ndarray:
 
 
 class HardNegatives:
-    """Mined negatives of the training examples, and the choice among them for each epoch.
+    """Mined negatives of the training examples, some of which are drawn in each epoch.
 
     Args:
       folder: folder that `convert-tf mine` wrote.
       examples: the token ids of the split `train`.
-      per_pair: number of negatives of an example at a time.
+      per_pair: number of negatives that an example gets at a time.
       seed: seed of the choice.
 
     Raises:
-      ValueError: if the folder is incomplete or damaged, belongs to other token ids, or holds fewer
-        negatives of an example.
+      ValueError: if the folder is incomplete or damaged, belongs to other token ids, or has fewer
+        than `per_pair` negatives per example.
 
     Example:
       negatives = HardNegatives("negatives/", examples, per_pair=1, seed=0)
@@ -102,16 +102,16 @@ class HardNegatives:
         return mined
 
     def draw(self, examples: np.ndarray, epochs: np.ndarray) -> np.ndarray:
-        """Choose the negatives of some examples by the seed, the epoch and the example alone.
+        """Draw negatives for some examples, by the seed, the epoch and the example alone.
 
-        If fewer were mined, the rest are any other examples of the split.
+        If fewer were mined, the rest are random other examples of the split.
 
         Args:
           examples: int64 `[examples]`, numbers of examples.
           epochs: int64 `[examples]`, how often each example was seen before.
 
         Returns:
-          int64 `[examples, per_pair]`, numbers of examples. No mined one occurs twice.
+          int64 `[examples, per_pair]`, numbers of examples. No mined negative occurs twice.
 
         Raises:
           ValueError: see `numbers`.
@@ -124,7 +124,7 @@ class HardNegatives:
         order = np.where(mined < 0, np.uint64(2**64 - 1), keys >> np.uint64(1))
         chosen = np.argsort(order, axis=1, kind="stable")[:, : self.per_pair]
         drawn = np.take_along_axis(mined, chosen, axis=1)
-        # One to all but one further, so that no example is its own negative.
+        # The offset is at least 1 and less than `number`, so no example is its own negative.
         number = self._examples.num_examples
         steps = np.take_along_axis(keys, chosen, axis=1) % np.uint64(max(number - 1, 1))
         others = (examples[:, None] + 1 + steps.astype(np.int64)) % number
@@ -137,5 +137,5 @@ class HardNegatives:
         return self.responses(self.draw(numbers, epochs).T.ravel()), {}
 
     def responses(self, numbers: np.ndarray) -> TokenIds:
-        """Return the responses of examples, given by their numbers, int64 `[texts]`."""
+        """Return the responses of the examples with these numbers, int64 `[texts]`."""
         return self._examples.texts("response", numbers)

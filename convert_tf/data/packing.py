@@ -1,6 +1,6 @@
-"""Packing of several texts into one row, so that few padded positions are computed.
+"""Pack several texts into one row, to compute few padded positions.
 
-Batches are drawn first and packed then. If batches were made of texts of one length, the lengths
+Batches are drawn before they are packed. If the texts of a batch were chosen by length, the lengths
 would decide which texts are negatives of each other.
 """
 
@@ -23,7 +23,7 @@ class TokenIds(NamedTuple):
 
     Attributes:
       flat: int `[all tokens]`, the texts one after another.
-      row_splits: int `[texts + 1]`, where each text begins and ends in `flat`.
+      row_splits: int `[texts + 1]`, the positions in `flat` where texts begin and end.
     """
 
     flat: np.ndarray
@@ -31,7 +31,7 @@ class TokenIds(NamedTuple):
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each text, int `[texts]`."""
+        """Number of tokens of each text, int `[texts]`."""
         return np.diff(self.row_splits)
 
     def take(self, numbers: np.ndarray) -> "TokenIds":
@@ -44,12 +44,12 @@ class TokenIds(NamedTuple):
 def compiled_row_multiple(texts: int) -> int:
     """Return the multiple of rows in a batch if its step is compiled for each shape.
 
-    The number of rows varies by about the square root of the number of texts, and so does the
-    multiple, in powers of 2. So batches of any size have one to three shapes. Compiling a shape
+    The number of rows varies by about the square root of the number of texts. The multiple grows in
+    the same way, in powers of 2, so batches of any size have one to three shapes. Compiling a shape
     takes up to a minute on a GPU.
 
     Args:
-      texts: number of texts that are encoded at once.
+      texts: number of texts encoded at once.
     """
     doublings = max(0, round(math.log2(texts / _TEXTS_OF_MULTIPLE) / 2))
     return int(ROW_MULTIPLE * 2**doublings)
@@ -59,16 +59,16 @@ def partly_compiled_row_multiple(pairs: int) -> int:
     """Return the multiple of rows in a batch if only parts of its step are compiled.
 
     Args:
-      pairs: number of pairs that are encoded at once.
+      pairs: number of pairs encoded at once.
 
     Returns:
-      At most a tenth of the rows of conversational turns, which gives a handful of shapes.
+      At most a tenth of the rows that conversational turns need, which gives a handful of shapes.
     """
     return min(max(pairs // 16, 1), 16)
 
 
 def joined_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the numbers of several ranges: `lengths[0]` of them from `starts[0]` on, and so on.
+    """Return the numbers of several ranges: `lengths[0]` numbers from `starts[0]` on, and so on.
 
     Args:
       starts: int `[ranges]`.
@@ -95,7 +95,7 @@ def by_name(values: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
 
     Args:
       values: `[names × examples]`: values of all texts of the first name, then of the second, ….
-      names: what the texts are. A name that occurs k times names k texts of each example.
+      names: names of the texts. If a name occurs k times, each example has k texts of this name.
 
     Returns:
       For each name `[examples]`, or `[examples × k]` with the values of the first example first.
@@ -109,8 +109,8 @@ def by_name(values: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
 def text_groups(texts: TokenIds) -> np.ndarray:
     """Return a checksum of each text, int32 `[texts]`, to find equal texts.
 
-    Two different texts share a checksum once in four billion pairs. It depends on the text alone,
-    so it is the same in every process.
+    Two different texts have the same checksum once in four billion pairs. A checksum depends on the
+    text alone, so it is the same in every process.
     """
     flat = np.asarray(texts.flat, np.int32).tobytes()
     bounds = (4 * texts.row_splits).tolist()
@@ -128,8 +128,8 @@ def assign_rows(lengths: np.ndarray, row_tokens: int) -> tuple[np.ndarray, np.nd
       row_tokens: tokens of a row.
 
     Returns:
-      `(rows, segments, starts)`, int32 `[texts]` each: the row of a text, its place among the texts
-      of the row, and the place of its first token.
+      `(rows, segments, starts)`, int32 `[texts]` each: the row of a text, its position among the
+      texts of the row, and the position of its first token.
 
     Raises:
       ValueError: if a text is longer than a row.
@@ -142,7 +142,7 @@ def assign_rows(lengths: np.ndarray, row_tokens: int) -> tuple[np.ndarray, np.nd
         )
     rows, segments, starts = (np.zeros(len(lengths), np.int32) for _ in range(3))
     rows_with_room: list[list[int]] = [[] for _ in range(row_tokens + 1)]  # by free tokens
-    has_room = 0  # bit f is set where rows_with_room[f] is not empty
+    has_room = 0  # bit f is set if rows_with_room[f] is not empty
     texts_in_row: list[int] = []
     for text in np.argsort(-lengths, kind="stable"):
         length = int(lengths[text])
@@ -200,7 +200,7 @@ def packed_places(lengths: np.ndarray, row_tokens: int, *, row_multiple: int = 1
     Args:
       lengths: int `[texts]`, tokens of each text.
       row_tokens: tokens of a row.
-      row_multiple: empty rows are added up to a multiple of this, so that batches have few shapes.
+      row_multiple: empty rows fill a batch up to a multiple of this, so that shapes are few.
     """
     rows, segments, starts = assign_rows(lengths, row_tokens)
     num_rows = int(rows.max()) + 1 if len(rows) else 0
@@ -227,7 +227,7 @@ def pack_batch(
 
     Args:
       token_ids: the texts of the first name, then as many of the second, ….
-      names: what the texts are, as `("context", "response")`; see `by_name`.
+      names: names of the texts, such as `("context", "response")`; see `by_name`.
       row_tokens, row_multiple: see `packed_places`.
       padding_id: id of padding.
 
@@ -251,10 +251,10 @@ def pack_micro_batches(
     padding_id: int,
     **packing: int,
 ) -> dict[str, np.ndarray]:
-    """Return a batch for `encode_micro_batches`, whose parts are packed one by one.
+    """Return a batch for `encode_micro_batches`. Each micro-batch is packed separately.
 
-    Example e is in micro-batch e mod `micro_batches`. The second axis of the arrays is that of the
-    micro-batches. The first one is that of rows or examples, as without micro-batches.
+    Example e is in micro-batch e mod `micro_batches`. The second axis of the arrays is for
+    micro-batches. As in `pack_batch`, the first one is for rows or examples.
 
     Args:
       token_ids, names, padding_id: see `pack_batch`.
@@ -283,7 +283,7 @@ def pack_micro_batches(
 
 
 def padding_share(batches: Iterable[Mapping[str, Any]]) -> float:
-    """Return the share of padding among the token positions of packed batches."""
+    """Return the share of token positions in packed batches that are padding."""
     positions = real = 0
     for batch in batches:
         positions += int(np.prod(batch["token_ids"].shape))

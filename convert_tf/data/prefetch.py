@@ -1,4 +1,4 @@
-"""Iteration in threads, which make the next items while one is used."""
+"""Iteration with threads that make the next items while one is used."""
 
 import collections
 import contextlib
@@ -16,9 +16,9 @@ def in_order(
     """Call a function on each item, in threads, and yield the results in the items' order.
 
     Args:
-      function: what to call.
+      function: the function.
       items: its arguments; at most `at_once` of them are taken ahead.
-      at_once: calls at the same time; with 1 the caller's thread makes each call.
+      at_once: number of calls at the same time; with 1 the caller's thread makes them.
     """
     if at_once == 1:
         yield from map(function, items)
@@ -37,12 +37,13 @@ def in_order(
 def prefetched(items: Iterable[_Item], *, depth: int = 2) -> Iterator[Iterator[_Item]]:
     """Iterate in a thread, a few items ahead of the block that takes them.
 
-    The items come in the order of the iterable. What it raises is raised again when the items
-    before it have been taken. The thread ends with the block, after the item that it is making.
+    The items come in the order of the iterable. If it raises an error, the error is raised again
+    when all items before it have been taken. When the block ends, the thread finishes its current
+    item and ends.
 
     Args:
       items: the iterable.
-      depth: number of items that are made ahead.
+      depth: number of items to make ahead.
 
     Example:
       with prefetched(batches) as ready:

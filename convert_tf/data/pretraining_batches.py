@@ -1,6 +1,6 @@
 """Batches of the pre-training objectives of BERT-shaped trunks, with numpy alone.
 
-Batches of masked language modelling and of next-utterance prediction take turns. Both hold
+Batches of masked language modelling and of next-utterance prediction alternate. Both have
 [S] context [S] [S] response [S] in rows of similar length (`BertConfig.surrounds_each`):
 
 - masked: 15 % of the text's tokens are predicted. Of these, 80 % are replaced by [MASK] and 10 % by
@@ -24,12 +24,12 @@ from convert_tf.data.schema import Examples
 
 WIDTH_MULTIPLE = 8
 MASK_RATE = 0.15  # share of the tokens that are predicted (arXiv 1905.01969 §4.1)
-MASKED_MULTIPLE = 64  # so that a compiler sees few shapes
+MASKED_MULTIPLE = 64  # so that few shapes are compiled
 MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
 
 
 class Position(NamedTuple):
-    """Position of the end of a batch in the endless order, from which a run resumes.
+    """The position after a batch in the endless order. A run resumes from it.
 
     Attributes:
       groups: finished groups of the order.
@@ -59,7 +59,7 @@ class Rows(NamedTuple):
 def row_lengths(
     texts: TokenIds, contexts: np.ndarray, responses: np.ndarray, config: BertConfig
 ) -> np.ndarray:
-    """Return the tokens of the rows that `arranged` makes, without padding: int64 `[batch]`."""
+    """Return the lengths of the rows that `arranged` makes, without padding: int64 `[batch]`."""
     tokens = texts.lengths[contexts] + texts.lengths[responses] + config.num_special
     return np.minimum(tokens, config.max_positions)
 
@@ -72,10 +72,10 @@ def arranged(
     Args:
       texts: the texts of the pairs.
       contexts, responses: int64 `[batch]`, numbers of texts.
-      config: reads the special ids and `max_positions`.
+      config: has the special ids and `max_positions`.
 
     Returns:
-      Rows of a multiple of 8 tokens, but of at most `max_positions`.
+      Rows whose length is a multiple of 8 tokens, and at most `max_positions`.
     """
     room = config.max_positions - config.num_special
     lengths = texts.lengths
@@ -107,7 +107,7 @@ def arranged(
 def _batch(
     rows: Rows, ids: np.ndarray, slots: np.ndarray, targets: np.ndarray, is_next: np.ndarray | None
 ) -> dict[str, np.ndarray]:
-    """Return a batch of one objective, in which the other one has nothing to predict."""
+    """Return a batch of one objective. The other objective has nothing to predict in it."""
     padding = (0, -len(slots) % MASKED_MULTIPLE or (0 if len(slots) else MASKED_MULTIPLE))
     labels = np.zeros(len(ids)) if is_next is None else is_next
     return {
@@ -129,14 +129,14 @@ def masked_batch(
 
     Args:
       rows: the rows to mask.
-      config: reads `mask_id` and `num_ids`.
+      config: has `mask_id` and `num_ids`.
       mask_rate: share of the text's tokens that are predicted.
-      rng: draws these tokens and their replacements.
+      rng: generator that draws these tokens and their replacements.
 
     Returns:
       dict of `rows`, `segment_ids`, `mask` `[batch, tokens]`; `masked_slots` int32 `[M]`, where
       token n of row b has the slot `b * tokens + n`; `masked_targets` int32 `[M]`;
-      `masked_weights` float32 `[M]`, 0 for the entries that round M up; `next_labels`,
+      `masked_weights` float32 `[M]`, 0 for entries that only pad M to a multiple; `next_labels`,
       `next_weights` float32 `[batch]`, 0.
 
     Reference: arXiv 1810.04805 §3.1 ("Masked LM").
@@ -164,10 +164,10 @@ def next_utterance_batch(rows: Rows, is_next: np.ndarray) -> dict[str, np.ndarra
 
 
 def random_responses(number: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Choose a response for each of `number` contexts: half of the time its own.
+    """Choose a response for each of `number` contexts. Half of the contexts get their own.
 
     Returns:
-      int64 `[number]` and whether it is its own, bool `[number]`.
+      The response of each context, int64 `[number]`, and whether it is its own, bool `[number]`.
     """
     right = np.arange(number)
     is_next = rng.random(number) < 0.5
@@ -176,7 +176,7 @@ def random_responses(number: int, rng: np.random.Generator) -> tuple[np.ndarray,
 
 
 def batches_by_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
-    """Cut examples, the shortest first, into batches of at most `batch_tokens` padded tokens.
+    """Divide examples, the shortest first, into batches of at most `batch_tokens` padded tokens.
 
     Args:
       lengths: int64 `[examples]`, tokens of each row.
@@ -199,9 +199,9 @@ class _Halves:
 
     Args:
       texts: all contexts, then all responses.
-      config: the trunk.
+      config: configuration of the trunk.
       batch_tokens: tokens of a batch, padding included.
-      rng: chooses the responses.
+      rng: generator that chooses the responses.
 
     Attributes:
       batches: for each half, the indices of its pairs in batches of similar length.
@@ -238,19 +238,19 @@ class _Halves:
 
 @dataclasses.dataclass
 class PretrainingBatches:
-    """Endless batches of both objectives in turn, a function of the seed and the data alone.
+    """Endless batches of both objectives in turn, determined by the seed and the data alone.
 
-    A group of the order is halved. One half is masked. In the other half some responses are
-    exchanged. Each half is cut into batches of similar length, and the batches are shuffled. If the
-    halves give different numbers of batches, the last ones are dropped.
+    A group of the order is divided into two halves. One half is masked. In the other half some
+    responses are exchanged. Each half is divided into batches of similar length, and the batches
+    are shuffled. If the halves give different numbers of batches, the surplus is dropped.
 
     Args:
       examples: contexts and responses.
-      config: the trunk.
+      config: configuration of the trunk.
       batch_tokens: largest number of tokens of a batch, padding included.
       shuffle_buffer: examples of a group.
       seed: not negative.
-      position: where to continue. Nothing before its group is read.
+      position: position to continue from. Nothing before its group is read.
 
     Yields:
       A batch (see `masked_batch`), and the position after it.
@@ -295,9 +295,9 @@ class PretrainingBatches:
 def evaluation_batches(
     examples: Examples, config: BertConfig, *, max_examples: int, batch_tokens: int
 ) -> list[dict[str, np.ndarray]]:
-    """Return batches of both objectives for the first examples, the same at every call.
+    """Return batches of both objectives for the first examples. Every call returns the same.
 
-    Half of the examples are masked, half are for next-utterance prediction.
+    Half of the examples are masked, and half are for next-utterance prediction.
     """
     number = min(max_examples, examples.num_examples)
     texts = examples.token_ids(examples.load(np.arange(number)))

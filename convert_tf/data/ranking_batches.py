@@ -51,11 +51,11 @@ def tokenize_examples(
     """Tokenize examples. Contexts keep their last tokens, candidates their first.
 
     Raises:
-      ValueError: there are no examples.
+      ValueError: if there are no examples.
     """
     places: dict[str, int] = {}
     contexts, candidates, labels = [], [], []
-    shared: tuple[str, ...] | None = None  # by consecutive examples
+    shared: tuple[str, ...] | None = None  # candidates that consecutive examples share
     for example in examples:
         contexts.append(joined_context(example.turns))
         if example.candidates is not shared:
@@ -109,12 +109,13 @@ class NegativeSampler:
     Args:
       examples: the training examples.
       source: `given`, `sampled` or `mined`.
-      count: number of candidates to draw. If fewer were given, there are fewer. If fewer were
-        mined, the others are sampled.
-      mined: int `[examples, most]`, indices into the pool, for `mined`; −1 if there are fewer.
+      count: number of candidates to draw. If fewer are given, fewer are drawn. If fewer were mined,
+        the others are sampled.
+      mined: int `[examples, most]`, indices into the pool, for the source `mined`; −1 if there are
+        fewer.
 
     Attributes:
-      most: the largest number of candidates that are drawn for an example.
+      most: the largest number of candidates drawn for an example.
 
     Raises:
       ValueError: if an example has no wrong candidate.
@@ -142,7 +143,7 @@ class NegativeSampler:
         self.most = min(self.count, int(available.max()))
 
     def draw(self, example: int, random: np.random.Generator) -> np.ndarray:
-        """Return int64 `[up to count]` indices into the pool, all wrong for the example."""
+        """Return indices of up to `count` wrong candidates in the pool: int64 `[up to count]`."""
         if self.source == "given":
             return random.permutation(self._given(example))[: self.count]
         left_out = self.examples.right(example)
@@ -175,7 +176,7 @@ class RankingBatches:
       batch_size: contexts per batch, or all contexts if there are fewer.
       padding_id: id of padding.
       seed: seed of the order and of the negatives.
-      sampler: draws the negatives; None for the other right candidates of the batch.
+      sampler: draws the negatives; None uses the right candidates of the other contexts.
       skip_batches: number of batches to skip, for a run that resumes.
       pad_multiple: widths are multiples of this.
 
@@ -210,7 +211,7 @@ class RankingBatches:
                 number += 1
 
     def _epoch(self, epoch: int) -> np.ndarray:
-        """int64 `[batches, batch_size]`."""
+        """Return the examples of each batch of an epoch: int64 `[batches, batch_size]`."""
         random = np.random.default_rng([self.seed, 1 << 32, epoch])
         order = random.permutation(self.examples.num_examples)
         order = order[: self.batches_per_epoch * self.batch_size]
@@ -251,7 +252,7 @@ class RankingBatches:
 
 
 def length_batches(lengths: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
-    """Yield indices of `lengths` in batches of similar length, the shortest first."""
+    """Yield batches of indices of texts with similar `lengths`, the shortest first."""
     order = np.argsort(lengths, kind="stable")
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size]

@@ -1,10 +1,10 @@
 """Examples on disk: sharded TFRecords in the schema of PolyAI's conversational-datasets.
 
-A data folder holds `train-00000-of-00016.tfrecord`, `dev-…`, `test-…`. A record is a
+A data folder contains `train-00000-of-00016.tfrecord`, `dev-…`, `test-…`. A record is a
 `tf.train.Example` of bytes features: `context`, `response`, `context/0` … `context/9` (0 is the
-turn just before `context`; absent when there is none), `subreddit`, `thread_id`,
-`context_author`, `response_author`; and `source`, the corpus, which PolyAI's records lack. Features
-other than these are not read.
+turn just before `context`; absent if there is none), `subreddit`, `thread_id`, `context_author`,
+`response_author`; and `source`, the corpus, which PolyAI's records lack. Other features are
+ignored.
 """
 
 import contextlib
@@ -39,14 +39,14 @@ def parse_texts(
 
     Args:
       serialized: string `[B]`, records.
-      names: names of features, or of what is made of the earlier turns: `extra_contexts`, all ten
+      names: names of features, or of texts made from the earlier turns: `extra_contexts`, all ten
         of them, most recent first; `extra_context`, the same joined with single spaces; and
         `all_turns`, these and the context joined, the oldest first, as rankers read them.
-      turn_prefixes: whether `0: `, `1: `, … stand before the turns of `extra_context`, 0 for the
-        most recent.
+      turn_prefixes: whether the turns of `extra_context` begin with `0: `, `1: `, …, 0 for the most
+        recent.
 
     Returns:
-      For each name string `[B]`, or `[B, 10]` for `extra_contexts`; `""` where a record lacks it.
+      For each name string `[B]`, or `[B, 10]` for `extra_contexts`; `""` if a record lacks it.
     """
     reads_turns = not _OF_TURNS.isdisjoint(names)
     others = {*names, *(EXTRA_FEATURES if reads_turns else ())} - _OF_TURNS
@@ -70,9 +70,10 @@ def parse_texts(
 def write_shards(
     folder: str, examples: Iterable[tuple[str, int, Example]], *, num_shards: Mapping[str, int]
 ) -> None:
-    """Write (split, shard, example) triples that come sorted by split and shard.
+    """Write (split, shard, example) triples, which must be sorted by split and shard.
 
-    A split with examples has all its shards, empty ones too. A split without examples has no file.
+    If a split has examples, all of its shards are written, even empty ones. A split without
+    examples has no file.
 
     Args:
       folder: an empty folder for the shards. After an error it may hold incomplete ones.
@@ -107,7 +108,7 @@ def naming_records(data: str, split: str) -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        # The op's words stand between its places in the program and in the graph.
+        # Keep only the op's message, without the locations in the program and in the graph.
         reason = error.message.split("\n\t [[")[0].splitlines()[-1].split("}} ")[-1]
         raise ValueError(
             f"Cannot read the {split} records in {str(data)!r}: {reason.split(' [Op:')[0]}. Run "
@@ -118,18 +119,18 @@ def naming_records(data: str, split: str) -> Iterator[None]:
 class RecordExamples:
     """A split of a folder of records, as `convert_tf.data.schema.Examples`.
 
-    Texts are tokenized when they are asked for. Records are read at their places, with their
-    checksums.
+    Texts are tokenized when they are requested. Records are read directly from their positions, and
+    their checksums are checked.
 
     Args:
       folder: folder of records.
-      split: which shards.
+      split: name of the split.
       tokenizer: a tokenizer of `convert_tf.text`.
       max_tokens: longer texts are cut to this many tokens.
-      with_extra_contexts: whether the earlier turns are there too, as one text.
-      turn_prefixes: whether these turns are numbered, see `parse_texts`.
+      with_extra_contexts: whether to read the earlier turns too, as one text.
+      turn_prefixes: whether these turns are numbered; see `parse_texts`.
       joins_turns: whether a context is all turns joined, the oldest first. Its last tokens are
-        kept, and earlier turns are not returned by themselves.
+        kept, and earlier turns are not returned separately.
 
     Raises:
       ValueError: if there are no such shards, or one ends within a record.
@@ -159,7 +160,7 @@ class RecordExamples:
         @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
         def token_ids(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             texts = parse_texts(records, names, turn_prefixes=turn_prefixes)
-            if joins_turns:  # contexts keep their end, which is newest
+            if joins_turns:  # contexts keep their end, the newest turns
                 first, *others = map(tokenizer.token_ids, texts)
                 cut = [first[:, -max_tokens:], *(ids[:, :max_tokens] for ids in others)]
                 ids = tf.concat(cut, axis=0)
@@ -192,7 +193,7 @@ class RecordExamples:
         """Return the token ids of records: all texts of the first name, then of the second, ….
 
         Raises:
-          ValueError: if these are no records of this schema.
+          ValueError: if the records do not have this schema.
         """
         with naming_records(self.folder, self.split):
             flat, row_splits = self._token_ids(loaded)
@@ -209,7 +210,7 @@ def _read_runs(
     """Return the records of `RecordIndex.locate`, string `[sum of counts]`."""
 
     def run(path: tf.Tensor, offset: tf.Tensor, skip: tf.Tensor, count: tf.Tensor) -> Any:
-        # The op can begin within a file, which tf.data.TFRecordDataset has no argument for.
+        # Unlike tf.data.TFRecordDataset, the op can begin within a file.
         records = tf.raw_ops.TFRecordDatasetV2(
             filenames=path, compression_type="", buffer_size=1 << 16, byte_offsets=offset
         )
@@ -221,15 +222,15 @@ def _read_runs(
 
 
 class RecordFolder:
-    """A folder of records, to be read with a vocabulary.
+    """A folder of records, and the vocabulary to read it with.
 
     Args:
       folder: folder that `convert-tf prepare` wrote.
       vocabulary: vocabulary file.
-      num_oov_buckets: ids that unknown tokens share.
+      num_oov_buckets: number of ids that unknown tokens share.
 
     Attributes:
-      tokenizer_name, vocab_size, num_oov_buckets, vocabulary: what a model must fit.
+      tokenizer_name, vocab_size, num_oov_buckets, vocabulary: properties that a model must match.
     """
 
     def __init__(self, folder: str, *, vocabulary: str, num_oov_buckets: int) -> None:
@@ -250,7 +251,7 @@ def read_turns(data: str, split: str, *, max_examples: int | None = None) -> Ite
 
     Args:
       data: folder of records.
-      split: which shards.
+      split: name of the split.
       max_examples: stop after this many.
 
     Raises:

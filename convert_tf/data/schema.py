@@ -16,8 +16,7 @@ EXTRA_FEATURES = tuple(f"context/{index}" for index in range(MAX_EXTRA_CONTEXTS)
 class Example(NamedTuple):
     """A context, its response and up to ten earlier turns, most recent first.
 
-    `is_additional` says that it is made of turns that other examples are made of, too; records do
-    not hold it.
+    `is_additional` is true if its turns are also turns of other examples. Records do not store it.
     """
 
     thread_id: str
@@ -36,9 +35,9 @@ class TurnExample(NamedTuple):
     """A conversation up to a response.
 
     Attributes:
-      turns: what was said before, oldest first; the last one is the record's `context`.
+      turns: the turns before the response, oldest first; the last one is the record's `context`.
       response: the next turn.
-      source: the corpus; `""` where the record does not say.
+      source: the corpus; `""` if the record has none.
     """
 
     turns: tuple[str, ...]
@@ -50,9 +49,9 @@ class CandidateExample(NamedTuple):
     """A context and the candidates to rank for it.
 
     Attributes:
-      turns: of the context, oldest first; none for an empty context.
-      candidates: at least one; the same text may be there more than once.
-      labels: places of the right candidates, ascending; at least one.
+      turns: turns of the context, oldest first; none for an empty context.
+      candidates: at least one candidate; a text may occur several times.
+      labels: indices of the right candidates, ascending; at least one.
     """
 
     turns: tuple[str, ...]
@@ -64,8 +63,8 @@ class Examples(Protocol):
     """A split of records (`RecordExamples`) or of token ids (`ArrayExamples`).
 
     Attributes:
-      names: the texts of an example, as `("context", "response")`.
-      num_examples: how many there are.
+      names: names of an example's texts, such as `("context", "response")`.
+      num_examples: number of examples.
       padding_id: id of padding.
     """
 
@@ -77,20 +76,20 @@ class Examples(Protocol):
         """Read examples.
 
         Args:
-          numbers: int64 `[examples]`. Consecutive ones are read together.
+          numbers: int64 `[examples]`. Consecutive examples are read together.
 
         Returns:
-          Array `[examples]` whose elements `token_ids` takes in any order.
+          Array `[examples]` for `token_ids`, which takes its elements in any order.
 
         Raises:
-          ValueError: if what is stored is damaged.
+          ValueError: if the stored data are damaged.
         """
 
     def token_ids(self, loaded: np.ndarray) -> TokenIds:
         """Return the texts of loaded examples: all of the first name, then of the second, ….
 
         Raises:
-          ValueError: if what is stored is damaged.
+          ValueError: if the stored data are damaged.
         """
 
 
@@ -98,8 +97,8 @@ class Addition(Protocol):
     """Further texts and columns of each batch, such as mined negatives or vectors of a teacher.
 
     Attributes:
-      names: what the texts are. A name that occurs k times names k texts of each example; a batch
-        has their places as `{name}_slots`.
+      names: names of the texts. If a name occurs k times, each example has k texts of this name.
+        Their places in a batch are `{name}_slots`.
     """
 
     names: tuple[str, ...]
@@ -112,13 +111,14 @@ class Addition(Protocol):
         The result depends on the arguments alone, so that a run that resumes sees the same batches.
 
         Args:
-          numbers: `[examples]`, as `Examples.load` returns them; of token ids their numbers, int64.
+          numbers: `[examples]`, the result of `Examples.load`; for token ids, int64 numbers of
+            examples.
           positions: int64 `[examples]`, their positions in the endless order of the run.
           epochs: int64 `[examples]`, how often each example was seen before.
 
         Returns:
           The texts: all of the first name, then of the second, …; None for no texts. And the
-          columns by name, arrays whose first axis is that of the examples or of the texts.
+          columns by name, arrays whose first axis is the examples or the texts.
         """
 
 
@@ -127,7 +127,7 @@ class SelectedExamples:
 
     Args:
       examples: the split.
-      numbers: which of its examples, int64 `[selected]`, or a range of them.
+      numbers: numbers of the selected examples, int64 `[selected]` or a range.
     """
 
     def __init__(self, examples: Examples, numbers: np.ndarray | range) -> None:

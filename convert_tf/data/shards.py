@@ -1,8 +1,8 @@
 """Files of records, without TensorFlow: their names, their bytes, and where each record begins.
 
-A record is a `tf.train.Example` of bytes features (see `convert_tf.data.records`). A TFRecord file
-holds for each record 8 bytes of length (little-endian), 4 bytes of its checksum, the data, and 4
-bytes of the data's checksum.
+A record is a `tf.train.Example` of bytes features (see `convert_tf.data.records`). For each record,
+a TFRecord file has the length in 8 bytes (little-endian), the checksum of the length in 4 bytes,
+the data, and the checksum of the data in 4 bytes.
 """
 
 import glob
@@ -36,7 +36,7 @@ def record_files(folder: str) -> list[str]:
 
 
 def add_empty_shards(folder: str, num_shards: Mapping[str, int]) -> None:
-    """Create the missing shards of each split that has one.
+    """Create the missing shards of each split that has at least one.
 
     Args:
       folder: a folder of records.
@@ -75,12 +75,12 @@ _TEXTS = (
     *("context", "response", "subreddit", "thread_id"),
     *("context_author", "response_author", "source"),
 )
-# protobuf sorts names by their bytes, but puts a name after those that continue it.
+# protobuf sorts names by their bytes, but puts a name after longer names that start with it.
 _SORTED = sorted((*_TEXTS, *EXTRA_FEATURES), key=lambda name: f"{name}\x7f")
 
 
 def varint(number: int) -> bytes:
-    """Return a number in protobuf's variable length: 7 bits per byte, the lowest ones first."""
+    """Return a number in protobuf's variable-length format: 7 bits per byte, lowest bits first."""
     groups = []
     while number > 0x7F:
         groups.append(number & 0x7F | 0x80)
@@ -117,7 +117,7 @@ def _length(value: bytes) -> bytes:
 
 
 def in_record_file(record: bytes) -> bytes:
-    """Return a record as a TFRecord file holds it: length, checksum, record, checksum."""
+    """Return the bytes of a record in a TFRecord file: length, checksum, record, checksum."""
     length = struct.pack("<Q", len(record))
     return length + _masked_checksum(length) + record + _masked_checksum(record)
 
@@ -131,10 +131,10 @@ def _masked_checksum(content: bytes) -> bytes:
 
 
 class RecordIndex:
-    """Numbers of the records of some files, one file after the other, and their places.
+    """Finds records by their numbers, which count through several files.
 
-    It remembers the place of one record in 32, a quarter of a byte for each record. It reads the
-    lengths, not the data, so it checks no checksums.
+    The index keeps the position of every 32nd record, a quarter of a byte per record. It reads the
+    lengths, not the data, so it does not check checksums.
 
     Args:
       paths: uncompressed TFRecord files.
@@ -153,15 +153,15 @@ class RecordIndex:
         self.num_records = int(self._firsts[-1])
 
     def locate(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        """Return the runs that hold the records from `starts[i]` to before `stops[i]`, for each i.
+        """Return the runs of records that make up the ranges from `starts[i]` to `stops[i]`.
 
         Args:
-          starts, stops: int `[ranges]`.
+          starts, stops: int `[ranges]`. A range does not include its stop.
 
         Returns:
-          int64 `[4, runs]`: of each run its file, the bytes from the start of the file to some
-          record, the records between that one and the run, and the records of the run. There is at
-          least one run for each range that is not empty, in the order of the ranges.
+          int64 `[4, runs]`: the file of each run, the offset in bytes of an earlier record in it,
+          the number of records from there to the run, and the number of records in the run. Each
+          range that is not empty has at least one run, in the order of the ranges.
         """
         runs: list[tuple[int, int, int, int]] = []
         for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
@@ -175,10 +175,10 @@ class RecordIndex:
 
 
 def _scan(path: str) -> tuple["array[int]", int]:
-    """Return the offset of every 32nd record of a file, and the number of its records."""
+    """Return the offset of every 32nd record of a file, and the number of records."""
     marks = array("q")
     size = os.path.getsize(path)
-    if not size:  # which cannot be mapped
+    if not size:  # an empty file cannot be mapped
         return marks, 0
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         offset = since_mark = 0
@@ -187,7 +187,7 @@ def _scan(path: str) -> tuple["array[int]", int]:
                 marks.append(offset)
                 for since_mark in range(MARK_EVERY):  # noqa: B007 (read after the loop)
                     offset += _read_length(content, offset)[0] + _BYTES_AROUND_DATA
-        except (struct.error, OverflowError):  # not so many bytes
+        except (struct.error, OverflowError):  # the file is too short
             pass
     if offset != size:
         raise ValueError(

@@ -1,16 +1,16 @@
 """Vectors of a teacher on disk: the encodings of the training texts by another encoder.
 
-A folder that `convert-tf teach` wrote holds
+A folder that `convert-tf teach` wrote contains
 
 - `teacher.json`: the `version` of the format, the `teacher`, and the `dim` and `dtype` of its
-  vectors. `splits` describes the split `train`: its number of `examples`, the number of `taught`
-  ones, and the SHA-256 of the token ids of their texts (`texts_sha256`). The first examples are
-  taught. With `source_shares`, the ones that a run with these shares draws from the first
-  `of_first` are taught, and there is the SHA-256 of the sources (`sources_sha256`). `has_sides`
-  says that contexts and responses were encoded differently;
-- for `context` and `response`, or for single texts `text`, `train-{name}-vectors.npy`, float16
+  vectors. `splits` describes the split `train`: the number of `examples`, the number of `taught`
+  examples, and the SHA-256 of the token ids of the texts (`texts_sha256`). The first examples are
+  taught. With `source_shares`, the examples that a run with these shares draws from the first
+  `of_first` are taught, and `sources_sha256` is the SHA-256 of the sources. `has_sides` is true if
+  contexts and responses were encoded differently;
+- `train-{name}-vectors.npy` for `context` and `response`, or `text` for single texts: float16
   `[examples, dim]`, of length 1, in the order of the token ids; zeros if there is no vector. The
-  vectors of several teachers are joined to one;
+  vectors of several teachers are concatenated;
 - `subword-vectors.npy`, float16 `[vocab_size, dim]`: each entry of the vocabulary, read as a text.
 """
 
@@ -44,14 +44,14 @@ def taught_names(examples: Examples) -> tuple[str, ...]:
 
 
 class TeacherVectors:
-    """Vectors of a teacher for the training examples, as an addition to their batches.
+    """A teacher's vectors of the training examples, to add to the batches.
 
     Args:
       folder: folder that `convert-tf teach` wrote.
       examples: the token ids of the examples.
       vocab_size: number of entries of the vocabulary.
-      flag: the flag that names the folder, `teacher` or `ranking_teacher`. The names of columns
-        begin with it. For `ranking_teacher` a text may have two vectors.
+      flag: the flag that names the folder, `teacher` or `ranking_teacher`. The names of the columns
+        begin with it. With `ranking_teacher` a text may have two vectors.
 
     Attributes:
       teacher: name of the teacher.
@@ -113,7 +113,7 @@ class TeacherVectors:
 
     @property
     def subwords(self) -> np.ndarray:
-        """Vectors of the entries of the vocabulary, float32 `[vocab_size, dim]`."""
+        """The vectors of the vocabulary's entries, float32 `[vocab_size, dim]`."""
         return self._subwords.checked().astype(np.float32)
 
     def of_batch(
@@ -129,8 +129,8 @@ class TeacherVectors:
           examples: int64 `[batch]`, numbers of examples.
 
         Returns:
-          float16 `[batch, dim]` each. Losses are computed in float32; float16 halves the memory to
-          move.
+          float16 `[batch, dim]` each. Losses are computed in float32, but float16 halves the memory
+          to move.
 
         Raises:
           ValueError: if a file became shorter.

@@ -1,19 +1,19 @@
-"""Token ids on disk, from which a machine without TensorFlow trains.
+"""Token ids on disk, for training without TensorFlow.
 
-A folder that `convert-tf tokenize` wrote holds
+A folder that `convert-tf tokenize` wrote contains
 
 - `arrays.json`: the `version` of the format, how the texts were tokenized (`tokenizer`,
   `vocab_size`, `num_oov_buckets`, `padding_id`, `max_tokens`, the file name and SHA-256 of the
-  vocabulary), the `dtype` of the ids, and for each split its numbers of examples and of tokens;
+  vocabulary), the `dtype` of the ids, and the numbers of examples and tokens of each split;
 - the vocabulary;
 - for each split `{split}-sources.npy`, int32 `[examples]`: indices of the examples' sources in the
   `sources` of `arrays.json`;
-- for each split, for `context`, `response` and `extra_context` (the earlier turns, most recent
-  first, joined with single spaces), or for the names of other kinds of texts (`TEXTS_OF`),
-  `{split}-{name}-ids.npy`, the ids of all texts one after
-  another, and `{split}-{name}-offsets.npy`, int64 `[examples + 1]`, the boundaries of the texts.
+- for each split, `{split}-{name}-ids.npy`, the ids of all texts one after another, and
+  `{split}-{name}-offsets.npy`, int64 `[examples + 1]`, the boundaries of the texts. The names are
+  `context`, `response` and `extra_context` (the earlier turns, most recent first, joined with
+  single spaces), or the names of other kinds of texts (`TEXTS_OF`).
 
-Ids have 16 bits if all of them fit, the id of padding included, else 32.
+Ids have 16 bits if all of them fit, including the id of padding, else 32.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ from convert_tf.storage.checksums import checksum, file_checksum
 from convert_tf.text.vocabulary import SETTINGS_FILE, VOCABULARY_FILES
 
 TRIPLET = ("anchor", "paraphrase", "opposite")
-# What a folder holds, and the texts of its examples. Only pairs may have earlier turns as well.
+# The kinds of examples in a folder, and their texts. Only pairs may have earlier turns too.
 PAIRS, UTTERANCES, TRIPLETS = "pairs", "utterances", "triplets"
 TEXTS_OF: dict[str, tuple[str, ...]] = {PAIRS: PAIR, UTTERANCES: ("text",), TRIPLETS: TRIPLET}
 _SHOWN = {PAIRS: "pairs", UTTERANCES: "single texts", TRIPLETS: "triplets"}
@@ -72,7 +72,7 @@ def column_file(split: str, name: str) -> str:
 
 
 def dtype_of_ids(padding_id: int) -> str:
-    """Return the narrowest of `DTYPES` that holds all ids, that of padding included."""
+    """Return the narrowest of `DTYPES` for all ids, including the id of padding."""
     return DTYPES[0] if padding_id <= np.iinfo(DTYPES[0]).max else DTYPES[1]
 
 
@@ -83,7 +83,7 @@ class ArrayFolder:
       folder: folder that `convert-tf tokenize` wrote.
 
     Attributes:
-      tokenizer_name, vocab_size, num_oov_buckets: what a model must fit.
+      tokenizer_name, vocab_size, num_oov_buckets: properties that a model must match.
       vocabulary: path of the folder's vocabulary.
       max_tokens: number of tokens that the texts were cut to.
       sources: names of the sources of the texts.
@@ -263,18 +263,18 @@ class ArrayExamples:
         return TokenIds(flat, np.cumsum(np.concatenate([[0], lengths])))
 
     def thinned(self, shares: Mapping[str, float], start: int, stop: int) -> np.ndarray:
-        """Return the numbers of some of the examples from `start` to before `stop`, int64 `[n]`.
+        """Return the numbers of some examples in the range from `start` to `stop`, int64 `[n]`.
 
-        Examples are stored in the order of a hash, so those at even distances are as good as drawn
-        at random.
+        Examples are stored in the order of a hash, so evenly spaced examples are as good as a
+        random sample.
 
         Args:
           shares: share of each source's examples to keep, from 0 to 1. Sources that are not named
             keep all.
-          start, stop: range of examples.
+          start, stop: the range of examples, without `stop`.
 
         Raises:
-          ValueError: if there is no such source, or the file of sources is missing or damaged.
+          ValueError: if a source is unknown, or the file of sources is missing or damaged.
         """
         unknown = sorted(set(shares) - set(self.source_names))
         if unknown:
@@ -312,7 +312,7 @@ class ArrayExamples:
         return FORMAT.mapped(self._folder, file, COLUMN_DTYPE, shape).checked()
 
     def checksum(self, names: Iterable[str]) -> str:
-        """Return the SHA-256 of the texts of some names, which reads all of their files."""
+        """Return the SHA-256 of the texts with some names. This reads all of their files."""
         files = (file for name in names for file in self._files[name])
         return checksum(np.ascontiguousarray(f.checked()).view(np.uint8).data for f in files)
 

@@ -1,6 +1,6 @@
-"""Records and single texts to token ids, from which a machine without TensorFlow trains.
+"""Write the token ids of records and single texts, for training without TensorFlow.
 
-`convert_tf.data.token_arrays` says what is in the folder.
+`convert_tf.data.token_arrays` describes the folder.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class _Writer:
       folder: an empty folder.
       tokenizer: a tokenizer of `convert_tf.text`. Its attributes and its file are read.
       max_tokens: largest number of tokens of a text.
-      columns: names of what is written of each example besides its texts.
+      columns: names of the columns that are written besides the texts.
     """
 
     def __init__(
@@ -76,13 +76,12 @@ class _Writer:
     ) -> None:
         """Write the texts of a split and their columns.
 
-        A column is an array of indices into its different values; None is −1.
+        A column is an array of indices into its distinct values; None is −1.
 
         Args:
-          split: its name.
-          names: what the texts are.
-          batches: for each name some texts, equally many, and the columns of the examples, in the
-            order of the examples.
+          split: name of the split.
+          names: names of the texts.
+          batches: the texts of some examples for each name, and the columns of these examples.
         """
         files: dict[str, tuple[GrowingArray, GrowingArray]] = {}
         with contextlib.ExitStack() as arrays:
@@ -115,12 +114,12 @@ class _Writer:
         }
 
     def finish(self, **facts: Any) -> dict[str, Any]:
-        """Write `arrays.json`, which makes the folder complete, and return its content.
-
-        Args:
-          **facts: what it says besides.
+        """Write `arrays.json`, which completes the folder, and return its content.
 
         Warns if most tokens are unknown.
+
+        Args:
+          **facts: further entries.
         """
         share = self._num_unknown / max(1, self._num_tokens)
         warn_of_unknown(share, self._tokenizer.path, "these texts")
@@ -133,7 +132,7 @@ class _Writer:
 def _tokenized(
     shards: Sequence[str], tokenizer: Any, max_tokens: int, progress: Progress
 ) -> Iterator[TextsAndColumns]:
-    """Yield the ids of the texts `PAIR_AND_EXTRA_CONTEXT` and the sources of batches of records."""
+    """Yield the ids of the texts `PAIR_AND_EXTRA_CONTEXT` and the sources, batch by batch."""
 
     def tokenize(serialized: tf.Tensor) -> tuple[Any, tf.Tensor]:
         *texts, sources = parse_texts(serialized, (*PAIR_AND_EXTRA_CONTEXT, "source"))
@@ -160,18 +159,18 @@ def tokenize_records(
     """Write the token ids of all splits of a folder of records.
 
     Memory holds a few batches of records. The folder gets its name when it is complete. The next
-    run deletes what a killed run left.
+    run deletes the files that a killed run left.
 
     Args:
       data: folder of records.
       output: folder to write.
       vocabulary: vocabulary file, which is copied.
       max_tokens: longer texts are cut to this many tokens; a model may read fewer.
-      num_oov_buckets: ids that unknown tokens share, as in the model.
+      num_oov_buckets: number of ids that unknown tokens share, as in the model.
       overwrite: whether to replace token ids in `output`.
 
     Returns:
-      What `arrays.json` says, and `seconds`.
+      The content of `arrays.json`, and `seconds`.
 
     Raises:
       ValueError: if there are no records, a record is damaged, the vocabulary cannot be read, or
@@ -215,17 +214,17 @@ def tokenize_utterances(
     Args:
       patterns: names or patterns of the files.
       output: folder to write.
-      vocabulary, max_tokens, num_oov_buckets, overwrite: as of `tokenize_records`.
-      dev_fraction: share of the intents, and of the texts without one, in the split `dev`, from 0
-        to below 1. The rest is in `train`.
+      vocabulary, max_tokens, num_oov_buckets, overwrite: as in `tokenize_records`.
+      dev_fraction: share of the intents, and of the texts without an intent, in the split `dev`,
+        from 0 to below 1. The rest is in `train`.
       ignored_labels: sources whose labels are not intents, such as the forums of titles.
 
     Returns:
-      What `arrays.json` says, and `seconds`.
+      The content of `arrays.json`, and `seconds`.
 
     Raises:
-      ValueError: if there is no file or no text, a line is not a text, `dev_fraction` is no such
-        share, the vocabulary cannot be read, or `output` is not empty.
+      ValueError: if there is no file or no text, a line is not a text, `dev_fraction` is out of
+        range, the vocabulary cannot be read, or `output` is not empty.
       OSError: if a file cannot be read or written.
     """
     if not 0 <= dev_fraction < 1:
@@ -271,10 +270,10 @@ def tokenize_triplets(
     Args:
       patterns: names or patterns of the files.
       output: folder to write.
-      vocabulary, max_tokens, num_oov_buckets, overwrite: as of `tokenize_records`.
+      vocabulary, max_tokens, num_oov_buckets, overwrite: as in `tokenize_records`.
 
     Returns:
-      What `arrays.json` says, and `seconds`.
+      The content of `arrays.json`, and `seconds`.
 
     Raises:
       ValueError: if there is no file or no row, a row is not a triplet, the vocabulary cannot be

@@ -8,8 +8,8 @@ Other columns are ignored:
 ```
 
 `convert-tf tokenize --triplets` writes them as a folder of token ids
-(`convert_tf.data.token_arrays`) whose examples have the three texts `TRIPLET`. The folder has
-`triplets` in `arrays.json`.
+(`convert_tf.data.token_arrays`). Its examples have the three texts `TRIPLET`, and its `arrays.json`
+has the entry `triplets`.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ _MAX_SHOWN = 60  # characters
 
 
 class Triplet(NamedTuple):
-    """Three texts, and the source that they come from; `""` for none."""
+    """Three texts and their source; `""` for no source."""
 
     anchor: str
     positive: str
@@ -47,7 +47,7 @@ _COLUMNS = columns.Columns(
 
 
 def read_triplets(patterns: Sequence[str]) -> Iterator[Triplet]:
-    """Yield the triplets of files: pattern by pattern, then by the names of files.
+    """Yield the triplets of files, in the order of the patterns and then of the file names.
 
     White space around a text is dropped.
 
@@ -83,7 +83,7 @@ def _triplet(row: Any, file: TableFile) -> Triplet:
 
 @dataclasses.dataclass
 class TripletDraws:
-    """Triplets for each position in the order of pairs, also after a run resumes.
+    """Draws triplets for each position in the order of pairs. A resumed run draws the same.
 
     Each triplet occurs once in an epoch of the triplets.
 
@@ -101,7 +101,7 @@ class TripletDraws:
     def __post_init__(self) -> None:
         number = self.examples.num_examples
         self.names = tuple(name for name in TRIPLET for _ in range(self.per_pair))
-        # Usually a batch has triplets of at most two epochs.
+        # The triplets of a batch usually belong to at most two epochs.
         self._order = functools.lru_cache(maxsize=2)(
             lambda epoch: np.random.default_rng([self.seed, epoch]).permutation(number)
         )

@@ -1,4 +1,4 @@
-"""Warnings about a vocabulary that does not know most tokens of the texts."""
+"""Warn if a vocabulary lacks most tokens of the texts."""
 
 import os
 import warnings
@@ -23,9 +23,9 @@ def checked_share(
     Args:
       ids: the token ids, `[tokens]`.
       vocabulary: the vocabulary file.
-      tokenizer: its name. A WordPiece vocabulary has an entry for unknown words.
-      vocab_size: entries of the vocabulary. Higher ids are buckets of unknown tokens.
-      what: names the texts in the warning, as "the texts of data/".
+      tokenizer: name of the tokenizer. A WordPiece vocabulary has an entry for unknown words.
+      vocab_size: number of entries of the vocabulary. Higher ids are buckets of unknown tokens.
+      what: names the texts in the warning, such as "the texts of data/".
     """
     unknown = ids >= vocab_size
     if tokenizer == "wordpiece":
@@ -42,7 +42,7 @@ def warn_of_unknown(share: float, vocabulary: str | os.PathLike[str], what: str)
     Args:
       share: the share of unknown tokens.
       vocabulary: the vocabulary file.
-      what: names the texts in the warning, as "the texts of data/".
+      what: names the texts in the warning, such as "the texts of data/".
     """
     if share > MAX_SHARE:
         warnings.warn(

@@ -8,12 +8,12 @@ missing. Other columns are ignored:
 ```
 
 `convert-tf tokenize --utterances` writes them as a folder of token ids
-(`convert_tf.data.token_arrays`) whose examples have one text, `text`. The folder also holds
+(`convert_tf.data.token_arrays`) whose examples have one text, `text`. The folder also contains
 
 - `utterances` in `arrays.json`: the `labels`;
 - for each split `{split}-labels.npy`, int32 `[examples]`: indices into these labels, −1 for none.
 
-The same label of two sources is two intents: `greet` of one bot may differ from that of another.
+A label that two sources use is two intents: `greet` may mean different things for two bots.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ _COLUMNS = columns.Columns("texts", names=("text",), find=columns.name_of_text)
 
 
 class Utterance(NamedTuple):
-    """A text, its source and its label; `""` for none."""
+    """A text, its source and its label. A missing source or label is `""`."""
 
     text: str
     source: str = ""
@@ -49,7 +49,7 @@ class Utterance(NamedTuple):
 
 
 def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
-    """Yield the texts of files, each text once: pattern by pattern, then by the names of files.
+    """Yield each text of files once, in the order of the patterns and then of the file names.
 
     White space around a text is dropped. This takes about 100 bytes of memory per text.
 
@@ -78,7 +78,7 @@ def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
 
 def _utterance(row: Any, file: TableFile) -> Utterance:
     fields = columns.filled(row) if isinstance(row, dict) else {}
-    # Only `label` has to be a text: `class` or `target` may be a number next to a name.
+    # Only `label` has to be a text. `class` or `target` may be a number beside a column of names.
     names = {name for name, value in fields.items() if name == "label" or isinstance(value, str)}
     wanted = (columns.TEXT, (columns.SOURCE,), [name for name in columns.LABEL if name in names])
     chosen = [columns.first_of(choices, fields) for choices in wanted]
@@ -93,9 +93,9 @@ def _utterance(row: Any, file: TableFile) -> Utterance:
 
 
 def is_held_out(utterance: Utterance, dev_fraction: float) -> bool:
-    """Return whether a text is in the split `dev`. All texts of an intent are in the same split.
+    """Return whether a text is in the split `dev`.
 
-    So the intents of `dev` are never trained on.
+    All texts of an intent are in the same split, so the intents of `dev` are never trained on.
     """
     key = f"{utterance.source}\n{utterance.label or utterance.text}"
     return int.from_bytes(short_digest(key.encode()), "big") < dev_fraction * 2**64
@@ -103,7 +103,7 @@ def is_held_out(utterance: Utterance, dev_fraction: float) -> bool:
 
 @dataclasses.dataclass
 class UtteranceDraws:
-    """Single texts for each position in the order of pairs, also after a run resumes.
+    """Draws single texts for each position in the order of pairs. A resumed run draws the same.
 
     Each text occurs once in an epoch of the single texts.
 
@@ -111,7 +111,7 @@ class UtteranceDraws:
       examples: the texts.
       per_pair: number of texts for each pair.
       seed: seed of the order.
-      teacher: vectors of the texts; None for none.
+      teacher: vectors of the texts, or None.
 
     Attributes:
       intents: int64 `[examples]`, equal numbers for equal source and label; −1 for no label.
@@ -131,7 +131,7 @@ class UtteranceDraws:
         self.names = ("utterance",) * self.per_pair
         self.in_pairs = False
         number = self.examples.num_examples
-        # Usually a batch has texts of at most two epochs.
+        # The texts of a batch usually belong to at most two epochs.
         self._order = functools.lru_cache(maxsize=2)(
             lambda epoch: np.random.default_rng([self.seed, epoch]).permutation(number)
         )
@@ -143,9 +143,9 @@ class UtteranceDraws:
         self._sorted_intents = self.intents[self._by_intent]
 
     def draw_in_pairs(self) -> None:
-        """Make every second text another one of the intent of the text before it.
+        """Draw texts in pairs, so that every second text has the intent of the text before it.
 
-        It is any other text if the intent has no other.
+        If the intent has no other text, a random other text is drawn.
 
         Raises:
           ValueError: if `per_pair` is odd.
@@ -185,7 +185,7 @@ class UtteranceDraws:
         return np.stack([numbers, self._partners(numbers, places)], axis=2).reshape(len(places), -1)
 
     def token_ids(self, numbers: np.ndarray) -> TokenIds:
-        """Return the token ids of texts, given by their numbers, int64 `[texts]`."""
+        """Return the token ids of the texts with these numbers, int64 `[texts]`."""
         return self.examples.token_ids(numbers)
 
     def columns(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
@@ -195,8 +195,9 @@ class UtteranceDraws:
           numbers: int64 `[texts]`.
 
         Returns:
-          int32 `[texts]`: `intent_groups`, see the attribute `intents`, and `intent_names`, equal
-          numbers for labels of the same name in any source; with a teacher also `teacher_text`.
+          `intent_groups`, int32 `[texts]` (see the attribute `intents`), and `intent_names`, int32
+          `[texts]`, equal numbers for equal labels of any source; with a teacher also
+          `teacher_text`.
         """
         columns = {
             "intent_groups": self.intents[numbers].astype(np.int32),
@@ -205,7 +206,7 @@ class UtteranceDraws:
         return columns if self.teacher is None else columns | self.teacher.columns(numbers)
 
     def _partners(self, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Return for each text another text of its intent, or any other text."""
+        """Return another text of the same intent for each text, or a random other text."""
         keys = scattered(np.full(places.shape, self.seed, np.uint64))
         keys = scattered(keys + places.astype(np.uint64))
         intents = self.intents[numbers]

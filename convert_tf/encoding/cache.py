@@ -14,7 +14,7 @@ class EncodingCache:
     Args:
       encode: distinct keys → float `[keys, dim]`. It is called outside of the lock. If two threads
         need the same key at the same time, both compute it.
-      size: maximum number of encodings; 0 for none.
+      size: maximum number of encodings; 0 turns caching off.
 
     Attributes:
       hits: number of keys that were found in the cache.

@@ -47,12 +47,12 @@ class _CachedMethod(Generic[_Arguments]):
 
 
 class EncoderClient:
-    """A drop-in replacement for PolyAI's client, on today's modules.
+    """A drop-in replacement for PolyAI's client that works with the encoders of convert_tf.
 
-    Has the constructor, methods and defaults of `encoder_client.EncoderClient`. Texts are encoded
-    in batches of similar length, and equal texts once. Recent encodings are cached in memory:
-    `client.encode_sentences.cache_hits()` returns the number of hits, as for the other methods.
-    Returned arrays may be changed.
+    It has the constructor, methods and defaults of `encoder_client.EncoderClient`. Texts are
+    encoded in batches of similar length, and equal texts once. Recent encodings are cached in
+    memory. Each method has `cache_hits`: `client.encode_sentences.cache_hits()` returns the number
+    of hits. Returned arrays may be changed.
 
     Args:
       uri: anything that `SentenceEncoder` opens: the folder of a module, an `.onnx` file or a run.
@@ -60,13 +60,13 @@ class EncoderClient:
       use_extra_context_prefixes: whether these turns are numbered, `"0: "` for the most recent,
         even if the model was not trained with `--turn_prefixes`.
       max_extra_contexts: maximum number of earlier turns, the most recent ones.
-      cache_size: number of cached encodings of sentences, contexts and responses each; 0 for none.
+      cache_size: number of cached encodings for each method; 0 turns caching off.
       internal_batch_size: maximum number of texts per batch.
       compute_dtype: as in `SentenceEncoder`.
 
     Raises:
-      ValueError: if `uri` is not an encoder or is damaged, if the model does not read extra
-        contexts but should, or if a number is negative.
+      ValueError: if `uri` is not an encoder or is damaged, if `use_extra_context` is set but the
+        model does not read extra contexts, or if a number is negative.
 
     Example:
       client = EncoderClient("convert_small")

@@ -233,9 +233,10 @@ class SentenceEncoder:
         batch_size: int | None = None,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """Encode texts as r, the pooled output of the transformer, which the papers transfer.
+        """Encode texts as r, the pooled output of the transformer.
 
-        r is not normalised. If the model has no vectors for similarity, `encode` returns r too.
+        The papers transfer r to other tasks. It is not normalised. If the model has no vectors for
+        similarity, `encode` returns r too.
         Arguments and result are as for `encode`.
 
         Reference: arXiv 1911.03688 §2.1, §3.2 ("Intent Classification", footnote 11).

@@ -20,14 +20,14 @@ CARD_FILE = "MODEL_CARD.md"
 
 _TEMPLATE = Path(__file__).with_name("card.md")
 _TABLE = "| | |\n|---|---|"
-# What the author added to a card. It stands before the section of limits, after the sections of the
-# training and of its evaluation, which may be missing.
+# The author's notes in a card. They come before the section on limits, and after the sections on
+# training and its evaluation, which may be missing.
 _NOTES = re.compile(
     r"\n## Training\n.*?\n(?:## Evaluation during training\n.*?\n)?"
     r"(?!## Evaluation during training\n)(?=<!-- |## )(?P<notes>.*?)\n## Limits\n",
     re.DOTALL,
 )
-# Metadata for the Hugging Face hub in notes, which pages do not show.
+# Metadata for the Hugging Face hub in notes. Pages do not show it.
 _METADATA = re.compile(r"<!-- hub metadata\n(?P<metadata>.*?)\n-->\n*", re.DOTALL)
 
 
@@ -49,14 +49,14 @@ def encoder_card(
       network_bits: bits of the stored weights of the network.
       sizes: bytes of each file of a module, without the card.
       notes: Markdown by the author, such as data sources and accuracy.
-      prompts: names of the prompts for each kind of vectors, of a Hugging Face folder.
+      prompts: names of a Hugging Face folder's prompts for each kind of vectors.
 
     Returns:
       The text of the card.
     """
     config, training = source.encoder.config, source.training
     facts = _training_facts(training)
-    if form == "huggingface":  # names of folders and files, which say nothing elsewhere
+    if form == "huggingface":  # names of folders and files mean nothing elsewhere
         facts |= {"data": None, "source_shares": None}
     shown = {
         "encoder": True,
@@ -91,14 +91,14 @@ def encoder_card(
 
 
 def notes_of(folder: str | os.PathLike) -> str:
-    """Return what the author added to the card of a module; empty if there is nothing."""
+    """Return the author's notes in the card of a module; empty if there are none."""
     card = Path(folder) / CARD_FILE
     match = card.is_file() and _NOTES.search(card.read_text(encoding="utf-8"))
     return match["notes"].strip() if match else ""
 
 
 def without_metadata(notes: str) -> tuple[str, str]:
-    """Return notes without their comment `<!-- hub metadata … -->`, and its YAML."""
+    """Return notes without the comment `<!-- hub metadata … -->`, and the YAML in the comment."""
     match = _METADATA.search(notes)
     return (_METADATA.sub("", notes), f"{match['metadata']}\n") if match else (notes, "")
 
@@ -247,7 +247,7 @@ def _training_facts(training: dict[str, Any]) -> dict[str, Any]:
 
 
 def _opposites_text(facts: Mapping[str, Any] | None) -> str | None:
-    """Return what a similarity map was taught opposites with, the latest teaching first."""
+    """Return a text on how a similarity map was taught opposites, the latest training first."""
     if not facts:
         return None
     text = f"{facts['triplets']:,} triplets and {facts['texts']:,} texts"

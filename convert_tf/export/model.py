@@ -25,13 +25,13 @@ def export_model(
     A warning is printed if most tokens of the training texts were unknown.
 
     Args:
-      checkpoint: the run of a dual encoder or a ranker, a module, or a Hugging Face folder, also
-        one that another program trained further.
+      checkpoint: the run of a dual encoder or a ranker, a module, or a Hugging Face folder, even if
+        another program trained it further.
       output: `x.onnx`, for dual encoders with a subword vocabulary, or the folder of a module.
       format: `module`, `onnx` or `huggingface`. By default, `onnx` if `output` ends with .onnx,
         otherwise `module`.
       network_bits: bits of the network's weights: 16, 8 or 32 in a module, 8 or 32 in an `.onnx`
-        file. None for the first of them. A Hugging Face folder has both 32 and 8.
+        file. None for the first of these. A Hugging Face folder has both 32 and 8.
       max_tokens: maximum length of a text, in tokens. None for 512, or for the limit of
         `checkpoint` if it is a module.
       notes: Markdown for the model card.

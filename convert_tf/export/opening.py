@@ -1,4 +1,4 @@
-"""The one opener of encoders to export: runs, modules and Hugging Face folders."""
+"""Open encoders to export: runs, modules and Hugging Face folders."""
 
 import contextlib
 import os

@@ -1,11 +1,12 @@
 """Static vectors: one for each subword, fitted to an encoder. A text's vector is their mean.
 
 The folder has the layout of model2vec, which model2vec and sentence-transformers open. It has no
-network, so a text costs microseconds. Word order and context are lost.
+network, so encoding a text takes microseconds. Word order and context are lost.
 
-The table is fitted by ridge regression: for each text of yours, the mean of its subwords' rows is
-to be near the encoder's vector. Rows of rare subwords stay near the encoder's vector of the subword
-alone, times a/(a + p) for a subword of probability p (smooth inverse frequency, Arora et al. 2017).
+The table is fitted by ridge regression. For each of your texts, the mean of its subwords' rows
+should be close to the encoder's vector. Rows of rare subwords stay close to the encoder's vector of
+the subword alone, times a/(a + p) for a subword of probability p (smooth inverse frequency, Arora
+et al. 2017).
 """
 
 import json
@@ -38,10 +39,10 @@ from convert_tf.text.vocabulary import read_vocabulary
 
 FILES = (SAFETENSORS_FILE, TOKENIZER_FILE, CONFIG_FILE, "modules.json", "README.md")
 LEAST_TEXTS = 100
-DIM = 256  # numbers of a vector at most; 512 are hardly more accurate
-_PENALTY = 0.1  # of a row that differs from its start, for each text
-_STEPS = 40  # of conjugate gradients
-_FREQUENCY = 1e-3  # a: half of the weight of a subword of this probability
+DIM = 256  # largest width of a vector; 512 is hardly more accurate
+_PENALTY = 0.1  # penalty per text for the change of a row
+_STEPS = 40  # steps of conjugate gradients
+_FREQUENCY = 1e-3  # a: a subword of this probability has half of the weight
 _MODULES = [
     {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
     for i, (path, kind) in enumerate(((".", "StaticEmbedding"), ("1_Normalize", "Normalize")))
@@ -75,14 +76,14 @@ def export_static(
 ) -> Path:
     """Fit a vector for each subword to an encoder, and write them in the layout of model2vec.
 
-    The encoder's vectors for similarity are fitted if it has them, otherwise those of `encode`.
+    They are fitted to the encoder's vectors for similarity, or if it has none, to `encode`.
 
     Args:
       checkpoint: a run, a module or a Hugging Face folder of an encoder with a subword vocabulary.
       output: the folder.
-      texts: texts like those that will be encoded, the more the better; 30,000 are enough to see
-        most subwords. No labels are needed.
-      overwrite: whether a folder that this function wrote is replaced.
+      texts: texts similar to the ones that will be encoded, the more the better. 30,000 texts
+        contain most subwords. No labels are needed.
+      overwrite: whether to replace a folder that this function wrote.
 
     Returns:
       `output`.
@@ -149,13 +150,13 @@ def subword_bags(texts: Sequence[str], subwords: Sequence[str]) -> csr_matrix:
 
 
 def fit_table(bags: csr_matrix, vectors: np.ndarray, alone: np.ndarray) -> np.ndarray:
-    """Fit rows W of a table, so that the means of the rows of texts are near their vectors.
+    """Fit rows W of a table, so that the mean of a text's rows is close to its vector.
 
     Minimises |B W − Y|² + λ |W − c S|² by conjugate gradients, where S are the vectors of the
     subwords alone with weights a/(a + p), and c makes B c S nearest to Y.
 
     Args:
-      bags: B, float32 `[texts, subwords]`, of `subword_bags`.
+      bags: B, float32 `[texts, subwords]`, from `subword_bags`.
       vectors: Y, float32 `[texts, dim]` of length 1.
       alone: the encoder's vectors of the subwords, float32 `[subwords, dim]`.
 

@@ -54,7 +54,7 @@ from convert_tf.intents.predictor import Predictor
 
 # Thresholds need the scores of a fully trained head. To judge weights, fewer folds are enough.
 _FOLDS_OF_THRESHOLDS = 5
-_VALIDATED_SHARE = 0.1  # of the examples, for `grid` and `patience` without validation data
+_VALIDATED_SHARE = 0.1  # share of examples for `grid` and `patience` without validation data
 
 Validation = tuple[Iterable[str], Iterable[Any]]
 
@@ -65,7 +65,7 @@ _Self = TypeVar("_Self", bound="TextClassifier")
 class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimator):
     """A scikit-learn estimator on encodings of texts.
 
-    Clones share the encoder and its encodings. A pickle holds the path of the encoder.
+    Clones share the encoder and its encodings. A pickle stores the path of the encoder.
     """
 
     kind_: str
@@ -74,7 +74,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
 
     @property
     def decision(self) -> Decision:
-        """How probabilities become answers, by the options and the thresholds of `fit`."""
+        """The rule that turns probabilities into answers, with the thresholds from `fit`."""
         check_is_fitted(self, "parts_")
         cosine = self.mixture_.cosine
         return decision_of(vars(self), self.classes_, self.threshold_, self.thresholds_, cosine)
@@ -90,12 +90,12 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
     def score(
         self, texts: Iterable[str], labels: Iterable[Any], sample_weight: Any = None
     ) -> float:
-        """Return the share of texts whose answer is the label, or has exactly the labels.
+        """Return the share of texts with the right answer: exactly their label or labels.
 
-        `out_of_scope_label` is right for texts that have it as their label.
+        `out_of_scope_label` is right for texts that have this label.
 
         Raises:
-          ValueError: there are more texts or more labels, or a text is empty.
+          ValueError: if the numbers of texts and labels differ, or a text is empty.
         """
         answers, expected = self.predict(texts).tolist(), self._listed_labels(labels)
         check_equally_many(answers, expected, are_sets=self.decision.has_several)
@@ -110,13 +110,13 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         """Write a folder that `load` reads.
 
         Args:
-          folder: made with its parents.
+          folder: the folder; it and its parents are created.
           **options: `overwrite`, `module`, `notes` and `keep_examples` of `write_classifier`.
         """
         write_classifier(self, folder, **options)
 
     def stored_params(self) -> dict[str, Any]:
-        """Return the parameters without the encoder, with what `fit` chose in place of `"auto"`."""
+        """Return the parameters without the encoder. Choices of `fit` replace `"auto"`."""
         check_is_fitted(self, "parts_")
         params = {**self.get_params(deep=False), "kind": self.kind_}
         del params["encoder"]
@@ -126,7 +126,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
 
     @classmethod
     def load(cls: type[_Self], folder: str | os.PathLike[str], *, encoder: Any = None) -> _Self:
-        """Read a folder of `save`; arguments and errors as in `read_classifier`."""
+        """Read a folder written by `save`. Arguments and errors are those of `read_classifier`."""
         return cls.restored(*read_classifier(folder, encoder), folder)
 
     @classmethod
@@ -140,7 +140,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         """Return the classifier of `read_classifier`.
 
         Raises:
-          ValueError: it is of the other class, or has options that this version does not know.
+          ValueError: if it belongs to the other class, or has options that are unknown here.
         """
         try:
             classifier = cls(encoder, **saved.params)
@@ -157,14 +157,14 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         return classifier
 
     def _mix(self, outputs: Outputs | None) -> None:
-        """Set the mixture by outputs for held-out examples. Words that do not count are dropped."""
+        """Fit the mixture on outputs for held-out examples. Drop the words if their weight is 0."""
         self.mixture_ = Mixture() if outputs is None else fit_mixture(outputs)
         if not self.mixture_.weight:
             self.parts_ = self.parts_._replace(lexical=None)
 
     def check_options(self) -> None:
         """Raise `ValueError` for options that are unknown or out of range."""
-        grid = getattr(self, "grid", None) or {}  # values that replace an option
+        grid = getattr(self, "grid", None) or {}  # values to try instead of an option's
         options = options_of(type(self))
         for field in dataclasses.fields(self):
             for value in grid.get(field.name, [getattr(self, field.name)]):
@@ -172,7 +172,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
                     check_field(field.name, value, options[field.name])
 
     def _encodings(self, kind: str | None = None) -> IntentEncodings:
-        """Return the encodings of `kind`, by default of the chosen kind."""
+        """Return the encodings of a kind, by default the chosen one."""
         if isinstance(self.encoder, IntentEncodings):
             return self.encoder
         known = self.__dict__.get("_encoded")
@@ -205,7 +205,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
     """Classifies texts by intent, from their encodings and their words.
 
     A scikit-learn estimator of texts: it works in cross-validation, grid search and pipelines. Each
-    text is encoded once in each kind of encodings; clones share the encodings.
+    text is encoded once for each kind of encodings. Clones share the encodings.
 
     Args:
       encoder: a module's folder or `.onnx` file, a `SentenceEncoder` or another object with
@@ -214,54 +214,55 @@ class IntentClassifier(IntentOptions, TextClassifier):
       head: `"logistic"`: logistic regression; `"network"`: dropout, one hidden ReLU layer, softmax.
       hidden_dim: units of the network's hidden layer.
       dropout: share of the encoding that is set to 0 in training.
-      learning_rate: of gradient descent; falls linearly to 0.
-      epochs: of `ceil(examples / batch_size)` steps.
+      learning_rate: initial rate of gradient descent; it falls linearly to 0.
+      epochs: number of epochs, each of `ceil(examples / batch_size)` steps.
       batch_size: examples of a step, drawn with replacement.
-      patience: of the network: epochs without better accuracy on validation data after which
-        training stops; the best epoch is kept. Without validation data, a tenth of the examples is
-        held out for it. 0 trains all epochs.
+      patience: for the network. Training stops after this many epochs without better accuracy on
+        validation data, and the best epoch is kept. Without validation data, a tenth of the
+        examples is held out for this. 0 trains all epochs.
       logistic_c: scikit-learn's `C` of logistic regression.
-      lexical: `"auto"` combines the head with a model of words and letters, which cross-validation
-        weights; None uses the head alone.
-      grid: values to try by parameter name, as in `head.GRIDS[head]`; the best on validation
-        data are used, or on a tenth of the examples if `fit` gets none. None tries nothing.
+      lexical: `"auto"` combines the head with a model of words and letters, whose weight is chosen
+        by cross-validation; None uses the head alone.
+      grid: values to try by parameter name, as in `head.GRIDS[head]`. The best values on validation
+        data are used. Without validation data, a tenth of the examples is held out for this. None
+        tries nothing.
       out_of_scope: `"confidence"` and `"distance"` answer `out_of_scope_label` if the highest
         probability, or the cosine to the nearest mean encoding of an intent, is below a threshold.
-        `"both"` compares a sum of how certain the probabilities are and of that cosine, whose
-        weight tells intents best that cross-validation leaves out, or examples out of scope.
+        `"both"` compares a weighted sum of that cosine and the certainty of the probabilities. Its
+        weight is fitted on intents that cross-validation leaves out, or on examples out of scope.
         None answers every text with a trained label; `out_of_scope_label` may be one of them.
       threshold: the threshold of all intents. None fits it, and a threshold for each intent with
         enough examples, on validation data or by cross-validation.
-      rejected_share: share of texts in scope that the fitted thresholds reject. None for one in
-        twenty, or if some examples are out of scope, for the thresholds with the highest mean of
-        in-scope accuracy and out-of-scope recall.
-      min_margin: texts are answered with `out_of_scope_label` if their highest probability leads
-        the second one by less. 0 answers all texts.
+      rejected_share: share of texts in scope that the fitted thresholds reject. With None it is one
+        in twenty. If some examples are out of scope, None instead selects the thresholds with the
+        highest mean of in-scope accuracy and out-of-scope recall.
+      min_margin: a text is answered with `out_of_scope_label` if the difference between its two
+        highest probabilities is smaller than this. 0 answers all texts.
       upper_levels: for labels with levels such as `"faq/opening_hours"`. A text that would be
         rejected is answered with the upper level, `"faq"`, if the probabilities of its intents
         together reach the threshold.
-      out_of_scope_label: label of texts that have no intent. With `out_of_scope` such examples fit
-        the thresholds and train nothing else.
+      out_of_scope_label: label of texts that have no intent. With `out_of_scope`, examples with
+        this label are only used to fit the thresholds.
       random_state: seed of weights, batches, dropout and folds.
-      kind: which encodings to use. `"sentence"` uses those of `encode`, `"reduced"` those of
-        `encode_reduced`, and `"similarity"` the encoder's vectors for similarity, which are
-        shorter. `"auto"` uses the kind that answers more held-out examples right, or similarity if
-        nothing can be held out.
+      kind: which encodings to use. `"sentence"` uses `encode`, `"reduced"` uses `encode_reduced`,
+        and `"similarity"` uses the encoder's vectors for similarity, which are shorter. `"auto"`
+        uses the kind that answers more held-out examples right, or similarity if nothing can be
+        held out.
       names: whether the names of the intents in plain words (`"card_arrival"`: card arrival) are
         examples too. `"auto"` uses them if logistic regression on encodings then answers more
-        held-out examples right, `"always"` uses them, and None does not. The name of
-        `out_of_scope_label` is never an example.
+        held-out examples right, `"always"` uses them, and None does not. `out_of_scope_label` is
+        never an example.
 
     Attributes:
       classes_: the intents, sorted.
-      parts_: the head, the words (`lexical`, or None where they do not count) and `centroids`,
-        float32 `[intents, dim]`, mean encodings of length 1.
+      parts_: the head, the words (`lexical`; None if their weight is 0) and `centroids`, float32
+        `[intents, dim]`, mean encodings of length 1.
       mixture_: the `weight` of words, the `temperature` and the weight of the `cosine`, from
         cross-validation or validation data.
-      threshold_: None, or the threshold.
-      thresholds_: None, or that of each intent, float64 `[intents]`.
-      best_params_: what `grid` chose; empty without.
-      kind_: which encodings are read.
+      threshold_: the threshold, or None.
+      thresholds_: the threshold of each intent, float64 `[intents]`, or None.
+      best_params_: the values chosen from `grid`; empty without a grid.
+      kind_: the kind of encodings in use.
       examples_: the texts and labels of `fit`; None if a folder does not keep them.
       names_: whether names are examples.
 
@@ -286,18 +287,18 @@ class IntentClassifier(IntentOptions, TextClassifier):
         Args:
           texts: the examples, in a list, an array or a table of one column.
           labels: the intent of each example, or `out_of_scope_label`.
-          sample_weight: how much each example counts in training; None for equal weights. Examples
-            with weight 0 are left out. Thresholds count all other examples equally.
-          validation: texts and labels that choose `grid`, `kind`, `names`, the epoch (`patience`),
-            the weight of words and the thresholds. Nothing else is learnt from them.
-          folds: held-out parts of the examples, if the encoder was trained on the examples. Each
-            fold then has encodings of an encoder that was not trained on its part. `kind` and
+          sample_weight: weight of each example in training; None for equal weights. Examples with
+            weight 0 are left out. Thresholds weight all other examples equally.
+          validation: texts and labels for the choice of `grid`, `kind`, `names`, the epoch
+            (`patience`), the weight of words and the thresholds. They are not trained on.
+          folds: held-out parts of the examples, for an encoder that was trained on the examples.
+            Each fold has encodings from an encoder that was not trained on its part. `kind` and
             `names` must not be `"auto"`. With `names="always"` each fold also has a row for each
             name, after the rows of the examples.
 
         Raises:
-          ValueError: a text is empty, there are fewer than two intents, an option is unknown or out
-            of range, or training diverged.
+          ValueError: if a text is empty, there are fewer than two intents, an option is unknown or
+            out of range, or training diverged.
         """
         self.check_options()
         kinds = self._kinds()
@@ -336,7 +337,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
             if self.grid:
                 self.best_params_ = self._best_params(options, rest, judge, self.grid)
             options |= self.best_params_
-            # What decides when to stop must not be trained on.
+            # The examples that decide when to stop must not be trained on.
             trained = rest if options.get("patience") else examples
         self.parts_ = train_parts(options, trained, judge)
         self._fit_on_outputs(examples, options, checked, folds, held_outputs)
@@ -368,9 +369,9 @@ class IntentClassifier(IntentOptions, TextClassifier):
     def _with_helpful_names(
         self, examples: IntentExamples, checked: IntentExamples | None, encode: Encode
     ) -> IntentExamples:
-        """Return examples with the names of intents if that is asked for or helps.
+        """Return the examples, with the names of intents if these are requested or help.
 
-        It helps where logistic regression on encodings is right more often with them.
+        Names help if logistic regression on encodings is right more often with them.
         """
         if self.names is None:
             return examples
@@ -399,8 +400,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
         Args:
           descriptions: by intent, as `{"refund": "the customer wants money back"}`.
           encoder: see the class.
-          examples: texts and labels that refine it; intents may be without any.
-          **params: see the class; `names` is None by default, as descriptions say more.
+          examples: texts and labels to train on as well. Not every intent needs examples.
+          **params: see the class. `names` is None by default, because descriptions say more.
 
         Raises:
           ValueError: see `fit`.
@@ -426,7 +427,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         """Return the examples to train on and those to validate on, all of them in scope."""
         rest = examples.rows(examples.is_inside)
         if checked is None:
-            # In the order of the texts, so that the order of the examples does not matter.
+            # Sort by text, so that the order of the examples does not matter.
             places = sorted(np.flatnonzero(~rest.is_name), key=rest.texts.__getitem__)
             is_held = np.zeros(len(rest.texts), bool)
             is_held[places] = held_out(
@@ -448,7 +449,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         checked: IntentExamples,
         grid: Mapping[str, Sequence[Any]],
     ) -> dict[str, Any]:
-        """Return the values of `grid` that are best on validation examples."""
+        """Return the values in `grid` that are best on validation examples."""
         validation = (checked.encodings, checked.labels)
         tried = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
@@ -462,7 +463,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
             )
             return accuracy_of(head, *validation)
 
-        return max(tried, key=accuracy)  # the first of equals
+        return max(tried, key=accuracy)  # the first one if several are equal
 
     def _choose_kind(
         self,
@@ -471,11 +472,11 @@ class IntentClassifier(IntentOptions, TextClassifier):
         checked: IntentExamples | None,
         options: Options,
     ) -> tuple[IntentExamples, IntentExamples | None, Outputs | None]:
-        """Set `kind_` to the kind with the most right answers, the first one of equals.
+        """Set `kind_` to the kind with the most right answers. If several are equal, use the first.
 
         Returns:
-          The examples and the validation data in this kind, and the answers to held-out examples;
-          None if nothing was held out.
+          The examples and the validation data with encodings of this kind, and the answers to
+          held-out examples; None if nothing was held out.
         """
         tried: list[Trial] = []
         for kind in kinds:
@@ -501,9 +502,9 @@ class IntentClassifier(IntentOptions, TextClassifier):
         folds: Sequence[Fold] | None,
         held_outputs: Outputs | None,
     ) -> None:
-        """Set the mixture and the thresholds by outputs for held-out examples.
+        """Fit the mixture and the thresholds on outputs for held-out examples.
 
-        `held_outputs` are such outputs, after fewer epochs and without examples out of scope.
+        `held_outputs` are such outputs, from fewer epochs and without examples out of scope.
         """
         self.threshold_, self.thresholds_ = self.threshold, None
         is_scoped = self.out_of_scope is not None and self.threshold is None

@@ -1,10 +1,10 @@
-"""Outputs to held-out examples, and what is fitted on them: weights of words and thresholds.
+"""Fit the weight of words and the thresholds on outputs for held-out examples.
 
-Each part of the examples is held out once. The answers to it show how much words should count
-compared with the encoding, and how sure the classifier may be.
+Each part of the examples is held out once. Its answers show how much weight words should have
+compared with the encoding, and how sure the classifier can be.
 
-A text has one intent, or any number of intents. Labels are then numbers, int `[n]`, or a matrix,
-bool `[n, intents]`.
+If a text has one intent, labels are numbers, int `[n]`. If it may have any number of intents, they
+are a matrix, bool `[n, intents]`.
 
 Reference: Wolpert, "Stacked generalization", 1992; arXiv 1706.04599 (temperature scaling).
 """
@@ -21,20 +21,20 @@ from convert_tf.intents.head import Head, Options, softmax, train_head
 from convert_tf.intents.lexical import LexicalModel, train_lexical
 from convert_tf.numerics.vectors import unit_rows
 
-_ENOUGH = 20  # examples of an intent with a threshold of its own
-_REJECTED_SHARE = 0.05  # of the in-scope examples, if no others and no share were given
-_SHARED = 20  # weight of all examples in the threshold of an intent, in examples
+_ENOUGH = 20  # examples that an intent needs for its own threshold
+_REJECTED_SHARE = 0.05  # of the in-scope examples, if no share and no other examples are given
+_SHARED = 20  # weight of all examples together in the threshold of an intent
 LEXICAL = ("auto",)
 FOLDS = 3
-_QUARTERS = 4  # of the intents, each of which is left out once
-_ENOUGH_INTENTS = 8  # to leave some out
+_QUARTERS = 4  # groups of intents, each of which is left out once
+_ENOUGH_INTENTS = 8  # with fewer intents, none are left out
 _EQUAL_AREAS = 0.005
 _MANY = 3_000  # with more examples, one fold is enough
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 TEMPERATURES = np.geomspace(0.25, 4.0, 33)
 COSINE_WEIGHTS = (0.0, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 50.0)
-_LEAST = 1e-12  # probability
-_LEAST_OF_SEVERAL = 1e-7  # 1 - p of float32 has no smaller steps
+_LEAST = 1e-12  # lowest probability
+_LEAST_OF_SEVERAL = 1e-7  # about the smallest step of 1 - p in float32
 
 
 class Parts(NamedTuple):
@@ -42,7 +42,7 @@ class Parts(NamedTuple):
 
     Attributes:
       head: encodings to probabilities.
-      lexical: words to probabilities; None if they do not count.
+      lexical: words to probabilities; None if words have no weight.
       centroids: float32 `[intents, dim]`.
     """
 
@@ -55,9 +55,9 @@ class Mixture(NamedTuple):
     """Combines log-probabilities or log-odds: ((1 - w) · head + w · lexical) / T.
 
     Attributes:
-      weight: w, from 0 to 1, of words.
+      weight: w, the weight of words, from 0 to 1.
       temperature: T; above 1 the answers are less sure.
-      cosine: how much the cosine counts in the score of scope; see `SingleIntent`.
+      cosine: weight of the cosine in the score for scope; see `SingleIntent`.
     """
 
     weight: float = 0.0
@@ -73,14 +73,14 @@ class Mixture(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """What the parts of a classifier say about n texts.
+    """The outputs of the parts of a classifier for n texts.
 
     Attributes:
       labels: the right labels: int `[n]`, with `OUTSIDE` for texts without an intent; or bool
         `[n, intents]`.
       head: log-probabilities of the head, or log-odds for any number of intents: float32
         `[n, intents]`.
-      lexical: the same by the model of words; None if words do not count.
+      lexical: the same from the model of words; None if words have no weight.
       nearest: cosines to the nearest centroid, float32 `[n]`.
     """
 
@@ -104,7 +104,7 @@ class Outputs(NamedTuple):
 
 
 class ScopeScores(NamedTuple):
-    """Scores of n validation examples; higher is more surely in scope.
+    """Scores of n validation examples. High scores mean that they are in scope.
 
     Attributes:
       scores: float `[n]`.
@@ -120,11 +120,11 @@ class ScopeScores(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """A part that is held out.
+    """A held-out part of the examples.
 
     Attributes:
       is_held: bool `[n]`, the examples of the part.
-      encodings: float32 `[n, dim]`, by an encoder that was not trained on the part.
+      encodings: float32 `[n, dim]`, from an encoder that was not trained on the part.
     """
 
     is_held: np.ndarray
@@ -141,8 +141,8 @@ def train_parts(
     """Train all parts of a classifier.
 
     Args:
-      options: see `train_head`; words count if `lexical` is there and not None.
-      examples: what is trained on, except those out of scope.
+      options: see `train_head`; words are used if `lexical` is given and not None.
+      examples: the examples. Those out of scope are not trained on.
       validation: examples in scope for `patience` of a network.
     """
     texts, encodings, labels, is_name, weights = examples.rows(examples.is_inside)
@@ -164,7 +164,7 @@ def train_parts(
 def outputs_of(
     parts: Parts, texts: Sequence[str], encodings: np.ndarray, labels: np.ndarray
 ) -> Outputs:
-    """Return answers to texts; arguments as in `Outputs`."""
+    """Return outputs for texts. The arguments are those of `Outputs`."""
     lexical = None if parts.lexical is None else parts.lexical.logits(texts)
     if labels.ndim > 1:
         head = parts.head.logits(encodings)
@@ -181,24 +181,24 @@ def log_of(probabilities: np.ndarray) -> np.ndarray:
 
 
 def frozen_folds(examples: IntentExamples, *, seed: int, folds: int = FOLDS) -> list[Fold]:
-    """Return folds of an encoder that was not trained on the examples; see `held_parts`."""
+    """Return folds for an encoder that was not trained on the examples; see `held_parts`."""
     parts = held_parts(examples, seed=seed, folds=folds)
     return [Fold(is_held, examples.encodings) for is_held in parts]
 
 
 def held_parts(examples: IntentExamples, *, seed: int, folds: int = FOLDS) -> list[np.ndarray]:
-    """Return the part that each fold holds out, bool `[n]`: a part of each intent.
+    """Return the part that each fold holds out, bool `[n]`, with some examples of each intent.
 
     The parts do not depend on the order of the examples.
 
     Args:
-      examples: names and the only example of an intent are never held out. Examples out of scope
-        are in no part.
-      seed: of the parts.
-      folds: how many. Of more than 3,000 examples only the first part is held out.
+      examples: the examples. Names and the only example of an intent are never held out. Examples
+        out of scope are in no part.
+      seed: seed of the parts.
+      folds: number of parts. With more than 3,000 examples, only the first part is held out.
     """
     inside = np.flatnonzero(examples.is_inside & ~examples.is_name).tolist()
-    # In the order of the texts, so that the order of the examples changes nothing.
+    # Sort by text, so that the order of the examples does not matter.
     places = np.array(
         sorted(inside, key=lambda place: (examples.texts[place], examples.labels[place])), int
     )
@@ -214,14 +214,14 @@ def held_out_outputs(
     checked: IntentExamples | None,
     folds: Sequence[Fold],
 ) -> Outputs | None:
-    """Return answers that show how good a classifier with these options and encodings is.
+    """Return outputs that show how good a classifier with these options and encodings is.
 
     Args:
       options: see `train_parts`.
-      examples: what is trained on. Those out of scope are distributed over the folds.
-      checked: validation data to answer. Without them the part of each fold is answered by a
-        classifier that was trained on the rest.
-      folds: of the examples.
+      examples: the training examples. Those out of scope are distributed over the folds.
+      checked: validation data to answer. Without them, each fold's part is answered by a classifier
+        that was trained on the rest.
+      folds: folds of the examples.
 
     Returns:
       None if nothing can be held out, because each intent has one example.
@@ -229,7 +229,7 @@ def held_out_outputs(
     if checked is not None:
         return outputs_of(train_parts(options, examples), *checked[:3])
     by_fold = []
-    # In the order of the texts, as the folds, so that the order of the examples does not matter.
+    # Sort by text, as for the folds, so that the order of the examples does not matter.
     outside = np.flatnonzero(~examples.is_inside).tolist()
     outside = np.array(sorted(outside, key=examples.texts.__getitem__), int)
     for index, fold in enumerate(folds):
@@ -247,15 +247,15 @@ def held_out_outputs(
 
 
 def most_right(tried: Sequence[Trial]) -> tuple[int, Outputs, np.ndarray] | None:
-    """Return which of several classifiers answers the most examples right, the first of equals.
+    """Find the classifier that answers the most examples right, the first one if several do.
 
     Args:
       tried: the arguments of `held_out_outputs` for each classifier. All have the same words, which
-        are trained for the first one only.
+        are trained for the first classifier only.
 
     Returns:
-      The place of the best one in `tried`, its answers, and which examples in scope it answers
-      right, bool `[in scope]`; None if nothing can be held out.
+      The index of the best classifier in `tried`, its outputs, and which examples in scope it
+      answers right, bool `[in scope]`; None if nothing can be held out.
     """
     judged: list[Outputs] = []
     for options, examples, checked, folds in tried:
@@ -273,7 +273,8 @@ def most_right(tried: Sequence[Trial]) -> tuple[int, Outputs, np.ndarray] | None
 def fit_mixture(answers: Outputs) -> Mixture:
     """Return the mixture of a grid that makes the right answers most probable.
 
-    It has the highest mean log-probability. Of equal ones it has the smallest weight of words.
+    It has the highest mean log-probability. If several are equal, it has the smallest weight of
+    words.
     """
     answers = answers.inside()
     if not len(answers.labels):
@@ -292,17 +293,17 @@ def fit_mixture(answers: Outputs) -> Mixture:
 
 
 def left_out_outputs(options: Options, examples: IntentExamples, *, seed: int) -> list[Outputs]:
-    """Return answers to intents that were not trained, and to held-out examples of the others.
+    """Return outputs for intents that were not trained, and for held-out examples of the others.
 
     Each quarter of the intents is left out in turn. Its examples have the label `OUTSIDE`.
 
     Args:
       options: see `train_parts`.
-      examples: what is trained on, by an encoder that was not trained on them.
-      seed: of the quarters.
+      examples: the training examples, encoded by an encoder that was not trained on them.
+      seed: seed of the quarters.
 
     Returns:
-      The answers for each quarter; none if there are fewer than eight intents.
+      The outputs for each quarter; none if there are fewer than eight intents.
     """
     examples = examples.rows(examples.is_inside)
     number = int(examples.labels.max()) + 1
@@ -326,12 +327,12 @@ def left_out_outputs(options: Options, examples: IntentExamples, *, seed: int) -
 def fit_cosine(answers: Sequence[Outputs], mixture: Mixture) -> float:
     """Return the weight of the cosine that best tells texts out of scope from others.
 
-    It is the smallest one whose mean area under the ROC curve (AUROC) is at most half a point below
-    the highest: larger ones win little, and lose much if people ask for something else.
+    It is the smallest weight whose mean area under the ROC curve (AUROC) is at most half a point
+    below the highest. Larger weights gain little, and lose a lot if users ask for something else.
 
     Args:
-      answers: to texts; some are out of scope.
-      mixture: what makes probabilities of them.
+      answers: outputs for texts, some of which are out of scope.
+      mixture: turns the outputs into probabilities.
     """
     from sklearn.metrics import roc_auc_score
 
@@ -356,10 +357,10 @@ def are_right(answers: Outputs) -> np.ndarray:
 
 
 def are_clearly_more(others: np.ndarray, first: np.ndarray) -> bool:
-    """Return whether others are right more often, by more than a standard error.
+    """Return whether `others` are right more often than `first`, by more than a standard error.
 
     Args:
-      others, first: which of the same examples they answer right, bool `[n]`.
+      others, first: which examples each classifier answers right, bool `[n]`.
 
     Reference: McNemar, "Note on the sampling error of the difference between correlated proportions
     or percentages", 1947.
@@ -369,7 +370,7 @@ def are_clearly_more(others: np.ndarray, first: np.ndarray) -> bool:
 
 
 def scope_scores_of(outputs: Outputs, mixture: Mixture, decision: Decision) -> ScopeScores:
-    """Return how surely the examples are in scope, for the thresholds of `decision`."""
+    """Return scores of how certain it is that examples are in scope, for `decision`."""
     probabilities = outputs.probabilities(mixture)
     predicted, labels = probabilities.argmax(axis=1), outputs.labels
     scores = decision.scores(probabilities, outputs.nearest)
@@ -382,7 +383,7 @@ def calibration_error(confidence: np.ndarray, is_right: np.ndarray, *, bins: int
     Args:
       confidence: float `[n]`, from 0 to 1.
       is_right: bool `[n]`.
-      bins: of equal width.
+      bins: number of bins, which have equal width.
 
     Reference: arXiv 1706.04599 §2.
     """
@@ -395,14 +396,14 @@ def fit_threshold(scores: ScopeScores, rejected_share: float | None = None) -> f
     """Return the score below which an example is out of scope.
 
     Args:
-      scores: of validation examples, some of them in scope.
+      scores: scores of validation examples, some of them in scope.
       rejected_share: share of the in-scope examples to reject; None for the best threshold.
 
     Returns:
-      The score that this share of the in-scope examples does not reach. If it is None and there are
-      out-of-scope examples, the threshold with the highest mean of in-scope accuracy (a rejection
-      is an error) and out-of-scope recall, in the middle of its interval. Without such examples the
-      share is one in twenty.
+      The score that this share of the in-scope examples does not reach. If `rejected_share` is None
+      and some examples are out of scope, it is the threshold with the highest mean of in-scope
+      accuracy (a rejection is an error) and out-of-scope recall, in the middle of its interval.
+      Without such examples the share is one in twenty.
     """
     if rejected_share is not None or scores.is_in.all():
         share = _REJECTED_SHARE if rejected_share is None else rejected_share
@@ -417,14 +418,14 @@ def fit_intent_thresholds(
     """Return a threshold for each predicted intent.
 
     Args:
-      scores: of validation examples.
-      threshold: that of all intents, which intents with few examples get.
-      num_intents: how many there are.
+      scores: scores of validation examples.
+      threshold: the threshold of all intents, which intents with few examples get.
+      num_intents: number of intents.
       rejected_share: as in `fit_threshold`.
 
     Returns:
-      float64 `[num_intents]`: `fit_threshold` on the examples that are answered with that intent,
-      and on all examples, which together weigh as much as 20.
+      float64 `[num_intents]`, each from `fit_threshold` on the examples that are answered with the
+      intent, and on all examples, which together weigh as much as 20.
     """
     thresholds = np.full(num_intents, threshold, np.float64)
     shared = _SHARED / len(scores.scores)
@@ -454,7 +455,7 @@ def _between(scores: np.ndarray) -> np.ndarray:
 def _gain(scores: ScopeScores, thresholds: np.ndarray, chosen: Any = True) -> np.ndarray:
     """Return in-scope accuracy plus out-of-scope recall, by threshold.
 
-    `chosen`, bool `[n]`, are the examples that count; the shares are of all.
+    Only the examples in `chosen`, bool `[n]`, are counted, but the shares refer to all examples.
     """
     right = np.sort(scores.scores[scores.is_right & scores.is_in & chosen])
     rejected = np.sort(scores.scores[~scores.is_in & chosen])

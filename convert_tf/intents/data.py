@@ -27,9 +27,9 @@ from convert_tf.storage.messages import listed
 
 _YAML = (".yml", ".yaml")
 
-_FORMULA = ("=", "+", "-", "@")  # how formulas of spreadsheets begin
+_FORMULA = ("=", "+", "-", "@")  # first characters of formulas in spreadsheets
 
-_Row = tuple[str, str, str]  # the place in the file, the text and the label, both possibly empty
+_Row = tuple[str, str, str]  # the place in the file, the text, the label; the last two may be empty
 
 
 class LabelledTexts(NamedTuple):
@@ -45,17 +45,17 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
     Args:
       path: a file, or a folder with `nlu*.yml`. The file is a table (`convert_tf.readers.tables`)
         with the columns `text` and `label`, or Rasa's training data (`nlu.yml`). Entity annotations
-        of Rasa are replaced by the texts that they mark. Without a header, the column whose values
-        repeat has the labels.
+        of Rasa are replaced by the texts that they mark. Without a header, the column with repeated
+        values has the labels.
       needs_labels: whether a row without a label is an error.
 
     Returns:
       Rows in the order of the file.
 
     Raises:
-      ValueError: the file has another format, is not UTF-8, has no rows, lacks a column or has it
-        twice; a row has no text, no label or too many fields; or Rasa would ignore a line.
-      OSError: the file cannot be read.
+      ValueError: if the file has another format, is not UTF-8, has no rows, lacks a column or has
+        it twice; a row has no text, no label or too many fields; or Rasa would ignore a line.
+      OSError: if the file cannot be read.
     """
     path = os.fspath(path)
     if os.path.isdir(path):
@@ -74,10 +74,10 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
 
 
 def read_files(paths: Sequence[str], *, needs_labels: bool = True) -> LabelledTexts:
-    """Read several files, one after another; arguments as in `read_labelled`.
+    """Read several files, one after another. The arguments are those of `read_labelled`.
 
     Raises:
-      ValueError: one of them is unusable; see `read_labelled`.
+      ValueError: if one of them is unusable; see `read_labelled`.
     """
     joined = LabelledTexts([], [])
     for path in paths:
@@ -124,7 +124,7 @@ def _rows(path: str) -> list[_Row]:
 
 
 def _nlu_files(folder: str) -> list[str]:
-    """Return the files of a Rasa project that hold intents."""
+    """Return the files of a Rasa project that may have intents."""
     files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
     files = [path for path in files if "nlu" in (path.name[:3].lower(), path.parent.name.lower())]
     # Reading a file of an older format tells the user how to convert it.
@@ -222,7 +222,7 @@ def few_shot(data: LabelledTexts, shots: int, *, seed: int) -> LabelledTexts:
       seed: seed of the draw.
 
     Raises:
-      ValueError: an intent has fewer examples.
+      ValueError: if an intent has fewer examples.
     """
     rng = np.random.default_rng(seed)
     chosen: list[int] = []
@@ -252,7 +252,7 @@ def fold_numbers(labels: Sequence[Any], folds: int, *, seed: int) -> np.ndarray:
     for places in _places(labels).values():
         if len(places) > 1:
             numbers[rng.permutation(places)] = (first + np.arange(len(places))) % folds
-            first += len(places)  # else the first folds would get all small intents
+            first += len(places)  # otherwise the first folds would get all small intents
     return numbers
 
 

@@ -1,8 +1,8 @@
-"""How probabilities become answers: the one place with thresholds, margins and levels.
+"""Turn probabilities into answers. Thresholds, margins and levels are applied only here.
 
 A text has one intent or none (`SingleIntent`), or any number of intents (`SeveralIntents`). Both
-work on arrays. Classifiers in Python and `.onnx` files call them; the TensorFlow graph of a serving
-module is tested against them.
+classes work on arrays. Classifiers in Python and in `.onnx` files call them. The TensorFlow graph
+of a serving module is tested against them.
 """
 
 import dataclasses
@@ -15,22 +15,23 @@ from convert_tf.intents.examples import OUTSIDE
 from convert_tf.intents.head import softmax
 
 KINDS = ("confidence", "distance", "both")
-COSINE_WEIGHT = 5.0  # with "both", where nothing tells how much the cosine should count
-LEAST_ENTROPY = 1e-5  # float32 knows none that is much smaller
-LEVELS = "/"  # between the levels of a label
+COSINE_WEIGHT = 5.0  # with "both", if there is nothing to fit the weight on
+LEAST_ENTROPY = 1e-5  # about the smallest in float32
+LEVELS = "/"  # separates the levels of a label
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SingleIntent:
-    """Answers of texts that have one intent or none.
+    """Answers to texts that have one intent or none.
 
     Attributes:
       classes: the intents, sorted.
-      threshold: scores below it are out of scope; None for no threshold.
-      thresholds: a threshold for each intent instead, float `[intents]`; None for `threshold`.
-      out_of_scope: `"confidence"` compares the highest probability with the threshold, `"distance"`
-        the cosine to the nearest intent, `"both"` that cosine times `cosine_weight`, minus the
-        logarithm of the entropy of the probabilities; None for no threshold.
+      threshold: texts with a lower score are out of scope; None for no threshold.
+      thresholds: a threshold for each intent instead, float `[intents]`; None uses `threshold`.
+      out_of_scope: the score to compare with the threshold. `"confidence"` is the highest
+        probability, `"distance"` the cosine to the nearest intent, and `"both"` that cosine times
+        `cosine_weight`, minus the logarithm of the entropy of the probabilities. None for no
+        threshold.
       min_margin: the least lead of the highest probability over the second.
       upper_levels: whether a rejected text is answered with an upper level that is sure enough.
       out_of_scope_label: the answer to rejected texts.
@@ -50,7 +51,7 @@ class SingleIntent:
 
     @staticmethod
     def probabilities(logits: np.ndarray) -> np.ndarray:
-        """Return probabilities, of which each row sums to 1: float `[n, intents]`."""
+        """Return probabilities, float `[n, intents]`. Each row sums to 1."""
         return softmax(logits)
 
     def unknown_labels(self, number: int) -> np.ndarray:
@@ -64,7 +65,7 @@ class SingleIntent:
         return two[:, 1] - two[:, 0]
 
     def scores(self, probabilities: np.ndarray, nearest: np.ndarray) -> np.ndarray:
-        """Return how surely texts are in scope, float `[n]`. Thresholds compare with it.
+        """Return how certain it is that texts are in scope, float `[n]`, for the thresholds.
 
         Args:
           probabilities: float `[n, intents]`.
@@ -86,7 +87,7 @@ class SingleIntent:
         return np.broadcast_to(threshold, len(self.classes))  # raises if some are missing
 
     def answers(self, probabilities: np.ndarray, nearest: np.ndarray) -> np.ndarray:
-        """Return the intent of each text, an upper level or `out_of_scope_label`: `[n]`.
+        """Return an intent, an upper level or `out_of_scope_label` for each text: `[n]`.
 
         Args:
           probabilities, nearest: see `scores`.
@@ -121,7 +122,7 @@ class SingleIntent:
         lead = self.leads(sums) if len(names) > 1 else np.ones(len(sums))
         # A label without levels was rejected itself.
         has_levels = ~np.isin(names, self.classes.astype(str))
-        # Only with this rule the threshold is a probability.
+        # The threshold is only a probability with this rule.
         least = self.threshold or 0.0 if self.out_of_scope == "confidence" else 0.0
         is_sure = (sums.max(axis=1) >= least) & (lead >= self.min_margin)
         is_sure &= has_levels[sums.argmax(axis=1)] & (answers == self.out_of_scope_label)
@@ -135,10 +136,10 @@ class SingleIntent:
         return str(intent)
 
     def confidence(self, probabilities: np.ndarray, intent: Any) -> float:
-        """Return the confidence of an answer, of probabilities float `[intents]`.
+        """Return the confidence of an answer, given the probabilities float `[intents]`.
 
-        It is the probability of the intent; for an upper level, the sum over its intents; for a
-        rejected text, how improbable the most probable intent is.
+        It is the probability of the intent, or the sum over the intents of an upper level. For a
+        rejected text it is 1 minus the highest probability.
         """
         best = probabilities.argmax()
         if self.classes[best] == intent:
@@ -151,12 +152,12 @@ class SingleIntent:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SeveralIntents:
-    """Answers of texts that may have several intents, or none.
+    """Answers to texts that may have several intents, or none.
 
     Attributes:
       classes: the intents, sorted.
       threshold: intents with this probability or more are answered.
-      label_separator: between the intents of an answer as text.
+      label_separator: joins the intents of an answer as text.
     """
 
     has_several: ClassVar[bool] = True
@@ -169,7 +170,7 @@ class SeveralIntents:
 
     @staticmethod
     def probabilities(logits: np.ndarray) -> np.ndarray:
-        """Return the probability of each intent, without regard to the others: `[n, intents]`."""
+        """Return the probability of each intent, independent of the others: `[n, intents]`."""
         return 0.5 + 0.5 * np.tanh(0.5 * logits)  # the sigmoid, without overflow
 
     def unknown_labels(self, number: int) -> np.ndarray:
@@ -200,8 +201,8 @@ class SeveralIntents:
     def confidence(self, probabilities: np.ndarray, intents: tuple[str, ...]) -> float:
         """Return the confidence of an answer.
 
-        It is the lowest probability of its intents; without any, how improbable the most probable
-        intent is.
+        It is the lowest probability of its intents. Without intents it is 1 minus the highest
+        probability.
         """
         answered = probabilities[np.isin(self.classes, intents)]
         return float(answered.min() if len(answered) else 1 - probabilities.max())
@@ -217,11 +218,11 @@ def decision_of(
     thresholds: np.ndarray | None,
     cosine_weight: float,
 ) -> Decision:
-    """Return how a classifier answers.
+    """Return the rule by which a classifier answers.
 
     Args:
       params: parameters of an `IntentClassifier` or a `MultiIntentClassifier`, by name.
-      classes, threshold, thresholds, cosine_weight: what was trained; see `SingleIntent`.
+      classes, threshold, thresholds, cosine_weight: trained values; see `SingleIntent`.
     """
     if "label_separator" in params:
         return SeveralIntents(classes, threshold, params["label_separator"])

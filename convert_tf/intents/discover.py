@@ -1,7 +1,7 @@
-"""Groups of messages that no intent answers, each of which may be a new intent.
+"""Group messages that no intent answers. Each group may be a new intent.
 
-A sample of the messages is grouped by Ward's method on their encodings, and k-means moves messages
-to nearer groups. All other messages go to the nearest group.
+Ward's method groups the encodings of a sample of the messages, and k-means moves messages to nearer
+groups. All other messages go to the nearest group.
 
 Reference: Ward, "Hierarchical grouping to optimize an objective function", 1963.
 """
@@ -33,13 +33,13 @@ from convert_tf.storage.messages import listed, shortened
 MIN_SIZE = 3
 # Ward's method compares all pairs: 10,000 messages take 400 MB and half a minute.
 _SAMPLE = 8_000
-# Intents explain about half of the variance of encodings, whatever the encoder and the data.
+# Intents explain about half of the variance of encodings, for every tested encoder and data set.
 _EXPLAINED = 0.52
-# Messages that no intent answers surely scatter a little more than examples do (docs/lab).
+# Messages that no intent answers confidently scatter a little more than examples do (docs/lab).
 _MORE_SCATTER = 1.05
-_ENOUGH_EXAMPLES = 20  # beyond one of each intent, to know how much intents scatter
-_WORDS, _NAMED = 5, 3  # words that tell a group apart, and words of a suggested label
-# Least cosine of the centres of a group and of an earlier one that are the same.
+_ENOUGH_EXAMPLES = 20  # more than one per intent, to measure how much intents scatter
+_WORDS, _NAMED = 5, 3  # words that describe a group, and words of a suggested label
+# Two groups are the same if the cosine of their centres is at least this.
 SAME_GROUP = 0.8
 
 
@@ -58,33 +58,33 @@ def discover_intents(
     """Group messages so that each group may be a new intent.
 
     Args:
-      texts: messages of a log; empty ones are left out, and equal ones are encoded once.
+      texts: messages of a log. Empty messages are left out, and equal messages are encoded once.
       encoder: as in `IntentClassifier`; unused with a classifier, whose encodings are grouped.
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`; messages that
-        it answers surely are left out.
-      num_groups: how many groups; None chooses. With a classifier that keeps its examples, groups
-        scatter as its intents do.
+        it answers confidently are left out.
+      num_groups: number of groups; None chooses it. With a classifier that keeps its examples,
+        groups then scatter as much as its intents do.
       min_size: messages of smaller groups are leftovers.
       min_confidence: the least probability of a sure answer.
-      mask: whether numbers and e-mail addresses are masked, before anything else happens.
-      seed: of the sample that is grouped.
+      mask: whether to mask numbers and e-mail addresses, before anything else happens.
+      seed: seed of the sample that is grouped.
       earlier: `groups` of an earlier result and its `gone` ones, each with `group`, `label` and
         `texts`; None without an earlier result. A group gets the number and the label of an earlier
         one if the cosine of their centres is 0.8 or more. Groups are paired so that the sum of
         these cosines is largest.
 
     Returns:
-      `messages`, how many there are; `unsure`, how many no intent answers surely; `left_out`, how
-      many of these are in small groups; `leftovers`, the distinct texts of small groups in the
-      sample, texts of a group next to each other; `groups`, the largest first, each with `group`
-      (its number, from 1), `is_new`, `label` (a suggestion), `size`, `share` of all messages,
-      `cohesion` (the mean cosine of its messages to its centre), `words` that tell it apart, and
-      `texts`, its distinct messages in the sample, the most central first; with a classifier also
-      `nearest`, with `intent` and `cosine`. With `earlier` also `gone`, the rows of `earlier` that
-      no group has.
+      `messages`, their number; `unsure`, the number that no intent answers confidently; `left_out`,
+      how many of these are in small groups; `leftovers`, the distinct texts of small groups in the
+      sample, grouped; and `groups`, the largest first. Each group has `group` (its number, from 1),
+      `is_new`, `label` (a suggestion), `size`, `share` of all messages, `cohesion` (the mean cosine
+      of its messages to its centre), `words` that describe it, and `texts`, its distinct messages
+      in the sample, the most central first. With a classifier it also has `nearest`, with `intent`
+      and `cosine`. With `earlier` the result also has `gone`, the earlier groups that no longer
+      exist.
 
     Raises:
-      ValueError: there are fewer distinct messages than groups, or all are answered surely.
+      ValueError: if there are fewer distinct messages than groups, or all are answered confidently.
     """
     encode = encode_of(encoder, classifier)
     counts = counted_messages(texts, mask=mask)
@@ -128,7 +128,7 @@ def _take_earlier(
     earlier: Sequence[Mapping[str, Any]],
     encode: Any,
 ) -> list[Mapping[str, Any]]:
-    """Add `group` and `is_new` to each group, and the `label` of the earlier group that it is.
+    """Add `group` and `is_new` to each group, and the `label` of the same earlier group.
 
     Args:
       groups: the groups, without labels.
@@ -137,7 +137,7 @@ def _take_earlier(
       encode: from texts to vectors.
 
     Returns:
-      The earlier groups that none of these is.
+      The earlier groups that are gone.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -160,7 +160,7 @@ def _take_earlier(
 
 
 def centres_of(groups: Iterable[Mapping[str, Any]], encode: Any) -> np.ndarray:
-    """Return the mean vector, of length 1, of the `texts` of each group: `[groups, dim]`."""
+    """Return the mean vector of the `texts` of each group, scaled to length 1: `[groups, dim]`."""
     return unit_rows(np.stack([encode(row["texts"]).mean(axis=0) for row in groups]))
 
 
@@ -173,12 +173,12 @@ def _rows(
     total: int,
     classifier: Any,
 ) -> list[dict[str, Any]]:
-    """Return what `discover_intents` says of each group but its label.
+    """Return the rows of `discover_intents` for the groups, without labels.
 
     Args:
       sample, vectors, numbers: texts, their vectors and groups.
-      centres: of the groups, float `[groups, dim]`, of length 1.
-      sizes: messages of each group, float `[groups]`.
+      centres: centres of the groups, float `[groups, dim]`, of length 1.
+      sizes: number of messages of each group, float `[groups]`.
       total: number of all messages.
       classifier: as in `discover_intents`.
     """
@@ -215,7 +215,7 @@ def _sampled(batches: Iterable[tuple[list[str], np.ndarray]]) -> tuple[list[str]
 
 
 def _label_groups(groups: list[dict[str, Any]], earlier: Sequence[Mapping[str, Any]]) -> None:
-    """Add a `label` to each new group: its first words, and a number if these are taken."""
+    """Label each new group with its first words, and a number if another group has them."""
     taken = {row["label"] for row in earlier}
     for row in groups:
         if row["is_new"]:
@@ -231,7 +231,7 @@ def _label_groups(groups: list[dict[str, Any]], earlier: Sequence[Mapping[str, A
 def _unsure_batches(
     texts: Sequence[str], encode: Any, classifier: Any, min_confidence: float
 ) -> Iterator[tuple[list[str], np.ndarray]]:
-    """Yield texts that are not answered surely, and their vectors."""
+    """Yield texts that the classifier is unsure of, and their vectors."""
     for chosen in in_batches(texts):
         if classifier is not None:
             is_unsure = unsure(classifier, chosen, min_confidence)
@@ -241,11 +241,11 @@ def _unsure_batches(
 
 
 def _scatter_of(classifier: Any, seed: int) -> float | None:
-    """Return the mean variance within the intents of a classifier, by 2,000 examples at most.
+    """Return the mean variance within the intents of a classifier, from at most 2,000 examples.
 
     Returns:
       The mean squared distance of examples to the mean of their intent, corrected for the number of
-      intents; None without enough examples.
+      intents; None if there are too few examples.
     """
     examples = getattr(classifier, "examples_", None)
     if examples is None:
@@ -272,9 +272,9 @@ def group_vectors(
 
     Args:
       vectors: float `[n, dim]`, two or more.
-      num_groups: how many; None for the fewest whose variance within groups is small enough: 1.05
-        times `scatter`, or without it 48 % of the variance of all vectors. The variance is
-        corrected for the number of groups as an adjusted R² is.
+      num_groups: number of groups. None uses the fewest groups whose variance within groups is
+        small enough: 1.05 times `scatter`, or 48 % of the variance of all vectors if `scatter` is
+        None. As in an adjusted R², the variance is corrected for the number of groups.
       scatter: the variance within known intents.
 
     Returns:
@@ -314,12 +314,12 @@ def _means(points: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 def _telling_words(texts: Sequence[str], numbers: np.ndarray) -> list[list[str]]:
     """Return the words that tell each group apart from the others, the best first.
 
-    A word counts by the share of the group's texts with it, times the logarithm of how much larger
-    that share is than the share of all texts.
+    The score of a word is the share of the group's texts that have it, times the logarithm of the
+    ratio of this share to the share of all texts that have it.
 
     Args:
       texts: messages.
-      numbers: int `[texts]`, the group of each, from 0 without gaps.
+      numbers: int `[texts]`, the group of each text, from 0 without gaps.
     """
     terms = [{*word_terms(text)} for text in texts]
     overall = Counter(word for words in terms for word in words)
@@ -354,7 +354,7 @@ def grouping_summary(report: Report) -> str:
 
 
 def _gone_text(report: Report) -> str:
-    """Return how many groups are known from before, and which are gone."""
+    """Return a sentence on how many groups existed before, and which are gone."""
     if "gone" not in report:
         return ""
     number = sum(not row["is_new"] for row in report["groups"])
@@ -363,7 +363,7 @@ def _gone_text(report: Report) -> str:
 
 
 def group_title(report: Report, row: Mapping[str, Any]) -> str:
-    """Return the words of a group; with earlier groups also its number, and the label it keeps."""
+    """Return the words of a group; with earlier groups also its number and its earlier label."""
     words = ", ".join(row["words"])
     if "gone" not in report:
         return words or str(row["label"])
@@ -371,6 +371,6 @@ def group_title(report: Report, row: Mapping[str, Any]) -> str:
 
 
 def nearest_text(row: Mapping[str, Any]) -> str:
-    """Return the intent that is nearest to a group as text; `""` without a classifier."""
+    """Return a text on the intent nearest to a group; `""` without a classifier."""
     nearest = row.get("nearest")
     return f"; nearest intent {nearest['intent']} ({nearest['cosine']:.2f})" if nearest else ""

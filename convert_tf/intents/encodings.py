@@ -23,7 +23,7 @@ KINDS_OF_ENCODING = {
     "reduced": "encode_reduced",
     "similarity": "encode_similarity",
 }
-ANY_KIND = "auto"  # the kind with more right answers
+ANY_KIND = "auto"  # chooses the kind with more right answers
 
 
 def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]], Any]:
@@ -35,7 +35,7 @@ def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]
       kind: one of `KINDS_OF_ENCODING`.
 
     Raises:
-      ValueError: it is none of these, or has no encodings of that kind.
+      ValueError: if the encoder is none of these, or has no encodings of that kind.
     """
     kinds = [*KINDS_OF_ENCODING]
     check(kind in kinds, f"kind must be one of {', '.join(kinds)}.", kind)
@@ -59,7 +59,7 @@ def _loaded(encoder: Any) -> Any:
 
 
 def encodes(encoder: Any, kind: str) -> bool:
-    """Return whether one encoder, or each of a list, has encodings of a kind."""
+    """Return whether an encoder, or every encoder of a list, has encodings of a kind."""
     return all(
         kind in loaded.kinds
         if hasattr(loaded, "kinds")
@@ -69,7 +69,7 @@ def encodes(encoder: Any, kind: str) -> bool:
 
 
 def different_kinds(encoder: Any) -> list[str]:
-    """Return the kinds of encodings of one encoder, or of each of a list, that differ.
+    """Return the kinds whose encodings differ, for an encoder or for every encoder of a list.
 
     An encoder without vectors for similarity has the same vector r as `sentence` and as `reduced`.
     """
@@ -83,7 +83,7 @@ def encoders_of(encoder: Any) -> list[Any]:
     """Return encoders as a list, with paths in place of the names of released modules.
 
     Raises:
-      ValueError: there is none.
+      ValueError: if the list is empty.
     """
     encoders = list(encoder) if isinstance(encoder, list | tuple) else [encoder]
     if not encoders:
@@ -112,12 +112,12 @@ def identities_of(encoder: Any) -> list[EncoderIdentity]:
 class IntentEncodings:
     """Concatenated encodings of texts, each part of length 1, kept in memory.
 
-    An all-zero vector, as of a text without tokens, stays zero.
+    The vector of a text without tokens is all zeros, and stays so.
 
     Args:
-      encoder: see `encode_function`; a list is concatenated.
+      encoder: see `encode_function`. The encodings of a list of encoders are concatenated.
       kind: see `encode_function`.
-      max_texts: how many encodings are kept, those used last.
+      max_texts: number of encodings to keep, the most recently used ones.
 
     Example:
       vectors = IntentEncodings(["hub_modules/convert/2", use])(["where is my card?"])
@@ -141,7 +141,7 @@ class IntentEncodings:
           float32 `[len(texts), dim]`.
 
         Raises:
-          ValueError: an encoder did not return a finite vector for each text.
+          ValueError: if an encoder did not return a finite vector for each text.
         """
         # An empty result still has the width of an encoding.
         return self._kept(list(texts)) if len(texts) else self._kept(PROBES)[:0]

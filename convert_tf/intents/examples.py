@@ -1,8 +1,8 @@
-"""Examples as classifiers are trained on them: checked, encoded, with numbered labels and names.
+"""Check and encode training examples of classifiers, number their labels, and add names.
 
 Names of intents in plain words may serve as examples too.
 
-Reference: arXiv 2404.12365 (FastFit), whose examples are compared with names of classes too.
+Reference: arXiv 2404.12365 (FastFit), which also compares examples with names of classes.
 """
 
 import unicodedata
@@ -42,7 +42,7 @@ class IntentExamples(NamedTuple):
 
     @property
     def is_inside(self) -> np.ndarray:
-        """Which examples are not out of scope: bool `[n]`."""
+        """Whether each example is in scope: bool `[n]`."""
         if self.labels.ndim > 1:
             return np.ones(len(self.texts), bool)
         return self.labels != OUTSIDE
@@ -54,7 +54,7 @@ class IntentExamples(NamedTuple):
         )
 
     def followed_by(self, other: "IntentExamples") -> "IntentExamples":
-        """Return these examples and then others."""
+        """Return these examples, followed by others."""
         arrays = map(np.concatenate, zip(self[1:], other[1:], strict=True))
         return IntentExamples([*self.texts, *other.texts], *arrays)
 
@@ -66,7 +66,7 @@ class IntentExamples(NamedTuple):
         Args:
           classes: the intents, sorted.
           encode: the function that made `encodings`.
-          left_out: an intent whose name is no example.
+          left_out: an intent whose name is not added.
         """
         is_inside = self.is_inside
         names = names_of(classes, left_out=left_out, known=[*compress(self.texts, is_inside)])
@@ -85,8 +85,8 @@ def examples_of(
     """Check and encode examples.
 
     Args:
-      texts, labels, weights: of each example, in lists, arrays or tables of one column; weights may
-        be None, and examples of weight 0 are left out.
+      texts, labels, weights: one of each per example, in lists, arrays or tables of one column.
+        Weights may be None. Examples with weight 0 are left out.
       encode: texts → float32 `[texts, dim]`.
       outside: the label of examples without an intent; None where all labels are intents.
 
@@ -94,8 +94,8 @@ def examples_of(
       The examples and the intents, sorted.
 
     Raises:
-      ValueError: something is missing, there are not equally many texts, labels and weights, or
-        fewer than two intents.
+      ValueError: if a text or label is missing, the numbers of texts, labels and weights differ, or
+        there are fewer than two intents.
     """
     texts, names, is_in = _checked(texts, labels, outside)
     counts = checked_weights(weights, len(texts))
@@ -118,10 +118,11 @@ def validated(
 
     Args:
       texts, labels, encode, outside: see `examples_of`.
-      classes: the intents that are trained, sorted.
+      classes: the trained intents, sorted.
 
     Raises:
-      ValueError: an intent is not trained, no example has one, or something is missing.
+      ValueError: if an intent is not trained, no example has an intent, or a text or label is
+        missing.
     """
     texts, names, is_in = _checked(texts, labels, outside)
     intents = labels_of_one_kind(names[is_in])
@@ -166,7 +167,8 @@ def checked_texts(texts: Any) -> list[str]:
       texts: a list, an array or a table of one column, such as a pandas series.
 
     Raises:
-      ValueError: it is a single text or has several columns, or a text is empty or no string.
+      ValueError: if `texts` is a single text or has several columns, or a text is empty or not a
+        string.
     """
     values = column(texts)
     for index, text in enumerate(values):
@@ -193,7 +195,7 @@ def column(values: Any, what: str = "texts") -> list[Any]:
       what: what the values are, for messages.
 
     Raises:
-      ValueError: it is None, a single value or a set, or has several columns.
+      ValueError: if `values` is None, a single value or a set, or has several columns.
     """
     if isinstance(values, set | frozenset):
         raise ValueError(
@@ -218,15 +220,15 @@ def column(values: Any, what: str = "texts") -> list[Any]:
 
 
 def checked_weights(weights: Any, number: int) -> np.ndarray:
-    """Return how much each example counts: float64 `[number]`.
+    """Return the weight of each example: float64 `[number]`.
 
     Args:
       weights: a list, an array or a table of one column; None for weights of 1.
       number: the number of examples.
 
     Raises:
-      ValueError: there is not one weight for each example, a weight is negative or not finite, or
-        all weights are zero.
+      ValueError: if the number of weights is wrong, a weight is negative or not finite, or all
+        weights are zero.
     """
     if weights is None:
         return np.ones(number)
@@ -251,7 +253,7 @@ def listed_labels(labels: Any) -> list[Any]:
     """Return the labels of a list, an array or a table of one column as a list.
 
     Raises:
-      ValueError: labels are None or have several columns, or a text has several labels.
+      ValueError: if labels are None or have several columns, or a text has several labels.
     """
     names = column(labels, "labels")
     for index, name in enumerate(names):
@@ -272,8 +274,8 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
       `[labels]`, with dtype object if only some labels are strings.
 
     Raises:
-      ValueError: a label is missing (None, NaN, NA or NaT), a text has several labels, or there are
-        several columns.
+      ValueError: if a label is missing (None, NaN, NA or NaT), a text has several labels, or there
+        are several columns.
     """
     names = listed_labels(labels)
     for index, name in enumerate(names):
@@ -290,7 +292,7 @@ def _is_missing(label: Any) -> bool:
         return True
     try:
         return bool(label != label)  # NaN and NaT
-    except TypeError:  # NA is neither equal nor not
+    except TypeError:  # a comparison with NA has no truth value
         return True
 
 
@@ -298,7 +300,7 @@ def labels_of_one_kind(labels: np.ndarray) -> np.ndarray:
     """Return labels from `checked_labels` as an array that can be sorted.
 
     Raises:
-      ValueError: only some labels are strings, or labels are fractions.
+      ValueError: if only some labels are strings, or labels are fractions.
     """
     if labels.dtype.kind == "f" and np.any(labels % 1):
         raise ValueError(
@@ -328,7 +330,7 @@ def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
       Warnings: intents with one example, intents that look alike, and texts with several labels.
 
     Raises:
-      ValueError: there are fewer than two intents.
+      ValueError: if there are fewer than two intents.
     """
     counts = Counter(labels)
     check_at_least_two(counts)
@@ -400,8 +402,8 @@ def names_of(
     Args:
       classes: the intents, in the order of their numbers.
       left_out: an intent whose name is not used, such as the label of texts out of scope.
-      known: examples. A name that is also an example is left out. It would otherwise be trained on
-        while the example is held out.
+      known: the examples. A name that is also an example is left out, because it would be trained
+        on while the example is held out.
     """
     words = ["" if label == left_out else name_in_words(label) for label in classes]
     unused = {"", *known, *(name for name, number in Counter(words).items() if number > 1)}

@@ -1,11 +1,11 @@
-"""An intent classifier whose encoder is fine-tuned, where that helps.
+"""Fine-tune the encoder of an intent classifier if that helps.
 
 The upper blocks of the encoder are trained to tell intents apart, from a few examples of each. The
-outputs of the lower blocks are computed once. Batches hold equally many examples of each of their
-intents, so that each example has others of its intent to be close to.
+outputs of the lower blocks are computed once. A batch has the same number of examples of each of
+its intents, so that every example has others of its intent to be close to.
 
-The result is a weighted mean of the weights before and after training. Logistic regression was
-mostly right about as often with the mean as with the trained weights, or more often.
+The result is a weighted mean of the weights before and after training. With the mean, logistic
+regression was mostly right about as often as with the trained weights, or more often.
 
 Reference: arXiv 2004.11362 (supervised contrastive loss); arXiv 2109.06349 (both losses for few
 examples of intents); arXiv 2109.01903 (means of weights before and after fine-tuning).
@@ -50,21 +50,21 @@ from convert_tf.training.task import Batch, Task
 
 # The recipe; docs/decisions.md has the comparisons.
 _EPOCHS, _LEAST_STEPS, _MOST_STEPS = 12, 60, 1_000
-_INTENTS, _EXAMPLES = 32, 2  # of a batch: intents, and examples of each
+_INTENTS, _EXAMPLES = 32, 2  # intents in a batch, and examples of each
 _LEARNING_RATE, _WARM_UP = 3e-4, 0.1
-_SHARE = 0.75  # of the change of each weight that is kept
+_SHARE = 0.75  # weight of the trained weights in the mean
 _ATTENTION_DROPOUT = 0.1
 _ROW_MULTIPLE = 4
 _ENCODED_AT_ONCE = 128
-_TRAINED_BLOCKS = 3  # the upper ones
-_HEAD_SPEED = 10  # the head learns so many times faster
+_TRAINED_BLOCKS = 3  # number of upper blocks
+_HEAD_SPEED = 10  # factor by which the head learns faster
 _ENCODING_DROPOUT = 0.5
 _TEMPERATURE = 0.1
-_FEW = 500  # up to this number of examples all folds are held out; with more, two
+_FEW = 500  # with more examples, only two folds are held out
 
 
 class IntentObjective(Objective):
-    """The upper blocks of an encoder with a linear head, and the loss that both learn from.
+    """The upper blocks of an encoder with a linear head, and their loss.
 
     The loss is the sum of cross-entropy and of the supervised contrastive loss of a batch.
 
@@ -72,7 +72,7 @@ class IntentObjective(Objective):
 
     Args:
       encoder: the encoder. Only its last `_TRAINED_BLOCKS` blocks and its reduction are trained.
-      head: initial weights, one layer.
+      head: initial weights of the head, one layer.
       similarity_map: the map of the encoder, float32 `[reduced_dim, n]`; None if it has none.
 
     Call arguments:
@@ -142,22 +142,22 @@ def first_trained_block(encoder: DualEncoder) -> int:
 
 
 class FewShotTuner:
-    """An encoder that can be trained on different parts of some texts, always from its checkpoint.
+    """An encoder to train on different parts of a list of texts, always from its checkpoint.
 
     Args:
       checkpoint: the folder of a run or a module.
-      texts: all texts to train on or encode. `4 · embedding_dim` bytes are kept for each token.
+      texts: all texts to train on or encode. Each token needs `4 · embedding_dim` bytes of memory.
       precision: precision policy of the encoder.
       seed: seed of batches and dropout.
 
     Attributes:
       texts, seed: as given.
-      encoder: the encoder, with its weights of the checkpoint or of the last training.
+      encoder: the encoder, with the weights of the checkpoint or of the last training.
       similarity_map: float32 `[reduced_dim, n]`, the map from r to vectors for similarity; None if
         the encoder has none.
 
     Raises:
-      CheckpointError: the checkpoint is damaged.
+      CheckpointError: if the checkpoint is damaged.
 
     Example:
       tuner = FewShotTuner("hub_modules/convert/2", texts, precision="float32", seed=0)
@@ -185,7 +185,7 @@ class FewShotTuner:
         pieces = range(_ENCODED_AT_ONCE, len(order), _ENCODED_AT_ONCE)
         self._similar_lengths = np.split(order, pieces)
         self._activations = self._below(token_ids)
-        # This includes the random state of dropout, so that equal trainings have equal results.
+        # This includes the random state of dropout, so that a repeated training gives the same.
         self._start = [np.array(variable) for variable in self.encoder.variables]
         self._frozen = self.sentences(self.encodings())
 
@@ -198,7 +198,7 @@ class FewShotTuner:
         return unit_rows(reduced)
 
     def sentences(self, encodings: np.ndarray) -> np.ndarray:
-        """Return the sentence encodings, of length 1, of values from `encodings`."""
+        """Turn r from `encodings` into sentence encodings of length 1."""
         if self.similarity_map is None:
             return encodings
         return unit_rows(sentence_encodings(encodings, self.similarity_map))
@@ -214,7 +214,7 @@ class FewShotTuner:
           `steps` and `examples`.
 
         Raises:
-          FloatingPointError: the loss or a weight is not finite.
+          FloatingPointError: if the loss or a weight is not finite.
         """
         for variable, values in zip(self.encoder.variables, self._start, strict=True):
             variable.assign(values)
@@ -229,10 +229,10 @@ class FewShotTuner:
         """Write the current encoder as a checkpoint, with `facts`.
 
         Raises:
-          FileWriteError: the checkpoint cannot be written.
+          FileWriteError: if the checkpoint cannot be written.
         """
         known = training_facts(self._checkpoint)
-        for measured in ("similarity", "opposites"):  # with the untrained encoder
+        for measured in ("similarity", "opposites"):  # measured with the untrained encoder
             known.pop(measured, None)
         save_checkpoint(
             Path(folder),
@@ -253,7 +253,7 @@ class FewShotTuner:
         }
 
     def _below(self, token_ids: TokenIds) -> TokenIds:
-        """Return the outputs of the lower blocks, float32 `[dim]`, in place of each token."""
+        """Return the outputs of the lower blocks, float32 `[dim]` for each token."""
         trunk, config = self.encoder.trunk, self.encoder.config
         outputs = np.zeros((len(token_ids.flat), config.embedding_dim), np.float32)
         tokens = TokenIds(np.arange(len(outputs)), token_ids.row_splits)
@@ -275,10 +275,10 @@ class FewShotTuner:
 
 
 class FineTuning(Task):
-    """A training of the encoder of a `FewShotTuner`, in memory.
+    """Training of the encoder of a `FewShotTuner`, in memory.
 
     Args:
-      tuner: has the encoder, with its initial weights, and the texts.
+      tuner: has the texts, and the encoder with its initial weights.
       labels, places: see `FewShotTuner.train`.
       head: initial weights of the linear head.
     """
@@ -311,13 +311,13 @@ class FineTuning(Task):
 
 
 def number_of_steps(examples: int) -> int:
-    """Return the number of steps: each example twelve times, within limits."""
+    """Return the number of steps that use each example twelve times, within limits."""
     steps = round(_EPOCHS * examples / (_INTENTS * _EXAMPLES))
     return min(max(steps, _LEAST_STEPS), _MOST_STEPS)
 
 
 def balanced_batches(labels: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield batches with equally many examples of each of their intents, without end.
+    """Yield batches without end, each with the same number of examples of each of its intents.
 
     Args:
       labels: int `[n]`.
@@ -325,7 +325,7 @@ def balanced_batches(labels: np.ndarray, rng: np.random.Generator) -> Iterator[n
 
     Yields:
       int `[64]`: indices of two examples of each of 32 intents, or of more examples of fewer
-      intents. Intents, and examples of an intent, are repeated when all others were used.
+      intents. An intent, or an example of an intent, is only repeated when all others were used.
     """
     places = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     intents = min(_INTENTS, len(places))
@@ -361,25 +361,24 @@ def finetuned_classifier(
 
     The fine-tuned encoder is kept if it is right more often than the frozen one by more than a
     standard error of the difference. Otherwise the frozen one is used. Both are judged on
-    `validation` or on held-out examples, each with its better kind of encodings, and with
-    `head="network"` also with logistic regression. The frozen encoder decides whether the names of
-    intents are examples.
+    `validation` or on held-out examples, each with its better kind of encodings. If `head` is
+    `"network"`, logistic regression is tried too. Whether the names of intents are examples is
+    decided with the frozen encoder.
 
     Args:
       checkpoint: the folder of a run or the module to fine-tune.
       examples: texts and their intents.
-      validation: texts to judge on. None holds out each third of the examples in turn; with more
-        than 500 examples two thirds, with more than 3,000 one.
+      validation: texts to judge on. None holds out each third of the examples in turn. With more
+        than 500 examples only two of the thirds are held out, with more than 3,000 only one.
       output: the folder to write.
       params: parameters of `IntentClassifier`.
       precision: precision policy of the encoder.
       overwrite: whether to replace an existing folder.
-      keep_examples: whether the folder holds the texts of the examples.
+      keep_examples: whether the folder stores the texts of the examples.
 
     Raises:
-      ValueError: the data are unusable, or training of the head ended in weights that are no
-        numbers.
-      FloatingPointError: the loss or a weight of the encoder is not finite.
+      ValueError: if the data are unusable, or weights of the trained head are not numbers.
+      FloatingPointError: if the loss or a weight of the encoder is not finite.
     """
     classifier = IntentClassifier(checkpoint, **params)
     classifier.check_options()
@@ -429,7 +428,7 @@ def finetuned_classifier(
 
 
 def _as_module(trained: str, folder: str) -> str:
-    """Write a run or a module as a module, and return its folder."""
+    """Export a run as a module, or copy a module, and return the new folder."""
     if kind_of(trained).is_module:
         return shutil.copytree(trained, folder)
     export_module(trained, folder)
@@ -457,17 +456,17 @@ class _Best(NamedTuple):
 class _Comparison:
     """Compares answers from frozen and from fine-tuned encodings.
 
-    Names of intents only train heads: they did not make the encoder better.
+    Names of intents only train heads, because they did not improve the encoder.
 
     Attributes:
       examples: examples with frozen encodings, and names of intents if these help.
-      has_names: whether they have names of intents.
+      has_names: whether `examples` include names of intents.
       frozen, tuned: how the frozen and the fine-tuned encoder answer best.
       folds: folds with fine-tuned encodings; None if there is validation data.
       training: `steps` and `examples` of the last training.
 
     Raises:
-      ValueError: the data are unusable, or the model has no encodings of that kind.
+      ValueError: if the data are unusable, or the model has no encodings of that kind.
     """
 
     def __init__(
@@ -517,7 +516,7 @@ class _Comparison:
         return are_clearly_more(self.tuned.is_right, self.frozen.is_right)
 
     def described(self) -> dict[str, Any]:
-        """Return the comparison as JSON values, for the folders of the encoder and classifier."""
+        """Return the comparison as JSON values for the folders of the encoder and classifier."""
         return {
             "has_names": self.has_names,
             "accuracy_frozen": self.frozen.accuracy,
@@ -534,16 +533,16 @@ class _Comparison:
     def train(self, is_trained: np.ndarray) -> None:
         """Train the encoder on the examples of intents in `is_trained`, bool `[n]`."""
         chosen = self.examples.rows(is_trained & self.examples.is_inside & ~self.examples.is_name)
-        # There are outputs only for intents with examples.
+        # The head only has outputs for intents with examples.
         labels = np.unique(chosen.labels, return_inverse=True)[1]
         self.training = self._tuner.train(labels, self._rows(chosen.texts))
 
     def _rows(self, texts: list[str]) -> np.ndarray:
-        """Return the place of each text among the texts of the tuner: int `[texts]`."""
+        """Return the index of each text in the texts of the tuner: int `[texts]`."""
         return np.array([self._places[text] for text in texts], int)
 
     def _in(self, kind: str, encoded: Any) -> Any:
-        """Return examples or a fold with encodings of a kind in place of r of length 1."""
+        """Return examples or a fold with r replaced by encodings of a kind."""
         encodings = encoded.encodings
         if kind == "sentence":
             return encoded._replace(encodings=self._tuner.sentences(encodings))
@@ -552,7 +551,7 @@ class _Comparison:
         return encoded._replace(encodings=unit_rows(encodings @ self._map))
 
     def _with(self, vectors: np.ndarray, examples: IntentExamples) -> IntentExamples:
-        """Return examples with their rows of `vectors`, one for each text of the tuner."""
+        """Return examples with their rows of `vectors`, which has one row per text of the tuner."""
         return examples._replace(encodings=vectors[self._rows(examples.texts)])
 
     def _tuned_vectors(self, is_trained: np.ndarray) -> np.ndarray:

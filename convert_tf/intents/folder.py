@@ -1,8 +1,9 @@
 """The folder of a trained intent classifier.
 
 `intent.json` has the options, the intents, the threshold, the examples, and the encoder's path and
-fingerprint. `head.npz` has the weights, the words and their weights, mean encodings, thresholds of
-intents, and the encodings of two probe texts. `module/` is the module of a fine-tuned encoder.
+fingerprint. `head.npz` has the weights of the head, the words and their weights, mean encodings,
+thresholds of intents, and the encodings of two probe texts. `module/` is the module of a fine-tuned
+encoder.
 """
 
 import errno
@@ -50,8 +51,9 @@ _FILES = (
     *(f"{MODULE_FOLDER}/{name}" for name in MODULE_FILES),
 )
 _VERSION = 2
-_TOLERANCE = 0.02  # per value of the encodings of probes, of length 1; bfloat16 differs by less
-# What reading damaged files of JSON and arrays raises.
+# Tolerance for each value of the probes' encodings, which have length 1. bfloat16 differs by less.
+_TOLERANCE = 0.02
+# Errors from reading damaged files of JSON and arrays.
 UNREADABLE = (
     OSError, AttributeError, KeyError, OverflowError, TypeError, ValueError, RecursionError,
 )  # fmt: skip
@@ -61,7 +63,7 @@ def classifier_folder(folder: str | os.PathLike[str], *, overwrite: bool = False
     """Return the folder that a classifier is written to.
 
     Raises:
-      ValueError: the folder exists and may not be replaced, or holds something else.
+      ValueError: if the folder exists and may not be replaced, or holds something else.
     """
     return OutputFolder(folder, replaceable=_FILES, overwrite=overwrite)
 
@@ -81,16 +83,16 @@ def write_classifier(
       classifier: an `IntentClassifier` or a `MultiIntentClassifier`. The path of its encoder is
         written, or its name if it has no path. The encoder is copied only if it is in `folder` or
         is `module`.
-      folder: made with its parents.
-      overwrite: whether a folder of that name is replaced.
+      folder: the folder; it and its parents are created.
+      overwrite: whether to replace an existing folder.
       module: the encoder's folder, to copy to `module/`.
       notes: JSON values to keep with the classifier, such as the results of fine-tuning.
-      keep_examples: whether the texts and labels of the examples are written. Others can then be
-        added later, and `explain` shows the nearest ones.
+      keep_examples: whether to write the texts and labels of the examples. More examples can then
+        be added later, and `explain` shows the nearest ones.
 
     Raises:
-      ValueError: the folder exists, or holds something else.
-      FileWriteError: it could not be written; nothing is left under that name but what was there.
+      ValueError: if the folder exists, or holds something else.
+      FileWriteError: if the folder could not be written. An existing one is unchanged.
     """
     place = Path(os.path.abspath(folder))
     copied = os.path.abspath(module or place / MODULE_FOLDER)
@@ -111,7 +113,7 @@ def write_classifier(
 
 
 def _record(encoder: Any, copied: str) -> dict[str, Any]:
-    """Return how the folder describes an encoder."""
+    """Return the description of an encoder in `intent.json`."""
     if not isinstance(encoder, str | os.PathLike):
         return {"path": None, "name": getattr(encoder, "__name__", type(encoder).__name__)}
     path = os.path.abspath(encoder)
@@ -132,13 +134,13 @@ def _fingerprint(path: str | os.PathLike[str]) -> str:
 
 
 class Saved(NamedTuple):
-    """What a folder or a file holds of a classifier.
+    """The content of a classifier's folder or file.
 
     Attributes:
       params: the parameters of the classifier, without the encoder.
-      decision: how probabilities become answers.
-      parts, mixture: what was trained.
-      best_params: what a grid search chose.
+      decision: the rule that turns probabilities into answers.
+      parts, mixture: the trained parts and their combination.
+      best_params: the values that a grid search chose.
       examples: texts and labels; None if they were not kept.
     """
 
@@ -153,10 +155,10 @@ class Saved(NamedTuple):
 def read_classifier(
     folder: str | os.PathLike[str], encoder: Any = None, *, is_new: bool = False
 ) -> tuple[Saved, IntentEncodings, Any]:
-    """Read a folder of `write_classifier`.
+    """Read a folder that `write_classifier` wrote.
 
     Args:
-      folder: of the classifier.
+      folder: the folder of the classifier.
       encoder: the encoder that it was trained with, if its path has changed or it has none.
       is_new: whether `encoder` replaces the recorded one. Fingerprints are then not compared.
 
@@ -164,7 +166,7 @@ def read_classifier(
       The classifier, the encodings of its encoder, and the encoder, as a path or as it was given.
 
     Raises:
-      ValueError: the folder is no classifier or damaged, or the encoder is another one.
+      ValueError: if the folder is not a classifier or is damaged, or the encoder has changed.
     """
     folder = Path(folder)
     try:
@@ -187,7 +189,7 @@ def read_classifier(
         return saved, IntentEncodings(encoder, kind=saved.params["kind"]), encoder
     if len(encoders) != len(records):
         raise _other_encoder(folder, f"{len(encoders)} encoders instead of {len(records)}")
-    is_known = True  # whether the fingerprints say that all encoders are the same
+    is_known = True  # whether the fingerprints show that no encoder has changed
     for path, record in zip(encoders, records, strict=True):
         if not isinstance(path, str | os.PathLike) or "fingerprint" not in record:
             is_known = False
@@ -215,7 +217,7 @@ def _recorded_path(record: Mapping[str, Any], folder: Path) -> str:
             f"{str(folder)!r} was trained with an encoder that has no path ({record.get('name')}). "
             "Pass it as encoder= in Python, or --encoder with a module that encodes the same."
         )
-    path = folder / record["path"]  # an absolute path stays as it is
+    path = folder / record["path"]  # an absolute path does not change
     identity = identity_from_json(record.get("identity"))
     if not path.exists() and identity is not None and identity.name:
         return model_path(identity.name, wants_module=not identity.form)
@@ -233,10 +235,10 @@ def _other_encoder(folder: Path, reason: str) -> ValueError:
 def stored(
     classifier: Any, *, keep_examples: bool = False
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return JSON values, and arrays by name.
+    """Return a classifier as JSON values, and arrays by name.
 
     Args:
-      classifier: fitted.
+      classifier: the fitted classifier.
       keep_examples: see `write_classifier`.
     """
     described = {
@@ -259,16 +261,16 @@ def stored(
 
 
 def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Saved:
-    """Return the classifier that `stored` was given.
+    """Return the classifier from the result of `stored`.
 
-    The probes are answered once, so that arrays that do not fit together are found now.
+    The probes are classified once, to notice immediately if arrays do not fit together.
 
     Args:
       described: JSON values.
       arrays: arrays by name.
 
     Raises:
-      One of `UNREADABLE`: a value is missing, or values do not fit together.
+      One of `UNREADABLE`: if a value is missing, or values do not fit together.
     """
     if described["version"] != _VERSION:
         raise ValueError(f"version {described['version']} of its format, not {_VERSION}")
@@ -308,5 +310,5 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
 
 
 def reason_of(error: Exception) -> str:
-    """Return why a classifier is unreadable, of one of the exceptions in `UNREADABLE`."""
+    """Return why a classifier is unreadable, from an exception of `UNREADABLE`."""
     return f"without {error}" if isinstance(error, KeyError) else str(error)

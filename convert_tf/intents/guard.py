@@ -1,7 +1,7 @@
-"""Minimums of an evaluation, and whether a classifier is worse than an earlier one.
+"""Check an evaluation against minimums, and a classifier against an earlier one.
 
 The classifiers are compared by McNemar's exact test. It counts the texts that one of them answers
-right and the other wrong. Equally good classifiers win equally many of these texts.
+right and the other wrong. Two equally good classifiers are each right on about half of these texts.
 
 Reference: McNemar, "Note on the sampling error of the difference between correlated proportions or
 percentages", 1947.
@@ -18,9 +18,9 @@ from convert_tf.storage.json_text import json_file
 from convert_tf.storage.messages import listed
 
 _RECALL = "out_of_scope_recall"
-# Of the calibration error, less is better.
+# A minimum makes no sense for the calibration error: lower is better.
 MEASURES = (*(name for name in SCORES if name != "calibration_error"), _RECALL)
-_SIGNIFICANCE = 0.05  # One-sided. An equally good classifier is refused at most so probably.
+_SIGNIFICANCE = 0.05  # one-sided; the highest probability of refusing an equally good classifier
 
 
 def parsed_minimum(text: str) -> tuple[str, float]:
@@ -30,7 +30,7 @@ def parsed_minimum(text: str) -> tuple[str, float]:
       The name of the measure, one of `MEASURES`, and its minimum from 0 to 1.
 
     Raises:
-      ValueError: if it is no minimum.
+      ValueError: if the text is not such a minimum.
     """
     name, _, number = text.partition("=")
     if name not in MEASURES:
@@ -58,7 +58,8 @@ def earlier_evaluation(
       untrained: see `evaluate_classifier`.
 
     Raises:
-      ValueError: if the file is no evaluation, or one of other texts or with another `untrained`.
+      ValueError: if the file is not an evaluation, or was made with other texts or another
+        `untrained`.
     """
     from convert_tf.intents.loading import load_classifier
 
@@ -77,7 +78,7 @@ def earlier_evaluation(
             f"{name} evaluates other texts than --data. Pass the same files in the same order, or "
             "the classifier."
         )
-    has_several = "exact_match" in report  # which are always counted as wrong
+    has_several = "exact_match" in report  # always counts them as wrong
     if not has_several and report.get("untrained") and report.get("untrained_as") != untrained:
         raise ValueError(
             f"{name} does not say that it was written with --untrained {untrained}. Evaluate the "
@@ -91,8 +92,8 @@ def compared(report: Report, earlier: Report) -> dict[str, Any]:
 
     Returns:
       `gained` and `lost`, the numbers of texts that only the classifier of `report` or only the
-      earlier one answers right; `p_value`, the probability of at least so many lost ones if either
-      were equally likely.
+      earlier one answers right; `p_value`, the probability of losing at least this many texts if
+      gains and losses are equally likely.
 
     Raises:
       ValueError: if one classifier has several intents in a text and the other has one.
@@ -116,7 +117,7 @@ def check_evaluation(report: Report, at_least: Mapping[str, float]) -> None:
     Args:
       report: result of `evaluate_classifier`. `against`, if it is there, has `name` and the values
         of `compared`.
-      at_least: minimums by measure.
+      at_least: the minimum of each measure, by name.
 
     Raises:
       ValueError: if a measure is below its minimum or missing, or clearly more texts are lost than

@@ -12,9 +12,9 @@ import numpy as np
 from convert_tf.storage.progress import Progress
 
 LOGISTIC_C = 10.0
-_SHARE_OF_EPOCHS = 0.3  # of a network that only compares encodings or examples
+_SHARE_OF_EPOCHS = 0.3  # share of the epochs for a network that only compares encodings or examples
 
-# Options: `head`, `seed` and the head's own.
+# `head`, `seed` and the options of the head.
 Options = Mapping[str, Any]
 # Encodings, float32 `[n, dim]`, and labels, int `[n]`.
 Validation = tuple[np.ndarray, np.ndarray]
@@ -62,7 +62,7 @@ class Head(NamedTuple):
         """Return the probabilities of the labels: float32 `[n, labels]`; rows sum to 1.
 
         Raises:
-          ValueError: the weights are so large that a sum is infinite.
+          ValueError: if the weights are so large that a sum is infinite.
         """
         with np.errstate(over="ignore", invalid="ignore"):  # an error follows below
             probabilities = softmax(self.logits(encodings))
@@ -124,7 +124,7 @@ def train_step(head: Head, inputs: np.ndarray, labels: np.ndarray, learning_rate
 
 
 def quick_options(options: Options) -> dict[str, Any]:
-    """Return options of a head that trains faster, to compare encodings or examples."""
+    """Return options for faster training of a head, to compare encodings or examples."""
     if "epochs" not in options:
         return dict(options)
     return {**options, "epochs": max(1, round(_SHARE_OF_EPOCHS * options["epochs"]))}
@@ -144,11 +144,11 @@ def train_head(
       options: `head`, `seed` and the options of the head.
       encodings: float32 `[n, dim]`, of length 1.
       labels: int `[n]`, from 0 without gaps; for logistic regression also bool `[n, labels]`.
-      weights: float `[n]`, positive: how much an example counts; 1 by default.
+      weights: float `[n]`, positive weights of the examples; 1 by default.
       validation: encodings and labels for `patience` of a network.
 
     Raises:
-      ValueError: training ended in weights that are no numbers.
+      ValueError: if the trained weights are not finite numbers.
     """
     if options["head"] == "logistic":
         return train_logistic(encodings, labels, c=options["logistic_c"], weights=weights)
@@ -173,21 +173,21 @@ def train_network(
     """Train a network: dropout, one hidden layer with ReLU, softmax.
 
     The defaults are from PolyAI's benchmark. An epoch has `ceil(n / batch_size)` steps. The
-    learning rate falls by the same amount after each epoch, to 0 at the end. Training that takes
-    minutes shows its progress on standard error.
+    learning rate falls by the same amount after each epoch, to 0 at the end. If training takes
+    minutes, its progress is shown on standard error.
 
     Args:
       encodings: float32 `[n, dim]`, of length 1.
       labels: int `[n]`, from 0 without gaps.
       hidden_dim, dropout, learning_rate, epochs, batch_size: as in `IntentClassifier`.
-      patience: epochs without better accuracy on `validation` after which training stops. The
+      patience: training stops after this many epochs without better accuracy on `validation`. The
         weights of the best epoch are then kept. 0, or no validation data, trains all epochs.
       seed: seed of weights, batches and dropout. The same seed gives the same weights.
       weights: float `[n]`, positive: how often an example is drawn, relative to others.
       validation: encodings and labels.
 
     Raises:
-      ValueError: training ended in weights that are no numbers.
+      ValueError: if the trained weights are not finite numbers.
 
     Reference: arXiv 2003.04807 §4; arXiv 1911.03688 §3.2 (a patience of 5 epochs).
     """
@@ -196,12 +196,12 @@ def train_network(
     rng = np.random.default_rng(seed)
     head = initial_network(encodings.shape[1], hidden_dim, int(labels.max()) + 1, rng)
     kept = np.float32(1 - dropout)
-    # Without shares NumPy draws other examples, also where all weights are equal.
+    # NumPy draws differently with shares and without, so equal weights are passed as None.
     shares = None if weights is None or np.ptp(weights) == 0 else weights / weights.sum()
     shape = (batch_size, encodings.shape[1])
     steps = -(-len(labels) // batch_size)
     best, best_accuracy, best_epoch = head, -1.0, 0
-    # Products this small gain nothing from more threads, and sums stay the same.
+    # Such small products gain nothing from more threads, and with one thread sums are always equal.
     with threadpool_limits(1, "blas"), Progress("steps", total=epochs * steps) as progress:
         for epoch in range(epochs):
             rate = learning_rate * (1 - epoch / epochs)
@@ -211,7 +211,7 @@ def train_network(
                 if dropout:
                     inputs *= rng.random(shape, dtype=np.float32) < kept
                     inputs /= kept
-                # check_step reports an overflow, once.
+                # check_step reports an overflow once.
                 with np.errstate(over="ignore", invalid="ignore"):
                     loss = train_step(head, inputs, labels[chosen], rate)
                 check_step(epoch * steps + step + 1, loss, learning_rate)
@@ -247,11 +247,11 @@ def train_logistic(
       encodings: float32 `[n, dim]`, or a sparse array.
       labels: int `[n]`, from 0 without gaps; or bool `[n, labels]`.
       c: scikit-learn's `C`, the inverse weight of the L2 penalty.
-      weights: float `[n]`: how much an example counts; 1 by default.
+      weights: float `[n]`, weights of the examples; 1 by default.
 
     Returns:
-      One layer. Its outputs are logits, or with bool labels log-odds. The log-odds of a label that
-      all examples have, or none, are those of its share.
+      One layer. Its outputs are logits, or log-odds if labels are bool. If all examples or no
+      examples have a label, its log-odds are those of its share.
     """
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits
@@ -263,7 +263,7 @@ def train_logistic(
             warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
             regression.fit(encodings, labels, weights)
         kernel, bias = regression.coef_.T, regression.intercept_
-        if kernel.shape[1] == 1:  # two classes have one logit: the other's is 0
+        if kernel.shape[1] == 1:  # two classes have one logit, and the other is 0
             kernel, bias = np.pad(kernel, [(0, 0), (1, 0)]), np.pad(bias, (1, 0))
         return Head([DenseLayer(kernel.astype(np.float32), bias.astype(np.float32))])
     kernel = np.zeros((encodings.shape[1], labels.shape[1]), np.float32)
@@ -294,11 +294,11 @@ def head_arrays(head: Head) -> dict[str, np.ndarray]:
 
 
 def head_of_arrays(arrays: Mapping[str, np.ndarray]) -> Head:
-    """Return the head that `head_arrays` was given.
+    """Return the head from the result of `head_arrays`.
 
     Raises:
-      KeyError: a kernel or a bias is missing.
-      ValueError: their shapes do not fit.
+      KeyError: if a kernel or a bias is missing.
+      ValueError: if their shapes do not fit.
     """
     kernels = sorted(name for name in arrays if name.startswith("kernel_")) or ["kernel_0"]
     biases = [name.replace("kernel", "bias") for name in kernels]

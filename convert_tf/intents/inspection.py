@@ -12,7 +12,7 @@ from convert_tf.intents.multi import split_labels, truth_of
 from convert_tf.intents.predictor import rounded
 from convert_tf.storage.messages import shortened
 
-_NEAREST = 3  # number of examples of an intent that determine how near it is
+_NEAREST = 3  # nearness to an intent is the mean over this many examples
 _DUPLICATE_COSINE = 0.95
 _ROWS_AT_ONCE = 2048
 _MAX_LISTED = 200
@@ -31,22 +31,22 @@ def inspect_examples(
     examples of that intent. An example is a suspect if another intent is nearer than its own.
 
     Args:
-      encodings: of an encoder.
-      data: labelled texts of two intents at least.
-      label_separator: what joins the labels of texts with several intents; such a text is an
-        example of each. None for one intent in a text.
+      encodings: encodings from one encoder or several.
+      data: labelled texts of at least two intents.
+      label_separator: joins the labels of a text with several intents, which is an example of each.
+        None if each text has one intent.
 
     Returns:
-      `examples`; `intents`, those with the smallest share first, each with `examples` and `own`,
-      the share of them that is nearest to the intent (None for a single example); `overlaps`, pairs
-      of intents, the largest `share` first, of their examples that are nearer to the other, with
-      `texts`; `suspects`, the largest `margin` first, each with `text`, `label`, `nearest` and its
-      `number` from 0; `duplicates`, pairs with `texts`, `labels`, `cosine` of 0.95 or more.
-      Suspects and duplicates are the first 200; `num_suspects` and `num_duplicates` say how many
-      there are.
+      `examples`, their number. `intents`, each with `examples` and `own`, the share of its examples
+      that are nearest to it (None for a single example); the smallest share comes first.
+      `overlaps`, pairs of intents with `texts` and `share`, the share of their examples that are
+      nearer to the other intent; the largest share comes first. `suspects`, each with `text`,
+      `label`, `nearest`, `margin` and its `number` from 0; the largest margin comes first.
+      `duplicates`, pairs with `texts`, `labels` and a `cosine` of 0.95 or more. Only the first 200
+      suspects and duplicates are returned; `num_suspects` and `num_duplicates` are their numbers.
 
     Raises:
-      ValueError: there are fewer than two intents.
+      ValueError: if there are fewer than two intents.
     """
     sets: list[tuple[str, ...]] = [(str(label),) for label in data.labels]
     if label_separator is not None:
@@ -97,12 +97,12 @@ def compared_examples(
 
     Args:
       vectors: float `[n, dim]`, of length 1.
-      truth: bool `[n, intents]`, which intents each has.
+      truth: bool `[n, intents]`, the intents of each example.
 
     Returns:
-      How near each example is to each intent, without the example itself, float32 `[n, intents]`;
-      minus infinity where an intent has no other example. And pairs of near texts with different
-      intents, with their cosines.
+      The nearness of each example to each intent, without the example itself, float32 `[n,
+      intents]`; minus infinity if an intent has no other example. And pairs of close texts with
+      different intents, with their cosines.
     """
     nearness = np.full(truth.shape, -np.inf, np.float32)
     pairs = []

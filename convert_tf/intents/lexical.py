@@ -1,9 +1,9 @@
 """Logistic regression on the words and letters of a text (TF-IDF).
 
 An encoder learns that two texts mean the same, and so forgets names and rare words. This model
-remembers them. scikit-learn trains it; numpy alone answers, so that one `.onnx` file needs no
-scikit-learn. Two patterns define what is counted, so that a graph counts the same
-(`convert_tf.intents.serving`).
+remembers them. scikit-learn trains it, but predictions only need numpy, so an `.onnx` file works
+without scikit-learn. Two regular expressions define the terms, so that a TensorFlow graph counts
+the same terms (`convert_tf.intents.serving`).
 
 Reference: Joachims, "Text Categorization with Support Vector Machines", 1998 (TF-IDF).
 """
@@ -26,8 +26,8 @@ CHARACTER_WIDTHS = (3, 4)
 # Separators of words. \w of `re` is [\p{L}\p{N}_] of RE2.
 _BETWEEN = re.compile(r"\W+")
 _C = 10.0
-_MOST_TERMS = 15_000  # of each kind; the commonest are kept
-_FEW_EXAMPLES = 3_000  # up to this number the regression has one feature for each example
+_MOST_TERMS = 15_000  # of each kind; the most frequent are kept
+_FEW_EXAMPLES = 3_000  # up to this number, the regression has one feature per example
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class LexicalModel:
 
     Attributes:
       words: the known words.
-      characters: the known runs of three and four characters, spaces included.
+      characters: the known sequences of three and four characters, spaces included.
       rarity: float32 `[words + characters]`, inverse document frequencies.
       head: one layer, from TF-IDF to logits of the intents.
 
@@ -52,7 +52,7 @@ class LexicalModel:
 
     @cached_property
     def _places(self) -> list[tuple[Callable[[str], list[str]], dict[str, int]]]:
-        """Return for words and runs how to read them, and the rows of known terms in `rarity`."""
+        """Return, for both kinds, the function that finds terms and the rows of known terms."""
         words = {term: row for row, term in enumerate(self.words)}
         runs = {term: row for row, term in enumerate(self.characters, len(words))}
         return [(word_terms, words), (character_terms, runs)]
@@ -66,7 +66,7 @@ class LexicalModel:
         return logits
 
     def term_weights(self, text: str) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return rows of known terms and their TF-IDF, for words and for runs of characters.
+        """Return rows of known terms and their TF-IDF, for words and for character sequences.
 
         A weight is (1 + ln count) · rarity, divided by the length of the vector of its kind.
         """
@@ -83,7 +83,7 @@ class LexicalModel:
 
 
 def plain_words(text: str) -> str:
-    """Return the folded text in lower case with one space between words."""
+    """Return the folded text in lower case, with one space between words."""
     return _BETWEEN.sub(" ", fold(text).lower()).strip()
 
 
@@ -93,7 +93,7 @@ def word_terms(text: str) -> list[str]:
 
 
 def character_terms(text: str) -> list[str]:
-    """Return all runs of three and four characters, with a space before and after the text."""
+    """Return all sequences of three and four characters of a text with a space at both ends."""
     padded = f" {plain_words(text)} "
     first, last = CHARACTER_WIDTHS
     return [
@@ -111,7 +111,7 @@ def train_lexical(
     Args:
       texts: the examples.
       labels: int `[texts]`, from 0 without gaps; or bool `[texts, labels]`, for log-odds of each.
-      weights: float `[texts]`: how much an example counts; 1 by default.
+      weights: float `[texts]`, weights of the examples; 1 by default.
     """
     if not any(map(word_terms, texts)):  # only punctuation
         number = int(labels.max()) + 1 if labels.ndim == 1 else labels.shape[1]
@@ -133,11 +133,11 @@ def train_lexical(
 
 
 def _regression(features: Any, labels: np.ndarray, weights: np.ndarray | None) -> Head:
-    """Train logistic regression. Few examples get as many features as there are examples.
+    """Train logistic regression. If examples are few, use as many features as examples.
 
-    The weights of the best solution are sums of examples, X'A. With XX' = UΛU' the features U√Λ
-    have the same products and so the same logits, and from their weights V those of X are
-    X'UΛ^-½V.
+    The weights of the best solution are sums of examples, X'A. With XX' = UΛU', the features U√Λ
+    have the same products as X, and so the same logits. If their weights are V, the weights for X
+    are X'UΛ^-½V.
     """
     if features.shape[0] > _FEW_EXAMPLES:
         return train_logistic(features, labels, c=_C, weights=weights)
@@ -150,7 +150,7 @@ def _regression(features: Any, labels: np.ndarray, weights: np.ndarray | None) -
 
 
 def lexical_arrays(model: LexicalModel) -> dict[str, np.ndarray]:
-    """Return the arrays of a model by name, for a file; terms as UTF-8 between line feeds."""
+    """Return the arrays of a model by name, for a file. Terms are UTF-8, joined by line feeds."""
     ((kernel, bias),) = model.head.layers
     return {
         "words": _as_bytes(model.words),
@@ -162,11 +162,11 @@ def lexical_arrays(model: LexicalModel) -> dict[str, np.ndarray]:
 
 
 def lexical_of_arrays(arrays: Mapping[str, np.ndarray]) -> LexicalModel | None:
-    """Return the model that `lexical_arrays` was given, or None if there is no such array.
+    """Return the model from the result of `lexical_arrays`, or None if it has no such arrays.
 
     Raises:
-      KeyError: a part is missing.
-      ValueError: the parts have different numbers of terms.
+      KeyError: if a part is missing.
+      ValueError: if the parts have different numbers of terms.
     """
     if not {"words", "rarity"} & arrays.keys():
         return None

@@ -1,4 +1,4 @@
-"""The one opener of trained classifiers, for commands, the service and Python."""
+"""Open trained classifiers, for commands, the service and Python."""
 
 import os
 from typing import Any
@@ -14,7 +14,7 @@ def load_classifier(
     Args:
       path: a folder from `convert-tf intent train`, or an `.onnx` file from `convert-tf intent
         export`.
-      encoder: the encoder of a folder, or a list, if it was moved; None for its recorded place.
+      encoder: the encoder of a folder, or a list, if it was moved; None for its recorded path.
       max_texts: number of encodings that an `.onnx` file keeps in memory.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Messages of a log: masked, counted, encoded, and which a classifier does not answer surely."""
+"""Mask, count and encode messages of a log, and find those that a classifier is unsure of."""
 
 import re
 from collections import Counter
@@ -10,15 +10,15 @@ import numpy as np
 from convert_tf.intents.encodings import IntentEncodings, encodes
 from convert_tf.storage.progress import Progress
 
-# With this limit half of the messages of unknown intents are unsure, and one in nine of the others
-# (docs/lab).
+# With this limit, half of the messages with unknown intents are unsure, and one in nine of the
+# others (docs/lab).
 MIN_CONFIDENCE = 0.8
 COMPARED = 2_000  # messages and examples whose distances are compared
-CENTRAL = 5  # messages of a group that are shown
-MAX_TEXT = 90  # characters of a message that is printed
+CENTRAL = 5  # messages shown of a group
+MAX_TEXT = 90  # characters printed of a message
 _MESSAGES_AT_ONCE = 4096
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*\w")
-# A word with a digit and those that follow: a telephone number, an account, a date.
+# One or several words with digits: a telephone number, an account, a date.
 _NUMBER = re.compile(r"\+?\w*\d\w*(?:[ .,:/()+-]+\w*\d\w*)*")
 
 Report = dict[str, Any]
@@ -37,7 +37,7 @@ def counted_messages(texts: Iterable[str], *, mask: bool = False) -> Counter[str
       mask: whether numbers and e-mail addresses are masked.
 
     Raises:
-      ValueError: no message is left.
+      ValueError: if no message is left.
     """
     filled = (text.strip() for text in texts)
     counts = Counter(masked(text) if mask else text for text in filled if text)
@@ -47,7 +47,7 @@ def counted_messages(texts: Iterable[str], *, mask: bool = False) -> Counter[str
 
 
 def shuffled(texts: Sequence[str], seed: int) -> list[str]:
-    """Return the texts in a random order, equal for equal seeds."""
+    """Return the texts in a random order, which is the same for the same seed."""
     return [texts[place] for place in np.random.default_rng(seed).permutation(len(texts))]
 
 
@@ -76,12 +76,12 @@ def encode_of(encoder: Any, classifier: Any) -> Callable[[list[str]], np.ndarray
 
 
 def rest_text(rows: Sized, shown: int) -> list[str]:
-    """Return a line with the number of rows that are not printed; none if all are."""
+    """Return a line with the number of rows that are not printed; `""` if all are."""
     return [f"          … and {len(rows) - shown:,} more"] if len(rows) > shown else []
 
 
 def unsure(classifier: Any, texts: Sequence[str], min_confidence: float) -> np.ndarray:
-    """Return which texts a classifier does not answer surely.
+    """Return which texts a classifier is unsure of.
 
     Args:
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
@@ -89,7 +89,7 @@ def unsure(classifier: Any, texts: Sequence[str], min_confidence: float) -> np.n
       min_confidence: the least probability of a sure answer.
 
     Returns:
-      bool `[texts]`: texts without an intent, and those with a lower probability.
+      bool `[texts]`, true for texts without an intent or with a lower probability.
     """
     outside = classifier.decision.out_of_scope_label
     has_none = [answer == outside for answer in classifier.predict(texts).tolist()]

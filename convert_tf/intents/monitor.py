@@ -1,4 +1,4 @@
-"""What a classifier was asked in a period, and what has changed since an earlier one."""
+"""Report what users asked a classifier in a period, and what changed since an earlier period."""
 
 import math
 from collections import Counter
@@ -25,11 +25,13 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.messages import shortened
 
 _SIGNIFICANCE = 0.01
-# Each period is grouped anew, and its groups may be split or joined in another way. So their shares
-# vary more than shares of random messages do: standard errors of groups count twice.
+# Each period is grouped anew, and groups may be split or joined differently. So their shares vary
+# more than shares of random messages, and their standard errors are doubled.
 _GROUP_ERROR = 2.0
-_FAR_SHARE = 0.1  # of the examples are this far from the nearest other one
-# Two shares are tested, so about one of 25 pairs of equal weeks is a false alarm.
+# A message is far if it is farther from the examples than all but this share of examples are from
+# one another.
+_FAR_SHARE = 0.1
+# Two shares are tested at this level, so about one in 25 pairs of equal weeks gives a false alarm.
 _ALARM = 0.04
 # Names of these shares in `changes`. Parentheses keep them apart from intents.
 _SHARES = {"unsure": "(not answered surely)", "far": "(far from the examples)"}
@@ -55,23 +57,23 @@ def monitor_messages(
       seed: of samples.
 
     Returns:
-      `messages`, how many there are; `unsure`, how many no intent answers surely; `far`, how many
-      are farther from the nearest example than nine of ten examples are from theirs; `intents`,
-      how many have which intent (a message with several intents counts for each);
-      `drift`, None without examples, else `farther`, how often a message is farther from the
-      nearest example than an example is from the nearest other one, and `p_value` of the
-      Mann-Whitney test that this is no more than chance; `groups` of unsure messages, each with
-      `label`, `words`, `size`, `share` and five `texts`. `far` is None without examples.
+      `messages`, their number; `unsure`, the number that no intent answers confidently; `far`, the
+      number that are farther from the nearest example than nine out of ten examples are from
+      theirs; `intents`, the number of messages by intent (a message with several intents is counted
+      for each); `drift` with `farther`, how often a message is farther from the nearest example
+      than an example is from the nearest other one, and `p_value`, from the Mann-Whitney test that
+      this is chance; `groups` of unsure messages, each with `label`, `words`, `size`, `share` and
+      five `texts`. `far` and `drift` are None without examples.
 
-      With `since`, groups also have `before`, the share of the same group, or 0. `changes` has what
-      changed by a test of two proportions, each with `name`, `before`, `now` and `p_value` after
-      Bonferroni's correction. Standard errors of groups count twice, because groups are made anew
-      in each period. First come the shares `unsure` and `far` (significant at 4 %), under
-      the names `(not answered surely)` and `(far from the examples)`. Then come intents and groups
-      (significant at 1 %), those that are gone too, the largest change first.
+      With `since`, groups also have `before`, the share of the same earlier group, or 0. `changes`
+      lists significant changes by a test of two proportions, each with `name`, `before`, `now` and
+      `p_value` after Bonferroni's correction. Standard errors of groups are doubled, because groups
+      are made anew in each period. First come the shares `unsure` and `far` (significant at 4 %),
+      under the names `(not answered surely)` and `(far from the examples)`. Then come intents and
+      groups (significant at 1 %), including those that are gone, the largest change first.
 
     Raises:
-      ValueError: there is no message, or `since` is no such result.
+      ValueError: if there is no message, or `since` is not such a result.
     """
     if since is not None:
         _check_report(since)
@@ -80,7 +82,7 @@ def monitor_messages(
     intents = Counter({str(label): 0 for label in classifier.classes_})
     rejected: list[str] = []
     examples = _example_vectors(classifier, seed)
-    cosines: list[float] = []  # of messages, to the nearest example
+    cosines: list[float] = []  # from each message to the nearest example
     for chosen in in_batches(messages):
         is_unsure = unsure(classifier, chosen, min_confidence)
         answers = classifier.predict(chosen)
@@ -119,7 +121,7 @@ def monitor_messages(
 
 
 def _groups(rejected: list[str], total: int, **options: Any) -> list[dict[str, Any]]:
-    """Return groups of the messages that are not answered surely, of `total` messages."""
+    """Return groups of the messages that are not answered confidently, of `total` messages."""
     if len({*rejected}) < 2:
         return []
     return [
@@ -151,7 +153,7 @@ def _check_report(report: Any) -> None:
     check(isinstance(intents, Mapping), "has no object 'intents'")
     for name, count in intents.items():
         check(is_number(count) and count <= messages, f"has {count!r} messages of intent {name!r}")
-    for name in _SHARES:  # None, or not there in reports of earlier versions
+    for name in _SHARES:  # None, or missing in reports of earlier versions
         count = report.get(name)
         is_count = count is None or (is_number(count) and count <= messages)
         check(is_count, f"has {count!r} messages in {name!r}")
@@ -181,7 +183,7 @@ def _cosines_between(examples: np.ndarray) -> np.ndarray:
 
 
 def _drift(between: np.ndarray, cosines: Sequence[float]) -> dict[str, float]:
-    """Compare the cosines of examples and of messages to the nearest other example."""
+    """Compare how close examples and messages are to the nearest other example, by cosine."""
     from scipy.stats import mannwhitneyu
 
     test = mannwhitneyu(between, cosines, alternative="greater")
@@ -192,10 +194,10 @@ def _drift(between: np.ndarray, cosines: Sequence[float]) -> dict[str, float]:
 def _add_earlier_shares(
     groups: Sequence[dict[str, Any]], earlier: Sequence[Mapping[str, Any]], encode: Any
 ) -> list[Mapping[str, Any]]:
-    """Add the share of the nearest earlier group, if it is near enough to be the same.
+    """Add the share of the nearest earlier group to each group, if the two are close enough.
 
     Returns:
-      The earlier groups that are gone: no group is near enough.
+      The earlier groups that are gone, because no group is close enough.
     """
     cosines = np.zeros((len(groups), len(earlier)))
     if cosines.size:
@@ -209,7 +211,7 @@ def _add_earlier_shares(
 def _changes(
     report: Report, since: Mapping[str, Any], gone: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return what differs clearly; `gone` are earlier groups."""
+    """Return significant changes. `gone` are the earlier groups that are gone."""
     numbers = np.array([since["messages"], report["messages"]])
     before, now = since["intents"], report["intents"]
     rows = [
@@ -242,9 +244,9 @@ def _tested(
 
     Args:
       rows: name, earlier share and present share.
-      numbers: how many messages the periods have, `[2]`.
+      numbers: number of messages in each period, `[2]`.
       significance: highest p-value, after Bonferroni's correction.
-      num_tests: how many shares are tested, for this correction.
+      num_tests: number of tested shares, for this correction.
       error_factor: factor of the standard error of random draws.
     """
     changes = []

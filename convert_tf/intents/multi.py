@@ -40,7 +40,7 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
       lexical: `"auto"` combines encodings and words; None uses encodings alone.
       threshold: intents with this probability or more are answered. None fits the threshold with
         the highest micro F1.
-      label_separator: the character between the intents of a text in files.
+      label_separator: the character that joins the intents of a text in files.
       random_state: seed of the folds.
       kind: the kind of encodings, `"sentence"`, `"reduced"` or `"similarity"`.
 
@@ -67,10 +67,10 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
         Args:
           texts: the examples, in a list, an array or a table of one column.
           labels: the intents of each example, in a list, a tuple or a set, which may be empty.
-          sample_weight: how much each example counts; None for equal weights.
+          sample_weight: weight of each example; None for equal weights.
 
         Raises:
-          ValueError: a text is empty, there are fewer than two intents, or an option is out of
+          ValueError: if a text is empty, there are fewer than two intents, or an option is out of
             range.
         """
         self.check_options()
@@ -118,7 +118,7 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
 
 
 def split_labels(labels: Iterable[str], separator: str) -> list[LabelSet]:
-    """Split labels of files such as `"greet+block"`. An empty label has no intents."""
+    """Split labels from files, such as `"greet+block"`. An empty label has no intents."""
     return [
         tuple(part.strip() for part in label.split(separator) if part.strip()) for label in labels
     ]
@@ -128,7 +128,7 @@ def label_sets(labels: Iterable[Collection[str]]) -> list[LabelSet]:
     """Return sets of labels as sorted tuples.
 
     Raises:
-      ValueError: labels of a text are no collection, or hold something that is no string.
+      ValueError: if the labels of a text are not a collection of strings.
     """
     if labels is None:
         raise ValueError("labels must have a list for each text. Received: None.")
@@ -148,12 +148,12 @@ def label_sets(labels: Iterable[Collection[str]]) -> list[LabelSet]:
 
 
 def truth_of(sets: Sequence[LabelSet], classes: np.ndarray) -> np.ndarray:
-    """Return which texts have which of `classes`: bool `[texts, intents]`."""
+    """Return the intents of each text as a matrix: bool `[texts, intents]`."""
     return MultiLabelBinarizer(classes=classes).fit_transform(sets).astype(bool)
 
 
 def best_threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
-    """Return the threshold of a grid with the highest micro F1; of equals the nearest to 0.5.
+    """Return the threshold of a grid with the highest micro F1. Ties go to the nearest to 0.5.
 
     Args:
       probabilities: float `[n, intents]`.

@@ -1,7 +1,7 @@
 """A classifier and its encoder as one `.onnx` file, which needs `onnxruntime` and `numpy` to read.
 
-The file is an exported encoder (`convert_tf.export.onnx.writing`), so `SentenceEncoder` reads it
-too. Its metadata hold the classifier.
+The file is an exported encoder (`convert_tf.export.onnx.writing`) with the classifier in its
+metadata, so `SentenceEncoder` reads it too.
 """
 
 import base64
@@ -38,20 +38,22 @@ def export_one_file(
     """Write a classifier and its encoder as one file.
 
     Args:
-      classifier: fitted on one module's folder or `.onnx` file.
-      output: the file; its parents are made.
-      network_bits: bits of the encoder's weights. A classifier of an `.onnx` file keeps the bits of
-        that file, and its answers. Of a module, 8 is smaller and faster, and about 2 of 100 answers
-        differ; with 32 only answers between equally probable intents may differ.
-      overwrite: whether a file of that name is replaced.
+      classifier: a classifier that was fitted on one module or one `.onnx` file.
+      output: the file; its parent folders are created.
+      network_bits: bits of the encoder's weights. A classifier with an `.onnx` file as its encoder
+        keeps the bits of that file, and its answers. For a module, 8 bits are smaller and faster,
+        and about 2 in 100 answers differ. With 32 bits, only answers between equally probable
+        intents may differ.
+      overwrite: whether to replace an existing file.
 
     Returns:
       `output`.
 
     Raises:
-      ValueError: `output` exists, or another process writes it; the encoder is no module with a
-        subword vocabulary and no `.onnx` file, has other bits, or there are several.
-      MissingLibraryError: a package is missing.
+      ValueError: if `output` exists, or another process writes it; if there are several encoders,
+        or the encoder is neither a module with a subword vocabulary nor an `.onnx` file, or has
+        other bits.
+      MissingLibraryError: if a package is missing.
     """
     encoders = encoder_paths(classifier.encoder)
     encoder = encoders[0]
@@ -83,14 +85,14 @@ class IntentFile(Predictor):
 
     Args:
       path: the `.onnx` file.
-      max_texts: how many encodings are kept; see `IntentEncodings`.
+      max_texts: number of encodings to keep; see `IntentEncodings`.
 
     Attributes:
       classes_: the intents, sorted.
-      decision: how probabilities become answers.
+      decision: the rule that turns probabilities into answers.
       threshold_: the threshold; None if every text gets an intent.
       parts_: the head, the words and the mean encodings of intents.
-      mixture_: how much words count, and the temperature.
+      mixture_: the weight of words and the temperature.
       encoder: the path of the file, which is also an encoder.
       sentence_encoder: the encoder in the file.
 
@@ -126,7 +128,7 @@ class IntentFile(Predictor):
 
     @property
     def decision(self) -> Decision:
-        """How probabilities become answers."""
+        """The rule that turns probabilities into answers."""
         return self._decision
 
     def encode(self, texts: Iterable[str]) -> np.ndarray:

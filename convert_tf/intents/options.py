@@ -15,12 +15,12 @@ from convert_tf.intents.examples import NAMES
 from convert_tf.intents.head import HEADS, LOGISTIC_C
 
 SEPARATORS = ("+", "|")
-# What texts of intents that were not trained count as in an evaluation.
+# How an evaluation treats texts with untrained intents: answers are wrong, or right if rejected.
 UNTRAINED = ("wrong", "out_of_scope")
 _of_network = functools.partial(option, group=OPTIMISATION)
 
 
-# The classifiers compare and print as scikit-learn's do, so these do not define it.
+# Classifiers compare and print like scikit-learn's, so the dataclass must not define this.
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class ClassifierOptions:
     """Parameters of both kinds of classifiers.

@@ -25,14 +25,15 @@ _MAX_EXPLAINED_CHARACTERS = 500_000  # in these texts
 
 
 class Predictor:
-    """A trained classifier: what it learnt, and its answers to texts.
+    """A trained classifier and its predictions.
 
     Attributes:
       classes_: the intents, sorted.
       parts_: head, words and mean encodings.
       mixture_: the combination of head and words.
-      threshold_: the threshold of out of scope, or of each of several intents; None without one.
-      thresholds_: a threshold for each intent, float64 `[intents]`; None without.
+      threshold_: the threshold for texts out of scope, or with several intents that of an intent;
+        None without a threshold.
+      thresholds_: a threshold for each intent, float64 `[intents]`, or None.
       best_params_: the options that a grid search chose.
       examples_: the texts and labels of `fit`; None if they are not kept.
     """
@@ -48,7 +49,7 @@ class Predictor:
 
     @property
     def decision(self) -> Decision:
-        """How probabilities become answers."""
+        """The rule that turns probabilities into answers."""
         raise NotImplementedError
 
     def _take(self, saved: "Saved") -> None:
@@ -67,10 +68,10 @@ class Predictor:
         raise NotImplementedError
 
     def outputs(self, texts: Iterable[str]) -> Outputs:
-        """Return what the head and the words say, before they are combined.
+        """Return the outputs of the head and of the words, before they are combined.
 
         Raises:
-          ValueError: a text is empty.
+          ValueError: if a text is empty.
         """
         texts = checked_texts(texts)
         labels = self.decision.unknown_labels(len(texts))
@@ -82,7 +83,7 @@ class Predictor:
         Rows sum to 1, unless a text may have several intents.
 
         Raises:
-          ValueError: a text is empty.
+          ValueError: if a text is empty.
         """
         return self.outputs(texts).probabilities(self.mixture_)
 
@@ -92,13 +93,13 @@ class Predictor:
         A classifier of several intents returns sorted tuples of intents.
 
         Raises:
-          ValueError: a text is empty.
+          ValueError: if a text is empty.
         """
         outputs = self.outputs(texts)
         return self.decision.answers(outputs.probabilities(self.mixture_), outputs.nearest)
 
     def scope_scores(self, texts: Iterable[str]) -> np.ndarray:
-        """Return how surely texts are in scope, float32 `[texts]`. Thresholds compare with it."""
+        """Return how certain it is that texts are in scope, float32 `[texts]`; see `threshold_`."""
         outputs = self.outputs(texts)
         return self.decision.scores(outputs.probabilities(self.mixture_), outputs.nearest)
 
@@ -134,7 +135,7 @@ class Predictor:
           `words_left_out` is the number of the others.
 
         Raises:
-          ValueError: the text is empty, or the classifier answers with several intents.
+          ValueError: if the text is empty, or the classifier answers with several intents.
         """
         if self.decision.has_several:
             raise ValueError(
@@ -152,7 +153,7 @@ class Predictor:
         best, second = np.argsort(-probabilities, kind="stable")[:2]
 
         def effects_of(logits: np.ndarray) -> np.ndarray:
-            """How far each other row has a smaller lead than the first: float `[rows - 1]`."""
+            """Return how much smaller each later row's lead is than the first: `[rows - 1]`."""
             leads = logits[:, best] - logits[:, second]
             return leads[0] - leads[1:]
 
@@ -177,7 +178,7 @@ class Predictor:
 
 
 def rounded(value: Any) -> float:
-    """Return a number for people, with four digits after the point."""
+    """Round a number to four decimals, for display."""
     return round(float(value), _DIGITS)
 
 
@@ -189,10 +190,10 @@ class Answer(NamedTuple):
       intent: the intent, or the classifier's `out_of_scope_label`; None without an answer. Several
         intents are joined by the classifier's `label_separator`.
       confidence: the highest probability; 0 for an empty text. With several intents it is the
-        lowest of those answered; without any, how improbable the most probable one is.
+        lowest of their probabilities; without an intent, 1 minus the highest probability.
       shares: `(intent, probability)`, the most probable first; empty for an empty text.
-      explanation: see `Predictor.explain`; None if nobody asked for it.
-      language: that of a text which is not answered because it is not in English; else None.
+      explanation: see `Predictor.explain`; None if it was not requested.
+      language: language of the text if it has no answer because it is not in English; else None.
     """
 
     text: str
@@ -222,17 +223,17 @@ def answer_texts(
     explains: bool = False,
     english_only: bool = False,
 ) -> list[Answer]:
-    """Return the intents of texts, as programs and services print them.
+    """Return the answers to texts, as programs and services print them.
 
     Args:
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
-      texts: a text of white space has no intent.
-      explains: whether each answer is explained.
+      texts: the texts. Empty texts and white space have no intent.
+      explains: whether to explain each answer.
       english_only: whether texts that are surely not in English get their `language` and no intent.
 
     Raises:
-      ValueError: `explains`, and the classifier answers with several intents.
-      MissingLibraryError: `english_only`, and the extra `languages` is not installed.
+      ValueError: if `explains` is set and the classifier answers with several intents.
+      MissingLibraryError: if `english_only` is set and the extra `languages` is not installed.
     """
     languages = other_languages(texts) if english_only else [None] * len(texts)
     answers = [

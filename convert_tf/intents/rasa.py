@@ -20,7 +20,7 @@ _BLOCKS["intent"].add("metadata")
 _LAST_VERSION = (3, 1)
 _MAX_TEXT = 40  # characters of a line in a message
 _TAG = "tag:yaml.org,2002:"
-# Plain scalars that are no strings for ruamel.yaml, the YAML 1.2 parser of Rasa.
+# Plain scalars that are not strings for ruamel.yaml, the YAML 1.2 parser of Rasa.
 _NO_STRING = re.compile(
     r"""^(?: ~|null|Null|NULL| |true|True|TRUE|false|False|FALSE|=
     |[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+]?[0-9]+)?
@@ -76,7 +76,7 @@ class _Loader(yaml.SafeLoader):
 
 _Loader.add_implicit_resolver(_TAG + "merge", re.compile("^<<$"), ["<"])
 _Loader.add_implicit_resolver(_TAG + "null", _NO_STRING, None)
-for _name in ("bool", "int", "float", "timestamp"):  # values that nobody reads
+for _name in ("bool", "int", "float", "timestamp"):  # these values are not used
     _Loader.add_constructor(_TAG + _name, _Loader.construct_yaml_str)
 
 
@@ -92,7 +92,7 @@ def read_nlu(content: str, path: str) -> list[tuple[int, str, str]]:
       response key (`faq/ask_name`).
 
     Raises:
-      ValueError: the file is no training data of Rasa, or Rasa would ignore a line.
+      ValueError: if the file is not training data of Rasa, or Rasa would ignore a line.
     """
     fields = _fields(_root(_unescaped(content, path), path))
     blocks = fields.get("nlu")
@@ -136,7 +136,7 @@ def _root(content: str, path: str) -> Any:
         loader = _Loader(content)
         root = loader.get_single_node()
         if root is not None:
-            loader.construct_document(root)  # which refuses unknown tags, and mappings as keys
+            loader.construct_document(root)  # refuses unknown tags, and mappings as keys
         return root
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -162,7 +162,7 @@ class _Document:
         self.faults: set[tuple[int, str]] = set()
 
     def check_version(self, node: Any) -> None:
-        """Note a later version, whose files Rasa skips. Rasa only compares numbers."""
+        """Record a fault if the version is newer than Rasa reads. Rasa only compares numbers."""
         if node is None or _is_null(node):
             return
         if not _is_string(node):
@@ -237,7 +237,7 @@ class _Document:
         self.rows.append((line, plain, intent))
 
     def _string(self, node: Any, name: str) -> str:
-        """Return the value of a node; `""` and a fault if it is no string."""
+        """Return the value of a node. If it is not a string, record a fault and return `""`."""
         value = node.value if isinstance(node, yaml.ScalarNode) else ""
         if _is_string(node) and value.strip():
             return str(value)
@@ -258,8 +258,8 @@ def _fields(node: Any) -> dict[str, Any]:
 def _marks(text: str) -> Iterator[re.Match[str]]:
     """Yield the matches of `_MARK.finditer` in linear time.
 
-    All opening brackets before a closing bracket are closed by it. If it ends no mark for the first
-    opening bracket, it ends none for the others.
+    A closing bracket closes all opening brackets before it. If it ends no mark for the first of
+    them, it ends none for the others.
     """
     closings = {"(": ")", "{": "}", "[": "]"}
     following: dict[str, int] = {}

@@ -20,7 +20,7 @@ from convert_tf.storage.messages import listed, shortened
 _NONE = "(out of scope)"
 _EXAMPLES, _SHOWN = 3, 10
 _MAX_TEXT = 90  # characters
-# Printed before each score of a report.
+# The printed name of each score of a report.
 SCORES = {
     "accuracy": "accuracy",
     "micro_f1": "micro F1",
@@ -29,7 +29,7 @@ SCORES = {
     "upper_accuracy": "accuracy of upper levels",
     "calibration_error": "expected calibration error of the confidence",
 }
-_SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # of the texts that are answered
+_SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # shares of texts that are answered
 
 Report = dict[str, Any]
 
@@ -48,30 +48,29 @@ def evaluate_classifier(
       data: texts whose labels are intents, or the classifier's `out_of_scope_label`. Labels of
         several intents are joined by its `label_separator`.
       precision: share of answered texts that must be right; see `threshold_for_precision`.
-      untrained: `"wrong"` counts each answer to a text of an intent that was not trained as an
-        error; `"out_of_scope"` counts such a text as out of scope.
+      untrained: `"wrong"` counts every answer to a text with an untrained intent as an error;
+        `"out_of_scope"` counts such a text as out of scope.
 
     Returns:
-      `examples`, `macro_f1` (the mean over the intents that the texts have), `threshold`,
-      `untrained`, how many texts have which intent that was not trained, and `intents`, the worst
-      F1 first, each with `examples`, `precision`, `recall` and `f1`; `data_sha256` of the texts and
-      labels, and `wrong`, the numbers of the texts that are answered wrong, from 0.
+      `examples`; `macro_f1`, the mean over the intents that occur in the texts; `threshold`;
+      `untrained`, the number of texts with each untrained intent; `intents`, the worst F1 first,
+      each with `examples`, `precision`, `recall` and `f1`; `data_sha256` of the texts and labels;
+      and `wrong`, the numbers of the texts that are answered wrong, from 0.
 
-      For one intent in a text also `untrained_as`, the argument `untrained`;
-        `accuracy` (of texts in scope; a rejection is an error);
-      `calibration_error`, the expected one of the highest probability on texts in scope;
-      `out_of_scope`, with `examples` and `recall`, if there are such texts; `coverage`, the
-      accuracy by the share of texts that are answered (see `coverage_rows`); `upper_accuracy`, that
-      of the upper levels, if labels have levels (`faq/opening_hours`);
-      `precision_threshold`, with `precision`; `confusions`, the commonest first, each with
-      `intent`, `predicted`, `number` and `texts`; `labels` and `matrix`, the counts by true (rows)
-      and predicted label.
+      If texts have one intent, also `untrained_as`, the argument `untrained`; `accuracy` on texts
+      in scope (a rejection is an error); `calibration_error`, the expected calibration error of the
+      highest probability on texts in scope; `out_of_scope`, with `examples` and `recall`, if there
+      are such texts; `coverage`, the accuracy by the share of answered texts (see `coverage_rows`);
+      `upper_accuracy`, the accuracy of the upper levels, if labels have levels
+      (`faq/opening_hours`); `precision_threshold`, with `precision`; `confusions`, the most
+      frequent first, each with `intent`, `predicted`, `number` and `texts`; `labels` and `matrix`,
+      the counts by true (rows) and predicted label.
 
-      For several intents in a text also `micro_f1`; `exact_match`, the share of texts with exactly
+      If texts have several intents, also `micro_f1`; `exact_match`, the share of texts with exactly
       the right intents; and `errors`, each with `text`, `missed` and `wrong`.
 
     Raises:
-      ValueError: there is no text, or `untrained` is unknown.
+      ValueError: if there is no text, or `untrained` is unknown.
     """
     check(untrained in UNTRAINED, f"untrained must be {' or '.join(UNTRAINED)}.", untrained)
     if not data.texts:
@@ -95,7 +94,7 @@ def evaluate_classifier(
     best = classifier.classes_[probabilities.argmax(axis=1)].astype(str)
     is_right, is_in = best == np.array(true), np.array(true) != _NONE
     num_inside, num_outside = int(is_in.sum()), int((~is_in).sum())
-    # The label of texts out of scope is no answer, even if it was trained.
+    # The label of texts out of scope is not an answer, even if it was trained.
     answered = confidence[best != outside], is_right[best != outside]
     report: Report = {
         "examples": num_inside,
@@ -140,20 +139,20 @@ def data_checksum(data: LabelledTexts) -> str:
 
 
 def _counted(labels: Sequence[str], known: set[str]) -> dict[str, int]:
-    """Return how often each label occurs that is not known, in alphabetical order."""
+    """Return the counts of all labels that are not known, in alphabetical order."""
     return {label: labels.count(label) for label in sorted({*labels} - known)}
 
 
 def coverage_rows(confidence: np.ndarray, is_right: np.ndarray) -> list[dict[str, float]]:
-    """Return the risk-coverage curve: how often answers are right if only sure ones are given.
+    """Return the risk-coverage curve: the accuracy if only sure answers are given.
 
     Args:
       confidence: float `[n]`, the highest probability of each text.
       is_right: bool `[n]`; False for texts out of scope.
 
     Returns:
-      Rows with `threshold`, `answered` (the share of texts with this confidence or more) and
-      `accuracy` of these; no rows without texts.
+      Rows with `threshold`, `answered` (the share of texts with this confidence or more) and their
+      `accuracy`. Without texts there are no rows.
     """
     order = np.sort(confidence)[::-1]
     places = [max(round(share * len(order)), 1) - 1 for share in _SHARES if len(order)]
@@ -163,14 +162,14 @@ def coverage_rows(confidence: np.ndarray, is_right: np.ndarray) -> list[dict[str
 def threshold_for_precision(
     confidence: np.ndarray, is_right: np.ndarray, precision: float
 ) -> dict[str, float] | None:
-    """Return the row of `coverage_rows` with most answers of which enough are right.
+    """Return the row of `coverage_rows` that answers the most texts with this precision.
 
     Args:
       confidence, is_right: see `coverage_rows`.
       precision: the share of answers that must be right.
 
     Returns:
-      None if no threshold reaches it.
+      The row; None if no threshold reaches the precision.
     """
     values, places = np.unique(-confidence, return_inverse=True)
     answered = np.cumsum(np.bincount(places))
@@ -224,7 +223,7 @@ def _evaluate_multi(classifier: Any, data: LabelledTexts) -> Report:
 
 
 def _intent_rows(true: Any, predicted: Any, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return how each intent that has examples is answered, the worst F1 first.
+    """Return the scores of each intent that has examples, the worst F1 first.
 
     Args:
       true, predicted: labels `[n]`; or bool `[n, intents]`, in the order of `names`.
@@ -269,7 +268,7 @@ def report_text(report: Report) -> str:
             f"compared with {against['name']}: {against['gained']:,} right answers gained, "
             f"{against['lost']:,} lost, p = {against['p_value']:.2g}"
         )
-    if "coverage" in report:  # of one intent in a text
+    if "coverage" in report:  # texts with one intent
         lines += ["", "answering only sure texts: texts answered, right of these, threshold"]
         lines += map(_coverage_line, report["coverage"])
     if wanted := report.get("precision_threshold"):
@@ -282,12 +281,12 @@ def report_text(report: Report) -> str:
     for row in report["intents"][:_SHOWN]:
         shares = "".join(f"{row[name]:9.2%}" for name in ("f1", "precision", "recall"))
         lines.append(f"{shares}{row['examples']:6}  {row['intent']}")
-    if errors := report.get("errors"):  # of several intents in a text
+    if errors := report.get("errors"):  # texts with several intents
         lines += ["", "some errors: missed, wrong"]
         for row in errors[:_SHOWN]:
             missed, wrong = (", ".join(row[name]) or "–" for name in ("missed", "wrong"))
             lines += [f"  {shortened(row['text'], _MAX_TEXT)}", f"      {missed}; {wrong}"]
-    # Rejections depend on the threshold, and would hide which intents look alike.
+    # Rejections depend on the threshold. They would hide which intents look alike.
     pairs = report.get("confusions", ())
     confused = [row for row in pairs if _NONE not in (row["intent"], row["predicted"])]
     if confused:
@@ -304,10 +303,10 @@ def _coverage_line(row: Mapping[str, float]) -> str:
 
 @picture
 def confusion_chart(report: Report) -> Any:
-    """Draw the confusion matrix, with intents that are confused next to each other.
+    """Draw the confusion matrix, with confused intents next to each other.
 
-    Right answers are blue. Wrong answers are red, with their number. The shade is their share of
-    the row.
+    Right answers are blue. Wrong answers are red, with their number. The darker a cell, the larger
+    its share of the row.
     """
     from matplotlib.figure import Figure
 
@@ -324,7 +323,7 @@ def confusion_chart(report: Report) -> Any:
     panel = figure.add_subplot()
     is_right = np.eye(size, dtype=bool)
     right = np.ma.masked_where(~is_right, shares)
-    # Square roots, or single errors among many examples could not be seen.
+    # Without square roots, single errors among many examples would be invisible.
     wrong = np.ma.masked_where(is_right | (counts == 0), np.sqrt(shares))
     panel.imshow(right, cmap="Blues", vmin=0, vmax=1.3)
     panel.imshow(wrong, cmap="Reds", vmin=-0.2, vmax=1)
@@ -347,7 +346,7 @@ def confusion_chart(report: Report) -> Any:
 
 
 def _side_by_side(matrix: np.ndarray) -> np.ndarray:
-    """Return an order of the labels in which confused labels are neighbours."""
+    """Return an order of the labels that puts confused labels next to each other."""
     from scipy.cluster.hierarchy import leaves_list, linkage
 
     size = len(matrix)

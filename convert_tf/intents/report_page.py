@@ -14,7 +14,7 @@ _STYLE = (
 
 
 def discovery_page(report: Report) -> str:
-    """Return an HTML page of the groups, which loads nothing from elsewhere."""
+    """Return an HTML page of the groups. It loads nothing from elsewhere."""
     parts = [
         "<!doctype html>",
         '<html lang="en"><meta charset="utf-8"><title>Groups of messages</title>',

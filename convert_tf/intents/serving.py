@@ -37,7 +37,7 @@ class LexicalModule(tf.Module):
     Masking: none; rows do not depend on each other.
 
     Args:
-      model: trained.
+      model: the trained model.
 
     Call arguments:
       texts: string `[batch]`.
@@ -78,11 +78,11 @@ class LexicalModule(tf.Module):
 def _table(terms: Sequence[str]) -> Any:
     places = np.arange(len(terms), dtype=np.int64)
     initial = tf.lookup.KeyValueTensorInitializer(tf.constant(terms, tf.string), places)
-    return tf.lookup.StaticHashTable(initial, len(terms))  # unknown terms get the last number
+    return tf.lookup.StaticHashTable(initial, len(terms))  # for unknown terms
 
 
 def _tf_idf(terms: tf.RaggedTensor, table: Any, rarity: tf.Tensor) -> tf.Tensor:
-    """The TF-IDF of `convert_tf.intents.lexical`: float32 `[batch, known terms]`."""
+    """Return the TF-IDF as in `convert_tf.intents.lexical`: float32 `[batch, known terms]`."""
     size, batch = tf.shape(rarity)[0], terms.nrows()
     places = tf.ragged.map_flat_values(table.lookup, terms)
     flat = places.value_rowids() * tf.cast(size + 1, tf.int64) + places.values
@@ -104,7 +104,7 @@ def single_intent(
     """Return the answers of `decision` as strings, without upper levels, and their confidence.
 
     Args:
-      decision: how probabilities become answers.
+      decision: the rule that turns probabilities into answers.
       probabilities: float32 `[batch, intents]`.
       nearest: cosines to the nearest intent, float32 `[batch]`.
     """
@@ -149,10 +149,10 @@ class IntentModule(tf.Module):
     Masking: none; rows do not depend on each other.
 
     Args:
-      classifier: fitted, with modules as encoders.
+      classifier: a fitted classifier with modules as encoders.
 
     Raises:
-      ValueError: an encoder is no module's folder or a damaged one, or answers may be upper levels.
+      ValueError: if an encoder is not a module or is damaged, or answers may be upper levels.
     """
 
     def __init__(self, classifier: IntentClassifier | MultiIntentClassifier) -> None:
@@ -195,9 +195,9 @@ class IntentModule(tf.Module):
         Returns:
           `intent` string `[batch]`, with `out_of_scope_label` for texts without an intent;
           `confidence` float32 `[batch]`, see `SingleIntent`; `probabilities` float32 `[batch,
-          intents]`; and `labels` string `[batch, intents]`, the intents of the probabilities. With
-          several intents in a text, `intent` joins them with `label_separator`. `confidence` is
-          then their lowest probability, or 1 minus the highest probability if there are none.
+          intents]`; and `labels` string `[batch, intents]`, the intents of the probabilities. If
+          texts have several intents, `intent` joins them with `label_separator`, and `confidence`
+          is their lowest probability, or 1 minus the highest probability without intents.
         """
         encodings = tf.concat([self._unit_encodings(one, texts) for one in self.encoders], axis=1)
         values = encodings
@@ -237,7 +237,7 @@ def serving_folder(folder: str | os.PathLike[str], *, overwrite: bool = False) -
     """Return the folder that a serving module is written to.
 
     Raises:
-      ValueError: the folder exists and may not be replaced, or holds something else.
+      ValueError: if the folder exists and may not be replaced, or holds something else.
     """
     return OutputFolder(folder, replaceable=_FILES, overwrite=overwrite)
 
@@ -253,13 +253,13 @@ def export_serving(
     Its only signature, `serving_default`, takes `texts`.
 
     Args:
-      classifier: fitted, with modules as encoders.
-      folder: its parents are made.
-      overwrite: whether a serving module of that name is replaced.
+      classifier: a fitted classifier with modules as encoders.
+      folder: the folder; its parents are created.
+      overwrite: whether to replace an existing serving module.
 
     Raises:
-      ValueError: the folder exists, or holds something else, or an encoder is no module.
-      FileWriteError: it cannot be written; nothing is left under that name.
+      ValueError: if the folder exists, or holds something else, or an encoder is not a module.
+      FileWriteError: if it cannot be written. No partial folder is left.
     """
     output = serving_folder(folder, overwrite=overwrite)
     module = IntentModule(classifier)

@@ -1,4 +1,4 @@
-"""Which messages of a log to label next.
+"""Suggest which messages of a log to label next.
 
 Reference: Zhdanov, "Diverse mini-batch active learning", 2019 (arXiv 1901.05954).
 """
@@ -13,7 +13,7 @@ from convert_tf.text.characters import fold
 
 BUDGET = 100
 _LEAST_WEIGHT = 1e-6
-_CANDIDATES = 20  # for each message that is suggested
+_CANDIDATES = 20  # per suggested message
 
 
 def suggest_messages(
@@ -27,22 +27,23 @@ def suggest_messages(
 ) -> list[str]:
     """Return the messages to label next.
 
-    k-means makes `budget` groups of the twenty times as many messages that the classifier is least
-    sure of; the less sure, the more a message weighs. The most central message of each group is
-    suggested. Without a classifier messages are drawn at random, and weigh equally. Examples that
-    the classifier keeps are not suggested.
+    The candidates are the messages that the classifier is least sure of, twenty times `budget`.
+    k-means makes `budget` groups of them. The less sure the classifier is of a message, the more
+    the message weighs. The most central message of each group is suggested. Without a classifier,
+    candidates are drawn at random and weigh the same. Examples that the classifier keeps are not
+    suggested.
 
     Args:
       texts: messages of a log.
       encoder, classifier, mask: as in `discover_intents`.
-      budget: how many messages can be labelled.
-      seed: of the draw and of k-means.
+      budget: number of messages to suggest.
+      seed: seed of the draw and of k-means.
 
     Returns:
       `budget` different messages, the least sure first.
 
     Raises:
-      ValueError: there are fewer distinct messages than `budget` that are no examples.
+      ValueError: if there are fewer than `budget` distinct messages besides the examples.
     """
     from sklearn.cluster import KMeans
 
@@ -73,7 +74,7 @@ def suggest_messages(
 
 
 def _plain(text: str) -> str:
-    """Return the text in the characters and the case in which texts are compared."""
+    """Normalise the characters and the case of a text, for comparisons."""
     return fold(text).lower()
 
 

@@ -14,9 +14,9 @@ class SqrtNReduction(keras.layers.Layer):
     """Weighted sums of the outputs, one per head, divided by the square root of the text's length.
 
     Each head computes self-attention weights A, without value projection and without 1/√d. The
-    weight of token j is Σ_i A_ij / √N, where i runs over the N tokens of the text. This equals
-    attending first and summing then (footnote 4), at less cost. Several texts ("segments") may
-    share a row; each gets its own sum.
+    weight of token j is Σ_i A_ij / √N, where i runs over the N tokens of the text. The result is
+    the same as attention followed by a sum (footnote 4), but it costs less. Several texts
+    ("segments") may share a row; each gets its own sum.
 
     Masking: a query reads only keys of its segment, and padded queries are omitted from the sum.
     A segment of length 0 reduces to zeros.

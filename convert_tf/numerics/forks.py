@@ -1,4 +1,4 @@
-"""Check against the use of networks in forked processes."""
+"""Refuse to run networks in forked processes."""
 
 import os
 
@@ -10,7 +10,7 @@ class ForkedError(ValueError):
 
 
 def check_not_forked(what: str) -> None:
-    """Raise an error in a forked process, in which a network would never return.
+    """Raise an error in a forked process, where the call of a network would never return.
 
     Call this before a network is opened and before each of its calls. TensorFlow and JAX start
     their threads once in a process. A forked process does not have them, so even a network that it

@@ -1,4 +1,4 @@
-"""What this process may compute with: instructions of the processor, a short timing, and cores."""
+"""The processor's instructions and speed in bfloat16, and the cores that this process may use."""
 
 import contextlib
 import os
@@ -11,17 +11,17 @@ _CGROUP, _CGROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
 # By the name of the line: "flags" on x86, "features" on ARM.
 _BFLOAT16 = {"flags": {"amx_bf16", "avx512_bf16"}, "features": {"bf16"}}
 _BYTES = {"flags": {"amx_int8", "avx512_vnni", "avx_vnni"}}
-_ROUNDS = 4  # of the timing; the first one is a warm-up
-# bfloat16 rounds, so it must be at least this much faster.
+_ROUNDS = 4  # rounds of the timing; the first one is a warm-up
+# bfloat16 is less exact, so it must be at least this much faster.
 _SPEED_UP_THAT_COUNTS = 1.2
-_threads: list[int] = []  # the number of `use_threads`, if it was called
+_threads: list[int] = []  # the number passed to `use_threads`, if it was called
 
 
 def bfloat16_is_faster(multiply: Callable[[str], object]) -> bool:
     """Return whether a library multiplies matrices clearly faster in bfloat16 than in float32.
 
-    Without bfloat16 instructions it never does. Otherwise both are timed in turns for a few
-    milliseconds, and the shortest times are compared, because other programs may be running.
+    Without bfloat16 instructions, the result is false. Otherwise both are timed alternately for a
+    few milliseconds, and the shortest times are compared, because other programs may be running.
     float16 is not timed: on a CPU, TensorFlow's matmul + bias is thousands of times slower in it.
 
     Args:
@@ -69,9 +69,9 @@ def use_threads(number: int) -> None:
 def allowed_cores() -> int:
     """Return the number of cores that this process may use, at least 1.
 
-    If `use_threads` was called, this is its number. Otherwise it is the number of cores that the
-    process may run on, or the quota of its cgroup, rounded down, if that is lower. Containers have
-    such a quota (`docker run --cpus`, limits of Kubernetes).
+    After a call of `use_threads`, it is the number passed there. Otherwise it is the number of
+    cores that the process may run on, or the quota of its cgroup, rounded down, if that is lower.
+    Containers have such a quota (`docker run --cpus`, limits of Kubernetes).
     """
     return _threads[0] if _threads else max(1, int(min(visible_cores(), cgroup_quota())))
 
@@ -88,7 +88,7 @@ def cgroup_quota(listed: str = _CGROUP, folder: str = _CGROUPS) -> float:
 
     Args:
       listed: the file that names the cgroup of the process.
-      folder: where the cgroups are.
+      folder: folder of the cgroups.
 
     Returns:
       The lowest quota, in cores; infinity without a quota.
@@ -110,11 +110,11 @@ def cgroup_quota(listed: str = _CGROUP, folder: str = _CGROUPS) -> float:
 
 
 def _quotas(group: Path) -> list[float]:
-    """Return the quota of a cgroup, of version 2 or 1, in cores; none if it has none."""
+    """Return the quotas of a cgroup, of version 2 or 1, in cores; an empty list without a quota."""
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
             quota, period = " ".join((group / name).read_text() for name in names).split()
-            if float(quota) > 0:  # "max" and -1 are no quota
+            if float(quota) > 0:  # "max" and -1 mean no quota
                 return [float(quota) / float(period)]
     return []
 

@@ -22,7 +22,7 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.ranking.protocol import TextRanker, Turns, runs_of_lists
 from convert_tf.ranking.ranker import EncoderRanker, open_vectors
 
-_COLUMNS = 2**20  # words are hashed to so many columns, as in PolyAI's code
+_COLUMNS = 2**20  # columns that words are hashed to, as in PolyAI's code
 _K1 = 2.0  # of BM25: the larger it is, the more repetitions of a word add to the score
 _B = 0.75  # of BM25: penalty for long texts, from 0 to 1
 LEARNING_RATES = (10.0, 3.0, 1.0, 0.3, 0.01)
@@ -102,7 +102,7 @@ class Bm25Ranker(TfIdfRanker):
 
     A word of weight w in a text of length l (the sum of its weights) has the component
     ln((N − n + 0.5) / (n + 0.5)) · w · (k1 + 1) / (w + k1 · (1 − b + b · l / mean length)). As in
-    PolyAI's code, the weights are those of TF-IDF instead of counts, and words in more than half of
+    PolyAI's code, the weights are TF-IDF weights instead of counts, and words in more than half of
     the documents lower the score. Words that are not in the fitted texts are ignored.
 
     Args:
@@ -204,9 +204,9 @@ def fit_mapping(
 ) -> VectorMapping:
     """Learn W and α with Adagrad for each point of PolyAI's grid, and keep the best on a dev part.
 
-    A fifth of the examples is the dev part, which is ranked in blocks of 100. W starts orthogonal,
-    α at 1. Training stops if the dev part has not improved for some epochs, and the best epoch is
-    used.
+    A fifth of the examples is the dev part, which is ranked in blocks of 100. W is orthogonal at
+    first, and α is 1. Training stops if the result on the dev part has not improved for some
+    epochs, and the best epoch is used.
 
     Args:
       contexts, responses: `[examples, dim]`; row i of both is a pair.
@@ -367,10 +367,10 @@ def vector_rankers(
 def check_baselines(
     names: Sequence[str], vectors: Sequence[str], *, train_data: str | None
 ) -> None:
-    """Check the names of baselines and what they need. Takes the arguments of `baseline_rankers`.
+    """Check the names and requirements of baselines. Takes the arguments of `baseline_rankers`.
 
     Raises:
-      ValueError: if a name is unknown, a baseline lacks what it needs, or no baseline uses
+      ValueError: if a name is unknown, a baseline lacks data or vectors, or no baseline uses
         `vectors`.
     """
     if unknown := [name for name in names if name not in BASELINES]:
@@ -394,7 +394,7 @@ def baseline_rankers(
     signature: str | None,
     history: str,
 ) -> list[TextRanker]:
-    """Fit baselines, whose names and needs `check_baselines` has checked.
+    """Fit baselines that `check_baselines` has checked.
 
     Args:
       names: names from `BASELINES`.

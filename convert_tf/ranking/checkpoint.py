@@ -109,21 +109,21 @@ class TrainedRanker(TextRanker):
 
 
 def pad_multiple() -> int:
-    """Return the multiple of padded widths. If shapes are compiled, there are few widths."""
+    """Return the number that padded widths are a multiple of. Compiled shapes need a large one."""
     return _COMPILED_PAD_MULTIPLE if compiles_shapes() else PAD_MULTIPLE
 
 
 def _predicted(
     ranker: RankerModel, name: str, texts: TokenIds, batch_size: int
 ) -> Iterator[tuple[np.ndarray, Any]]:
-    """Yield the places of texts of similar length, and what the network returns for them."""
+    """Yield the indices of texts of similar length, and the network's outputs for them."""
     for batch in length_batches(texts.lengths, batch_size):
         ids = padded(texts, batch, ranker.padding_id, multiple=pad_multiple())
         yield batch, ranker.predict_on_batch({name: ids})
 
 
 def _encode_pool(ranker: RankerModel, pool: TokenIds) -> np.ndarray:
-    """Candidate vectors: float32 `[texts, dim]`."""
+    """Return candidate vectors: float32 `[texts, dim]`."""
     encoded = np.zeros((0, 0), np.float32)
     for batch, vectors in _predicted(ranker, "candidate_ids", pool, 128):
         if not encoded.size:
@@ -135,13 +135,13 @@ def _encode_pool(ranker: RankerModel, pool: TokenIds) -> np.ndarray:
 def score_lists(
     ranker: RankerModel, contexts: TokenIds, pool: TokenIds, candidates: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """Scores of each context's own candidates.
+    """Score each context's own candidates.
 
     Args:
-      ranker: of any head.
+      ranker: a ranker with any head.
       contexts: ragged texts.
       pool: candidate texts.
-      candidates: for each context, int places in the pool, at least one.
+      candidates: for each context, int indices into the pool, at least one.
 
     Returns:
       For each context, float32 `[candidates]`.
@@ -187,14 +187,14 @@ def _score_pairs(
 
 
 def ranking_report(scores: Sequence[np.ndarray], examples: RankingExamples) -> dict[str, Any]:
-    """Loss, R@1, R@2 and MRR of scored examples.
+    """Return loss, R@1, R@2 and MRR of scored examples.
 
-    The best right candidate is ranked among the wrong ones, and a tie is a miss. The
-    loss is the cross-entropy of the right candidates together.
+    The best right candidate is ranked among the wrong ones, and a tie is a miss. The loss is the
+    cross-entropy of all right candidates together.
 
     Args:
-      scores: of each example's candidates.
-      examples: with the labels.
+      scores: scores of each example's candidates.
+      examples: the examples, with their labels.
 
     Returns:
       JSON values by name.

@@ -90,7 +90,7 @@ def runs_of_lists(lists: Sequence[Any]) -> Iterator[slice]:
 
 
 def pool_of_lists(candidate_lists: Sequence[Sequence[str]]) -> tuple[list[str], list[np.ndarray]]:
-    """Return the different candidates of all contexts, and each context's places among them.
+    """Return the distinct candidates of all contexts, and each context's indices into them.
 
     Contexts that share a list share an array, int64 `[candidates]`.
     """

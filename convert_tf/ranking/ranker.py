@@ -39,7 +39,7 @@ class EncoderRanker(TextRanker):
 
     Attributes:
       settings: facts for the row of a report, JSON values by name.
-      logit_scale: factor that makes logits of scores: `--scale_end` of the released encoders.
+      logit_scale: factor that turns scores into logits: `--scale_end` of the released encoders.
 
     Example:
       ranker = EncoderRanker(SentenceEncoder("convert_small"))
@@ -94,7 +94,7 @@ def open_encoder(model: str | os.PathLike[str], *, keeps_newest: bool = False) -
     """Open a model for an evaluation. All but ONNX files compute in float32 on every machine.
 
     Args:
-      model: a module, the name of a released one, an `.onnx` file, or the folder of a run.
+      model: a module, the name of a released model, an `.onnx` file, or the folder of a run.
       keeps_newest: whether a run cuts long contexts at their start.
 
     Raises:
@@ -126,8 +126,8 @@ def open_vectors(
       The encoder, and the kinds of encodings for contexts and candidates.
 
     Raises:
-      ValueError: if the model cannot be opened, does not have the signature, or has several of
-        which none is named.
+      ValueError: if the model cannot be opened, does not have the signature, or has several
+        signatures and none is named.
     """
     path = model_path(model)
     kind = kind_of(path)

@@ -1,4 +1,4 @@
-"""What the columns of tables and the keys of JSON objects mean: one table of names."""
+"""The names by which columns of tables and keys of JSON objects are recognised."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,15 +14,15 @@ LABEL = (
     "label", "intent", "label_text", "label_name", "intent_name", "category", "class", "target",
     "tag", "topic",
 )  # fmt: skip
-# Names of labels, which files often hold next to numbers of labels.
+# Names of columns with labels as words. Files often have a column with numbers of labels too.
 LABEL_NAMES = ("label_text", "label_name", "intent_name", "intent")
 SOURCE = "source"
 CANDIDATES = ("context", "candidates", "label")
 TURNS = (
     "turns", "messages", "conversations", "conversation", "dialog", "dialogue", "utterances", "data"
 )  # fmt: skip
-# Names of contexts, each with the names of its responses. The first pair of names that an object
-# has counts, because an object may have `instruction`, `context` and `response`, or `context`,
+# Names of contexts, each with the names of its responses. If an object has several pairs of names,
+# the first one is used. It may have `instruction`, `context` and `response`, or `context`,
 # `question` and `answer`.
 _RESPONSES_OF = (
     ("instruction", "output response"),
@@ -57,7 +57,7 @@ PAIR_NAMES = [
 ]
 # Names of candidates in a table without contexts.
 _CANDIDATE = ("candidate", "response", "answer", "reply", "passage", "document")
-# All names that tell that the first line of a file is the header of a table.
+# A first line with at least two of these names is the header of a table.
 KNOWN = {*TEXT, *LABEL, *_CANDIDATE, SOURCE, "id", *(name for pair in PAIR_NAMES for name in pair)}
 Names = tuple[str, ...]
 Cells = Sequence[str]
@@ -75,13 +75,13 @@ def column_names(header: Sequence[str]) -> list[str]:
 
 
 def with_column_names(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object with its keys as names of columns. A key that is one takes precedence."""
+    """Return an object with its keys as column names. Keys that already are take precedence."""
     named = {column_name(key): value for key, value in fields.items()}
     return named | {key: value for key, value in fields.items() if key in named}
 
 
 def filled(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with a value. pandas writes NaN for a missing one."""
+    """Return the fields that have a value. pandas writes NaN for missing values."""
     return {key: value for key, value in fields.items() if value is not None and value == value}
 
 
@@ -135,7 +135,7 @@ def names_of_candidates(names: Sequence[str]) -> Names | None:
 
 
 def _refused(file: Any, first: Cells, rest: Iterator[Cells]) -> None:
-    """A table without a header cannot be read."""
+    """Return None: a table without a header cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -143,14 +143,14 @@ class Columns:
     """The columns that a reader of tables needs.
 
     Args:
-      what: what they hold, for messages, such as `"texts and labels"`.
+      what: their content for messages, such as `"texts and labels"`.
       names: how a user can name them, for messages.
-      find: returns the names of these columns, from all names; None if they are not all there.
-      is_row: whether a JSON value is a row, and not an object around a list of rows. None asks
-        `find`.
-      without_header: takes a file, its first row, which names no known columns, and an iterator of
-        the further rows. Returns names of the columns and an iterator of all rows; None if the
-        table cannot be read without a header.
+      find: function from all names to the names of these columns; None if one is missing.
+      is_row: function that returns whether a JSON value is a row, not an object around a list of
+        rows. None uses `find`.
+      without_header: function of a file, its first row, which names no known columns, and an
+        iterator of the other rows. It returns names of the columns and an iterator of all rows;
+        None if the table cannot be read without a header.
     """
 
     what: str

@@ -19,17 +19,17 @@ from convert_tf.storage.messages import listed, shortened
 _DELIMITERS = {".csv": (",", ";", "\t", "|"), ".tsv": ("\t",), ".tab": ("\t",)}
 _OTHER_DELIMITERS = ("\t", ",", ";", "|")
 TABLE_SUFFIXES = tuple(_DELIMITERS)
-_SEPARATOR_LINE = re.compile(r"sep=.?")  # a spreadsheet's note of the delimiter
+_SEPARATOR_LINE = re.compile(r"sep=.?")  # line in which spreadsheets name the delimiter
 _HEAD_LINES = 100
 _HEAD_CHARACTERS = 2**16
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
 _MAX_NAME = 70  # characters of a column or key in a message
-# Python has one limit for all threads, so one thread raises it at a time.
+# Python has one limit for all threads, so only one thread at a time raises it.
 _LIMIT = threading.Lock()
 
 
 def suffix(path: str) -> str:
-    """Return the suffix of a file without that of its compression, in lower case."""
+    """Return the suffix of a file in lower case, without the suffix of its compression."""
     stem, last = os.path.splitext(path)
     return (os.path.splitext(stem)[1] if last.lower() in COMPRESSED_SUFFIXES else last).lower()
 
@@ -48,11 +48,11 @@ def delimited_rows(
     """Yield the rows of a table by the names of their columns. A missing field is None.
 
     If a quote does not close, or closes within a field, the row cannot be used. A file that counts
-    such rows reads the line alone, if it then has as many columns as the first row.
+    such rows reads the line by itself if it then has as many columns as the first row.
 
     Args:
-      file: its name allows some delimiters. One of them makes its first lines a table.
-      stream: its decompressed bytes.
+      file: the file. Its name allows some delimiters, and its first lines show which one it has.
+      stream: the decompressed bytes.
       columns: the columns that are needed.
 
     Raises:
@@ -107,7 +107,7 @@ def _unknown_header(file: TableFile, first: Cells, delimiter: str, columns: Colu
 
 
 class _Line(NamedTuple):
-    """A line of a file and its number, from 1. `reason` says why no row may contain it."""
+    """A line of a file and its number, from 1. `reason` is set if no row may contain the line."""
 
     text: str
     number: int
@@ -117,7 +117,8 @@ class _Line(NamedTuple):
 class _Lines:
     """The lines of a file for `csv.reader`. `row` has the lines of the current row.
 
-    A quote that does not close takes in the lines after it. They are given back and read again.
+    If a quote does not close, the lines after it become part of the row. They are given back and
+    read again.
     """
 
     def __init__(self, text: io.TextIOWrapper, file: TableFile) -> None:
@@ -146,7 +147,7 @@ class _Lines:
         return [line.text for line in self._again]
 
     def give_back(self, *, keeps: int) -> None:
-        """Let the row have its first lines only. The others will be read again."""
+        """Keep only the first lines of the row. The others will be read again."""
         self._again.extendleft(reversed(self.row[keeps:]))
         self._file.lines = self.row[0].number
         self.row = self.row[:keeps]
@@ -227,9 +228,9 @@ def _rows(lines: _Lines, delimiter: str, file: TableFile) -> Iterator[list[str]]
 
 
 def _long_row(reader: Any, lines: _Lines) -> list[str]:
-    """Read a row with a line that is longer than `csv` lets a field be; [] if it is another row.
+    """Read a row with a line that is longer than a field may be for `csv`; [] if it is another row.
 
-    Otherwise `csv` bounds what a quote that does not close takes in: 131,072 characters.
+    For all other rows, the limit of `csv`, 131,072 characters, stops a quote that does not close.
     """
     longest = max(len(line.text) for line in lines.row)
     with _LIMIT:
@@ -256,7 +257,7 @@ def _line_as_row(line: str, delimiter: str, num_columns: int | None) -> list[str
 
 
 def _without_empty_end(row: Cells) -> list[str]:
-    """Drop empty columns at the end, as spreadsheets write them. At least two columns stay."""
+    """Drop empty columns at the end, which spreadsheets write. At least two columns stay."""
     size = len(row)
     while size > 2 and not row[size - 1].strip():
         size -= 1

@@ -1,4 +1,4 @@
-"""Files of rows and lines, what is wrong with a row, and the one sentence that says it."""
+"""Files of rows and lines, with the error messages for unusable rows."""
 
 import codecs
 import io
@@ -11,7 +11,7 @@ from convert_tf.storage.lines import MAX_LINE_BYTES, InputFile, read_pieces
 
 AS_UTF8 = "Save the file as UTF-8, for example with iconv -f WINDOWS-1252 -t UTF-8."
 _REPAIR = "Repair it, or remove it."
-# What is wrong with a row, and what to do, by the reason.
+# The problem with a row and its remedy, by the reason.
 _SENTENCES = {
     "line_too_long": f"is longer than {{limit:,}} bytes. {_REPAIR}",
     "invalid_utf8": f"is not UTF-8{{detail}}. {AS_UTF8}",
@@ -40,7 +40,7 @@ class UnusableError(ValueError):
 
 @dataclass
 class TableFile(InputFile):
-    """A file of rows. A row that cannot be used is an error.
+    """A file of rows. An unusable row is an error.
 
     Attributes:
       max_line_bytes: longer lines cannot be used.
@@ -59,7 +59,7 @@ class TableFile(InputFile):
 
     @property
     def repairs(self) -> bool:
-        """Whether a line with wrong quotes is read as well as possible, or is an error."""
+        """Whether a line with wrong quotes is read as well as possible, and is not an error."""
         return False
 
     def skip(self, reason: str, *, is_bad: bool = True, detail: str = "") -> None:
@@ -67,8 +67,8 @@ class TableFile(InputFile):
 
         Args:
           reason: why the row cannot be used.
-          is_bad: whether the row is malformed. Rows that a rule excludes are no error.
-          detail: what is added to the message.
+          is_bad: whether the row is malformed. Rows that a rule excludes are not errors.
+          detail: details to add to the message.
 
         Raises:
           ValueError: if the row is malformed.
@@ -96,7 +96,7 @@ class TableFile(InputFile):
 
 
 class _Skipping:
-    # Each line of a dump enters such a block; one of contextlib takes five times as long.
+    # Every line of a dump enters this block. One made with contextlib takes five times as long.
     def __init__(self, file: TableFile) -> None:
         self._file = file
 
@@ -111,7 +111,7 @@ class _Skipping:
 
 
 def read_lines(file: TableFile) -> Iterator[bytes]:
-    """Yield the non-empty lines of a file, stripped of white space. Otherwise as `lines_in`."""
+    """Yield the non-empty lines of a file, stripped of white space; see `lines_in`."""
     return filter(None, map(bytes.strip, lines_in(read_pieces(file), file)))
 
 
@@ -156,7 +156,7 @@ def decoded(line: bytes) -> str:
     """Return a line as text.
 
     Raises:
-      UnusableError: `invalid_utf8`.
+      UnusableError: if it is not UTF-8; the reason is `invalid_utf8`.
     """
     try:
         return line.decode("utf-8")
@@ -173,10 +173,10 @@ def decoded_lines(stream: io.BufferedReader, file: TableFile) -> Iterator[str]:
 
 
 def json_in_line(line: bytes, *, is_dump: bool = False) -> Any:
-    """Return the value of a line of JSON. `is_dump` is that of `json_of_texts`.
+    """Return the value of a line of JSON. `is_dump` is passed to `json_of_texts`.
 
     Raises:
-      UnusableError: `invalid_utf8` or `not_json`.
+      UnusableError: if it is not JSON; the reason is `invalid_utf8` or `not_json`.
     """
     text = decoded(line).removeprefix("\ufeff")
     try:

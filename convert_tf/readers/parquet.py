@@ -15,7 +15,7 @@ _SELECT = "SELECT * FROM read_parquet(?, hive_partitioning = false, binary_as_st
 
 
 def is_parquet_file(file: TableFile) -> bool:
-    """Return whether a file is Parquet. Standard input and pipes are not: they have no end yet."""
+    """Return whether a file is Parquet. Standard input and pipes are not, as they have no end."""
     if file.is_standard_input or not os.path.isfile(file.path):
         return False
     with file.open() as stream:
@@ -38,7 +38,7 @@ def parquet_rows(file: TableFile) -> Iterator[dict[str, Any]]:
     config: dict[str, Any] = {"threads": 1, "autoinstall_known_extensions": False}
     with duckdb.connect(config=config) as connection:
         try:
-            # A bracket in a name is no pattern.
+            # A bracket in a name is not a pattern.
             connection.execute(_SELECT, [glob.escape(file.path)])
             names = [column[0] for column in connection.description or ()]
             while rows := connection.fetchmany(_ROWS_AT_ONCE):

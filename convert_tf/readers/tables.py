@@ -5,13 +5,13 @@ text,label
 where is my card?,card_arrival
 ```
 
-What a file is, is told by its bytes: JSON begins as JSON does, Parquet by its magic number, and
-anything else is CSV or TSV. Texts are UTF-8, or UTF-16 with a byte order mark; all but Parquet may
-be compressed (`convert_tf.storage.lines`). A row is a mapping from names of columns to values:
-texts in CSV and TSV, any value in JSON and Parquet, None where there is none. Names are those of
-`convert_tf.readers.columns`, which do not depend on case, white space and hyphens.
+The format of a file is recognised by its bytes: JSON by its first characters, Parquet by its magic
+number. Anything else is CSV or TSV. Texts are UTF-8, or UTF-16 with a byte order mark. All files
+but Parquet may be compressed (`convert_tf.storage.lines`). A row is a mapping from names of columns
+to values: texts in CSV and TSV, any value in JSON and Parquet, None if a value is missing. Names
+are as in `convert_tf.readers.columns`, and do not depend on case, white space and hyphens.
 
-A reader of something else than the rows below is a loop over them:
+A reader of anything other than rows is a loop over the rows:
 
 ```
 for row in read_rows(file, COLUMNS):
@@ -37,7 +37,7 @@ from convert_tf.storage.json_text import holds_one_value, json_of_texts
 from convert_tf.storage.lines import open_decompressed
 
 JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
-_MAX_VALUE_BYTES = 2**30  # of a file that is one value, which is read as a whole
+_MAX_VALUE_BYTES = 2**30  # size limit of a file that is one value, because it is read as a whole
 
 
 def read_rows(file: TableFile, columns: Columns, *, is_json: bool = False) -> Iterator[Any]:
@@ -49,13 +49,13 @@ def read_rows(file: TableFile, columns: Columns, *, is_json: bool = False) -> It
     Args:
       file: the file. Its `lines` is the number of the current row's last line.
       columns: the columns that the caller needs.
-      is_json: whether a file is JSON whose bytes and suffix do not tell.
+      is_json: whether a file is JSON if its bytes and suffix do not show it.
 
     Yields:
-      Mappings by names of columns; of JSON also other values.
+      Mappings by names of columns; from JSON also other values.
 
     Raises:
-      ValueError: if the file is no table, a CSV lacks a column or has it twice, or a row cannot
+      ValueError: if the file is not a table, a CSV lacks a column or has it twice, or a row cannot
         be used and the file does not count such rows.
       MissingLibraryError: if the file is Parquet and DuckDB is not installed.
       OSError: if the file cannot be read.
@@ -71,11 +71,11 @@ def read_rows(file: TableFile, columns: Columns, *, is_json: bool = False) -> It
 def rows_in(
     stream: io.BufferedReader, file: TableFile, columns: Columns, is_json: bool
 ) -> Iterator[Any]:
-    """Yield the rows of an open file that is not Parquet. Otherwise as `read_rows`.
+    """Yield the rows of an open file that is not Parquet; see `read_rows`.
 
     Args:
       stream: the decompressed bytes of `file`.
-      is_json: whether it is JSON. The suffix of its name may tell it, too.
+      is_json: whether it is JSON. The suffix of its name may show this too.
     """
     if not (is_json or suffix(file.path) in JSON_SUFFIXES):
         yield from delimited_rows(file, stream, columns)
@@ -85,7 +85,7 @@ def rows_in(
 
 
 def _json_rows(file: TableFile, lines: Iterator[bytes], columns: Columns) -> Iterator[Any]:
-    """Yield the values of lines of JSON, or the entries of the list that the whole file is.
+    """Yield the values of lines of JSON. If the whole file is a list, yield its entries.
 
     Args:
       file: counts lines, or entries.

@@ -1,8 +1,8 @@
-"""Texts of a file: a text a line, or a column of a table.
+"""Texts of a file: one per line, or a column of a table.
 
-A file is a table if it begins as JSON or Parquet does, if its name ends in `.csv`,
-`.tsv` or `.tab`, or if its first line is a header. So the rows of a table are never taken for
-texts: a table without a column of texts is refused.
+A file is a table if it begins like JSON or Parquet, if its name ends in `.csv`, `.tsv` or `.tab`,
+or if its first line is a header. A table without a column of texts is refused, so its rows are
+never taken for texts.
 """
 
 import csv
@@ -20,7 +20,7 @@ from convert_tf.storage.content import HEAD_BYTES, JSON, check_format
 from convert_tf.storage.lines import STANDARD_INPUT, open_decompressed
 from convert_tf.storage.messages import shortened
 
-_LEAST_LINES_OF_TABLE = 5  # with equally many tabs in each
+_LEAST_LINES_OF_TABLE = 5  # with the same number of tabs in each
 _MAX_NAME = 40  # characters
 _MAX_SHOWN = 70
 _WORD = re.compile(r"\w+")
@@ -39,7 +39,7 @@ class Texts:
 
     Attributes:
       name: the path, or the name of standard input for messages.
-      is_typed: whether the lines are typed at a terminal. They are never a table.
+      is_typed: whether the lines are typed at a terminal. Such lines are never a table.
       total_bytes: size of the file; 0 if unknown.
 
     Raises:
@@ -61,7 +61,7 @@ class Texts:
 
     @property
     def bytes_done(self) -> int:
-        """Number of bytes of the file that were read."""
+        """The number of bytes that were read from the file."""
         return self._file.compressed_bytes
 
     def __iter__(self) -> Iterator[str]:
@@ -85,7 +85,7 @@ class Texts:
         )
 
     def _text(self, row: object) -> str:
-        """Return the text of a row; empty for none."""
+        """Return the text of a row; `""` if it has none."""
         place = self._file.place
         columns = self._find([*row]) if isinstance(row, dict) else None
         if columns is None or not isinstance(row, dict):

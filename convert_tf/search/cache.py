@@ -1,6 +1,6 @@
 """Encoded candidates on disk, which every search maps into memory.
 
-`convert-tf index build` writes a folder with these files, and `convert-tf index edit` anew:
+`convert-tf index build` writes a folder with these files, and `convert-tf index edit` rewrites it:
 
 - `candidates.json`: `version` of the format, `count` and `dim` of the vectors, their `dtype`, the
   largest length `max_norm`, `encoder` (the encoder's fingerprint), `encoder_name` and `texts`
@@ -40,7 +40,7 @@ FORMAT = FolderFormat(
     dtypes=DTYPES,
     remedy="Build it again with `convert-tf index build`.",
 )
-# A float16 is widened as an integer: its exponent then is 112 too small for a float32.
+# A float16 is widened as an integer. Its exponent is then 112 too small for a float32.
 _EXPONENT_OF_FLOAT16 = np.float32(2.0**112)
 _NO_SIGN_COPIES = np.int32(-0x70000001)  # all bits but the three below the sign
 
@@ -52,10 +52,10 @@ class CandidateCache:
       folder: a folder that `write_cache` wrote.
 
     Attributes:
-      count, dim, dtype: of the stored vectors.
+      count, dim, dtype: number, width and type of the stored vectors.
       max_norm: length of the longest vector.
       encoder: fingerprint of the encoder.
-      encoder_name: its name in messages; its fingerprint if it has none.
+      encoder_name: name of the encoder in messages; its fingerprint if it has no name.
       texts_hash: checksum of the texts.
 
     Raises:
@@ -103,7 +103,7 @@ class CandidateCache:
 
     @property
     def kind(self) -> str:
-        """The kind of its vectors: `"response"` or `"similarity"`."""
+        """The kind of the vectors: `"response"` or `"similarity"`."""
         return "similarity" if self.encoder.endswith("-similarity") else "response"
 
     def texts(self) -> Iterator[str]:
@@ -150,20 +150,20 @@ def write_cache(
 ) -> CandidateCache:
     """Encode candidates and write them to a folder, which appears whole or not at all.
 
-    A batch of texts at a time is encoded and written, so memory stays small.
+    One batch of texts at a time is encoded and written, so memory stays small.
 
     Args:
       folder: the folder of the cache; its parents are created.
-      texts: the candidates; read once. They may repeat.
+      texts: the candidates, which are read once. Texts may repeat.
       encode: texts → float `[len(texts), dim]`.
-      fingerprint: identifies the encoder; a search with another one is refused.
-      name: the encoder in messages.
+      fingerprint: identifies the encoder; a search with another encoder is refused.
+      name: name of the encoder in messages.
       dtype: type of the stored vectors: `"float32"`, `"float16"` or `"int8"` with a scale per row.
       batch_size: number of texts to encode together.
       overwrite: whether to replace an existing cache.
 
     Returns:
-      The cache, open.
+      The opened cache.
 
     Raises:
       ValueError: if there is no candidate, a vector is missing, NaN, infinite or too large for
@@ -198,23 +198,23 @@ def edit_cache(
 ) -> tuple[CandidateCache, int]:
     """Add and remove candidates of a cache. Only texts that it does not have are encoded.
 
-    The folder has the old candidates until the new ones are complete. They are those of a cache
-    that is written from the edited texts: candidates after a removed one get lower ids. FAISS
+    The folder has the old candidates until the new ones are complete. The result is the same as a
+    cache written from the edited texts: candidates after a removed one get lower ids. FAISS
     indexes are removed if the candidates change; the next search builds them.
 
     Args:
       folder: a folder that `write_cache` wrote.
-      encode, fingerprint, name, batch_size: of the encoder of the cache, as for `write_cache`.
-      texts: all candidates that the cache shall have, in this order, instead of `add` and `remove`.
-      add: texts to append. A text that the cache has is not appended again.
+      encode, fingerprint, name, batch_size: as in `write_cache`, for the encoder of the cache.
+      texts: all candidates of the new cache, in order, instead of `add` and `remove`.
+      add: texts to append. Texts in the cache are not appended again.
       remove: texts to remove, with all copies, before others are added.
 
     Returns:
-      The cache, open, and the number of candidates that were encoded.
+      The opened cache, and the number of candidates that were encoded.
 
     Raises:
       ValueError: if the folder is not a cache of this encoder or another process writes it, a text
-        to remove is missing or no candidate is left, or as for `write_cache`.
+        to remove is missing, no candidate is left, or as in `write_cache`.
 
     Example:
       cache, encoded = edit_cache("cache/", encode, fingerprint="mine", add=["maybe"])
@@ -225,7 +225,7 @@ def edit_cache(
             raise ValueError(f"{argument} must be a list of strings. Received: {value!r:.200}.")
     if texts is not None and (len(add) or len(remove)):
         raise ValueError("texts are all candidates. Pass either texts, or add and remove.")
-    if not put_aside(folder):  # else `open` below gives its files their names back
+    if not put_aside(folder):  # otherwise `open` below restores the files
         FORMAT.facts(folder)
     with FORMAT.output(folder, overwrite=True).open() as place:
         old = CandidateCache(folder)
@@ -250,7 +250,7 @@ _Rows = tuple[Sequence[str], np.ndarray, np.ndarray | None]
 
 
 def _edited(cache: CandidateCache, add: Sequence[str], remove: Sequence[str]) -> list[str]:
-    """Return the texts of a cache without some, and with others at the end."""
+    """Return the texts of a cache after some are removed and others are appended."""
     before = [*cache.texts()]
     removed = {*remove}
     if missing := removed.difference(before):
@@ -271,11 +271,11 @@ def _merged_rows(
     encode: Callable[[Sequence[str]], np.ndarray],
     batch_size: int,
 ) -> Iterator[_Rows]:
-    """Yield the rows of texts: those that a cache has as they are there, others encoded."""
+    """Yield the rows of texts. Rows in the cache are copied, and other texts are encoded."""
     for start in range(0, len(texts), batch_size):
         batch = texts[start : start + batch_size]
         ids = np.array([id_of.get(text, -1) for text in batch])
-        stored, scales = cache.stored_at(ids)  # of new texts any row, which is replaced
+        stored, scales = cache.stored_at(ids)  # new texts get any row, which is replaced below
         if new := np.flatnonzero(ids < 0).tolist():
             values, factors = _encoded(encode, [batch[i] for i in new], cache.dtype, cache.dim)
             stored[new] = values
@@ -287,7 +287,7 @@ def _merged_rows(
 def _encoded(
     encode: Callable[[Sequence[str]], np.ndarray], batch: Sequence[str], dtype: str, dim: int
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Encode a batch, and convert its vectors for storage. `dim` is 0 if any width is right."""
+    """Encode a batch, and convert its vectors for storage. If `dim` is 0, any width is allowed."""
     vectors = np.asarray(encode(batch))
     if vectors.shape != (len(batch), dim or vectors.shape[-1]):
         raise ValueError(
@@ -346,8 +346,8 @@ def stored_vectors(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndar
       dtype: one of `DTYPES`.
 
     Returns:
-      `(values [rows, dim], scales float32 [rows])`. Scales are None unless `dtype` is int8, whose
-      rows span −127 … 127, so that no value is off by more than half a scale.
+      `(values [rows, dim], scales float32 [rows])`. Scales are None unless `dtype` is int8. Each
+      int8 row spans −127 … 127, so no value is off by more than half a scale.
 
     Raises:
       ValueError: if a value is NaN, infinite or too large.

@@ -13,24 +13,24 @@ from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.ranking.protocol import Turns
 from convert_tf.ranking.ranker import EncoderRanker, open_encoder
 
-# What a search finds: responses to a context, or texts similar to a text.
+# The kinds of searches: for responses to a context, or for texts similar to a text.
 SEARCH_KINDS = [kind for kind, signature in SIGNATURES.items() if signature.queries]
 
 
 class CandidateEncoder(NamedTuple):
     """Functions that encode the contexts and the candidates of an index.
 
-    A score is the dot product of a context's vector and a candidate's; with several context vectors
-    it is the poly-encoder's (`convert_tf.search.index`). Factors of the scores are part of the
-    context vectors.
+    A score is the dot product of the context's and the candidate's vector. If a context has several
+    vectors, it is the score of a poly-encoder (`convert_tf.search.index`). Context vectors include
+    the factors of the scores.
 
     Attributes:
       fingerprint: differs between encoders whose candidate vectors differ.
       encode_candidates: texts → float32 `[len(texts), dim]`.
-      encode_contexts: contexts → vectors float32 `[B, M, dim]` and which are real, bool `[B, M]`;
-        None if all are.
-      name: the encoder in messages, such as `convert_small/2 as a module, kind response`.
-      logit_scale: factor that makes logits of scores.
+      encode_contexts: contexts → vectors float32 `[B, M, dim]`, and whether each is real, bool
+        `[B, M]`; None if all are.
+      name: name of the encoder in messages, such as `convert_small/2 as a module, kind response`.
+      logit_scale: factor that turns scores into logits.
     """
 
     fingerprint: str
@@ -66,7 +66,7 @@ def load_encoder(model: str | os.PathLike[str], *, kind: str = "response") -> Ca
         return _ranker_encoder(path, weights)
     ranker = EncoderRanker(open_encoder(path), kinds=(SIGNATURES[kind].queries, kind))
     return CandidateEncoder(
-        weights if kind == "response" else f"{weights}-{kind}",  # kinds have other vectors
+        weights if kind == "response" else f"{weights}-{kind}",  # vectors differ between kinds
         ranker.encode_candidates,
         lambda contexts: (ranker.encode_contexts(contexts)[:, None], None),
         f"{identity}, kind {kind}",

@@ -1,10 +1,11 @@
-"""Find the best candidates of a cache: by scoring all, with FAISS, or in two steps.
+"""Find the best candidates of a cache, by scoring all of them or with FAISS.
 
-Exact search has two passes. The first scores all candidates in float32, in chunks. The second
-scores those in float64 that may be among the best, given the largest rounding error. So results
-depend neither on the size of chunks nor on other contexts, and equal candidates have equal scores.
+Exact search has two passes. The first scores all candidates in float32, in chunks. Some candidates
+may be among the best, given the largest rounding error. The second pass scores these in float64. So
+results depend neither on the size of chunks nor on other contexts, and equal candidates have equal
+scores.
 
-FAISS is the extra `[faiss]`. Its indexes hold all vectors in memory, as float32.
+FAISS needs the extra `[faiss]`. Its indexes hold all vectors in memory, as float32.
 """
 
 import contextlib
@@ -26,19 +27,20 @@ from convert_tf.storage.checksums import check_files, checksum, record_checksums
 from convert_tf.storage.files import whole_file, writing
 
 FAISS_KINDS = ("flat", "ivf", "hnsw")
-_CONTEXTS_AT_ONCE = 32  # that are encoded together
-_VECTORS_AT_ONCE = 512  # of several contexts, that each chunk of candidates is multiplied with
-_ROWS_AT_ONCE = 16_384  # that are added to a FAISS index
-_TRAINING_ROWS_PER_LIST = 64  # of ivf, which has 4 √candidates lists
+_CONTEXTS_AT_ONCE = 32  # contexts encoded together
+_VECTORS_AT_ONCE = 512  # vectors of several contexts, multiplied with each chunk of candidates
+_ROWS_AT_ONCE = 16_384  # rows added to a FAISS index together
+_TRAINING_ROWS_PER_LIST = 64  # for ivf, which has 4 √candidates lists
 _PROBES = 16  # lists of ivf to search
 _LINKS = 32  # links of each candidate in hnsw
 _SEARCH_WIDTH = 128  # candidates that hnsw keeps during a search
-# Chunks of candidates with their scores stay in the processor's caches.
+# Chunks of candidates with their scores fit into the processor's caches.
 BUFFER_BYTES = 4 * 2**20
 # e^60 times any number of vectors is finite in float32, and e^−60 is not zero.
 _SAFE_LOGIT = 60.0
 # Relative error bound of a dot product of d numbers, divided by √d. For d ≤ 1,024 it covers d/2
-# roundings, the largest possible error. For larger d it is 16 times that of independent roundings.
+# roundings, the largest possible error. For larger d it is 16 times the error of independent
+# roundings.
 _ROUNDING = 16 * float(np.finfo(np.float32).eps)
 _MAX_KEPT = 65_536  # candidates of one context to keep before they are scored exactly
 
@@ -47,7 +49,7 @@ class BestCandidates(NamedTuple):
     """Candidates of each context, best first.
 
     Attributes:
-      ids: int64 `[B, k]`; of equal scores the lower id comes first.
+      ids: int64 `[B, k]`; if scores are equal, the lower id comes first.
       scores: float32 `[B, k]`.
     """
 
@@ -55,7 +57,7 @@ class BestCandidates(NamedTuple):
     scores: np.ndarray
 
     def best(self, k: int) -> "BestCandidates":
-        """Return the first `k` of candidates that may be in any order."""
+        """Return the best `k` of these candidates, which may be in any order."""
         order = np.lexsort((self.ids, -self.scores), axis=-1)[:, :k]
         return BestCandidates(*(np.take_along_axis(array, order, axis=1) for array in self))
 
@@ -63,9 +65,9 @@ class BestCandidates(NamedTuple):
 class CandidateIndex:
     """Exact search: scores all candidates of a cache, in chunks.
 
-    The results equal those of scoring each candidate in float64 and rounding to float32. The best
-    comes first, and of equal scores the lower id. They do not depend on chunks or other contexts.
-    float16 and int8 caches hold rounded vectors, which are searched.
+    The results are the same as if each score was computed in float64 and rounded to float32. The
+    best candidate comes first; if scores are equal, the lower id comes first. Results do not depend
+    on chunks or other contexts. If a cache is float16 or int8, its rounded vectors are searched.
 
     Masking: masked context vectors are not read. A context without vectors scores 0.
 
@@ -101,7 +103,7 @@ class CandidateIndex:
           ids int64 and scores float32, `[len(contexts), min(top_k, candidates)]`.
 
         Raises:
-          ValueError: if `top_k` is not positive, or a context is neither.
+          ValueError: if `top_k` is not positive, or a context is neither turns nor a text.
         """
         k = checked_top_k(top_k, self.cache)
         best = [self._best(block, k) for block in self._blocks(checked_contexts(contexts))]
@@ -126,12 +128,11 @@ class CandidateIndex:
         """Add and remove candidates, in the folder of the cache too.
 
         Only texts that the index does not have are encoded. A candidate's id is its position, so
-        those after a removed one get lower ids.
+        candidates after a removed one get lower ids.
 
         Args:
-          texts: all candidates that the index shall have, in this order, instead of `add` and
-            `remove`.
-          add: texts to append. A text that the index has is not appended again.
+          texts: all candidates of the new index, in order, instead of `add` and `remove`.
+          add: texts to append. Texts in the index are not appended again.
           remove: texts to remove, with all copies, before others are added.
 
         Returns:
@@ -169,7 +170,7 @@ class CandidateIndex:
 
 
 def faiss_key(cache: CandidateCache) -> str:
-    """Return what the names of FAISS files contain: a checksum of the texts and the encoder."""
+    """Return a checksum of the texts and the encoder, for the names of FAISS files."""
     return checksum([cache.texts_hash.encode(), cache.encoder.encode()])[:16]
 
 
@@ -177,13 +178,13 @@ class FaissIndex(CandidateIndex):
     """Approximate search (exact for `flat`) with FAISS, for encoders with one vector per context.
 
     The index is built on first use and stored in the cache's folder; a damaged file is built again.
-    If the folder cannot be written, the index stays in memory. FAISS indexes a group of candidates
-    with equal texts or vectors once: otherwise they fill the lists of `ivf` and the links of
-    `hnsw`, and other candidates are not found. A search returns all of them, as `CandidateIndex`
-    does.
+    If the folder cannot be written, the index stays in memory. Candidates with equal texts or
+    vectors are indexed once, as a group. Otherwise they would fill the lists of `ivf` and the links
+    of `hnsw`, and other candidates would not be found. A search returns all candidates of a group,
+    as `CandidateIndex` does.
 
-    Scores are as for `CandidateIndex`. `ivf` and `hnsw` may miss candidates. A context for which
-    they find fewer than requested is searched exactly.
+    Scores are as for `CandidateIndex`. `ivf` and `hnsw` may miss candidates. If they find fewer
+    candidates for a context than requested, it is searched exactly.
 
     Args:
       cache: the candidates.
@@ -223,7 +224,7 @@ class FaissIndex(CandidateIndex):
 
         If it cannot be built, the folder is edited, but this object still has the old candidates.
         """
-        edited = copy.copy(self)  # so that this one can be searched meanwhile
+        edited = copy.copy(self)  # so that this index can still be searched
         encoded = super(FaissIndex, edited).edit(texts, add=add, remove=remove)
         edited._open()
         self.__dict__.update(edited.__dict__)
@@ -266,7 +267,7 @@ class FaissIndex(CandidateIndex):
 
         def read(path: str) -> Any:
             index = self._faiss.read_index(path)
-            return index if index.ntotal == count else None  # of an earlier version
+            return index if index.ntotal == count else None  # written by an earlier version
 
         def write(index: Any, path: str) -> None:
             try:
@@ -335,13 +336,14 @@ class FaissIndex(CandidateIndex):
 def _equal_candidates(cache: CandidateCache) -> np.ndarray:
     """Group candidates with equal texts, or with equal vectors.
 
-    Equal texts may have vectors that differ in the last bits, because another batch encoded them. A
-    candidate whose text is in one group and whose vector is in another joins that of its text.
+    Vectors of equal texts may differ in the last bits if they were encoded in different batches. If
+    the text of a candidate is in one group and its vector in another, it joins the group of its
+    text.
 
     Returns:
       int64 `[candidates]`: numbers of groups, in the order of their first candidates.
     """
-    groups: dict[bytes, int] = {}  # of texts and of vectors, by checksum
+    groups: dict[bytes, int] = {}  # groups of texts and of vectors, by checksum
     group_of = np.zeros(cache.count, np.int64)
     count = 0
     for start in range(0, cache.count, _ROWS_AT_ONCE):
@@ -516,7 +518,7 @@ def best_candidates(
 
     scorer = _ChunkScorer(cache, contexts)
     slack = 2 * scorer.error_bounds()
-    cuts = np.full(len(contexts), -np.inf)  # below them no candidate can be among the best
+    cuts = np.full(len(contexts), -np.inf)  # candidates with lower scores cannot be among the best
     # Candidates of each context that may be among the best.
     ids, scores = [np.zeros(0, np.int64)] * len(cuts), [np.zeros(0, np.float32)] * len(cuts)
     for start in range(0, cache.count, scorer.rows):

@@ -1,4 +1,4 @@
-"""Ranking the best candidates of an index again with another model."""
+"""Rank the best candidates of an index again with another model."""
 
 from collections.abc import Sequence
 
@@ -13,20 +13,20 @@ from convert_tf.search.index import BestCandidates, CandidateIndex, checked_top_
 class RerankedIndex:
     """Ranks the best candidates of an index again with another model.
 
-    A new score is the sum of the logits of both models: their probabilities are multiplied. That
-    was better than the second model alone where we tried it (docs/lab/rankers.md). Logits of an
-    encoder are 20 times its cosines, as in the training of the released ones. Scores of a ranker
-    are taken as logits.
+    A new score is the sum of the logits of both models, so their probabilities are multiplied. In
+    our trials, this was better than the second model alone (docs/lab/rankers.md). Logits of an
+    encoder are 20 times its cosines, as in the training of the released encoders. Scores of a
+    ranker are used as logits.
 
     Args:
-      first: finds `top_n` candidates.
-      second: scores them: an index of a cache of the same texts, for a poly-encoder, or a ranker of
-        texts, for a cross-encoder.
+      first: index that finds `top_n` candidates.
+      second: model that scores them: for a poly-encoder, an index of a cache of the same texts; for
+        a cross-encoder, a ranker of texts.
       top_n: number of candidates to rank again, or `top_k` if that is larger.
-      adds_first: whether the logits of `first` are added. Otherwise scores are those of `second`.
+      adds_first: whether to add the logits of `first`. Otherwise only `second` determines scores.
 
     Raises:
-      ValueError: if the caches have different texts, also after an edit of one of them, or `top_n`
+      ValueError: if the caches have different texts, even if only one was edited later, or `top_n`
         is not positive.
 
     Example:
@@ -71,7 +71,7 @@ class RerankedIndex:
         return BestCandidates(ids, scores).best(k)
 
     def _check_same_texts(self) -> None:
-        """Check the caches, each of which may have been edited since."""
+        """Raise an error if the caches have different texts. Either may have been edited."""
         first, second = self.cache, self.second
         if isinstance(second, CandidateIndex) and second.cache.texts_hash != first.texts_hash:
             raise ValueError(
@@ -81,7 +81,7 @@ class RerankedIndex:
 
 
 def _logits(model: CandidateIndex | TextRanker, scores: np.ndarray) -> np.ndarray:
-    """Return scores as logits, float32 `[B, n]`. Those of a trained ranker are logits."""
+    """Return scores as logits, float32 `[B, n]`. The scores of a trained ranker are logits."""
     if isinstance(model, CandidateIndex):
         return np.float32(model.encoder.logit_scale) * scores
     return np.float32(model.logit_scale) * scores if isinstance(model, EncoderRanker) else scores

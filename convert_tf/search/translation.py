@@ -1,7 +1,7 @@
-"""A linear map from the vectors of one encoder to those of another.
+"""A linear map from the vectors of one encoder to the vectors of another.
 
-It saves a store of vectors whose texts are gone when its encoder is replaced. Texts that are there
-are better encoded again.
+It converts stored vectors without texts when their encoder is replaced. If the texts are available,
+it is better to encode them again.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from convert_tf.numerics.vectors import unit_rows
 
 SHIPPED_TEXTS = 1_000
 LEAST_TEXTS = 20
-_PENALTIES = tuple(10.0**power for power in range(-6, 3))  # times the mean of the squared scales
+_PENALTIES = tuple(10.0**power for power in range(-6, 3))  # factors of the mean squared scale
 
 
 class Translation(NamedTuple):
@@ -26,7 +26,7 @@ class Translation(NamedTuple):
       kernel: float64 `[old_dim, new_dim]`.
       bias: float64 `[new_dim]`.
       has_unit_length: whether translated vectors are scaled to length 1.
-      cosine: mean cosine between translated and true vectors, of texts that were left out.
+      cosine: mean cosine between translated and true vectors, for texts that were left out.
     """
 
     mean: np.ndarray
@@ -45,9 +45,9 @@ class Translation(NamedTuple):
 def fit_translation(old: np.ndarray, new: np.ndarray) -> Translation:
     """Fit the map from one encoder's vectors to another's by ridge regression.
 
-    The penalty is the one with the lowest error on texts that are left out in turn, which ridge
-    regression knows without being fitted again: a row's residual divided by 1 − h, where h is the
-    weight of the row in its own prediction.
+    The penalty has the lowest error on texts that are left out in turn. Ridge regression gives this
+    error without another fit: a row's residual divided by 1 − h, where h is the weight of the row
+    in its own prediction.
 
     Args:
       old: vectors of some texts by the old encoder, float `[texts, old_dim]`.
@@ -68,7 +68,7 @@ def fit_translation(old: np.ndarray, new: np.ndarray) -> Translation:
         )
     wide, target = old.astype(np.float64), new.astype(np.float64)
     mean, bias = wide.mean(axis=0), target.mean(axis=0)
-    # Without the condition, equal numbers would differ from their mean by its rounding.
+    # Without the condition, equal numbers would differ from their rounded mean.
     centred = np.where(np.ptp(wide, axis=0) > 0, wide - mean, 0)
     left, scales, right = np.linalg.svd(centred, full_matrices=False)
     products = left.T @ (target - bias)

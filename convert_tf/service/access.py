@@ -1,4 +1,4 @@
-"""Who may ask the service, and who asked it: API keys, request ids and lines of the access log."""
+"""Control and log access to the service: API keys, request ids and lines of the access log."""
 
 import hmac
 import json
@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-# Anyone may read these. They tell nothing but that the service runs, and how to ask it.
+# Anyone may read these. They only show that the service runs, and how to use it.
 OPEN_PATHS = frozenset({"/health", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
 ID_HEADER = b"x-request-id"
 _ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
@@ -20,10 +20,10 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 def api_keys(path: str) -> tuple[str, ...]:
-    """Read the keys of a file, one in a line. Empty lines and those with `#` are left out.
+    """Read the keys of a file, one per line. Empty lines and lines with `#` are ignored.
 
     Raises:
-      ValueError: if the file cannot be read, has no key, or one that a header cannot hold.
+      ValueError: if the file cannot be read, has no key, or has one that a header cannot contain.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
@@ -51,7 +51,7 @@ def has_key(headers: Headers, keys: Sequence[str]) -> bool:
     """Return whether the header `Authorization: Bearer KEY` has one of the keys."""
     given = dict(headers).get(b"authorization", b"")
     scheme, _, key = given.partition(b" ")
-    # All keys are compared, in a time that does not depend on where they differ.
+    # All keys are compared. The time of a comparison does not depend on where the keys differ.
     matches = [hmac.compare_digest(key.strip(), allowed.encode()) for allowed in keys]
     return scheme.lower() == b"bearer" and any(matches)
 

@@ -24,8 +24,8 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.service.batching import Batcher, Limits
 from convert_tf.service.middleware import HANDLERS, REFUSALS, Counters, Middleware, RefusedError
 
-_MAX_RESULTS, _MAX_RESULT_CHARACTERS = 100_000, 16 * 2**20  # in the answer to a request
-_MAX_EXPLAINED_WORDS = 2_000  # in a request
+_MAX_RESULTS, _MAX_RESULT_CHARACTERS = 100_000, 16 * 2**20  # limits of the answer to a request
+_MAX_EXPLAINED_WORDS = 2_000  # limit for a request
 
 Texts = Annotated[list[StrictStr], Field(description="UTF-8 texts, in any number up to the limit")]
 Turns = Annotated[
@@ -36,7 +36,7 @@ Count = Annotated[int, Field(ge=1, strict=True)]
 
 
 class _Request(BaseModel, extra="forbid"):
-    """A request. A field with a default that is null has its default."""
+    """A request. If a field with a default is null, the default is used."""
 
     @model_validator(mode="before")
     @classmethod
@@ -106,7 +106,7 @@ def served_classifier(path: str, *, module: str, encoder: SentenceEncoder, max_t
       path: a folder from `convert-tf intent train`, or an `.onnx` file from `convert-tf intent
         export`.
       module: path of the encoder that is served.
-      encoder: that encoder, which the classifier shares if it was trained with it.
+      encoder: the encoder itself, which the classifier shares if it was trained with it.
       max_texts: number of encodings to keep. The intent and its confidence read them one after
         the other, so it should be the number of texts in a batch.
 
@@ -114,7 +114,7 @@ def served_classifier(path: str, *, module: str, encoder: SentenceEncoder, max_t
       An `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
 
     Raises:
-      ValueError: there is no such classifier, or its encoder has changed.
+      ValueError: if there is no such classifier, or its encoder has changed.
     """
     from convert_tf.intents.encodings import IntentEncodings
 
@@ -134,7 +134,7 @@ class Model(NamedTuple):
     Attributes:
       encoder: the encoder.
       name: name of the encoder in requests to `/v1/embeddings`.
-      classifier: the classifier of `/classify`, from `served_classifier`; None for none.
+      classifier: the classifier for `/classify`, from `served_classifier`, or None.
     """
 
     encoder: SentenceEncoder
@@ -148,8 +148,8 @@ def opened_model(
     """Open the models of a service.
 
     Args:
-      path: path of the encoder. If it is that of `intents`, the file is opened once.
-      intents: path of the classifier; None for none.
+      path: path of the encoder. If it is the same as `intents`, the file is opened once.
+      intents: path of the classifier, or None.
       name, max_texts: as in `Model` and `served_classifier`.
       compute_dtype: as in `SentenceEncoder`.
 
@@ -184,7 +184,8 @@ def make_application(
     Args:
       model: the encoder and the classifier.
       limits: limits of requests; None for the defaults.
-      api_keys: keys of clients, one of which each request needs; without any, none is needed.
+      api_keys: keys of clients, one of which each request needs. If there are none, no key is
+        needed.
       on_access: called after each request with its facts; see `middleware.Middleware`.
       english_only: as in `answer_texts`, for `/classify`.
 
@@ -274,9 +275,9 @@ class _Service:
     async def classify(self, request: ClassifyRequest) -> Response:
         """Return the intent of each text with its confidence; null for an empty text.
 
-        A text that is out of scope gets the classifier's label for that, by default `"oos"`. If the
-        service was started with `--english_only`, a text in another language gets null and its
-        `language`.
+        A text that is out of scope gets the classifier's label for such texts, by default `"oos"`.
+        If the service was started with `--english_only`, a text in another language gets null and
+        its `language`.
         """
         if self._classifier is None:
             raise RefusedError(
@@ -385,12 +386,12 @@ class _Service:
         _check_limit(longest, limits.max_characters, "characters in a text", "Shorten it.")
 
     def _check_results(self, asked: int, top_k: int, lengths: Sequence[int] = ()) -> None:
-        """Refuse a request whose answer is larger than a process should hold.
+        """Refuse a request if its answer would take too much memory.
 
         Args:
           asked: number of contexts or texts.
-          top_k: results of each.
-          lengths: characters of the texts that results repeat.
+          top_k: number of results for each of them.
+          lengths: numbers of characters of the texts that results repeat.
         """
         remedy = "Lower top_k, or split the request."
         _check_limit(asked * top_k, _MAX_RESULTS, "results", remedy)

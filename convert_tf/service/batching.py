@@ -39,11 +39,11 @@ class BusyError(Exception):
 class _Job(NamedTuple):
     what: str
     items: list[Any]
-    answer: "asyncio.Future[list[Any]]"  # is done when the caller is gone
+    answer: "asyncio.Future[list[Any]]"  # done if the caller is gone
 
 
 class Batcher:
-    """Computes the items of several callers in one call, and returns each caller its results.
+    """Computes the items of several callers in one call, and returns to each caller its results.
 
     Items do not wait to fill a batch: the next batch collects the items that arrive while one is
     computed. So a single caller is served at once, and many callers share few calls. One thread
@@ -94,7 +94,7 @@ class Batcher:
 
     @property
     def is_running(self) -> bool:
-        """Whether what is queued will be computed."""
+        """Whether queued items will be computed."""
         return self._worker is not None and not self._worker.done()
 
     @property
@@ -103,14 +103,14 @@ class Batcher:
         return sum(len(job.items) for job in self._waiting if not job.answer.done())
 
     async def __call__(self, what: str, items: Sequence[Any]) -> list[Any]:
-        """The results of items, in their order.
+        """Return the results of items, in their order.
 
         Args:
           what: name of a function.
-          items: what it computes.
+          items: its arguments.
 
         Raises:
-          BusyError: too many items wait already, or this is not in the `async with` block.
+          BusyError: if too many items wait already, or this is not in the `async with` block.
         """
         if not items:
             return []

@@ -1,4 +1,4 @@
-"""What surrounds each request: its id and key, counts, limits of its length and time, errors."""
+"""The middleware around each request: its id and key, counts, limits of length and time, errors."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from convert_tf.service.access import ID_HEADER, OPEN_PATHS, has_key, request_id
 from convert_tf.service.batching import BusyError
 from convert_tf.storage.messages import shortened
 
-_SECONDS_TO_WAIT = "1"  # until a client should try again
+_SECONDS_TO_WAIT = "1"  # seconds until a client should try again
 _FOR_BODY = 30.0  # seconds, from the head of a request to the end of its body
 _LENGTHS = {b"content-length", b"transfer-encoding"}
 _CLIENT_LEFT = 499  # the status of nginx for this case; it is only counted
@@ -144,15 +144,15 @@ class Middleware:
     """Counts answers, refuses long and slow bodies, and cancels the work for clients that left.
 
     ASGI servers do not cancel the work when a client closes its connection. Each answer has the
-    header `X-Request-ID`: the one of the request, or a new one.
+    header `X-Request-ID`, with the id of the request or a new one.
 
     Args:
       app: the application.
       counters: counts requests.
       max_bytes: largest body.
-      api_keys: keys, one of which a request needs; without any, none is needed.
+      api_keys: keys, one of which each request needs. If there are none, no key is needed.
       on_access: called after each request with `id`, `client`, `method`, `path`, `status`,
-        `seconds`, and `received` and `sent`, the bytes of both bodies; None for no such calls.
+        `seconds`, and `received` and `sent`, the bytes of both bodies; or None.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class Middleware:
                 await asyncio.gather(work, return_exceptions=True)
                 gone_answer = _refusal(_CLIENT_LEFT, "The client has left.")
                 await gone_answer(scope, receive, exchange.answer)
-        except asyncio.CancelledError:  # the time for open requests of a service that stops is over
+        except asyncio.CancelledError:  # the service stops, and open requests have run out of time
             if exchange.status:
                 raise
             stopped = _refusal(
@@ -203,7 +203,7 @@ class Middleware:
         finally:
             work.cancel()
             gone.cancel()
-            # Paths that do not exist count as one, or they could fill the memory.
+            # Paths that do not exist are counted together, or they could fill the memory.
             path = getattr(scope.get("route"), "path", "other")
             seconds = time.perf_counter() - started
             self._counters.request(path, exchange.status or 500, seconds)
@@ -215,11 +215,11 @@ class _Exchange:
     """A request that is being read, and its answer.
 
     Args:
-      scope, receive, send: as of an ASGI application.
+      scope, receive, send: the arguments of an ASGI application.
       max_bytes: largest body.
 
     Attributes:
-      status: of the answer; 0 before it begins.
+      status: status of the answer; 0 before it begins.
     """
 
     def __init__(self, scope: Any, receive: Any, send: Any, max_bytes: int) -> None:
@@ -275,7 +275,7 @@ class _Exchange:
             pass
 
     def facts(self, seconds: float) -> dict[str, Any]:
-        """Return what `on_access` of `Middleware` gets."""
+        """Return the facts that `on_access` of `Middleware` gets."""
         return {
             "id": self._id,
             "client": (self._scope.get("client") or [None])[0],

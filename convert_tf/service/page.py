@@ -22,10 +22,10 @@ def missing_files(folder: Path) -> list[str]:
 
 
 def page_folder() -> Path:
-    """Return the folder of the page: that of this clone if it was built, else of the release.
+    """Return the folder of the page: from this clone if it was built there, else from the release.
 
     Raises:
-      ValueError: the page was not built and could not be downloaded.
+      ValueError: if the page was not built and could not be downloaded.
     """
     if not missing_files(BUILT_PAGE):
         return BUILT_PAGE
@@ -45,7 +45,7 @@ class _Handler(SimpleHTTPRequestHandler):
     extensions_map = {  # noqa: RUF012 (the base class has this type)
         **SimpleHTTPRequestHandler.extensions_map,
         ".js": "text/javascript",
-        ".gz": "application/octet-stream",  # which the page itself unpacks
+        ".gz": "application/octet-stream",  # the page itself unpacks these
     }
 
     def end_headers(self) -> None:
@@ -67,8 +67,8 @@ def page_server(folder: Path, *, host: str, port: int) -> ThreadingHTTPServer:
       port: port to listen on; 0 for a free one.
 
     Raises:
-      ValueError: the folder lacks files of the page.
-      OSError: another program uses the port.
+      ValueError: if the folder lacks files of the page.
+      OSError: if another program uses the port.
     """
     if missing := missing_files(folder):
         raise ValueError(

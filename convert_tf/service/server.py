@@ -1,8 +1,8 @@
-"""The HTTP server of the service: how long and how many connections may be open.
+"""The HTTP server of the service, with limits on the number and the time of open connections.
 
-A client that connects and sends nothing, or half a request, holds a file of the process. So it has
-some seconds for the head of a request, and some for the body (`middleware`). If too many
-connections are open, those that have waited longest for a request are closed.
+A client that connects and sends nothing, or half a request, occupies a file descriptor. So it has a
+few seconds for the head of a request, and some for the body (`middleware`). If too many connections
+are open, the ones that have waited longest for a request are closed.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ _TO_END = 5.0  # seconds for a body that is on its way when the service stops
 # Seconds for the open requests when the service stops. The files in deploy/ allow more.
 GRACE = 45
 _MOST_CONNECTIONS = 1000
-# asyncio accepts as many connections in one go, before it can close any.
+# asyncio accepts this many connections at once, before it can close any.
 _ACCEPTED_AT_ONCE = 128
-_OTHER_FILES = 32  # that the process may open later
+_OTHER_FILES = 32  # files that the process may open later
 _BETWEEN_WARNINGS = 60.0  # seconds
 
 _log = logging.getLogger("uvicorn.error")
 
 
 class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """A connection that is closed if its client does not send what it owes.
+    """A connection that is closed if its client takes too long to send a request.
 
     Attributes:
       waits_since: when it began to wait for a request; None while it has one.
@@ -58,7 +58,7 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Begin the time for the head with its first byte, and end it with the last."""
+        """Start the time limit for a head at its first byte, and stop it at the last."""
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_waiting()
@@ -66,7 +66,7 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
             self._wait_for_head()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, and not long if the body of this one is missing."""
+        """Wait for the next request, but not long if the body of this one is missing."""
         super().on_response_complete()
         if self.cycle is not None and not self.cycle.response_complete:
             return  # the next request has come with the last one
@@ -101,7 +101,7 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 
 
 class _FailedAccepts:
-    """Logs that connections could not be accepted once a minute; asyncio logs each of them."""
+    """Logs once a minute that connections could not be accepted. asyncio would log each of them."""
 
     def __init__(self) -> None:
         self._last = -_BETWEEN_WARNINGS
@@ -122,10 +122,10 @@ class Server(uvicorn.Server):
     """uvicorn's server with the limits of `Connection`."""
 
     async def startup(self, *arguments: Any, **options: Any) -> None:
-        """Start to listen.
+        """Start listening.
 
         Raises:
-          SystemExit: if the port is taken, or the address is not one of this machine. uvicorn has
+          SystemExit: if the port is in use, or this machine does not have the address. uvicorn has
             logged the reason.
         """
         asyncio.get_running_loop().set_exception_handler(_FailedAccepts())
@@ -159,7 +159,7 @@ def make_server(application: Any, **options: Any) -> Server:
 
 
 def _most_connections() -> int:
-    """Return how many connections leave enough files for the rest of the process."""
+    """Return the number of connections that leaves enough files for the rest of the process."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return _MOST_CONNECTIONS

@@ -1,6 +1,6 @@
 """Arrays on disk: numpy's files, folders of mapped arrays, and arrays written in pieces.
 
-Every kind of damage of a file is a `ValueError`.
+A damaged file raises `ValueError`, whatever the damage.
 """
 
 import contextlib
@@ -28,8 +28,9 @@ _OF_DAMAGE = (
     RuntimeError, SyntaxError, TypeError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 
-# Arrays that are compressed much better than numbers can be are attempts to fill the memory.
-_MOST_UNPACKED, _ALWAYS_UNPACKED = 100, 2**28  # times their bytes, and bytes
+# An archive that is compressed far better than numbers can be is an attempt to fill the memory. The
+# first limit is a factor, the second one is in bytes; an archive may reach the larger one.
+_MOST_UNPACKED, _ALWAYS_UNPACKED = 100, 2**28
 
 
 @contextlib.contextmanager
@@ -102,7 +103,7 @@ class MappedFile:
         self._what, self._remedy = what, remedy
         try:
             array = load_array(path, is_mapped=True)
-            self._file = open(path, "rb")  # noqa: SIM115 (as long as the array)
+            self._file = open(path, "rb")  # noqa: SIM115 (open as long as the array)
         except (OSError, ValueError) as error:
             raise ValueError(
                 f"The {what} is incomplete: cannot read {path} ({error}). {remedy}"
@@ -117,7 +118,7 @@ class MappedFile:
                 f"{expected}. {remedy}"
             )
         self._size = self._bytes()
-        # As a plain array, whose slices are not subclasses with a file to keep.
+        # Slices of a plain array, unlike those of a memmap, do not keep a reference to the file.
         self.array = np.asarray(array)
 
     def checked(self) -> np.ndarray:
@@ -164,7 +165,7 @@ class FolderFormat:
         """Return the content of the JSON file.
 
         Raises:
-          ValueError: if it is missing or has other content.
+          ValueError: if it is missing, or its content does not fit the format.
         """
         path = Path(folder) / self.facts_file
         try:
@@ -196,14 +197,14 @@ class FolderFormat:
         return content
 
     def files(self, folder: str) -> list[str]:
-        """Return the files of a folder, the JSON file as the last; none without it."""
+        """Return the files of a folder, the JSON file last; none if that file is missing."""
         if not os.path.isfile(os.path.join(folder, self.facts_file)):
             return []
         names = sorted(name for name in os.listdir(folder) if re.fullmatch(self.other_files, name))
         return [os.path.join(folder, name) for name in (*names, self.facts_file)]
 
     def output(self, folder: str | os.PathLike[str], *, overwrite: bool) -> OutputFolder:
-        """Return a folder to write, which may replace one of this kind and no other files."""
+        """Return an output folder, which may only replace a folder of the same kind."""
         return OutputFolder(folder, data_files=self.files, is_own=True, overwrite=overwrite)
 
     def mapped(
@@ -225,7 +226,7 @@ class GrowingArray:
       size: number of entries so far.
 
     Raises:
-      FileWriteError: here and in the methods, the file could not be written.
+      FileWriteError: if the file could not be written. All methods may raise it.
 
     Example:
       with GrowingArray("vectors.npy", "float32", row_shape=(512,)) as array:
@@ -256,7 +257,7 @@ class GrowingArray:
         if kind is None:
             self.close()
         else:
-            with contextlib.suppress(OSError):  # of a full disk, which was reported already
+            with contextlib.suppress(OSError):  # a full disk was reported already
                 self._file.close()
 
     def close(self) -> None:
@@ -270,8 +271,8 @@ class GrowingArray:
             os.fsync(file.fileno())
 
     def _header(self) -> bytes:
-        # Its length is the same for all sizes: it is padded to a multiple of 64 bytes, with room
-        # for any number.
+        # The header has the same length for all sizes: it is padded to a multiple of 64 bytes, with
+        # room for any number.
         header = io.BytesIO()
         shape = (self.size, *self._row_shape)
         description = {"descr": self._dtype.str, "fortran_order": False, "shape": shape}

@@ -1,7 +1,8 @@
 """SHA-256 checksums of bytes, files and folders, in hexadecimal digits.
 
-A folder that is read again has `sha256.json`: the checksum of each of its files by name. While a
-file is replaced, it lists all checksums that the file may have, with `""` if it may be missing.
+Folders that commands read again have a file `sha256.json`, with the checksum of each file by name.
+While a file is replaced, the list has all checksums that the file may have, and `""` if it may be
+missing.
 """
 
 import hashlib
@@ -12,7 +13,7 @@ from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import parsed_json, written_json
 
 CHECKSUMS_FILE = "sha256.json"
-_NONE = ""  # in place of the checksum of a file that is not there
+_NONE = ""  # stands for the checksum of a missing file
 _PIECE_BYTES = 2**16
 
 
@@ -25,12 +26,12 @@ def checksum(pieces: Iterable[bytes | memoryview]) -> str:
 
 
 def short_digest(content: bytes) -> bytes:
-    """Return eight bytes that distinguish texts (BLAKE2b), to keep millions in little memory."""
+    """Return a digest of eight bytes (BLAKE2b). Millions of them fit in little memory."""
     return hashlib.blake2b(content, digest_size=8).digest()
 
 
 def file_checksum(*paths: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 of the concatenated contents of files. Their names do not count."""
+    """Return the SHA-256 of the concatenated contents of files, without their names."""
     return checksum(piece for path in paths for piece in _pieces(path))
 
 
@@ -38,7 +39,7 @@ def fingerprint(files: Iterable[tuple[str, str | os.PathLike[str]]]) -> str:
     """Return the SHA-256 of files with their names and sizes.
 
     Args:
-      files: the name and the path of each file, in a fixed order. Only the name counts.
+      files: the name and the path of each file, in a fixed order. Paths do not change the result.
     """
 
     def pieces() -> Iterator[bytes]:
@@ -58,8 +59,8 @@ def _pieces(path: str | os.PathLike[str]) -> Iterator[bytes]:
 def write_files(folder: str | os.PathLike[str], contents: Mapping[str, bytes | str]) -> None:
     """Write files and their checksums into a folder, each file whole.
 
-    If the process is killed between two files, the folder has old and new files, and none of them
-    counts as damaged.
+    If the process is killed between two files, the folder has old and new files. Neither are
+    treated as damaged.
 
     Args:
       folder: an existing folder.

@@ -2,7 +2,7 @@
 
 Texts come in many formats and containers. A reader of the wrong format would count its bytes as
 damaged lines, or learn time codes and brackets. So every reader of text files checks the content
-before it reads a line. A file that is not text is refused by name, with what to do instead.
+before it reads a line. If it is not text, the error names its format and says what to do instead.
 """
 
 import codecs
@@ -13,7 +13,8 @@ HEAD_BYTES = 1024  # number of first bytes that decide what a file is
 _FEW_BYTES = 32  # too few to tell whether they are text
 _MAX_NUL_SHARE = 0.1
 _MAX_CONTROL_SHARE = 0.02  # if the bytes are not UTF-8
-# Most alphabets in UTF-16 without a byte order mark are valid UTF-8, half of it control characters.
+# In most alphabets, UTF-16 without a byte order mark is also valid UTF-8, in which half of the
+# characters are control characters.
 _MAX_CONTROL_SHARE_OF_UTF8 = 0.3
 _CONTROL = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 
@@ -93,10 +94,10 @@ _FORMATS: tuple[tuple[str, str, str], ...] = (
 
 # The first bytes of compressed files.
 _COMPRESSIONS: tuple[tuple[bytes, str], ...] = (
-    (rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", "zst"),  # a frame, or one to be skipped
+    (rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", "zst"),  # a frame, or a skippable frame
     (rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", "bz2"),
     (rb"\x1f\x8b", "gz"),
-    (rb"\xfd7zXZ\x00|\x5d\x00\x00", "xz"),  # also of its older format, .lzma
+    (rb"\xfd7zXZ\x00|\x5d\x00\x00", "xz"),  # or the older format, .lzma
 )
 
 

@@ -75,14 +75,14 @@ def fetched(base: str, name: str, *, folder: Path | None = None) -> Path:
 
 
 def made_once(target: Path, make: Callable[[Path], Path]) -> Path:
-    """Return a file or folder of the cache. It is made if it is not there.
+    """Return a file or folder of the cache, and make it first if it is missing.
 
     If several processes need it, the others wait for the first. A process that is killed leaves no
     partial file.
 
     Args:
       target: where it is kept.
-      make: writes it into the empty folder that it gets, and returns its path there.
+      make: function that writes it into an empty folder, its argument, and returns its path.
 
     Raises:
       FileWriteError: if it could not be written.
@@ -96,8 +96,8 @@ def made_once(target: Path, make: Callable[[Path], Path]) -> Path:
             is_locked = lock_file(lock, waits=True)
             if target.exists():  # another process was first
                 return target
-            if is_locked:  # else they may be of a process that still works
-                for left in place.glob(f".new-{target.name}-*"):  # of one that was killed
+            if is_locked:  # without a lock, they may belong to a running process
+                for left in place.glob(f".new-{target.name}-*"):  # from a killed process
                     shutil.rmtree(left, ignore_errors=True)
             with tempfile.TemporaryDirectory(
                 prefix=f".new-{target.name}-", dir=place, ignore_cleanup_errors=True
@@ -155,7 +155,7 @@ def _downloaded(url: str) -> Iterator[bytes]:
 
 
 def _unpacked(archive: Path) -> Path:
-    """Return the folder of an archive's files. Paths out of it are refused."""
+    """Unpack an archive and return the folder. Paths that lead out of it are refused."""
     folder = archive.with_name("unpacked")
     try:
         with tarfile.open(archive, "r:gz") as tar:

@@ -1,4 +1,4 @@
-"""Write files that appear whole or not at all; and locks.
+"""Write files that appear whole or not at all, and lock files.
 
 A lock ends with its process and records its holder. On a file system without locks, work goes on
 with a warning.
@@ -16,12 +16,12 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from io import FileIO, IOBase
 
-# Earlier versions did not say whose process it is.
+# Earlier versions did not write the host into the name.
 _TEMPORARY = re.compile(r"\.new-(?:(?P<host>[0-9a-f]{8})-)?(?P<process>\d+)\.(?P<name>.+)")
 
 _DAY = 86_400.0  # seconds
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Answers of a file system that has no locks: NFS without its lock daemon, Lustre without its option
+# Errors of a file system without locks: NFS without its lock daemon, Lustre without its option
 # `flock`, many mounted buckets.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 
@@ -38,7 +38,7 @@ class FileWriteError(OSError):
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Name the file that is being written if the block raises an error of the disk.
+    """Raise a `FileWriteError` that names the file if the block raises an `OSError`.
 
     Raises:
       FileWriteError: if the block raised an `OSError`.
@@ -74,7 +74,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[str]:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
     finally:
-        # A read-only file system also refuses to remove what is not there.
+        # On a read-only file system, removing a missing file is an error too.
         with contextlib.suppress(OSError):
             os.remove(temporary)
 
@@ -90,7 +90,7 @@ def only_writer(path: str | os.PathLike[str]) -> Iterator[None]:
       path: the file or folder that is written at the end; its parents are created.
 
     Raises:
-      ValueError: if another process is in such a block for the same output.
+      ValueError: if another process is writing the same output.
       FileWriteError: if the lock cannot be created.
     """
     path = os.path.realpath(path)
@@ -137,7 +137,7 @@ def remove_leftovers(
 
 
 def _host() -> str:
-    """Return eight characters for this machine, for temporary names."""
+    """Return eight characters that identify this machine in temporary names."""
     return f"{zlib.crc32(socket.gethostname().encode()):08x}"
 
 
@@ -146,7 +146,7 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (PermissionError, OverflowError):  # another user's, or no number of a process
+    except (PermissionError, OverflowError):  # another user's, or not a process number
         pass
     return True
 
@@ -210,7 +210,7 @@ def write_results(folder: str | os.PathLike[str], contents: Mapping[str, bytes |
 
 
 def opened_lock(place: str | os.PathLike[str]) -> FileIO:
-    """Open the file of a lock, or create it. The holder's note is kept."""
+    """Open a lock file, or create it. A note in it about the holder is kept."""
     return open(place, "ab+", buffering=0)
 
 
@@ -218,7 +218,7 @@ def lock_file(lock: IOBase, *, waits: bool) -> bool:
     """Lock a file until it is closed or its process ends.
 
     Args:
-      lock: an open file, whose name is known.
+      lock: an open file that has a name.
       waits: whether to wait while another process holds the lock.
 
     Returns:
@@ -246,7 +246,7 @@ def lock_file(lock: IOBase, *, waits: bool) -> bool:
 
 
 def lock_output(lock: FileIO, work: str) -> None:
-    """Lock a file until it is closed. Without locks of the file system, only warn.
+    """Lock a file until it is closed. If the file system has no locks, only warn.
 
     The file system knows whether the holder is alive, even on a disk that several machines share.
     The host is recorded because a lock may outlive a machine that is down.
@@ -271,13 +271,13 @@ def lock_output(lock: FileIO, work: str) -> None:
         raise
     if not is_still_at_its_place(lock):
         raise ValueError(refused)
-    with contextlib.suppress(OSError):  # on a full disk it holds without the note
+    with contextlib.suppress(OSError):  # on a full disk, the lock holds without the note
         lock.truncate(0)
         lock.write(f"{os.getpid()} {socket.gethostname()}\n".encode())
 
 
 def is_still_at_its_place(lock: FileIO) -> bool:
-    """Return whether the lock's file still has its name; a user may have removed it."""
+    """Return whether the lock file still exists under its name. A user may have removed it."""
     try:
         return os.path.samestat(os.stat(lock.name), os.fstat(lock.fileno()))
     except FileNotFoundError:

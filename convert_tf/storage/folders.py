@@ -33,12 +33,13 @@ class OutputFolder:
 
     Args:
       output: the folder; its parents are created, and a link is followed.
-      data_files: lists the files of a folder that belong to a run. The work is then done inside
-        an existing folder, which may be on another disk. None for a folder that is replaced as
-        a whole.
+      data_files: function that lists the files of a folder that belong to a run. Temporary files
+        are then inside an existing folder, which may be on another disk. None for a folder that is
+        replaced as a whole.
       replaceable: patterns of relative paths. A folder may be replaced as a whole if all its
         files match and it has one that matches the first pattern. An empty folder always may.
-      is_own: whether a folder without such files must be empty, except for hidden files.
+      is_own: with `data_files`, whether a folder that has none of these files must be empty,
+        except for hidden files.
       temp_dir: folder for `scratch`; next to the output if empty.
       overwrite: whether results of an earlier run may be replaced.
 
@@ -64,7 +65,7 @@ class OutputFolder:
         temp_dir: str = "",
         overwrite: bool = False,
     ) -> None:
-        self.output = os.path.realpath(output)  # temporary folders go to the disk behind a link
+        self.output = os.path.realpath(output)  # if it is a link, work on the disk of its target
         self._data_files = data_files
         self._replaceable = replaceable
         self._is_own = is_own
@@ -80,7 +81,8 @@ class OutputFolder:
         if temp_dir:
             place = checksum([self.output.encode("utf-8", "surrogateescape")])[:12]
             self.scratch = os.path.join(os.path.abspath(temp_dir), f".{name}-{place}.new")
-        if not os.path.exists(self._journal):  # else it is not what it will be when `open` begins
+        # With a journal, `open` first undoes the moves of a killed run, and checks the folder then.
+        if not os.path.exists(self._journal):
             self._check()
 
     @contextlib.contextmanager
@@ -115,14 +117,14 @@ class OutputFolder:
             except OSError as error:
                 where = str(error.filename or self.output)
                 if os.path.commonpath([self._written, os.path.abspath(where)]) == self._written:
-                    where = self.output  # its temporary name says nothing to a reader
+                    where = self.output  # users do not know its temporary name
                 elif isinstance(error, FileWriteError):
                     raise
                 if error.errno not in DISK_IS_FULL and not isinstance(error, FileWriteError):
                     raise
                 raise FileWriteError(error.errno, error.strerror, where) from error
             finally:
-                if is_still_at_its_place(lock):  # else another process works there
+                if is_still_at_its_place(lock):  # else another process uses the folder
                     self._undo_moves()
                     shutil.rmtree(self.scratch, ignore_errors=True)
                     shutil.rmtree(self._work, ignore_errors=True)
@@ -152,7 +154,7 @@ class OutputFolder:
             )
 
     def _stranger(self) -> str:
-        """Return a path because of which the folder may not be replaced; `""` if there is none."""
+        """Return a path that forbids replacing the folder; `""` if there is none."""
         folder = Path(self.output)
         files = {path for path in folder.rglob("*") if _is_leaf(path)}
         known = [{*folder.glob(pattern)} for pattern in self._replaceable]
@@ -173,13 +175,13 @@ class OutputFolder:
             moves = [(path, os.path.join(to, os.path.basename(path))) for path, to in moves]
         elif os.path.exists(self.output):
             moves.insert(0, (self.output, self._replaced))
-        if len(moves) > 1:  # a single one is made or not
+        if len(moves) > 1:  # a single move cannot be left half done
             write_file(self._journal, json.dumps(moves))
         for source, target in moves:
             os.rename(source, target)
         self._sync(os.path.dirname(self.output))
         with contextlib.suppress(FileNotFoundError):
-            os.remove(self._journal)  # from here on the new files stay
+            os.remove(self._journal)  # the moves are not undone after this
 
     def _sync(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY)
@@ -207,7 +209,7 @@ class OutputFolder:
 
 @contextlib.contextmanager
 def _removed_if_empty(folder: str) -> Iterator[None]:
-    """Remove an empty folder if the block cannot write."""
+    """Remove a folder if it is empty and the block raises `FileWriteError`."""
     try:
         yield
     except FileWriteError:
@@ -220,7 +222,7 @@ def put_aside(output: str | os.PathLike[str]) -> str:
     """Return a sentence on where a killed run moved the earlier files; `""` if none did.
 
     Args:
-      output: a folder in which a reader misses a file.
+      output: a folder in which a file is missing.
     """
     parent, name = os.path.split(os.path.realpath(output))
     for work in (os.path.join(parent, f".{name}.new"), os.path.join(parent, name, ".new")):

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-# Escapes from left to right: two halves of a character, one half alone, any other.
+# Escapes, tried in this order: a pair of surrogates, a lone surrogate, any other.
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     r"|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
@@ -22,18 +22,17 @@ def whole_characters(text: str) -> str:
 
 
 def joined_halves(text: str) -> str:
-    """Return a text in which the two surrogates of an emoji are one character."""
+    """Return a text in which each pair of surrogates, such as an emoji, is one character."""
     if text.isascii() or not _HALF.search(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def parsed_json(text: str | bytes, **options: Any) -> Any:
-    """Parse JSON. This is the only place that calls `json.loads`, and it takes its options.
+    """Parse JSON with the options of `json.loads`, which is called nowhere else.
 
     Raises:
-      ValueError: if the text is not JSON, or is nested too deeply for Python's parser, which raises
-        another error.
+      ValueError: if the text is not JSON, or is nested too deeply for Python's parser.
     """
     try:
         return json.loads(text, **options)
@@ -59,8 +58,8 @@ def json_of_texts(text: str | bytes, *, is_dump: bool = False) -> Any:
 
     Args:
       text: the JSON.
-      is_dump: whether a program wrote it in large numbers. Then the last value of a repeated key is
-        used, which is faster than checking for repeated keys.
+      is_dump: whether it is one of the many lines of a dump. Then the last value of a repeated key
+        is used, which is faster than checking for repeated keys.
 
     Raises:
       UnicodeDecodeError: if bytes are not UTF-8.
@@ -98,7 +97,7 @@ def json_file(path: str | os.PathLike[str]) -> Any:
 
 
 def holds_one_value(first_lines: Sequence[str]) -> bool:
-    """Return whether a JSON file is one value over several lines, and not one value per line.
+    """Return whether a JSON file is one value that spans several lines, not one per line.
 
     Args:
       first_lines: the first two non-empty lines, or one if there is only one.
@@ -106,7 +105,7 @@ def holds_one_value(first_lines: Sequence[str]) -> bool:
     start = first_lines[0].strip() if first_lines else ""
     if start.startswith("["):
         return not _is_json(start)
-    # An object that goes on in the next line, and not a line that was cut off.
+    # An object that continues on the next line, not a line that was cut off.
     is_open = start.startswith("{") and start.endswith((",", "{", "[", ":"))
     return is_open and (start == "{" or not any(map(_is_json, first_lines)))
 

@@ -37,12 +37,12 @@ class FileChangedError(OSError):
 
 
 class FileState(NamedTuple):
-    """What tells whether a file is still the same one.
+    """The size, time and start of a file, which show whether it has changed.
 
     Attributes:
       size: in bytes.
       modified: time of the last change, in nanoseconds.
-      start: SHA-256 of the first 64 KiB; empty for what is not a regular file.
+      start: SHA-256 of the first 64 KiB; empty if it is not a regular file.
     """
 
     size: int
@@ -66,7 +66,7 @@ def file_state(path: str) -> FileState:
 
 @dataclass
 class InputFile:
-    """A file to read, and what is known about it so far.
+    """A file to read, and facts about it.
 
     Attributes:
       path: the file.
@@ -98,7 +98,7 @@ class InputFile:
           OSError: if it cannot be opened.
         """
         if self.is_standard_input:
-            # Without its buffer, which waits until it is full, whatever was typed.
+            # The buffered stream would wait until its buffer is full, even after a typed line.
             return getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
         if os.path.isdir(self.path):
             raise ValueError(
@@ -110,7 +110,7 @@ class InputFile:
         """Compare the file with `state`. Call it before and after reading.
 
         Raises:
-          FileChangedError: if the file has another state.
+          FileChangedError: if the file changed.
           OSError: if it cannot be read.
         """
         if self.state is None:
@@ -184,7 +184,7 @@ def read_pieces(file: InputFile) -> Iterator[bytes]:
     for piece in pieces:
         is_start = not head
         if len(head) < HEAD_BYTES:
-            # A terminal gives small pieces, so all of them together decide.
+            # A terminal gives small pieces, so the first ones are joined.
             head += piece[: HEAD_BYTES - len(head)]
             check_is_text(file.name, head)
         if is_start and (encoding := wide_encoding(head)):
@@ -228,7 +228,7 @@ def _decompressed(file: InputFile) -> Iterator[bytes]:
                     data = decompressor.decompress(piece)
                 except MemoryError:
                     raise
-                except Exception as error:  # each library has its own
+                except Exception as error:  # each library raises errors of its own
                     file.note("damaged", f"near compressed byte {file.compressed_bytes} ({error})")
                     return
                 piece = decompressor.unused_data if decompressor.eof else b""
@@ -273,7 +273,7 @@ def open_decompressed(file: InputFile) -> io.BufferedReader:
     """Open a file, compressed or not. Truncation and damage are recorded in `file`.
 
     Args:
-      file: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file. Its first bytes tell which.
+      file: a `.zst`, `.bz2`, `.gz`, `.xz` or plain file, recognised by its first bytes.
 
     Raises:
       ContentError: while reading, if the file is not text.

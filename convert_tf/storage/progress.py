@@ -74,7 +74,7 @@ class Progress:
             yield item
 
     def line(self, seconds: float) -> str:
-        """Return the line of progress after so many seconds."""
+        """Return the progress line after a number of seconds."""
         parts = [f"{self.count:,} {self.what}", f"{self.count / max(seconds, 1e-9):,.0f}/s"]
         done = 0.0
         if self.total:

@@ -1,4 +1,4 @@
-r"""Classes of characters, and texts that a person reads as the same.
+r"""Classes of characters, and folding of texts that look the same to a reader.
 
 The classes are in `unicode_tables.json`, which `scripts.derive_unicode_tables` makes from
 TensorFlow's tables. The tokenizers in a graph, in plain Python, in the browser and in the folder
@@ -39,7 +39,7 @@ _CLASSES = {
     name: character_class(name)
     for name in ("spaces", "unseen", "joiners", "pictures", "hyphens", "alike", "composing")
 }
-# Most texts have none of these characters, and are as they are when they are folded.
+# Most texts have none of these characters, so folding does not change them.
 _MAY_CHANGE = re.compile(
     f"[{''.join(_CLASSES[name] for name in _CLASSES if name not in ('spaces', 'pictures'))}]"
     f"|(?! )[{_CLASSES['spaces']}]|  |^ | $"
@@ -54,7 +54,7 @@ _ALIKE = re.compile(f"[{_CLASSES['alike']}]+")
 
 
 def fold(text: str) -> str:
-    r"""Return the same text for all texts that a person reads as the same.
+    r"""Return the same text for all texts that look the same to a reader.
 
     - Every run of white space (spaces of all widths, tabs, line breaks) becomes one space, and the
       ends have none.

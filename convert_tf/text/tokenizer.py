@@ -108,14 +108,14 @@ class Tokenizer(tf.Module):
         return self.ids_as_written(self.fold(strings))
 
     def fold(self, strings: tf.Tensor) -> tf.Tensor:
-        """Return texts without differences that a person does not see: string `[B]`.
+        """Return texts without differences that a reader cannot see: string `[B]`.
 
         See `convert_tf.text.characters.fold`.
         """
         return runs.fold_strings(strings)
 
     def ids_as_written(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids of `tokenize(strings)`, whose characters clients align with a text.
+        """Return the ids of `tokenize(strings)`, for clients that align tokens with the text.
 
         Args:
           strings: string `[B]`, any bytes.
@@ -326,7 +326,7 @@ class WordPieceTokenizer(Tokenizer):
         return self._cutter.tokenize(self._words(tf.convert_to_tensor(strings))).merge_dims(1, 2)
 
     def fold(self, strings: tf.Tensor) -> tf.Tensor:
-        return tf.convert_to_tensor(strings)  # BERT has rules of its own, which its models learnt
+        return tf.convert_to_tensor(strings)  # BERT has its own rules, which its models have learnt
 
     def count_unknown(self, ids: np.ndarray) -> int:
         return int(np.count_nonzero(ids == self._unknown_id))

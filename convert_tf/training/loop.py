@@ -1,10 +1,10 @@
 """Training runs: their folder, their steps, and what happens between the steps.
 
 `carry_out` trains from the newest checkpoint in the folder of a run. It draws a batch and takes a
-step, again and again; every so many steps it evaluates and writes a checkpoint. A run ends at its
-last step, when the process is told to end, or when the loss or a weight is no number.
+step, again and again. At fixed intervals it evaluates and writes a checkpoint. A run ends at its
+last step, when the process is told to end, or when the loss or a weight is not a number.
 
-`take_steps` alone trains a task in memory, which writes nothing.
+`take_steps` alone trains a task in memory and writes nothing.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ LOCK_FILE = ".lock"
 
 @contextlib.contextmanager
 def only_run_in(folder: Path) -> Iterator[None]:
-    """Hold the folder of a run. The lock ends with the process, however it ends."""
+    """Lock the folder of a run during the block. The lock also ends if the process is killed."""
     if kind_of(folder).is_module:
         raise ValueError(
             f"{str(folder)!r} is a module and cannot hold a training run. Choose another --output."
@@ -69,15 +69,15 @@ def only_run_in(folder: Path) -> Iterator[None]:
 
 
 def carry_out(task: Task) -> Path:
-    """Train until the last step, from the newest checkpoint in the folder where there is one.
+    """Train until the last step, from the newest checkpoint in the folder if there is one.
 
-    Call it with the folder held (`only_run_in`) and the seed set.
+    Before the call, lock the folder (`only_run_in`) and set the seed.
 
     Returns:
       The run's folder, a model directory with the best weights.
 
     Raises:
-      CheckpointError: if the checkpoints in the folder are of another model, or damaged.
+      CheckpointError: if the checkpoints in the folder belong to another model, or are damaged.
       FloatingPointError: if the loss or a weight became NaN; the last checkpoint is kept.
       OSError: if a file cannot be read or written.
       NotFinishedError: on SIGTERM, after the current step was finished and the state was saved. If
@@ -119,14 +119,14 @@ def take_steps(task: Task, step: int = 0, termination: Termination | None = None
     """Take the steps after `step`, until the last one or until the process is told to end.
 
     Args:
-      task: what is trained.
-      step: the steps done; 0 for a task in memory.
+      task: the task to train.
+      step: number of steps done; 0 for a task in memory.
       termination: notes whether the process is told to end; None for a task in memory.
 
     Raises:
-      NonFiniteError: the loss or a weight became NaN or infinite.
-      NotFinishedError: the process was told to end, and the state is saved.
-      ValueError, OSError: as the batches and the files of the run raise.
+      NonFiniteError: if the loss or a weight became NaN or infinite.
+      NotFinishedError: if the process was told to end. The state is saved.
+      ValueError, OSError: from the batches and the files of the run.
     """
     steps, termination = _Steps(task, step), termination or Termination()
     try:
@@ -193,7 +193,7 @@ class _Steps:
             self._track({**logs, **speed, **rate})
 
     def count(self, batch: Batch, logs: dict[str, Any]) -> None:
-        """Note that a batch was trained on, with these means of the metrics."""
+        """Count a trained batch, and note the means of its metrics."""
         loss = float(logs["loss"])
         if not math.isfinite(loss):
             raise NonFiniteError(f"a loss of {loss}", self.step, self.task.remedy)
@@ -217,7 +217,7 @@ class _Steps:
         )
 
     def pause_where_due(self, *, is_ending: bool) -> None:
-        """Evaluate and write a checkpoint after the steps at which they are due."""
+        """Evaluate and write a checkpoint if they are due at this step."""
         config, processes = self.task.config, self.task.processes
         is_last = self.step >= config.steps
         is_evaluated = (is_last or self.step % config.eval_every == 0) and not is_ending
@@ -240,19 +240,19 @@ class _Steps:
         self.go_on()
 
     def go_on(self) -> None:
-        """Begin the means of the metrics and the speed anew."""
+        """Reset the means of the metrics and the speed."""
         self.task.model.reset_metrics()
         self.clock.start()
 
     def _refuse_non_finite_weights(self) -> None:
-        """Raise before they are saved: the loss is no number only a step after a weight."""
+        """Raise an error before bad weights are saved: the loss only shows them a step later."""
         for variable in self.task.model.trainable_variables:
             if not np.isfinite(keras.ops.convert_to_numpy(variable)).all():
                 what = f"a value that is no number in {variable.path}"
                 raise NonFiniteError(what, self.step, self.task.remedy)
 
     def evaluate(self, logs: dict[str, float]) -> None:
-        """Add a row to `metrics.jsonl`; in all processes, of which the first one writes."""
+        """Evaluate, and add a row to `metrics.jsonl`. All processes call this; the first writes."""
         task = self.task
         row = {
             "step": self.step,
@@ -277,11 +277,11 @@ class _Steps:
     def _write_rows(self) -> None:
         folder = self.task.folder
         write_file(folder / METRICS_FILE, "".join(json.dumps(r) + "\n" for r in self.rows))
-        if len(self.rows) > 1:  # one point is no curve
+        if len(self.rows) > 1:  # one point makes no curve
             write_picture(folder / CURVE_FILE, lambda: self.task.curve(self.rows))
 
     def _facts(self) -> dict[str, Any]:
-        """Return what `training.json` says of a checkpoint."""
+        """Return what `training.json` records about a checkpoint."""
         return {
             **self.task.facts(),
             **self._batch_facts,
@@ -292,7 +292,7 @@ class _Steps:
 
 def _as_text(measured: dict[str, float]) -> str:
     def shown(name: str, value: float) -> str:
-        if "@" in name:  # R100@1 and its like
+        if "@" in name:  # recalls such as R100@1
             return f"{100 * value:.2f} %"
         return f"{value:.4g}" if isinstance(value, float) else str(value)
 
@@ -315,7 +315,7 @@ class NonFiniteError(FloatingPointError):
     """The loss or a weight is NaN or infinite.
 
     Args:
-      what: what is NaN or infinite, and how, as "the loss is nan".
+      what: what is NaN or infinite, such as "the loss is nan".
       step: number of the step.
       remedy: what to do.
     """
@@ -325,7 +325,7 @@ class NonFiniteError(FloatingPointError):
 
 
 class Clock:
-    """Time of the steps; evaluations and checkpoints do not count.
+    """A clock for the steps, without evaluations and checkpoints.
 
     Args:
       before: the `total` of earlier processes of the run.
@@ -340,7 +340,7 @@ class Clock:
         self.start()
 
     def start(self) -> None:
-        """Go on after a pause."""
+        """Start the clock, for the first time or after a pause."""
         self._started = time.perf_counter(), time.process_time()
         self._units = self._steps = 0
 
@@ -359,6 +359,6 @@ class Clock:
     def total(self) -> dict[str, float]:
         """`seconds` of all steps, and `cpu_seconds` of all threads in them.
 
-        Other programs on the machine hardly change the latter.
+        Other programs on the machine hardly change `cpu_seconds`.
         """
         return {name: round(seconds, 3) for name, seconds in self._total.items()}

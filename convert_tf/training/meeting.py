@@ -1,8 +1,8 @@
-"""The processes of a run meet before JAX connects them.
+"""Let the processes of a run meet before JAX connects them.
 
-JAX ends a process with a stack dump if another one does not come. Here each process tells process 0
-its number, on the port that JAX uses afterwards. If one is missing when the time is up, all others
-say which one.
+JAX ends a process with a stack dump if another one does not connect. Here each process first tells
+process 0 its number, on the port that JAX uses afterwards. If a process is missing when the time is
+up, all others report which one.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _MAX_LINE_BYTES = 4096
 
 
 def meet(address: str, number: int, index: int, *, seconds: float) -> str | None:
-    """Wait until all processes of a run have come.
+    """Wait until all processes of a run have connected.
 
     Args:
       address: host and port on which process 0 listens, `host:port`.
@@ -36,7 +36,7 @@ def meet(address: str, number: int, index: int, *, seconds: float) -> str | None
 
     Raises:
       ValueError: if the address is wrong or cannot be reached, or processes are missing, have the
-        same number or are of another run.
+        same number or belong to another run.
     """
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal()):
@@ -63,10 +63,10 @@ def meet(address: str, number: int, index: int, *, seconds: float) -> str | None
 
 
 def _listening(host: str, port: int, address: str, until: float) -> socket.socket:
-    """Listen on a port of an address. An earlier run that just ends may still use it for a moment.
+    """Listen on a port of an address. An earlier run that is just ending may still use it briefly.
 
-    It is a port of all addresses where `host` leads elsewhere: a Kubernetes service has an address
-    that no pod has.
+    If `host` is not an address of this machine, listen on all addresses. A Kubernetes service, for
+    example, has an address that no pod has.
     """
     place = _own_address(host)
     while True:
@@ -91,20 +91,20 @@ def _listening(host: str, port: int, address: str, until: float) -> socket.socke
 
 
 def _own_address(host: str) -> str | None:
-    """Return the address of a name, or None if the name does not say where other hosts connect."""
+    """Return the address of a host name; None if it has none that other hosts can connect to."""
     try:
         place = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
         is_loopback = ipaddress.ip_address(place.partition("%")[0]).is_loopback
     except (OSError, ValueError):
         return None
-    # On Debian a host has its own name at 127.0.1.1, where no other host reaches it.
+    # Debian maps a host's own name to 127.0.1.1, which other hosts cannot reach.
     return None if is_loopback and host not in (place, "localhost") else place
 
 
 def _arrived(
     server: socket.socket, address: str, number: int, until: float, seconds: float
 ) -> dict[int, socket.socket]:
-    """Return the connections of the other processes by number, when all have come."""
+    """Wait for the other processes, and return their connections by number."""
     peers: dict[int, socket.socket] = {}
     while True:
         for index in [index for index, peer in peers.items() if _is_gone(peer)]:
@@ -130,7 +130,7 @@ def _arrived(
             _line(peer, min(remaining, _SECONDS_FOR_GREETING)).removeprefix(_GREETING).split()
         )
         if len(greeting) != 2 or not all(map(str.isdecimal, greeting)):
-            peer.close()  # a stranger
+            peer.close()  # not a process of a run
             continue
         index, total = map(int, greeting)
         sentence = ""
@@ -149,7 +149,7 @@ def _arrived(
 def _come(
     address: str, place: tuple[str, int], number: int, index: int, until: float, seconds: float
 ) -> None:
-    """Tell process 0 that this one has come, and wait for its answer."""
+    """Report to process 0, and wait for its answer."""
     reason = "no answer"
     while (remaining := until - time.monotonic()) > 0:
         try:
@@ -184,7 +184,7 @@ def _answer(peers: dict[int, socket.socket], sentence: str) -> None:
 
 
 def _line(connection: socket.socket, seconds: float) -> str:
-    """Return a line without its end; what came of it if there is no more."""
+    """Return a line without its line feed, or the received part of it if the rest does not come."""
     until = time.monotonic() + seconds
     received = b""
     with contextlib.suppress(OSError):
@@ -198,7 +198,7 @@ def _line(connection: socket.socket, seconds: float) -> str:
 
 
 def _is_gone(connection: socket.socket) -> bool:
-    """Return whether the other end is closed. It sends nothing after its greeting."""
+    """Return whether the peer closed the connection. It sends nothing after its greeting."""
     connection.setblocking(False)
     try:
         return not connection.recv(1, socket.MSG_PEEK)

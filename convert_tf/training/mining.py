@@ -42,7 +42,7 @@ def mine(
     precision: str = "auto",
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Write the hard negatives of the examples of train.
+    """Mine hard negatives for the examples of the train split, and write them.
 
     A multi-context model ranks by the encoding of the context and the earlier turns. Memory holds
     the encodings of one block and the result. The folder gets its name when it is complete.
@@ -51,18 +51,19 @@ def mine(
       checkpoint: model directory of a dual encoder with the vocabulary of the token ids.
       data: folder of token ids.
       output: folder to write.
-      max_examples: mine for the first examples only, this many; the others get none. 0 for all.
+      max_examples: number of examples to mine for, from the first one on; 0 for all. The others get
+        no negatives.
       negatives: maximum number of negatives per example, at least 1.
-      skip_top: number of the best wrong responses to leave out.
-      margin: leave out responses whose cosine exceeds the right one's by more than this; None keeps
-        all.
+      skip_top: number of the best wrong responses to skip.
+      margin: skip responses whose cosine exceeds that of the right one by more than this; None
+        keeps all.
       block_size: maximum number of examples in a block, at least 2; blocks have about equal sizes.
       precision: precision of the encoder, as `Training.precision`.
       overwrite: whether to replace negatives in `output`.
 
     Returns:
-      The content of `negatives.json`, and `found`, the share of the requested negatives,
-      `most_used`, how often the most frequent response is used, and `seconds`.
+      The content of `negatives.json`; `found`, the share of the requested negatives that was found;
+      `most_used`, how often the most frequent response is used; and `seconds`.
 
     Raises:
       ValueError: if `data` has no token ids or another vocabulary, no negative was found, or
@@ -118,7 +119,7 @@ def mine(
 
 
 def _opened(data: str, checkpoint: str) -> Any:
-    """Return the training examples of a folder of token ids, cut as the model reads them."""
+    """Return the training examples of a folder of token ids, cut to the lengths of the model."""
     if kind_of(data) is not Kind.TOKEN_IDS:
         raise ValueError(
             f"{data!r} holds no token ids. Write some with `convert-tf tokenize` and pass them as "

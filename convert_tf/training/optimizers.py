@@ -9,14 +9,17 @@ from keras import ops
 from convert_tf.config.train import RankingTraining
 from convert_tf.numerics.devices import is_tensorflow_on_cpu
 
-LOSS_SCALE = 128.0  # under mixed_float16, static
+LOSS_SCALE = 128.0  # static, with mixed_float16
 WEIGHT_DECAY = 0.01  # of AdamW (arXiv 1905.01969 §5.1)
 
 
 def learning_rate_schedule(
     config: RankingTraining,
 ) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Linear warm-up from 0, then cosine decay to the final learning rate at the last step."""
+    """Return a schedule: linear warm-up from 0, then cosine decay to the final learning rate.
+
+    The last step has the final learning rate.
+    """
     return keras.optimizers.schedules.CosineDecay(
         0.0 if config.warmup_steps else config.learning_rate,
         decay_steps=max(config.steps - config.warmup_steps, 1),
@@ -27,11 +30,11 @@ def learning_rate_schedule(
 
 
 class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up from 0, then a fall with the inverse square root of the steps.
+    """Linear warm-up from 0, then decay with the inverse square root of the step.
 
     Args:
       peak: learning rate at the end of the warm-up.
-      warmup_steps: its steps.
+      warmup_steps: length of the warm-up, in steps.
 
     Reference: arXiv 1706.03762 §5.3, as in XLM.
     """
@@ -49,10 +52,11 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def _with_embedding_clip(base: type, table: Any, max_norm: float) -> type:
-    """`base`, an optimizer class, with dense gradients and one variable's clipped by its L2 norm.
+    """Return an optimizer class that makes gradients dense and clips that of `table` by its norm.
 
-    TensorFlow's gradient of a gathered table is slices, one for each time that a row was read:
-    their norm is not the gradient's, and Keras cannot divide them by a loss scale.
+    TensorFlow's gradient of a gathered table consists of slices, one for each time that a row was
+    read. The norm of the slices is not the norm of the gradient, and Keras cannot divide slices by
+    a loss scale.
     """
 
     class WithEmbeddingClip(base):  # type: ignore[misc, valid-type]
@@ -92,11 +96,11 @@ def make_optimizer(
     """Return the optimizer of a run.
 
     Args:
-      config: reads optimizer, learning rates and steps.
+      config: has the optimizer, the learning rates and the steps.
       embedding_table: the variable whose gradient is clipped.
       embedding_clip: largest L2 norm of that gradient; 0 turns clipping off.
-      precision: a dtype policy name; `mixed_float16` turns the static loss scale on.
-      extend: what makes a subclass of the optimizer's class, or None.
+      precision: name of a dtype policy; `mixed_float16` turns the static loss scale on.
+      extend: function that returns a subclass of the optimizer's class, or None.
 
     Returns:
       A Keras optimizer.
@@ -126,8 +130,8 @@ def make_optimizer(
 def current_learning_rate(optimizer: keras.optimizers.Optimizer) -> float:
     """Return the learning rate of an optimizer's next step.
 
-    It is computed from local copies: of several processes one alone cannot compute with arrays
-    that all of them hold.
+    It is computed from local copies, because one of several processes cannot compute alone with
+    arrays that all of them hold.
     """
     scalars = [(v, ops.convert_to_numpy(v)) for v in optimizer.variables if v.shape == ()]
     with keras.StatelessScope(scalars):
@@ -135,9 +139,9 @@ def current_learning_rate(optimizer: keras.optimizers.Optimizer) -> float:
 
 
 def decaying_on_plateau(base: Any) -> Any:
-    """A subclass of an optimizer's class, with a factor on the learning rate.
+    """Return a subclass of an optimizer class, with a factor on the learning rate.
 
-    The factor is one of the optimizer's variables: it is saved and resumed with the others, and a
+    The factor is a variable of the optimizer. It is saved and restored with the others, and a
     compiled step sees it change.
 
     Args:

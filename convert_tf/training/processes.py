@@ -29,7 +29,7 @@ from convert_tf.config.base import PRECISIONS
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.training.meeting import meet
 
-# Exit statuses after which the same command goes on, for clusters that start it again. 75 is
+# Exit statuses after which the same command resumes the run, for clusters that restart it. 75 is
 # EX_TEMPFAIL of sysexits.h.
 NOT_FINISHED = 75
 PEER_LOST = 76
@@ -54,8 +54,8 @@ class Processes:
     """The processes that train one model together.
 
     Args:
-      number: how many.
-      index: which of them this one is; 0 writes and prints for all.
+      number: number of processes.
+      index: number of this process, from 0. Process 0 writes and prints for all.
     """
 
     number: int = 1
@@ -67,12 +67,12 @@ class Processes:
         return self.index == 0
 
     def say(self, line: str) -> None:
-        """Print a line of what the run does, in the first process."""
+        """Print a line about the run, in the first process only."""
         if self.is_first:
             print(line, file=sys.stderr, flush=True)
 
     def gather(self, *values: int) -> np.ndarray:
-        """Gather values of all processes, int32 `[processes, values]`; each must call this."""
+        """Gather values of all processes, int32 `[processes, values]`. All must call it."""
         of_process = np.array(values, np.int32)
         if self.number == 1:
             return of_process[None]
@@ -82,12 +82,12 @@ class Processes:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Run a block in every process, and raise in all if it raises in one.
+        """Run a block in every process, and raise an error in all processes if one of them fails.
 
-        Without this the others would wait for the one that ended.
+        Otherwise the others would wait for the process that ended.
 
         Raises:
-          ValueError: the block raised in another process.
+          ValueError: if the block raised an error in another process.
         """
         raised: Exception | None = None
         try:
@@ -106,9 +106,9 @@ ALONE = Processes()
 
 
 class NotFinishedError(SystemExit):
-    """The run was told to end and has saved its state. The same command goes on from there.
+    """The run was told to end and has saved its state. The same command resumes it.
 
-    It ends a program with the status 75, so that nobody takes the run for finished.
+    The program ends with the status 75, so that nobody takes the run for finished.
     """
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class Termination:
 def termination_noted() -> Iterator[Termination]:
     """Note a SIGTERM while the block runs, in the main thread.
 
-    Machines that are taken back send it first. The run then saves its state and ends.
+    Clusters send it before they take a machine back. The run then saves its state and ends.
     """
     termination = Termination()
     if threading.current_thread() is not threading.main_thread():
@@ -144,12 +144,12 @@ def termination_noted() -> Iterator[Termination]:
     try:
         yield termination
     finally:
-        # None: set by a library, as JAX's for several processes.
+        # None means that a library set the handler, as JAX does for several processes.
         signal.signal(SIGNAL, before if before is not None else signal.SIG_DFL)
 
 
 def refuse_failed(failed: np.ndarray) -> None:
-    """Raise `ValueError` if a process failed; `failed` is `[processes]`, not 0 for those."""
+    """Raise `ValueError` if a process failed, so that `failed`, `[processes]`, is not 0 for it."""
     if failed.any():
         raise ValueError(
             f"Process {', '.join(map(str, np.flatnonzero(failed)))} stopped, and its output says "
@@ -165,19 +165,19 @@ def join_processes(
 ) -> None:
     """Join the other processes of a run; do nothing if nothing is given.
 
-    Must be called before anything is computed. What is not given is taken from
+    Must be called before anything is computed. Arguments that are not given are taken from
     `KERAS_DISTRIBUTION_NUM_PROCESSES`, `_PROCESS_ID` and `_JOB_ADDRESSES`.
 
     Args:
-      num_processes: processes in all.
-      process_id: number of this one, from 0.
-      coordinator: host and port on which process 0 listens, `host:port`; `auto` asks the cluster
-        for all that is not given (Slurm, Open MPI, Kubernetes, Cloud TPU; see
+      num_processes: number of processes.
+      process_id: number of this process, from 0.
+      coordinator: host and port on which process 0 listens, `host:port`. `auto` asks the cluster
+        for all arguments that are not given (Slurm, Open MPI, Kubernetes, Cloud TPU; see
         `jax.distributed.initialize`).
       join_timeout: seconds to wait for the others.
 
     Raises:
-      ValueError: something is missing, the backend is not JAX, or the others did not come.
+      ValueError: if an argument is missing, the backend is not JAX, or a process did not join.
     """
     given: dict[str, Any] = {
         "num_processes": num_processes,
@@ -233,7 +233,7 @@ def join_processes(
 
 
 def _told_by_cluster(given: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Return `given` with what the cluster tells; None stays where there is no cluster."""
+    """Return `given`, with None replaced by the cluster's values if there is a cluster."""
     try:
         # JAX has no public function for this.
         from jax._src.clusters import ClusterEnv
@@ -268,7 +268,7 @@ def running_processes() -> Processes:
 
     try:
         return Processes(jax.process_count(), jax.process_index())
-    except (AssertionError, RuntimeError) as error:  # which of them depends on the platform
+    except (AssertionError, RuntimeError) as error:  # which one depends on the platform
         platforms = os.environ.get("JAX_PLATFORMS")
         raise ValueError(
             f"JAX cannot use any device of JAX_PLATFORMS={platforms!r}. Unset this variable, or "
@@ -277,7 +277,7 @@ def running_processes() -> Processes:
 
 
 def agreed_precision(processes: Processes, requested: str) -> str:
-    """Return the precision of all processes: what process 0 chooses, as timings differ.
+    """Return the precision for all processes. Process 0 chooses it, because timings differ.
 
     Args:
       processes: the processes of the run; all must call this.
@@ -291,7 +291,7 @@ def agreed_precision(processes: Processes, requested: str) -> str:
 
 
 def num_devices(processes: Processes) -> tuple[int, int]:
-    """Devices that are trained on, of all processes and of this one."""
+    """Return the number of training devices of all processes, and of this process."""
     if keras.backend.backend() != "jax":
         return 1, 1
     import jax
@@ -315,7 +315,7 @@ def spread_over_devices(
       batch_size: examples of a batch, or of a micro-batch, of all processes.
 
     Raises:
-      ValueError: the devices cannot have equal shares of a batch.
+      ValueError: if the devices cannot have equal shares of a batch.
     """
     devices, _ = num_devices(processes)
     if devices == 1:
@@ -343,17 +343,17 @@ def _say_which_gpu() -> None:
 
 @contextlib.contextmanager
 def leaving_at_once(processes: Processes) -> Iterator[None]:
-    """End this process if another one is gone, or this one is interrupted or broken.
+    """End this process at once if another one is gone, or if this one is interrupted or fails.
 
     The exit status is `PEER_LOST` if another one is gone, otherwise 1.
 
-    Python would call JAX at its end, which waits for all processes, for up to five minutes. What
-    is raised in all of them, as `Processes.together` does, is passed on.
+    On a normal exit, Python calls JAX, which waits up to five minutes for all processes. Errors
+    that all processes raise, as in `Processes.together`, are passed on.
     """
     try:
         yield
     except BaseException as error:
-        # JAX raises what went wrong in a collective as RuntimeError or as ValueError.
+        # JAX reports a failed collective as RuntimeError or as ValueError.
         is_of_jax = isinstance(error, RuntimeError) or _JAX_STATUS.match(str(error))
         of_all = (ValueError, FloatingPointError, OSError, NotFinishedError)
         is_of_all = isinstance(error, of_all) and not is_of_jax
@@ -375,7 +375,7 @@ def leaving_at_once(processes: Processes) -> Iterator[None]:
 
 
 def check_same(processes: Processes, facts: str) -> None:
-    """Raise `ValueError` unless all processes have the same `facts`, which tell what they got."""
+    """Raise `ValueError` unless all processes have the same `facts`, a summary of their input."""
     checksums = processes.gather(zlib.crc32(facts.encode()) & 0x7FFFFFFF)[:, 0]
     other = np.flatnonzero(checksums != checksums[0])
     if len(other):
@@ -414,10 +414,12 @@ def _reads(path: Path) -> str:
 
 
 def rows_of_a_share(row_multiple: int, processes: Processes) -> int:
-    """Return the multiple of rows in a process's share, which keeps the number of shapes small.
+    """Return the number that the rows of a process's share are a multiple of.
+
+    Multiples keep the number of shapes small.
 
     Args:
-      row_multiple: what the rows of a whole batch are a multiple of, about.
+      row_multiple: number that the rows of a whole batch are a multiple of, approximately.
       processes: the processes of the run.
     """
     _, local_devices = num_devices(processes)
@@ -431,10 +433,10 @@ def as_share(
     """Return a packed batch as a process's share of a larger one.
 
     Args:
-      batch: the dict of `packing.pack_batch` or `pack_micro_batches`; its other keys are left as
-        they are.
-      rows: rows of every share, not fewer than the batch has.
-      index: which share it is.
+      batch: the dict of `packing.pack_batch` or `pack_micro_batches`. Only token ids, lengths and
+        slots are changed.
+      rows: rows of every share, at least as many as the batch has.
+      index: number of the share, from 0.
       padding_id: id of padding.
 
     Returns:
@@ -462,20 +464,20 @@ def agreed_batches(
 ) -> Iterator[Any]:
     """Yield each batch as this process's share of a step, which all processes take or none.
 
-    What only one process knows (how many rows its share has, whether it was told to end, whether
-    something failed) the processes tell one another in one small gather before each step.
+    Before each step, the processes gather a few numbers: how many rows a share has, and whether a
+    process was told to end or has failed.
 
     Args:
       processes: the processes of the run.
       batches: `loop.Batch` of packed batches of this process's examples.
       local: whether this process was told to end.
-      agreed: set if one of the processes was told to end before the step that runs. `local` may
-        change during a step, when the others do not know of it.
+      agreed: set if one of the processes was told to end before the current step. `local` may
+        change during a step, before the others know of it.
       padding_id: id of padding.
 
     Raises:
-      ValueError: a batch could not be made in another process.
-      Exception: what `batches` raises.
+      ValueError: if a batch could not be made in another process.
+      Exception: any error that `batches` raises.
     """
     while True:
         raised: Exception | None = None

@@ -1,8 +1,8 @@
 """Checkpoints `checkpoints/step-N/`, from which a run resumes.
 
-Each is a model directory (`convert_tf.checkpoints.folder`) with `training_state.npz` and the
-checksums of all its files. It is written under another name and renamed when it is whole, and the
-last few are kept: a run that was killed at any moment goes on from the newest one that is whole.
+Each checkpoint is a model directory (`convert_tf.checkpoints.folder`) with `training_state.npz` and
+the checksums of all its files. It is written under another name and renamed when it is complete.
+The last few are kept, so a run that was killed at any moment resumes from the newest complete one.
 """
 
 import io
@@ -28,7 +28,8 @@ from convert_tf.training.task import Task
 
 CHECKPOINTS_FOLDER = "checkpoints"
 STATE_FILE = "training_state.npz"
-_NOT_OF_ORDER = ("dev_data", "eval_splits", "turn_prefixes")  # of the options of the data
+# Options of the data that do not change the order of the examples.
+_NOT_OF_ORDER = ("dev_data", "eval_splits", "turn_prefixes")
 
 
 def step_folder(step: int) -> str:
@@ -41,19 +42,19 @@ def _step_of(folder: Path) -> int:
 
 
 def saved_checkpoints(run: str | os.PathLike) -> list[Path]:
-    """Return the checkpoints of a run, newest first, also those that are damaged."""
+    """Return the checkpoints of a run, newest first, including damaged ones."""
     folders = (Path(run) / CHECKPOINTS_FOLDER).glob("step-*")
     return sorted((p for p in folders if p.name[5:].isdigit()), key=_step_of, reverse=True)
 
 
 def newest_checkpoint(run: str | os.PathLike) -> Path | None:
-    """Return the newest checkpoint that is whole, and print what is wrong with newer ones.
+    """Return the newest undamaged checkpoint, and print what is wrong with newer ones.
 
     Returns:
       None for a run that has none yet.
 
     Raises:
-      CheckpointError: there are checkpoints, and all are damaged.
+      CheckpointError: if there are checkpoints, but all of them are damaged.
     """
     damages: list[str] = []
     for folder in saved_checkpoints(run):
@@ -76,9 +77,9 @@ def newest_checkpoint(run: str | os.PathLike) -> Path | None:
 
 
 def resumed_checkpoint(task: Task) -> Path | None:
-    """Return the newest checkpoint, or None. It must be of the same model and vocabulary.
+    """Return the newest checkpoint, or None. It must have the same model and vocabulary.
 
-    Other options that changed are printed.
+    Changes of other options are printed.
     """
     newest, file = newest_checkpoint(task.folder), task.folder / task.run_file
     if newest is None:
@@ -122,7 +123,7 @@ def resumed_checkpoint(task: Task) -> Path | None:
 
 
 def options_before(run_file: Path) -> dict[str, Any]:
-    """Return the options in a run file, of all configurations but the model: name → value."""
+    """Return the options in a run file, by name, without those of the model."""
     options: dict[str, Any] = {}
     for name, value in json_file(run_file).items():
         if name != "model":
@@ -131,18 +132,18 @@ def options_before(run_file: Path) -> dict[str, Any]:
 
 
 def save_training_state(task: Task, *, step: int, facts: dict[str, Any]) -> Path:
-    """Write `checkpoints/step-N/`, then remove all but the newest ones.
+    """Write `checkpoints/step-N/`, then remove all but the newest checkpoints.
 
     Args:
-      task: with its state after `step`. `keep_checkpoints` of the newest checkpoints stay.
-      step: optimizer steps done.
-      facts: what `training.json` says.
+      task: the task in its state after `step`. Its `keep_checkpoints` newest checkpoints stay.
+      step: number of optimizer steps done.
+      facts: the content of `training.json`.
 
     Returns:
       The new folder.
 
     Raises:
-      FileWriteError: it could not be written; earlier checkpoints are left as they are.
+      FileWriteError: if it could not be written. Earlier checkpoints are unchanged.
     """
     final = task.folder / CHECKPOINTS_FOLDER / step_folder(step)
     with OutputFolder(final, replaceable=["*"], overwrite=True).open() as written:
@@ -152,7 +153,7 @@ def save_training_state(task: Task, *, step: int, facts: dict[str, Any]) -> Path
             for kind, variables in _state(task.model).items()
             for i, variable in enumerate(variables)
         }
-        content = io.BytesIO()  # a zip file that cannot be ended says so once more, later
+        content = io.BytesIO()  # NumPy would report a failed zip file again later
         np.savez(content, step=step, **state)
         write_file(written / STATE_FILE, content.getvalue())
         record_checksums(written, [STATE_FILE])
@@ -165,10 +166,10 @@ def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
     """Read weights and optimizer state of `checkpoints/step-N/` into `model`.
 
     Returns:
-      Steps done so far.
+      The number of steps done.
 
     Raises:
-      CheckpointError: a file is damaged or of another optimizer.
+      CheckpointError: if a file is damaged or belongs to another optimizer.
     """
     load_weights(model.encoder, folder)
     path = Path(folder) / STATE_FILE
@@ -197,15 +198,15 @@ def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
 def _state(model: Objective) -> dict[str, list[Any]]:
     """Return the state of a run in addition to the encoder's weights.
 
-    Dropout has seeds only where its rate is not 0: a run may resume with other rates, and then
-    starts them anew.
+    Dropout layers only have seeds if their rate is not 0. A run may resume with other rates, and
+    then starts with new seeds.
     """
     layers = model._flatten_layers()
     seeds = [seed for layer in layers for seed in getattr(layer, "_seed_generators", ())]
     encoder_ids = {id(v) for v in model.encoder.trainable_variables}
     return {
         "optimizer": [model.steps_done, *model.optimizer.variables],
-        # What an objective trains beside the encoder, as the output layer of a language model.
+        # Weights that only the objective has, such as the output layer of a language model.
         "objective": [v for v in model.trainable_variables if id(v) not in encoder_ids],
         "dropout": [seed.state for seed in seeds],
     }

@@ -11,18 +11,18 @@ from convert_tf.numerics.devices import compiles_shapes
 
 
 class Objective(keras.Model):
-    """A model with what is computed from its outputs in training.
+    """A model with its loss and its metrics.
 
     A kind of run defines `outputs_of`, `loss_of` and `measures_of`.
 
     Args:
       encoder: the model that is trained, and saved alone as the result of a run.
       means: names of the metrics, which are means.
-      l2: factor of the sum of squared matrix weights of the encoder. Biases have none, among them
-        those per relative position, which are a matrix only to have a row for each head.
+      l2: factor of the sum of squared matrix weights of the encoder. Biases are not penalised. This
+        includes those per relative position, which are a matrix because each head has a row.
 
     Attributes:
-      steps_done: int32 `[]`, the steps that were trained.
+      steps_done: int32 `[]`, the number of trained steps.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class Objective(keras.Model):
         raise NotImplementedError
 
     def loss_of(self, inputs: dict[str, Any], outputs: Any) -> Any:
-        """Return the loss of a batch, a scalar, without the penalty of the matrices."""
+        """Return the loss of a batch, a scalar, without the L2 penalty."""
         raise NotImplementedError
 
     def measures_of(self, inputs: dict[str, Any], outputs: Any) -> Iterator[tuple[str, Any, Any]]:
-        """Yield the name of a metric, its values of a batch, and their weights or None."""
+        """Yield the name of a metric, its values for a batch, and their weights or None."""
         yield from ()
 
     def call(self, inputs: dict[str, Any], training: bool = False) -> Any:
@@ -94,7 +94,7 @@ class _TensorFlowStep:
         return self._step((inputs,))
 
     def _trace(self, inputs: dict[str, np.ndarray]) -> None:
-        """Trace the step for any number of rows, or it would be traced for the first number too."""
+        """Trace the step for any number of rows, not first for the number in the first batch."""
         import tensorflow as tf
 
         specs = {name: tf.TensorSpec((None, *x.shape[1:]), x.dtype) for name, x in inputs.items()}
@@ -142,7 +142,7 @@ class _JaxStep:
         return tuple([variable.value for variable in of_kind] for of_kind in self._variables())
 
     def _on_devices(self, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
-        """Return a batch on all devices; each process gives its share of it."""
+        """Return a batch on all devices. Each process passes its share."""
         if self._distribution is None:
             return inputs
         import jax
@@ -157,7 +157,8 @@ class _JaxStep:
 def make_step(model: Objective) -> _JaxStep | _TensorFlowStep:
     """Return the step of a compiled model, on Keras's backend.
 
-    It takes the inputs of a batch and returns the metrics since they were reset, as scalars. Its
-    `sync` writes the state into the variables of the model; call it before you read or set them.
+    The step takes the inputs of a batch and returns the metrics since the last reset, as scalars.
+    Its `sync` writes the state into the variables of the model. Call it before you read or set
+    them.
     """
     return _JaxStep(model) if keras.backend.backend() == "jax" else _TensorFlowStep(model)

@@ -21,11 +21,11 @@ class EventFile:
     """One event file of TensorBoard.
 
     Args:
-      log_dir: its folder, which is made.
+      log_dir: its folder, which is created.
 
     Raises:
-      MissingLibraryError: there is no tensorboard.
-      FileWriteError: here and in `scalars`, the file could not be written.
+      MissingLibraryError: if tensorboard is not installed.
+      FileWriteError: if the file could not be written. `scalars` may raise it too.
     """
 
     def __init__(self, log_dir: str) -> None:
@@ -39,7 +39,7 @@ class EventFile:
         self._path = os.path.join(log_dir, name)
         with writing(self._path):
             os.makedirs(log_dir, exist_ok=True)
-            # tensorboard's own EventFileWriter opens its file with TensorFlow where there is one.
+            # tensorboard's own EventFileWriter opens its file with TensorFlow if that is installed.
             self._file = open(self._path, "xb", buffering=0)  # noqa: SIM115 (closed by close)
         self._record = io.BytesIO()
         self._records = RecordWriter(self._record)
@@ -65,14 +65,14 @@ class EventFile:
             try:
                 while rest:
                     rest = rest[self._file.write(rest) :]
-            except OSError:  # no part of an event stays
+            except OSError:  # remove the partial event
                 self._file.truncate(size)
                 self._file.seek(size)
                 raise
 
 
 def opened_summaries(log_dir: Path) -> EventFile | None:
-    """A new event file in `log_dir`; without tensorboard it says so, and there is none."""
+    """Return a new event file in `log_dir`. Without tensorboard, print a note and return None."""
     try:
         return EventFile(str(log_dir))
     except MissingLibraryError as error:
@@ -91,13 +91,13 @@ def curves(
 
     Args:
       rows: rows of `metrics.jsonl`.
-      panels: two or more. For each label of a vertical axis its lines: the entry of a row and the
-        metric in that entry, as `("dev", "R100@1")`; or an empty text and a number of the row
-        itself. Recalls are shown in percent.
+      panels: the lines of each panel, by the label of its vertical axis; two panels or more. A line
+        is an entry of the rows and a metric in it, such as `("dev", "R100@1")`; or an empty text
+        and a number of the row itself. Recalls are shown in percent.
       horizontal: the number of a row on the horizontal axis.
 
     Returns:
-      A figure, which `picture` makes a PNG.
+      A figure, from which `picture` makes a PNG.
     """
     from matplotlib.figure import Figure
 

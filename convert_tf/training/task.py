@@ -1,4 +1,4 @@
-"""What is trained: a model, its batches, and what is measured and saved of it."""
+"""The task of a run: its model, its batches, and how it is evaluated and saved."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from convert_tf.training.step import Objective
 
 RUN_FILE = "train_config.json"
 
-# Takes the number of a step, and what was measured there: a number for each name.
+# Takes the number of a step and the numbers measured at that step, by name.
 Tracker = Callable[[int, dict[str, float]], object]
 
 
@@ -22,9 +22,9 @@ class Batch(NamedTuple):
     """The input of one training step.
 
     Attributes:
-      inputs: what the model takes.
-      units: pairs or tokens in it, for the speed.
-      facts: added to the facts of the next checkpoints, such as where the data go on.
+      inputs: the input of the model.
+      units: number of pairs or tokens in it, for the speed.
+      facts: added to the facts of later checkpoints, such as the position in the data.
     """
 
     inputs: dict[str, np.ndarray]
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 
 
 class Task:
-    """What one run trains. `convert_tf.training.loop.carry_out` takes its steps.
+    """The task of one run. `convert_tf.training.loop.carry_out` trains it.
 
     A task in memory writes nothing: `convert_tf.training.loop.take_steps` changes the weights of
     its model. It needs a configuration, a model and batches, and needs no method that writes files.
@@ -43,15 +43,15 @@ class Task:
       config: the options of training.
       vocabulary: the vocabulary file that is copied into each checkpoint.
       model: the compiled model with its losses.
-      run_file: name of the file of `options`.
-      unit: what speed counts.
-      padding_id: of packed batches, where several processes train.
-      processes: those that train together.
-      trackers: called with what TensorBoard gets: losses, speed and learning rate every 50 steps,
-        and evaluations, named as `dev/R100@1`. With several processes, only the first one calls
-        them.
+      run_file: name of the file that stores `options`.
+      unit: unit of the speed, such as pairs.
+      padding_id: id of padding in packed batches, for training with several processes.
+      processes: the processes that train together.
+      trackers: functions that get the same numbers as TensorBoard: losses, speed and learning rate
+        every 50 steps, and evaluations, with names such as `dev/R100@1`. With several processes,
+        only the first one calls them.
       in_memory: whether the task writes no folder, checkpoints or log.
-      remedy: what a user does if the loss or a weight is no number.
+      remedy: what a user can do if the loss or a weight is not a number.
     """
 
     folder: Path
@@ -74,7 +74,7 @@ class Task:
         raise NotImplementedError
 
     def batches(self, step: int) -> Iterable[Batch]:
-        """Return batches without end, after so many steps."""
+        """Return endless batches, from a step on."""
         raise NotImplementedError
 
     def evaluate(
@@ -83,17 +83,17 @@ class Task:
         """Measure the model.
 
         Args:
-          step: the steps done.
+          step: number of steps done.
           logs: means of the metrics since the last evaluation or checkpoint.
           rows: the results so far.
 
         Returns:
-          What `metrics.jsonl` says of this step besides its time.
+          The entries for this step in `metrics.jsonl`, without its time.
         """
         return {}
 
     def score(self, row: dict[str, Any]) -> float | None:
-        """Return a number of a result; the highest has the best weights. None keeps the last."""
+        """Return the score of a result. The best weights are kept; if it is None, the last ones."""
         return None
 
     def curve(self, rows: list[dict[str, Any]]) -> bytes:
@@ -101,15 +101,15 @@ class Task:
         raise NotImplementedError
 
     def facts(self) -> dict[str, Any]:
-        """Return what `training.json` says of the training."""
+        """Return what `training.json` records about the training."""
         raise NotImplementedError
 
     def model_changes(self, earlier: Path) -> dict[str, tuple[Any, Any]]:
-        """Return how the model of a checkpoint differs: name → (value there, value here)."""
+        """Return the differences to a checkpoint's model: name → (value there, value here)."""
         raise NotImplementedError
 
     def to_agree_on(self, resume_from: Path | None) -> Any:
-        """Return what must be the same in all processes, given the checkpoint to resume from."""
+        """Return values that must be the same in all processes, given the checkpoint to resume."""
         return None
 
     def start(self, resumed: dict[str, Any] | None) -> None:
@@ -123,9 +123,9 @@ class Task:
         """Write a model directory.
 
         Args:
-          folder: where.
+          folder: the folder.
           facts: the content of its `training.json`.
-          is_best: whether it is the result of the run, and no checkpoint to resume from.
+          is_best: whether it is the result of the run, not a checkpoint to resume from.
         """
         further = self.saved_with_best() if is_best else {}
         save_checkpoint(
@@ -133,5 +133,5 @@ class Task:
         )
 
     def saved_with_best(self) -> dict[str, Any]:
-        """Return the further arguments of `save_checkpoint` for the result of the run."""
+        """Return additional arguments of `save_checkpoint` for the result of the run."""
         return {}

@@ -21,12 +21,12 @@ from convert_tf.extras import needs
 
 _SECONDS_TO_CONNECT = 10
 _SECONDS_FOR_WORKERS = 60
-# Another version, no such program, a missing package.
+# The wrong version of Python, no Python, or a missing package.
 _PYTHON_FAULT = re.compile(
     r"PYTHON_VERSION_MISMATCH|Cannot run program \"[^\"]+\"|No module named '[\w.]+'"
 )
 _PYTHON_ERROR = re.compile(r"^\w[\w.]*(?:Error|Exception): [^\n]+", re.MULTILINE)
-# Errors of this package, whose messages say all.
+# Errors of this package. Their messages are complete.
 _OWN_ERROR = re.compile(r"^convert_tf\.[\w.]+Error: ([^\n]+)", re.MULTILINE)
 _FULL_DISK = "No space left on device"
 _HOST = re.compile(r"\(TID \d+\) \((\S+) executor")
@@ -35,7 +35,7 @@ _JAVA_ERROR = re.compile(r"^: (?:[\w.]+(?:Error|Exception): )?([^\n]+)", re.MULT
 
 @contextlib.contextmanager
 def cluster(master: str) -> Iterator[Any]:
-    """Connect to a cluster and yield its SparkContext. Errors of Spark become one sentence.
+    """Connect to a cluster and yield its SparkContext. Errors of Spark are reduced to a sentence.
 
     Args:
       master: address of the cluster, as Spark's `--master`.
@@ -96,7 +96,7 @@ def _wait_for_workers(context: Any, master: str) -> None:
 
 
 def _sentence(error: Exception, master: str) -> str:
-    """Return what failed on the cluster as one sentence."""
+    """Return a sentence on what failed on the cluster."""
     text = str(error)
     if fault := _PYTHON_FAULT.search(text):
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -136,10 +136,10 @@ def problems_of_worker(
     """Yield a sentence if this worker cannot do the work.
 
     Args:
-      folder: where workers write files, on a disk that all machines share.
+      folder: folder to which workers write files, on a disk that all machines share.
       files: absolute paths of input files.
       libraries: modules that workers import.
-      version: version of this package on the machine of the driver.
+      version: version of this package on the driver's machine.
     """
     worker = platform.node()
     missing = [name for name in (folder, *files) if not os.path.exists(name)]
@@ -152,7 +152,7 @@ def problems_of_worker(
     for library in libraries:
         importlib.import_module(library)
     with tempfile.TemporaryFile(dir=folder):
-        pass  # it can write there
+        pass  # the worker can write there
     if __version__ != version:
         yield (
             f"Worker {worker} has version {__version__} of convert_tf, but this machine has "
@@ -172,7 +172,7 @@ def check_workers(
     Raises:
       OSError: if a worker has another version of this package, or does not see the files.
     """
-    # Another disk may have a folder of the same name, but not this file.
+    # A folder of the same name on another disk would not have this file.
     seen = os.path.join(folder, f"seen-by-workers-{uuid.uuid4().hex}")
     Path(seen).touch()
     try:

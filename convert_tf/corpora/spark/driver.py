@@ -1,9 +1,9 @@
-"""Dump files and other corpora to a data folder on a Spark cluster: `prepare --engine=spark`.
+"""Prepare a data folder on a Spark cluster: `prepare --engine=spark`.
 
-The functions are the same as on one machine, and so are the files. Spark groups the turns of a
-thread with one shuffle and sorts the examples into their shards with another. If equal pairs are
-dropped, there is a third one between them. Each attempt of a task writes files under its own names,
-on a disk that all machines share. Of each task, the driver keeps the files of one attempt and gives
+The functions and the resulting files are the same as on one machine. Spark groups the turns of a
+thread with one shuffle and sorts the examples into their shards with another. To drop equal pairs,
+it needs a third shuffle between the two. Each attempt of a task writes files under names of its
+own, on a disk that all machines share. The driver keeps the files of one attempt per task and gives
 them their final names.
 """
 
@@ -29,11 +29,11 @@ from convert_tf.corpora.spark.tasks import (
 )
 from convert_tf.data.shards import add_empty_shards, shard_name
 
-_BYTES_PER_PARTITION = 16 * 2**20  # of compressed dumps, about 150 MB of lines
+_BYTES_PER_PARTITION = 16 * 2**20  # compressed bytes, about 150 MB of lines
 
 
 class _Shuffle(NamedTuple):
-    """Items that are sorted in their new partitions; notes are in one more partition, the last."""
+    """Items sorted in their new partitions. An additional partition, the last, has the notes."""
 
     items: Any
     num_partitions: int
@@ -63,7 +63,7 @@ def prepare_with_spark(
     def engine(run: Preparation) -> None:
         with cluster(master) as context:
             written = _written(run, context)
-        # No attempt writes any more.
+        # From here on, no attempt is still writing.
         num_shards = run.options.num_shards
         for one in written:
             run.steps.merge(one.steps)
@@ -84,7 +84,7 @@ def _lines(paths: Iterable[str]) -> Iterator[bytes]:
 
 
 def _written(run: Preparation, context: Any) -> list[FileWritten]:
-    """Do all steps. Return the files of the attempts that count, in the order of shards."""
+    """Do all steps. Return the files of the attempts that Spark kept, in the order of shards."""
     tasks = Tasks(run.options, folder=run.scratch, working_folder=os.getcwd(), states=run.states)
     sizes = {
         (what, path): run.states[path].size for what, paths in run.paths.items() for path in paths
@@ -117,16 +117,16 @@ def _written(run: Preparation, context: Any) -> list[FileWritten]:
     written = rows.mapPartitions(tasks.write).collect()
     for error in filter(None, (one.error for one in written)):
         raise error
-    _count(run, shuffles)  # Spark may have repeated steps, if it lost their output
+    _count(run, shuffles)  # Spark may have lost outputs and repeated steps
     return sorted(written, key=lambda one: (one.split, one.number))
 
 
 def _count(run: Preparation, shuffles: Sequence[_Shuffle]) -> None:
-    """Count anew, from the notes of all shuffles so far.
+    """Reset the counts, and add up the notes of all shuffles so far.
 
     The job that fetches the notes makes Spark run the steps before a new shuffle. The next job
-    reads the same shuffle. If Spark lost outputs of a shuffle and repeated their tasks, both
-    the notes and the rows come from the repeated tasks.
+    reads the same shuffle. If Spark lost outputs of a shuffle and repeated their tasks, the notes
+    and the rows both come from the repeated tasks.
 
     Raises:
       ValueError: if an input file cannot be used, or too many lines are unusable.

@@ -1,10 +1,10 @@
 """The tasks of `prepare` on the workers of a Spark cluster, without TensorFlow and PySpark.
 
-Sorted, the rows have one order, whatever the number of tasks and however often Spark repeats one. A
-step also yields notes: objects for the driver, such as counts. Spark keeps the output of one
-attempt of each task, so each note arrives once. If it loses an output, it repeats the task, and
-reads an input file again. A file that changed meanwhile ends the task, because rows of its former
-content are already in use.
+The order of the sorted rows does not depend on the number of tasks, or on how often Spark repeats
+one. A step also yields notes: objects for the driver, such as counts. Spark keeps the output of one
+attempt of each task, so each note arrives once. If Spark loses an output, it repeats the task and
+reads its input file again. If the file has changed by then, the task fails, because rows with the
+earlier content are already in use.
 """
 
 import functools
@@ -24,18 +24,18 @@ from convert_tf.storage.files import DISK_IS_FULL, FileWriteError, writing
 from convert_tf.storage.lines import FileState
 
 NUM_TEXT_FILES = 16  # one for each first digit of a text's hash
-LIBRARIES = ("google_crc32c", "zstandard")  # which a worker needs
+LIBRARIES = ("google_crc32c", "zstandard")  # required on workers
 
-# A row and None, or NOTE and an object. Spark partitions and sorts by the first of them.
+# A row and None, or NOTE and an object. Spark partitions and sorts by the first element.
 Item = tuple[tuple[str, ...], Any]
 NOTE = ()
 
 
 @dataclass
 class FileRead:
-    """A note: what was read from a file.
+    """A note about a file that was read.
 
-    `error` is why the run must end. Another attempt would read the same.
+    `error` is the error that ends the run, because another attempt would read the same.
     """
 
     what: str
@@ -48,8 +48,8 @@ class FileWritten:
     """A file that one attempt of a task wrote: records of a shard, or lines with single texts.
 
     `split` is `""` for single texts. `number` is the shard or the first digit of the hashes.
-    `error` is why the run must end: the disk that all workers share is full, so other attempts
-    would take long and fail too.
+    `error` is the error that ends the run: the disk that all workers share is full, so other
+    attempts would fail too, after a long time.
     """
 
     path: str
@@ -61,11 +61,11 @@ class FileWritten:
 
 @dataclass(frozen=True)
 class Tasks:
-    """The steps, each from the items of a partition to new items.
+    """The steps, each of which turns the items of a partition into new items.
 
     Args:
       options: rules, sizes and limits.
-      folder: where files are written, on a disk that all workers share.
+      folder: folder for the written files, on a disk that all workers share.
       working_folder: folder of input files with relative names.
       states: the states of the input files when the run started, by name.
     """
@@ -76,7 +76,7 @@ class Tasks:
     states: Mapping[str, FileState]
 
     def read(self, files: Iterable[tuple[str, str]]) -> Iterator[Item]:
-        """Read files, each with its kind, to rows."""
+        """Read the rows of files, each given with its kind."""
         for what, path in files:
             steps, bad_lines = Steps(self.options), BadLines(self.options.max_bad_lines)
             place = os.path.join(self.working_folder, path)
@@ -106,7 +106,7 @@ class Tasks:
         yield NOTE, steps
 
     def write(self, items: Iterable[Item]) -> Iterator[FileWritten]:
-        """Write sorted rows to files, under names of this attempt."""
+        """Write sorted rows to files with names of this attempt."""
         for (split, number), rows in itertools.groupby(_rows(items), key=_target):
             path = os.path.join(self.folder, uuid.uuid4().hex)
             steps = Steps(self.options)
@@ -127,7 +127,7 @@ class Tasks:
             yield FileWritten(path, split, number, steps)
 
     def _write(self, path: str, pieces: Iterable[bytes]) -> None:
-        """Write a file. Errors of the disk name the folder; errors of `pieces` are raised as is."""
+        """Write a file. Disk errors name the folder. Errors from `pieces` are raised unchanged."""
         with writing(self.folder):
             file = open(path, "wb")  # noqa: SIM115 (closed below)
         try:
@@ -138,12 +138,12 @@ class Tasks:
                 file.flush()
                 os.fsync(file.fileno())
         finally:
-            with writing(self.folder):  # it writes what is left
+            with writing(self.folder):  # writes the rest of the buffer
                 file.close()
 
     @functools.cached_property
     def files(self) -> dict[tuple[str, int], int]:
-        """Numbers of the files that `write` may write, by split and number of `FileWritten`."""
+        """The numbers of all files that `write` may write, by split and number of `FileWritten`."""
         sizes = {**self.options.num_shards, "": NUM_TEXT_FILES}
         files = [(split, number) for split in sizes for number in range(sizes[split])]
         return {file: number for number, file in enumerate(files)}
@@ -154,7 +154,7 @@ class Tasks:
 
 
 def thread_or_pair_of(row: Row) -> int:
-    """Return a number that the turns of a thread, and equal pairs, have in common."""
+    """Return a number that is the same for all turns of a thread, and for equal pairs."""
     return zlib.crc32(row.key.split(" ", 1)[0].encode())
 
 
@@ -162,7 +162,7 @@ def partition(number_of: Callable[[Row], int], num_partitions: int, key: tuple[s
     """Return the partition of a key. Notes go to an additional one, the last.
 
     Args:
-      number_of: returns the same number for rows that must be in the same partition.
+      number_of: function that returns the same number for rows of the same partition.
       num_partitions: number of partitions for rows.
       key: a row or NOTE.
     """
@@ -175,7 +175,7 @@ def notes(items: Iterable[Item]) -> list[Any]:
 
 
 def _items(rows: Iterable[Row]) -> Iterator[Item]:
-    # Plain tuples take less time than named ones to send to another process.
+    # Plain tuples are faster to send to another process than named tuples.
     return ((tuple(row), None) for row in rows)
 
 

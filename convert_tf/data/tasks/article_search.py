@@ -1,13 +1,13 @@
 """Wikipedia article search: find the article that a sentence comes from.
 
-Files have StarSpace's labelDoc format: an article a line, its sentences separated by tabs. Each
+Files have StarSpace's labelDoc format: one article per line, its sentences separated by tabs. Each
 article makes one example. One of its sentences is the context, and the article without that
-sentence is the right candidate. The others are 10,000 further articles.
+sentence is the right candidate. The wrong candidates are 10,000 other articles.
 
-A hash of the article chooses the sentence, so it does not depend on the order of the file. Wrong
-articles lack a sentence too, so that all examples of a block of 10,001 articles have the same
-candidates. A file with fewer articles is one block, and the last block of a longer file starts
-10,001 articles before its end. Articles of one sentence are not used.
+A hash of the article chooses the sentence, so the choice does not depend on the order of the file.
+Wrong articles lack a sentence too, so that all examples of a block of 10,001 articles have the same
+candidates. A file with fewer articles is one block. The last block of a longer file starts 10,001
+articles before its end. Articles of one sentence are not used.
 
 Reference: arXiv 1905.01969 §3, Table 1; arXiv 1709.03856 §5.3.
 """
@@ -30,9 +30,9 @@ class _Article(NamedTuple):
 
 
 def is_label_doc(head: Sequence[str]) -> bool:
-    """Return whether the first filled lines of a file can be articles and cannot be a table.
+    """Return whether the first non-empty lines of a file look like articles, not like a table.
 
-    Most have tabs, and not all have the same number of them.
+    In articles most lines have tabs, but the number of tabs varies.
     """
     tabs = [line.count("\t") for line in head]
     return 2 * sum(map(bool, tabs)) > len(tabs) and len(set(tabs)) > 1

@@ -9,7 +9,7 @@ r"""ConvAI2 in the "fb" format of its files, with and without candidates.
 
 Lines of a dialogue are numbered from 1. A line with tabs has the partner's turn, the reply, an
 unused field and the candidates, separated by `|`. Each reply is an example. Its context is
-everything before it: the lines of the persona, as they stand in the file, are the first turns.
+everything before it. The lines of the persona, exactly as in the file, are the first turns.
 Files without candidates have the right reply as the only candidate. The partner's turn
 `__SILENCE__` is omitted.
 
@@ -28,9 +28,9 @@ _NUMBERED = re.compile(r"(\d+) (.*)", re.DOTALL)
 
 
 def is_convai2(head: Sequence[str]) -> bool:
-    """Return whether a file begins as ConvAI2's files do.
+    """Return whether a file begins like ConvAI2's files.
 
-    They start with the numbers 1 and 2, and have a persona or a tab.
+    Their first lines are numbered 1 and 2, and have a persona or a tab.
     """
     lines = [_NUMBERED.fullmatch(line) for line in head[:2]]
     return bool(lines) and all(
@@ -43,7 +43,7 @@ def read_convai2(file: TableFile) -> Iterator[TaskItem]:
     """Yield the replies of a file. A dialogue ends at a line that is missing or malformed."""
     turns: list[str] = []
     dialogue: tuple[str, ...] = ()
-    number = 0  # of the last line of the dialogue; −1 after a problem
+    number = 0  # number of the last line of the dialogue; −1 after a problem
     for place, line in numbered_lines(file):
         match = _NUMBERED.fullmatch(line)
         if match is None:

@@ -12,9 +12,9 @@
 ]
 ```
 
-Items are read one at a time if the file has a line for each bracket, as the published files have,
-or one item a line. Test files have no answers: these are in the lines `example-id TAB candidate-id
-TAB utterance` of another file in the same folder. It has the published name:
+Items are read one at a time if each bracket has its own line, as in the published files, or each
+item has its own line. Test files have no answers. The answers are in another file in the same
+folder, in lines `example-id TAB candidate-id TAB utterance`. It must have its published name:
 `ubuntu_test_subtask_1.json` needs `ubuntu_responses_subtask_1.tsv`. Both may be compressed.
 
 Reference: arXiv 1901.03461; arXiv 1905.01969 §3.
@@ -38,7 +38,7 @@ _TEST_FILE = re.compile(r"(.*_)test(_subtask_\d.*)\.json")
 
 
 def is_dstc7(head: Sequence[str]) -> bool:
-    """Return whether the first lines of a file are DSTC7's."""
+    """Return whether a file begins like DSTC7's files."""
     return any(f'"{_MESSAGES}"' in line for line in head)
 
 
@@ -46,7 +46,7 @@ def read_dstc7(file: TableFile) -> Iterator[TaskItem]:
     """Yield the items of a file.
 
     Args:
-      file: the file. Its path tells where the answers of a test file are.
+      file: the file. The answers of a test file are found by its path.
 
     Raises:
       ValueError: if the file is not JSON or ends too early, or the answers cannot be read.
@@ -84,7 +84,7 @@ def read_dstc7(file: TableFile) -> Iterator[TaskItem]:
 
 
 def _values(file: TableFile) -> Iterator[tuple[int, Any]]:
-    """Yield the items with the numbers of their first lines. A text is what is wrong with one."""
+    """Yield the number of each item's first line, and the item, or a text if it is faulty."""
     lines = numbered_lines(file)
     first = next(lines, None)
     if first is None:
@@ -99,10 +99,10 @@ def _values(file: TableFile) -> Iterator[tuple[int, Any]]:
 
 
 def _values_of_list(lines: Iterator[tuple[int, str]], path: str) -> Iterator[tuple[int, Any]]:
-    """Yield the items of a list whose brackets have lines of their own.
+    """Yield the items of a list whose brackets have their own lines.
 
-    An item ends at the line that closes its bracket, which is indented as the opening one is. Or it
-    is a single line.
+    An item is a single line, or ends at a closing bracket with the indentation of its opening
+    bracket.
     """
     item: list[str] = []
     start, number, is_closed = 0, 1, False

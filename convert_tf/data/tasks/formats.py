@@ -15,12 +15,12 @@ from convert_tf.readers.files import TableFile
 from convert_tf.readers.parquet import is_parquet_file
 from convert_tf.storage.lines import InputFile, open_decompressed
 
-_HEAD_LINES = 20  # number of first filled lines that tell the format
-_MAX_HEAD_BYTES = 2**20  # of a line
+_HEAD_LINES = 20  # the format is recognised by this number of first non-empty lines
+_MAX_HEAD_BYTES = 2**20  # longest of these lines
 
 
 def head_of(path: str) -> list[str]:
-    """Return the first filled lines of a text file; none of Parquet and pipes."""
+    """Return the first non-empty lines of a text file; none for Parquet files and pipes."""
     if not os.path.isfile(path) or is_parquet_file(TableFile(path)):
         return []
     with open_decompressed(InputFile(path)) as stream:
@@ -34,10 +34,10 @@ class TaskFormat(NamedTuple):
 
     Attributes:
       name: name of the flag of `prepare`.
-      is_format: tells from the first filled lines whether a file has the format.
+      is_format: recognises the format by the first non-empty lines of a file.
       read: yields the items of a file.
       description: help of the flag.
-      is_distinct: whether no table of pairs can look like it.
+      is_distinct: whether the format cannot be mistaken for a table of pairs.
     """
 
     name: str
@@ -84,6 +84,6 @@ def task_format_of(head: Sequence[str]) -> TaskFormat | None:
     """Return the format of a file, or None if it has none of them.
 
     Args:
-      head: its first filled lines.
+      head: the first non-empty lines of the file.
     """
     return next((task for task in TASK_FORMATS if task.is_format(head)), None)

@@ -1,4 +1,4 @@
-"""What the readers of tasks yield."""
+"""The items that the readers of tasks yield."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from convert_tf.storage.lines import open_decompressed
 
 
 def numbered_lines(file: TableFile) -> Iterator[tuple[int, str]]:
-    """Yield the filled lines of a file with their numbers, from 1."""
+    """Yield the non-empty lines of a file with their numbers, from 1."""
     with open_decompressed(file) as stream:
         for line in decoded_lines(stream, file):
             if line.strip():
@@ -22,7 +22,7 @@ class Problem(NamedTuple):
     Attributes:
       reason: name of the counter in the report of `prepare`.
       sentence: the problem for messages, without file and line.
-      is_bad: whether the example is malformed, and not only excluded by the rules of the task.
+      is_bad: whether the example is malformed, rather than excluded by the rules of the task.
     """
 
     reason: str
@@ -66,8 +66,8 @@ def example_item(
     Args:
       line: number of the line where the example starts, from 1.
       turns: the context, oldest turn first. Empty turns are dropped.
-      candidates: at least one.
-      labels: places of the right candidates, ascending; at least one.
+      candidates: at least one candidate.
+      labels: indices of the right candidates, ascending; at least one.
       dialogue: texts that all examples of the dialogue share. Default: the first turn.
     """
     filled = tuple(filter(None, map(str.strip, turns)))
@@ -99,7 +99,7 @@ def grouped_items(
     Contexts without a right candidate are excluded.
 
     Args:
-      rows: the rows, or problems instead of rows that are malformed.
+      rows: the rows, with problems in place of malformed rows.
       has_usual_number: see `TaskItem`.
     """
     group: list[LabelledRow] = []

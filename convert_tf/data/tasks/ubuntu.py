@@ -1,4 +1,4 @@
-r"""Ubuntu V2 as CSV, and labelled lines of turns as SMN and DAM read Ubuntu V1, Douban, E-commerce.
+r"""Ubuntu V2 as CSV; Ubuntu V1, Douban and E-commerce as labelled lines, the format of SMN and DAM.
 
 ```
 Context,Utterance,Label
@@ -61,7 +61,7 @@ _COLUMNS = Columns(
 
 
 def is_ubuntu(head: Sequence[str]) -> bool:
-    """Return whether a file is V2's CSV, or most of its first lines have a label and turns."""
+    """Return whether a file is the CSV of V2, or most of its first lines have a label and turns."""
     is_csv = bool(head) and bool(_HEADER.match(head[0]))
     return is_csv or _are_labelled(head)
 
@@ -75,12 +75,12 @@ def read_ubuntu(file: TableFile, head: Sequence[str]) -> Iterator[TaskItem]:
 
     Args:
       file: the file.
-      head: its first filled lines, which tell the layout.
+      head: its first non-empty lines, by which the layout is recognised.
     """
     if _are_labelled(head):
         yield from grouped_items(_labelled_lines(file), has_usual_number=True)
         return
-    # Of JSON, a row may be any value.
+    # A row of JSON may be any value.
     objects = (row if isinstance(row, dict) else {} for row in read_rows(file, _COLUMNS))
     first = next(objects, None)
     if first is None:
@@ -102,7 +102,7 @@ def read_ubuntu(file: TableFile, head: Sequence[str]) -> Iterator[TaskItem]:
 
 def _labelled_row(row: Mapping[str, Any], file: TableFile) -> LabelledRow | TaskItem:
     context, utterance, value = (row.get(name) for name in _LABELLED)
-    label = str(value)  # of JSON, a number; tables that went through pandas hold 1.0
+    label = str(value)  # JSON has a number, and tables written by pandas have 1.0
     if (
         not isinstance(context, str)
         or not isinstance(utterance, str)

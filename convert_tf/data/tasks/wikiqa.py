@@ -1,8 +1,8 @@
 r"""WikiQA: find the sentences of an article that answer a question. There may be several.
 
-Files have tabs between columns and no quotes. There are the native `.tsv` with the header
-`QuestionID`, `Question`, `DocumentID`, `DocumentTitle`, `SentenceID`, `Sentence`, `Label`, and the
-`.txt` without a header and with question, sentence and label.
+Files have tabs between columns and no quotes. The native `.tsv` has the header `QuestionID`,
+`Question`, `DocumentID`, `DocumentTitle`, `SentenceID`, `Sentence`, `Label`. The `.txt` has no
+header, and the columns are question, sentence and label.
 
 Consecutive rows of a question are one example. Questions without a right sentence are not used, as
 in the published results.
@@ -23,12 +23,12 @@ from convert_tf.data.tasks.item import (
 from convert_tf.readers.files import TableFile
 
 _HEADER = "questionid\tquestion\tdocumentid\tdocumenttitle\tsentenceid\tsentence\tlabel"
-_COLUMNS = 1, 5, 6  # of question, sentence and label
+_COLUMNS = 1, 5, 6  # question, sentence and label
 _LINE = re.compile(r"[^\t]+\t[^\t]*\t[01]\s*")
 
 
 def is_wikiqa(head: Sequence[str]) -> bool:
-    """Return whether a file has the header, or most of its first lines are as in the `.txt`."""
+    """Return whether a file has the header, or most of its first lines look like the `.txt`."""
     is_txt = 2 * sum(map(bool, map(_LINE.fullmatch, head))) > len(head)
     return is_txt or (bool(head) and _is_header(head[0]))
 

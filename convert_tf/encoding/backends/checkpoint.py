@@ -33,7 +33,7 @@ class CheckpointBackend(OpenedFromPath):
     Args:
       folder: the folder of a run, or a module whose weights are read.
       precision: number format of its computations, see `choose_precision`.
-      keeps_newest: whether long contexts are cut at their start, where joined turns are the oldest.
+      keeps_newest: whether long contexts are cut at their start, which has the oldest turns.
         By default they are cut at their end, as in training. Contexts of multi-context models are
         always cut at their end.
 

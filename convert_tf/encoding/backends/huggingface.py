@@ -1,9 +1,9 @@
 """Backend of `SentenceEncoder` for folders of `convert-tf export --format huggingface`.
 
 It needs `onnxruntime` and `numpy`. It reads the ONNX file and two JSON files of the folder, and
-does not run the folder's code. If other programs saved the folder, without ONNX files, the network
-is written as ONNX into the cache, once. A folder whose PyTorch weights were trained further is
-refused if its ONNX files still have the weights of before.
+does not run the folder's code. If another program saved the folder without ONNX files, the network
+is written as ONNX into the cache, once. A folder is refused if its PyTorch weights were trained
+further but its ONNX files still have the old weights.
 """
 
 import mmap
@@ -87,7 +87,7 @@ class HuggingFaceBackend(GraphBackend):
         self._tokenizer = PlainTokenizer(subwords, num_oov_buckets=1)
 
     def _check_weights(self, folder: Path, metadata: dict[str, str], onnx_file: str) -> None:
-        """Raise `ValueError` if PyTorch opens other weights than the graph has.
+        """Raise `ValueError` if the PyTorch weights are not the weights of the graph.
 
         Earlier versions wrote graphs without a checksum. These are not checked.
         """
@@ -122,7 +122,7 @@ class HuggingFaceBackend(GraphBackend):
             dims = {**config, "reduced_dim": self._width}
             self._kinds: dict[str, tuple[int, int]] = {}
             for signature in map(SIGNATURES.__getitem__, kind_ids):
-                # A token that is no subword selects the kind.
+                # A token that is not a subword selects the kind.
                 kind_id = checked_number(kind_ids, signature.kind, least=vocab_size + 1)
                 dim = checked_number(dims, signature.dim, most=self._width)
                 self._kinds[signature.name] = (kind_id, dim)
@@ -160,7 +160,7 @@ class HuggingFaceBackend(GraphBackend):
 def weights_checksum(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of the tensors in a safetensors file.
 
-    The order of the tensors in the file and its metadata do not count: other programs change them
+    It ignores the metadata and the order of the tensors in the file. Other programs change these
     when they write the same weights again.
     """
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:

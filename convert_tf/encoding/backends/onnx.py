@@ -31,12 +31,12 @@ FACTS_KEY, CONFIG_KEY, VOCABULARY_KEY = "convert_tf", "config.json", "vocab.txt"
 _NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
 OLDEST_RUNTIME = (1, 22)  # as in pyproject.toml; older ones do not know the graphs' version of ONNX
 CHECKSUM_KEY = "sha256"
-# The start of the last entry of the metadata in protobuf. Its 64 digits end the file.
+# The start of the last metadata entry in protobuf. The 64 digits of its checksum end the file.
 _CHECKSUM = b"\x72\x4a\x0a\x06sha256\x12\x40"
 _CHECKSUM_BYTES = len(_CHECKSUM) + 64
 # Up to this many tokens, a call uses all threads, unless another call is in progress.
 _FEW_TOKENS = 128
-_LEAST_FILL = 0.9  # with one text in a row
+_LEAST_FILL = 0.9  # share of tokens that are not padding, with one text per row
 # The network needs about 30 kB for each token that is read at once. 256 to 512 tokens are fastest:
 # fewer need more ops, and more do not fit into the caches.
 _TOKENS_PER_RUN = 256
@@ -81,7 +81,7 @@ class GraphBackend(OpenedFromPath):
         with self._errors():
             self._one_thread = self._all_threads = _session(file, 1)
             if self.concurrent_batches > 1:
-                # ONNX Runtime chooses for 0. It knows which cores share a unit, but no quotas.
+                # With 0, ONNX Runtime chooses. It knows which cores share a unit, but no quota.
                 is_limited = self.concurrent_batches != visible_cores()
                 self._all_threads = _session(file, self.concurrent_batches if is_limited else 0)
         return self._one_thread
@@ -92,7 +92,7 @@ class GraphBackend(OpenedFromPath):
         """Compute one output.
 
         Args:
-          output: its name.
+          output: name of the output.
           feeds: the inputs by name.
           num_tokens: number of tokens in the inputs.
 

@@ -1,10 +1,10 @@
 """A dual encoder as a `tf.Module`, from strings to encodings, for a TF Hub module.
 
 It uses the encoder's own layers, without padding (`convert_tf.export.hub.network`), on a limited
-number of tokens at a time. All signatures share one graph of the trunk and the reduction. It exists
-twice: in float32, and in bfloat16 for machines on which this is faster. Functions are traced
-without AutoGraph, which would take most of the time of an export. So conditions on tensors need
-`tf.cond`.
+number of tokens at a time. All signatures share one graph of the trunk and the reduction. The graph
+exists twice: in float32, and in bfloat16 for machines on which this is faster. Functions are traced
+without AutoGraph, because it would take most of the time of an export. So conditions on tensors
+need `tf.cond`.
 
 Reference: arXiv 1911.03688 §2.1, §2.2.
 """
@@ -53,8 +53,8 @@ class EncoderModule(tf.Module):
     """A dual encoder with its tokenizer, from strings to encodings.
 
     The network reads at most `max_tokens` subwords of a text. `tokenize` does not cut texts.
-    `encode_sequence` has a row for each token of `tokenize`, and zeros after `max_tokens`, because
-    clients count the tokens of one and slice the other.
+    `encode_sequence` has a row for each token of `tokenize`, and zeros after `max_tokens`. Clients
+    count the tokens of `tokenize` and slice the result of `encode_sequence`.
 
     The module computes in float32. After `use_bfloat16(True)`, which a loaded module also has, all
     signatures compute trunk and reduction in bfloat16, with copies of the weights. Training needs
@@ -70,9 +70,9 @@ class EncoderModule(tf.Module):
         subword table is stored in 8 bits if it was trained in 8 bits; see `StoredTable`.
       max_tokens: maximum number of subwords that the network reads.
       similarity_map: float32 `[reduced_dim, dim]`, the map from r to vectors for similarity. With
-        it, there is the signature `encode_similarity`, from strings to `[batch, dim]` of length 1,
-        and `default` returns `convert_tf.models.distillation.sentence_encodings` of r. The
-        signature `reduced` returns r in any case.
+        it, the module has the signature `encode_similarity`, from strings to `[batch, dim]` of
+        length 1, and `default` returns `convert_tf.models.distillation.sentence_encodings` of r.
+        The signature `reduced` always returns r.
 
     Call arguments:
       strings: string `[batch]`.
@@ -81,8 +81,9 @@ class EncoderModule(tf.Module):
       float32 `[batch, reduced_dim]`, not normalised, as the signature `default`.
 
     Attributes:
-      variables, trainable_variables: the stored and computed variables, and those that
-        `hub.KerasLayer` may train: the network in float32. The subword table is not trainable.
+      variables: the stored and computed variables.
+      trainable_variables: the variables that `hub.KerasLayer` may train: the network in float32.
+        The subword table is not trainable.
       regularization_losses: empty; required by `hub.KerasLayer`.
 
     Raises:
@@ -219,7 +220,7 @@ class EncoderModule(tf.Module):
         return {"serving_default": self.default, **functions}
 
     def _similarity(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Vectors for similarity, `[batch, dim]`, of length 1."""
+        """Return vectors for similarity, `[batch, dim]`, of length 1."""
         return {"default": self.similarity(self._reduce(strings))}
 
     @tf.function(autograph=False, input_signature=[_TEXTS])
@@ -234,7 +235,7 @@ class EncoderModule(tf.Module):
 
     @tf.function(autograph=False, input_signature=[_NUMBERS, _NUMBERS])
     def _encode_row(self, token_ids: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """float32 sequence `[total, embedding_dim]` and r `[texts, reduced_dim]` of a row."""
+        """Return the float32 sequence `[total, embedding_dim]` and r `[texts, reduced_dim]`."""
 
         def in_float32() -> tuple[tf.Tensor, tf.Tensor]:
             encoder = self._encoder()
@@ -293,7 +294,7 @@ class MultiContextEncoderModule(EncoderModule):
 
     @tf.function(autograph=False, input_signature=[_CONTEXTS, _EXTRA_CONTEXTS])
     def _both_encoding(self, context: tf.Tensor, extra_context: tf.Tensor) -> tf.Tensor:
-        # Both go through the trunk together, which is most of the work.
+        # Both go through the trunk together, because the trunk is most of the work.
         texts = tf.concat([context, extra_context], axis=0)
         reduced = self._reduce(texts)
         context_reduced = reduced[: tf.size(context)]
@@ -309,8 +310,8 @@ class MultiContextEncoderModule(EncoderModule):
 def _without_first_space(strings: tf.Tensor) -> tf.Tensor:
     """Return texts without one space before the first character.
 
-    Rasa replaces punctuation at the start of a text by a space, and then counts the tokens of
-    words, which have no token for that space.
+    Rasa replaces punctuation at the start of a text with a space. It then counts the tokens of the
+    words, which do not include a token for the space.
     """
     return tf.strings.regex_replace(strings, "(?s)^ (.)", r"\1", replace_global=False)
 

@@ -22,7 +22,7 @@ from convert_tf.text.tokenizer import Tokenizer
 _MASKED_SCORE = -1e9
 
 
-# For fewer rows, Keras's ops are faster than the fused op, whose setup takes 0.1 ms per call.
+# With fewer rows, Keras's ops are faster than the fused op, whose setup takes 0.1 ms per call.
 _FEW_ROWS = 128
 
 
@@ -71,7 +71,7 @@ def use_plain_gelu(model: keras.Model) -> None:
 def ids_of_beginnings(
     tokenizer: Tokenizer, strings: tf.Tensor, num_tokens: int, *, as_written: bool = False
 ) -> Any:
-    """Return token ids of texts, ragged int32: the first `num_tokens`, and maybe further ones.
+    """Return token ids of texts, ragged int32: at least the first `num_tokens` of each text.
 
     With `as_written`, texts are not folded.
     """
@@ -86,7 +86,7 @@ def ids_of_beginnings(
 def encode_row(
     trunk: Trunk, reduction: SqrtNReduction, token_ids: Any, lengths: Any
 ) -> tuple[Any, Any]:
-    """Return what `DualEncoder.encode_sequence` and `DualEncoder.reduce` do, for texts in one row.
+    """Return the results of `DualEncoder.encode_sequence` and `reduce`, for texts in one row.
 
     Args:
       trunk, reduction: layers of the encoder.
@@ -110,7 +110,7 @@ def encode_row(
 
 def _normalised(norm: keras.layers.LayerNormalization, x: Any) -> Any:
     """Return the layer norm of `[total, dim]`."""
-    if norm.compute_dtype == "float32":  # may be trained, so it is not fused
+    if norm.compute_dtype == "float32":  # it may be trained, so it is not fused
         return norm(x)
     return tf.cond(tf.shape(x)[0] < _FEW_ROWS, lambda: norm(x), lambda: _fused_norm(norm, x))
 
@@ -119,11 +119,11 @@ def _fused_norm(norm: keras.layers.LayerNormalization, x: Any) -> Any:
     """Return the layer norm in bfloat16, as ops that TensorFlow fuses.
 
     Grappler replaces exactly these ops by oneDNN's layer norm: a batch norm whose channels are the
-    rows, followed by scale and offset. The batch norm is in float32. In bfloat16 it raises an error
-    up to TensorFlow 2.12 on processors without bfloat16, as soon as the graph is prepared, even if
-    this branch is not taken.
+    rows, followed by scale and offset. The batch norm is in float32. In bfloat16, TensorFlow up to
+    2.12 raises an error on processors without bfloat16 when it prepares the graph, even if this
+    branch is not taken.
     """
-    # A saved graph has no static shape, without which TensorFlow does not fuse ops.
+    # TensorFlow only fuses ops with a static shape, which a saved graph does not have.
     fine = tf.raw_ops.EnsureShape(input=tf.cast(x, tf.float32), shape=[None, norm.gamma.shape[0]])
     shape = tf.shape(fine)
     normal = tf.raw_ops.FusedBatchNormV3(
@@ -232,7 +232,7 @@ def in_length_batches(
     """
     order = tf.argsort(lengths, direction="DESCENDING", stable=True)
     number = tf.size(order)
-    # More than half of the tokens, because each row of a batch counts as its longest.
+    # More than half of the tokens, because each row of a batch counts as long as the longest one.
     share = tf.reduce_sum(lengths) // (4 * _PARALLEL) * 5
     budget = tf.minimum(tf.maximum(share, _FEWEST_TOKENS), BATCH_TOKENS)
 

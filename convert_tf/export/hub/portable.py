@@ -1,8 +1,9 @@
 """Write SavedModels that TensorFlow 2.6 and later can load.
 
-Some clients of the original modules use old versions: Rasa 2.8 uses TensorFlow 2.6, whatlies 2.9,
-Rasa 3.6 2.12. The parts that TensorFlow adds to a module's graph are changed so that they can read
-them. A graph with ops, attributes or types that are unknown to 2.6 is refused.
+Some clients of the original modules use old versions: Rasa 2.8 uses TensorFlow 2.6, whatlies uses
+2.9, and Rasa 3.6 uses 2.12. The parts that TensorFlow adds to a module's graph are changed so that
+old versions can read them. A graph with ops, attributes or types that are unknown to 2.6 is
+refused.
 """
 
 import errno
@@ -32,7 +33,7 @@ from convert_tf.data.shards import varint
 _OPS_FILE = Path(__file__).with_name("ops_of_tensorflow_2_6.txt")
 # An op in the function that saves the variables of a loaded module. It has no effect on values.
 _WITHOUT_EFFECT = "DisableCopyOnRead"
-# Attributes that may be dropped with any value: a name for humans, and a check.
+# Attributes that may be dropped, whatever their value: a name for humans, and a check.
 _FREE = {("VarHandleOp", "debug_name"), ("AssignVariableOp", "validate_shape")}
 # Up to TensorFlow 2.12, the bfloat16 kernels of these ops only raise an error
 # (bfloat16_batch_norm_op.cc). oneDNN replaces them on processors with bfloat16 instructions.
@@ -181,10 +182,10 @@ def _known_ops() -> dict[str, dict[str, set[int]]]:
     return ops
 
 
-# TensorFlow's format of variables is a table of entries (`variables.index`) that say where the
-# bytes of an array are. An array may be stored in slices, and slices may share their bytes. The
-# slices of an array of zeros do. So a variable that is computed after loading has a value, which
-# distribution strategies, graphs and Keras need, and takes no space. References:
+# TensorFlow's format of variables is a table of entries (`variables.index`) with the positions of
+# the bytes of each array. An array may be stored in slices, and slices may share their bytes. The
+# slices of an array of zeros share theirs. So a variable that is computed after loading has a
+# value, which distribution strategies, graphs and Keras need, but takes no space. References:
 # tensorflow/core/protobuf/tensor_bundle.proto; tensorflow/core/lib/io/table_format.txt.
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _ZERO_BYTES = 2**18  # largest slice of zeros
@@ -316,7 +317,7 @@ def _table(entries: Mapping[bytes, bytes]) -> bytes:
 
 @functools.lru_cache(64)
 def _crc(content: bytes) -> int:
-    """Return TensorFlow's checksum, a masked CRC-32C, with which a file of records ends."""
+    """Return TensorFlow's checksum, a masked CRC-32C. A file of records ends with it."""
     file = f"ram://convert_tf/{threading.get_ident()}"  # in memory
     with tf.io.TFRecordWriter(file) as writer:
         writer.write(content)

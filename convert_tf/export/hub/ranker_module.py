@@ -49,7 +49,7 @@ class RankerModule(tf.Module):
       max_tokens: maximum number of tokens of a text, unless the ranker's own limits are lower.
 
     Attributes:
-      variables, trainable_variables: the stored variables, and those that a user may train.
+      variables, trainable_variables: the stored variables, and the variables to train.
       regularization_losses: empty.
 
     Raises:
@@ -103,16 +103,16 @@ class RankerModule(tf.Module):
     def _scores(
         self, context: tf.Tensor, candidates: tf.Tensor, places: tf.Tensor | None
     ) -> tf.Tensor:
-        """Scores of candidates.
+        """Return scores of candidates.
 
         Args:
           context: string `[B]`.
           candidates: string `[N]`.
-          places: int32 `[B, C]`, which of them are each context's own, -1 for padding; None for
-            all.
+          places: int32 `[B, C]`, indices of each context's own candidates, -1 for padding; None for
+            all candidates.
 
         Returns:
-          float32 `[B, C]`; any number for padding. `[B, N]` without places.
+          float32 `[B, C]`, with any number for padding; `[B, N]` if `places` is None.
         """
         raise NotImplementedError
 
@@ -125,7 +125,7 @@ class RankerModule(tf.Module):
     def score_matrix(self, context: tf.Tensor, candidates: tf.Tensor) -> dict[str, tf.Tensor]:
         """Score each context's own candidates: string `[B]`, `[B, C]` → float32 `[B, C]`.
 
-        `""` is padding, may be anywhere, and scores −1e30.
+        `""` is padding. It may be at any position, and its score is −1e30.
         """
         _check_rows(context, tf.shape(candidates)[0])
         is_real = candidates != ""
@@ -197,7 +197,7 @@ class RankerModule(tf.Module):
         return ids[:, : self.candidate_tokens]
 
     def _padded(self, ids: tf.RaggedTensor, places: tf.Tensor) -> tf.Tensor:
-        """Some rows, int32 `[n, tokens]`, with a column at least."""
+        """Return some rows, int32 `[n, tokens]`, with at least one column."""
         rows = tf.gather(ids, places)
         width = tf.maximum(rows.bounding_shape(axis=1, out_type=tf.int32), 1)
         shape = tf.stack([tf.size(places), width])
@@ -226,7 +226,7 @@ def make_ranker_module(ranker: RankerModel, tokenizer: Tokenizer, **kwargs: Any)
     """Return the module of a ranker. Takes the arguments of `RankerModule`."""
     kind = CrossRankerModule if ranker.is_joint else EncodingRankerModule
     module = kind(ranker, tokenizer, **kwargs)
-    # A saved function knows only those arguments that it was traced for.
+    # A saved function only accepts arguments that it was traced for.
     for candidates in (_MATRIX, _CANDIDATES, _RAGGED):
         module.score.get_concrete_function(_CONTEXTS, candidates)
     return module
@@ -284,13 +284,13 @@ class EncodingRankerModule(RankerModule):
         return {"vectors": both[:, :, :-1], "mask": both[:, :, -1] > 0}
 
     def _score_encoded(self, context: tf.Tensor, candidates: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Every encoded candidate for every context: float32 `[B, C]`."""
+        """Score every encoded candidate for every context: float32 `[B, C]`."""
         return {"default": self._encoded_scores(context, candidates, None)}
 
     def _score_vectors(
         self, vectors: tf.Tensor, mask: tf.Tensor, candidates: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Every encoded candidate for every encoded context: float32 `[B, C]`."""
+        """Score every encoded candidate for every encoded context: float32 `[B, C]`."""
         self.weights.unpack()
         with self._network():
             return {"default": self._ranker().score_encoded(vectors, mask, candidates)}
@@ -365,7 +365,7 @@ class EncodingRankerModule(RankerModule):
             max_rows=_BATCH_NUMBERS // tf.maximum(per_context, 1),
         )
         width = number if places is None else tf.shape(places)[1]
-        return tf.reshape(rows_of_scores, [tf.size(context), width])  # also if there is nothing
+        return tf.reshape(rows_of_scores, [tf.size(context), width])  # even if there are no rows
 
 
 class CrossRankerModule(RankerModule):

@@ -5,9 +5,9 @@ The first call unpacks them into float32 variables of the same shapes, which are
 The network computes with these, and a user may train them. A module that was called and saved again
 keeps their values.
 
-Loading does not unpack. A resource whose initializer assigns variables could do that, but it is
-called before variables have a handle (under a distribution strategy), or not at all (in a graph, or
-in a model that exports the module again).
+Loading does not unpack the weights. A resource whose initializer assigns variables could do so, but
+the initializer is called before variables have a handle (under a distribution strategy), or not at
+all (in a graph, or in a model that exports the module again).
 """
 
 from collections.abc import Callable, Sequence
@@ -31,22 +31,22 @@ SMALLEST_SIDE = 64
 class StoredWeights(tf.Module):
     """The weights of a Keras model, for a `tf.Module` that computes with that model's layers.
 
-    An attribute of the module that is saved. The model itself must be kept where `tf.Module` does
-    not find its variables, for example in a function.
+    It is an attribute of the saved module. The model itself must be kept where `tf.Module` does not
+    find its variables, for example in a function.
 
     Args:
-      variables: of the model; their values are copied.
-      bits: 16 stores float16; 8 stores matrices of at least 64 × 64 as 8-bit codes, one float32
-        scale for each column, and the rest as float16; 32 stores the values as they are, and has
+      variables: variables of the model; their values are copied.
+      bits: 16 stores float16; 8 stores matrices of at least 64 × 64 as 8-bit codes with one float32
+        scale for each column, and the rest as float16; 32 stores the values unchanged, so there is
         nothing to unpack.
 
     Attributes:
-      trainable_variables: float32 variables with the shapes of `variables`, in their order; zeros
-        until `unpack` was run.
-      variables: these, the stored values, and whether they are unpacked.
+      trainable_variables: float32 variables with the shapes of `variables`, in the same order;
+        zeros until `unpack` was run.
+      variables: the trainable variables, the stored values, and whether they are unpacked.
 
     Raises:
-      ValueError: `bits` is none of these, or a weight is no number or too large for 16 bits.
+      ValueError: if `bits` has another value, or a weight is not a number or too large for 16 bits.
 
     Example:
       class Module(tf.Module):
@@ -90,7 +90,7 @@ class StoredWeights(tf.Module):
     def unpack(self) -> None:
         """Set `trainable_variables` to their values if they have none yet.
 
-        Call it in a graph before `scope`, outside of loops.
+        In a graph, call it before `scope` and outside loops.
         """
         if not self._stored:
             return
@@ -140,8 +140,8 @@ class Bfloat16Copies(tf.Module):
     """The kernels of a network in bfloat16, in addition to float32. They are zeros until `update`.
 
     Args:
-      variables: of a copy of the model that computes in bfloat16.
-      weights: of the model; its variables begin with those that match `variables`.
+      variables: variables of a copy of the model that computes in bfloat16.
+      weights: weights of the model. The first of its variables match `variables`.
 
     Example:
       copies = Bfloat16Copies(fast_model.trainable_variables, weights)
@@ -171,7 +171,7 @@ class Bfloat16Copies(tf.Module):
                 copy.assign(tf.cast(variable, tf.bfloat16))
 
     def scope(self) -> keras.StatelessScope:
-        """Make the model use the copies, and otherwise the float32 variables."""
+        """Make the model use the copies, and for all other weights the float32 variables."""
         scope = keras.StatelessScope()
         for variable, value in zip(self._variables(), self._values, strict=True):
             scope.add_update((variable, value.read_value()))  # the constructor would cast
@@ -265,15 +265,16 @@ def float16_values(variable: Any) -> np.ndarray:
 class StoredTable(tf.Module):
     """The token table of an embedding layer, for a module that computes with that layer.
 
-    A table that was trained in 8 bits is stored so, as training has seen it. Another one is stored
-    in 16 bits; or, with `bits=8`, in signed bytes with a scale for each row. It is not trainable.
+    A table that was trained in 8 bits is stored in 8 bits, with the values used in training. Any
+    other table is stored in 16 bits; or, with `bits=8`, in signed bytes with a scale for each row.
+    The table is not trainable.
 
     Args:
-      embedding: a built layer with a `table`, and a `quantizer` where it was trained in 8 bits.
+      embedding: a built layer with a `table`, and a `quantizer` if it was trained in 8 bits.
       bits: 16 or 8.
 
     Raises:
-      ValueError: an entry is no number or too large for 16 bits.
+      ValueError: if an entry is not a number or too large for 16 bits.
 
     Example:
       stored = StoredTable(embedding)
@@ -301,7 +302,7 @@ class StoredTable(tf.Module):
         self._values = tf.Variable(values, trainable=False, name="table")
 
     def gather_rows(self, token_ids: tf.Tensor, *, training: bool = False) -> tf.Tensor:
-        """float32 `[…, dim]` for int `[…]`; as the layer's own, which always is in training."""
+        """Return rows: int `[…]` → float32 `[…, dim]`. Replaces the layer's method of this name."""
         rows = tf.cast(tf.gather(self._values, token_ids), tf.float32)
         if self._row_scales is not None:
             return rows * tf.gather(self._row_scales, token_ids)

@@ -51,13 +51,14 @@ def export_module(
       max_tokens: maximum number of tokens of a text, unless a ranker's own limits are lower. None
         for 512, or for the value of `checkpoint` if it is a module.
       notes: Markdown for the model card, such as data sources and accuracy.
-      overwrite: whether an existing folder is replaced.
+      overwrite: whether to replace an existing folder.
 
     Returns:
       `output`, absolute.
 
     Raises:
-      CheckpointError: if the checkpoint is incomplete or damaged, or has another vocabulary.
+      CheckpointError: if the checkpoint is incomplete or damaged, or its vocabulary is not the one
+        it was trained with.
       ValueError: if `output` exists, another argument is out of range, or a weight is NaN,
         infinite or too large for 16 bits.
       OSError: if `output` cannot be written.
@@ -73,7 +74,7 @@ def export_module(
         for name, text in extra_files.items():
             (folder / name).write_text(text, encoding="utf-8")
         sizes = _sizes(folder)
-        record_checksums(folder, sizes)  # not of the card, which users may extend
+        record_checksums(folder, sizes)  # the card has no checksum, because users may extend it
         text = card(sizes=sizes, network_bits=network_bits, notes=notes)
         (folder / CARD_FILE).write_text(text, encoding="utf-8")
     return Path(os.path.abspath(output))

@@ -1,7 +1,7 @@
-"""The encoder of a Hugging Face folder, read from its PyTorch weights to be exported again.
+"""Read the encoder of a Hugging Face folder from its PyTorch weights, to export it again.
 
 Other programs, such as sentence-transformers, train these weights further. The `.onnx` files of the
-folder are not read, because such programs leave them as they were.
+folder are not read, because such programs do not update them.
 """
 
 import contextlib
@@ -42,13 +42,13 @@ def opened_folder(
 ) -> Iterator[EncoderSource]:
     """Read the encoder of a Hugging Face folder.
 
-    All unknown characters have one hash bucket. If the subword table had 8 bits, it gets them
-    again, in the range of before where the values allow.
+    All unknown characters have one hash bucket. If the subword table had 8 bits, it is rounded to 8
+    bits again, in the earlier range if the values fit.
 
     Args:
       folder: from `convert-tf export --format huggingface`, or saved by a program that opened it.
       max_tokens: maximum length of a text, in tokens. None for the limit of the folder.
-      as_keras: whether the encoder is a `DualEncoder`; else its layers are namespaces of arrays.
+      as_keras: whether the encoder is a `DualEncoder`. Otherwise layers are namespaces of arrays.
 
     Yields:
       The encoder. Its vocabulary is a temporary file.
@@ -86,7 +86,7 @@ def opened_folder(
 
 
 class TorchVariables:
-    """The weights of `modeling_convert.py`, read as `ModuleVariables` reads those of a module.
+    """The weights of `modeling_convert.py`, as `EncoderVariables`.
 
     Args:
       path: the safetensors file, with numbers of 16, 32 or 64 bits.

@@ -1,14 +1,15 @@
-"""A checkpoint as a folder in the layout of the Hugging Face hub.
+"""Write a checkpoint as a folder in the layout of the Hugging Face hub.
 
-sentence-transformers, SetFit, fastembed, transformers.js and programs built on them open it. It
-holds the weights twice: `model.safetensors` for PyTorch, which runs the folder's
-`modeling_convert.py` and can train the weights, and `onnx/` for programs that run no code of a
-folder.
+sentence-transformers, SetFit, fastembed, transformers.js and programs built on them open such
+folders. A folder has the weights twice: `model.safetensors` for PyTorch, which runs the folder's
+`modeling_convert.py` and can train the weights, and `onnx/` for programs that do not run code from
+a folder.
 
-Prompts choose the vector. Without one, a text gets the vector of `SentenceEncoder.encode`. The
-prompts `context`, `response`, `similarity` and `reduced` give that kind; the first three are
-narrower and end with zeros. Programs that search texts ask for `query` and `document`, and get the
-vectors for similarity: a reply is seldom the text that a search should find.
+Prompts choose the kind of vectors. Without a prompt, a text gets the vector of
+`SentenceEncoder.encode`. The prompts `context`, `response`, `similarity` and `reduced` give the
+kind of this name; the first three are narrower and end with zeros. Programs that search texts ask
+for `query` and `document`, and get the vectors for similarity, because a reply is seldom the text
+that a search should find.
 """
 
 import json
@@ -80,19 +81,19 @@ def export_huggingface(
 
     Args:
       checkpoint: a run or module of a dual encoder with a subword vocabulary, or a folder of this
-        format, also one that another program trained further.
+        format, even if another program trained it further.
       output: the folder.
-      max_tokens: longest text, in tokens, that the network reads. None for 512, or for what
-        `checkpoint` reads if it is a module.
-      notes: Markdown that joins the model card. By default, what the card of a module has. A
-        comment `<!-- hub metadata … -->` holds YAML for the metadata of the hub.
-      overwrite: whether a folder that this function wrote is replaced.
+      max_tokens: maximum length of a text, in tokens. None for 512, or for the limit of
+        `checkpoint` if it is a module.
+      notes: Markdown to add to the model card. By default, the notes in the card of a module. A
+        comment `<!-- hub metadata … -->` has YAML for the metadata of the hub.
+      overwrite: whether to replace a folder that this function wrote.
 
     Returns:
       `output`.
 
     Raises:
-      ValueError: `output` exists, the checkpoint is damaged, or an argument is out of range.
+      ValueError: if `output` exists, the checkpoint is damaged, or an argument is out of range.
 
     Example:
       export_huggingface("runs/convert", "my-encoder")
@@ -133,7 +134,7 @@ def _write(
         for name in ("1_Pooling", "onnx"):
             (folder / name).mkdir()
         for name, content in files.items():
-            # The vocabulary has a line of its own for each entry if it is indented.
+            # If the file is indented, each entry of the vocabulary has its own line.
             is_long = name == "tokenizer.json"
             text = json.dumps(content, ensure_ascii=False) if is_long else written_json(content)
             (folder / name).write_text(text, encoding="utf-8")
@@ -151,7 +152,7 @@ def _write(
 
 
 def _special_tokens(vocab_size: int, *, has_similarity: bool) -> dict[str, int]:
-    """Ids of the special tokens, which follow the vocabulary's ids."""
+    """Return the ids of the special tokens, which follow the vocabulary's ids."""
     tokens = [_UNKNOWN, _PADDING, _FIRST, *_KIND_TOKENS.values()]
     if not has_similarity:
         tokens.remove(_KIND_TOKENS["similarity"])
@@ -159,7 +160,7 @@ def _special_tokens(vocab_size: int, *, has_similarity: bool) -> dict[str, int]:
 
 
 def _kind_ids(special: dict[str, int]) -> dict[str, int]:
-    """Ids of the tokens that ask for a kind of vector, by the kind; rising."""
+    """Return the ids of the tokens that select a kind of vector, by kind, in ascending order."""
     kinds = {k: special[token] for k, token in _KIND_TOKENS.items() if token in special}
     return {"sentence": special[_FIRST], **kinds}
 
@@ -167,11 +168,11 @@ def _kind_ids(special: dict[str, int]) -> dict[str, int]:
 def _fill_tokenizer(
     tokenizer: dict[str, Any], subwords: Sequence[str], special: dict[str, int]
 ) -> None:
-    r"""Fill `tokenizer.json`: the cuts of `SubwordTokenizer`, in parts that the package has.
+    r"""Fill `tokenizer.json`: rebuild `SubwordTokenizer` from components of the package tokenizers.
 
-    WordPiece marks the pieces inside a word; the vocabulary marks those that begin one. So an entry
-    `﹏word` becomes `word`, and an entry `piece` becomes `﹏piece`: the mark is the one character
-    that no entry has elsewhere.
+    WordPiece marks pieces inside a word, but the vocabulary marks pieces at the start of a word. So
+    an entry `﹏word` becomes `word`, and an entry `piece` becomes `﹏piece`. The mark is the only
+    character that no entry has in another place.
 
     Texts are folded first (`convert_tf.text.characters.fold`). Three things differ. A character
     outside the vocabulary is unknown and ends its word. Words of more than 200 characters are cut,
@@ -196,7 +197,7 @@ def _fill_tokenizer(
 
 
 def static_tokenizer(subwords: Sequence[str]) -> dict[str, Any]:
-    """Return `tokenizer.json` for vectors of subwords alone: ids of subwords, then one unknown."""
+    """Return `tokenizer.json` for static vectors: ids of subwords, then one for all unknowns."""
     tokenizer = json_file(_TEMPLATE / TOKENIZER_FILE)
     _fill_tokenizer(tokenizer, subwords, {_UNKNOWN: len(subwords)})
     return {**tokenizer, "post_processor": None}
@@ -205,9 +206,9 @@ def static_tokenizer(subwords: Sequence[str]) -> dict[str, Any]:
 def _folding_steps(alphabet: Set[str]) -> list[dict[str, Any]]:
     """Return the normalizers that fold texts, for a vocabulary with these characters.
 
-    The NFKC of the package changes every character. Those that `fold` keeps get stand-ins: one each
-    if the vocabulary has them, and else two for all of them, because all unknown characters have
-    one id. Punctuation needs one of its own, because it ends words.
+    The package's NFKC changes every character. Characters that `fold` keeps get stand-ins. If the
+    vocabulary has a character, it gets its own stand-in. All others share two, because unknown
+    characters have one id. Punctuation needs a separate stand-in, because it ends words.
     """
     marks = {chr(point) for points in ranges_of("marks") for point in points}
     kept = [chr(point) for points in ranges_of("kept") for point in points]
@@ -280,7 +281,7 @@ def _model_config(source: EncoderSource, special: dict[str, int]) -> dict[str, A
 def torch_weights(source: EncoderSource) -> dict[str, np.ndarray]:
     """Return float32 arrays by the names of `modeling_convert.py`, matrices as in `nn.Linear`.
 
-    The table has the values that 8 bits hold, as in exported modules.
+    The table has values rounded to 8 bits, as in exported modules.
     """
     encoder = source.encoder
     embedding = encoder.trunk.embedding

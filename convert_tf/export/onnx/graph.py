@@ -59,7 +59,8 @@ class GraphBuilder(GraphWriter):
       source: the encoder. With a similarity map, the graph has the input `similarity_slots` and the
         output `similarity_encoding`, and `default` is
         `convert_tf.models.distillation.sentence_encodings` of r.
-      calibrations: for the int8 form, that of each tensor in `observed`; None for float32.
+      calibrations: for the int8 form, the calibration of each tensor in `observed`; None for
+        float32.
 
     Example:
       model = GraphBuilder(load_source("runs/convert", 512)).build()
@@ -352,13 +353,13 @@ class BatchGraphBuilder(GraphBuilder):
     """Build the graph of an encoder with the inputs `input_ids` and `attention_mask`.
 
     The output is float32 `[batch, tokens, reduced_dim]`. Every position of a text has the vector of
-    the whole text. So every pooling of a program gives this vector: the first token, the mean or
-    the maximum. Shorter vectors end with zeros, which do not change inner products.
+    the whole text. So programs get this vector with any pooling: the first token, the mean or the
+    maximum. Shorter vectors end with zeros, which do not change inner products.
 
     The id N, for a vocabulary of N entries, stands for all characters outside it. Its row is the
     mean of the rows of the hash buckets, because these programs cannot compute the hash. Larger ids
-    are not part of a text. Those of `kind_ids` select the kind of vector. If a row has several, the
-    largest one counts.
+    are not part of a text. The ids in `kind_ids` select the kind of vector; if a row has several,
+    the largest one is used.
 
     Args:
       source, calibrations: as in `GraphBuilder`.

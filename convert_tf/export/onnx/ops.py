@@ -14,7 +14,7 @@ from convert_tf.numerics.byte_codes import pack_kernel
 
 CONTRIB = "com.microsoft"  # the operator set of ONNX Runtime
 EPSILON = 1e-6
-_CENTRED_ROOM = 1.2  # ranges of a few thousand tokens; other texts have wider ones
+_CENTRED_ROOM = 1.2  # ranges are from a few thousand tokens; other texts have wider ones
 _MAX_CENTRED_WIDTH = 0.75
 SIDE_BLOCK = 32  # numbers of a text, and weights, that share a scale in the side networks
 
@@ -35,10 +35,10 @@ def with_one_unknown(table: np.ndarray, vocab_size: int) -> np.ndarray:
 
 
 class Calibration(NamedTuple):
-    """What is known of a tensor that becomes bytes.
+    """The measured range of a tensor that is converted to bytes.
 
     Attributes:
-      low, high: its range without the centre. Values beyond are cut.
+      low, high: its range without the centre. Values outside the range are clipped.
       values: float32 `[tokens, dim]`, some of its values.
       centre: float32 `[dim]`, which is subtracted before values become bytes; None for zeros.
     """
@@ -68,7 +68,7 @@ class Calibration(NamedTuple):
         return np.float32(step), np.uint8(np.clip(np.rint(-low / step), 0, 255))
 
     def rounded(self) -> np.ndarray:
-        """Return `values` without the centre as their bytes are read: float32 `[tokens, dim]`."""
+        """Return `values` without the centre, rounded to bytes: float32 `[tokens, dim]`."""
         step, zero = self.code()
         centred = self.values if self.centre is None else self.values - self.centre
         codes = np.clip(np.rint(centred / step) + np.float32(zero), 0, 255)
@@ -82,8 +82,8 @@ class GraphWriter:
     """Collects the ops and constants of a graph.
 
     Args:
-      calibrations: for matrix products of bytes, that of each tensor in `observed`; None for
-        float32.
+      calibrations: for matrix products of bytes, the calibration of each tensor in `observed`; None
+        for float32.
 
     Attributes:
       observed: names of the tensors that are quantized to bytes, in the order of the graph.
@@ -99,9 +99,9 @@ class GraphWriter:
     def _dense(self, name: str, x: str, kernel: np.ndarray, bias: np.ndarray | None = None) -> str:
         """Build x · kernel + bias, in bytes if there are calibrations.
 
-        The bias then also makes up for the centre and for the mean error of the bytes. Most hidden
-        values are between -0.28 and 0, closer to each other than bytes are, so their errors have
-        one sign.
+        With bytes, the bias also corrects for the centre and for the mean error. Most hidden values
+        are between -0.28 and 0. They are closer to each other than bytes are, so their errors have
+        the same sign.
 
         Reference: arXiv 1906.04721 §4.2 (bias correction).
         """

@@ -45,7 +45,7 @@ class _Weights:
     """The weights of an encoder, one after the other in the order of `network_variables`.
 
     Raises:
-      ValueError: when a weight is taken that is missing, has another shape, or is not finite.
+      ValueError: if a requested weight is missing, has another shape, or is not finite.
     """
 
     def __init__(self, values: EncoderVariables) -> None:
@@ -133,7 +133,7 @@ def _side(config: ModelConfig, weights: _Weights, inputs: int) -> SimpleNamespac
 
 
 def _embedding(config: ModelConfig, values: EncoderVariables) -> SimpleNamespace:
-    """Return the subword table, and its range if it has 8 bits."""
+    """Return the subword table, and its range if it is stored in 8 bits."""
     table, ranges = values.table()
     if (ranges is None) != (config.embedding_bits == 32):
         raise ValueError("the subword table has other embedding_bits")

@@ -1,8 +1,8 @@
 """Write an encoder as one `.onnx` file, for `SentenceEncoder` without TensorFlow.
 
 The file has the network (`convert_tf.export.onnx.graph`). Its metadata has the vocabulary, the
-configuration, the maximum length of texts and a model card. Modules are read without
-TensorFlow, runs with it.
+configuration, the maximum length of texts and a model card. Modules are read without TensorFlow,
+but runs need it.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ NETWORK_BITS = (32, 8)
 
 _CALIBRATION_PASSES = 2
 _TEXTS_AT_ONCE = 64
-_VALUES_OF_EACH = 64  # tokens of each step whose values are kept
+_VALUES_OF_EACH = 64  # number of tokens of each step whose values are kept
 
 
 def export_onnx(
@@ -121,7 +121,7 @@ def copy_onnx(
     overwrite: bool = False,
     metadata: Mapping[str, str],
 ) -> Path:
-    """Write a copy of an `.onnx` file of `export_onnx` with further metadata.
+    """Copy an `.onnx` file that `export_onnx` wrote, with further metadata.
 
     Args:
       source: the file.
@@ -174,7 +174,7 @@ def opened_for_onnx(
                 "support only subword vocabularies. Export a module instead: pass a folder as "
                 "--output."
             )
-        plain_tokenizer(source.vocabulary, config)  # an error if they do not fit
+        plain_tokenizer(source.vocabulary, config)  # raises an error if they do not fit
         for variable in getattr(source.encoder, "trainable_variables", ()):
             if not np.isfinite(as_array(variable)).all():
                 raise CheckpointError(
@@ -187,9 +187,9 @@ def opened_for_onnx(
 def calibrated(source: EncoderSource) -> dict[str, Calibration]:
     """Measure the activations of blocks on random texts with every subword.
 
-    No data are needed: layer norms keep the activations of all texts similar. Ranges of real
-    sentences are about as wide, and their mean errors as bytes are similar. Wider ranges would cut
-    fewer values, and round all of them more.
+    No data are needed, because layer norms keep the activations of all texts similar. The ranges of
+    real sentences are about as wide, and the mean errors of their bytes are similar. Wider ranges
+    would clip fewer values, but round all of them more.
     """
     config = source.encoder.config
     builder = GraphBuilder(source._replace(similarity_map=None))

@@ -43,7 +43,8 @@ def open_data(
 
     Raises:
       CheckpointError: if the vocabulary is not that of `init_from`.
-      ValueError: if there is no model or no vocabulary, or token ids were made for another one.
+      ValueError: if there is no model or no vocabulary, or token ids were made with another
+        vocabulary.
     """
     if init_from is not None:
         initial = load_config(init_from)
@@ -123,7 +124,7 @@ def open_splits(folder: Folder, model: ModelConfig, config: PairTraining) -> dic
     """Open the splits that a run reads, with earlier turns if the model reads them.
 
     Raises:
-      ValueError: if a split is missing, damaged, or has too few examples; or if an option of
+      ValueError: if a split is missing, damaged, or has too few examples; or if an option for
         earlier turns does not fit the model or the data.
     """
     if config.turn_prefixes and not model.multi_context:
@@ -156,7 +157,7 @@ def open_splits(folder: Folder, model: ModelConfig, config: PairTraining) -> dic
 
 
 def reads_no_turns(flag: str) -> str:
-    """Return the error for a flag of earlier turns and a model that does not read them."""
+    """Return the error message for a flag about earlier turns if the model does not read them."""
     return (
         f"{flag} is for models that read earlier turns, and this one has multi_context=False. Omit "
         f"--{flag}, or use --model=convert_multi_context."
@@ -164,7 +165,7 @@ def reads_no_turns(flag: str) -> str:
 
 
 def as_token_ids(examples: Examples, data: str, rule: str, flag: str) -> ArrayExamples:
-    """Return examples that must be token ids.
+    """Return `examples` if they are token ids, and raise an error otherwise.
 
     Args:
       examples: examples of a split.
@@ -205,7 +206,7 @@ def trained_examples(examples: Examples, config: PairTraining) -> Examples:
 
 
 def _check_all_taught(teacher: TeacherVectors, name: str, trained_on: Examples) -> None:
-    """Raise `ValueError` if some of the training examples have no vectors."""
+    """Raise `ValueError` if some training examples have no vectors."""
     numbers = trained_on.load(np.arange(trained_on.num_examples))
     missing = np.setdiff1d(numbers, teacher.numbers, assume_unique=True)
     if len(missing):
@@ -223,8 +224,8 @@ class EncoderData:
 
     Args:
       model, config, vocabulary, init_from: as for `train`.
-      is_resumed: whether the run goes on from a checkpoint.
-      processes: those that train together.
+      is_resumed: whether the run resumes from a checkpoint.
+      processes: the processes that train together.
 
     Attributes:
       config, init_from, is_resumed, processes: as given.
@@ -234,7 +235,8 @@ class EncoderData:
       unknown_share: share of unknown tokens in the first examples.
 
     Raises:
-      ValueError: if the data is unusable, or negatives are missing, damaged, or of other texts.
+      ValueError: if the data is unusable, or negatives are missing, damaged, or were mined from
+        other texts.
     """
 
     def __init__(
@@ -277,7 +279,8 @@ class EncoderData:
           is_for_all: whether all examples that are trained on must have vectors.
 
         Raises:
-          ValueError: if the data are records, or vectors are missing, damaged, or of other texts.
+          ValueError: if the data are records, or vectors are missing, damaged, or belong to other
+            texts.
         """
         examples = self.examples["train"]
         ids = as_token_ids(examples, self.config.data, "Teacher vectors go with", f"--{flag}")
@@ -303,11 +306,11 @@ class EncoderData:
 
         Args:
           path: folder that `convert-tf tokenize` wrote.
-          holds: what it must hold, `utterances` or `triplets`.
+          holds: the kind of examples that it must have, `utterances` or `triplets`.
 
         Raises:
-          ValueError: if it holds no texts to train on, or other ones, or has another vocabulary
-            than the pairs.
+          ValueError: if it holds no training texts, or another kind of texts, or has another
+            vocabulary than the pairs.
         """
         folder = ArrayFolder(path)
         rule = "Further texts are cut into the tokens of the pairs"
@@ -333,7 +336,7 @@ class EncoderData:
           precision: name of the dtype policy, which decides how many rows a batch has.
         """
         config = self.config
-        # Two losses may read the same texts.
+        # Two losses may read the same texts, which are added once.
         added = list({id(x): x for x in (*self._negatives, *additions)}.values())
         row_multiple = 1
         encoded = config.micro_batch or config.batch_size  # pairs at once

@@ -44,7 +44,7 @@ def evaluate_encoder(encoder: DualEncoder, batches: Iterable[dict[str, Any]]) ->
 
     Returns:
       `R100@1`, `MRR`, `examples`. For a multi-context model these use the encoding of both texts,
-      and there is `context/R100@1`. If at least 100 examples have earlier turns, there are also
+      and `context/R100@1` is added. If at least 100 examples have earlier turns, there are also
       `with_history/examples` and, for these examples, `extra_context/R100@1`,
       `with_history/R100@1` (both texts) and `with_history/context/R100@1`.
 

@@ -1,4 +1,4 @@
-"""Encode a batch in micro-batches, which needs the memory of one micro-batch.
+"""Encode a batch in micro-batches, with the memory of one micro-batch.
 
 Only the encodings of a micro-batch are kept. The loss reads the encodings of the whole batch. For
 the gradient, each micro-batch is encoded again with the same seeds, so dropout is the same.
@@ -35,7 +35,7 @@ def encode_micro_batches(
       training: whether to use dropout and update ranges.
 
     Returns:
-      The encoder's outputs of all examples, `[batch, …]` or `[batch × k, …]`, in the order of the
+      The encoder's outputs for all examples, `[batch, …]` or `[batch × k, …]`, in the order of the
       batch. Example e is in micro-batch e mod the number of micro-batches.
     """
     packed = {
@@ -64,9 +64,9 @@ def encode_micro_batches(
         after = [[scope.get_current_value(v) for v in kind] for kind in kinds[1:]]
         return outputs, *after
 
-    # Of the first micro-batch, only the seeds after it are computed here. Each other one starts
-    # where the one before ended. All start with the quantizer's values before the step, so that a
-    # step counts once.
+    # Of this encoding, only the seeds after the first micro-batch are computed. Each later
+    # micro-batch starts with the seeds at which the one before ends. All start with the quantizer's
+    # values from before the step, so that a step counts once.
     first = encode_part(trained, (tree.map_structure(lambda x: x[0], packed), seeds))
     numbers = ops.arange(ops.shape(packed["token_ids"])[0])[:, None]
     starts = [
@@ -87,7 +87,7 @@ def encode_micro_batches(
 
 
 def _in_order(outputs: Any, examples: int) -> Any:
-    """`[micro-batches, examples × k, …]` → `[batch × k, …]`."""
+    """Restore the order of the batch: `[micro-batches, examples × k, …]` → `[batch × k, …]`."""
     parts, _, *rest = ops.shape(outputs)
     by_example = ops.reshape(outputs, (parts, examples, -1, *rest))
     return ops.reshape(ops.swapaxes(by_example, 0, 1), (-1, *rest))
@@ -100,13 +100,13 @@ def _map_on_tensorflow(
     *,
     like: Any,
 ) -> tuple[dict[str, Any], list[Any], list[Any]]:
-    """Encode micro-batches one after the other, where a loop has no gradient that recomputes.
+    """Encode micro-batches one after the other, with a gradient that encodes them again.
 
-    The gradient encodes them again.
+    TensorFlow has no loop whose gradient recomputes.
 
     Args:
-      encode_part: takes values of the variables that are trained, and the inputs of a micro-batch;
-        returns a dict of outputs, and two lists of values without a gradient. It must not read
+      encode_part: function of the values of the trained variables and the inputs of a micro-batch.
+        Returns a dict of outputs, and two lists of values without a gradient. It must not read
         variables.
       trained: values of the trained variables, for which the gradient is computed.
       inputs: a structure of `[micro-batches, …]`.
@@ -117,7 +117,7 @@ def _map_on_tensorflow(
     """
     import tensorflow as tf
 
-    # Several at once would need the memory of several.
+    # Parallel micro-batches would need memory for all of them.
     one_by_one = {"parallel_iterations": 1}
     signature = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), like)
     names = [name for name, value in like[0].items() if value.dtype.is_floating]
@@ -126,7 +126,7 @@ def _map_on_tensorflow(
     def plus(total: Any, gradient: Any) -> Any:
         if gradient is None:
             return total
-        if isinstance(gradient, tf.IndexedSlices):  # of a gathered table
+        if isinstance(gradient, tf.IndexedSlices):  # the gradient of a gathered table
             return tf.tensor_scatter_nd_add(total, gradient.indices[:, None], gradient.values)
         return total + gradient
 

@@ -26,8 +26,8 @@ class EncoderObjective(Objective):
     Args:
       encoder: the dual encoder.
       config: scales of the cosines, and l2.
-      parts: the losses. Those with a weight above 0 are summed, the others only measured. None for
-        those of `config`.
+      parts: the losses. Losses with a weight above 0 are summed, the others only measured. None
+        uses the losses in `config`.
 
     Call arguments:
       inputs: the packed batch that `DualEncoder` takes, with the columns that the losses read.

@@ -1,6 +1,7 @@
-"""Options of the training of dual encoders: all fields, recipes, and what a run adds to them.
+"""Options of the training of dual encoders: all fields, the recipes, and the defaults of a run.
 
-Importing them loads neither Keras nor TensorFlow, because flags are made of them.
+Importing this module loads neither Keras nor TensorFlow, because commands make flags of the
+options.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ from convert_tf.training.encoder.losses.base import Loss
 _LossOptions: Any = dataclasses.make_dataclass(
     "_LossOptions",
     (),
-    # A class stands before those that it inherits from.
+    # A class must come before its base classes.
     bases=tuple(
         sorted({loss.Options for loss in LOSSES}, key=lambda c: (-len(c.__mro__), c.__name__))
     ),
@@ -28,7 +29,7 @@ _LossOptions: Any = dataclasses.make_dataclass(
 
 @dataclasses.dataclass(frozen=True)
 class EncoderTraining(_LossOptions, PairTraining):
-    """Options of the training of dual encoders: those of `PairTraining`, and those of each loss.
+    """Options of the training of dual encoders: the fields of `PairTraining` and of each loss.
 
     The loss is the mean over the batch, not the sum as in equation 1.
     """
@@ -51,7 +52,7 @@ class EncoderTraining(_LossOptions, PairTraining):
         )
 
     def losses(self) -> list[Loss]:
-        """Return each loss of convert_tf with these options, also those with a weight of 0."""
+        """Return all losses of convert_tf with these options, even those with a weight of 0."""
         return [loss(self) for loss in LOSSES]
 
 
@@ -79,7 +80,7 @@ def chosen_options(
     A file is prepared in `output`.
 
     Raises:
-      ValueError: if there is no data or no model, options have no effect, or a recipe has none.
+      ValueError: if there is no data or no model, or if an option or the recipe has no effect.
       OSError: if the file cannot be read, or its data cannot be written.
     """
     complete = training if isinstance(training, EncoderTraining) else None

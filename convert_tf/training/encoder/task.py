@@ -61,11 +61,11 @@ def train(
       vocabulary: vocabulary file; None uses that of `init_from` or of a folder of token ids, or
         learns one from a file.
       init_from: a run, a module, or a released name, whose weights are the initial ones.
-      recipe: what completes a dict: `small` (the default for a file), `paper` (for a folder) or
-        `paper_finetune`.
+      recipe: name of the recipe that completes a dict: `small` (the default for a file), `paper`
+        (the default for a folder) or `paper_finetune`.
       losses: your own losses, in addition to the ones in `training`.
       evaluators: functions by name. Each takes the encoder and returns numbers by name, which are
-        reported with the evaluation splits. Without splits, the first number of the first one
+        reported with the evaluation splits. Without splits, the first number of the first function
         selects the best weights.
       trackers: functions that are called with a step and the numbers measured there; see `Task`.
 
@@ -117,10 +117,10 @@ def train(
 
 
 def opened_losses(data: EncoderData, losses: Sequence[Loss]) -> list[Loss]:
-    """Return the losses that apply to the model, with what they read opened.
+    """Return the losses that apply to the model, after they opened their files.
 
     Raises:
-      ValueError: if what a loss reads is missing, damaged or does not go with the data.
+      ValueError: if a file of a loss is missing, damaged or does not fit the data.
     """
     used = [loss for loss in losses if loss.applies_to(data.model)]
     for loss in used:
@@ -129,11 +129,11 @@ def opened_losses(data: EncoderData, losses: Sequence[Loss]) -> list[Loss]:
 
 
 class EncoderTask(Task):
-    """A dual encoder that learns losses. It has random weights until it starts.
+    """A dual encoder that is trained on losses. It has random weights until it starts.
 
     Args:
       data: the data of the run.
-      losses: the losses, opened.
+      losses: the losses, which have opened their files.
       folder: the run's folder.
       precision: name of a dtype policy.
       evaluators: see `train`.
@@ -239,7 +239,7 @@ class EncoderTask(Task):
             projection = Path(data.init_from) / checkpoint.PROJECTION_FILE
             files = [*checkpoint.weights_files(data.init_from), projection]
             initial = [file_checksum(path) for path in files if path.is_file()]
-        # Hosts may have the data at different places.
+        # Hosts may have the data in different places.
         options = dataclasses.replace(self.config, data="")
         return data.model, options, numbers, data.trained_on.num_examples, initial
 
@@ -256,7 +256,7 @@ class EncoderTask(Task):
             loss.start(init_from)
 
     def _keep(self, folder: str, facts: dict[str, Any]) -> None:
-        """Keep what is true of the model before and of this one."""
+        """Keep the facts and weights of the earlier model that are still valid for this one."""
         names = ["initial_weights"]
         names += [name for loss in self.losses for name in loss.facts_to_keep()]
         kept = {name: facts[name] for name in names if facts.get(name) is not None}

@@ -1,4 +1,4 @@
-"""Pre-training of BERT-like trunks: masked language model and next utterance in turn.
+"""Pre-training of BERT-like trunks, alternately on masked language modelling and next utterances.
 
 Reference: arXiv 1905.01969 §4.1 ("Pre-training Procedure").
 """
@@ -44,19 +44,19 @@ def _objective_of(metric: str) -> str:
 
 
 def _weighted_mean(values: Any, weights: Any) -> Any:
-    """Return Σ values·weights / Σ weights, `[n]` → `[]`; 0 where all weights are 0."""
+    """Return Σ values·weights / Σ weights, `[n]` → `[]`; 0 if all weights are 0."""
     return ops.sum(values * weights) / ops.maximum(ops.sum(weights), 1.0)
 
 
 class PretrainingObjective(Objective):
-    """A trunk under both objectives; a batch holds what one of them needs, the other's weighs 0.
+    """A trunk with both pre-training objectives. Each batch is for one of them; the other weighs 0.
 
-    The language model reads the masked tokens' vectors through a dense layer, GELU and layer norm,
-    and scores them with the token table itself and a bias per token. The next utterance is read
-    from the vector of the first [S] through a dense layer and tanh.
+    The language model passes the vectors of masked tokens through a dense layer, GELU and layer
+    norm. It scores them with the token table itself and a bias per token. The next utterance is
+    predicted from the vector of the first [S], after a dense layer and tanh.
 
     Args:
-      trunk: the trunk, which is trained.
+      trunk: the trunk to train.
 
     Call arguments:
       inputs: dict of `data.pretraining_batches.masked_batch`.
@@ -122,7 +122,7 @@ class PretrainingObjective(Objective):
         yield from zip(_MEANS, (masked, is_found, following, is_right), weights, strict=True)
 
     def _cross_entropies(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> tuple[Any, Any]:
-        """Return cross-entropies in nats: of each masked token `[M]`, of each pair `[batch]`."""
+        """Return the cross-entropies of masked tokens `[M]` and of pairs `[batch]`, in nats."""
         masked = keras.losses.sparse_categorical_crossentropy(
             inputs["masked_targets"], outputs["token_logits"], from_logits=True
         )
@@ -134,12 +134,12 @@ class PretrainingObjective(Objective):
 def make_pretraining(
     trunk: BertTrunk, config: Pretraining, *, precision: str
 ) -> PretrainingObjective:
-    """`trunk` under its objectives, compiled with Adam.
+    """Return `trunk` with its objectives, compiled with Adam.
 
     Args:
       trunk: the trunk.
-      config: reads learning rate and warm-up.
-      precision: a dtype policy name; `mixed_float16` turns the static loss scale on.
+      config: has the learning rate and the warm-up.
+      precision: name of a dtype policy; `mixed_float16` turns the static loss scale on.
     """
     model = PretrainingObjective(trunk, name="pretraining")
     optimizer = keras.optimizers.Adam(
@@ -171,7 +171,7 @@ def pretrain(
       model: preset of the trunk; None uses the trunk of `init_from`.
       overrides: other fields of the preset.
       vocabulary: vocabulary file; None uses that of `init_from` or of a folder of token ids.
-      num_oov_buckets: ids that unknown tokens share; WordPiece has none.
+      num_oov_buckets: number of ids that unknown tokens share; WordPiece has none.
       init_from: a BERT-shaped model directory, or a Hugging Face folder.
       trackers: see `Task`.
 
@@ -316,10 +316,10 @@ class PretrainingTask(Task):
 
 
 def _trained_means(logs: dict[str, float]) -> dict[str, float]:
-    """Return the metrics of training; objectives that had no batch yet have none.
+    """Return the metrics of the objectives that have had a batch.
 
     Args:
-      logs: means of the metrics of `PretrainingObjective`; a loss is 0 where nothing was counted.
+      logs: means of the metrics of `PretrainingObjective`; a loss is 0 if nothing was counted.
     """
     return {name: logs[name] for name in _MEANS if logs.get(f"{_objective_of(name)}_loss")}
 
@@ -327,7 +327,7 @@ def _trained_means(logs: dict[str, float]) -> dict[str, float]:
 def evaluate_pretraining(
     model: PretrainingObjective, batches: Iterable[dict[str, np.ndarray]]
 ) -> dict[str, float]:
-    """Return loss and accuracy of both objectives, with the names of the model's metrics.
+    """Return loss and accuracy of both objectives, by the names of the model's metrics.
 
     They are means over all masked tokens and all pairs.
     """

@@ -22,7 +22,7 @@ from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.ranking.checkpoint import make_tokenize, pad_multiple
 from convert_tf.training.teaching.vectors import first_places
 
-_DEV_LIST = 20  # candidates of a context where records are ranked by a cross-encoder
+_DEV_LIST = 20  # candidates per context when a cross-encoder ranks records
 
 
 class RankerData:
@@ -34,15 +34,15 @@ class RankerData:
       vocabulary: vocabulary of the ranker.
 
     Attributes:
-      config: the options, with the intervals that were left open.
+      config: the options, with the default intervals filled in.
       examples: the training examples.
       dev: the examples that the ranker is evaluated on, with candidates to rank.
       unknown_share: share of unknown tokens in the first training examples.
       batches: the batches of training, without end.
 
     Raises:
-      ValueError: if there are too few examples, they are damaged or of another vocabulary, or there
-        are no negatives.
+      ValueError: if there are too few examples, they are damaged or have another vocabulary, or
+        there are no negatives.
       OSError: if a file cannot be read.
     """
 
@@ -79,7 +79,7 @@ class RankerData:
         )
 
     def first_contexts(self, number: int) -> np.ndarray:
-        """Return the first contexts, this many at most: int32 `[contexts, tokens]`, padded."""
+        """Return the first contexts, up to a number: int32 `[contexts, tokens]`, padded."""
         numbers = np.arange(min(number, self.examples.num_examples))
         return padded(self.examples.contexts, numbers, self._padding_id)
 
@@ -207,6 +207,6 @@ def _mined_places(examples: RankingExamples, config: RankerTraining) -> np.ndarr
     )
     number = examples.num_examples
     mined = negatives.numbers(np.arange(number))
-    places = np.concatenate(examples.candidates)  # token ids have one response each
+    places = np.concatenate(examples.candidates)  # examples of token ids have one response each
     is_there = (mined >= 0) & (mined < number)  # --max_examples may have left some out
     return np.where(is_there, places[np.where(is_there, mined, 0)], -1)

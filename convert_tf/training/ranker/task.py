@@ -31,15 +31,15 @@ from convert_tf.training.step import Objective, compile_with
 from convert_tf.training.summaries import LOSS, RECALL, curves
 from convert_tf.training.task import Batch, Task, Tracker
 
-_RESCALED_ON = 256  # contexts to measure the outputs of the trunk on
+_RESCALED_ON = 256  # contexts on which the outputs of the trunk are measured
 _PLATEAU_DECAY = 0.4  # arXiv 1905.01969 §5.1
 
 
 class CandidateRanking(Objective):
-    """A ranker under its objective: pick each context's right candidate.
+    """A ranker with its objective: pick each context's right candidate.
 
     Args:
-      encoder: the ranker; named as the checkpoints' functions name what they save.
+      encoder: the ranker. It has this name because functions for checkpoints save `encoder`.
       config: label smoothing and l2.
 
     Call arguments:
@@ -77,16 +77,16 @@ class CandidateRanking(Objective):
 
 
 def freeze(ranker: RankerModel, how: str, *, trainable_blocks: int = 1) -> None:
-    """Take a part of the trunk out of training.
+    """Freeze a part of the trunk.
 
     Args:
-      ranker: changed in place, before its optimizer is built.
+      ranker: the ranker, changed in place before its optimizer is built.
       how: `nothing`, `embeddings` (the tables of tokens, positions and segments, and the norm), or
         `all_but_top_k` (these and all blocks but the last ones).
       trainable_blocks: k.
 
     Raises:
-      ValueError: the trunk has fewer blocks than that.
+      ValueError: if the trunk has fewer than k blocks.
 
     Reference: arXiv 1905.01969 §5.1, Table 3.
     """
@@ -110,7 +110,7 @@ def freeze(ranker: RankerModel, how: str, *, trainable_blocks: int = 1) -> None:
 def make_ranker_training(
     ranker: RankerModel, config: RankerTraining, *, precision: str
 ) -> CandidateRanking:
-    """Return `ranker` under its objective, compiled with its optimizer."""
+    """Return `ranker` with its objective, compiled with its optimizer."""
     freeze(ranker, config.freeze, trainable_blocks=config.trainable_blocks)
     model = CandidateRanking(ranker, config)
     optimizer = make_optimizer(
@@ -120,7 +120,7 @@ def make_ranker_training(
         precision=precision,
         extend=decaying_on_plateau,
     )
-    if config.optimizer == "adamw":  # no decay of biases and norms, as BERT's
+    if config.optimizer == "adamw":  # as in BERT, biases and norms do not decay
         vectors = [v for v in model.trainable_variables if len(v.shape) < 2]
         optimizer.exclude_from_weight_decay(var_list=vectors)
     compile_with(model, optimizer)
@@ -141,7 +141,7 @@ def train_ranker(
     Args:
       head: the head.
       options: fields of `RankerTraining`; see `ranker_options` for the others.
-      init_from: model directory of a dual encoder or a ranker, a module of the former, or its name.
+      init_from: model directory of a dual encoder or a ranker, or a dual encoder's module or name.
       output: the run's folder. If it has checkpoints, training resumes from the newest.
       recipe: one of `RANKER_RECIPES`; see `ranker_options` for the default.
       trackers: see `Task`.
@@ -150,8 +150,8 @@ def train_ranker(
       `output`, a ranker's model directory with the best weights on the dev data.
 
     Raises:
-      ValueError: if data or options are unusable, another run is in this folder, or checkpoints do
-        not match.
+      ValueError: if the data or options are unusable, another run is in this folder, or checkpoints
+        do not match.
       FloatingPointError: if the loss or a weight became NaN; the last checkpoint is kept.
       OSError: if a file cannot be read or written.
       NotFinishedError: on SIGTERM, after the state was saved; a `SystemExit` with the status 75.
@@ -179,12 +179,12 @@ def train_ranker(
 def ranker_options(
     head: str, options: Mapping[str, Any], *, init_from: str | None, recipe: str | None = None
 ) -> RankerTraining:
-    """Return all options of a run, from those that were given.
+    """Complete the given options of a run.
 
     Without a recipe, a ConvAI2 file as `data` selects `convai2`. Other data select `paper`.
 
-    Folders are evaluated on their own dev split. By the recipe `paper`, a cross-encoder ranks the
-    given candidates of a file, and random responses of a folder. The rest is as in `ranker_recipe`.
+    Folders are evaluated on their own dev split. With the recipe `paper`, a cross-encoder ranks the
+    given candidates of a file, or random responses from a folder. See `ranker_recipe` for the rest.
 
     Raises:
       ValueError: if there is no data or no trained trunk, or options have no effect.
@@ -212,14 +212,14 @@ def ranker_options(
 class RankerTask(Task):
     """A ranker on a trained trunk; see `train_ranker`.
 
-    The weights with the highest R@1 on the dev data are kept. The learning rate falls whenever
-    the loss there is not the lowest so far.
+    The weights with the highest R@1 on the dev data are kept. The learning rate falls whenever the
+    loss on these data is not the lowest so far.
 
     Args:
       ranker: the ranker, with its initial weights.
       data: the data of the run.
       vocabulary: the vocabulary of both.
-      started: what is said of the start of the run: `precision` and `init_from`.
+      started: facts about the start of the run: `precision` and `init_from`.
       folder: the run's folder.
 
     Attributes:

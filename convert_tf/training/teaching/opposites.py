@@ -1,7 +1,7 @@
 """Teach the similarity vectors of a trained encoder to tell opposites apart.
 
-Only the map from r to these vectors is trained. The encoder stays as it is, and with it the vectors
-of contexts and responses. The texts are encoded once, so a step is a few matrix products.
+Only the map from r to these vectors is trained. The encoder does not change, and neither do the
+vectors of contexts and responses. The texts are encoded once, so a step is a few matrix products.
 """
 
 import os
@@ -33,7 +33,7 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.progress import Progress
 from convert_tf.training.teaching.similarity import encoded_texts, output_folder, training_texts
 
-_TRIPLETS, _TEXTS, _HELD, _TAUGHT = 128, 128, 256, 192  # of a step
+_TRIPLETS, _TEXTS, _HELD, _TAUGHT = 128, 128, 256, 192  # numbers of examples in a step
 _WEIGHTS = ("opposites", "intent_contrast", "holding")
 _SCALE = 20.0  # of cosines
 _HELD_OUT_EVERY = 20
@@ -50,28 +50,28 @@ def teach_opposites(
 ) -> dict[str, Any]:
     """Train the similarity map of an encoder on triplets, and write the encoder with it.
 
-    A twentieth of the anchors is held out for the measurements, and triplets that share a text with
-    theirs are not trained on.
+    A twentieth of the anchors is held out for the measurements. Triplets that share a text with a
+    held-out triplet are not trained on.
 
     Args:
       checkpoint: a dual encoder's run or module with similarity vectors. From a module, a model
         directory is written with its rounded weights.
-      token_ids: folder of single texts, tokenized with the model's vocabulary. The labels of some
-        are read as intents.
+      token_ids: folder of single texts, tokenized with the model's vocabulary. If texts have
+        labels, these are their intents.
       triplets: folder of triplets, tokenized with the same vocabulary.
       output: folder of the encoder with the new map; None replaces the map of `checkpoint`.
       options: weights and steps; None for the defaults.
       teacher: folder of teacher vectors of the single texts; with it, the map also learns which
-        texts are near each other to the teacher.
+        texts are close to each other for the teacher.
 
     Returns:
       `triplets` and `texts`, the numbers that were read; `before` and `after`, the shares of the
-      held-out triplets whose anchor is nearer to the paraphrase than to the opposite, by the kinds
-      `sentence` and `similarity`; `cosine`, of the similarity vectors before and after.
+      held-out triplets whose anchor is nearer to the paraphrase than to the opposite, for the kinds
+      `sentence` and `similarity`; `cosine`, that of the similarity vectors before and after.
 
     Raises:
-      ValueError: if the encoder has no similarity vectors, a folder holds other texts or has
-        another vocabulary, or `checkpoint` is a module and `output` is None.
+      ValueError: if the encoder has no similarity vectors, a folder holds another kind of texts or
+        has another vocabulary, or `checkpoint` is a module and `output` is None.
       OSError: if a file cannot be read or written.
     """
     options = options or MapTraining()
@@ -158,18 +158,18 @@ def map_batches(
       reduced: `[texts, reduced_dim]`, r of the texts.
       of_triplets: `[triplets, 3, reduced_dim]`, r of the texts of triplets.
       used: int64, the numbers of the triplets to draw.
-      kernel: float32 `[reduced_dim, dim]`, the map before.
+      kernel: float32 `[reduced_dim, dim]`, the map before the training.
       seed: seed of the order.
       steps: number of steps.
-      teacher: vectors of the texts by a teacher, or None.
+      teacher: the teacher's vectors of the texts, or None.
 
     Yields:
-      For each name of `TRIPLET` float32 `[triplets, reduced_dim]`, and int32 `{name}_groups`
-      `[triplets]`, equal numbers for equal texts; `text` float32 `[texts, reduced_dim]` with
-      `intent_groups` and `intent_names`, see `UtteranceDraws`; `held` float32
-      `[held, reduced_dim]` with `held_similarity` and `held_sentence`, their vectors before;
-      with a teacher, `taught` float32 `[taught, reduced_dim]` with `teacher` float32
-      `[taught, teacher_dim]`, its vectors.
+      A dict. For each name of `TRIPLET`, it has float32 `[triplets, reduced_dim]`, and as
+      `{name}_groups` int32 `[triplets]`, equal numbers for equal texts. `text` is float32
+      `[texts, reduced_dim]`, with `intent_groups` and `intent_names` (see `UtteranceDraws`). `held`
+      is float32 `[held, reduced_dim]`, with `held_similarity` and `held_sentence`, the vectors of
+      these texts before the training. With a teacher, `taught` is float32 `[taught, reduced_dim]`
+      and `teacher` is float32 `[taught, teacher_dim]`, its vectors.
     """
     draws = UtteranceDraws(texts, per_pair=2, seed=seed)
     draws.draw_in_pairs()
@@ -200,16 +200,16 @@ def map_batches(
 
 
 class MapModel(keras.Model):
-    """The map as a model whose loss Keras minimises.
+    """The map as a Keras model with its loss.
 
     The loss of a step is opposites · L_opposites + intent_contrast · L_intents + holding · L_held +
-    teaching · L_taught, each the sum over sentence encodings and similarity vectors. L_opposites
-    and L_intents are the means of `opposite_losses` and `intent_losses`; L_held is the mean of 1 −
-    the cosine to the vector before; L_taught is the mean of `taught_ranking_losses` of the cosines
-    of each text to the others, for which the teacher's cosines are the target.
+    teaching · L_taught. Each is a sum over sentence encodings and similarity vectors. L_opposites
+    and L_intents are the means of `opposite_losses` and `intent_losses`. L_held is the mean of 1 −
+    the cosine to the vector before the training. L_taught is the mean of `taught_ranking_losses` of
+    the cosines of each text to the others, with the teacher's cosines as the target.
 
     Args:
-      kernel: float32 `[reduced_dim, dim]`, the map to begin with.
+      kernel: float32 `[reduced_dim, dim]`, the initial map.
       options: the weights.
     """
 
@@ -272,7 +272,7 @@ def trained_map(
     """Train a map.
 
     Args:
-      kernel: float32 `[reduced_dim, dim]`, the map to begin with.
+      kernel: float32 `[reduced_dim, dim]`, the initial map.
       batches: the inputs of each step, from `map_batches`.
       options: weights and steps.
 
@@ -303,7 +303,7 @@ def _held_out(triplets: ArrayExamples) -> tuple[np.ndarray, np.ndarray]:
     """Return which triplets are held out, and which share no text with them: bool `[triplets]`."""
     ids = triplets.token_ids(np.arange(triplets.num_examples))
     groups = packing.text_groups(ids).reshape(len(TRIPLET), -1)
-    # Checksums of texts are in random order.
+    # Groups are checksums of texts, so every n-th one is a random choice.
     is_held_out = np.isin(groups[0], np.unique(groups[0])[::_HELD_OUT_EVERY])
     is_used = ~np.isin(groups, groups[:, is_held_out]).any(axis=0)
     if not is_used.any():
@@ -312,7 +312,7 @@ def _held_out(triplets: ArrayExamples) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _vectors(reduced: np.ndarray, kernel: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the vectors of texts by kind, of length 1."""
+    """Return the vectors of texts, of length 1, by kind."""
     reduced = reduced.astype(np.float32)
     return {
         "similarity": unit_rows(reduced @ kernel),
@@ -321,7 +321,7 @@ def _vectors(reduced: np.ndarray, kernel: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _shares(of_triplets: np.ndarray, kernel: np.ndarray) -> dict[str, float]:
-    """Return the shares of triplets whose paraphrase is nearer than their opposite, by kind."""
+    """Return the share of triplets whose paraphrase is nearer than their opposite, by kind."""
     sides: Sequence[dict[str, np.ndarray]] = [_vectors(of_triplets[:, i], kernel) for i in range(3)]
     return {
         kind: float(np.mean(np.sum(sides[0][kind] * (sides[1][kind] - sides[2][kind]), axis=1) > 0))

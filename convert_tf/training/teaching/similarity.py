@@ -27,8 +27,8 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.progress import Progress
 
 _HELD_OUT_EVERY = 20
-_FEWEST_HELD_OUT = 3  # between which there are several cosines
-_COMPARED_TEXTS = 2_000  # of the held-out ones, each with each other
+_FEWEST_HELD_OUT = 3  # fewer texts have only one cosine
+_COMPARED_TEXTS = 2_000  # of the held-out texts; all pairs of them are compared
 
 
 def fit_similarity(
@@ -52,12 +52,12 @@ def fit_similarity(
       `teacher`, `dim` and `texts`, the number of texts that the map was fitted to. Measured on
       `held_out` texts: the mean `cosine` of the mapped encoding and the teacher's vector. Measured
       on pairs of `compared`, at most 2,000 random held-out texts: the `spearman` correlation
-      between the teacher's cosines and those of the vectors, of shorter vectors, of r and of
+      between the teacher's cosines and the cosines of the vectors, of shorter vectors, of r and of
       sentence encodings.
 
     Raises:
-      ValueError: if the vocabulary is another one, no text has a vector, or `checkpoint` is a
-        module and `output` is None.
+      ValueError: if the vocabularies differ, no text has a vector, or `checkpoint` is a module and
+        `output` is None.
       OSError: if a file cannot be read or written.
     """
     output = output_folder(checkpoint, output)
@@ -78,13 +78,13 @@ def fit_similarity(
     kernel = fitted_map(reduced[~is_held_out], taught[~is_held_out])
     turned = similarity_map(reduced[~is_held_out], kernel)
     facts = {
-        "teacher": Path(vectors.teacher).name,  # where it lies is nothing for a card
+        "teacher": Path(vectors.teacher).name,  # model cards do not show its path
         "dim": turned.shape[1],
         "texts": int((~is_held_out).sum()),
         "held_out": _measured(reduced[is_held_out], taught[is_held_out], kernel, turned),
     }
     training = training_facts(checkpoint)
-    training.pop("opposites", None)  # of the map that is replaced
+    training.pop("opposites", None)  # described the replaced map
     save_checkpoint(
         output,
         encoder,
@@ -124,7 +124,7 @@ def training_texts(
       encoder, vocabulary: from `load_checkpoint`.
 
     Raises:
-      ValueError: if it holds other texts, or they were cut by another vocabulary.
+      ValueError: if it holds another kind of texts, or has another vocabulary.
     """
     check_same_vocabulary(
         folder.vocabulary,
@@ -150,9 +150,9 @@ def encoded_texts(
     Args:
       encoder: the model.
       examples: pairs, single texts or triplets.
-      names: of the texts of an example to encode.
+      names: names of the texts of an example to encode.
       max_examples: number of examples to read; None for all.
-      dtype: of the result.
+      dtype: type of the result.
       count: called with the number of examples of each batch.
 
     Returns:
@@ -161,7 +161,7 @@ def encoded_texts(
     parts = []
     for batch in EvaluationBatches(examples, encoder.config.max_tokens, max_examples=max_examples):
         slots = np.concatenate([batch[f"{name}_slots"] for name in names])
-        # Texts on one side are enough for r.
+        # For r, it is enough to encode the texts on one side.
         inputs = {"context_slots": slots, "response_slots": slots[:1]}
         if encoder.config.multi_context:
             inputs["extra_context_slots"] = slots
@@ -175,10 +175,10 @@ def encoded_texts(
 def _measured(
     reduced: np.ndarray, taught: np.ndarray, kernel: np.ndarray, turned: np.ndarray
 ) -> dict[str, Any]:
-    """Return how close held-out texts come to the teacher."""
+    """Return measures of how close the vectors of held-out texts are to the teacher's."""
     texts = len(reduced)
     cosine = float((unit_rows(reduced @ kernel) * taught).sum(axis=1).mean())
-    # Texts are in the order of their files: the first ones would be of one source.
+    # Texts are in the order of their files, so the first ones would all come from one source.
     compared = np.random.default_rng(0).permutation(texts)[:_COMPARED_TEXTS]
     reduced, taught = reduced[compared], taught[compared]
     pairs = np.triu_indices(len(compared), 1)

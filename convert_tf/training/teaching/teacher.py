@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 # Texts to float `[texts, dim]`, of length 1.
 Encode = Callable[[Sequence[str]], np.ndarray]
 
-# Weights in 8 bits, in place of a model's own; `hub_modules/recipes/rounded.py` writes them.
+# 8-bit weights that replace a model's own; `hub_modules/recipes/rounded.py` writes them.
 ROUNDED_WEIGHTS = "model.8bit.npz"
-MAX_TOKENS = 96  # what is read of a text; a run reads 60 subwords
-# Of a batch, with its padding.
+MAX_TOKENS = 96  # longer texts are cut; a run reads 60 subwords
+# Tokens in a batch, padding included.
 _BATCH_TOKENS = 1_024
 _BATCH_TOKENS_ON_GPU = 65_536
 _OWN_KINDS = (Kind.ENCODER_MODULE, Kind.ONNX, Kind.HUGGING_FACE_ENCODER, Kind.DUAL_ENCODER)
@@ -46,8 +46,8 @@ def open_teachers(
     """Open one or several teachers, whose vectors are joined.
 
     Args:
-      names: each a released name, or the path of a module, an `.onnx` file or a run, whose vectors
-        for similarity are learnt; otherwise as for `package_folder`.
+      names: for each teacher a released name, or the path of a module, an `.onnx` file or a run,
+        whose vectors for similarity are learnt; or any name that `package_folder` takes.
       weights: see `join_teachers`.
       has_sides: whether to return a teacher for each of `context` and `response`, which teach how
         to rank. The first must be a dual encoder. A `Teacher` encodes both sides alike.
@@ -75,7 +75,7 @@ def _encoders(name: str, *, has_sides: bool) -> dict[str, Encode]:
     encoder = SentenceEncoder(path)
     if has_sides:
         return {"context": encoder.encode_contexts, "response": encoder.encode_responses}
-    encoder.encode_similarity([])  # says what is missing
+    encoder.encode_similarity([])  # raises if there are no vectors for similarity
     return {"text": encoder.encode_similarity}
 
 
@@ -83,7 +83,7 @@ def package_folder(name: str) -> Path:
     """Return the model's folder: `name` itself, or the folder in the Python package `name`.
 
     Raises:
-      ValueError: if there is neither.
+      ValueError: if neither exists.
     """
     import importlib.util
 
@@ -161,7 +161,7 @@ class Teacher:
             batches.append(batch)
             outputs.append(self._vectors(ids, mask))
         vectors = np.empty((len(texts), self.dim), np.float16)
-        # Only here, so that a GPU computes one batch while the next is made.
+        # Results are only fetched here, so that a GPU computes a batch while the next one is made.
         for batch, output in zip(batches, outputs, strict=True):
             vectors[batch] = output.cpu().numpy()
         return vectors
@@ -232,10 +232,10 @@ def joined_name(names: Sequence[str], weights: Sequence[float] | None = None) ->
 
 @functools.cache
 def _is_faster_in_bfloat16() -> bool:
-    """Return whether PyTorch multiplies matrices clearly faster in bfloat16 here.
+    """Return whether PyTorch multiplies matrices clearly faster in bfloat16 on this machine.
 
-    The processor's instructions do not tell: on an Intel Xeon with AVX-512 but without AMX,
-    bfloat16 takes twice as long.
+    The processor's instruction set does not answer this: on an Intel Xeon with AVX-512 but without
+    AMX, bfloat16 takes twice as long.
     """
     import torch
 

@@ -29,18 +29,18 @@ from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import read_vocabulary
 from convert_tf.training.teaching.teacher import Encode, calls_at_once
 
-CHUNK = 8_192  # examples between two notes of the progress
+CHUNK = 8_192  # examples after which the progress is stored
 _UNKNOWN = "\ufffd"
 _DONE_FILE = "done.json"
-_EVERY_SUBWORD = 64  # by which the teacher of an earlier run is known again
-_SAME_VECTORS = 0.02  # in a value; in bfloat16 they are not the same everywhere
-_WORK_VERSION = 6  # up to 5 both sides of a teacher of sides were written together
+_EVERY_SUBWORD = 64  # the vectors of these subwords show whether the teacher is the same
+_SAME_VECTORS = 0.02  # tolerance of a value; results in bfloat16 depend on the machine
+_WORK_VERSION = 6  # until version 5, both sides of a teacher were written together
 
 
 class StoredTexts:
     """Restore texts from token ids: in lower case, and cut as they are stored.
 
-    Characters outside the vocabulary are hashed in the ids. In the texts they are U+FFFD.
+    Ids only have hashes of characters outside the vocabulary. In the texts these are U+FFFD.
 
     Args:
       folder: the token ids.
@@ -69,7 +69,7 @@ class StoredTexts:
             pieces = read_vocabulary(folder.vocabulary)
             self.entries = [piece.removeprefix(WORD_START) for piece in pieces]
             pieces += [_UNKNOWN] * folder.num_oov_buckets
-            # The last one ends a text.
+            # The last entry ends a text.
             self._pieces = np.array([*pieces, BETWEEN_TEXTS], object)
 
     def __call__(self, ids: TokenIds) -> list[str]:
@@ -86,9 +86,9 @@ class StoredTexts:
 
 
 def first_places(examples: ArrayExamples, names: Sequence[str], numbers: np.ndarray) -> np.ndarray:
-    """Return where each text occurs first. A turn is often a response and then a context.
+    """Return where each text occurs first. A turn is often a response and later a context.
 
-    It takes about 50 bytes of memory for each text.
+    This takes about 50 bytes of memory for each text.
 
     Args:
       examples: the token ids.
@@ -96,8 +96,8 @@ def first_places(examples: ArrayExamples, names: Sequence[str], numbers: np.ndar
       numbers: int64 `[n]`, numbers of the examples.
 
     Returns:
-      int64 `[names × n]`: for text c of example e, at `names · e + c`, the first index of the same
-      text. Two different texts are mistaken for the same once in 2⁶⁴ pairs.
+      int64 `[names × n]`. Text c of example e is at `names · e + c`, and the value is the first
+      index of an equal text. Two different texts are taken for equal once in 2⁶⁴ pairs.
     """
     digests = np.empty((len(numbers), len(names)), np.uint64)
     for start in range(0, len(numbers), CHUNK):
@@ -127,28 +127,29 @@ def write_teacher_vectors(
     max_examples: int | None = None,
     source_shares: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Encode the texts of train, equal ones once, and each entry of the vocabulary.
+    """Encode the texts of the train split, equal ones once, and each entry of the vocabulary.
 
-    The texts are restored from their tokens (`StoredTexts`). So the teacher reads as much of them
-    as a model that is trained on the token ids.
+    The texts are restored from their tokens (`StoredTexts`). So the teacher reads the same part of
+    each text as a model that is trained on the token ids.
 
     Args:
       token_ids: folder of token ids of pairs or of single texts.
       output: folder to write. It gets its name when it is complete. Until then, the work is kept
         next to it, and the next call resumes it.
-      teacher: encodes texts; or a teacher for each of `context` and `response`, if a text has
-        another vector on each side. The vocabulary is encoded as contexts.
+      teacher: function that encodes texts; or one for `context` and one for `response`, if a text
+        has different vectors on the two sides. The vocabulary is encoded as contexts.
       name: name of the teacher.
       max_examples: number of examples that get vectors; the others have zeros.
-      source_shares: shares of sources whose examples get vectors, as a run with the same shares
-        draws them from the first example on.
+      source_shares: shares of the sources. Only examples that a run with these shares would draw
+        get vectors, starting with the first.
 
     Returns:
       The content of `teacher.json`.
 
     Raises:
-      ValueError: if the token ids have no such source; if single texts have a teacher for each
-        side or shares; if no example is drawn; if `output` exists, or another process writes it.
+      ValueError: if the token ids lack one of the sources; if shares or a teacher for each side are
+        given for single texts; if no example is drawn; if `output` exists, or another process
+        writes it.
       OSError: if a file cannot be read or written.
     """
     if os.path.exists(output):
@@ -182,7 +183,7 @@ def write_teacher_vectors(
         done = _read_done(work, settings, some_subwords, len(texts.entries))
         if done is None:
             done = {"settings": settings, "done": {}}
-            (work / _DONE_FILE).unlink(missing_ok=True)  # it is of another teacher
+            (work / _DONE_FILE).unlink(missing_ok=True)  # belongs to another teacher
             np.save(work / SUBWORDS_FILE, _vocabulary_vectors(encode, texts.entries))
             write_file(work / _DONE_FILE, json.dumps(done))
         for encode, names in teachers:
@@ -225,10 +226,10 @@ def _vocabulary_vectors(encode: Encode, subwords: Sequence[str]) -> np.ndarray:
 
 
 class _TaughtExamples:
-    """The examples that get vectors. Arguments and errors as of `write_teacher_vectors`.
+    """The examples that get vectors. Arguments and errors are those of `write_teacher_vectors`.
 
     Attributes:
-      facts: for `teacher.json`.
+      facts: entries of `teacher.json`.
     """
 
     def __init__(
@@ -269,10 +270,10 @@ class _TaughtExamples:
     ) -> Iterator[int]:
         """Write the vectors of some texts of each example, zeros where an example gets none.
 
-        Text c of taught example e has the place `names · e + c`.
+        Text c of taught example e has the index `names · e + c`.
 
         Args:
-          work: folder of the files; those that an earlier call began are in it.
+          work: folder of the files, with any files that an earlier call began.
           texts: restores texts from token ids.
           encode: the teacher.
           names: names of the texts.
@@ -280,7 +281,7 @@ class _TaughtExamples:
           start: number of examples that an earlier call wrote.
 
         Yields:
-          After each chunk, the number of examples that are written.
+          The number of written examples, after each chunk.
         """
         shape = (self._examples.num_examples, dim)
         arrays = [
@@ -298,7 +299,7 @@ class _TaughtExamples:
             return numbers[places // width]
 
         def encoded(chunk: range) -> tuple[range, np.ndarray, np.ndarray]:
-            """Return the places of a chunk whose texts are new, and the texts' vectors."""
+            """Return which places of a chunk have new texts, and the vectors of these texts."""
             places = np.arange(width * chunk.start, width * chunk.stop)
             new = places[first_of[places] == places]
             rows = numbers[chunk.start : chunk.stop]

@@ -1,4 +1,4 @@
-"""The losses of dual encoders: one file each, found by their place in this folder."""
+"""The losses of dual encoders. Each file of this folder that defines one adds it to the list."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""What a loss of dual encoders is."""
+"""The base class of the losses of dual encoders."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,8 +16,7 @@ class Loss:
 
     A subclass in a file of this folder is a loss of `convert-tf train`: the fields of its `Options`
     become flags. Users pass losses of their own to `train`. Only `name` and `__call__` are needed.
-    Files of this folder import Keras inside of functions, because the help of a command does not
-    wait for it.
+    Files of this folder import Keras inside functions, so that `--help` need not wait for it.
 
     Args:
       options: the options of the run, among them the fields of `Options`. None for a loss that is
@@ -28,10 +27,10 @@ class Loss:
       name: name of the loss. Its mean is reported as `{name}_loss`.
       Options: fields that become flags, under the heading `Options.heading`.
       weight_option: the field that is the weight; `name` by default.
-      metrics: names of what `measures` yields.
+      metrics: names of the metrics that `measures` yields.
       additions: what `open` returned.
-      model: the model under its objective, from `build` on. `model.similarity(r)` maps reduced
-        encodings to similarity vectors.
+      model: the model with its losses, set by `build`. `model.similarity(r)` maps reduced encodings
+        to similarity vectors.
 
     Example:
       class Length(Loss):
@@ -63,14 +62,14 @@ class Loss:
         return False
 
     def applies_to(self, model: ModelConfig) -> bool:
-        """Return whether the loss is opened and measured; with a weight of 0 it is not learnt."""
+        """Return whether the loss is opened and measured. With a weight of 0 it is not trained."""
         return self.weight > 0
 
     def check(self, losses: Sequence["Loss"]) -> None:
         """Raise `ValueError` if the options do not fit each other or the other losses.
 
         Args:
-          losses: all losses of the run, also those with a weight of 0.
+          losses: all losses of the run, including those with a weight of 0.
         """
 
     def open(self, data: "EncoderData") -> Sequence[Addition]:
@@ -84,7 +83,7 @@ class Loss:
           `{name}_slots`, and its reduced encoding is `outputs["reduced_{name}"]`.
 
         Raises:
-          ValueError: if the files are missing, damaged or do not go with the data.
+          ValueError: if the files are missing, damaged or do not fit the data.
         """
         return ()
 
@@ -119,22 +118,22 @@ class Loss:
             yield metric, self(inputs, outputs), None
 
     def facts(self) -> dict[str, Any]:
-        """Return what `training.json` says of the loss besides its options."""
+        """Return what `training.json` records about the loss besides its options."""
         return {}
 
     def facts_to_keep(self) -> Sequence[str]:
-        """Return the facts of the initial model that stay true of the trained one."""
+        """Return the names of the initial model's facts that are still true after training."""
         return ()
 
     def start(self, init_from: str | None) -> None:
-        """Set initial weights. Called once in a new run, after the encoder has its own.
+        """Set initial weights. Called once in a new run, when the encoder has its initial weights.
 
         Args:
           init_from: the model that the run starts from, or None.
         """
 
     def keep(self, folder: str) -> None:
-        """Keep what an earlier model has and this run does not train.
+        """Keep the parts of an earlier model that this run does not train.
 
         Args:
           folder: the initial model, or the run that resumes.

@@ -15,8 +15,8 @@ from convert_tf.training.encoder.losses.base import Loss
 if TYPE_CHECKING:
     from convert_tf.training.encoder.data import EncoderData
 
-FITTED_EXAMPLES = 4_096  # whose encodings and teacher's vectors make a map
-_TURNED_EXAMPLES = 1_024  # whose encodings decide which numbers of similarity vectors are first
+FITTED_EXAMPLES = 4_096  # examples that a map to the teacher's vectors is fitted to
+_TURNED_EXAMPLES = 1_024  # examples that determine the order of the numbers of similarity vectors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,9 +41,10 @@ class DistillationOptions(Config):
 class Distillation(Loss):
     """Distance of mapped encodings r from the vectors of a teacher.
 
-    For an example it is Σ (1 − cos(r K, t)) over its context and response and its single texts,
-    where t is the teacher's vector of a text and K, `[reduced_dim, teacher_dim]`, is trained too.
-    A run saves K, and K turned to similarity vectors (`convert_tf.models.distillation`).
+    The loss of an example is Σ (1 − cos(r K, t)) over its context and response and its single
+    texts. t is the teacher's vector of a text. The matrix K, `[reduced_dim, teacher_dim]`, is
+    trained too. A run saves K, and K rotated to similarity vectors
+    (`convert_tf.models.distillation`).
 
     Example:
       options = {"data": "ids/", "teacher": "vectors/", "distillation": 1.0}
@@ -52,10 +53,10 @@ class Distillation(Loss):
 
     name = "distillation"
     Options = DistillationOptions
-    kept_map: Any = None  # the map to similarity vectors of an earlier model
+    kept_map: Any = None  # an earlier model's map to similarity vectors
     dim = 0  # of the teacher's vectors
-    # Examples that the map is fitted to, and their vectors: the pairs, or the single texts if only
-    # these have vectors.
+    # Examples that the map is fitted to, and their vectors. These are the pairs, or the single
+    # texts if pairs have no vectors.
     targets: Any = None
     is_alone = True
 
@@ -64,7 +65,7 @@ class Distillation(Loss):
         return bool(self.options.utterance_teacher)
 
     def applies_to(self, model: ModelConfig) -> bool:
-        return True  # without a teacher it keeps the similarity map of the initial model
+        return True  # without a teacher, it keeps the initial model's similarity map
 
     def check(self, losses: Sequence[Loss]) -> None:
         options = self.options
@@ -108,7 +109,7 @@ class Distillation(Loss):
             self.options.utterance_teacher, texts, vocab_size=data.source.vocab_size
         )
         if self.targets is None:
-            # They are stored by source, so some of all sources are drawn.
+            # Examples are stored by source, so a random sample has some from every source.
             drawn = np.random.default_rng(0).permutation(vectors.numbers)[:FITTED_EXAMPLES]
             self.targets = SelectedExamples(texts, drawn), vectors
         pairs = self.targets[1]
@@ -184,8 +185,8 @@ class Distillation(Loss):
     def _start_map(self, init_from: str) -> None:
         """Start the map to the teacher's vectors from the initial run's map.
 
-        A random map would undo in the first steps what that run has learnt. A module has no such
-        map; then one is fitted to some of the training texts.
+        A random map would undo in its first steps what that run has learnt. A module has no such
+        map, so one is fitted to some of the training texts.
         """
         from convert_tf.checkpoints.folder import load_teacher_projection
         from convert_tf.models.distillation import fitted_map
@@ -205,13 +206,13 @@ class Distillation(Loss):
             print("the map to the teacher's vectors is fitted to texts that are trained on")
 
     def _taught_texts(self, max_examples: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return reduced encodings of some texts, and the teacher's vectors of them."""
+        """Return the reduced encodings and the teacher's vectors of some texts."""
         from convert_tf.training.teaching.similarity import taught_texts
 
         return taught_texts(self.model.encoder, *self.targets, max_examples=max_examples)
 
     def keep(self, folder: str) -> None:
-        # Several processes fit no map: none computes with all variables.
+        # With several processes no map is fitted, because no single process can use all variables.
         if not (self._learns_map and self.is_alone):
             from convert_tf.checkpoints.folder import load_similarity_map
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class HistoryOptions(RankingOptions):
-    """Options of the losses of earlier turns, which have the weight of the ranking loss.
+    """Options of the losses for earlier turns. Their weight is that of the ranking loss.
 
     Attributes:
       history_only: Train only the side networks of a multi-context model that read earlier turns.
@@ -29,8 +29,9 @@ class History(Ranking):
     """Ranking losses of a multi-context model given the earlier turns, and given both texts.
 
     Each is `Ranking` with another encoding in place of the context's. An example without earlier
-    turns has neither loss, but its response is a negative of the others. Both are sums over the
-    examples that have them, divided by the batch size. The paper does not say how to combine them.
+    turns has neither loss, but its response is a negative for the others. Both losses are sums over
+    the examples with earlier turns, divided by the batch size. The paper does not say how to
+    combine them.
 
     Reference: arXiv 1911.03688 §2.2.
 
@@ -85,5 +86,5 @@ class History(Ranking):
             model.encoder.freeze_all_but_history()
 
     def facts_to_keep(self) -> Sequence[str]:
-        # r does not change, so what was measured of the map to similarity vectors stays true.
+        # r does not change, so measurements of the map to similarity vectors stay true.
         return ("teacher", "similarity", "opposites") if self.options.history_only else ()

@@ -28,9 +28,9 @@ class IntentContrastOptions(Config):
 class IntentContrast(Loss):
     """Supervised contrastive loss of single texts, some of which have an intent.
 
-    For a text i it is the mean of −log softmax_j(scale · cos(r_i, r_j)) over the other texts j of
-    its intent, among these and the texts of other intents. The loss is the mean over the texts with
-    another text of their intent.
+    For a text i it is the mean of −log softmax_j(scale · cos(r_i, r_j)) over the other texts j with
+    the same intent. The softmax is over these and the texts with other intents. The loss is the
+    mean over all texts whose intent another text has too.
 
     Reference: arXiv 2004.11362 §3.2.2 equation 2 (L_out).
 

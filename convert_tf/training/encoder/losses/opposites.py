@@ -32,14 +32,14 @@ class OppositesOptions(Config):
 class Opposites(Loss):
     """Cross-entropy of picking a text's paraphrase among all paraphrases and opposites of a batch.
 
-    For the triplet i of an anchor a, a paraphrase p and an opposite o, and for each kind of vector
-    v, it is −log softmax_i(scale · cos(v(a_i), v(c))) over the candidates c = p_1, …, p_n, o_1, …,
-    o_n. Texts equal to the anchor or to its paraphrase are no wrong candidates. The kinds are the
+    A triplet i has an anchor a, a paraphrase p and an opposite o. For each kind of vector v, its
+    loss is −log softmax_i(scale · cos(v(a_i), v(c))) over the candidates c = p_1, …, p_n, o_1, …,
+    o_n. Texts equal to the anchor or to its paraphrase are not wrong candidates. The kinds are the
     reduced encoding r and, with a teacher, the similarity vectors (`EncoderObjective.similarity`);
     the loss is the mean over the kinds.
 
-    The metric `opposites_accuracy` is the share of triplets whose paraphrase is nearer than their
-    opposite.
+    The metric `opposites_accuracy` is the share of triplets whose paraphrase is nearer to the
+    anchor than their opposite.
 
     Reference: arXiv 1705.00652 §4.4, with hard negatives as in arXiv 2104.08821 §4.
 

@@ -49,7 +49,7 @@ class Ranking(Loss):
         super().__init__(options, weight=weight)
 
     def applies_to(self, model: ModelConfig) -> bool:
-        return True  # it is measured also where another loss is learnt
+        return True  # measured even if only other losses are trained
 
     def __call__(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> Any:
         return sum(
@@ -65,7 +65,7 @@ class Ranking(Loss):
         for objective, cosines, counts in self._ranked(outputs):
             prefix, losses = self._prefix(objective), self._losses(inputs, outputs, cosines)
             right = ops.diagonal(cosines)[:, None]
-            # Without mined negatives, so that the share compares with that of runs without them.
+            # Mined negatives are left out, so that the share is comparable with runs without them.
             cosines = cosines[:, : ops.shape(cosines)[0]]
             is_first = ops.sum(ops.cast(cosines >= right, "int32"), axis=1) == 1
             yield f"{prefix}batch_accuracy", ops.cast(is_first, "float32"), counts
@@ -106,7 +106,7 @@ def candidates_of(inputs: dict[str, Any]) -> Any:
 
     Args:
       inputs: a batch. With `response_groups`, int32 `[batch]`, and `negative_groups`, int32
-        `[batch × k]`, copies of the right response are no candidates.
+        `[batch × k]`, copies of the right response are not candidates.
     """
     from keras import ops
 

@@ -31,8 +31,9 @@ class TaughtRankingOptions(Config):
 class TaughtRanking(Loss):
     """Cross-entropy between a teacher's choice and the model's, without mined negatives.
 
-    It is −Σ_j softmax_j(scale · cos(X, Y)) log softmax_j(scale · cos(x, y)), where X and Y are the
-    teacher's vectors, x and y the model's encodings of a context and the responses of its batch.
+    It is −Σ_j softmax_j(scale · cos(X, Y)) log softmax_j(scale · cos(x, y)). x is the model's
+    encoding of a context, y those of the responses in the batch. X and Y are the teacher's vectors
+    of the same texts.
 
     Reference: arXiv 1503.02531 §2, with temperature 1.
 
