@@ -229,7 +229,9 @@ def _main(arguments: list[str], program: str) -> int:
         flag_arguments = arguments[len(name.split()) :]
         if {*flag_arguments} & {*_HELP}:
             if command.__doc__ is None:
-                raise ValueError("The help is in docstrings, which python -OO removes. Omit -OO.")
+                raise ValueError(
+                    "The help texts are in docstrings, which python -OO removes. Omit -OO."
+                )
             print(_help(command, values, called, is_full="--helpfull" in flag_arguments))
             return 0
         with warnings.catch_warnings():

@@ -184,8 +184,8 @@ class CountedFile(TableFile):
             if self.skipped.most_common(1)[0][0] == "invalid_utf8":
                 remedy = "Convert it to UTF-8, for example with iconv -f WINDOWS-1252 -t UTF-8"
             raise ValueError(
-                f"Hardly a line of {self.name} can be used: {reasons} in {self.lines:,} lines, "
-                f"from line {self.first_bad:,} on. {remedy}. To leave such lines out, pass "
+                f"Hardly any line of {self.name} can be used: {reasons} in {self.lines:,} lines, "
+                f"from line {self.first_bad:,} on. {remedy}. To skip such lines, pass "
                 "--max_bad_lines."
             )
         if not num_used and not self.warnings:

@@ -137,7 +137,9 @@ def _check_report(report: Any) -> None:
 
     def check(is_right: bool, message: str) -> None:
         if not is_right:
-            raise ValueError(f"The earlier report {message}. Pass one of intent monitor, unedited.")
+            raise ValueError(
+                f"The earlier report {message}. Pass an unedited report of intent monitor."
+            )
 
     def is_number(value: Any) -> bool:
         is_real = isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -147,7 +147,7 @@ def _root(content: str, path: str) -> Any:
         line = content.count("\n", 0, error.position) + 1
         raise _no_yaml(path, f", line {line}: the character {error.character:#06x}") from error
     except RecursionError as error:
-        raise _no_yaml(path, ": it is nested too deep") from error
+        raise _no_yaml(path, ": it is nested too deeply") from error
 
 
 def _no_yaml(path: str, reason: str) -> ValueError:

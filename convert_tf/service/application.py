@@ -246,7 +246,7 @@ class _Service:
         if request.kind not in (kinds := self._encoder.kinds):
             raise RefusedError(
                 422,
-                f"This model has no vectors of the kind {request.kind}. Ask for one of "
+                f"This model has no vectors of the kind {request.kind}. Request one of "
                 f"{', '.join(kinds)}.",
             )
         if request.kind == "context":
@@ -257,7 +257,7 @@ class _Service:
             raise RefusedError(
                 422,
                 f"Texts of the kind {request.kind} have no earlier turns. Omit extra_contexts, or "
-                "ask for the kind context.",
+                "request the kind context.",
             )
         return await _answer(_encoded, vectors, request.format)
 
@@ -288,7 +288,9 @@ class _Service:
         if request.explain:
             if self._classifier.decision.has_several:
                 raise RefusedError(
-                    422, "A classifier of several intents cannot explain its answers. Omit explain."
+                    422,
+                    "A classifier with several intents per text cannot explain its answers. "
+                    "Omit explain.",
                 )
             # For each word a shorter text is encoded, up to the bound of `Predictor.explain`.
             words = sum(len(text.split()) for text in request.texts)
@@ -340,8 +342,8 @@ class _Service:
         if name != self._name:
             raise RefusedError(
                 404,
-                f"This service has the model {self._name!r}, not {name!r}. Ask for that one, "
-                "or start convert-tf serve with --name.",
+                f"This service has the model {self._name!r}, not {name!r}. Request that one, or "
+                "start convert-tf serve with --name.",
             )
 
     async def health(self) -> dict[str, Any]:

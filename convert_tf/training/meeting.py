@@ -172,8 +172,8 @@ def _come(
         time.sleep(_SECONDS_BETWEEN_TRIES)
     raise ValueError(
         f"Process {index} did not reach process 0 at {address} within {seconds:g} seconds "
-        f"({reason}). Check that process 0 runs, and that this host reaches the address; or raise "
-        "--join_timeout."
+        f"({reason}). Check that process 0 is running and that this host can reach the address, "
+        "or raise --join_timeout."
     )
 
 

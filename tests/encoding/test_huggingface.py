@@ -93,7 +93,10 @@ def changed(path, **values):
         (lambda f: changed(f / "config.json", unknown_id=7), "config.json has unknown_id: 7"),
         (lambda f: changed(f / "config.json", kind_ids={"word": 90}), "kind_ids: {'word'"),
         (lambda f: changed(f / "config.json", kind_ids={"sentence": 1}), "has sentence: 1"),
-        (lambda f: changed(f / "tokenizer.json", model={"type": "BPE"}), "another tokenizer's"),
+        (
+            lambda f: changed(f / "tokenizer.json", model={"type": "BPE"}),
+            "belongs to another tokenizer",
+        ),
         (
             lambda f: changed(f / "config.json", model_type="bert"),
             "a Hugging Face BERT, which has no encodings of ours. Pass",

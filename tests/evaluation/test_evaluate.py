@@ -81,7 +81,7 @@ def test_answers_to_one_question_are_spread_over_the_blocks(tmp_path):
 def test_a_file_of_another_kind_is_refused(tmp_path):
     path = tmp_path / "faq.jsonl"
     path.write_bytes(b'{"question": "\xe9", "answer": "\xe9"}\n' * 9)
-    with pytest.raises(ValueError, match=r"Hardly a line of .*faq\.jsonl can be used"):
+    with pytest.raises(ValueError, match=r"Hardly any line of .*faq\.jsonl can be used"):
         list(make_task(data=str(path), block_size=2).examples)
 
 

@@ -133,7 +133,7 @@ def test_every_option_reaches_the_head(encoder, head, option):
             {"out_of_scope": "distance", "threshold": float("nan")},
             r"threshold must be a finite number, .* Received: nan",
         ),
-        ({"out_of_scope": "distance", "upper_levels": True}, "upper_levels needs probabilities"),
+        ({"out_of_scope": "distance", "upper_levels": True}, "upper_levels needs a rule"),
         ({"encoder": []}, "encoder is an empty list"),
     ],
     ids=str,
@@ -157,7 +157,7 @@ def test_a_clone_looks_up_no_encoder():
 def test_folds_need_one_kind_of_encodings_and_of_names(encoder):
     fold = Fold(np.arange(len(TEXTS)) < 3, encoder(TEXTS))
     for model, options in ((ThreeKinds("sentence"), {"names": None}), (encoder, {})):
-        with pytest.raises(ValueError, match="folds need one kind of encodings"):
+        with pytest.raises(ValueError, match="folds can only be used"):
             IntentClassifier(model, head="logistic", **options).fit(TEXTS, LABELS, folds=[fold])
 
 

@@ -328,7 +328,7 @@ def test_held_out_answers_are_of_encoders_that_did_not_see_them(
 @pytest.mark.parametrize(
     ("examples", "arguments", "message"),
     [
-        (slice(None), ["--kind=similarity"], r"--kind=similarity needs a model with .*\. Fit a"),
+        (slice(None), ["--kind=similarity"], r"--kind=similarity needs an encoder with .*\. Fit a"),
         (
             slice(None),
             ["--head=network", "--learning_rate=nan"],

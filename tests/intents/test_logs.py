@@ -157,7 +157,7 @@ def test_masks(text, wanted):
     [
         (["", " "], {"encoder": WordEncoder()}, "no messages"),
         ([*LOG, *LOG], {"encoder": WordEncoder(), "num_groups": 20}, "12 different .* 20 groups"),
-        (LOG, {}, "encoder or classifier is needed"),
+        (LOG, {}, "neither an encoder nor a classifier"),
     ],
 )
 def test_what_cannot_be_grouped(log, options, message):
@@ -284,10 +284,10 @@ def test_the_command_keeps_numbers_and_labels_over_weeks(tmp_path, monkeypatch, 
     del content["groups"][0]["texts"]
     for damaged in (json.dumps(content), json.dumps(sizeless), "[]"):
         described.write_text(damaged)
-        with pytest.raises(SystemExit, match=r"groups\.csv\.json does not hold the groups of "):
+        with pytest.raises(SystemExit, match=r"groups\.csv\.json does not contain the groups of "):
             week(4, LOG, f"--earlier={table}")
     for absent in (tmp_path, tmp_path / "no.csv"):
-        with pytest.raises(SystemExit, match="There is no file"):
+        with pytest.raises(SystemExit, match="is not a file"):
             week(4, LOG, f"--earlier={absent}")
     assert not (tmp_path / "week4").exists()
 

@@ -46,7 +46,7 @@ def test_each_row_has_the_number_of_its_line():
         ("nlu:\n- a: [\n", "line 3: while parsing a flow node"),
         (HEAD + "    - \x07\n", "line 5: the character 0x0007"),
         (HEAD + "    - \\u00\n", "four digits"),
-        ("[" * 1100, "nested too deep"),
+        ("[" * 1100, "nested too deeply"),
     ],
 )  # fmt: skip
 def test_what_rasa_would_leave_out_is_refused_by_line(content, message):

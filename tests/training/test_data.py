@@ -204,7 +204,7 @@ def _drop_the_last_records(path: Path) -> None:
         (lambda path: _cut(path, 0.5), "truncated record|corrupted record"),
         (lambda path: _cut(path, 0.0), "while it was read"),
         (flip_a_bit, "corrupted record"),
-        (_drop_the_last_records, "while it was read. Put the files back"),
+        (_drop_the_last_records, "while they were read. Restore the files"),
     ],
     ids=["deleted", "cut", "empty", "bit", "fewer"],
 )

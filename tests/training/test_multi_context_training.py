@@ -113,7 +113,7 @@ def test_all_turns_are_the_contexts_of_rankers(corpus):
 
 
 def test_turns_of_token_ids_cannot_be_numbered(corpus, tmp_path):
-    with pytest.raises(ValueError, match=r"all earlier turns are one text.*on the records"):
+    with pytest.raises(ValueError, match=r"join all earlier turns.*on the records"):
         run(corpus.arrays, tmp_path / "run", turn_prefixes=True)
     assert not (tmp_path / "run").exists()
     with pytest.raises(ValueError, match="Omit --turn_prefixes"):

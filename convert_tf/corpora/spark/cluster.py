@@ -89,8 +89,9 @@ def _wait_for_workers(context: Any, master: str) -> None:
     while context._jsc.sc().getExecutorMemoryStatus().size() < 2:  # the driver is one of them
         if time.monotonic() > until:
             raise OSError(
-                f"The Spark master {master} gave no worker in {_SECONDS_FOR_WORKERS} seconds. "
-                "Start workers, wait until they are free, or ask for less memory per executor."
+                f"The Spark master {master} provided no worker within {_SECONDS_FOR_WORKERS} "
+                "seconds. Start workers, wait until they are free, or ask for less memory per "
+                "executor."
             )
         time.sleep(0.1)
 

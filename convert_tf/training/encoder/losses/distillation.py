@@ -114,7 +114,7 @@ class Distillation(Loss):
         pairs = self.targets[1]
         if (vectors.teacher, vectors.dim) != (pairs.teacher, pairs.dim):
             raise ValueError(
-                "The vectors of pairs and of single texts are of different teachers, or have "
+                "The vectors of pairs and of single texts come from different teachers, or have "
                 f"different dimensions: {pairs.teacher!r} ({pairs.dim}) and {vectors.teacher!r} "
                 f"({vectors.dim}). Write one of the two again with `convert-tf teach`, or omit "
                 "--teacher."
