@@ -95,8 +95,8 @@ class PairTraining(RankingTraining):
       hard_negatives: Folder of negatives from convert-tf mine, for the token ids.
       negatives_per_pair: Mined negatives to draw for each pair at each step. They are negatives for
         the whole batch.
-      micro_batch: Pairs to encode at a time, to save memory; divides --batch_size. 0 is the whole
-        batch.
+      micro_batch: Pairs to encode at a time, to save memory. It must divide --batch_size. 0 is the
+        whole batch.
       scale_start: Factor of the cosines at step 0.
       scale_end: Factor of the cosines after --scale_anneal_steps. 0 is the square root of
         --encoding_dim.
@@ -215,7 +215,7 @@ class Pretraining(Training):
       max_tokens: Texts are cut to this many tokens. A context of all turns keeps its last tokens.
       shuffle_buffer: Examples in memory, from which batches of similar length are made.
       steps: Optimizer steps. The two objectives alternate.
-      batch_tokens: Tokens per batch, padding included.
+      batch_tokens: Tokens per batch, including padding.
       learning_rate: Peak learning rate of Adam.
       dropout: Drop rate in all layers.
     """

@@ -74,7 +74,7 @@ def _without_header(
             "and 'response'."
         )
     file.warn(
-        "the first row names no columns that are known and is read as a pair; if it is a header, "
+        "the first row has no known column names, so it is read as a pair; if it is a header, "
         "name the columns 'context' and 'response'"
     )
     return PAIR, chain([first], rest)

@@ -156,7 +156,7 @@ def _row(value: Any, file: TableFile) -> _Row:
         raise _of_rasa(file.name, "Rasa's JSON")
     place = f"{file.unit} {file.lines:,}"
     if not _is_labelled(value):
-        shown = f"a value that is no object ({shown_value(value)})"
+        shown = f"a value that is not an object ({shown_value(value)})"
         if isinstance(value, dict):
             shown = f"the keys {quoted(value)}"
         raise ContentError(

@@ -138,7 +138,7 @@ def _check_report(report: Any) -> None:
     def check(is_right: bool, message: str) -> None:
         if not is_right:
             raise ValueError(
-                f"The earlier report {message}. Pass an unedited report of intent monitor."
+                f"The earlier report {message}. Pass an unedited report from intent monitor."
             )
 
     def is_number(value: Any) -> bool:

@@ -30,7 +30,11 @@ _MAX_EXPLAINED_WORDS = 2_000  # in a request
 Texts = Annotated[list[StrictStr], Field(description="UTF-8 texts, in any number up to the limit")]
 Turns = Annotated[
     list[StrictStr | list[StrictStr]],
-    Field(description="of each text the turns before: a list, the oldest first, or joined"),
+    Field(
+        description=(
+            "the earlier turns of each text: a list, the oldest first, or one joined string"
+        )
+    ),
 ]
 Count = Annotated[int, Field(ge=1, strict=True)]
 
@@ -83,8 +87,10 @@ class EmbeddingsRequest(_Request, extra="ignore"):
     dimensions: Annotated[
         Count | None,
         Field(
-            description="numbers of a vector: the width of the model's, or fewer, up to the width "
-            "of its vectors for similarity, of which the first are then returned"
+            description=(
+                "length of the vectors: the width of the model, or at most the width of "
+                "its similarity vectors, whose first numbers are then returned"
+            )
         ),
     ] = None
 

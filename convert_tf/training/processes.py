@@ -367,7 +367,7 @@ def leaving_at_once(processes: Processes) -> Iterator[None]:
                 file=sys.stderr,
             )
         elif isinstance(error, KeyboardInterrupt):
-            print("interrupted: the other processes end, too", file=sys.stderr)
+            print("interrupted: the other processes stop too", file=sys.stderr)
         else:
             traceback.print_exc()
         sys.stderr.flush()

@@ -286,7 +286,7 @@ def test_a_run_that_is_told_to_end_saves_its_state(tmp_path, monkeypatch, capsys
             carried_out(tmp_path / "run")
     folder = tmp_path / "run"
     assert raised.value.code == 75
-    assert "told to end: saved step 3" in capsys.readouterr().err
+    assert "stopped by a signal: saved step 3" in capsys.readouterr().err
     assert saved_steps(folder) == [3]
     carried_out(folder)
     assert [row["step"] for row in rows_of(folder)] == [0, 4, 8]

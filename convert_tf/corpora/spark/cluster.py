@@ -102,9 +102,9 @@ def _sentence(error: Exception, master: str) -> str:
     if fault := _PYTHON_FAULT.search(text):
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
         return (
-            f"The Python of the workers of {master} cannot do the work ({fault[0]}). Set "
-            f"PYSPARK_PYTHON to the path of a Python {here} on the workers that has "
-            "convert_tf with its extra [spark], and onnxruntime for embed."
+            f"The Python of the workers of {master} cannot run the tasks ({fault[0]}). Set "
+            f"PYSPARK_PYTHON to the path of a Python {here} on the workers that has convert_tf "
+            "with its extra [spark], and onnxruntime for embed."
         )
     if "JAVA_GATEWAY_EXITED" in text:
         return (
@@ -113,8 +113,9 @@ def _sentence(error: Exception, master: str) -> str:
         )
     if "stopped SparkContext" in text:
         return (
-            f"{master} does not answer as a Spark master, or ended the run. Check that the port is "
-            "the master's (7077 by default), not that of its web page, and that the master runs."
+            f"{master} does not answer as a Spark master, or ended the run. Check that the port "
+            "is the master's (7077 by default), not that of its web page, and that the master is "
+            "running."
         )
     if own_error := _OWN_ERROR.search(text):
         return own_error[1]

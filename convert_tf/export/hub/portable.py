@@ -159,8 +159,7 @@ def _check(node: NodeDef) -> None:
 
 def _unknown(what: str, node: NodeDef) -> PortabilityError:
     return PortabilityError(
-        f"A module is made of what TensorFlow 2.6 knows. Received: {what}, in {node.name!r}. Write "
-        "it with older ops."
+        f"TensorFlow 2.6 does not support {what}, in {node.name!r}. Use older ops."
     )
 
 

@@ -83,7 +83,7 @@ def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Fold
             check_same_vocabulary(
                 vocabulary,
                 folder.vocabulary,
-                rule="Token ids are trained on with the vocabulary that made them",
+                rule="Training on token ids needs the vocabulary that made them",
                 remedy="Omit --vocab, or write the token ids with that vocabulary.",
             )
         return folder
@@ -310,7 +310,7 @@ class EncoderData:
             than the pairs.
         """
         folder = ArrayFolder(path)
-        rule = "Further texts are cut into the tokens of the pairs"
+        rule = "Further texts must have the tokens of the pairs"
         remedy = f"Write them again with `convert-tf tokenize --{holds}`."
         check_same_vocabulary(folder.vocabulary, self.source.vocabulary, rule=rule, remedy=remedy)
         if folder.num_oov_buckets != self.source.num_oov_buckets:

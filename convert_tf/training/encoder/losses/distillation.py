@@ -197,12 +197,12 @@ class Distillation(Loss):
             print(f"the map to the teacher's vectors starts as in {init_from}")
         elif not self.is_alone:
             print(
-                f"the map to the teacher's vectors starts anew: {init_from} has none, and several "
-                "processes fit none"
+                f"the map to the teacher's vectors starts from scratch: {init_from} has none, and "
+                "several processes fit none"
             )
         else:
             kernel.assign(fitted_map(*self._taught_texts(FITTED_EXAMPLES)))
-            print("the map to the teacher's vectors is fitted to texts that are trained on")
+            print("the map to the teacher's vectors is fitted to training texts")
 
     def _taught_texts(self, max_examples: int) -> tuple[np.ndarray, np.ndarray]:
         """Return reduced encodings of some texts, and the teacher's vectors of them."""

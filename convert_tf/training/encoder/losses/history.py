@@ -53,7 +53,7 @@ class History(Ranking):
         others = [loss.name for loss in losses if not isinstance(loss, Ranking) and loss.weight]
         check(
             not self.options.history_only or not others,
-            "history_only cannot be combined with other losses than ranking.",
+            "history_only cannot be combined with losses other than ranking.",
             others,
         )
 
