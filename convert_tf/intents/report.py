@@ -257,7 +257,7 @@ def report_text(report: Report) -> str:
     """Format a report for a terminal."""
     known = [name for name in SCORES if report.get(name) is not None]
     scores = [f"{SCORES[name]} {report[name]:.2%}" for name in known]
-    counted = "examples in scope" if report.get("out_of_scope") else "examples"
+    counted = "in-scope examples" if report.get("out_of_scope") else "examples"
     lines = [", ".join([*scores, f"{report['examples']:,} {counted}"])] if scores else []
     if untrained := report["untrained"]:
         names = listed([f"{label} ({number:,})" for label, number in untrained.items()])

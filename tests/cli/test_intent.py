@@ -344,7 +344,7 @@ def test_untrained_intents_count_as_wrong_or_as_out_of_scope():
     assert report["intents"][0] == {
         "intent": "bye", "examples": 2, "precision": 0, "recall": 0, "f1": 0,
     }  # fmt: skip
-    assert "not trained: bye (2)" in report_text(report)
+    assert "not trained on: bye (2)" in report_text(report)
     outside = evaluate_classifier(classifier, data, untrained="out_of_scope")
     assert outside["accuracy"] == alone["accuracy"]
     assert outside["out_of_scope"] == {"examples": 2, "recall": 0}

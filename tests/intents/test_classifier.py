@@ -665,7 +665,7 @@ def test_only_texts_in_scope_have_an_accuracy():
     classifier = make_levels(out_of_scope="confidence", threshold=0.7)
     texts = [*TEXTS, *OUTSIDE]
     report = evaluate_classifier(classifier, LabelledTexts(texts, [*LEVELS, *["oos"] * 3]))
-    assert report_text(report).splitlines()[0].endswith(", 12 examples in scope")
+    assert report_text(report).splitlines()[0].endswith(", 12 in-scope examples")
     report = evaluate_classifier(classifier, LabelledTexts(OUTSIDE, ["oos"] * 3))
     assert report_text(report).startswith("out-of-scope recall")
     report = evaluate_classifier(classifier, LabelledTexts(TEXTS, LEVELS))
