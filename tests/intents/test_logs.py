@@ -563,7 +563,7 @@ def test_labelled_examples_are_not_suggested():
 
     log = ["0.1 a", "0.1  A", "0.2\u00a0EIFFEL", "0.2 eiﬀel", "0.3 a", "0.4 b"]
     assert sorted(suggest.suggest_messages(log, classifier=Labelled(), budget=2)) == log[-2:]
-    with pytest.raises(ValueError, match="2 different messages that are no examples yet, fewer"):
+    with pytest.raises(ValueError, match="2 different messages that are not examples yet, fewer"):
         suggest.suggest_messages(log, classifier=Labelled(), budget=3)
 
 

@@ -64,7 +64,11 @@ def test_parquet_has_a_column_of_texts(tmp_path):
             b'{"frage": "Wo?"}\n',
             "line 1, has no text: the keys 'frage'. Name the key of its text 'text'",
         ),
-        ("a.jsonl", b'{"text": ["hi"]}\n', r"line 1, has \['hi'\] as 'text', which is no text"),
+        (
+            "a.jsonl",
+            b'{"text": ["hi"]}\n',
+            r"line 1, has \['hi'\] as 'text', which is not a string",
+        ),
         ("a.jsonl", b'["hi"]\n', "line 1, has no text"),
     ],
 )

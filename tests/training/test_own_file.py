@@ -88,7 +88,7 @@ def test_a_full_disk_is_said_in_one_line_and_leaves_nothing_half(tmp_path, capsy
 
 def test_a_recipe_for_complete_options_is_refused(tmp_path):
     options = {"output": str(tmp_path / "run"), "vocabulary": None, "init_from": None}
-    with pytest.raises(ValueError, match="recipe small would replace"):
+    with pytest.raises(ValueError, match="recipe small would overwrite"):
         chosen_options("tiny", EncoderTraining(data="x"), recipe="small", **options)
 
 
