@@ -145,7 +145,7 @@ def _check_report(report: Any) -> None:
         is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
         return is_real and 0 <= value < math.inf
 
-    check(isinstance(report, Mapping), "is no JSON object")
+    check(isinstance(report, Mapping), "is not a JSON object")
     for name in ("messages", "intents", "groups"):
         check(name in report, f"has no {name!r}")
     messages, intents, groups = report["messages"], report["intents"], report["groups"]

@@ -516,7 +516,7 @@ def test_the_command_compares_two_weeks(classifier, tmp_path, monkeypatch, capsy
     (tmp_path / "one.json").write_text("[]")
     with pytest.raises(SystemExit, match="did not write"):
         call_command(*arguments, f"--output={tmp_path}/one.json", "--overwrite")
-    with pytest.raises(SystemExit, match="earlier report is no JSON object"):
+    with pytest.raises(SystemExit, match="earlier report is not a JSON object"):
         call_command(*arguments, "--output=x.json", f"--since={tmp_path}/one.json")
 
 
