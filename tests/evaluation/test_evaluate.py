@@ -143,7 +143,7 @@ def test_options_change_what_is_scored(paths):
         ({"candidates": "c"}, "Received: both"),
         ({"split": "nowhere"}, "of the split nowhere"),
         ({"split": "dev"}, "no records of the split dev"),
-        ({"max_examples": 99}, "too few examples for one block"),
+        ({"max_examples": 99}, "too few examples for a block"),
         ({"ks": (101,)}, r"candidates, 100. Received: k \[101\]"),
         ({"ks": ()}, "k must be from 1"),
         ({"model": "nowhere"}, "'nowhere' is neither a file"),

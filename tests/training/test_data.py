@@ -202,7 +202,7 @@ def _drop_the_last_records(path: Path) -> None:
     [
         (Path.unlink, "No such file"),
         (lambda path: _cut(path, 0.5), "truncated record|corrupted record"),
-        (lambda path: _cut(path, 0.0), "while it was read"),
+        (lambda path: _cut(path, 0.0), "while they were read"),
         (flip_a_bit, "corrupted record"),
         (_drop_the_last_records, "while they were read. Restore the files"),
     ],

@@ -236,7 +236,7 @@ def test_a_run_with_an_option_that_is_gone_is_refused(tmp_path):
     options = json.loads((folder / RUN_FILE).read_text())
     options["train"]["loss_reduction"] = "sum"
     (folder / RUN_FILE).write_text(json.dumps(options))
-    with pytest.raises(checkpoint.CheckpointError, match="options that are gone: loss_reduction"):
+    with pytest.raises(checkpoint.CheckpointError, match="options that no longer exist: loss_reduction"):
         carried_out(folder, steps=9)
 
 
