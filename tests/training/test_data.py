@@ -150,7 +150,7 @@ def test_jax_trains_evaluates_and_resumes_without_tensorflow(corpus, tmp_path):
     more = ("--steps=4", "--micro_batch=10")
     again = _train_without_tensorflow(*arguments, *more, also="tensorboard")
     assert again.returncode == 0, again.stderr
-    assert "resuming with another micro_batch: 0 → 10" in again.stdout
+    assert "resuming with changed micro_batch: 0 → 10" in again.stdout
     assert "resuming at step 2" in again.stdout
     assert "no summaries are written" in again.stdout
     assert [row["step"] for row in rows_of(tmp_path / "run")] == [0, 2, 4]

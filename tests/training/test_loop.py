@@ -222,8 +222,8 @@ def test_a_run_goes_on_with_other_options_and_says_so(tmp_path, capsys):
     folder = carried_out(tmp_path / "run", steps=2)
     carried_out(folder, steps=9, keep_checkpoints=9, batch_size=5)
     said = capsys.readouterr()
-    assert "resuming with another steps: 2 → 9" in said.out
-    assert "resuming with another batch_size: 4 → 5" in said.out
+    assert "resuming with changed steps: 2 → 9" in said.out
+    assert "resuming with changed batch_size: 4 → 5" in said.out
     assert "these may change the order of the examples" in said.out
     assert f"resuming at step 2 from {folder}" in said.out
     assert "step 9/9  loss" in said.err
@@ -236,7 +236,9 @@ def test_a_run_with_an_option_that_is_gone_is_refused(tmp_path):
     options = json.loads((folder / RUN_FILE).read_text())
     options["train"]["loss_reduction"] = "sum"
     (folder / RUN_FILE).write_text(json.dumps(options))
-    with pytest.raises(checkpoint.CheckpointError, match="options that no longer exist: loss_reduction"):
+    with pytest.raises(
+        checkpoint.CheckpointError, match="options that no longer exist: loss_reduction"
+    ):
         carried_out(folder, steps=9)
 
 
