@@ -453,7 +453,7 @@ def test_a_grid_is_decided_on_validation_data(encoder):
         assert classifier.best_params_ == {"learning_rate": 0.7, "hidden_dim": 16}
         # The winner is trained on all examples.
         np.testing.assert_array_equal(classifier.predict_proba(QUERIES), trained)
-    with pytest.raises(ValueError, match="each intent has one example"), warnings.catch_warnings():
+    with pytest.raises(ValueError, match="each intent has only one example"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         make(encoder, grid=grid).fit(["x", "y"], ["a", "b"])
 
