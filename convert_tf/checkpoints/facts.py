@@ -50,7 +50,7 @@ def training_facts(folder: str | os.PathLike) -> dict[str, Any]:
             raise ValueError(f"{', '.join(_OBJECTS)} must be objects")
     except (ValueError, AttributeError) as error:
         raise CheckpointError(
-            f"{path} is not an object of facts ({error}). Copy the folder again."
+            f"{path} does not describe a run ({error}). Copy the folder again."
         ) from error
     check_files(folder, TRAINING_FILE)
     return facts

@@ -131,7 +131,7 @@ def _rounded_weights(model: Model) -> bytes:
 def _load_rounded_weights(model: Model, path: Path) -> None:
     arrays = rounded_arrays(path)
     if wrong := {variable.path for variable in model.weights} ^ arrays.keys():
-        raise ValueError(f"{min(wrong)} is only in the model or only in the file")
+        raise ValueError(f"{min(wrong)} is in only one of the model and the file")
     for variable in model.weights:
         variable.assign(arrays[variable.path])
 

@@ -31,7 +31,7 @@ def load_variables(encoder: DualEncoder, values: EncoderVariables) -> None:
         embedding = encoder.trunk.embedding
         table, ranges = values.table()
         if (ranges is None) != (embedding.quantizer is None):
-            raise ValueError("the subword table has other embedding_bits")
+            raise ValueError("the subword table has different embedding_bits")
         embedding.table.assign(table)
         if ranges is not None:
             for name, value in zip(("range_min", "range_max"), ranges, strict=True):

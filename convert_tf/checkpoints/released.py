@@ -137,7 +137,7 @@ def module_path(name: str) -> str:
     if match is None:
         raise ModuleNameError(
             f"{name!r} is neither a file or folder nor a released module. Pass a path or one of "
-            f"{', '.join(ALL_RELEASES)}, optionally with /VERSION or, for encoders, .onnx after it."
+            f"{', '.join(ALL_RELEASES)}, optionally followed by /VERSION or, for encoders, .onnx."
         )
     module_name = match["name"]
     releases = ALL_RELEASES[module_name]
@@ -168,8 +168,8 @@ def module_path(name: str) -> str:
             ) from error
         raise ModuleNameError(
             f"{name!r} is neither in ./hub_modules nor in the package convert-tf-modules, and the "
-            f"clone that convert_tf was installed from is not there. {error} Run the command in a "
-            "clone of convert_tf, install the wheel convert_tf_modules of a release, or set "
+            f"clone that convert_tf was installed from no longer exists. {error} Run the command "
+            "in a clone of convert_tf, install the wheel convert_tf_modules of a release, or set "
             f"{URL_VARIABLE} to the address of a release (https:// or file://)."
         ) from error
 
@@ -199,8 +199,8 @@ def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> s
     if os.path.exists(text):
         if kind_of(text) is Kind.UNKNOWN:
             raise ModuleNameError(
-                f"{os.path.abspath(text)!r} hides the released model {text!r}, and is no model. "
-                "Rename it, or run the command in another folder."
+                f"{os.path.abspath(text)!r} has the name of the released model {text!r}, but is "
+                "not a model. Rename it, or run the command in another folder."
             )
         return text
     wants_module = wants_module or match["name"] in RANKER_RELEASES
@@ -254,9 +254,9 @@ def as_onnx(folder: Path, *, graph: str = "") -> Path:
         return made_once(cache_folder() / "onnx" / key / f"{name}{ONNX_SUFFIX}", export)
     except FileWriteError as error:
         raise ModuleNameError(
-            f"{name} could not be kept as ONNX in {str(cache_folder())!r}: {error.strerror}. Set "
-            "CONVERT_TF_CACHE to another folder, or pass the path of an .onnx file from convert-tf "
-            "export."
+            f"{name} could not be written as ONNX to {str(cache_folder())!r}: {error.strerror}. "
+            "Set CONVERT_TF_CACHE to another folder, or pass the path of an .onnx file from "
+            "convert-tf export."
         ) from error
 
 
@@ -279,7 +279,7 @@ def release_file(name: str) -> Path:
     """
     base = os.environ.get(URL_VARIABLE) or RELEASE_URL
     if not base:
-        raise DownloadError(f"There is no address to download it from: {URL_VARIABLE} is not set.")
+        raise DownloadError(f"It cannot be downloaded: {URL_VARIABLE} is not set.")
     return fetched(base, name)
 
 
@@ -305,7 +305,7 @@ def hub_folder(address: str) -> str:
     except (ImportError, OSError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), repr(error)).rstrip(". ")
         raise ModuleNameError(
-            f"{address!r} was not read from the Hugging Face hub or its cache: {reason}."
+            f"{address!r} could not be read from the Hugging Face hub or its cache: {reason}."
         ) from error
     return str(folder)
 

@@ -209,7 +209,7 @@ def read_table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 def _read_block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     if content[offset + size]:
-        raise ValueError("TensorFlow does not compress the index of variables; this one is.")
+        raise ValueError("The index of variables is compressed, which TensorFlow never does.")
     block = content[offset : offset + size]
     end = size - 4 - 4 * int.from_bytes(block[-4:], "little")
     place, key = 0, b""

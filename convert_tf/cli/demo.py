@@ -8,8 +8,8 @@ In a clone, `make web` writes the page into `web/dist`. Without a clone, the pag
 downloaded once. The browser computes everything; no text is sent to a server.
 
 Flags:
-  folder: Folder of the page. Default: that of the clone or the release.
-  host: Address to listen at.
+  folder: Folder of the page. Default: the one in the clone or the release.
+  host: Address to listen on.
   port: Port; 0 for a free one.
 """
 

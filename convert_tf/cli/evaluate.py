@@ -36,7 +36,7 @@ Flags:
   split: Split of --data: train, dev or test.
   candidates: Contexts and their candidates, instead of --data: JSON lines, or a published file of
     ConvAI2, DSTC7, Ubuntu V2, WikiQA or article search.
-  k: Values of k in R_N@k. Default: 1,3,10 for --data, and 1,2,5,10 as far as they are below N for
+  k: Values of k in R_N@k. Default: 1,3,10 for --data, and those of 1,2,5,10 that are below N for
     --candidates.
   block_size: N in R_N@k for --data: number of responses to rank.
   max_examples: Largest number of examples.

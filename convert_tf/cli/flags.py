@@ -9,9 +9,10 @@ Flags:
     which needs the extra train.
   kind: response: answers to the queries. similarity: similar texts. Build and search with the same
     kind.
-  mask: First replace numbers and e-mail addresses by placeholders.
+  mask: First replace numbers and e-mail addresses with placeholders.
   master: Spark cluster for --engine=spark, for example spark://HOST:7077 or yarn.
-  min_confidence: Messages that --model answers with a lower probability are unsure, and grouped.
+  min_confidence: Messages that --model answers with a lower probability count as unanswered, and
+    are grouped.
   min_size: Smallest number of messages in a group.
   model: Classifier: a folder from convert-tf intent train, or an .onnx file from convert-tf intent
     export.

@@ -72,12 +72,12 @@ COMMANDS = {
     "intent export": "write a classifier with its encoder as one file for the light runtime",
 }
 _LISTING = """
-{program} COMMAND --help shows an example and common flags, --helpfull all flags.
+{program} COMMAND --help shows an example and common flags, --helpfull shows all flags.
 --flagfile=FILE reads flags from a file, one per line.
 {program} --version prints the version.
 
-Exit status: 0 done, 1 error, 2 wrong usage, 75 told to end and saved, 76 lost another process of
-the run. After 75 and 76 the same command goes on."""
+Exit status: 0 done, 1 error, 2 wrong usage, 75 stopped by a signal and saved, 76 another process
+of the run was lost. After 75 and 76, run the same command again to continue."""
 _HELP = ("--help", "-h", "-help", "--helpfull")
 _EXPECTED = (ValueError, OSError, FloatingPointError, ImportError, MemoryError)
 # In the order of the help. Other headings, such as the losses, stand after Optimisation.
@@ -229,7 +229,9 @@ def _main(arguments: list[str], program: str) -> int:
         flag_arguments = arguments[len(name.split()) :]
         if {*flag_arguments} & {*_HELP}:
             if command.__doc__ is None:
-                raise ValueError("The help is in docstrings, which python -OO removes. Omit -OO.")
+                raise ValueError(
+                    "The help texts are in docstrings, which python -OO removes. Omit -OO."
+                )
             print(_help(command, values, called, is_full="--helpfull" in flag_arguments))
             return 0
         with warnings.catch_warnings():

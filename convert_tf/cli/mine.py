@@ -14,7 +14,7 @@ Flags:
   encoder: Encoder: a released name, or the folder of a run or of a module.
   data: Folder of token ids.
   output: Folder of negatives to write.
-  max_examples: Mine for the first examples only, this many. 0 uses all.
+  max_examples: Mine only for this many examples, the first ones. 0 uses all.
   negatives: Largest number of negatives per example.
   skip_top: Number of the best wrong responses to skip.
   margin: Skip responses whose cosine exceeds the right response's by more than this number,

@@ -19,7 +19,7 @@ Java. All machines must see input and output under the same path.
 
 Flags:
   input: Dumps of Reddit comments: a file or quoted pattern.
-  submissions: Dumps of Reddit submissions, which have the titles.
+  submissions: Dumps of Reddit submissions, whose titles start the threads.
   output: Folder to write.
   overwrite: Replace existing records in --output.
   engine: duckdb runs on this machine and sorts on disk. spark runs on a cluster.

@@ -19,11 +19,11 @@ Flags:
   host: Address to listen on; 0.0.0.0 for all of this machine.
   port: Port; 0 for a free one.
   compute_dtype: Number format of the network.
-  num_threads: Threads that compute. Default: one for each core that the process may use, by its
-    affinity and the CPU quota of its container.
-  api_key_file: File with the API keys of clients, one in a line. Requests without one of them get
+  num_threads: Threads that compute. Default: the number of cores that the process may use, given
+    its affinity and the CPU quota of its container.
+  api_key_file: File with the API keys of clients, one per line. Requests without a valid key get
     status 401, except for /health, /docs, /redoc and /openapi.json.
-  access_log: Print a line of JSON for each request on standard output.
+  access_log: Print a line of JSON for each request to standard output.
 """
 
 import re

@@ -24,7 +24,7 @@ encodings, and no others. With --teacher too, texts that are near each other to 
 
 Flags:
   encoder: Encoder: a released name, or the folder of a run or of a module.
-  token_ids: Token ids of pairs or single texts in the encoder's vocabulary.
+  token_ids: Token ids of pairs or single texts, made with the encoder's vocabulary.
   teacher: Folder of teacher vectors of these texts from convert-tf teach.
   triplets: Folder of triplets from convert-tf tokenize --triplets.
   output: Folder of the new model. Default: add the map to --encoder.
@@ -50,7 +50,7 @@ def define_flags(define: Define) -> None:
 
 def run(values: Any) -> None:
     if values.teacher is None and values.triplets is None:
-        raise UsageError("Pass --teacher to fit a map, or --triplets to teach opposites to one")
+        raise UsageError("Pass --teacher to fit a map, or --triplets to train one on opposites")
     written = values.output or values.encoder
     if values.triplets is None:
         unread = [field.name for field in dataclasses.fields(MapTraining)]

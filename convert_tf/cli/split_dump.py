@@ -10,7 +10,7 @@ needs that much memory. The parts contain the same lines, and `prepare` makes th
 
 Flags:
   input: A dump, compressed or not.
-  output: Folder of the parts; it may hold parts of other dumps.
+  output: Folder of the parts; it may contain parts of other dumps.
   part_megabytes: Size of a part before compression, in MB.
   overwrite: Replace earlier parts of this dump.
 """

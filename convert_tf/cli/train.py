@@ -34,7 +34,7 @@ Flags:
   process_id: Number of this process, from 0. Process 0 writes and prints.
   coordinator: Address of process 0 as host:port. auto asks Slurm, Open MPI, Kubernetes or Cloud TPU
     for this address and the two numbers.
-  join_timeout: Seconds to wait until all processes have come.
+  join_timeout: Seconds to wait for all processes to join.
 """
 
 import functools

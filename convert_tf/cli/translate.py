@@ -14,7 +14,7 @@ Flags:
   to: Encoder to translate to.
   input: Array of vectors, x.npy.
   output: Array to write, x.npy.
-  kind: Kind of the vectors. Default: the kind that INPUT.json says, or sentence.
+  kind: Kind of the vectors. Default: the kind in INPUT.json, or sentence.
   texts: Texts to fit the map on, one per line, as similar to yours as possible. Default: a thousand
     made-up texts.
   overwrite: Replace an existing file.
@@ -78,8 +78,8 @@ def run(values: Any) -> None:
     old, new = (encoder.encode(texts, kind=kind) for encoder in encoders)
     if vectors.shape[1] != old.shape[1]:
         raise ValueError(
-            f"{values.input} has vectors of {vectors.shape[1]} numbers, and --encoder makes "
-            f"{old.shape[1]} of kind {kind}. Pass the encoder and --kind of the array."
+            f"{values.input} has vectors of length {vectors.shape[1]}, but --encoder gives length "
+            f"{old.shape[1]} for kind {kind}. Pass the encoder and --kind that made the array."
         )
     translate = fit_translation(old, new)
 

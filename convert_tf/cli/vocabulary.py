@@ -14,7 +14,7 @@ Flags:
   input: Folder of records, text file, or quoted pattern.
   output: Vocabulary file to write.
   tokenizer: Kind of vocabulary.
-  max_sentences: Number of texts to learn from; a random sample of more.
+  max_sentences: Largest number of texts to learn from. From more texts, a random sample is drawn.
   vocab_size: Number of pieces, with --tokenizer=sentencepiece.
 """
 

@@ -200,7 +200,7 @@ class Config:
                 value = getattr(self, other)
                 if not value if values is None else value not in values:
                     raise ValueError(
-                        f"--{name} has no effect with --{other}={value}. Leave it out, or change "
+                        f"--{name} has no effect with --{other}={value}. Omit it, or change "
                         f"--{other}."
                     )
 

@@ -36,14 +36,14 @@ class HeadConfig(Config):
       head: Kind of ranker: a bi-, poly- or cross-encoder.
       reduction: How the outputs for a text become one vector. auto is sqrt_n for ConveRT and first
         for BERT-like trunks.
-      reduction_tokens: Outputs that first_m_mean takes the mean of.
+      reduction_tokens: Number of outputs that first_m_mean averages.
       poly_codes: Context vectors of a poly-encoder.
       poly_variant: How a poly-encoder computes the vectors of a context.
       scale: Factor of dot products. 0: as in --init_from.
       learn_scale: Train the factor of the dot products.
       separate_trunks: Use a second trunk for candidates, which starts as a copy of the first.
-      max_context_tokens: Contexts are cut to their last tokens, this many.
-      max_candidate_tokens: Candidates are cut to their first tokens, this many.
+      max_context_tokens: Keep only this many tokens of a context, the last ones.
+      max_candidate_tokens: Keep only this many tokens of a candidate, the first ones.
     """
 
     heading: ClassVar[str] = MODEL
@@ -89,7 +89,7 @@ class RankerTraining(RankingTraining):
 
     Attributes:
       dev_data: Examples to evaluate on. Default: the dev split of --data.
-      max_examples: Train on the first examples only, this many. 0 uses all.
+      max_examples: Train only on this many examples, the first ones. 0 uses all.
       negatives_from: Where wrong candidates come from. in_batch: the other responses of the batch.
         given: the data. sampled: random responses of the data. mined: those in --hard_negatives.
       negatives: Wrong candidates per context.
@@ -240,7 +240,7 @@ class RankerConfig:
         values = parsed_json(text)
         if not isinstance(values, dict) or set(values) != {"trunk", "model", "head"}:
             raise ValueError(
-                "This is not the configuration of a ranker, with the keys head, model and trunk. "
+                "This is not a ranker's configuration, which has the keys head, model and trunk. "
                 f"Received: {text[:80]!r}. Use a folder that convert-tf train --head wrote."
             )
         if values["trunk"] not in TRUNKS:

@@ -27,7 +27,7 @@ class Training(Config):
       eval_every: Steps between evaluations.
       eval_examples: Largest number of dev examples for an evaluation.
       checkpoint_every: Steps between checkpoints.
-      keep_checkpoints: Number of checkpoints to keep for resuming, the newest ones.
+      keep_checkpoints: Number of checkpoints to keep for resuming.
     """
 
     heading: ClassVar[str] = OPTIMISATION
@@ -87,7 +87,7 @@ class PairTraining(RankingTraining):
       first_train_example: Number of the first example to train on, from 0.
       source_shares: Shares of sources to train on, such as forum=0.5,chat=0.1. Needs token ids.
       eval_splits: Splits to evaluate. The first one selects the best weights. Without any, the last
-        ones are kept.
+        weights are kept.
       shuffle_buffer: Examples in memory for shuffling.
       turn_prefixes: Put 0:, 1:, … before earlier turns, the latest first. For records only.
       utterances: Folder of token ids of single texts, to train on in addition to pairs.
@@ -95,8 +95,8 @@ class PairTraining(RankingTraining):
       hard_negatives: Folder of negatives from convert-tf mine, for the token ids.
       negatives_per_pair: Mined negatives to draw for each pair at each step. They are negatives for
         the whole batch.
-      micro_batch: Pairs to encode at a time, to save memory; divides --batch_size. 0 is the whole
-        batch.
+      micro_batch: Pairs to encode at a time, to save memory. It must divide --batch_size. 0 is the
+        whole batch.
       scale_start: Factor of the cosines at step 0.
       scale_end: Factor of the cosines after --scale_anneal_steps. 0 is the square root of
         --encoding_dim.
@@ -211,11 +211,11 @@ class Pretraining(Training):
 
     Attributes:
       data: Folder of records, or of token ids.
-      all_turns: Use all turns as the context. Token ids only have the last turn.
+      all_turns: Use all turns as the context. Token ids have only the last turn.
       max_tokens: Texts are cut to this many tokens. A context of all turns keeps its last tokens.
       shuffle_buffer: Examples in memory, from which batches of similar length are made.
-      steps: Optimizer steps. Both objectives take turns.
-      batch_tokens: Tokens per batch, padding included.
+      steps: Optimizer steps. The two objectives alternate.
+      batch_tokens: Tokens per batch, including padding.
       learning_rate: Peak learning rate of Adam.
       dropout: Drop rate in all layers.
     """
@@ -239,11 +239,12 @@ class MapTraining(Config):
     Attributes:
       opposites: Weight of the loss that moves texts closer to paraphrases than to opposites.
       intent_contrast: Weight of the loss that moves texts closer to texts of the same intent.
-      holding: Weight of the loss that holds other texts where they are.
-      teaching: Weight of the loss by which texts are near each other that are so to the teacher.
+      holding: Weight of the loss that keeps the vectors of other texts unchanged.
+      teaching: Weight of the loss that keeps texts together that are close in the teacher's
+        vectors.
       map_steps: Number of steps.
-      map_learning_rate: Learning rate of Adam at first, in root mean squares of the map; it falls
-        to 0.
+      map_learning_rate: Initial learning rate of Adam, relative to the root mean square of the map.
+        It falls to 0.
       seed: Seed of the order of the texts.
     """
 

@@ -145,14 +145,14 @@ class Rules(Config):
         beginning. Both are cut at the end of a sentence if possible.
       max_path_length: Largest number of comments in an example, from 2 to 11. A conversation
         without a title may have one turn more.
-      unescape_html: Replace HTML entities such as &gt; by their characters before lengths are
-        checked, also if they are escaped twice. Characters of no width are removed.
+      unescape_html: Replace HTML entities such as &gt; with their characters before lengths are
+        checked, even if they are escaped twice. Zero-width characters are removed.
       strip_quotes: Remove quoted lines (> ...) from texts.
       strip_urls: Remove URLs, pictures and polls from texts. The text of a Markdown link stays.
       drop_bots: Drop examples whose context or response is by a bot or a moderators' account.
-      drop_self_replies: Drop responses of authors to themselves.
+      drop_self_replies: Drop responses by the author of the context.
       drop_repeats: Drop responses that repeat their context.
-      deduplicate: Keep one of several equal pairs, the one with the smallest thread id. exact
+      deduplicate: Keep one of several identical pairs, the one with the smallest thread id. exact
         compares all characters, folded ignores case and white space.
       min_score: Drop responses with a lower score on Reddit.
       more_pairs: Add examples to the train split: the last two turns as one context, and a Reddit
@@ -198,7 +198,7 @@ class Rules(Config):
             object.__setattr__(self, name, tuple(sorted(bare - {""})))
         if both := sorted({*self.subreddits} & {*self.exclude_subreddits}):
             raise ValueError(
-                f"{', '.join(both)}: both subreddits and exclude_subreddits name it. Remove it "
+                f"subreddits and exclude_subreddits both contain {', '.join(both)}. Remove it "
                 "from one of them."
             )
 

@@ -158,9 +158,9 @@ def _why_no_example(run: Preparation) -> str:
         reasons.update(file.skipped)
     left_out = ", ".join(f"{number:,} {reason}" for reason, number in reasons.most_common())
     return (
-        f"The input gives no example. It has {total.comments:,} usable turns; left out: "
-        f"{left_out or 'nothing'}. Check that each file is what its flag says, and that the "
-        "limits of length are not too narrow."
+        f"The input yields no examples. It has {total.comments:,} usable turns; dropped: "
+        f"{left_out or 'nothing'}. Check that each flag names the right kind of file, and that "
+        "the length limits are not too strict."
     )
 
 

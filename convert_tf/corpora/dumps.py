@@ -180,12 +180,12 @@ class CountedFile(TableFile):
         is_bad = self.num_bad > 0 and 2 * self.num_bad >= self.lines
         if is_bad and num_used <= _MAX_USED_OF_BAD * self.num_bad:
             reasons = ", ".join(f"{n:,} {reason}" for reason, n in self.skipped.most_common())
-            remedy = "Check that it is a file of the kind that is read"
+            remedy = "Check that it is the right kind of file"
             if self.skipped.most_common(1)[0][0] == "invalid_utf8":
                 remedy = "Convert it to UTF-8, for example with iconv -f WINDOWS-1252 -t UTF-8"
             raise ValueError(
-                f"Hardly a line of {self.name} can be used: {reasons} in {self.lines:,} lines, "
-                f"from line {self.first_bad:,} on. {remedy}. To leave such lines out, pass "
+                f"Hardly any line of {self.name} can be used: {reasons} in {self.lines:,} lines, "
+                f"from line {self.first_bad:,} on. {remedy}. To skip such lines, pass "
                 "--max_bad_lines."
             )
         if not num_used and not self.warnings:

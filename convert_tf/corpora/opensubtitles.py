@@ -111,9 +111,9 @@ def _lines(stream: io.BufferedReader, file: CountedFile) -> Iterator[str]:
     text = head.decode("utf-8", "ignore").removeprefix("\ufeff")
     if not kind and _OTHER_TIMES.match(text):
         raise ContentError(
-            f"{file.name} is subtitles or a transcript in another format than .srt, .vtt and "
-            "OPUS's .xml: its lines begin with times. Convert it to .srt, for example with ffmpeg "
-            "-i FILE subtitles.srt, or remove the times."
+            f"{file.name} contains subtitles or a transcript in a format other than .srt, .vtt "
+            "and OPUS's .xml: its lines begin with times. Convert it to .srt, for example with "
+            "ffmpeg -i FILE subtitles.srt, or remove the times."
         )
     pieces = iter(stream.read1, b"")
     if kind == XML:
@@ -225,10 +225,11 @@ def _sentences(pieces: Iterable[bytes], file: InputFile) -> Iterator[str]:
         raise
     except (ElementTree.ParseError, LookupError, ValueError) as error:  # also unknown encodings
         raise ContentError(
-            f"{file.name} is no whole XML ({error}). Copy it again, or convert it to plain text."
+            f"{file.name} is not complete XML ({error}). Copy it again, or convert it to plain "
+            "text."
         ) from error
     if not (is_opus or file.is_cut_off):
         raise ContentError(
-            f"{file.name} is XML, but not of OPUS's subtitles, which have <s> elements. Convert it "
-            "to .srt or to plain text, one line a subtitle line."
+            f"{file.name} is XML, but not in OPUS's subtitle format, which has <s> elements. "
+            "Convert it to .srt, or to plain text with one subtitle per line."
         )

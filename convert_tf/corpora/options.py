@@ -77,8 +77,8 @@ _CORPORA = (
         "documents",
         documents.read,
         _EVERYTHING_ONCE,
-        "Plain text, a sentence a line, with empty lines between documents; or documents a line, "
-        "sentences separated by tabs.",
+        "Plain text with one sentence per line and empty lines between documents; or one "
+        "document per line, its sentences separated by tabs.",
     ),
     *(
         Corpus(task.name, functools.partial(read_task, task=task), _EVERYTHING, task.description)

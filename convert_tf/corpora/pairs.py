@@ -69,12 +69,12 @@ def _without_header(
         return None
     if {*column_names(first)} <= _OTHER_NAMES:
         raise ValueError(
-            f"{file.name} has the columns {first[0]!r} and {first[1]!r}: labelled texts and not "
-            "pairs. Pass it to convert-tf intent train, or name the columns 'context' and "
-            "'response'."
+            f"{file.name} has the columns {first[0]!r} and {first[1]!r}, which hold labelled "
+            "texts, not pairs. Pass it to convert-tf intent train, or name the columns 'context' "
+            "and 'response'."
         )
     file.warn(
-        "the first row names no columns that are known and is read as a pair; if it is a header, "
+        "the first row has no known column names, so it is read as a pair; if it is a header, "
         "name the columns 'context' and 'response'"
     )
     return PAIR, chain([first], rest)

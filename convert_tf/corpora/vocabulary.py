@@ -152,8 +152,8 @@ def train_sentencepiece(sentences: Iterable[bytes], *, vocab_size: int) -> bytes
         )
     except RuntimeError as error:
         raise ValueError(
-            f"SentencePiece cannot learn {vocab_size} pieces from these texts ({error}). Give more "
-            "text, or another --vocab_size."
+            f"SentencePiece cannot learn {vocab_size} pieces from these texts ({error}). Pass "
+            "more text, or a different --vocab_size."
         ) from None
     return model.getvalue()
 
@@ -224,5 +224,5 @@ def sample_sentences(paths: Sequence[str], number: int) -> Iterator[bytes]:
     if not total:
         raise ValueError(
             f"There is no text in {', '.join(paths)}. Pass a data folder, or files with one "
-            "sentence in each line."
+            "sentence per line."
         )

@@ -66,8 +66,8 @@ def read_candidates(path: str | os.PathLike) -> Iterator[CandidateExample]:
         is_empty = False
     if is_empty:
         raise ValueError(
-            f"{file.name} has no examples. A candidates file has lines like "
-            '{"context": ["…"], "candidates": ["…"], "label": 0}. Name another file.'
+            f'{file.name} has no examples. A candidates file has lines like {{"context": ["…"], '
+            '"candidates": ["…"], "label": 0}. Pass another file.'
         )
 
 
@@ -99,8 +99,8 @@ def _examples_of_task(file: TableFile, task: TaskFormat) -> Iterator[CandidateEx
             usual = usual or number
             if item.has_usual_number and number != usual:
                 raise ValueError(
-                    f"{file.name}:{item.line}: The example has {number} candidates, and those "
-                    f"before it have {usual}. Repair the file, or drop this example."
+                    f"{file.name}:{item.line}: The example has {number} candidates, but the "
+                    f"examples before it have {usual}. Repair the file, or drop this example."
                 )
             yield item.example
     if excluded:

@@ -65,9 +65,7 @@ def tokenize_examples(
         candidates.append(indices)
         labels.append(np.array(example.labels, np.int64))
     if not contexts:
-        raise ValueError(
-            "The data holds no example. A ranker needs at least one; choose other data."
-        )
+        raise ValueError("The data has no examples to train a ranker on. Choose other data.")
     return RankingExamples(
         tokenize(contexts, max_context_tokens, True),
         tokenize(list(places), max_candidate_tokens, False),
@@ -137,8 +135,8 @@ class NegativeSampler:
         if not available.all():
             raise ValueError(
                 f"Context {available.argmin()} has no wrong candidate with "
-                f"negatives_from={self.source}, and training needs at least one. Use data that "
-                "holds wrong candidates, another --negatives_from, or more data."
+                f"negatives_from={self.source}, and training needs at least one. Use data with "
+                "wrong candidates, another --negatives_from, or more data."
             )
         self.most = min(self.count, int(available.max()))
 

@@ -184,8 +184,8 @@ class RecordExamples:
             records = _read_runs(self._paths[files], offsets, skips, counts)
         if len(records) < counts.sum():
             raise ValueError(
-                f"{self.folder!r} lost {self.split} records while it was read. Put the files back, "
-                "and run the same command again."
+                f"{self.split} records disappeared from {self.folder!r} while they were read. "
+                "Restore the files, and run the same command again."
             )
         return records.numpy()
 

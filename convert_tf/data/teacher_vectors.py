@@ -96,8 +96,8 @@ class TeacherVectors:
         is_complete = all(isinstance(split.get(name), int) for name in needed)
         if not is_complete or not expected.items() <= split.items():
             raise ValueError(
-                f"The vectors in {str(folder)!r} belong to other texts or sources than train of "
-                f"these token ids. {FORMAT.remedy}"
+                f"The vectors in {str(folder)!r} belong to different texts or sources from the "
+                f"train split of these token ids. {FORMAT.remedy}"
             )
         self.numbers = np.arange(split["taught"])
         if shares:

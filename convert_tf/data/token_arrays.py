@@ -142,21 +142,21 @@ class ArrayFolder:
         """
         if turn_prefixes:
             raise ValueError(
-                f"{str(self.folder)!r} holds token ids, in which all earlier turns are one text, "
-                "and turn_prefixes needs single turns. Train on the records, or without "
+                f"{str(self.folder)!r} contains token ids, which join all earlier turns into one "
+                "text, but turn_prefixes needs separate turns. Train on the records, or omit "
                 "--turn_prefixes."
             )
         if holds != self.holds:
             raise ValueError(
                 f"{str(self.folder)!r} holds {_SHOWN[self.holds]}. Pass it with "
-                f"--{_FLAGS[self.holds]}. Token ids of {_SHOWN[holds]}, which are needed here, are "
-                f"written by `convert-tf tokenize --{_FLAGS[holds]}`."
+                f"--{_FLAGS[self.holds]}. Here token ids of {_SHOWN[holds]} are needed, which "
+                f"`convert-tf tokenize --{_FLAGS[holds]}` writes."
             )
         if split not in self._facts["splits"]:
             raise ValueError(
                 f"{str(self.folder)!r} lacks the split {split!r}. It has "
-                f"{', '.join(self._facts['splits'])}. Name one of these, or write the folder from "
-                "records that have the split."
+                f"{', '.join(self._facts['splits'])}. Use one of these, or write the folder again "
+                "from records that have the split."
             )
         if max_tokens > self.max_tokens:
             raise ValueError(

@@ -60,8 +60,8 @@ def read_triplets(patterns: Sequence[str]) -> Iterator[Triplet]:
     paths = dict.fromkeys(path for pattern in patterns for path in sorted(glob.glob(pattern)))
     if not paths:
         raise ValueError(
-            f"No file matches {', '.join(map(repr, patterns))}. Name tables, such as JSON lines; "
-            "put patterns in quotes."
+            f"No file matches {', '.join(map(repr, patterns))}. Pass tables, such as JSON lines, "
+            "and put patterns in quotes."
         )
     for path in paths:
         file = TableFile(path)
@@ -75,7 +75,8 @@ def _triplet(row: Any, file: TableFile) -> Triplet:
     if not all(isinstance(text, str) for text in texts) or not all(map(str.strip, texts[:3])):
         raise ValueError(
             f"{file.place} is not a triplet: {shortened(repr(row), _MAX_SHOWN)}. It must have an "
-            "'anchor', a 'positive' and a 'negative', each a text. Repair it, or remove it."
+            "'anchor', a 'positive' and a 'negative', all of them strings. Repair it, or remove "
+            "it."
         )
     anchor, positive, negative = map(str.strip, texts[:3])
     return Triplet(anchor, positive, negative, texts[3])

@@ -62,8 +62,8 @@ def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
     paths = dict.fromkeys(path for pattern in patterns for path in sorted(glob.glob(pattern)))
     if not paths:
         raise ValueError(
-            f"No file matches {', '.join(map(repr, patterns))}. Name tables, such as JSON lines; "
-            "put patterns in quotes."
+            f"No file matches {', '.join(map(repr, patterns))}. Pass tables, such as JSON lines, "
+            "and put patterns in quotes."
         )
     seen: set[bytes] = set()
     for path in paths:
@@ -85,8 +85,8 @@ def _utterance(row: Any, file: TableFile) -> Utterance:
     texts = [fields[name] if name else "" for name in chosen]
     if chosen[0] is None or not all(isinstance(text, str) for text in texts):
         raise ValueError(
-            f"{file.place} is not an utterance: {shortened(repr(row), _MAX_SHOWN)}. It must have a "
-            "'text', and a 'source' and a 'label' if there are any, each a text. Repair it, or "
+            f"{file.place} is not an utterance: {shortened(repr(row), _MAX_SHOWN)}. It must have "
+            "a 'text' and may have a 'source' and a 'label', all of them strings. Repair it, or "
             "remove it."
         )
     return Utterance(texts[0].strip(), *texts[1:])
@@ -152,8 +152,8 @@ class UtteranceDraws:
         """
         if self.per_pair % 2:
             raise ValueError(
-                f"utterances_per_pair is {self.per_pair}, and the contrast of intents draws texts "
-                "in twos. Pass an even number."
+                f"utterances_per_pair is {self.per_pair}, but intent_contrast draws texts in "
+                "pairs. Pass an even number."
             )
         self.in_pairs = True
 

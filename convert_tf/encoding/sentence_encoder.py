@@ -466,7 +466,7 @@ class SentenceEncoder:
         if extra_contexts is not None:
             if kind != "context" or not self.reads_history:
                 raise ValueError(
-                    "Only the kind context of multi-context encoders reads extra contexts. "
+                    "Only multi-context encoders read extra contexts, for the kind context. "
                     f"Received: extra contexts for the kind {kind} of an encoder that "
                     f"{'reads' if self.reads_history else 'does not read'} them. Omit them."
                 )

@@ -218,8 +218,8 @@ def compare(rankers: Sequence[TextRanker], task: RankingTask) -> Report:
             progress.add(len(chunk))
     if not lengths:
         raise ValueError(
-            "There are too few examples for one block of candidates, or none. Use more data or a "
-            "smaller --block_size."
+            "There are too few examples for a block of candidates. Use more data or a smaller "
+            "--block_size."
         )
     ks = list(task.ks)
     return {
@@ -287,8 +287,7 @@ def make_task(
     """
     if (data is None) == (candidates is None):
         raise ValueError(
-            "Examples come from data or from candidates: pass one of them. Received: "
-            f"{'neither' if data is None else 'both'}."
+            f"Pass either data or candidates. Received: {'neither' if data is None else 'both'}."
         )
     facts: dict[str, Any] = {"max_examples": max_examples, "history": history}
     if candidates is not None:

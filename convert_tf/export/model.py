@@ -52,8 +52,8 @@ def export_model(
     format = format or ("onnx" if is_onnx else "module")
     if (format == "onnx") != is_onnx or (is_onnx and os.fspath(output).endswith(os.sep)):
         raise ValueError(
-            f"{os.fspath(output)!r} does not fit the format {format}: files of ONNX are named "
-            "x.onnx, folders of other formats are not. Change one of the two."
+            f"{os.fspath(output)!r} does not fit the format {format}: ONNX files are named "
+            "x.onnx, and other formats are folders without this suffix. Change one of the two."
         )
     if format == "huggingface" and network_bits is not None:
         raise ValueError(

@@ -147,8 +147,8 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
             classifier.check_options()
         except (TypeError, OverflowError) as error:  # unknown options, or values of other types
             raise ValueError(
-                f"{os.fspath(folder)!r} is no {cls.__name__} of this version ({error}). Use the "
-                "version that wrote it, or train again."
+                f"{os.fspath(folder)!r} is not a {cls.__name__} of this version ({error}). Use "
+                "the version that wrote it, or train again."
             ) from error
         classifier._take(saved)
         classifier.kind_ = classifier.kind
@@ -304,7 +304,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         kinds = self._kinds()
         if folds is not None and (len(kinds) > 1 or self.names == "auto"):
             raise ValueError(
-                "folds need one kind of encodings and names that are set. Received: "
+                "folds can only be used if kind and names are fixed. Received: "
                 f"kind={self.kind!r}, names={self.names!r}."
             )
         if folds is not None and self.patience:
@@ -437,8 +437,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
         checked = checked.rows(checked.is_inside)
         if not checked.texts:
             raise ValueError(
-                "grid and patience need validation examples, but each intent has one example. Add "
-                "examples, or pass validation=(texts, labels)."
+                "grid and patience need validation examples, but each intent has only one "
+                "example. Add examples, or pass validation=(texts, labels)."
             )
         return rest, checked
 
@@ -525,8 +525,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
         if is_scoped:
             if outputs is None:
                 raise ValueError(
-                    "There are no held-out examples in scope to fit the threshold on. Give "
-                    "validation examples, or two examples of an intent."
+                    "There are no in-scope held-out examples to fit the threshold on. Pass "
+                    "validation examples, or at least two examples of an intent."
                 )
             if self.out_of_scope == "both":
                 answers = [outputs]
@@ -561,11 +561,11 @@ class IntentClassifier(IntentOptions, TextClassifier):
             self.out_of_scope is None or self.threshold is not None
         ):
             raise ValueError(
-                f"rejected_share={self.rejected_share} has no effect without out_of_scope, or with "
-                "a threshold. Set out_of_scope, and leave threshold out."
+                f"rejected_share={self.rejected_share} has no effect without out_of_scope, or "
+                "with a threshold. Set out_of_scope, and omit threshold."
             )
         if self.upper_levels and self.out_of_scope != "confidence" and not self.min_margin:
             raise ValueError(
-                "upper_levels needs probabilities that reject texts. Set out_of_scope='confidence' "
-                "or min_margin."
+                "upper_levels needs a rule that rejects texts by their probabilities. Set "
+                "out_of_scope='confidence' or min_margin."
             )

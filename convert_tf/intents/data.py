@@ -132,8 +132,8 @@ def _nlu_files(folder: str) -> list[str]:
         if names := [str(path) for path in files if suffix(path.name) in suffixes]:
             return names
     raise ContentError(
-        f"The folder {folder} holds no nlu*.yml. Pass a file: a CSV with the columns 'text' and "
-        "'label', JSON lines, or Rasa's nlu.yml."
+        f"The folder {folder} contains no nlu*.yml. Pass a file: a CSV with the columns 'text' "
+        "and 'label', JSON lines, or Rasa's nlu.yml."
     )
 
 
@@ -156,7 +156,7 @@ def _row(value: Any, file: TableFile) -> _Row:
         raise _of_rasa(file.name, "Rasa's JSON")
     place = f"{file.unit} {file.lines:,}"
     if not _is_labelled(value):
-        shown = f"a value that is no object ({shown_value(value)})"
+        shown = f"a value that is not an object ({shown_value(value)})"
         if isinstance(value, dict):
             shown = f"the keys {quoted(value)}"
         raise ContentError(
@@ -175,8 +175,8 @@ def _row(value: Any, file: TableFile) -> _Row:
         raise ValueError(f"{file.place} has {shown_value(text)} as its text. Repair it.")
     if isinstance(label, bool) or not isinstance(label, str | int | float):
         raise ValueError(
-            f"{file.place} has {shown_value(label)} as its label, which is no text. Write a text's "
-            "several labels as one string, and name what is between them with --label_separator."
+            f"{file.place} has {shown_value(label)} as its label, which is not a string. Write "
+            "multiple labels as one string, and pass their separator as --label_separator."
         )
     return place, text.strip(), str(label).strip()
 

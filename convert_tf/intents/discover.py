@@ -94,8 +94,8 @@ def discover_intents(
     if len(sample) < least:
         which = "" if classifier is None else " that no intent answers surely"
         raise ValueError(
-            f"The log has {len(sample)} different messages{which}, and {least} groups need "
-            f"{least} or more. Pass a longer log{', or ask for fewer groups' * (least > 2)}."
+            f"The log has {len(sample)} different messages{which}, and {least} groups need at "
+            f"least {least}. Pass a longer log{', or ask for fewer groups' * (least > 2)}."
         )
     scatter = None if classifier is None else _scatter_of(classifier, seed)
     numbers, centres = group_vectors(vectors, num_groups, scatter=scatter)

@@ -44,8 +44,9 @@ def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]
     encode = getattr(encoder, method, encoder if kind == "sentence" else None)
     if not callable(encode):
         raise ValueError(
-            f"{encoder!r} is no encoder of kind={kind!r}. Pass a module's path, an object with "
-            f"{method}(texts), a callable texts → vectors for kind='sentence', or a list of these."
+            f"{encoder!r} is not an encoder for kind={kind!r}. Pass a module's path, an object "
+            f"with {method}(texts), a callable texts → vectors for kind='sentence', or a list of "
+            "these."
         )
     return encode  # type: ignore[no-any-return]
 

@@ -129,13 +129,13 @@ def validated(
     if unseen := sorted({*intents.tolist()} - {*classes.tolist()}):
         raise ValueError(
             "There are validation examples but no training examples of "
-            f"{listed([*map(repr, unseen)])}. Train on examples of them, leave them out, or set "
+            f"{listed([*map(repr, unseen)])}. Add training examples of them, omit them, or set "
             "out_of_scope and give them its label."
         )
     if not is_in.any():
         raise ValueError(
             f"All {len(texts)} validation examples are out of scope. Add some with intents, or "
-            "leave the validation data out."
+            "omit the validation data."
         )
     numbers = np.searchsorted(classes, intents)
     return _numbered(texts, encode, is_in, numbers, np.ones(len(texts)))

@@ -487,7 +487,7 @@ class _Comparison:
             kinds = [*KINDS_OF_ENCODING][: 1 if self._map is None else None]
         elif classifier.kind == "similarity" and self._map is None:
             raise ValueError(
-                f"--kind=similarity needs a model with vectors for similarity. {SIMILARITY_REMEDY}"
+                f"--kind=similarity needs an encoder with similarity vectors. {SIMILARITY_REMEDY}"
             )
         self._variants = [(kind, head) for kind in kinds for head in dict.fromkeys(heads)]
         vectors = tuner.encodings()
@@ -564,8 +564,8 @@ class _Comparison:
         parts = held_parts(self.examples, seed=seed)
         if not parts:
             raise ValueError(
-                "Each intent has one example, so none can be held out to judge the fine-tuned "
-                "encoder. Add examples, or pass validation data."
+                "Each intent has only one example, so none can be held out to judge the "
+                "fine-tuned encoder. Add examples, or pass validation data."
             )
         is_many = (self.examples.is_inside & ~self.examples.is_name).sum() > _FEW
         return parts[:2] if is_many else parts

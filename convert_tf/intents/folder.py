@@ -178,7 +178,7 @@ def read_classifier(
         saved = restored(described, arrays)
     except UNREADABLE as error:
         raise ValueError(
-            f"{str(folder)!r} is not an intent model ({reason_of(error)}). Name a folder that "
+            f"{str(folder)!r} is not an intent model ({reason_of(error)}). Pass a folder that "
             f"convert-tf intent train wrote, or train again.{put_aside(folder)}"
         ) from error
     if encoder is None:

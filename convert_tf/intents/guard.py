@@ -70,13 +70,13 @@ def earlier_evaluation(
     wrong = report.get("wrong") if isinstance(report, dict) else None
     if not isinstance(wrong, list) or not all(type(place) is int for place in wrong):
         raise ValueError(
-            f"{name} does not say which texts were answered wrong. Pass an evaluation.json that "
-            "this version of intent evaluate wrote, or the classifier."
+            f"{name} does not say which texts were answered incorrectly. Pass an evaluation.json "
+            "that this version of intent evaluate wrote, or the classifier."
         )
     if report.get("data_sha256") != data_checksum(data):
         raise ValueError(
-            f"{name} evaluates other texts than --data. Pass the same files in the same order, or "
-            "the classifier."
+            f"{name} evaluates different texts from --data. Pass the same files in the same "
+            "order, or the classifier."
         )
     has_several = "exact_match" in report  # always counts them as wrong
     if not has_several and report.get("untrained") and report.get("untrained_as") != untrained:
@@ -102,8 +102,8 @@ def compared(report: Report, earlier: Report) -> dict[str, Any]:
 
     if ("exact_match" in report) != ("exact_match" in earlier):
         raise ValueError(
-            "One classifier has several intents in a text, and the other has one. Compare two of "
-            "the same kind."
+            "One classifier gives several intents per text, and the other gives one. Compare two "
+            "of the same kind."
         )
     wrong, wrong_before = {*report["wrong"]}, {*earlier["wrong"]}
     gained, lost = len(wrong_before - wrong), len(wrong - wrong_before)

@@ -69,7 +69,7 @@ def encode_of(encoder: Any, classifier: Any) -> Callable[[list[str]], np.ndarray
     if classifier is not None:
         return classifier.encode  # type: ignore[no-any-return]
     if encoder is None:
-        raise ValueError("encoder or classifier is needed. Pass one of them.")
+        raise ValueError("There is neither an encoder nor a classifier. Pass one of them.")
     encoders = IntentEncodings(encoder).encoders
     kind = "similarity" if encodes(encoders, "similarity") else "sentence"
     return IntentEncodings(encoders, kind=kind, max_texts=0)

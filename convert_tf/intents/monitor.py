@@ -139,13 +139,15 @@ def _check_report(report: Any) -> None:
 
     def check(is_right: bool, message: str) -> None:
         if not is_right:
-            raise ValueError(f"The earlier report {message}. Pass one of intent monitor, unedited.")
+            raise ValueError(
+                f"The earlier report {message}. Pass an unedited report from intent monitor."
+            )
 
     def is_number(value: Any) -> bool:
         is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
         return is_real and 0 <= value < math.inf
 
-    check(isinstance(report, Mapping), "is no JSON object")
+    check(isinstance(report, Mapping), "is not a JSON object")
     for name in ("messages", "intents", "groups"):
         check(name in report, f"has no {name!r}")
     messages, intents, groups = report["messages"], report["intents"], report["groups"]

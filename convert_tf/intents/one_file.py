@@ -59,8 +59,8 @@ def export_one_file(
     encoder = encoders[0]
     if len(encoders) > 1 or not isinstance(encoder, str | os.PathLike):
         raise ValueError(
-            f"The encoder of this classifier is {classifier.encoder!r}. One file needs "
-            "one encoder: train with a module's folder or an .onnx file."
+            f"The encoder of this classifier is {classifier.encoder!r}, which does not fit into "
+            "one file. Train with the folder of one module, or with one .onnx file."
         )
     from convert_tf.export.onnx.writing import copy_onnx, export_onnx
 
@@ -116,7 +116,7 @@ class IntentFile(Predictor):
         except UNREADABLE as error:
             raise ValueError(
                 f"{os.fspath(path)!r} is not a file that convert-tf intent export wrote "
-                f"({reason_of(error)}). Name such a file, or export it again."
+                f"({reason_of(error)}). Pass such a file, or export it again."
             ) from error
         self._take(saved)
         self._decision = saved.decision

@@ -28,7 +28,7 @@ class ClassifierOptions:
     Attributes:
       encoder: What encodes the texts: see `IntentClassifier`.
       logistic_c: Logistic regression: scikit-learn's C, the inverse weight of the L2 penalty.
-      lexical: auto combines the head with a model of words, weighted by cross-validation.
+      lexical: auto combines the head with a word model, weighted by cross-validation.
       threshold: Threshold to use instead of a fitted one.
       random_state: Seed of the weights, batches, dropout and folds.
       kind: Encodings to use.
@@ -50,22 +50,22 @@ class IntentOptions(ClassifierOptions):
 
     Attributes:
       head: Kind of classifier to train on the encodings.
-      hidden_dim: Network: units of the hidden layer.
+      hidden_dim: Network: number of units in the hidden layer.
       dropout: Network: share of the encoding that is set to 0 in training.
       learning_rate: Network: rate of the first epoch; it falls linearly to 0.
-      epochs: Network: epochs of training, at most.
-      batch_size: Network: examples of a step, drawn with replacement.
+      epochs: Network: largest number of training epochs.
+      batch_size: Network: number of examples per step, drawn with replacement.
       patience: Network: stop after this many epochs without better accuracy on validation examples,
         and keep the best epoch. 0 trains all epochs. The ConveRT paper stops after 5.
       grid: Values to try by parameter name.
       out_of_scope: Answer --out_of_scope_label if the highest probability (confidence), the cosine
         to the nearest intent (distance) or a sum of the two (both) is below a threshold.
-      rejected_share: Share of the texts in scope that the thresholds of --out_of_scope reject.
-        Default: 0.05, or the best for examples out of scope.
+      rejected_share: Share of the in-scope texts that the thresholds of --out_of_scope reject.
+        Default: 0.05, or the best share for the out-of-scope examples.
       min_margin: Also answer --out_of_scope_label if the highest probability leads the second one
-        by less.
-      upper_levels: For labels with levels such as faq/opening_hours: if no intent is sure enough
-        but its upper level is, answer the upper level.
+        by less than this.
+      upper_levels: For labels with levels such as faq/opening_hours: if no intent is probable
+        enough but an upper level is, answer with the upper level.
       out_of_scope_label: Label of texts that are out of scope.
       kind: Encodings to use: sentence (encode), reduced (encode_reduced), similarity
         (encode_similarity), or auto for the one with the best held-out accuracy.

@@ -139,8 +139,8 @@ class Predictor:
         """
         if self.decision.has_several:
             raise ValueError(
-                "A classifier of several intents cannot explain its answers. Predict without "
-                "explanations."
+                "A classifier with several intents per text cannot explain its answers. Predict "
+                "without explanations."
             )
         (text,) = checked_texts([text])
         words = text.split()

@@ -147,7 +147,7 @@ def _root(content: str, path: str) -> Any:
         line = content.count("\n", 0, error.position) + 1
         raise _no_yaml(path, f", line {line}: the character {error.character:#06x}") from error
     except RecursionError as error:
-        raise _no_yaml(path, ": it is nested too deep") from error
+        raise _no_yaml(path, ": it is nested too deeply") from error
 
 
 def _no_yaml(path: str, reason: str) -> ValueError:
@@ -166,7 +166,7 @@ class _Document:
         if node is None or _is_null(node):
             return
         if not _is_string(node):
-            self._fault(node, "the version is no string; put it in quotes")
+            self._fault(node, "the version is not a string; put it in quotes")
             return
         match = re.fullmatch(r"v?(\d+(?:\.\d+)*?)(?:\.0+)*", node.value.strip("\"' \t\n"))
         if match and tuple(map(int, match[1].split("."))) > _LAST_VERSION:
@@ -197,7 +197,7 @@ class _Document:
         elif _is_string(examples):
             self._read_lines(examples, name)
         elif examples is not None and not _is_null(examples):
-            self._fault(examples, f"the examples of {name!r} are no lines that begin with '-'")
+            self._fault(examples, f"the examples of {name!r} are not lines that begin with '-'")
         if len(self.rows) + len(self.faults) == before:
             self._fault(block, f"{name!r} without examples")
 
@@ -227,7 +227,7 @@ class _Document:
             several = mark["several"] or ""
             inside = re.findall(r"\{([^}]+?)\}", several[: several.rfind("}") + 1])
             if not all(map(_is_mark, [mark["one"]] if mark["one"] else inside)):
-                reason = 'is no mark as [text]{"entity": "name"}'
+                reason = 'is not a mark such as [text]{"entity": "name"}'
                 self.faults.add((line, f"{shortened(mark[0], _MAX_TEXT)!r} {reason}"))
             plain += text[stop : mark.start()] + mark["text"]
             stop = mark.end()
@@ -241,7 +241,7 @@ class _Document:
         value = node.value if isinstance(node, yaml.ScalarNode) else ""
         if _is_string(node) and value.strip():
             return str(value)
-        what = f"{name} {value} is no string in YAML; put it in quotes"
+        what = f"{name} {value} is not a string in YAML; put it in quotes"
         self._fault(node, what if value.strip() else f"{name} without a string")
         return ""
 

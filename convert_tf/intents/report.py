@@ -256,11 +256,11 @@ def report_text(report: Report) -> str:
     """Format a report for a terminal."""
     known = [name for name in SCORES if report.get(name) is not None]
     scores = [f"{SCORES[name]} {report[name]:.2%}" for name in known]
-    counted = "examples in scope" if report.get("out_of_scope") else "examples"
+    counted = "in-scope examples" if report.get("out_of_scope") else "examples"
     lines = [", ".join([*scores, f"{report['examples']:,} {counted}"])] if scores else []
     if untrained := report["untrained"]:
         names = listed([f"{label} ({number:,})" for label, number in untrained.items()])
-        lines.append(f"intents that were not trained: {names}")
+        lines.append(f"intents that the model was not trained on: {names}")
     if outside := report.get("out_of_scope"):
         lines += [f"out-of-scope recall {outside['recall']:.2%}, {outside['examples']:,} examples"]
     if against := report.get("against"):
@@ -269,14 +269,14 @@ def report_text(report: Report) -> str:
             f"{against['lost']:,} lost, p = {against['p_value']:.2g}"
         )
     if "coverage" in report:  # texts with one intent
-        lines += ["", "answering only sure texts: texts answered, right of these, threshold"]
+        lines += ["", "answering only confident texts: share answered, accuracy, threshold"]
         lines += map(_coverage_line, report["coverage"])
     if wanted := report.get("precision_threshold"):
         precision = f"{wanted['precision']:.0%}"
         if "threshold" in wanted:
             lines += [f"for a precision of {precision}:", _coverage_line(wanted)]
         else:
-            lines.append(f"no threshold has a precision of {precision}")
+            lines.append(f"no threshold reaches a precision of {precision}")
     lines += ["", "worst intents: F1, precision, recall, examples"]
     for row in report["intents"][:_SHOWN]:
         shares = "".join(f"{row[name]:9.2%}" for name in ("f1", "precision", "recall"))

@@ -52,7 +52,7 @@ def suggest_messages(
     counts = counted_messages(texts, mask=mask)
     messages = shuffled([text for text in counts if _plain(text) not in examples], seed)
     if len(messages) < budget:
-        which = " that are no examples yet" if examples else ""
+        which = " that are not examples yet" if examples else ""
         raise ValueError(
             f"There are {len(messages)} different messages{which}, fewer than the budget of "
             f"{budget}. Label them all, or pass a longer log."

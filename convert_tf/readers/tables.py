@@ -114,8 +114,8 @@ def _whole_value(file: TableFile, lines: Iterable[bytes]) -> Any:
         content += line + b"\n"
         if len(content) > _MAX_VALUE_BYTES:
             raise ValueError(
-                f"{file.name} is one JSON value of more than {_MAX_VALUE_BYTES:,} bytes. Write an "
-                "object a line, for example with jq -c '.[]'."
+                f"{file.name} is one JSON value of more than {_MAX_VALUE_BYTES:,} bytes. Write "
+                "one object per line, for example with jq -c '.[]'."
             )
     if file.is_cut_off:
         raise ValueError(f"{file.name} is {file.damage}. Copy it again.")

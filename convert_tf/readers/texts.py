@@ -91,7 +91,8 @@ class Texts:
         if columns is None or not isinstance(row, dict):
             shown = f"the keys {', '.join(map(repr, row))}" if isinstance(row, dict) else repr(row)
             raise ValueError(
-                f"{place} has no text: {shortened(shown, _MAX_SHOWN)}. Name it 'text'."
+                f"{place} has no text: {shortened(shown, _MAX_SHOWN)}. Name the key of its text "
+                "'text'."
             )
         if not self._column:
             print(f"{self.name} is a table; reading its column {columns[0]!r}", file=sys.stderr)
@@ -100,7 +101,7 @@ class Texts:
         if not isinstance(text, str):
             shown = shortened(repr(text), _MAX_SHOWN)
             raise ValueError(
-                f"{place} has {shown} as {self._column!r}, which is no text. Repair it."
+                f"{place} has {shown} as {self._column!r}, which is not a string. Repair it."
             )
         return text
 

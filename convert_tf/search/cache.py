@@ -97,7 +97,7 @@ class CandidateCache:
         if fingerprint != self.encoder:
             raise ValueError(
                 f"The index {str(self.folder)!r} was encoded by {self.encoder_name}, not by "
-                f"{name or fingerprint}. Pass its own encoder and kind, or encode its texts again: "
+                f"{name or fingerprint}. Pass that encoder and kind, or encode its texts again: "
                 f"convert-tf index build --from {self.folder} --encoder NEW --output OTHER."
             )
 
@@ -224,7 +224,7 @@ def edit_cache(
         if not are_texts(value):
             raise ValueError(f"{argument} must be a list of strings. Received: {value!r:.200}.")
     if texts is not None and (len(add) or len(remove)):
-        raise ValueError("texts are all candidates. Pass either texts, or add and remove.")
+        raise ValueError("texts replaces all candidates. Pass either texts, or add and remove.")
     if not put_aside(folder):  # otherwise `open` below restores the files
         FORMAT.facts(folder)
     with FORMAT.output(folder, overwrite=True).open() as place:
@@ -232,7 +232,9 @@ def edit_cache(
         old.check_encoder(fingerprint, name)
         wanted = _edited(old, add, remove) if texts is None else [*texts]
         if not wanted:
-            raise ValueError(f"The index {str(folder)!r} would be empty. Keep a candidate.")
+            raise ValueError(
+                f"The index {str(folder)!r} would be empty. Keep at least one candidate."
+            )
         id_of: dict[str, int] = {}
         for number, text in enumerate(old.texts()):
             id_of.setdefault(text, number)
@@ -325,7 +327,7 @@ def _write(place: Path, rows: Iterator[_Rows], dtype: str, **facts_of_encoder: s
                 digest.update(b"%d:%b" % (len(text), text))
             progress.add(len(batch))
     if not dim:
-        raise ValueError("There is no candidate: all texts are empty. Pass another --input.")
+        raise ValueError("There are no candidates: all texts are empty. Pass another --input.")
     facts = {
         "count": arrays["offsets"].size - 1,
         "dim": dim,

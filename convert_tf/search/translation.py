@@ -63,8 +63,8 @@ def fit_translation(old: np.ndarray, new: np.ndarray) -> Translation:
     """
     if len(old) != len(new) or len(old) < LEAST_TEXTS:
         raise ValueError(
-            f"A translation is fitted on at least {LEAST_TEXTS} texts with a vector of each "
-            f"encoder. Received: {len(old)} and {len(new)} vectors. Pass more texts."
+            f"A translation needs the vectors of at least {LEAST_TEXTS} texts from both encoders. "
+            f"Received: {len(old)} and {len(new)} vectors. Pass more texts."
         )
     wide, target = old.astype(np.float64), new.astype(np.float64)
     mean, bias = wide.mean(axis=0), target.mean(axis=0)
@@ -82,7 +82,7 @@ def fit_translation(old: np.ndarray, new: np.ndarray) -> Translation:
         if (error := float((residuals**2).sum())) < best_error:
             best_error, best_penalty, best_rows = error, penalty, target - residuals
     if best_penalty is None:
-        raise ValueError("The texts have equal vectors. Pass other texts.")
+        raise ValueError("All texts have the same vector. Pass other texts.")
     kernel = (right.T * (scales / (scales**2 + best_penalty))) @ products
     lengths = np.linalg.norm(target, axis=1)
     is_unit = bool((np.abs(lengths - 1) < 1e-3)[lengths > 0].all())

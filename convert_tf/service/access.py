@@ -29,7 +29,7 @@ def api_keys(path: str) -> tuple[str, ...]:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(
-            f"--api_key_file {path!r} cannot be read ({error}). Pass a text file with one key in a "
+            f"--api_key_file {path!r} cannot be read ({error}). Pass a text file with one key per "
             "line."
         ) from error
     keys: list[str] = []
@@ -38,12 +38,12 @@ def api_keys(path: str) -> tuple[str, ...]:
             continue
         if not _KEY.fullmatch(line):  # the message does not repeat a secret
             raise ValueError(
-                f"Line {number} of {path} has a space or a character outside ASCII. Write one key "
-                "of letters, digits and signs."
+                f"Line {number} of {path} has a space or a non-ASCII character. Write one key per "
+                "line, of letters, digits and punctuation."
             )
         keys.append(line)
     if not keys:
-        raise ValueError(f"{path} has no key. Write one in a line, or omit --api_key_file.")
+        raise ValueError(f"{path} has no keys. Write one key per line, or omit --api_key_file.")
     return tuple(keys)
 
 

@@ -30,7 +30,11 @@ _MAX_EXPLAINED_WORDS = 2_000  # limit for a request
 Texts = Annotated[list[StrictStr], Field(description="UTF-8 texts, in any number up to the limit")]
 Turns = Annotated[
     list[StrictStr | list[StrictStr]],
-    Field(description="of each text the turns before: a list, the oldest first, or joined"),
+    Field(
+        description=(
+            "the earlier turns of each text: a list, the oldest first, or one joined string"
+        )
+    ),
 ]
 Count = Annotated[int, Field(ge=1, strict=True)]
 
@@ -83,8 +87,10 @@ class EmbeddingsRequest(_Request, extra="ignore"):
     dimensions: Annotated[
         Count | None,
         Field(
-            description="numbers of a vector: the width of the model's, or fewer, up to the width "
-            "of its vectors for similarity, of which the first are then returned"
+            description=(
+                "length of the vectors: the width of the model, or at most the width of "
+                "its similarity vectors, whose first numbers are then returned"
+            )
         ),
     ] = None
 
@@ -247,7 +253,7 @@ class _Service:
         if request.kind not in (kinds := self._encoder.kinds):
             raise RefusedError(
                 422,
-                f"This model has no vectors of the kind {request.kind}. Ask for one of "
+                f"This model has no vectors of the kind {request.kind}. Request one of "
                 f"{', '.join(kinds)}.",
             )
         if request.kind == "context":
@@ -258,7 +264,7 @@ class _Service:
             raise RefusedError(
                 422,
                 f"Texts of the kind {request.kind} have no earlier turns. Omit extra_contexts, or "
-                "ask for the kind context.",
+                "request the kind context.",
             )
         return await _answer(_encoded, vectors, request.format)
 
@@ -289,7 +295,9 @@ class _Service:
         if request.explain:
             if self._classifier.decision.has_several:
                 raise RefusedError(
-                    422, "A classifier of several intents cannot explain its answers. Omit explain."
+                    422,
+                    "A classifier with several intents per text cannot explain its answers. "
+                    "Omit explain.",
                 )
             # For each word a shorter text is encoded, up to the bound of `Predictor.explain`.
             words = sum(len(text.split()) for text in request.texts)
@@ -341,8 +349,8 @@ class _Service:
         if name != self._name:
             raise RefusedError(
                 404,
-                f"This service has the model {self._name!r}, not {name!r}. Ask for that one, "
-                "or start convert-tf serve with --name.",
+                f"This service has the model {self._name!r}, not {name!r}. Request that one, or "
+                "start convert-tf serve with --name.",
             )
 
     async def health(self) -> dict[str, Any]:

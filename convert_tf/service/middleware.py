@@ -43,9 +43,9 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
         408: "the body did not arrive in time",
         404: "the service has no such model, or no intents",
         413: "too many or too long texts",
-        422: "a field is missing, unknown, or of another kind",
+        422: "a field is missing, unknown, or of the wrong type",
         500: "an error in the service",
-        503: "too many texts wait, or the service starts or stops",
+        503: "too many texts are waiting, or the service is starting or stopping",
     }.items()
 }
 
@@ -196,7 +196,7 @@ class Middleware:
                 raise
             stopped = _refusal(
                 503,
-                "The service stops before this request is answered. Send it again.",
+                "The service is stopping and will not answer this request. Send it again.",
                 {"Retry-After": _SECONDS_TO_WAIT},
             )
             await stopped(scope, receive, exchange.answer)

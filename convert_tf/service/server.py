@@ -112,8 +112,8 @@ class _FailedAccepts:
         elif time.monotonic() - self._last >= _BETWEEN_WARNINGS:
             self._last = time.monotonic()
             _log.warning(
-                "Connections cannot be accepted: %s. Raise the limit of open files (ulimit -n), or "
-                "start more services. This is said once a minute.",
+                "Connections cannot be accepted: %s. Raise the limit of open files (ulimit -n), "
+                "or start more services. This message appears at most once a minute.",
                 context.get("exception"),
             )
 

@@ -130,8 +130,8 @@ class MappedFile:
         size = self._bytes()
         if size < self._size:
             raise ValueError(
-                f"{str(self.path)!r} got shorter while it was read: {size} of {self._size} bytes "
-                f"are left. {self._remedy}"
+                f"{str(self.path)!r} shrank while it was read: {size} of {self._size} bytes are "
+                f"left. {self._remedy}"
             )
         return self.array
 

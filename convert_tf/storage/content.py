@@ -46,7 +46,7 @@ _BINARY: tuple[tuple[bytes, str, str], ...] = (
     (rb".{3}\x00{5}.{4}\n.{1,3}\n.{1,3}\n.[a-z]", "a TFRecord file",
      "Pass the folder that it is in, as a data folder."),
     (rb"\x04\x22\x4d\x18", "compressed with lz4", "Decompress it (lz4 -d) and pass the result."),
-    (rb"version https://git-lfs\.github", "a pointer of Git LFS and not the file itself",
+    (rb"version https://git-lfs\.github", "a Git LFS pointer, not the file itself",
      "Fetch the file with git lfs pull."),
     (rb"(?i)\s*(<!--.{0,500}?-->\s*)?(<!doctype html|<html[\s>])", "a web page",
      "Download the file itself."),
@@ -60,7 +60,7 @@ _FORMATS: tuple[tuple[str, str, str], ...] = (
         r'\{\s*("[^"\n]*"\s*:|\}\s*(\n|\Z)|\Z)|\[\s*(\{\s*["}]|\[\s*"|\]\s*\Z|\Z'
         r'|"(?:[^"\\\n]|\\.)*("\s*[,\]]|\Z))',
         JSON,
-        "Write a text a line, for example with jq -r .text FILE.",
+        "Write one text per line, for example with jq -r .text FILE.",
     ),
     (r"WEBVTT([ \t\r\n]|\Z)", WEBVTT, "convert-tf prepare --opensubtitles reads it."),
     (
@@ -72,13 +72,13 @@ _FORMATS: tuple[tuple[str, str, str], ...] = (
         r"(?:[;!][^\n]*\n|\s)*\[Script Info\]|\{\d+\}\{\d+\}|(?i:<sami)|\[INFORMATION\]"
         r"|Scenarist_SCC|# VobSub|@ This file written with the Avid|(?i:<window[\s>])"
         r"|(<\?xml[^>]*>\s*)?<(\w+:)?tt[\s>]|\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}\s*\n",
-        "subtitles in another format than .srt, .vtt and OPUS's .xml",
+        "subtitles in a format other than .srt, .vtt and OPUS's .xml",
         "Convert it to .srt, for example with ffmpeg -i FILE subtitles.srt.",
     ),
     (
         r"<\?xml\s|<!DOCTYPE\s|<(document|corpus|tmx|cesDoc|aiml|xliff|rss|TEI)[\s>]",
         XML,
-        "Write its texts to a plain file, one a line.",
+        "Write its texts to a plain file, one per line.",
     ),
     (
         r"(?:[^\n]*\n){0,20}?##[ \t]*(intent|synonym|regex|lookup)[ \t]*:",
@@ -130,7 +130,7 @@ def check_is_text(name: str, head: bytes) -> None:
     if compression(head):
         what, remedy = "compressed more than once", "Decompress it once and pass the result."
     elif not (what or wide_encoding(head)) and _is_binary(head):
-        what = "binary data, or text in another encoding than UTF-8"
+        what = "binary data, or text in an encoding other than UTF-8"
         remedy = "Save it as text in UTF-8 and pass that file."
     if what:
         raise ContentError(f"{name} is {what}. {remedy}")

@@ -228,8 +228,8 @@ def put_aside(output: str | os.PathLike[str]) -> str:
     for work in (os.path.join(parent, f".{name}.new"), os.path.join(parent, name, ".new")):
         if os.path.exists(os.path.join(work, _JOURNAL)):
             return (
-                f" What was there before a run was killed is in {os.path.join(work, _REPLACED)!r}: "
-                "run the same command again, which gives it its name back."
+                f" A killed run left the previous contents in {os.path.join(work, _REPLACED)!r}. "
+                "Run the same command again to restore them."
             )
     return ""
 

@@ -46,7 +46,7 @@ def _with_each_key_once(members: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(
             key for key, number in Counter(key for key, _ in members).items() if number > 1
         )
-        raise ValueError(f"the key {twice[:40]!r} is there twice")
+        raise ValueError(f"the key {twice[:40]!r} occurs twice")
     return value
 
 

@@ -136,7 +136,7 @@ class InputFile:
     def damage(self) -> str:
         """Description of a file that ended too early, for messages."""
         if self.kind == "plain":
-            return "a file that got shorter while it was read"
+            return "a file that shrank while it was read"
         return f"a {self.problem} {self.kind} archive"
 
 

@@ -235,7 +235,8 @@ class _Steps:
                     save_training_state(self.task, step=self.step, facts=self._facts())
         if is_ending:
             processes.say(
-                f"told to end: saved step {self.step}; the same command goes on from there"
+                f"stopped by a signal: saved step {self.step}; run the same command again to "
+                "continue"
             )
         self.go_on()
 
@@ -248,7 +249,7 @@ class _Steps:
         """Raise an error before bad weights are saved: the loss only shows them a step later."""
         for variable in self.task.model.trainable_variables:
             if not np.isfinite(keras.ops.convert_to_numpy(variable)).all():
-                what = f"a value that is no number in {variable.path}"
+                what = f"a value that is not a number in {variable.path}"
                 raise NonFiniteError(what, self.step, self.task.remedy)
 
     def evaluate(self, logs: dict[str, float]) -> None:

@@ -115,7 +115,7 @@ def _arrived(
         if (remaining := until - time.monotonic()) <= 0:
             others = ", ".join(map(str, missing))
             sentence = (
-                f"Process {others} of {number} did not come to {address} within {seconds:g} "
+                f"Process {others} of {number} did not connect to {address} within {seconds:g} "
                 "seconds. Its output may say why. Start all processes again, or raise "
                 "--join_timeout."
             )
@@ -137,7 +137,7 @@ def _arrived(
         if total != number:
             sentence = f"Process 0 has --num_processes={number}, and process {index} has {total}."
         elif index in peers and not _is_gone(peers[index]):
-            sentence = f"Two processes have --process_id={index}. Give each a number of its own."
+            sentence = f"Two processes have --process_id={index}. Give each its own number."
         if sentence:
             _answer({**peers, number: peer}, sentence)
             raise ValueError(sentence)
@@ -172,8 +172,8 @@ def _come(
         time.sleep(_SECONDS_BETWEEN_TRIES)
     raise ValueError(
         f"Process {index} did not reach process 0 at {address} within {seconds:g} seconds "
-        f"({reason}). Check that process 0 runs, and that this host reaches the address; or raise "
-        "--join_timeout."
+        f"({reason}). Check that process 0 is running and that this host can reach the address, "
+        "or raise --join_timeout."
     )
 
 

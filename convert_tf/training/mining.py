@@ -122,7 +122,7 @@ def _opened(data: str, checkpoint: str) -> Any:
     """Return the training examples of a folder of token ids, cut to the lengths of the model."""
     if kind_of(data) is not Kind.TOKEN_IDS:
         raise ValueError(
-            f"{data!r} holds no token ids. Write some with `convert-tf tokenize` and pass them as "
+            f"{data!r} has no token ids. Write some with `convert-tf tokenize` and pass them as "
             "--data."
         )
     folder, config = open_data(data, None, None, checkpoint)

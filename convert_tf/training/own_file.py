@@ -87,8 +87,8 @@ def prepare_own_file(
     before = json_file(known) if known.is_file() else None
     if is_prepared and before != source:
         raise ValueError(
-            f"{str(data)!r} was made from another file than {path!r}, or the file has changed "
-            "since. Choose another --output."
+            f"{str(data)!r} was not made from {path!r}, or that file has changed since. Choose "
+            "another --output."
         )
     if not is_prepared:
         write_file(known, json.dumps(source) + "\n")

@@ -153,7 +153,7 @@ def refuse_failed(failed: np.ndarray) -> None:
     if failed.any():
         raise ValueError(
             f"Process {', '.join(map(str, np.flatnonzero(failed)))} stopped, and its output says "
-            "why. Repair that, then start all processes again with the same command."
+            "why. Fix that, then start all processes again with the same command."
         )
 
 
@@ -298,8 +298,8 @@ def num_devices(processes: Processes) -> tuple[int, int]:
 
     if jax.device_count() != processes.number * jax.local_device_count():
         raise ValueError(
-            "All processes must have the same number of devices. Here are "
-            f"{jax.local_device_count()}, and {processes.number} processes have "
+            "All processes must have the same number of devices. This process has "
+            f"{jax.local_device_count()}, and all {processes.number} together have "
             f"{jax.device_count()}. Set CUDA_VISIBLE_DEVICES."
         )
     return jax.device_count(), jax.local_device_count()
@@ -367,7 +367,7 @@ def leaving_at_once(processes: Processes) -> Iterator[None]:
                 file=sys.stderr,
             )
         elif isinstance(error, KeyboardInterrupt):
-            print("interrupted: the other processes end, too", file=sys.stderr)
+            print("interrupted: the other processes stop too", file=sys.stderr)
         else:
             traceback.print_exc()
         sys.stderr.flush()
@@ -380,8 +380,8 @@ def check_same(processes: Processes, facts: str) -> None:
     other = np.flatnonzero(checksums != checksums[0])
     if len(other):
         raise ValueError(
-            f"Process {', '.join(map(str, other))} has other flags, data, vocabulary or initial "
-            "weights than process 0. Give all processes the same."
+            f"Process {', '.join(map(str, other))} has different flags, data, vocabulary or "
+            "initial weights from process 0. Give all processes the same."
         )
 
 

@@ -92,8 +92,8 @@ def resumed_checkpoint(task: Task) -> Path | None:
     if changes := task.model_changes(newest):
         listed = "\n".join(f"  {name}: {old!r} → {new!r}" for name, (old, new) in changes.items())
         raise CheckpointError(
-            f"A resumed run must keep its model. Received another one:\n{listed}\n"
-            "Take these flags back, or choose another --output."
+            f"A resumed run must keep its model. These options have changed:\n{listed}\n"
+            "Undo these changes, or choose another --output."
         )
     check_same_vocabulary(
         task.vocabulary,
@@ -111,11 +111,12 @@ def resumed_checkpoint(task: Task) -> Path | None:
             changes[name] = before.get(name), value
     if gone := sorted(before.keys() - known):
         raise CheckpointError(
-            f"The run in {str(task.folder)!r} has options that are gone: {', '.join(gone)}. Finish "
-            "it with the version that began it, or choose another --output."
+            f"The run in {str(task.folder)!r} has options that no longer exist: "
+            f"{', '.join(gone)}. Finish it with the version that began it, or choose another "
+            "--output."
         )
     for name, (old, new) in changes.items():
-        print(f"resuming with another {name}: {old} → {new}")
+        print(f"resuming with changed {name}: {old} → {new}")
     decide = {*task.config.group(DATA), "batch_size", "batch_tokens", "seed"} - {*_NOT_OF_ORDER}
     if changes.keys() & decide:
         print("these may change the order of the examples: some may be seen again, some later")
@@ -188,9 +189,9 @@ def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
                 variable.assign(values[f"{kind}_{i}"])
         elif kind != "dropout":
             raise CheckpointError(
-                f"The run began with another optimizer: its state has {len(saved)} arrays, and "
-                f"this one {len(variables)}. Use the same --optimizer, losses "
-                "and --history_only as before, or --init_from in a new folder."
+                f"The run began with a different optimizer: its state has {len(saved)} arrays, "
+                f"and this one {len(variables)}. Use the same --optimizer, losses and "
+                "--history_only as before, or --init_from in a new folder."
             )
     return step
 

@@ -211,7 +211,9 @@ def test_groups_name_their_encoder_and_uncorrected_ones_refuse_another(files, tm
     own, other = (identity_of(files / f"{name}.onnx") for name in ("own", "other"))
     assert [*map(identity_from_json, described["encoders"])] == [own]
     train = ["intent", "train", f"--data={table}", "--lexical=none", "--kind=sentence"]
-    message = r"groups\.csv holds groups made by an .* nobody corrected.*or run intent discover"
+    message = (
+        r"groups\.csv contains groups made with an .* not been corrected.*or run intent discover"
+    )
     with pytest.raises(SystemExit, match=message) as error:
         call_command(*train, f"--encoder={files}/other.onnx", f"--output={tmp_path}/new")
     assert str(own) in str(error.value) and str(other) in str(error.value)

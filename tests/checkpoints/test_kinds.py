@@ -114,5 +114,7 @@ def test_models_of_every_kind_are_loaded(tmp_path):
 def test_what_a_killed_run_put_aside_is_named(tmp_path):
     (tmp_path / ".run.new").mkdir()
     (tmp_path / ".run.new" / "moves.json").write_text("[]")
-    with pytest.raises(CheckpointError, match=r"killed is in '.*\.run\.new/replaced'"):
+    with pytest.raises(
+        CheckpointError, match=r"killed run left the previous contents in '.*\.run\.new/replaced'"
+    ):
         kind_of(tmp_path / "run", Kind.DUAL_ENCODER)

@@ -97,7 +97,7 @@ def test_paths_stay_as_they_are(tmp_path, monkeypatch):
         assert model_path(path) == path
     monkeypatch.chdir(tmp_path)
     (tmp_path / "convert").mkdir()
-    with pytest.raises(ModuleNameError, match="hides the released model 'convert'"):
+    with pytest.raises(ModuleNameError, match="has the name of the released model 'convert'"):
         model_path("convert")
     (tmp_path / "convert" / "config.json").write_text("{}")
     assert model_path("convert") == "convert"
@@ -241,7 +241,7 @@ def test_a_process_that_is_ended_writes_nothing(number, tiny_release_command, no
 def test_a_cache_that_cannot_be_written_is_named(local_module, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("CONVERT_TF_CACHE", str(tmp_path / "file"))
-    message = rf"\A{FILE} could not be kept as ONNX in '.*file': Not a.*\. Set CONVERT_TF_CACHE"
+    message = rf"\A{FILE} could not be written as ONNX to '.*file': Not a.*\. Set CONVERT_TF_CACHE"
     with pytest.raises(ModuleNameError, match=message):
         module_path("convert.onnx")
 

@@ -95,7 +95,7 @@ def test_damaged_or_other_weights_are_refused(rounded, tmp_path):
     arrays = rounded_arrays(rounded / runs.ROUNDED_WEIGHTS_FILE)
     arrays.pop(max(arrays))
     (folder / runs.ROUNDED_WEIGHTS_FILE).write_bytes(rounded_archive(arrays))
-    with pytest.raises(runs.CheckpointError, match="is only in the model or only in the file"):
+    with pytest.raises(runs.CheckpointError, match="is in only one of the model and the file"):
         runs.load_checkpoint(folder)
 
 

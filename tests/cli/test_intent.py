@@ -223,7 +223,7 @@ def test_examples_are_forgotten(files, capsys):
     assert first["explanation"]["examples"] == []
     assert "explanation" not in empty
     assert hello["explanation"]["words"] == [], "Nothing is left without the only word."
-    with pytest.raises(SystemExit, match="does not hold its examples"):
+    with pytest.raises(SystemExit, match="without its examples"):
         call("train", f"--model={files / 'model'}", f"--encoder={files / 'module'}",
              f"--data={files / 'train.csv'}", f"--output={files / 'more'}")  # fmt: skip
 
@@ -256,7 +256,7 @@ def test_predictions_are_json_in_any_encoding(files, monkeypatch, encoding, show
         (["train", "--data=D", "--output=O", "--head=network", "--logistic_c=1"], "--logistic_c"),
         (["train", "--data=D", "--output=O", "--head=logistic", "--epochs=3"], "--epochs"),
         (["train", "--data=D", "--output=O", "--encoder=M", "--encoder=D", "--finetune"],
-         "--finetune trains one encoder"),
+         "--finetune needs a single encoder"),
         (["train", "--data=D", "--output=O", "--encoder=m.onnx", "--finetune"], "--encoder m.onnx"),
         (["train", "--data=D", "--output=O", "--encoder=M", "--precision=float32"], "--precision"),
         (["train", "--data=D", "--output=D", "--encoder=M"], "which --data reads"),
@@ -326,10 +326,10 @@ def test_an_evaluation_is_a_check_for_ci(two_models, capsys):
 def test_an_evaluation_of_other_texts_is_refused(two_models):
     files, path = two_models, two_models / "results" / "evaluation.json"
     write_csv(files / "test.csv", TEXTS, LABELS)
-    with pytest.raises(SystemExit, match="evaluates other texts than --data"):
+    with pytest.raises(SystemExit, match="evaluates different texts from --data"):
         evaluate(files, "good", f"--against={path}")
     path.write_text('{"accuracy": 0.9}')
-    with pytest.raises(SystemExit, match="does not say which texts were answered wrong"):
+    with pytest.raises(SystemExit, match="does not say which texts were answered incorrectly"):
         evaluate(files, "good", f"--against={path}")
 
 
@@ -344,7 +344,7 @@ def test_untrained_intents_count_as_wrong_or_as_out_of_scope():
     assert report["intents"][0] == {
         "intent": "bye", "examples": 2, "precision": 0, "recall": 0, "f1": 0,
     }  # fmt: skip
-    assert "not trained: bye (2)" in report_text(report)
+    assert "not trained on: bye (2)" in report_text(report)
     outside = evaluate_classifier(classifier, data, untrained="out_of_scope")
     assert outside["accuracy"] == alone["accuracy"]
     assert outside["out_of_scope"] == {"examples": 2, "recall": 0}

@@ -180,7 +180,7 @@ def test_a_run_that_was_told_to_end_has_a_status_of_its_own(monkeypatch, capsys)
         monkeypatch.setattr(command, "run", told_to_end)
         assert main([name, "--output=x"]) == 75
     assert main(["--help"]) == 0
-    assert "75 told to end" in capsys.readouterr().out
+    assert "75 stopped by a signal" in capsys.readouterr().out
 
 
 def test_help_without_docstrings_is_an_error():

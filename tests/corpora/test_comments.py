@@ -298,7 +298,7 @@ def test_entities_become_characters_before_quotes_and_urls_are_looked_for():
     ],
 )
 def test_subreddits(rules, is_read):
-    with pytest.raises(ValueError, match="tests: both subreddits and exclude_subreddits"):
+    with pytest.raises(ValueError, match="subreddits and exclude_subreddits both contain tests"):
         Rules(subreddits=("Tests",), exclude_subreddits=("r/tests",))
     fields = comment("a", "t3_5h6yvl", "one of them", subreddit="Tests")
     if is_read:

@@ -85,7 +85,9 @@ def test_a_file_of_which_hardly_a_line_is_readable(write_dump, used, bad, is_los
     if not is_lost:
         file.check_readable(used)
         return
-    with pytest.raises(ValueError, match=f"Hardly a line .*RC.*{bad} not_json.*line {used + 1} on"):
+    with pytest.raises(
+        ValueError, match=f"Hardly any line .*RC.*{bad} not_json.*line {used + 1} on"
+    ):
         file.check_readable(used)
 
 

@@ -214,8 +214,11 @@ def test_whatever_csv_writes_is_read(tmp_path_factory, rows, delimiter, line_bre
     ("text", "message"),
     [
         ("17,pool,Until nine.\n", "has 3.*'17', 'pool', 'Until nine.'.*'context' and 'response'"),
-        ("Text,Label\nhi,greet\n", "columns 'Text' and 'Label': labelled texts.*intent train"),
-        ("sentence1,sentence2\na,b\n", "labelled texts and not pairs"),
+        (
+            "Text,Label\nhi,greet\n",
+            "columns 'Text' and 'Label', which hold labelled texts.*intent train",
+        ),
+        ("sentence1,sentence2\na,b\n", "labelled texts, not pairs"),
     ],
 )
 def test_columns_that_are_no_pairs_are_refused(table, text, message):
@@ -228,5 +231,5 @@ def test_columns_that_are_no_pairs_are_refused(table, text, message):
 def test_a_first_row_that_is_no_known_header_is_said(table):
     read_pairs, file = table("Frage,Antwort\nWhy?,So.\n")
     assert read_pairs[0] == ("Frage", "Antwort")
-    assert "the first row names no columns that are known and is read as a pair" in file.warnings[0]
+    assert "the first row has no known column names, so it is read as a pair" in file.warnings[0]
     assert not table("question,answer\nWhy?,So.\n")[1].warnings

@@ -171,7 +171,7 @@ def test_too_many_bad_lines_end_the_run_after_reading(write_dump, tmp_path, cont
 def test_an_unreadable_file_is_an_error(write_dump, tmp_path):
     paths = [write_dump("RC_1", b"not JSON\n" * 9), write_dump("RC_2", _dump(num_threads=9)[0])]
     for engine in (local.prepare, driver.prepare_with_spark):
-        with pytest.raises(ValueError, match=r"Hardly a line of .*RC_1 can be used"):
+        with pytest.raises(ValueError, match=r"Hardly any line of .*RC_1 can be used"):
             engine(paths, str(tmp_path / "data"))
 
 

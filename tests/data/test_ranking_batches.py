@@ -185,5 +185,5 @@ def test_data_without_wrong_candidates_is_said():
     for source in ("given", "sampled"):
         with pytest.raises(ValueError, match="Context 0 has no wrong candidate"):
             NegativeSampler(pairs(1), source=source, count=3)
-    with pytest.raises(ValueError, match="The data holds no example"):
+    with pytest.raises(ValueError, match="The data has no examples"):
         make([])

@@ -44,20 +44,20 @@ NUMBERS = [
     ("docs/encode.md", "For shorter vectors pass {}, {} or {}", signatures.SHORTER_DIMS),
     ("docs/intents.md", "dropout {dropout}, {hidden_dim} units, a learning rate of {learning_rate} "
      "that falls to 0, batches of {batch_size}, {epochs} epochs", NETWORK),
-    ("docs/intents.md", "An intent with {} examples or more gets its own",
+    ("docs/intents.md", "An intent with at least {} examples gets its own",
      NAME_OF_NUMBER[cross_validation._ENOUGH]),
-    ("docs/intents.md", "one in {} of your own examples is rejected",
+    ("docs/intents.md", "one in {} of your in-scope examples is rejected",
      NAME_OF_NUMBER[round(1 / cross_validation._REJECTED_SHARE)]),
     ("docs/intents.md", "With fewer than {} intents the weight is {:.0f}",
      (NAME_OF_NUMBER[cross_validation._ENOUGH_INTENTS], decision.COSINE_WEIGHT)),
-    ("docs/intents.md", "are explained, {} at most", predictor._MAX_EXPLAINED_WORDS),
+    ("docs/intents.md", "are explained: at most {}", predictor._MAX_EXPLAINED_WORDS),
     ("docs/intents.md", "more than {:,} characters", predictor._MAX_EXPLAINED_CHARACTERS),
     ("docs/intents.md", "with a probability below {} (`--min_confidence`)",
      messages.MIN_CONFIDENCE),
     ("docs/intents.md", "groups smaller than `--min_size` ({})", discover.MIN_SIZE),
     ("docs/intents.md", "explains {:.0f} % of the variance", 100 * discover._EXPLAINED),
-    ("docs/intents.md", "About {:,} messages are grouped", discover._SAMPLE),
-    ("docs/intents.md", "writes {} messages of the log", suggest.BUDGET),
+    ("docs/intents.md", "About {:,} messages are clustered", discover._SAMPLE),
+    ("docs/intents.md", "writes the {} messages of the log", suggest.BUDGET),
     ("docs/intents.md", "(far from the examples)` | p < {}", monitor._ALARM),
     ("docs/intents.md", "| an intent | p < {}", monitor._SIGNIFICANCE),
     ("docs/intents.md", "cosine of their centres is {} or more", discover.SAME_GROUP),
@@ -68,7 +68,7 @@ NUMBERS = [
     ("docs/training.md", "R100@1 needs {}", own_file.BLOCK_SIZE),
     ("docs/training.md", "holds out a {} as the test split",
      {0.9: "tenth"}[threads.TRAIN_FRACTION]),
-    ("docs/training.md", "| {} | told to end by SIGTERM", processes.NOT_FINISHED),
+    ("docs/training.md", "| {} | stopped by SIGTERM", processes.NOT_FINISHED),
     ("docs/training.md", "| {} | another process of the run was lost", processes.PEER_LOST),
 ]  # fmt: skip
 # Defaults of flags that a sentence names.
@@ -115,13 +115,13 @@ def test_limits_of_the_service_are_those_of_the_code():
         f"(up to {application._MAX_EXPLAINED_WORDS:,} words a request;",
         f"head takes {server._FOR_HEAD:.0f} s, or whose body takes {middleware._FOR_BODY:.0f} s",
         f"open connections: {server._MOST_CONNECTIONS:,}, or fewer",
-        f"answers the requests it has within {server.GRACE} s",
-        f"A body that is on its way has {server._TO_END:.0f} s",
+        f"answers its open requests within {server.GRACE} s",
+        f"A body that is still being received has {server._TO_END:.0f} s",
         f"Idle connections stay open for {server._KEEP_ALIVE} s",
     ):
         assert sentence in page, sentence
     assert access._ID.fullmatch(b"a" * 128) and not access._ID.fullmatch(b"a" * 129)
-    assert "if it has at most 128 letters" in page
+    assert "if it consists of at most 128 letters" in page
 
 
 def test_the_table_of_column_names_is_that_of_the_code():

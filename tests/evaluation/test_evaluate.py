@@ -81,7 +81,7 @@ def test_answers_to_one_question_are_spread_over_the_blocks(tmp_path):
 def test_a_file_of_another_kind_is_refused(tmp_path):
     path = tmp_path / "faq.jsonl"
     path.write_bytes(b'{"question": "\xe9", "answer": "\xe9"}\n' * 9)
-    with pytest.raises(ValueError, match=r"Hardly a line of .*faq\.jsonl can be used"):
+    with pytest.raises(ValueError, match=r"Hardly any line of .*faq\.jsonl can be used"):
         list(make_task(data=str(path), block_size=2).examples)
 
 
@@ -143,7 +143,7 @@ def test_options_change_what_is_scored(paths):
         ({"candidates": "c"}, "Received: both"),
         ({"split": "nowhere"}, "of the split nowhere"),
         ({"split": "dev"}, "no records of the split dev"),
-        ({"max_examples": 99}, "too few examples for one block"),
+        ({"max_examples": 99}, "too few examples for a block"),
         ({"ks": (101,)}, r"candidates, 100. Received: k \[101\]"),
         ({"ks": ()}, "k must be from 1"),
         ({"model": "nowhere"}, "'nowhere' is neither a file"),

@@ -313,7 +313,7 @@ def test_weights_that_16_bits_cannot_hold_are_refused(value):
     broken[0, 0] = value
     model.trainable_variables[0].assign(broken)
     for bits in (16, 8, 32):
-        with pytest.raises(ValueError, match=f"{model.trainable_variables[0].path} hold NaN"):
+        with pytest.raises(ValueError, match=f"{model.trainable_variables[0].path} contain NaN"):
             StoredWeights(model.trainable_variables, bits=bits)
     with pytest.raises(ValueError, match="bits=4"):
         StoredWeights(make_model().trainable_variables, bits=4)

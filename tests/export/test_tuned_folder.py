@@ -134,7 +134,7 @@ def _as_bfloat16(path):
         (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
         (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json is missing"),
         (lambda f: (f / "model.safetensors").write_bytes(b"x" * 30), "cannot be exported"),
-        (lambda f: (f / "pytorch_model.bin").write_bytes(b"x"), "are two sets of weights"),
+        (lambda f: (f / "pytorch_model.bin").write_bytes(b"x"), "two sets of weights"),
         (lambda f: without(f, "norm.bias"), "model.safetensors has no norm.bias"),
         (lambda f: without(f, "similarity.weight"), "has no similarity.weight"),
         (lambda f: without(f, "tokens.weight", 3), r"table has the shape \(3,"),

@@ -133,7 +133,7 @@ def test_every_option_reaches_the_head(encoder, head, option):
             {"out_of_scope": "distance", "threshold": float("nan")},
             r"threshold must be a finite number, .* Received: nan",
         ),
-        ({"out_of_scope": "distance", "upper_levels": True}, "upper_levels needs probabilities"),
+        ({"out_of_scope": "distance", "upper_levels": True}, "upper_levels needs a rule"),
         ({"encoder": []}, "encoder is an empty list"),
     ],
     ids=str,
@@ -157,7 +157,7 @@ def test_a_clone_looks_up_no_encoder():
 def test_folds_need_one_kind_of_encodings_and_of_names(encoder):
     fold = Fold(np.arange(len(TEXTS)) < 3, encoder(TEXTS))
     for model, options in ((ThreeKinds("sentence"), {"names": None}), (encoder, {})):
-        with pytest.raises(ValueError, match="folds need one kind of encodings"):
+        with pytest.raises(ValueError, match="folds can only be used"):
             IntentClassifier(model, head="logistic", **options).fit(TEXTS, LABELS, folds=[fold])
 
 
@@ -453,7 +453,10 @@ def test_a_grid_is_decided_on_validation_data(encoder):
         assert classifier.best_params_ == {"learning_rate": 0.7, "hidden_dim": 16}
         # The winner is trained on all examples.
         np.testing.assert_array_equal(classifier.predict_proba(QUERIES), trained)
-    with pytest.raises(ValueError, match="each intent has one example"), warnings.catch_warnings():
+    with (
+        pytest.raises(ValueError, match="each intent has only one example"),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")
         make(encoder, grid=grid).fit(["x", "y"], ["a", "b"])
 
@@ -665,7 +668,7 @@ def test_only_texts_in_scope_have_an_accuracy():
     classifier = make_levels(out_of_scope="confidence", threshold=0.7)
     texts = [*TEXTS, *OUTSIDE]
     report = evaluate_classifier(classifier, LabelledTexts(texts, [*LEVELS, *["oos"] * 3]))
-    assert report_text(report).splitlines()[0].endswith(", 12 examples in scope")
+    assert report_text(report).splitlines()[0].endswith(", 12 in-scope examples")
     report = evaluate_classifier(classifier, LabelledTexts(OUTSIDE, ["oos"] * 3))
     assert report_text(report).startswith("out-of-scope recall")
     report = evaluate_classifier(classifier, LabelledTexts(TEXTS, LEVELS))

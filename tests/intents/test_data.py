@@ -78,7 +78,7 @@ def test_texts_of_many_kinds(tmp_path, content, rows):
 def test_of_a_folder_its_nlu_files(tmp_path):
     (tmp_path / "data" / "nlu").mkdir(parents=True)
     (tmp_path / "domain.yml").write_text("intents: []\n")
-    with pytest.raises(ValueError, match=r"folder .* holds no nlu\*\.yml. Pass a file"):
+    with pytest.raises(ValueError, match=r"folder .* contains no nlu\*\.yml. Pass a file"):
         data.read_labelled(tmp_path)
     for path, intent in {"nlu_b.yml": "b", "data/nlu/c.yaml": "c"}.items():
         (tmp_path / path).write_text(f"nlu:\n- intent: {intent}\n  examples: |\n    - {intent}1\n")
@@ -90,7 +90,7 @@ def test_of_a_folder_its_nlu_files(tmp_path):
     [
         ("a.csv", b"text,mood\nhello,greet\n", "2 columns, separated by ',': 'text', 'mood'"),
         ("a.jsonl", b'{"text": "a", "label": NaN}', "line 1 without label"),
-        ("a.jsonl", b'{"text": "a", "text": "b", "label": "c"}', "the key 'text' is there twice"),
+        ("a.jsonl", b'{"text": "a", "text": "b", "label": "c"}', "the key 'text' occurs twice"),
         ("a.csv", b"", "has no rows with a text and a label"),
         ("a.csv", b"text,label\n", "has no rows with a text and a label"),
         ("a.csv", b"text,label\nhi,a\n  ,b\nhi,\n", "line 3 without text, line 4 without label"),

@@ -328,13 +328,13 @@ def test_held_out_answers_are_of_encoders_that_did_not_see_them(
 @pytest.mark.parametrize(
     ("examples", "arguments", "message"),
     [
-        (slice(None), ["--kind=similarity"], r"--kind=similarity needs a model with .*\. Fit a"),
+        (slice(None), ["--kind=similarity"], r"--kind=similarity needs an encoder with .*\. Fit a"),
         (
             slice(None),
             ["--head=network", "--learning_rate=nan"],
             r"learning_rate must be .* Received: nan",
         ),
-        (slice(None, None, 4), [], "Each intent has one example"),
+        (slice(None, None, 4), [], "Each intent has only one example"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused(checkpoint, tmp_path, examples, arguments, message):

@@ -157,7 +157,7 @@ def test_masks(text, wanted):
     [
         (["", " "], {"encoder": WordEncoder()}, "no messages"),
         ([*LOG, *LOG], {"encoder": WordEncoder(), "num_groups": 20}, "12 different .* 20 groups"),
-        (LOG, {}, "encoder or classifier is needed"),
+        (LOG, {}, "neither an encoder nor a classifier"),
     ],
 )
 def test_what_cannot_be_grouped(log, options, message):
@@ -284,10 +284,10 @@ def test_the_command_keeps_numbers_and_labels_over_weeks(tmp_path, monkeypatch, 
     del content["groups"][0]["texts"]
     for damaged in (json.dumps(content), json.dumps(sizeless), "[]"):
         described.write_text(damaged)
-        with pytest.raises(SystemExit, match=r"groups\.csv\.json does not hold the groups of "):
+        with pytest.raises(SystemExit, match=r"groups\.csv\.json does not contain the groups of "):
             week(4, LOG, f"--earlier={table}")
     for absent in (tmp_path, tmp_path / "no.csv"):
-        with pytest.raises(SystemExit, match="There is no file"):
+        with pytest.raises(SystemExit, match="is not a file"):
             week(4, LOG, f"--earlier={absent}")
     assert not (tmp_path / "week4").exists()
 
@@ -516,7 +516,7 @@ def test_the_command_compares_two_weeks(classifier, tmp_path, monkeypatch, capsy
     (tmp_path / "one.json").write_text("[]")
     with pytest.raises(SystemExit, match="did not write"):
         call_command(*arguments, f"--output={tmp_path}/one.json", "--overwrite")
-    with pytest.raises(SystemExit, match="earlier report is no JSON object"):
+    with pytest.raises(SystemExit, match="earlier report is not a JSON object"):
         call_command(*arguments, "--output=x.json", f"--since={tmp_path}/one.json")
 
 
@@ -563,7 +563,7 @@ def test_labelled_examples_are_not_suggested():
 
     log = ["0.1 a", "0.1  A", "0.2\u00a0EIFFEL", "0.2 eiﬀel", "0.3 a", "0.4 b"]
     assert sorted(suggest.suggest_messages(log, classifier=Labelled(), budget=2)) == log[-2:]
-    with pytest.raises(ValueError, match="2 different messages that are no examples yet, fewer"):
+    with pytest.raises(ValueError, match="2 different messages that are not examples yet, fewer"):
         suggest.suggest_messages(log, classifier=Labelled(), budget=3)
 
 

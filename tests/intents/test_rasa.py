@@ -36,8 +36,8 @@ def test_each_row_has_the_number_of_its_line():
         (HEAD + "    c\n    # d\n", r"line 5: 'c' does not begin with '-'; line 6: '# d' does not"),
         (HEAD + "    -\n", "line 5: an example without text"),
         (HEAD + "".join(f"    {n}\n" for n in range(9)), "line 9: .*; and 4 more"),
-        (HEAD + '    - [c]{"role": "d"}\n', r"line 5: '\[c\]\{\"role\": \"d\"\}' is no mark"),
-        (HEAD + "- intent: 010\n  examples: |\n    - b\n", "line 5: intent 010 is no string"),
+        (HEAD + '    - [c]{"role": "d"}\n', r"line 5: '\[c\]\{\"role\": \"d\"\}' is not a mark"),
+        (HEAD + "- intent: 010\n  examples: |\n    - b\n", "line 5: intent 010 is not a string"),
         (HEAD + "- intent: c\n", "line 5: 'c' without examples"),
         (HEAD + "- intent: c\n  examples:\n  - d\n", "line 7: an example of a list is `text: …`"),
         (HEAD + "- intnet: c\n", "line 5: 'intnet' where intent, synonym"),
@@ -46,7 +46,7 @@ def test_each_row_has_the_number_of_its_line():
         ("nlu:\n- a: [\n", "line 3: while parsing a flow node"),
         (HEAD + "    - \x07\n", "line 5: the character 0x0007"),
         (HEAD + "    - \\u00\n", "four digits"),
-        ("[" * 1100, "nested too deep"),
+        ("[" * 1100, "nested too deeply"),
     ],
 )  # fmt: skip
 def test_what_rasa_would_leave_out_is_refused_by_line(content, message):

@@ -59,8 +59,16 @@ def test_parquet_has_a_column_of_texts(tmp_path):
         ("faq.csv", b"frage,antwort\nWo?,Da.\n", "no columns of texts.*'frage', 'antwort'.*'text'"),
         ("faq.csv", b"hi\nwell, no\nyo\n", r"line 2, has more fields than the first row \(2 and"),
         ("log.txt", b"9:00\thi\n" * 9, "no columns of texts.*2 columns"),
-        ("a.jsonl", b'{"frage": "Wo?"}\n', "line 1, has no text: the keys 'frage'. Name it 'text'"),
-        ("a.jsonl", b'{"text": ["hi"]}\n', r"line 1, has \['hi'\] as 'text', which is no text"),
+        (
+            "a.jsonl",
+            b'{"frage": "Wo?"}\n',
+            "line 1, has no text: the keys 'frage'. Name the key of its text 'text'",
+        ),
+        (
+            "a.jsonl",
+            b'{"text": ["hi"]}\n',
+            r"line 1, has \['hi'\] as 'text', which is not a string",
+        ),
         ("a.jsonl", b'["hi"]\n', "line 1, has no text"),
     ],
 )

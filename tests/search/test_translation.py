@@ -72,7 +72,7 @@ def test_texts_are_shipped_and_too_few_are_refused():
     with pytest.raises(ValueError, match=r"at least 20 texts.*: 19 and 19"):
         fit_translation(np.ones((19, 4)), np.ones((19, 4)))
     row = np.random.default_rng(2).standard_normal((2, 12))  # means of equal rows are rounded
-    with pytest.raises(ValueError, match=r"The texts have equal vectors\. Pass other"):
+    with pytest.raises(ValueError, match=r"have the same vector\. Pass other"):
         fit_translation(row[:1].repeat(23, axis=0), row[1:].repeat(23, axis=0))
 
 
@@ -111,7 +111,7 @@ def test_the_command(tiny_onnx, tiny_modules, tmp_path):
     with pytest.raises(SystemExit, match=r"at least 20 texts.*: 15 and 15"):
         call_command(*arguments, own, f"--texts={tmp_path}/twice.txt", "--overwrite")
     np.save(tmp_path / "old.npy", np.ones((3, 5), np.float32))  # not the array described
-    with pytest.raises(SystemExit, match="vectors of 5 numbers, and --encoder makes 128"):
+    with pytest.raises(SystemExit, match="vectors of length 5, but --encoder gives length 128"):
         call_command(*arguments, f"--encoder={tiny_onnx}", "--overwrite")
     (tmp_path / "old.npy").write_text("no array")
     with pytest.raises(SystemExit, match=r"old\.npy is not an array"):

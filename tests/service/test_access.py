@@ -76,7 +76,7 @@ def test_the_description_says_which_requests_need_a_key(encoder):
         ("", "has no key"),
         ("# nothing\n", "has no key"),
         ("good\ntwo words\n", "Line 2 of .* has a space"),
-        ("schlüssel\n", "Line 1 of .* outside ASCII"),
+        ("schlüssel\n", "Line 1 of .* non-ASCII"),
     ],
 )
 def test_keys_of_a_file(tmp_path, content, expected):

@@ -32,7 +32,7 @@ def test_a_damaged_file_is_named(tmp_path, content):
 
 def test_a_key_that_is_there_twice_is_refused_but_in_dumps():
     text = '{"a": {"c": 0, "b": 1, "b": 2}}'
-    with pytest.raises(ValueError, match="the key 'b' is there twice"):
+    with pytest.raises(ValueError, match="the key 'b' occurs twice"):
         json_of_texts(text)
     assert json_of_texts(text, is_dump=True) == {"a": {"c": 0, "b": 2}}
 

@@ -76,7 +76,7 @@ FORMATS = [
     [
         (gzip.compress(b"one\n" * 1000, mtime=0)[:-9], "the end of a truncated gz archive"),
         (b"fine\ncaf\xe9\n", r"texts, line 2, is not UTF-8 \(byte 4 of the line is 0xE9\)"),
-        *((text, "texts is .*text in another encoding than UTF-8") for text in WIDE),
+        *((text, "texts is .*text in an encoding other than UTF-8") for text in WIDE),
         *(
             (b"\xef\xbb\xbf" + text, f"texts is .*{name}.*, not plain text")
             for name, text in FORMATS
@@ -154,7 +154,7 @@ def test_readers_of_corpora_count_it(tmp_path, name):
     read = read_objects(file) if name == "comments" else CORPORA[name].read(file)
     shortened(path, read)
     assert file.skipped["truncated_file"] == 1
-    assert "a file that got shorter while it was read; kept the" in file.warnings[-1]
+    assert "a file that shrank while it was read; kept the" in file.warnings[-1]
 
 
 @pytest.mark.parametrize("packed", [bytes, lambda data: gzip.compress(data, 0)])
@@ -170,7 +170,7 @@ def test_readers_of_texts_stop(tmp_path, name, read, packed):
     line = LINES[name]
     path = written(tmp_path / ("a.txt" if name == "lines" else "a.jsonl"), line, packed)
     with pytest.raises(
-        ValueError, match=r"a\.\w+, line .* is the end of .*(got shorter while|truncated gz)"
+        ValueError, match=r"a\.\w+, line .* is the end of .*(shrank while|truncated gz)"
     ):
         shortened(path, read(path))
 
@@ -217,7 +217,7 @@ def saved():
         (pickle.dumps(["a"]), "a Python pickle"),
         (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a PDF"),
         (rb"{\rtf1\ansi hi}", "a rich text file"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a pointer of Git LFS"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a Git LFS pointer"),
         (b"<!DOCTYPE html>\n<html><body>404</body></html>\n", "a web page"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

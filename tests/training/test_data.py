@@ -150,7 +150,7 @@ def test_jax_trains_evaluates_and_resumes_without_tensorflow(corpus, tmp_path):
     more = ("--steps=4", "--micro_batch=10")
     again = _train_without_tensorflow(*arguments, *more, also="tensorboard")
     assert again.returncode == 0, again.stderr
-    assert "resuming with another micro_batch: 0 → 10" in again.stdout
+    assert "resuming with changed micro_batch: 0 → 10" in again.stdout
     assert "resuming at step 2" in again.stdout
     assert "no summaries are written" in again.stdout
     assert [row["step"] for row in rows_of(tmp_path / "run")] == [0, 2, 4]
@@ -202,9 +202,9 @@ def _drop_the_last_records(path: Path) -> None:
     [
         (Path.unlink, "No such file"),
         (lambda path: _cut(path, 0.5), "truncated record|corrupted record"),
-        (lambda path: _cut(path, 0.0), "while it was read"),
+        (lambda path: _cut(path, 0.0), "while they were read"),
         (flip_a_bit, "corrupted record"),
-        (_drop_the_last_records, "while it was read. Put the files back"),
+        (_drop_the_last_records, "while they were read. Restore the files"),
     ],
     ids=["deleted", "cut", "empty", "bit", "fewer"],
 )

@@ -120,7 +120,7 @@ def test_the_command_passes_its_options_on(corpus, checkpoints, tmp_path, capsys
 
 def test_mining_refuses_what_it_cannot_do(corpus, checkpoints, tmp_path):
     single, output = checkpoints["single"], str(tmp_path / "new")
-    with pytest.raises(ValueError, match="holds no token ids"):
+    with pytest.raises(ValueError, match="has no token ids"):
         mine(single, corpus.records, output)
     with pytest.raises(
         ValueError,

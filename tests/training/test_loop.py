@@ -222,8 +222,8 @@ def test_a_run_goes_on_with_other_options_and_says_so(tmp_path, capsys):
     folder = carried_out(tmp_path / "run", steps=2)
     carried_out(folder, steps=9, keep_checkpoints=9, batch_size=5)
     said = capsys.readouterr()
-    assert "resuming with another steps: 2 → 9" in said.out
-    assert "resuming with another batch_size: 4 → 5" in said.out
+    assert "resuming with changed steps: 2 → 9" in said.out
+    assert "resuming with changed batch_size: 4 → 5" in said.out
     assert "these may change the order of the examples" in said.out
     assert f"resuming at step 2 from {folder}" in said.out
     assert "step 9/9  loss" in said.err
@@ -236,7 +236,9 @@ def test_a_run_with_an_option_that_is_gone_is_refused(tmp_path):
     options = json.loads((folder / RUN_FILE).read_text())
     options["train"]["loss_reduction"] = "sum"
     (folder / RUN_FILE).write_text(json.dumps(options))
-    with pytest.raises(checkpoint.CheckpointError, match="options that are gone: loss_reduction"):
+    with pytest.raises(
+        checkpoint.CheckpointError, match="options that no longer exist: loss_reduction"
+    ):
         carried_out(folder, steps=9)
 
 
@@ -251,7 +253,10 @@ def test_another_model_or_vocabulary_is_refused(finished, tmp_path):
 
 @pytest.mark.parametrize(
     ("broken", "message"),
-    [("loss", r"a loss of nan at step 3\b"), ("weight", r"a value that is no number in .* step 4")],
+    [
+        ("loss", r"a loss of nan at step 3\b"),
+        ("weight", r"a value that is not a number in .* step 4"),
+    ],
 )
 def test_numbers_that_are_not_finite_end_a_run(broken, message, tmp_path, monkeypatch):
     """Weights are looked at before they are saved, at step 4; the loss at every step."""
@@ -286,7 +291,7 @@ def test_a_run_that_is_told_to_end_saves_its_state(tmp_path, monkeypatch, capsys
             carried_out(tmp_path / "run")
     folder = tmp_path / "run"
     assert raised.value.code == 75
-    assert "told to end: saved step 3" in capsys.readouterr().err
+    assert "stopped by a signal: saved step 3" in capsys.readouterr().err
     assert saved_steps(folder) == [3]
     carried_out(folder)
     assert [row["step"] for row in rows_of(folder)] == [0, 4, 8]

@@ -97,7 +97,7 @@ def test_a_cluster_that_cannot_be_asked(monkeypatch, planted, sentence):
 
 def test_all_say_who_is_missing(address):
     for said in _outcomes(address, (4, 0), (4, 2)):
-        assert said.startswith(f"Process 1, 3 of 4 did not come to {address} within 2 seconds.")
+        assert said.startswith(f"Process 1, 3 of 4 did not connect to {address} within 2 seconds.")
 
 
 def test_a_process_0_that_does_not_come(address):
@@ -221,7 +221,9 @@ def test_a_run_whose_other_process_never_comes_ends_with_a_sentence(
     )
     assert done.returncode == 1, done.stderr
     (said,) = done.stderr.splitlines()
-    missing = "Process 1 did not reach process 0 at" if index else "Process 1 of 2 did not come to"
+    missing = (
+        "Process 1 did not reach process 0 at" if index else "Process 1 of 2 did not connect to"
+    )
     assert said.startswith(f"convert-tf train: {missing} localhost:")
     assert "within 3 seconds" in said
     assert not (tmp_path / "run").exists()

@@ -113,7 +113,7 @@ def test_all_turns_are_the_contexts_of_rankers(corpus):
 
 
 def test_turns_of_token_ids_cannot_be_numbered(corpus, tmp_path):
-    with pytest.raises(ValueError, match=r"all earlier turns are one text.*on the records"):
+    with pytest.raises(ValueError, match=r"join all earlier turns.*on the records"):
         run(corpus.arrays, tmp_path / "run", turn_prefixes=True)
     assert not (tmp_path / "run").exists()
     with pytest.raises(ValueError, match="Omit --turn_prefixes"):
@@ -150,7 +150,7 @@ def test_networks_of_history_alone_are_trained(corpus, tmp_path):
     for path, value in before.items():
         if "embedding" not in path:  # a module rounds its table
             np.testing.assert_allclose(found[path], value, atol=1e-6, err_msg=path)
-    with pytest.raises(ValueError, match=r"a model with 4 blocks\. Received: .* with 1 blocks"):
+    with pytest.raises(ValueError, match=r"an encoder with 4 blocks\. Received: .* with 1 blocks"):
         deeper = dataclasses.replace(MODEL, max_relative_attention=(3,) * 4)
         run(corpus.arrays, tmp_path / "deeper", model=deeper, **options)
     assert not (tmp_path / "deeper").exists()

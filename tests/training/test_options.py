@@ -158,7 +158,7 @@ def test_without_another_option_nothing_changes(observed, kind):
 
 
 def test_history_alone_is_trained_only_where_there_are_networks_of_it(observed):
-    with pytest.raises(ValueError, match=r"come from --init_from, .* Received: None"):
+    with pytest.raises(ValueError, match=r"--init_from must be an encoder .* Received: None"):
         observed("encoder", history_only=True, multi_context=True)
 
 

@@ -50,7 +50,7 @@ def test_a_prepared_file_is_found_again_and_another_one_refused(tmp_path):
     assert _prepare(path, tmp_path / "run") == first
     assert times == {p: p.stat().st_mtime_ns for p in times}
     _faq(tmp_path / "faq.csv", 51)
-    with pytest.raises(ValueError, match="was made from another file"):
+    with pytest.raises(ValueError, match="was not made from"):
         _prepare(path, tmp_path / "run")
 
 
@@ -88,7 +88,7 @@ def test_a_full_disk_is_said_in_one_line_and_leaves_nothing_half(tmp_path, capsy
 
 def test_a_recipe_for_complete_options_is_refused(tmp_path):
     options = {"output": str(tmp_path / "run"), "vocabulary": None, "init_from": None}
-    with pytest.raises(ValueError, match="recipe small would replace"):
+    with pytest.raises(ValueError, match="recipe small would overwrite"):
         chosen_options("tiny", EncoderTraining(data="x"), recipe="small", **options)
 
 

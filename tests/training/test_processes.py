@@ -222,7 +222,7 @@ def test_two_processes_give_the_losses_of_one(on_jax, arrays, tmp_path):
     processes = start_two(tmp_path, arrays, run, SIGNAL_STEP="5")
     (out, err), (silent_out, silent_err) = [finish(process, status=75) for process in processes]
     assert "training on 2 devices in 2 processes" in out
-    assert "told to end: saved step 6" in err
+    assert "stopped by a signal: saved step 6" in err
     assert "R100@1" in err
     assert "padding" not in silent_out
     assert "R100@1" not in silent_err
@@ -288,7 +288,7 @@ def test_a_process_with_other_facts_is_named():
             own = np.array([values])
             return np.concatenate([own, own, own + 1])
 
-    with pytest.raises(ValueError, match=r"Process 2 has other flags"):
+    with pytest.raises(ValueError, match=r"Process 2 has different flags"):
         check_same(WithAnother(), "facts")
     check_same(Processes(), "facts")
 

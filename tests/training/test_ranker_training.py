@@ -449,7 +449,7 @@ def test_a_run_on_token_ids_needs_no_tensorflow(corpus, tmp_path):
     )
     other = tmp_path / "vocab.txt"
     other.write_bytes(Path(corpus.vocabulary).read_bytes().replace(b"\nz\n", b"\nzz\n"))
-    with pytest.raises(ValueError, match="token ids of its own vocabulary"):
+    with pytest.raises(ValueError, match="token ids made with its vocabulary"):
         open_examples(
             corpus.arrays, "dev", RankerConfig(model, HeadConfig()), vocabulary=other,
             max_examples=None,

@@ -262,5 +262,5 @@ def test_what_cannot_be_fitted_is_refused(plain, corpus, teacher, tmp_path):
     with pytest.raises(ValueError, match="too few to fit a map"):
         fit_similarity(plain, corpus.arrays, str(few), tmp_path / "a")
     other = write_corpus(tmp_path, num_train=30)
-    with pytest.raises(ValueError, match="belong to other texts"):
+    with pytest.raises(ValueError, match="belong to different texts"):
         fit_similarity(plain, other.arrays, teacher, tmp_path / "a")

@@ -57,8 +57,8 @@ def test_a_preempted_job_is_queued_again_and_goes_on(cluster, tmp_path):
     other = cluster.call("sbatch", "--parsable", *urgent).strip()
     cluster.wait(lambda: cluster.facts(other)["JobState"] == "COMPLETED")
     log = (tmp_path / "log").read_text()
-    assert "told to end: saved step" in log
-    saved = int(log.split("told to end: saved step ")[1].split(";")[0])
+    assert "stopped by a signal: saved step" in log
+    saved = int(log.split("stopped by a signal: saved step ")[1].split(";")[0])
     assert int(first.name.removeprefix("step-")) < saved < STEPS
     # Slurm waits two minutes before it starts a job again. slurmd refuses one that starts in the
     # second in which it ended ("already killed"), and such a job is lost.

@@ -262,7 +262,7 @@ def test_shares_are_those_of_the_sources_that_the_token_ids_have(corpus, tmp_pat
     np.save(other / column_file("train", "sources"), places[::-1])
     write_vectors(corpus.arrays, tmp_path / "vectors", letters_teacher, source_shares=SHARES)
     opened_vectors(corpus.arrays, tmp_path / "vectors")
-    with pytest.raises(ValueError, match="belong to other texts or sources"):
+    with pytest.raises(ValueError, match="belong to different texts or sources"):
         opened_vectors(other, tmp_path / "vectors")
 
 

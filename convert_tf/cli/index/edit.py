@@ -12,8 +12,8 @@ A search that runs meanwhile finds the old candidates.
 
 Flags:
   cache: Folder written by convert-tf index build.
-  add: Text file with one candidate per line, or a table, to append. Those that are in the index are
-    ignored.
+  add: Text file with one candidate per line, or a table, to append. Texts that are already in the
+    index are ignored.
   remove: Text file with one candidate per line, or a table, to remove before others are added.
   input: Text file with all candidates, one per line, or a table, instead of --add and --remove.
   batch_size: Number of texts in a batch.

@@ -19,10 +19,10 @@ Flags:
   top_k: Number of candidates to show for each query.
   faiss: FAISS index to search, which is written into the cache if possible. Needs the extra
     [faiss].
-  rerank_checkpoint: Run, module or name of a ranker that scores the first --top_n again.
+  rerank_checkpoint: Run, module or name of a ranker that rescores the first --top_n.
   rerank_cache: Cache of the candidates for --rerank_checkpoint. By default each search encodes
     them.
-  top_n: Number of candidates that --rerank_checkpoint scores again.
+  top_n: Number of candidates that --rerank_checkpoint rescores.
   add_first: Rank by the sum of the logits of --encoder and --rerank_checkpoint, not by those of
     --rerank_checkpoint alone.
 """

@@ -17,8 +17,8 @@ its number and its label, as you corrected it. New groups get new numbers.
 Flags:
   earlier: groups.csv of an earlier period, whose groups keep their numbers and labels.
   output: Folder for the results.
-  groups: Number of groups. Default: chosen for the messages.
-  overwrite: Replace existing results, also labels that you corrected.
+  groups: Number of groups. Default: chosen automatically.
+  overwrite: Replace existing results, including labels that you corrected.
 """
 
 import os
@@ -122,13 +122,14 @@ def _earlier_groups(path: str) -> list[dict[str, Any]]:
     from convert_tf.intents.data import read_labelled
 
     if not os.path.isfile(path):
-        raise ValueError(f"There is no file {path}. Pass the {_TABLE} of the earlier discover.")
+        raise ValueError(f"{path} is not a file. Pass the {_TABLE} of an earlier intent discover.")
     file = f"{path}{_DESCRIPTION_SUFFIX}"
     groups = json_file(file).get(_GROUPS) if _is_description(file) else None
     if not isinstance(groups, list) or not all(map(_is_group, groups)):
         raise ValueError(
-            f"{file} does not hold the groups of {path}. Pass a {_TABLE} next to the file that "
-            "this version of intent discover wrote with it, unedited."
+            f"{file} does not contain the groups of {path}. Pass a {_TABLE} whose "
+            f"{_DESCRIPTION_SUFFIX} file is next to it, unedited and written by this version of "
+            "intent discover."
         )
     # A table of groups that are all gone has no texts.
     are_there = any(row["size"] for row in groups)
@@ -175,9 +176,9 @@ def check_corrected(path: str, encoders: Sequence[EncoderIdentity]) -> None:
     checksums = [identity.checksum for identity in former if identity is not None]
     if checksums != [identity.checksum for identity in encoders]:
         raise ValueError(
-            f"{path} holds groups made by {', '.join(map(str, former))}, with labels that nobody "
-            f"corrected. This classifier uses {', '.join(map(str, encoders))}. Correct the labels, "
-            "or run intent discover with that encoder."
+            f"{path} contains groups made with {', '.join(map(str, former))}, and its labels have "
+            f"not been corrected. This classifier uses {', '.join(map(str, encoders))}. Correct "
+            "the labels, or run intent discover with that encoder."
         )
 
 

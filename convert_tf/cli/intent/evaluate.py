@@ -19,7 +19,8 @@ Flags:
   at_least: Minimum of a measure, such as accuracy=0.9. Fail below it.
   data: Labelled texts: CSV files or nlu.yml.
   precision: Recommend a threshold above which this share of answers is right.
-  untrained: What texts of intents that were not trained count as: wrong, or out_of_scope.
+  untrained: How to count texts of intents that the model was not trained on: wrong, or
+    out_of_scope.
   output: Folder for the results.
   overwrite: Replace the results in --output.
 """

@@ -10,7 +10,7 @@ with unsure answers are grouped. With `--since` the report also shows which shar
 the shares of unsure messages, of messages far from the examples, of intents and of groups.
 
 Flags:
-  output: JSON file to write, for --since of a later period.
+  output: JSON file to write. Pass it as --since for a later period.
   since: JSON file of an earlier period.
   overwrite: Replace an existing report.
 """

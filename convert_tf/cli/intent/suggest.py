@@ -12,7 +12,7 @@ Flags:
   budget: Number of messages to choose.
   output: CSV file to write.
   seed: Seed of the random choices.
-  overwrite: Replace an existing file, also labels that you filled in.
+  overwrite: Replace an existing file, including labels that you filled in.
 """
 
 from typing import Any

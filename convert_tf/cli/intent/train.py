@@ -17,12 +17,12 @@ Reference: arXiv 2003.04807; arXiv 1911.03688 §3.1, §4.4.
 Flags:
   encoder: Encoder: a released name, the folder of a run or module, or an .onnx file. Repeat the
     flag to concatenate the vectors of several encoders. Default: the encoder of --model, or
-    convert_small. With --model, another encoder trains on the examples of that model again.
+    convert_small. With --model, a different encoder is trained on the examples of that model.
   data: Examples: CSV files or nlu.yml, separated by commas.
   model: Also use the examples, encoder and options of this model.
-  remove: Intents of --model to leave out, separated by commas. Commas inside the name of an intent
-    do not separate.
-  rename: New names for intents of --model, as OLD=NEW. If NEW is an intent already, the two are
+  remove: Intents of --model to omit, separated by commas. A comma that is part of an intent's name
+    does not separate.
+  rename: New names for intents of --model, as OLD=NEW. If NEW is already an intent, the two are
     merged.
   validation: Files for choosing --kind, --names, --tune and thresholds. Default: cross-validation
     on --data.
@@ -167,7 +167,7 @@ def _read_model(values: Any) -> Any:
         if model.examples_ is not None:
             return model
     raise ValueError(
-        f"{values.model} does not hold its examples, or it is a model of several intents. Train "
+        f"{values.model} was saved without its examples, or has several intents per text. Train "
         "again on all examples instead."
     )
 
@@ -293,8 +293,8 @@ def _check_paths(values: Any) -> None:
     encoders, serving = list(values.encoder), values.serving_module
     if values.finetune and (len(encoders) > 1 or encoders[0].endswith(ONNX_SUFFIX)):
         raise ValueError(
-            "--finetune trains one encoder, a run or a module. Received: --encoder "
-            f"{', '.join(encoders)}."
+            "--finetune needs a single encoder, which must be a run or a module. Received: "
+            f"--encoder {', '.join(encoders)}."
         )
     classifier_folder(values.output, overwrite=values.overwrite)
     if serving and os.path.exists(serving):
@@ -305,5 +305,5 @@ def _check_paths(values: Any) -> None:
     if serving and files:
         raise ValueError(
             f"--serving_module needs the folder of a module. Received: --encoder {files[0]}. "
-            "Train with a module's folder, or leave --serving_module out."
+            "Train with a module's folder, or omit --serving_module."
         )

@@ -89,8 +89,9 @@ def _wait_for_workers(context: Any, master: str) -> None:
     while context._jsc.sc().getExecutorMemoryStatus().size() < 2:  # the driver is one of them
         if time.monotonic() > until:
             raise OSError(
-                f"The Spark master {master} gave no worker in {_SECONDS_FOR_WORKERS} seconds. "
-                "Start workers, wait until they are free, or ask for less memory per executor."
+                f"The Spark master {master} provided no worker within {_SECONDS_FOR_WORKERS} "
+                "seconds. Start workers, wait until they are free, or ask for less memory per "
+                "executor."
             )
         time.sleep(0.1)
 
@@ -101,9 +102,9 @@ def _sentence(error: Exception, master: str) -> str:
     if fault := _PYTHON_FAULT.search(text):
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
         return (
-            f"The Python of the workers of {master} cannot do the work ({fault[0]}). Set "
-            f"PYSPARK_PYTHON to the path of a Python {here} on the workers that has "
-            "convert_tf with its extra [spark], and onnxruntime for embed."
+            f"The Python of the workers of {master} cannot run the tasks ({fault[0]}). Set "
+            f"PYSPARK_PYTHON to the path of a Python {here} on the workers that has convert_tf "
+            "with its extra [spark], and onnxruntime for embed."
         )
     if "JAVA_GATEWAY_EXITED" in text:
         return (
@@ -112,8 +113,9 @@ def _sentence(error: Exception, master: str) -> str:
         )
     if "stopped SparkContext" in text:
         return (
-            f"{master} does not answer as a Spark master, or ended the run. Check that the port is "
-            "the master's (7077 by default), not that of its web page, and that the master runs."
+            f"{master} does not answer as a Spark master, or ended the run. Check that the port "
+            "is the master's (7077 by default), not that of its web page, and that the master is "
+            "running."
         )
     if own_error := _OWN_ERROR.search(text):
         return own_error[1]

@@ -128,7 +128,10 @@ def _values_of_one_text(lines: Iterator[tuple[int, str]], path: str) -> Iterator
     except ValueError as error:
         raise ValueError(f"{path} is not JSON ({error}). Copy it again, or repair it.") from error
     for value in values:
-        yield 1, value if isinstance(value, dict) else "The list has an entry that is no object."
+        yield (
+            1,
+            value if isinstance(value, dict) else ("The list has an entry that is not an object."),
+        )
 
 
 def _parsed(text: str, line: int) -> Any:

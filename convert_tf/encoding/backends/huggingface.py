@@ -80,7 +80,7 @@ class HuggingFaceBackend(GraphBackend):
         width = shapes.get(_OUTPUT, [None])[-1]
         if width != self._width:
             raise self._unusable(
-                f"{graph.name} has vectors of {width} numbers and {CONFIG_FILE} says {self._width}"
+                f"{graph.name} has vectors of {width} numbers, but {CONFIG_FILE} says {self._width}"
             )
         self.outputs = {*self._kinds}
         # All unknown characters have one bucket, the id after the vocabulary.
@@ -196,7 +196,7 @@ def folder_subwords(folder: Path) -> list[str]:
     except (KeyError, TypeError, AttributeError):
         is_known = False
     if not is_known:
-        raise ValueError(f"{TOKENIZER_FILE} is another tokenizer's")
+        raise ValueError(f"{TOKENIZER_FILE} belongs to another tokenizer")
     check_subwords(subwords, source=TOKENIZER_FILE)
     return subwords
 

@@ -73,7 +73,7 @@ def _open_again(kind: Any, path: str, options: Mapping[str, Any], expected: str)
     """
     if not os.path.exists(path):
         raise ValueError(
-            f"The pickle was made of an encoder at {path!r}, which does not exist. Put the encoder "
+            f"The pickle refers to an encoder at {path!r}, which does not exist. Put the encoder "
             "there, or create it again from its new path."
         )
     if _fingerprint(path) != expected:

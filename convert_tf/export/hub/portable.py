@@ -115,9 +115,8 @@ def _make_portable(graph: MetaGraphDef) -> None:
             sorted({gradient.gradient_func for gradient in library.registered_gradients})
         )
         raise PortabilityError(
-            "A saved graph has no gradients of its own: a process that loads it keeps them, and "
-            f"all of the graph, for good. Received: {names}. Write the layer with plain ops "
-            "where a graph is saved."
+            f"The saved graph has custom gradients: {names}. A process that loads them never "
+            "frees the graph. Use plain ops in saved graphs."
         )
     functions = {function.signature.name for function in library.function}
     for node in _nodes(graph):
@@ -161,8 +160,7 @@ def _check(node: NodeDef) -> None:
 
 def _unknown(what: str, node: NodeDef) -> PortabilityError:
     return PortabilityError(
-        f"A module is made of what TensorFlow 2.6 knows. Received: {what}, in {node.name!r}. Write "
-        "it with older ops."
+        f"TensorFlow 2.6 does not support {what}, in {node.name!r}. Use older ops."
     )
 
 

@@ -256,8 +256,8 @@ def float16_values(variable: Any) -> np.ndarray:
         values = keras.ops.convert_to_numpy(variable).astype(np.float16)
     if not np.isfinite(values).all():
         raise ValueError(
-            f"The weights {variable.path} hold NaN, or numbers beyond 65,504, the largest of 16 "
-            "bits. Export an earlier checkpoint of the run."
+            f"The weights {variable.path} contain NaN, or numbers beyond 65,504, the largest "
+            "16-bit float. Export an earlier checkpoint of the run."
         )
     return values
 

@@ -64,7 +64,7 @@ def opened_folder(
                 raise ValueError(f"{name} is missing")
         for name in PYTORCH_FILES:
             if others := sorted({file.name for file in path.glob(name)} - {SAFETENSORS_FILE}):
-                raise ValueError(f"{others[0]} and {SAFETENSORS_FILE} are two sets of weights")
+                raise ValueError(f"it has two sets of weights, {others[0]} and {SAFETENSORS_FILE}")
         facts = json_file(path / CONFIG_FILE)
         subwords = folder_subwords(path)
         config = _model_config(facts, len(subwords))

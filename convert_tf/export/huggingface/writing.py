@@ -111,7 +111,7 @@ def _write(
     if config.multi_context:
         raise ValueError(
             f"{os.fspath(checkpoint)!r} reads earlier turns, which programs for Hugging Face "
-            "folders cannot pass. Export an encoder of single texts, such as convert."
+            "folders cannot pass. Export a single-context encoder, such as convert."
         )
     subwords = read_vocabulary(source.vocabulary)
     special = _special_tokens(len(subwords), has_similarity=source.similarity_map is not None)

@@ -136,7 +136,7 @@ def _embedding(config: ModelConfig, values: EncoderVariables) -> SimpleNamespace
     """Return the subword table, and its range if it is stored in 8 bits."""
     table, ranges = values.table()
     if (ranges is None) != (config.embedding_bits == 32):
-        raise ValueError("the subword table has other embedding_bits")
+        raise ValueError("the subword table has different embedding_bits")
     return SimpleNamespace(
         dim=config.embedding_dim,
         table=_checked(table, (config.num_ids, config.embedding_dim), "table"),

@@ -59,7 +59,7 @@ def open_data(
             )
         vocabulary = str(initial_vocabulary)
     if model is None:
-        raise ValueError("Training needs a model. Give --model, or --init_from.")
+        raise ValueError("Training needs a model. Pass --model or --init_from.")
     folder = open_folder(data, vocabulary, model.num_oov_buckets)
     if isinstance(folder, ArrayFolder) and model.num_oov_buckets != folder.num_oov_buckets:
         raise ValueError(
@@ -84,12 +84,12 @@ def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Fold
             check_same_vocabulary(
                 vocabulary,
                 folder.vocabulary,
-                rule="Token ids are trained on with the vocabulary that made them",
+                rule="Training on token ids needs the vocabulary that made them",
                 remedy="Omit --vocab, or write the token ids with that vocabulary.",
             )
         return folder
     if vocabulary is None:
-        raise ValueError("Training on records needs a vocabulary. Give --vocab, or --init_from.")
+        raise ValueError("Training on records needs a vocabulary. Pass --vocab or --init_from.")
     try:
         from convert_tf.data.records import RecordFolder
     except ModuleNotFoundError as error:
@@ -179,8 +179,8 @@ def as_token_ids(examples: Examples, data: str, rule: str, flag: str) -> ArrayEx
     if isinstance(examples, ArrayExamples):
         return examples
     raise ValueError(
-        f"{rule} token ids ({flag}), and {data!r} holds records. Write token ids with `convert-tf "
-        "tokenize`, and what goes with them from those, and pass them as --data."
+        f"{rule} token ids ({flag}), but {data!r} holds records. Write token ids with `convert-tf "
+        "tokenize` and pass them as --data; make the other inputs from the same token ids."
     )
 
 
@@ -313,7 +313,7 @@ class EncoderData:
             vocabulary than the pairs.
         """
         folder = ArrayFolder(path)
-        rule = "Further texts are cut into the tokens of the pairs"
+        rule = "Further texts must have the tokens of the pairs"
         remedy = f"Write them again with `convert-tf tokenize --{holds}`."
         check_same_vocabulary(folder.vocabulary, self.source.vocabulary, rule=rule, remedy=remedy)
         if folder.num_oov_buckets != self.source.num_oov_buckets:

@@ -86,7 +86,7 @@ def chosen_options(
     complete = training if isinstance(training, EncoderTraining) else None
     if complete and recipe:
         raise ValueError(
-            f"The recipe {recipe} would replace options that are complete. Pass a dict of the "
+            f"The recipe {recipe} would overwrite a complete set of options. Pass a dict of the "
             "options that differ from the recipe."
         )
     given = complete.to_dict() if complete else dict(training)

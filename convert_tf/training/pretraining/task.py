@@ -205,7 +205,7 @@ def pretrain(
             )
             folder = open_folder(config.data, vocabulary, num_oov_buckets)
         elif model is None:
-            raise ValueError("Pre-training needs a model. Give --model or --init_from.")
+            raise ValueError("Pre-training needs a model. Pass --model or --init_from.")
         else:
             folder = open_folder(config.data, vocabulary, num_oov_buckets)
             trunk_config = _trunk_config(folder, model, overrides or {})

@@ -115,7 +115,7 @@ def open_examples(
         check_same_vocabulary(
             folder.vocabulary,
             vocabulary,
-            rule="A ranker reads token ids of its own vocabulary",
+            rule="A ranker needs token ids made with its vocabulary",
             remedy="Write them again with `convert-tf tokenize` and that vocabulary.",
         )
         return _stored_examples(folder, split, head, max_examples)

@@ -79,7 +79,7 @@ def teach_opposites(
     kernel = load_similarity_map(checkpoint)
     if kernel is None:
         raise ValueError(
-            f"{os.fspath(checkpoint)!r} has no vectors for similarity. Add them first, with "
+            f"{os.fspath(checkpoint)!r} has no similarity vectors. Add them first, with "
             "convert-tf similarity --teacher."
         )
     encoder, vocabulary = load_checkpoint(checkpoint)
@@ -307,7 +307,9 @@ def _held_out(triplets: ArrayExamples) -> tuple[np.ndarray, np.ndarray]:
     is_held_out = np.isin(groups[0], np.unique(groups[0])[::_HELD_OUT_EVERY])
     is_used = ~np.isin(groups, groups[:, is_held_out]).any(axis=0)
     if not is_used.any():
-        raise ValueError("All triplets share texts, so none can be held out. Add others.")
+        raise ValueError(
+            "All triplets share texts, so none can be held out. Add triplets with other texts."
+        )
     return is_held_out, np.asarray(is_used)
 
 

@@ -129,7 +129,7 @@ def training_texts(
     check_same_vocabulary(
         folder.vocabulary,
         vocabulary,
-        rule="Token ids are read by the model whose vocabulary cut them",
+        rule="Token ids must be made with the vocabulary of the encoder",
         remedy=f"Write them again with `convert-tf tokenize --vocab {vocabulary}`.",
     )
     max_tokens = min(encoder.config.max_tokens, folder.max_tokens)

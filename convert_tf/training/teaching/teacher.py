@@ -59,8 +59,8 @@ def open_teachers(
     first = [kind_of(model_path(name, wants_module=True)) for name in names[:1]]
     if has_sides and not {*first} & {*_OWN_KINDS}:
         raise ValueError(
-            f"--sides needs a dual encoder as the first teacher. Received: {list(names)}. Name a "
-            "released module, the path of a module, an .onnx file or a run first, or omit --sides."
+            f"--sides needs a dual encoder as the first teacher. Received: {list(names)}. Put a "
+            "released name, a module, an .onnx file or a run first, or omit --sides."
         )
     opened = [_encoders(name, has_sides=has_sides) for name in names]
     if not has_sides:

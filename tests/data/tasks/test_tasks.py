@@ -216,7 +216,7 @@ WRONG = {
     ),
     "convai2, a candidate is missing": (
         changed(CONVAI2, 8, "i never sing .|", ""),
-        ":8: .*3 candidates, and those before it have 4",
+        ":8: .*3 candidates, but the examples before it have 4",
     ),
     "dstc7, a line is missing": (dropped(DSTC7, 8), r":2: The example that starts in line 2"),
     "dstc7, a bracket is missing": (dropped(DSTC7, 40), "file.txt:"),

@@ -115,7 +115,7 @@ class Distillation(Loss):
         pairs = self.targets[1]
         if (vectors.teacher, vectors.dim) != (pairs.teacher, pairs.dim):
             raise ValueError(
-                "The vectors of pairs and of single texts are of different teachers, or have "
+                "The vectors of pairs and of single texts come from different teachers, or have "
                 f"different dimensions: {pairs.teacher!r} ({pairs.dim}) and {vectors.teacher!r} "
                 f"({vectors.dim}). Write one of the two again with `convert-tf teach`, or omit "
                 "--teacher."
@@ -198,12 +198,12 @@ class Distillation(Loss):
             print(f"the map to the teacher's vectors starts as in {init_from}")
         elif not self.is_alone:
             print(
-                f"the map to the teacher's vectors starts anew: {init_from} has none, and several "
-                "processes fit none"
+                f"the map to the teacher's vectors starts from scratch: {init_from} has none, and "
+                "several processes fit none"
             )
         else:
             kernel.assign(fitted_map(*self._taught_texts(FITTED_EXAMPLES)))
-            print("the map to the teacher's vectors is fitted to texts that are trained on")
+            print("the map to the teacher's vectors is fitted to training texts")
 
     def _taught_texts(self, max_examples: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the reduced encodings and the teacher's vectors of some texts."""

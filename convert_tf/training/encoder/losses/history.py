@@ -54,7 +54,7 @@ class History(Ranking):
         others = [loss.name for loss in losses if not isinstance(loss, Ranking) and loss.weight]
         check(
             not self.options.history_only or not others,
-            "history_only cannot be combined with other losses than ranking.",
+            "history_only cannot be combined with losses other than ranking.",
             others,
         )
 
@@ -73,10 +73,9 @@ class History(Ranking):
                 initial = len(load_config(data.init_from).max_relative_attention)
             if initial != blocks:
                 raise ValueError(
-                    "history_only trains only the networks of the earlier turns, so the other "
-                    f"weights must come from --init_from, a model with {blocks} blocks. Received: "
-                    f"{data.init_from!r}, with {initial} blocks. Set --init_from to another one, "
-                    "or omit --history_only."
+                    "history_only trains only the networks for earlier turns, so --init_from "
+                    f"must be an encoder with {blocks} blocks. Received: {data.init_from!r}, with "
+                    f"{initial} blocks. Change --init_from, or omit --history_only."
                 )
         return ()
 

@@ -19,7 +19,8 @@ class TaughtRankingOptions(Config):
 
     Attributes:
       ranking_teacher: Folder of vectors from teach --sides, for --ranking_distillation.
-      ranking_distillation: Weight of the loss that learns how --ranking_teacher ranks a batch.
+      ranking_distillation: Weight of the loss that learns to rank a batch as --ranking_teacher
+        does.
     """
 
     heading: ClassVar[str] = "Taught ranking loss"
