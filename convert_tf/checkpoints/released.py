@@ -193,7 +193,7 @@ def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> s
     match = _NAME.fullmatch(text)
     if match is None:
         similar = difflib.get_close_matches(text, ALL_RELEASES, n=1, cutoff=0.8)
-        if similar and not os.path.exists(text):
+        if similar and not (os.sep in text or os.path.exists(text)):
             raise ModuleNameError(f"{text!r} does not exist. Did you mean {similar[0]}?")
         return text
     if os.path.exists(text):

@@ -145,11 +145,12 @@ def local_module(nowhere, tiny_modules, monkeypatch):
 
 def test_a_misspelt_name_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for misspelt in ("convert_smal", "convertt", "convert_small/2x"):
+    for misspelt in ("convert_smal", "convertt", "convert_small.onx"):
         with pytest.raises(ModuleNameError, match=r"does not exist\. Did you mean convert"):
             model_path(misspelt)
     (tmp_path / "convertt").mkdir()
-    assert model_path("convertt") == "convertt"
+    for path in ("convertt", "runs/convert_small"):
+        assert model_path(path) == path
 
 
 def test_the_module_of_a_name_is_opened_on_demand(local_module, tiny_onnx, capsys):
