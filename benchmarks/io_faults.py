@@ -400,9 +400,7 @@ class Attack:
         varying = {path for path in new if again.get(path) != new[path]}  # they hold times
 
         def same(tree: dict[str, bytes], wanted: dict[str, bytes]) -> bool:
-            return tree.keys() == wanted.keys() and all(
-                tree[path] == wanted[path] for path in wanted if path not in varying
-            )
+            return _is_same(tree, wanted, varying)
 
         def resumes(tree: dict[str, bytes]) -> str:
             """What the same command lacks when it goes on; "" if it ends as it would have."""
@@ -443,6 +441,13 @@ class Attack:
             if words := _wrong_words(status, said):
                 faults.append(what + words)
         return {"calls": len(calls), **counts}, faults
+
+
+def _is_same(tree: dict[str, bytes], wanted: dict[str, bytes], varying: set[str]) -> bool:
+    """Return whether two folders have the same files, with the same bytes unless they vary."""
+    return tree.keys() == wanted.keys() and all(
+        tree[path] == wanted[path] for path in wanted if path not in varying
+    )
 
 
 def _wrong_words(status: int, said: str) -> str:
