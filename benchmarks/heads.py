@@ -85,6 +85,7 @@ EXTRA: dict[str, dict[str, Any]] = {
     "cross first": {"head": "cross", "reduction": "first"},
     "cross all layers": {"head": "cross", "freeze": "nothing"},
     "cross top block": {"head": "cross", "freeze": "all_but_top_k"},
+    "cross 15 negatives": {"head": "cross", "negatives": 15},
     "cross across 0": {"head": "cross"},
     "cross across -4": {"head": "cross"},
 }
@@ -127,9 +128,9 @@ class Runs:
             source = "in_batch"
         training = {n: values.pop(n) for n in [*values] if n in RankerTraining.defaults()}
         return HeadConfig(**values), {
-            **training,
             "negatives": _NEGATIVES.value,
             "negatives_from": source,
+            **training,
         }
 
     def run(self, name: str, seed: int) -> dict[str, Any]:
@@ -197,7 +198,7 @@ class Runs:
 
         sampler, source = None, options["negatives_from"]
         if source != "in_batch":
-            sampler = NegativeSampler(self.train, source=source, count=_NEGATIVES.value)
+            sampler = NegativeSampler(self.train, source=source, count=options["negatives"])
         return iter(
             RankingBatches(
                 self.train,

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 FILES = (
     "ubuntu_train_subtask_1.json", "ubuntu_dev_subtask_1.json", "ubuntu_test_subtask_1.json",
+    "ubuntu_responses_subtask_1.tsv",
     "train_self_original.txt", "valid_self_original.txt", "train.csv", "test.csv",
     "articles_train.txt", "articles_test.txt",
     "RC_2015", "toys_and_games.csv",
@@ -247,25 +248,27 @@ CELLS = (
         for table, train, test, prefixes, figures in (
             (
                 "ConveRT 5, 6, in blocks", "ubuntu_train_subtask_1.json", _UBUNTU_BLOCKS,
-                "--turn_prefixes ", ("27.2", "39.5", "38.2", "71.2"),
+                "--turn_prefixes ", ("27.2", "39.5", "", "38.2", "71.2"),
             ),
             (
                 "ConveRT (multi-context), ConvAI2 in blocks", "train_self_original.txt",
-                _CONVAI2_BLOCKS, "", ("",) * 4,
+                _CONVAI2_BLOCKS, "", ("",) * 5,
             ),
         )
         for name, commands, seeds, figure in zip(
             (
-                "single, not fine-tuned", "multi, not fine-tuned", "single, fine-tuned",
+                "single, not fine-tuned", "multi, not fine-tuned",
+                "multi without history, not fine-tuned", "single, fine-tuned",
                 "multi, history_only fine-tuned",
             ),
             (
                 _evaluated(test, "convert_small", 300),
                 _evaluated(test, _MULTI, 300),
+                _evaluated(test, _MULTI, 300, " --history none"),
                 _tuned("convert_small", train, test, _FT, 300),
                 _tuned(_MULTI, train, test, f"--history_only {prefixes}{_FT_MULTI}", 300),
             ),
-            (1, 1, 2, 2),
+            (1, 1, 1, 2, 2),
             figures,
             strict=True,
         )
@@ -317,6 +320,10 @@ CELLS = (
                     "bi mean all layers": "83.0", "cross top block": "80.6",
                     "cross": "87.3", "cross all layers": "86.6",
                 },
+            ),
+            (
+                "3: more negatives of a cross-encoder", _ON_MINILM, 1,
+                {"cross 15 negatives": "87.3 (19)"},
             ),
             (
                 "7: reductions", _ON_REDDIT, 3,

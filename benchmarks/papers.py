@@ -154,8 +154,9 @@ def results_of_heads(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, A
     results: dict[str, dict[str, Any]] = {}
     for row in rows:
         ranks = row["ranks"]
-        result = results.setdefault(str(row["seed"]), {"figures": {}, "examples": len(ranks)})
+        result = results.setdefault(str(row["seed"]), {"figures": {}})
         result["figures"][row["head"]] = {
+            "examples": len(ranks),
             "steps": row["steps"],
             f"R{row['num_candidates']}@1": statistics.mean(rank <= 1 for rank in ranks),
             "MRR": statistics.mean(1 / rank for rank in ranks),
@@ -223,8 +224,9 @@ def _rows(cell: Cell, result: Mapping[str, Any] | None) -> list[str]:
         named = what if len(first["figures"]) == 1 else f"{what} ({row})" if what else row
         paper = cell.paper.get(row, cell.paper.get("", ""))
         steps = metrics.get("steps") or first.get("steps") or ""
+        examples = metrics.get("examples") or first["examples"]
         rows.append(
-            f"| {named} | {first['examples']:,} | {block} | {steps} | "
+            f"| {named} | {examples:,} | {block} | {steps} | "
             f"{len(seeds)} | {ours} | {paper} | {result['date']} |\n"
         )
     return rows
