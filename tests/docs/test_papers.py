@@ -160,19 +160,20 @@ def test_the_results_of_heads_are_those_of_their_ranks(script):
         }
         for head, steps, seed, ranks in (
             ("bi", 80, 0, [1, 2]),
-            ("cross", 40, 0, [1, 1]),
+            ("cross", 40, 0, [1]),
             ("bi", 80, 1, [4, 4]),
         )
     ]
     results = script.results_of_heads(rows)
     assert results["0"]["figures"] == {
-        "bi": {"steps": 80, "R20@1": 0.5, "MRR": 0.75, "CPU ms a step": 9.0},
-        "cross": {"steps": 40, "R20@1": 1.0, "MRR": 1.0, "CPU ms a step": 9.0},
+        "bi": {"examples": 2, "steps": 80, "R20@1": 0.5, "MRR": 0.75, "CPU ms a step": 9.0},
+        "cross": {"examples": 1, "steps": 40, "R20@1": 1.0, "MRR": 1.0, "CPU ms a step": 9.0},
     }
-    assert results["1"] == {
-        "figures": {"bi": {"steps": 80, "R20@1": 0.0, "MRR": 0.25, "CPU ms a step": 9.0}},
-        "examples": 2,
-    }
+    bi = {"examples": 2, "steps": 80, "R20@1": 0.0, "MRR": 0.25, "CPU ms a step": 9.0}
+    assert results["1"] == {"figures": {"bi": bi}}
+    measured = {"poly 2: number of negatives": {"seeds": {"0": results["0"]}, "date": "today"}}
+    rows = [row for row in script.table(measured).splitlines() if "today" in row]
+    assert [row.split(" | ")[1] for row in rows] == ["2", "1"]
 
 
 def test_the_mean_and_error_of_seeds_are_shown(script):
