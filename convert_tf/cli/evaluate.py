@@ -58,6 +58,7 @@ from convert_tf.ranking.baselines import BASELINES, HISTORY, baseline_rankers, c
 from convert_tf.ranking.ranker import open_ranker
 
 REPLACED = ("evaluation.*",)
+TRAIN_EXAMPLES = 10_000  # of MAP (arXiv 1911.03688 §3.1)
 
 
 def define_flags(define: Define) -> None:
@@ -66,7 +67,7 @@ def define_flags(define: Define) -> None:
     define("vectors", [], repeats=True)
     define("vector_signature", None)
     define("train_data", None)
-    define("train_examples", 10_000, lower_bound=1)
+    define("train_examples", TRAIN_EXAMPLES, lower_bound=1)
     define("data", None)
     define("split", "test")
     define("candidates", None)

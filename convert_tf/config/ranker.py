@@ -27,7 +27,7 @@ _IF_NOT_CROSS = ("head", ("bi", "poly"))
 class HeadConfig(Config):
     """Configuration of a head.
 
-    The defaults are the paper's (arXiv 1905.01969 §4), except for `separate_trunks`, which is off.
+    docs/rankers.md (Heads) lists the defaults that differ from the paper (arXiv 1905.01969 §4).
 
     A loaded ranker has these options. Drop rates act only in training, so they are fields of
     `RankerTraining`.

@@ -26,6 +26,7 @@ WIDTH_MULTIPLE = 8
 MASK_RATE = 0.15  # share of the tokens that are predicted (arXiv 1905.01969 §4.1)
 MASKED_MULTIPLE = 64  # so that few shapes are compiled
 MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
+NEXT_SHARE = 0.5  # share of the contexts with their own response (arXiv 1905.01969 §4.1)
 
 
 class Position(NamedTuple):
@@ -170,7 +171,7 @@ def random_responses(number: int, rng: np.random.Generator) -> tuple[np.ndarray,
       The response of each context, int64 `[number]`, and whether it is its own, bool `[number]`.
     """
     right = np.arange(number)
-    is_next = rng.random(number) < 0.5
+    is_next = rng.random(number) < NEXT_SHARE
     others = (right + rng.integers(1, max(number, 2), number)) % number
     return np.where(is_next, right, others), is_next | (others == right)
 

@@ -10,6 +10,7 @@ from convert_tf.config.train import RankingTraining
 from convert_tf.numerics.devices import is_tensorflow_on_cpu
 
 LOSS_SCALE = 128.0  # static, with mixed_float16
+ADADELTA_RHO = 0.9  # arXiv 1911.03688 §3.1
 WEIGHT_DECAY = 0.01  # of AdamW (arXiv 1905.01969 §5.1)
 
 
@@ -108,7 +109,7 @@ def make_optimizer(
     Reference: arXiv 1911.03688 §3.1; arXiv 1710.03740 §3.2 (loss scaling).
     """
     classes = {
-        "adadelta": (keras.optimizers.Adadelta, {"rho": 0.9}),
+        "adadelta": (keras.optimizers.Adadelta, {"rho": ADADELTA_RHO}),
         "adam": (keras.optimizers.Adam, {}),
         "adamw": (keras.optimizers.AdamW, {"weight_decay": WEIGHT_DECAY}),
         "adamax": (keras.optimizers.Adamax, {}),

@@ -32,6 +32,7 @@ from convert_tf.training.task import Batch, Task, Tracker
 
 _MEANS = ("masked_loss", "masked_accuracy", "next_loss", "next_accuracy")
 POSITION_KEY = "position"
+ADAM_BETAS = (0.9, 0.98)  # arXiv 1905.01969 §4.1
 LOSSES = ("masked_loss", "next_loss")
 _PANELS = {
     "masked language model, nats per token": [("train", "masked_loss"), ("eval", "masked_loss")],
@@ -144,8 +145,8 @@ def make_pretraining(
     model = PretrainingObjective(trunk, name="pretraining")
     optimizer = keras.optimizers.Adam(
         InverseSquareRoot(config.learning_rate, config.warmup_steps),
-        beta_1=0.9,
-        beta_2=0.98,
+        beta_1=ADAM_BETAS[0],
+        beta_2=ADAM_BETAS[1],
         loss_scale_factor=LOSS_SCALE if precision == "mixed_float16" else None,
     )
     compile_with(model, optimizer)
