@@ -22,8 +22,8 @@ def convai2(*, candidates=True, dialogues=2) -> list[str]:
     return lines
 
 
-def dstc7_items(number=2, *, num_candidates=4) -> list[dict]:
-    """Items of DSTC7, whose right candidate is the second one."""
+def dstc7_items(number=2, *, num_candidates=4, fewer_in=()) -> list[dict]:
+    """Items of DSTC7, whose right candidate is the second one. `fewer_in` lack their last one."""
     return [
         {
             "data-split": "train",
@@ -37,7 +37,7 @@ def dstc7_items(number=2, *, num_candidates=4) -> list[dict]:
             ],
             "options-for-next": [
                 {"candidate-id": f"C{item}{place}", "utterance": f"answer {item}{place}"}
-                for place in range(num_candidates)
+                for place in range(num_candidates - (item in fewer_in))
             ],
         }
         for item in range(number)
