@@ -65,6 +65,20 @@ def test_all_right_answers_of_a_question_are_examples(tmp_path):
     assert not file.num_bad
 
 
+def test_a_missing_sentence_of_a_question_is_counted_once(tmp_path):
+    header, *rows = task_files.wikiqa_tsv()
+    texts, _, file = read("wikiqa", written(tmp_path, [header, *rows[:4], *rows[5:]]))
+    assert texts[1:] == [
+        ("what is bread ?", "Bread is baked."),
+        ("what is bread ?", "It is made of flour."),
+    ]
+    assert file.skipped == {"missing_sentence": 1, "no_right_answer": 1}
+    assert file.first_bad == f"{file.path}:6 (missing_sentence)"
+    unlabelled = [line.removesuffix("\t1") for line in rows]
+    _, _, file = read("wikiqa", written(tmp_path, [header, unlabelled[0], *rows[1:]]))
+    assert file.skipped == {"malformed_line": 1, "no_right_answer": 2}
+
+
 def test_a_sentence_and_its_article_are_an_example(tmp_path):
     lines = [*task_files.articles(), "One sentence."]
     texts, ids, file = read("article_search", written(tmp_path, lines))
