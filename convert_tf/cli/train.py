@@ -28,7 +28,7 @@ Flags:
   head: Fine-tune --init_from as a ranker of this kind.
   recipe: Options to start from; flags that you set override them. small: Adam, for up to a million
     pairs. paper: ADADELTA, for half a billion. Default: small for a file, else paper. With --head:
-    paper, or convai2 for ConvAI2 files (batches of 512; 19 given negatives for cross).
+    the recipe that is named after the task of --data, else paper.
   output: Folder of the run.
   num_processes: Processes that share every batch.
   process_id: Number of this process, from 0. Process 0 writes and prints.

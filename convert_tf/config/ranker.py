@@ -144,10 +144,15 @@ class RankerTraining(RankingTraining):
         )
 
 
+_SAMPLED = {"cross": {"negatives_from": "sampled", "negatives": 15}}
+
 # Options of a task that differ from the defaults, by recipe and head (arXiv 1905.01969 §5.1). The
 # texts of ConvAI2 are shorter, so the paper uses larger batches, and the 19 negatives of the data.
+# On DSTC7 and Ubuntu V2 it samples negatives. The training file of Ubuntu V2 has none.
 RANKER_RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {},
+    "dstc7": _SAMPLED,
+    "ubuntu": _SAMPLED,
     "convai2": {
         "bi": {"batch_size": 512},
         "poly": {"batch_size": 512},

@@ -251,12 +251,16 @@ def _file_facts(file: CountedFile) -> dict[str, Any]:
         "bytes": file.compressed_bytes,
         "lines": file.lines,
         "skipped": dict(sorted(file.skipped.items())),
+        "first_bad": file.first_bad,
         "warnings": [warning.removeprefix(f"{file.name}: ") for warning in file.warnings],
     }
 
 
 def table(report: Mapping[str, Any]) -> str:
-    """Return the counts of a report as a short table."""
+    """Return the counts of a report as a short table, and the places of unusable lines.
+
+    These are the first ones of all files, and the first one of each file.
+    """
     counts, examples = report["threads"], report["examples"]
     rows = {"turns read": counts["comments"], "threads": counts["threads"]}
     rows["titles"] = counts["titles"]
@@ -270,7 +274,13 @@ def table(report: Mapping[str, Any]) -> str:
         rows["single texts"] = sum(report["single_texts"].values())
     rows |= {f"{split} examples": report["splits"][split]["examples"] for split in SPLITS}
     width = max(map(len, rows)) + 2
-    return "\n".join(f"{name:<{width}}{number:>14,}" for name, number in rows.items())
+    lines = [f"{name:<{width}}{number:>14,}" for name, number in rows.items()]
+    files = itertools.chain(*report["files"].values())
+    places = [*report["bad_lines"]["first"], *(file.get("first_bad", "") for file in files)]
+    if any(places):
+        lines.append("first unusable lines:")
+        lines += [f"  {place}" for place in dict.fromkeys(filter(None, places))]
+    return "\n".join(lines)
 
 
 @picture

@@ -136,14 +136,14 @@ class CountedFile(TableFile):
       skipped: number of unused lines and turns by reason.
       warnings: messages about the whole file.
       num_bad: number of malformed lines.
-      first_bad: line number of the first malformed line.
+      first_bad: place of the first malformed line, and its reason.
     """
 
     bad_lines: BadLines = field(default_factory=BadLines)
     skipped: Counter[str] = field(default_factory=Counter)
     warnings: list[str] = field(default_factory=list)
     num_bad: int = 0
-    first_bad: int = 0
+    first_bad: str = ""
     _last_bad: int = -1
 
     @property
@@ -165,8 +165,9 @@ class CountedFile(TableFile):
         if is_bad:
             self.num_bad += self.lines != self._last_bad
             self._last_bad = self.lines
-            self.first_bad = self.first_bad or self.lines
-            self.bad_lines.add(BadLines(count=1, first=[f"{self.name}:{self.lines} ({reason})"]))
+            place = f"{self.name}:{self.lines} ({reason})"
+            self.first_bad = self.first_bad or place
+            self.bad_lines.add(BadLines(count=1, first=[place]))
 
     def check_readable(self, num_used: int) -> None:
         """Check a file after it was read, unless the user allows a number of bad lines.
@@ -184,8 +185,8 @@ class CountedFile(TableFile):
             if self.skipped.most_common(1)[0][0] == "invalid_utf8":
                 remedy = "Convert it to UTF-8, for example with iconv -f WINDOWS-1252 -t UTF-8"
             raise ValueError(
-                f"Hardly any line of {self.name} can be used: {reasons} in {self.lines:,} lines, "
-                f"from line {self.first_bad:,} on. {remedy}. To skip such lines, pass "
+                f"Hardly any line of {self.name} can be used: {reasons} in {self.lines:,} lines. "
+                f"The first is {self.first_bad}. {remedy}. To skip such lines, pass "
                 "--max_bad_lines."
             )
         if not num_used and not self.warnings:

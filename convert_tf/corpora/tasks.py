@@ -15,22 +15,29 @@ def read_task(file: CountedFile, task: TaskFormat) -> Iterator[Conversation]:
 
     Args:
       file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file. It counts unusable examples by the reasons
-        of the format's reader, and examples without a context as `empty_context`.
+        of the format's reader, and examples without a context as `empty_context`. It warns of
+        examples with another number of candidates than the first one, whose answers are used.
       task: its format.
 
     Raises:
       ValueError: if the file is JSON that ends too early, or its answers cannot be read.
     """
-    for item in task.read(file):
+    number, first = 0, ""
+    for item in task.items(file):
+        if item.example and item.problem:
+            number += 1
+            first = first or f"line {item.line:,}: {item.problem.sentence}"
         file.lines, last = item.line, file.lines
         yield from _conversations(item, file, task.name)
         file.lines = last
+    if number:
+        file.warn(f"{first} Examples like this: {number:,}. Their right answers are used.")
 
 
 def _conversations(item: TaskItem, file: CountedFile, source: str) -> Iterator[Conversation]:
-    if item.problem:
-        file.skip(item.problem.reason, is_bad=item.problem.is_bad)
     if not item.example:
+        if item.problem:
+            file.skip(item.problem.reason, is_bad=item.problem.is_bad)
         return
     turns, candidates, labels = item.example
     if not turns:

@@ -85,8 +85,7 @@ def _examples_of_table(file: TableFile) -> Iterator[CandidateExample]:
 
 def _examples_of_task(file: TableFile, task: TaskFormat) -> Iterator[CandidateExample]:
     excluded: Counter[str] = Counter()
-    usual = 0  # number of candidates in the first example
-    for item in task.read(file):
+    for item in task.items(file):
         if item.problem and not item.problem.is_bad:
             excluded[item.problem.reason] += 1
         elif item.problem:
@@ -95,13 +94,6 @@ def _examples_of_task(file: TableFile, task: TaskFormat) -> Iterator[CandidateEx
                 "example."
             )
         elif item.example:
-            number = len(item.example.candidates)
-            usual = usual or number
-            if item.has_usual_number and number != usual:
-                raise ValueError(
-                    f"{file.name}:{item.line}: The example has {number} candidates, but the "
-                    f"examples before it have {usual}. Repair the file, or drop this example."
-                )
             yield item.example
     if excluded:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in excluded.items())

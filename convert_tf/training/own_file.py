@@ -98,8 +98,6 @@ def prepare_own_file(
     total = sum(numbers.values())
     print(f"{path}: {total:,} pairs → {data}; dev and test are held out")
     print(table(report))
-    if first := report["bad_lines"]["first"]:
-        print(f"the first lines that were skipped: {', '.join(first)}")
     if vocabulary is None and learns_vocabulary:
         learnt = folder / "vocab.txt"
         if not learnt.is_file():

@@ -86,7 +86,7 @@ def test_a_file_of_which_hardly_a_line_is_readable(write_dump, used, bad, is_los
         file.check_readable(used)
         return
     with pytest.raises(
-        ValueError, match=f"Hardly any line .*RC.*{bad} not_json.*line {used + 1} on"
+        ValueError, match=rf"Hardly any line .*RC.*{bad} not_json.*RC:{used + 1} \(not_json\)"
     ):
         file.check_readable(used)
 

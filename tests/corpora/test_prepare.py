@@ -175,6 +175,24 @@ def test_max_bad_lines_names_the_first_ones(write_dump, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+def test_the_first_unusable_line_of_each_file_is_printed(write_dump, tmp_path):
+    good = json_lines(random_dump(40)[0])
+    first = write_dump("RC_1", b"not json\n" * 6 + good)
+    second = write_dump("RC_2", good + b'{"id": "a"}\n[]\n')
+    whole = write_dump("RC_3", good)
+    report = prepare([first, second, whole], str(tmp_path / "data"))
+    lines = good.count(b"\n")
+    place = f"{second}:{lines + 1} (missing_link_id)"
+    assert [one["first_bad"] for one in report["files"]["comments"]] == [
+        f"{first}:1 (not_json)",
+        place,
+        "",
+    ]
+    named = [*(f"{first}:{number} (not_json)" for number in range(1, 6)), place]
+    printed = table(report).partition("first unusable lines:\n")[2]
+    assert printed.splitlines() == [f"  {one}" for one in named]
+
+
 def test_report_counts_sources_lengths_and_history(write_dump, prepared):
     turns = ["how do you do today?", "very well, thank you", "glad to hear that"]
     corpora = {"dialogues": [write_dump("chats.jsonl", [{"turns": turns}])]}

@@ -1,5 +1,7 @@
 """The papers' tasks as training data: their right answers, in splits that keep dialogues whole."""
 
+import json
+
 import pytest
 from support import task_files
 from support.record_files import read_examples
@@ -63,6 +65,20 @@ def test_all_right_answers_of_a_question_are_examples(tmp_path):
     assert not file.num_bad
 
 
+def test_a_missing_sentence_of_a_question_is_counted_once(tmp_path):
+    header, *rows = task_files.wikiqa_tsv()
+    texts, _, file = read("wikiqa", written(tmp_path, [header, *rows[:4], *rows[5:]]))
+    assert texts[1:] == [
+        ("what is bread ?", "Bread is baked."),
+        ("what is bread ?", "It is made of flour."),
+    ]
+    assert file.skipped == {"missing_sentence": 1, "no_right_answer": 1}
+    assert file.first_bad == f"{file.path}:6 (missing_sentence)"
+    unlabelled = [line.removesuffix("\t1") for line in rows]
+    _, _, file = read("wikiqa", written(tmp_path, [header, unlabelled[0], *rows[1:]]))
+    assert file.skipped == {"malformed_line": 1, "no_right_answer": 2}
+
+
 def test_a_sentence_and_its_article_are_an_example(tmp_path):
     lines = [*task_files.articles(), "One sentence."]
     texts, ids, file = read("article_search", written(tmp_path, lines))
@@ -87,6 +103,32 @@ def test_what_cannot_be_used_is_counted_with_its_line(tmp_path):
     assert file.skipped == {"invalid_utf8": 1, "missing_line": 1}
     with pytest.raises(ValueError, match=r"cut\.json:30: The JSON ends too early"):
         read("dstc7", written(tmp_path, FILES["dstc7"][:30], "cut.json"))
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "message"),
+    [
+        (
+            "dstc7",
+            [json.dumps(one) for one in task_files.dstc7_items(3, fewer_in=(1, 2))],
+            "line 2: The example has 3 candidates, but the examples before it have 4. Examples "
+            "like this: 2.",
+        ),
+        (
+            "ubuntu",
+            [line for line in task_files.labelled_turns() if not line.endswith("answer 01")],
+            "line 4: The example has 4 candidates, but the examples before it have 3. Examples "
+            "like this: 1.",
+        ),
+    ],
+)
+def test_another_number_of_candidates_is_said(tmp_path, capsys, name, lines, message):
+    path = written(tmp_path, lines)
+    _, _, file = read(name, path)
+    expected = f"{path}: {message} Their right answers are used."
+    assert (file.warnings, file.skipped) == ([expected], {})
+    prepare([], str(tmp_path / "data"), corpora={name: [path]})
+    assert f"warning: {expected}\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -1,5 +1,6 @@
 """Small files of the papers' tasks, in their published formats. All texts are ours."""
 
+import itertools
 import json
 
 PERSONA = ["your persona: i bake bread.", "your persona: my dog is called ada."]
@@ -22,8 +23,8 @@ def convai2(*, candidates=True, dialogues=2) -> list[str]:
     return lines
 
 
-def dstc7_items(number=2, *, num_candidates=4) -> list[dict]:
-    """Items of DSTC7, whose right candidate is the second one."""
+def dstc7_items(number=2, *, num_candidates=4, fewer_in=()) -> list[dict]:
+    """Items of DSTC7, whose right candidate is the second one. `fewer_in` lack their last one."""
     return [
         {
             "data-split": "train",
@@ -37,7 +38,7 @@ def dstc7_items(number=2, *, num_candidates=4) -> list[dict]:
             ],
             "options-for-next": [
                 {"candidate-id": f"C{item}{place}", "utterance": f"answer {item}{place}"}
-                for place in range(num_candidates)
+                for place in range(num_candidates - (item in fewer_in))
             ],
         }
         for item in range(number)
@@ -85,11 +86,14 @@ def wikiqa_txt() -> list[str]:
 
 
 def wikiqa_tsv() -> list[str]:
-    rows = [
-        f"Q1\t{question}\tD1\tTitle\tD1-{number}\t{sentence}\t{label}"
-        for number, (question, sentence, label) in enumerate(WIKIQA_ROWS)
-    ]
-    return [WIKIQA_HEADER, *rows]
+    lines = [WIKIQA_HEADER]
+    questions = itertools.groupby(WIKIQA_ROWS, key=lambda row: row[0])
+    for place, (question, rows) in enumerate(questions, 1):
+        lines += [
+            f"Q{place}\t{question}\tD{place}\tTitle\tD{place}-{number}\t{sentence}\t{label}"
+            for number, (_, sentence, label) in enumerate(rows)
+        ]
+    return lines
 
 
 def ubuntu_csv(examples=2, *, distractors=3) -> list[str]:

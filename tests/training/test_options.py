@@ -255,22 +255,41 @@ def test_the_recipe_of_convai2_is_the_papers(monkeypatch):
     assert ranker_recipe("bi", recipe="convai2", batch_size=8).batch_size == 8
 
 
-@pytest.mark.parametrize("is_convai2", [True, False])
+TASK_FILES = {
+    "convai2": task_files.convai2(),
+    "dstc7": task_files.dstc7(task_files.dstc7_items()).splitlines(),
+    "ubuntu": task_files.UBUNTU_TRAIN,
+    "paper": task_files.wikiqa_txt(),
+}
+
+
+@pytest.mark.parametrize("recipe", TASK_FILES)
 @pytest.mark.parametrize("head", ["bi", "poly", "cross"])
-def test_a_file_of_convai2_has_its_recipe(tmp_path, head, is_convai2):
+def test_a_file_of_a_task_has_its_recipe(tmp_path, head, recipe):
     path = tmp_path / "train.txt"
-    lines = task_files.convai2() if is_convai2 else task_files.wikiqa_txt()
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.write_text("\n".join(TASK_FILES[recipe]) + "\n", encoding="utf-8")
     files = {"data": str(path), "dev_data": "b.jsonl"}
 
     def options(recipe=None):
         return ranker_training.ranker_options(head, files, init_from="runs/x", recipe=recipe)
 
-    assert (
-        options()
-        == options("convai2" if is_convai2 else "paper")
-        != options("paper" if is_convai2 else "convai2")
+    assert options() == options(recipe)
+    assert (options(recipe) != options("paper")) == (
+        recipe == "convai2" or (head == "cross" and recipe != "paper")
     )
+
+
+@pytest.mark.parametrize("name", ["dstc7", "ubuntu"])
+def test_negatives_of_ubuntu_are_sampled_as_in_the_paper(tmp_path, name):
+    """arXiv 1905.01969 §5.1: 15 random negatives for cross-encoders. `train.csv` has none."""
+    path = tmp_path / "train.txt"
+    path.write_text("\n".join(TASK_FILES[name]) + "\n", encoding="utf-8")
+    files = {"data": str(path), "dev_data": "b.jsonl"}
+    config = ranker_training.ranker_options("cross", files, init_from="runs/x")
+    assert (config.negatives_from, config.negatives, config.batch_size) == ("sampled", 15, 16)
+    given = {**files, "negatives_from": "given"}
+    config = ranker_training.ranker_options("cross", given, init_from="runs/x")
+    assert config.negatives_from == "given"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from convert_tf.data.tasks.article_search import is_label_doc, read_articles
 from convert_tf.data.tasks.convai2 import is_convai2, read_convai2
 from convert_tf.data.tasks.dstc7 import is_dstc7, read_dstc7
-from convert_tf.data.tasks.item import TaskItem
+from convert_tf.data.tasks.item import Problem, TaskItem
 from convert_tf.data.tasks.ubuntu import is_ubuntu, read_ubuntu
 from convert_tf.data.tasks.wikiqa import is_wikiqa, read_wikiqa
 from convert_tf.readers.files import TableFile
@@ -35,7 +35,7 @@ class TaskFormat(NamedTuple):
     Attributes:
       name: name of the flag of `prepare`.
       is_format: recognises the format by the first non-empty lines of a file.
-      read: yields the items of a file.
+      read: yields the items of a file; see `items`.
       description: help of the flag.
       is_distinct: whether the format cannot be mistaken for a table of pairs.
     """
@@ -45,6 +45,25 @@ class TaskFormat(NamedTuple):
     read: Callable[[TableFile], Iterator[TaskItem]]
     description: str
     is_distinct: bool = True
+
+    def items(self, file: TableFile) -> Iterator[TaskItem]:
+        """Yield the items of a file.
+
+        If all examples must have the same number of candidates, an example with another number than
+        the first one has a problem too.
+        """
+        usual = 0
+        for item in self.read(file):
+            if item.example and item.has_usual_number:
+                number = len(item.example.candidates)
+                usual = usual or number
+                if number != usual:
+                    sentence = (
+                        f"The example has {number} candidates, but the examples before it have "
+                        f"{usual}."
+                    )
+                    item = item._replace(problem=Problem("other_number_of_candidates", sentence))
+            yield item
 
 
 # A file has the first format that recognises it.

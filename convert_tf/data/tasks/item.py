@@ -31,12 +31,12 @@ class Problem(NamedTuple):
 
 
 class TaskItem(NamedTuple):
-    """One example of a file, or a problem.
+    """One example of a file, or a problem, or an example with a problem.
 
     Attributes:
       line: number of the line where the example starts, from 1.
-      example: the example; None if there is a problem.
-      problem: the problem; None if there is an example.
+      example: the example; None if it has no right answer that could be used.
+      problem: the problem; None if there is none. An example with a problem cannot be ranked.
       dialogue: texts that all examples of a dialogue share. They decide its split.
       has_usual_number: whether all examples of the file must have the same number of candidates.
     """

@@ -5,7 +5,8 @@ Files have tabs between columns and no quotes. The native `.tsv` has the header 
 header, and the columns are question, sentence and label.
 
 Consecutive rows of a question are one example. Questions without a right sentence are not used, as
-in the published results.
+in the published results. SentenceIDs such as `D1-0`, `D1-1` count the sentences of a question, so
+they show a missing row.
 
 Reference: aclanthology.org/D15-1237.
 """
@@ -24,6 +25,7 @@ from convert_tf.readers.files import TableFile
 
 _HEADER = "questionid\tquestion\tdocumentid\tdocumenttitle\tsentenceid\tsentence\tlabel"
 _COLUMNS = 1, 5, 6  # question, sentence and label
+_QUESTION_ID, _DOCUMENT_ID, _SENTENCE_ID = 0, 2, 4
 _LINE = re.compile(r"[^\t]+\t[^\t]*\t[01]\s*")
 
 
@@ -44,6 +46,7 @@ def read_wikiqa(file: TableFile) -> Iterator[TaskItem]:
 
 def _rows(file: TableFile) -> Iterator[LabelledRow | TaskItem]:
     is_first, columns, number_of_columns = True, (0, 1, 2), 3
+    before: Sequence[str] | None = [""] * len(_HEADER.split("\t"))
     for number, line in numbered_lines(file):
         was_first, is_first = is_first, False
         if was_first and _is_header(line):
@@ -53,7 +56,35 @@ def _rows(file: TableFile) -> Iterator[LabelledRow | TaskItem]:
         if len(cells) == number_of_columns:
             question, sentence, label = (cells[column] for column in columns)
             if question and sentence and label in ("0", "1"):
+                if columns is _COLUMNS:
+                    if expected := _other_id(cells, before):
+                        wrong = (
+                            f"The SentenceID is {cells[_SENTENCE_ID]}, not {expected}: a row is "
+                            "missing, or there twice."
+                        )
+                        yield problem_item(number, "missing_sentence", wrong)
+                    before = cells
                 yield LabelledRow(number, (question,), sentence, label == "1")
                 continue
+        before = None
         sentence = "The line must have a question, a sentence and a label (0 or 1)."
         yield problem_item(number, "malformed_line", sentence)
+
+
+def _other_id(cells: Sequence[str], before: Sequence[str] | None) -> str:
+    """Return the SentenceID that a row should have; empty if it has it, or if this is not known.
+
+    Args:
+      cells: a row of the `.tsv`.
+      before: the row before it, of empty cells for the first row; None if it is malformed.
+    """
+    name, _, number = cells[_SENTENCE_ID].rpartition("-")
+    if before is None or not number.isdecimal():
+        return ""
+    expected = 0
+    if all(cells[column] == before[column] for column in (_QUESTION_ID, _DOCUMENT_ID)):
+        last = before[_SENTENCE_ID].rpartition("-")[2]
+        if not last.isdecimal():
+            return ""
+        expected = int(last) + 1
+    return "" if int(number) == expected else f"{name}-{expected}"

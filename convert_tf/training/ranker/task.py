@@ -181,7 +181,8 @@ def ranker_options(
 ) -> RankerTraining:
     """Complete the given options of a run.
 
-    Without a recipe, a ConvAI2 file as `data` selects `convai2`. Other data select `paper`.
+    Without a recipe, a file of a task that has one as `data` selects it, for example `convai2`.
+    Other data select `paper`.
 
     Folders are evaluated on their own dev split. With the recipe `paper`, a cross-encoder ranks the
     given candidates of a file, or random responses from a folder. See `ranker_recipe` for the rest.

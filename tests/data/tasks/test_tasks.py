@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -161,6 +162,11 @@ def test_wikiqa_by_hand(tmp_path, name, capsys):
     assert capsys.readouterr().out == f"{path}: not used: 1 no_right_answer\n"
 
 
+def test_other_sentence_ids_of_wikiqa_are_not_checked(tmp_path):
+    lines = [re.sub(r"\tD\d-(\d)\t", r"\tS\1\t", line) for line in dropped(TSV, 6)]
+    assert [len(one.candidates) for one in read_candidates(written(tmp_path, lines))] == [2, 2]
+
+
 def test_an_article_is_searched_by_one_of_its_sentences(tmp_path):
     lines = ["Only one sentence.", *task_files.articles()]
     found = list(read_candidates(written(tmp_path, lines)))
@@ -252,6 +258,10 @@ WRONG = {
         ":3: .*label",
     ),
     "wikiqa, a cell is missing": (changed(TSV, 3, "D1-1\t", ""), ":3: .*label"),
+    "wikiqa, the first sentence is missing": (dropped(TSV, 2), r":2: .* D1-1, not D1-0"),
+    "wikiqa, the only right sentence is missing": (dropped(TSV, 5), r":5: .* D3-1, not D3-0"),
+    "wikiqa, a sentence is missing": (dropped(TSV, 6), r":6: The SentenceID is D3-2, not D3-1"),
+    "wikiqa, a sentence is there twice": ([*TSV, TSV[-1]], r":8: .* D3-2, not D3-3"),
     "wikiqa, another label": (changed(TXT, 2, "\t0", "\t7"), ":2: .*label"),
 }
 
