@@ -45,7 +45,9 @@ def test_training_facts_of_another_kind_are_refused(run, content):
     """In a folder without checksums."""
     (run / checksums.CHECKSUMS_FILE).unlink()
     (run / "training.json").write_text(content)
-    with pytest.raises(checkpoint.CheckpointError, match=r"training\.json is not") as caught:
+    with pytest.raises(
+        checkpoint.CheckpointError, match=r"training\.json does not describe"
+    ) as caught:
         checkpoint.training_facts(run)
     assert "\n" not in str(caught.value)
 

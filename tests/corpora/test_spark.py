@@ -289,7 +289,7 @@ def test_a_worker_that_does_not_see_the_disk_ends_the_run(write_dump, tmp_path, 
     ("said", "sentence"),
     [
         ("[PYTHON_VERSION_MISMATCH] 3.9 is not 3.11", "Set PYSPARK_PYTHON to the path of a Python"),
-        ('Cannot run program "/a/python": error=2', 'work (Cannot run program "/a/python")'),
+        ('Cannot run program "/a/python": error=2', 'tasks (Cannot run program "/a/python")'),
         ("ModuleNotFoundError: No module named 'convert_tf'", "(No module named 'convert_tf')"),
         ("...\n\tat x\nOSError: [Errno 28] No space left\n", "on M failed: OSError: [Errno 28]"),
         ("at\nconvert_tf.storage.lines.FileChangedError: RC_1 was changed\n", "RC_1 was changed"),
