@@ -219,7 +219,7 @@ def test_batches_texts_and_facts(tmp_path):
 @pytest.mark.parametrize(
     ("texts", "options", "message"),
     [
-        ([], {}, "There is no candidate"),
+        ([], {}, "There are no candidates"),
         (["nan"], {}, "too large for float32"),
         (["nan"], {"dtype": "int8"}, "too large for int8"),
         (["large"], {"dtype": "float16"}, "too large for float16"),

@@ -244,7 +244,7 @@ def test_what_the_end_leaves_unanswered_may_be_sent_again(encoder_and_backend, m
         assert backend.has_begun.wait(30)
     head, _, body = answer.result(30).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 503") and b"\r\nretry-after: " in head.lower()
-    assert "stops" in json.loads(body)["error"]["message"]
+    assert "stopping" in json.loads(body)["error"]["message"]
 
 
 def test_silent_connections_leave_health_and_the_log(tmp_path):
