@@ -6,9 +6,9 @@ zcat texts.gz | convert-tf embed --encoder convert --input - \
     --kind response --dtype float16 --output vectors.npy
 ```
 
-Row i of the array is the vector of line i of the file. Empty lines have vectors too. The file may
+Row i of the array is the vector for line i of the file. Empty lines have vectors too. The file may
 also be a table, such as CSV, JSON lines or Parquet, whose column of texts is encoded. It may be
-larger than the memory. `vectors.npy.json` says which encoder made the array.
+larger than the machine's memory. `vectors.npy.json` says which encoder made the array.
 
 `--engine=spark` encodes on a Spark cluster with an `.onnx` file and writes the same array. It needs
 the extra `[spark]` and Java. All machines must see the encoder and the output under the same path.
@@ -20,7 +20,7 @@ Flags:
   kind: Kind of vectors. sentence: for classifiers. reduced: r, the pooled output of the network.
     context, response: for ranking responses. similarity: for comparing texts, of length 1.
   engine: local runs on this machine, spark on a cluster.
-  batch_size: Largest number of texts in a batch.
+  batch_size: Maximum number of texts per batch.
   compute_dtype: Number format of the network. auto chooses bfloat16 if it is faster on this
     machine.
   dtype: Number format of the vectors in the file.
@@ -49,8 +49,8 @@ from convert_tf.storage.files import check_replaceable, only_writer, whole_file,
 from convert_tf.storage.json_text import json_file, written_json
 from convert_tf.storage.progress import Progress
 
-DESCRIPTION_SUFFIX = ".json"  # of the file next to an array
-ARRAY_CHECKSUM = "array_sha256"  # in this file
+DESCRIPTION_SUFFIX = ".json"  # of the description, a file next to the array
+ARRAY_CHECKSUM = "array_sha256"  # a key in the description
 
 
 def write_vectors(
@@ -94,16 +94,16 @@ def write_array(
     dtype: str = "float32",
     facts: Mapping[str, Any] | None = None,
 ) -> tuple[int, int]:
-    """Write vectors as `write_vectors`, and next to them which encoder made them.
+    """Write vectors as `write_vectors` does, and describe their encoder in a file next to them.
 
-    The description has the checksum of the array. So if the process ends between the two files, the
-    former description is not taken for that of the new array.
+    The description contains the checksum of the array. If the process ends between writing the two
+    files, an older description is therefore not mistaken for the description of the new array.
 
     Args:
       path, pieces, dtype: as in `write_vectors`.
-      encoder: the encoder of the vectors.
-      kind: their kind.
-      facts: further JSON values.
+      encoder: the encoder that made the vectors.
+      kind: kind of the vectors.
+      facts: further entries of the description, JSON values by name.
 
     Returns:
       The shape of the array.

@@ -10,41 +10,44 @@ convert-tf evaluate --candidates valid_self_original.txt --encoder convert_small
 ```
 
 `--data` is a folder of records, or a file of pairs or dialogues. As in PolyAI's evaluation, each
-context is compared with the responses of a block of 100 examples: its own and 99 wrong ones. A file
-of `--candidates` has the candidates of each context (`convert_tf.data.candidates`). The published
-files of ConvAI2, DSTC7, Ubuntu V2, WikiQA and article search are recognised by their first lines.
+context is compared with the responses of a block of 100 examples: its own and 99 wrong ones. A
+`--candidates` file lists the candidates for each context (`convert_tf.data.candidates`). The
+published files of ConvAI2, DSTC7, Ubuntu V2, WikiQA and article search are recognised by their
+first lines.
 
-R_N@k is the share of contexts with a right candidate among the first k of N. MRR is the mean of
-1 / rank of the best right candidate. If an example has several right candidates, MAP is the mean of
-their average precisions. A right candidate loses a tie (`convert_tf.metrics`).
+R_N@k is the share of contexts with a right candidate among the first k of N. MRR is the mean of 1 /
+rank, where the rank is the best rank of a right candidate. If an example has several right
+candidates, MAP is the mean of their average precisions. In a tie, wrong candidates are ranked
+before right ones (`convert_tf.metrics`).
 
-A run cuts texts as in training, and a module at its own limit. Results may therefore differ for
-texts longer than the run's `max_tokens`.
+A run cuts texts as in training. A module cuts them at the module's limit. Results may therefore
+differ for texts longer than the run's `max_tokens`.
 
 Reference: arXiv 1911.03688 §3.2; arXiv 1904.06472 §4.
 
 Flags:
-  encoder: Encoder: a released name, or the folder of a run or module. Rankers too.
+  encoder: Encoder or ranker: a released name, or the folder of a run or module.
   vectors: Encoder for the baselines sim and map: as --encoder, or another SavedModel from strings
     to vectors, or the folder of a Hugging Face BERT.
   vector_signature: Signature of --vectors for both contexts and responses, for example default, or
     serving_default:outputs for the output of this name.
   train_data: Data to fit tfidf, bm25 and map on: a folder of records, whose train split is used, or
     a file of candidates. Default: --data.
-  train_examples: Largest number of examples of --train_data.
+  train_examples: Maximum number of examples from --train_data.
   data: Folder of records, or file of pairs or dialogues.
   split: Split of --data: train, dev or test.
-  candidates: Contexts and their candidates, instead of --data: JSON lines, or a published file of
-    ConvAI2, DSTC7, Ubuntu V2, WikiQA or article search.
-  k: Values of k in R_N@k. Default: 1,3,10 for --data, and those of 1,2,5,10 that are below N for
-    --candidates.
+  candidates: File of contexts and their candidates, instead of --data: JSON lines, or a file as
+    published for ConvAI2, DSTC7, Ubuntu V2, WikiQA or article search.
+  k: Values of k in R_N@k. Default: 1,3,10 for --data; for --candidates, those values among 1,2,5,10
+    that are below N.
   block_size: N in R_N@k for --data: number of responses to rank.
-  max_examples: Largest number of examples.
-  history: Use of earlier turns. own: models with an input for them read them, others read the last
-    turn only. joined: others read all turns as one text. none: all read the last turn only.
+  max_examples: Maximum number of examples to evaluate.
+  history: Use of earlier turns. own: models with an input for earlier turns read them, others read
+    the last turn only. joined: others read all turns as one text. none: all read the last turn
+    only.
   by_source: Also evaluate each source of --data separately.
   by_history: Also evaluate contexts with and without earlier turns separately.
-  output: Folder for evaluation.json, .md and .png. Rows of the same examples are kept.
+  output: Folder for evaluation.json, .md and .png. Existing rows for the same examples are kept.
 """
 
 import os
@@ -58,7 +61,7 @@ from convert_tf.ranking.baselines import BASELINES, HISTORY, baseline_rankers, c
 from convert_tf.ranking.ranker import open_ranker
 
 REPLACED = ("evaluation.*",)
-TRAIN_EXAMPLES = 10_000  # of MAP (arXiv 1911.03688 §3.1)
+TRAIN_EXAMPLES = 10_000  # for MAP (arXiv 1911.03688 §3.1)
 
 
 def define_flags(define: Define) -> None:
@@ -112,6 +115,6 @@ def run(values: Any) -> None:
         **same(values, "train_examples history"),
     )
     report = compare(rankers, task)
-    print(ranking_table(report), flush=True)  # before writing, which may fail
+    print(ranking_table(report), flush=True)  # printed first, because writing may fail
     if values.output:
         write_report(report, values.output)

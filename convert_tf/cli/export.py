@@ -9,22 +9,25 @@ convert-tf export --encoder tuned --format huggingface --output tuned-for-all
 convert-tf export --encoder runs/convert --format static --texts texts.txt --output static
 ```
 
-The model card of a module is `MODEL_CARD.md`, that of a Hugging Face folder is `README.md`.
-sentence-transformers, SetFit, fastembed and transformers.js open a Hugging Face folder. A folder
-that one of them trained further can be exported again, in all forms. The format static has a vector
-for each subword, fitted to the encoder's vectors of your texts. model2vec and sentence-transformers
-open it. It is less accurate and takes microseconds.
+The model card is `MODEL_CARD.md` in a module, and `README.md` in a Hugging Face folder.
+sentence-transformers, SetFit, fastembed and transformers.js open a Hugging Face folder. If you
+train such a folder further with one of these programs, you can export it again in any format.
+
+The format static stores one vector per subword, fitted to the encoder's vectors for your texts.
+model2vec and sentence-transformers open it. It is less accurate, but encodes a text in
+microseconds.
 
 Flags:
-  encoder: Encoder: a released name, a run, a module or a Hugging Face folder. Rankers too.
+  encoder: Encoder or ranker: a released name, a run, a module or a Hugging Face folder.
   output: Folder or file x.onnx to write.
   format: What to write. Default: onnx if --output ends with .onnx, otherwise module.
-  max_tokens: Texts are cut to this many tokens. Default: 512, or the limit of a module.
+  max_tokens: Texts are cut to this many tokens. Default: 512; for a module, its limit.
   network_bits: Bits of the network's weights: 16 (default) or 8 in a module, 8 (default) or 32 in
     x.onnx.
   notes: Markdown file to add to the model card, for example about the data. Default for a Hugging
-    Face folder: the notes in the card of the module.
-  texts: Texts to fit --format static on, one per line or a table: tens of thousands like yours.
+    Face folder: the notes in the module's card.
+  texts: Texts for fitting --format static, one per line or in a table. Use tens of thousands of
+    texts like the ones you will encode.
   overwrite: Replace an existing --output.
 """
 
@@ -78,7 +81,7 @@ def _static(values: Any) -> Path:
 
 
 def _network(values: Any) -> Path:
-    kind_of(values.encoder, *_EXPORTED)  # before TensorFlow is asked for
+    kind_of(values.encoder, *_EXPORTED)  # a wrong folder is an error before TensorFlow is needed
     from convert_tf.export.model import export_model
 
     return export_model(

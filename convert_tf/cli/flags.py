@@ -1,14 +1,15 @@
 """Definition of flags, flags from the fields of configurations, and checks of flags.
 
-Flags of several commands have their texts here. The docstring of a command takes precedence.
+The help texts of flags that several commands share are below. The docstring of a command takes
+precedence.
 
 Flags:
   encoder: Encoder: a released name, the folder of a run or module, a Hugging Face folder, an .onnx
     file, or hf://OWNER/NAME.
-  backend: auto: the name of an encoder stands for its 8-bit ONNX form. tensorflow: for its module,
+  backend: How to open a released name. auto: as its 8-bit ONNX file. tensorflow: as its module,
     which needs the extra train.
-  kind: response: answers to the queries. similarity: similar texts. Build and search with the same
-    kind.
+  kind: response: find answers to the queries. similarity: find similar texts. Build and search with
+    the same kind.
   mask: First replace numbers and e-mail addresses with placeholders.
   master: Spark cluster for --engine=spark, for example spark://HOST:7077 or yarn.
   min_confidence: Messages that --model answers with a lower probability count as unanswered, and
@@ -37,7 +38,7 @@ NEEDED = object()  # default of required flags
 
 COMMON_TEXTS = entries(__doc__, "Flags")
 
-# Flags that name files and folders to read, also by patterns.
+# Flags that name files and folders to read. The names may be patterns.
 READ = frozenset(
     (
         "add", "against", "amazon_qa", "api_key_file", "article_search", "cache", "candidates",
@@ -106,7 +107,7 @@ def define_flag(
       text: help text; by default the entry under `Flags:` in the docstring of the command, or here.
       kind: type of the value; by default the type of `default`, or `str` if that is None.
       choices: allowed values.
-      repeats: whether the flag may be given several times, for a list of strings.
+      repeats: whether the flag may be repeated. Its value is then a list of strings.
       group: heading in the help.
       is_common: whether the short help lists the flag.
       **bounds: `lower_bound` and `upper_bound` of a number.
@@ -121,17 +122,18 @@ def define_flag(
         define = _DEFINE.get(kind or type(default), flags.DEFINE_string)
         define(name, default, text, flag_values=values, module_name=group, **bounds)
     flag: Any = values[name]
-    # absl adds to the help what `convert_tf.cli.main` prints elsewhere, so the text is kept too.
+    # absl extends the help text with facts that `convert_tf.cli.main` prints elsewhere, so the
+    # original text is stored too.
     flag.text, flag.is_needed, flag.is_common = text, is_needed, is_common
 
 
 def define_fields(define: Define, *configs: Any, leave_out: Collection[str] = ()) -> None:
-    """Define a flag for each field of configurations. Flags that are not given are None.
+    """Define a flag for each field of some configurations. Flags that are not given are None.
 
     Args:
       define: see `Define`.
-      *configs: configurations. A field of several configurations becomes one flag.
-      leave_out: fields without a flag.
+      *configs: the configurations. A field that several of them have becomes one flag.
+      leave_out: names of fields that get no flag.
     """
     fields: dict[str, list[tuple[dataclasses.Field, dict[str, Any]]]] = {}
     for config in configs:
@@ -216,7 +218,7 @@ def resolve_names(values: flags.FlagValues, *, wants_module: bool = False) -> No
 
 
 def define_model(define: Define, default: Any = NEEDED) -> None:
-    """Define the flags of `loaded_classifier`; without a default, `--model` is required."""
+    """Define the flags that `loaded_classifier` reads. Without a default, `--model` is required."""
     define("model", default)
     text = "New path of the classifier's encoder, if it was moved."
     if default is not NEEDED:
@@ -225,7 +227,7 @@ def define_model(define: Define, default: Any = NEEDED) -> None:
 
 
 def define_groups(define: Define) -> None:
-    """Define the flags of commands that group the unsure messages of a log."""
+    """Define the flags for commands that group the unsure messages in a log."""
     from convert_tf.intents.discover import MIN_SIZE
     from convert_tf.intents.messages import MIN_CONFIDENCE
 
@@ -236,11 +238,11 @@ def define_groups(define: Define) -> None:
 
 
 def define_log(define: Define, model: Any) -> None:
-    """Define `--input` and `--mask` of commands that read a log, and the flags of `define_model`.
+    """Define `--input` and `--mask` for commands that read a log, and the flags of `define_model`.
 
     Args:
       define: see `Define`.
-      model: default of `--model`; `NEEDED` if there must be one.
+      model: default of `--model`; `NEEDED` if the flag is required.
     """
     define(
         "input",
@@ -267,11 +269,12 @@ def same(values: Any, names: str) -> dict[str, Any]:
 def split_names(texts: Iterable[str], is_name: Callable[[str], object]) -> list[str]:
     """Split comma-separated lists of names that may contain commas themselves.
 
-    From each place, the longest run of parts that is a name is one; another part is taken as it is.
+    From left to right, the longest sequence of parts that forms a known name is taken as one name.
+    If no known name starts at a part, the part itself is taken as a name.
 
     Args:
       texts: the lists. A name in double quotes is not split.
-      is_name: whether a text is a known name.
+      is_name: function that returns whether a text is a known name.
 
     Raises:
       UsageError: if a quotation mark is missing.
@@ -294,14 +297,14 @@ def split_names(texts: Iterable[str], is_name: Callable[[str], object]) -> list[
 
 
 def check_not_read(values: flags.FlagValues, written: Sequence[str] = ("",)) -> None:
-    """Check that the command replaces none of the files that it reads.
+    """Check that the command does not replace any file that it reads.
 
-    Other spellings of a path and links are the same file.
+    Links and different spellings of a path count as the same file.
 
     Args:
       values: the flags.
-      written: patterns of files that are written or replaced below `WRITTEN`; `""` is the output
-        itself.
+      written: patterns of the files that the command writes or replaces in its outputs, the flags
+        in `WRITTEN`; `""` is the output itself.
 
     Raises:
       ValueError: if an output is an input.
@@ -313,7 +316,7 @@ def check_not_read(values: flags.FlagValues, written: Sequence[str] = ("",)) -> 
             below = os.path.join(glob.escape(place), pattern)
             for path in glob.glob(below, recursive=True) if pattern else [place]:
                 places[_identity(path)] = flag, path
-    places.pop(None, None)  # what does not exist yet
+    places.pop(None, None)  # outputs that do not exist yet
     for name in sorted({*READ} & {*values}) if places else ():
         if isinstance(values[name], flags.EnumFlag):  # the presets of `--model`
             continue
@@ -331,18 +334,18 @@ def check_not_read(values: flags.FlagValues, written: Sequence[str] = ("",)) -> 
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return an id that is the same for all paths of a file or folder; None if it is missing."""
+    """Return an id that all paths of a file or folder share; None if the file is missing."""
     try:
         facts = os.fstat(0) if path == "-" else os.stat(path)
     except (OSError, ValueError):
         return None
-    # Terminals and /dev/null are read and written at once.
+    # Terminals and /dev/null may be read and written at the same time.
     is_stored = stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode)
     return (facts.st_dev, facts.st_ino) if is_stored else None
 
 
 def check_read(values: flags.FlagValues, unread: Mapping[str, Collection[str]]) -> None:
-    """Check that no flag was given that has no effect.
+    """Check that all flags that were given have an effect.
 
     Args:
       values: the flags.

@@ -1,9 +1,9 @@
 """The command line `convert-tf`, also `python -m convert_tf`.
 
 Each command is a module of this package with `define_flags(define)` and `run(values)`. Its
-docstring is its help page: an example, a description, and under `Flags:` the texts of the flags. A
-command that does not replace `--output` itself lists in `REPLACED` what it replaces there.
-This module lists the commands, parses flags and prints errors.
+docstring is its help page: an example, a description, and under `Flags:` the texts of the flags. If
+a command replaces only some files in `--output`, `REPLACED` lists their patterns. This module lists
+the commands, parses flags and prints errors.
 """
 
 import contextlib
@@ -80,7 +80,7 @@ Exit status: 0 done, 1 error, 2 wrong usage, 75 stopped by a signal and saved, 7
 of the run was lost. After 75 and 76, run the same command again to continue."""
 _HELP = ("--help", "-h", "-help", "--helpfull")
 _EXPECTED = (ValueError, OSError, FloatingPointError, ImportError, MemoryError)
-# In the order of the help. Other headings, such as the losses, stand after Optimisation.
+# In the order of the help. Other headings, such as the losses, come after Optimisation.
 _GROUPS = (DATA, MODEL, OPTIMISATION, OUTPUT, FLAGS)
 _FORMER = ("module", "checkpoint")  # earlier names of --encoder
 _BACKENDS = ("tensorflow", "jax")  # of Keras
@@ -100,8 +100,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "convert-tf")
 
     Returns:
       The exit status: 0 for success, 1 for an error, 2 for an invalid command line. 75 and 76 mean
-      that the same command goes on: 75 after a training run was told to end and saved its state,
-      76 after another process of a run was lost.
+      that repeating the command resumes the run: 75 if a training run was told to end and saved its
+      state, 76 if another process of the run was lost.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
@@ -137,7 +137,7 @@ def _cleaning_up_on_sigterm() -> Iterator[None]:
     process = os.getpid()
 
     def end(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends at once
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second SIGTERM ends the process at once
         if os.getpid() != process:  # a child that was forked
             signal.raise_signal(signal.SIGTERM)
         raise _Terminated
@@ -156,9 +156,9 @@ def _cleaning_up_on_sigterm() -> Iterator[None]:
 
 
 def _check_keras_settings(command: str) -> None:
-    """Replace settings of the user's Keras with which a command cannot run, and say so.
+    """Replace the user's Keras settings if a command cannot run with them, and print a note.
 
-    Keras reads them when it is imported: `KERAS_BACKEND`, and `keras.json`.
+    Keras reads the settings, `KERAS_BACKEND` and `keras.json`, when it is imported.
     """
     folder = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
     source = os.path.join(folder, "keras.json")
@@ -191,7 +191,7 @@ def _check_keras_settings(command: str) -> None:
 
 
 def _prepare_streams() -> None:
-    """Redirect closed standard streams to /dev/null, and let standard output take any text.
+    """Redirect closed standard streams to /dev/null, and let standard output accept any text.
 
     Otherwise the next opened file would get the number of a closed stream, and TensorFlow's log
     would be written into that file.
@@ -268,7 +268,7 @@ def _show_own_warnings() -> None:
 
 
 def _sentence(error: BaseException) -> object:
-    """Return the message of an error; for an error of the operating system, what failed and why."""
+    """Return the message of an error; for an operating system error, what failed and why."""
     if type(error).__str__ is not OSError.__str__ or not (reason := error.strerror):  # type: ignore[attr-defined]
         return error
     where = error.filename  # type: ignore[attr-defined]

@@ -11,11 +11,11 @@ many of them would be right answers too. The next `--negatives` are written.
 `convert_tf.data.negatives` describes the output folder.
 
 Flags:
-  encoder: Encoder: a released name, or the folder of a run or of a module.
+  encoder: Encoder: a released name, or the folder of a run or module.
   data: Folder of token ids.
   output: Folder of negatives to write.
-  max_examples: Mine only for this many examples, the first ones. 0 uses all.
-  negatives: Largest number of negatives per example.
+  max_examples: Mine only for this many examples from the start of the data. 0 uses all.
+  negatives: Maximum number of negatives per example.
   skip_top: Number of the best wrong responses to skip.
   margin: Skip responses whose cosine exceeds the right response's by more than this number,
     which may be negative. Default: skip none.

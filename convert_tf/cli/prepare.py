@@ -7,7 +7,7 @@ convert-tf prepare --engine=spark --master spark://HOST:7077 --input '/shared/RC
     --output /shared/data
 ```
 
-From Reddit dumps, the threads are rebuilt. Each comment becomes a response, and the comments
+The command rebuilds the threads of Reddit dumps. Each comment becomes a response, and the comments
 before it become its context. With dumps of submissions, titles are the first turns.
 
 The output folder gets `train-*.tfrecord`, `dev-*` and `test-*`. `report.json` and `report.png` show

@@ -4,10 +4,11 @@
 convert-tf pretrain --data data/ --vocab vocab.txt --model bert_base --output runs/bert
 ```
 
-Masked language modelling and next-utterance prediction take turns. Run the same command again to
-resume an interrupted run. The run keeps the weights with the lowest loss on the dev split.
-`convert-tf train --init_from=runs/bert --head=bi` fine-tunes a ranker from them. `--init_from`
-starts from such a run, or from a BERT in Hugging Face's format, and uses its vocabulary.
+Training alternates between masked language modelling and next-utterance prediction. Run the same
+command again to resume an interrupted run. The run keeps the weights with the lowest loss on the
+dev split. `convert-tf train --init_from=runs/bert --head=bi` fine-tunes a ranker from them.
+`--init_from` starts from such a run, or from a BERT in Hugging Face's format, and uses the
+vocabulary of this model.
 
 Reference: arXiv 1905.01969 §4.1 ("Pre-training Procedure").
 

@@ -16,7 +16,7 @@ Flags:
   english_only: In /classify, answer texts in other languages with their language instead of an
     intent. Needs the extra languages.
   name: Name of the model in /v1/embeddings. Default: the name of the encoder.
-  host: Address to listen on; 0.0.0.0 for all of this machine.
+  host: Address to listen on; 0.0.0.0 for all addresses of this machine.
   port: Port; 0 for a free one.
   compute_dtype: Number format of the network.
   num_threads: Threads that compute. Default: the number of cores that the process may use, given
@@ -68,7 +68,7 @@ def run(values: Any) -> None:
 
     check_read(values, {"without --intents": () if values.intents else ("english_only",)})
     if values.english_only:
-        other_languages([])  # a missing library is an error now, not in the first request
+        other_languages([])  # a missing library is an error now rather than in the first request
     limits = Limits(**given_fields(values, Limits))
     keys = api_keys(values.api_key_file) if values.api_key_file else ()
     if values.num_threads is not None:

@@ -15,15 +15,15 @@ modules then have the signature `encode_similarity`. Every twentieth text is hel
 result.
 
 With --triplets, the map of an encoder that has similarity vectors is trained to tell opposites
-apart, such as "turn it on" and "turn it off". This changes similarity vectors and sentence
-encodings, and no others. With --teacher too, texts that are near each other to the teacher stay so:
+apart, such as "turn it on" and "turn it off". This changes only similarity vectors and sentence
+encodings. If you also pass --teacher, texts that are close in the teacher's vectors stay close:
 
     convert-tf tokenize --triplets triplets.jsonl --vocab vocab.txt --output triplet_ids/
     convert-tf similarity --encoder convert_small --token_ids utterance_ids/ \
         --teacher utterance_teacher/ --triplets triplet_ids/ --output runs/opposites
 
 Flags:
-  encoder: Encoder: a released name, or the folder of a run or of a module.
+  encoder: Encoder: a released name, or the folder of a run or module.
   token_ids: Token ids of pairs or single texts, made with the encoder's vocabulary.
   teacher: Folder of teacher vectors of these texts from convert-tf teach.
   triplets: Folder of triplets from convert-tf tokenize --triplets.

@@ -1,4 +1,4 @@
-"""Split a dump into many files, which many tasks of a cluster can read at once.
+"""Split a dump into many files, so that many cluster tasks can read it at once.
 
 ```
 convert-tf split-dump --input dumps/RC_2023-01.zst --output parts/
@@ -10,7 +10,7 @@ needs that much memory. The parts contain the same lines, and `prepare` makes th
 
 Flags:
   input: A dump, compressed or not.
-  output: Folder of the parts; it may contain parts of other dumps.
+  output: Folder for the parts. It may contain parts of other dumps.
   part_megabytes: Size of a part before compression, in MB.
   overwrite: Replace earlier parts of this dump.
 """

@@ -26,13 +26,13 @@ On a GPU it runs in float16. Run the same command again to resume an interrupted
 
 Flags:
   token_ids: Folder of token ids of pairs or single texts.
-  output: Folder of vectors to write.
+  output: Folder to write the vectors to.
   teacher: One or more teachers: a folder of a sentence-transformers model, a Python package that
     contains one, or an encoder of this project by name or path.
   sides: Encode contexts and responses as for ranking. The first teacher must be a dual encoder.
     Sentence encoders encode both in the same way.
   teacher_weights: Weights of several teachers, in the same order. Default: 1 for each.
-  max_examples: Encode only this many examples of the train split, the first ones. Default: all.
+  max_examples: Encode only this many examples from the start of the train split. Default: all.
   source_shares: Encode only a share of the examples of some sources, for example
     forum=0.5,chat=0.1. A training run with the same flag uses the same examples.
 """

@@ -15,7 +15,8 @@ Flags:
   data: Folder of records from convert-tf prepare.
   utterances: Files of single texts instead of --data: JSON lines with text, source and label.
   triplets: Files of triplets instead of --data, with the columns anchor, positive and negative.
-  dev_fraction: Share of the intents and unlabelled texts of --utterances that become the split dev.
+  dev_fraction: Share of the intents and unlabelled texts in --utterances that becomes the dev
+    split.
   ignored_labels: With --utterances: sources whose labels are not intents.
   vocab: Vocabulary file.
   output: Folder of token ids to write.

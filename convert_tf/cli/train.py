@@ -28,12 +28,12 @@ Flags:
   head: Fine-tune --init_from as a ranker of this kind.
   recipe: Options to start from; flags that you set override them. small: Adam, for up to a million
     pairs. paper: ADADELTA, for half a billion. Default: small for a file, else paper. With --head:
-    the recipe that is named after the task of --data, else paper.
+    the recipe named after the task that --data belongs to, else paper.
   output: Folder of the run.
   num_processes: Processes that share every batch.
   process_id: Number of this process, from 0. Process 0 writes and prints.
   coordinator: Address of process 0 as host:port. auto asks Slurm, Open MPI, Kubernetes or Cloud TPU
-    for this address and the two numbers.
+    for this address, --num_processes and --process_id.
   join_timeout: Seconds to wait for all processes to join.
 """
 
@@ -53,7 +53,7 @@ INTERRUPTED = "interrupted; run the same command again to resume from the last c
 _FROM_VOCABULARY = ("vocab_size", "tokenizer")
 _PROCESSES = ("num_processes", "process_id", "coordinator", "join_timeout")
 _JOIN_TIMEOUT = 300  # seconds
-_OF_ENCODERS = ("model", "vocab", *_PROCESSES)  # and the fields of configurations
+_OF_ENCODERS = ("model", "vocab", *_PROCESSES)  # as well as the fields of configurations
 
 
 def define_flags(define: Define) -> None:

@@ -1,4 +1,4 @@
-r"""Translate the vectors of one encoder to those of another, for stores whose texts are gone.
+r"""Translate vectors from one encoder to another, for vector stores whose texts are gone.
 
 ```
 convert-tf translate --encoder convert_small --to convert --input old.npy --output new.npy
@@ -6,8 +6,9 @@ convert-tf translate --encoder convert_small --to convert --texts mine.txt --kin
     --input old.npy --output new.npy
 ```
 
-A linear map is fitted on the vectors of `--texts` by both encoders. It loses accuracy: if you have
-the texts, encode them again with `convert-tf embed` or `convert-tf index build --from`.
+The command encodes `--texts` with both encoders and fits a linear map from the old vectors to the
+new ones. The translation loses accuracy: if you have the texts, encode them again with `convert-tf
+embed` or `convert-tf index build --from`.
 
 Flags:
   encoder: Encoder of the vectors in --input.
@@ -15,8 +16,8 @@ Flags:
   input: Array of vectors, x.npy.
   output: Array to write, x.npy.
   kind: Kind of the vectors. Default: the kind in INPUT.json, or sentence.
-  texts: Texts to fit the map on, one per line, as similar to yours as possible. Default: a thousand
-    made-up texts.
+  texts: Texts for fitting the map, one per line, as similar as possible to the texts behind
+    --input. Default: a thousand made-up texts.
   overwrite: Replace an existing file.
 """
 
@@ -74,7 +75,7 @@ def run(values: Any) -> None:
             f"{values.input} has vectors of kind {described['kind']}, not {kind}. Omit --kind."
         )
     lines = filled_texts(Texts(values.texts)) if values.texts else shipped_texts()
-    texts = [*dict.fromkeys(lines)]  # a text that is there twice would not be left out
+    texts = [*dict.fromkeys(lines)]  # a copy of a text that is left out would stay
     old, new = (encoder.encode(texts, kind=kind) for encoder in encoders)
     if vectors.shape[1] != old.shape[1]:
         raise ValueError(

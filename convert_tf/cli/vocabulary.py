@@ -6,15 +6,15 @@ convert-tf vocabulary --input data/ --output vocab.model --tokenizer=sentencepie
 convert-tf vocabulary --input 'corpus/*.txt.gz' --output vocab.txt --min_count 50
 ```
 
-From a folder of records, the contexts and responses of the train split are read. A text that is in
-several examples of a thread counts once. A file is text with one sentence per line, plain or
+In a folder of records, the command reads the contexts and responses of the train split. A text that
+occurs in several examples of a thread counts once. A text file has one sentence per line and may be
 compressed (.gz, .bz2, .xz, .zst).
 
 Flags:
   input: Folder of records, text file, or quoted pattern.
   output: Vocabulary file to write.
   tokenizer: Kind of vocabulary.
-  max_sentences: Largest number of texts to learn from. From more texts, a random sample is drawn.
+  max_sentences: Maximum number of texts to learn from. If there are more, a random sample is drawn.
   vocab_size: Number of pieces, with --tokenizer=sentencepiece.
 """
 

@@ -15,7 +15,7 @@ Flags:
   from: Index whose texts to encode again, instead of --input.
   output: Folder to write.
   dtype: Number format of the stored vectors.
-  batch_size: Number of texts in a batch.
+  batch_size: Number of texts per batch.
   overwrite: Replace an existing cache.
 """
 

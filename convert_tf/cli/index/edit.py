@@ -5,10 +5,10 @@ convert-tf index edit --cache cache/ --add new.txt --remove old.txt
 convert-tf index edit --cache cache/ --input candidates.txt
 ```
 
-With `--input`, the index gets the candidates of that file, in its order, as if it were built anew.
-A search that runs meanwhile finds the old candidates.
+With `--input`, the index gets the candidates in that file, in the same order, as if it were built
+anew. A search that runs at the same time finds the old candidates.
 
-`--encoder` and `--kind` must be those that built the index.
+`--encoder` and `--kind` must be the same as when the index was built.
 
 Flags:
   cache: Folder written by convert-tf index build.
@@ -16,7 +16,7 @@ Flags:
     index are ignored.
   remove: Text file with one candidate per line, or a table, to remove before others are added.
   input: Text file with all candidates, one per line, or a table, instead of --add and --remove.
-  batch_size: Number of texts in a batch.
+  batch_size: Number of texts per batch.
 """
 
 from typing import Any

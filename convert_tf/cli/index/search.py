@@ -5,16 +5,17 @@ convert-tf index search --cache cache/ --queries "how do I reset my password?" -
 convert-tf index search --candidates candidates.txt --queries "how do I reset my password?"
 ```
 
-All candidates are scored, or with `--faiss` those that FAISS finds. `--encoder` must be the encoder
-that built the cache. Without a cache, the texts of `--candidates` or `--data` are encoded for this
-search only. With `--rerank_checkpoint` a ranker scores the first `--top_n` candidates again.
+All candidates are scored. With `--faiss`, only the candidates that FAISS finds are scored.
+`--encoder` must be the encoder that built the cache. Without a cache, the texts of `--candidates`
+or `--data` are encoded for this search only. With `--rerank_checkpoint` a ranker scores the first
+`--top_n` candidates again.
 
 Flags:
   cache: Folder written by convert-tf index build.
   candidates: Text file with one candidate per line, or a table, instead of --cache.
   data: Folder of records with the candidates, instead of --cache.
   split: Split of --data: train, dev or test.
-  max_candidates: Largest number of texts of --candidates or --data.
+  max_candidates: Maximum number of texts from --candidates or --data.
   queries: A query.
   top_k: Number of candidates to show for each query.
   faiss: FAISS index to search, which is written into the cache if possible. Needs the extra
@@ -23,8 +24,8 @@ Flags:
   rerank_cache: Cache of the candidates for --rerank_checkpoint. By default each search encodes
     them.
   top_n: Number of candidates that --rerank_checkpoint rescores.
-  add_first: Rank by the sum of the logits of --encoder and --rerank_checkpoint, not by those of
-    --rerank_checkpoint alone.
+  add_first: Rank by the sum of the logits from --encoder and --rerank_checkpoint. By default only
+    the logits from --rerank_checkpoint count.
 """
 
 import contextlib
@@ -91,7 +92,7 @@ def run(values: Any) -> None:
 
 
 def _check(values: Any) -> None:
-    """Check that the flags go together and that no query is empty."""
+    """Check that the flags can be combined and that no query is empty."""
     if empty := [query for query in values.queries if not query.strip()]:
         raise UsageError(f"A query is empty: {empty[0]!r}. Remove it from --queries.")
     sources = ("cache", "candidates", "data")

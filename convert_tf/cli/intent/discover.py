@@ -5,14 +5,14 @@ convert-tf intent discover --input log.txt --model model/ --output groups/
 convert-tf intent discover --input log.txt --encoder convert_small --output groups/
 ```
 
-With `--model`, only messages are grouped that the classifier rejects or answers with a low
-probability. `--output` gets `groups.html`, a page to read, and `groups.csv`. Correct the column
-`label` of this file and pass it to `convert-tf intent train`. Messages of groups smaller than
-`--min_size` are in `leftovers.csv`, without labels. `groups.csv.json` names the encoder, and the
-number and central messages of each group.
+With `--model`, only the messages that the classifier rejects or answers with a low probability are
+grouped. `--output` gets `groups.html`, a page to read, and `groups.csv`. Correct the column `label`
+of this file and pass it to `convert-tf intent train`. Messages of groups smaller than `--min_size`
+are in `leftovers.csv`, without labels. `groups.csv.json` contains the name of the encoder, and the
+number and the central messages of each group.
 
-`--earlier` keeps numbers and labels over weeks: a group that is the same as one of last week's has
-its number and its label, as you corrected it. New groups get new numbers.
+`--earlier` keeps numbers and labels over weeks. If a group is the same as one of last week's
+groups, it keeps that group's number and the label that you corrected. New groups get new numbers.
 
 Flags:
   earlier: groups.csv of an earlier period, whose groups keep their numbers and labels.
@@ -42,10 +42,10 @@ from convert_tf.storage.files import check_replaceable, write_results
 from convert_tf.storage.json_text import json_file, written_json
 
 _TABLE, _PAGE, _LEFTOVERS = "groups.csv", "groups.html", "leftovers.csv"
-_DESCRIPTION_SUFFIX = ".json"  # of the file next to the table
-_TABLE_CHECKSUM = "table_sha256"  # in this file
-_GROUPS = "groups"  # in this file too
-_KEPT_TEXTS = 20  # of each group in this file
+_DESCRIPTION_SUFFIX = ".json"  # of the description, a file next to the table
+_TABLE_CHECKSUM = "table_sha256"  # a key in the description
+_GROUPS = "groups"  # another key
+_KEPT_TEXTS = 20  # number of texts per group in the description
 _DESCRIPTION = f"{_TABLE}{_DESCRIPTION_SUFFIX}"
 REPLACED = (_TABLE, _PAGE, _LEFTOVERS, _DESCRIPTION)
 
@@ -89,7 +89,7 @@ def run(values: Any) -> None:
     identities = identities_of(encoder if classifier is None else classifier.encoder)
     described = {
         "encoders": [identity.to_json() for identity in identities],
-        # So it is not taken for a description of corrected labels, which belong to no encoder.
+        # It tells this table from one with corrected labels, which do not depend on the encoder.
         _TABLE_CHECKSUM: checksum([table.encode()]),
         _GROUPS: [_described(row) for row in [*discovery["groups"], *discovery.get("gone", ())]],
     }
@@ -104,7 +104,7 @@ def run(values: Any) -> None:
 
 
 def _described(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `groups.csv.json` holds of a group. The size of one that is gone is 0."""
+    """Return the entry for a group in `groups.csv.json`. A group that is gone has size 0."""
     names = {name: row[name] for name in ("group", "label")}
     return {**names, "size": row.get("size", 0), "texts": row["texts"][:_KEPT_TEXTS]}
 
@@ -113,11 +113,13 @@ def _earlier_groups(path: str) -> list[dict[str, Any]]:
     """Return the groups of an earlier result, with the labels that people gave them.
 
     Args:
-      path: its table. The label of a group is the commonest one of its central messages there. If
-        the table has none of them, or the group was gone, it is the label that it had.
+      path: the earlier `groups.csv`. A group gets the most common label that its central messages
+        have in this table. If they have none, or the group was already gone, it keeps the label in
+        the description.
 
     Raises:
-      ValueError: if there is no table, or the file next to it does not hold groups.
+      ValueError: if the table does not exist, or the description next to it does not contain
+        groups.
     """
     from convert_tf.intents.data import read_labelled
 
@@ -131,14 +133,14 @@ def _earlier_groups(path: str) -> list[dict[str, Any]]:
             f"{_DESCRIPTION_SUFFIX} file is next to it, unedited and written by this version of "
             "intent discover."
         )
-    # A table of groups that are all gone has no texts.
+    # If all groups are gone, the table has no texts.
     are_there = any(row["size"] for row in groups)
     label_of = {}
     if are_there:
         label_of = dict(zip(*read_labelled(path, needs_labels=False), strict=True))
     for row in groups:
         if not row.pop("size"):
-            continue  # its texts may be in another group now
+            continue  # the group is gone, and its texts may be in another group now
         given = Counter(label_of[text] for text in row["texts"] if label_of.get(text))
         if given:
             row["label"] = given.most_common(1)[0][0]
@@ -155,16 +157,17 @@ def _is_group(row: Any) -> bool:
 
 
 def check_corrected(path: str, encoders: Sequence[EncoderIdentity]) -> None:
-    """Refuse a table of groups whose labels nobody corrected, and which another encoder made.
+    """Refuse a table of groups from another encoder if nobody has corrected its labels.
 
-    Weights and vocabulary must be equal. An `.onnx` file counts as its module.
+    Encoders count as the same if their weights and vocabulary are equal. An `.onnx` file counts as
+    the module that it was exported from.
 
     Args:
       path: a file of examples.
       encoders: the encoders to train with.
 
     Raises:
-      ValueError: if it is such a table.
+      ValueError: if the file is such a table.
     """
     file = f"{path}{_DESCRIPTION_SUFFIX}"
     if not _is_description(file):

@@ -4,22 +4,23 @@
 convert-tf intent evaluate --model model/ --data test.csv --precision 0.95 --output results/
 ```
 
-Data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`. The report shows how the
-accuracy depends on the share of texts that are answered. With `--precision` it recommends a
-confidence threshold. Intents of the data that were not trained are reported. `--output` gets
-`evaluation.json` and `confusions.png`. Classifiers of several intents per text are evaluated by F1.
+The data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`. The report shows how
+the accuracy depends on the share of texts that are answered. With `--precision` it recommends a
+confidence threshold. The report also lists intents in the data that the classifier was not trained
+on. `--output` gets `evaluation.json` and `confusions.png`. Classifiers that predict several intents
+per text are evaluated by F1.
 
-As a check in CI: the exit status is 1 if a measure is below `--at_least`, or if the classifier is
-worse than `--against` by more than chance (exact McNemar test, p < 0.05). The report is written all
-the same.
+For checks in CI, the exit status is 1 if a measure is below `--at_least`, or if the classifier is
+worse than `--against` by more than chance (exact McNemar test, p < 0.05). The report is written in
+any case.
 
 Flags:
   against: An earlier classifier, or its evaluation.json on the same --data. Fail if --model is
     clearly worse.
-  at_least: Minimum of a measure, such as accuracy=0.9. Fail below it.
+  at_least: Minimum for a measure, such as accuracy=0.9. Fail if the measure is below it.
   data: Labelled texts: CSV files or nlu.yml.
   precision: Recommend a threshold above which this share of answers is right.
-  untrained: How to count texts of intents that the model was not trained on: wrong, or
+  untrained: How to count texts with intents that the model was not trained on: wrong, or
     out_of_scope.
   output: Folder for the results.
   overwrite: Replace the results in --output.

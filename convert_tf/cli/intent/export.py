@@ -9,10 +9,10 @@ convert-tf intent predict --model intents.onnx --input texts.txt
 
 Flags:
   output: File to write, x.onnx.
-  network_bits: Bits of the encoder's weights. A model that was trained with a released name or an
-    .onnx file keeps the bits of that file, and its answers. For a model that was trained with a
-    module, 8 is smaller and faster, and about 2 of 100 answers differ; with 32 only answers between
-    equally probable intents may differ.
+  network_bits: Bits of the encoder's weights. If the model was trained with a released name or an
+    .onnx file, the bits and the answers stay the same. If it was trained with a module, 8 is
+    smaller and faster, but about 2 in 100 answers differ; with 32, answers may differ only between
+    equally probable intents.
   overwrite: Replace an existing file.
 """
 

@@ -9,7 +9,7 @@ nearest examples of the same intent. `--output` gets the report as `inspection.j
 
 Flags:
   encoder: Encoder: a released name, the folder of a run or module, or an .onnx file. Repeat the
-    flag to concatenate the vectors of several encoders.
+    flag to concatenate the vectors from several encoders.
   data: Examples: CSV files or nlu.yml.
   output: Folder for the results.
   label_separator: Character between the labels, if texts may have several intents or none.

@@ -8,8 +8,8 @@ echo "where is my card?" | convert-tf intent predict --model model/ --top_k 3
 An object has `text`, `intent` and `confidence`, the calibrated probability. The intent is `oos` for
 texts that are out of scope, and null for empty lines. `--top_k` adds `intents` with their
 probabilities. `--explain` adds `explanation`: the margin to the second intent, the most important
-words, of 100 at most, and the nearest examples. With `--english_only`, a text that is surely not in
-English has no intent but its `language`.
+words among the first 100, and the nearest examples. With `--english_only`, a text that is certainly
+not in English gets its `language` instead of an intent.
 
 Flags:
   input: Text file with one text per line, or a table with a column of texts; - for standard input.
@@ -54,7 +54,7 @@ def run(values: Any) -> None:
 
 
 def _line(described: dict[str, Any]) -> str:
-    """Return JSON with its characters as they are, or in ASCII if the output cannot have them."""
+    """Return a line of JSON, in ASCII if standard output cannot encode its characters."""
     line = json.dumps(described, ensure_ascii=False)
     try:
         line.encode(sys.stdout.encoding or "utf-8")

@@ -4,9 +4,10 @@
 convert-tf intent suggest --input log.txt --model model/ --budget 100 --output to_label.csv
 ```
 
-With `--model`, these are different messages that the classifier is unsure of. Without it, they are
-typical messages of groups, for a first set of examples. `--output` is a CSV file with the columns
-`text` and `label`. Fill in the labels and pass the file to `convert-tf intent train`.
+With `--model`, the command chooses varied messages that the classifier is unsure of. Without it,
+the command groups the messages and chooses typical ones, for a first set of examples. `--output` is
+a CSV file with the columns `text` and `label`. Fill in the labels and pass the file to `convert-tf
+intent train`.
 
 Flags:
   budget: Number of messages to choose.

@@ -10,18 +10,18 @@ convert-tf intent train --model model/ --data new.csv --remove old_intent --outp
 With `--model`, the new model is also trained on the examples of that model. Flags that you do not
 set have the values of that model. Only `--kind` and `--names` are chosen again.
 
-Data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`.
+The data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`.
 
 Reference: arXiv 2003.04807; arXiv 1911.03688 §3.1, §4.4.
 
 Flags:
   encoder: Encoder: a released name, the folder of a run or module, or an .onnx file. Repeat the
-    flag to concatenate the vectors of several encoders. Default: the encoder of --model, or
+    flag to concatenate the vectors from several encoders. Default: the encoder of --model, or
     convert_small. With --model, a different encoder is trained on the examples of that model.
   data: Examples: CSV files or nlu.yml, separated by commas.
   model: Also use the examples, encoder and options of this model.
-  remove: Intents of --model to omit, separated by commas. A comma that is part of an intent's name
-    does not separate.
+  remove: Intents of --model to omit, separated by commas. A comma within an intent's name does not
+    separate intents.
   rename: New names for intents of --model, as OLD=NEW. If NEW is already an intent, the two are
     merged.
   validation: Files for choosing --kind, --names, --tune and thresholds. Default: cross-validation
@@ -35,7 +35,7 @@ Flags:
   serving_module: Also write the model with its encoder as one SavedModel to this folder.
     --overwrite applies to it too.
   finetune: Also train the encoder, and keep it if that helps. It is written to OUTPUT/module.
-  seed: Seed of the weights, batches, dropout and folds.
+  seed: Seed for the weights, batches, dropout and folds.
   precision: Number format of the encoder with --finetune.
 """
 
@@ -70,15 +70,15 @@ from convert_tf.storage.messages import listed
 if TYPE_CHECKING:
     from convert_tf.intents.classifier import IntentClassifier
 
-# Fields of classifiers that other flags set.
+# Fields of classifiers that are set by other flags.
 _NO_FLAG = ("encoder", "grid", "label_separator", "random_state")
-# Flags without effect for classifiers of several intents per text.
+# Flags without effect on classifiers that predict several intents per text.
 _OF_ONE_INTENT = (
     *({*IntentOptions.__dataclass_fields__} - {*SeveralOptions.__dataclass_fields__}),
     "tune", "validation", "finetune", "precision", "model", "forget_examples",
 )  # fmt: skip
 REPLACED = ("", "**/*")
-OF_MODULES = ("finetune", "serving_module")  # with which a name stands for a module
+OF_MODULES = ("finetune", "serving_module")  # with these flags, a name stands for a module
 
 
 def define_flags(define: Define) -> None:
@@ -152,7 +152,7 @@ def _read_model(values: Any) -> Any:
     """Read --model.
 
     Raises:
-      ValueError: no examples can be added to it.
+      ValueError: if no examples can be added to the model.
     """
     if values.encoder and not values.model.endswith(ONNX_SUFFIX):
         from convert_tf.intents.classifier import IntentClassifier
@@ -204,7 +204,7 @@ def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
 
 
 def _new_names(texts: Sequence[str], intents: Collection[str]) -> dict[str, str]:
-    """Return the new names of --rename by the old ones. Old names may contain commas and =."""
+    """Return the new intent names from --rename by old name. Old names may contain commas and =."""
     names: dict[str, str] = {}
     for text in split_names(texts, lambda text: text.rpartition("=")[0] in intents):
         old, _, new = text.rpartition("=")
@@ -223,7 +223,7 @@ def _new_names(texts: Sequence[str], intents: Collection[str]) -> dict[str, str]
 
 
 def _train_several(values: Any) -> tuple[Any, int]:
-    """Return the classifier, which was written, and the number of examples."""
+    """Train and write a classifier. Return the classifier and the number of examples."""
     from convert_tf.intents.multi import MultiIntentClassifier, split_labels
 
     texts, labels = read_files(values.data, needs_labels=False)
@@ -241,7 +241,7 @@ def _train_several(values: Any) -> tuple[Any, int]:
 
 
 def _train(values: Any, model: "IntentClassifier | None", head: str) -> tuple[Any, int]:
-    """Return the classifier, which was written, and the number of examples."""
+    """Train and write a classifier. Return the classifier and the number of examples."""
     from convert_tf.intents.classifier import IntentClassifier
 
     params = {} if model is None else model.get_params(deep=False)
@@ -267,14 +267,15 @@ def _train(values: Any, model: "IntentClassifier | None", head: str) -> tuple[An
             precision=values.precision,
             **saved,
         )
-        _write_serving(classifier, values)  # it contains the module in --output
+        _write_serving(classifier, values)  # contains the module that was written to --output
         return classifier, len(examples.texts)
     encoder = values.encoder if model is None else model.encoder
     classifier = IntentClassifier(encoder, **params)
     classifier.fit(*examples, validation=validation)
-    # This comes first: if it is killed, the command can be repeated without --overwrite.
+    # The serving module comes first: if the process is killed while writing it, the command can be
+    # repeated without --overwrite.
     _write_serving(classifier, values)
-    # A fine-tuned encoder is in the folder of its model, and is copied.
+    # The folder of a fine-tuned model contains its encoder, which is copied.
     module = os.path.join(values.model, MODULE_FOLDER) if values.model else None
     classifier.save(values.output, module=module, **saved)
     return classifier, len(examples.texts)
@@ -289,7 +290,7 @@ def _write_serving(classifier: Any, values: Any) -> None:
 
 
 def _check_paths(values: Any) -> None:
-    """Raise errors now that would otherwise come after minutes."""
+    """Check the paths now, because later errors would come only after minutes."""
     encoders, serving = list(values.encoder), values.serving_module
     if values.finetune and (len(encoders) > 1 or encoders[0].endswith(ONNX_SUFFIX)):
         raise ValueError(
