@@ -38,8 +38,8 @@ def check_weights(matrices: Mapping[str, int], *, layers: int) -> None:
     """Check that the weights of a network are not absurdly large.
 
     Args:
-      matrices: numbers of entries of the largest weights, by the names of the fields that
-        determine them.
+      matrices: numbers of entries in the largest weight matrices, by the names of the fields that
+        determine their sizes.
       layers: number of layers.
 
     Raises:
@@ -89,7 +89,7 @@ def option(
 
 
 def size(default: int) -> Any:
-    """Return a field that is a width or a number of rows of a network."""
+    """Return a field for a width or a number of rows in a network."""
     return option(default, at_least=1, at_most=MAX_SIZE)
 
 
@@ -153,7 +153,7 @@ def check_field(name: str, value: Any, settings: Mapping[str, Any]) -> None:
     range_text = " and ".join(f"{_BOUNDS[kind][0]} {bound}" for kind, bound in bounds.items())
     try:
         is_within = all(_BOUNDS[kind][1](value, bound) for kind, bound in bounds.items())
-    except TypeError:  # a text, say
+    except TypeError:  # for example, a string
         is_within = False
     check(is_within, f"{name} must be {range_text}.", value)
 
@@ -166,8 +166,8 @@ class Config:
 
     Attributes:
       heading: heading in the help of fields without a `group`.
-      former: fields of earlier versions. Files with such a field are read if it has the given
-        value, or any value for None.
+      former: fields of earlier versions, and the value that such a field must have in a file that
+        is read. None allows any value.
     """
 
     heading: ClassVar[str] = ""
@@ -193,7 +193,7 @@ class Config:
         return {field: getattr(self, field) for field in names}
 
     def check_effect(self, names: Container[str]) -> None:
-        """Raise `ValueError` if one of the named fields has no effect next to the others."""
+        """Raise `ValueError` if a named field has no effect with the values of the other fields."""
         for name, settings in options_of(type(self)).items():
             if name in names and settings["read_with"]:
                 other, values = settings["read_with"]
@@ -211,7 +211,7 @@ class Config:
         return written_json(self.to_dict())
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the fields as JSON has them, with lists for tuples. `from_dict` reads them."""
+        """Return the fields as JSON values, with lists for tuples. `from_dict` reads the result."""
         return parsed_json(self.to_json())
 
     @classmethod

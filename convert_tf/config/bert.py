@@ -25,11 +25,11 @@ class BertConfig(Config):
     """Sizes and special tokens of a BERT-like trunk. The defaults are BERT-base uncased.
 
     Attributes:
-      vocab_size: Entries of the vocabulary, without hash buckets.
-      num_oov_buckets: Hash buckets for unknown tokens. WordPiece has none.
+      vocab_size: Number of entries in the vocabulary, without hash buckets.
+      num_oov_buckets: Number of hash buckets for unknown tokens. WordPiece has none.
       tokenizer: wordpiece, subword or sentencepiece.
-      start_id: Id of the token before the first text: [S], or [CLS] in a published BERT.
-      separator_id: Id of the token after each text: [S], or [SEP].
+      start_id: Id of the token before the first text: [S]; in a published BERT, [CLS].
+      separator_id: Id of the token after each text: [S]; in a published BERT, [SEP].
       surrounds_each: Put an [S] before the second text of a joint sequence too: [S] c [S] [S] y [S]
         (arXiv 1905.01969 §4.1, §4.3). Published BERTs were trained without it, with [CLS] c [SEP] y
         [SEP].
@@ -38,9 +38,9 @@ class BertConfig(Config):
       num_layers: Number of transformer blocks.
       num_heads: Attention heads per block.
       feed_forward_dim: Hidden width of the feed-forward layers.
-      max_positions: Rows of the position table. Limits the length in tokens, special tokens
-        included.
-      num_segments: Rows of the segment table.
+      max_positions: Number of rows in the position table. It limits the number of tokens in a
+        sequence, including special tokens.
+      num_segments: Number of rows in the segment table.
       layer_norm_epsilon: Constant that the layer norms add to the variance.
     """
 
@@ -93,7 +93,7 @@ class BertConfig(Config):
 
     @property
     def num_special(self) -> int:
-        """Number of special tokens of a joint sequence."""
+        """Number of special tokens in a joint sequence."""
         return 4 if self.surrounds_each else 3
 
     @property
@@ -108,7 +108,10 @@ class BertConfig(Config):
 
     @property
     def num_rows(self) -> int:
-        """Rows of the token table. Special tokens outside the vocabulary come after padding."""
+        """Number of rows in the token table.
+
+        Special tokens outside the vocabulary come after padding.
+        """
         return max(self.num_ids, 1 + max(self.start_id, self.separator_id, self.mask_id))
 
 
@@ -129,11 +132,12 @@ def bert_preset(
 ) -> BertConfig:
     """Return a preset for a vocabulary without special tokens.
 
-    [S] and [MASK] get additional rows. Each text is surrounded by [S], as in the paper.
+    [S] and [MASK] get additional rows in the token table. Each text is surrounded by [S], as in the
+    paper.
 
     Args:
       name: one of `BERT_PRESETS`.
-      vocab_size, num_oov_buckets, tokenizer: sizes and kind of the vocabulary.
+      vocab_size, num_oov_buckets, tokenizer: the sizes and the kind of the vocabulary.
       **overrides: other fields of `BertConfig`.
 
     Raises:

@@ -19,7 +19,7 @@ from convert_tf.config.base import (
     size,
 )
 
-MAX_TOKENS = 512  # default limit of exported models for the tokens of a text
+MAX_TOKENS = 512  # default maximum number of tokens per text in exported models
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,23 +27,23 @@ class ModelConfig(Config):
     """Sizes of a dual encoder. The defaults are the paper's (arXiv 1911.03688 §2.1, §3.1).
 
     Attributes:
-      vocab_size: Entries of the vocabulary, without hash buckets.
-      num_oov_buckets: Hash buckets for unknown characters.
+      vocab_size: Number of entries in the vocabulary, without hash buckets.
+      num_oov_buckets: Number of hash buckets for unknown characters.
       tokenizer: subword (as in the paper) or sentencepiece.
       embedding_dim: Width of subword embeddings and transformer blocks.
-      position_table_sizes: Rows of the two position tables. Position i reads row i mod size of
-        each.
-      max_relative_attention: How many tokens away attention may look: one number for each
+      position_table_sizes: Numbers of rows in the two position tables. Position i reads row (i mod
+        size) from each table.
+      max_relative_attention: Maximum distance between two tokens in attention, one number per
         transformer block.
       num_heads: Attention heads per block; 1 in the paper, 8 in its ablation A.
-      attention_dim: Query/key width of one attention head.
+      attention_dim: Query/key width of each attention head.
       use_relative_bias: Add a learned bias for each relative position to the attention scores.
       feed_forward_dim: Hidden width of the feed-forward layers.
-      reduction_heads: Heads of the √N reduction. Its result r has reduction_heads × embedding_dim
-        numbers.
-      reduction_dim: Query/key width of one reduction head.
-      side_layers: Hidden layers of each side network.
-      side_hidden_dim: Width of the hidden layers of the side networks.
+      reduction_heads: Number of heads in the √N reduction. The reduced encoding r has
+        reduction_heads × embedding_dim numbers.
+      reduction_dim: Query/key width of each reduction head.
+      side_layers: Number of hidden layers in each side network.
+      side_hidden_dim: Width of the hidden layers in the side networks.
       use_side_skip: Use skip connections in the side networks.
       encoding_dim: Width of the normalised encodings h.
       embedding_bits: 8 for quantization-aware training of the subword table, 32 for no
@@ -114,7 +114,7 @@ class ModelConfig(Config):
 
     @property
     def num_ids(self) -> int:
-        """Rows of the embedding table, hash buckets included. Also the id of padding."""
+        """Number of rows in the embedding table, including hash buckets; also the padding id."""
         return self.vocab_size + self.num_oov_buckets
 
     @property
@@ -141,7 +141,7 @@ MODEL_PRESETS: dict[str, dict[str, Any]] = {
 
 
 def model_preset(name: str, **overrides: Any) -> ModelConfig:
-    """Return a preset, with `overrides` of single fields.
+    """Return a preset. `overrides` replace some of its fields.
 
     Raises:
       ValueError: if `name` is not a preset, or an override is not a field.

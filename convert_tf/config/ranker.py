@@ -1,4 +1,4 @@
-"""Configuration of rankers and their heads, and options of their training.
+"""Configuration of rankers and their heads, and options for training them.
 
 Reference: arXiv 1905.01969 §4, §5.
 """
@@ -37,18 +37,19 @@ class HeadConfig(Config):
       reduction: How the outputs for a text become one vector. auto is sqrt_n for ConveRT and first
         for BERT-like trunks.
       reduction_tokens: Number of outputs that first_m_mean averages.
-      poly_codes: Context vectors of a poly-encoder.
+      poly_codes: Number of context vectors in a poly-encoder.
       poly_variant: How a poly-encoder computes the vectors of a context.
-      scale: Factor of dot products. 0: as in --init_from.
-      learn_scale: Train the factor of the dot products.
+      scale: Factor for dot products. 0: the factor that --init_from was trained with.
+      learn_scale: Train the factor for the dot products.
       separate_trunks: Use a second trunk for candidates, which starts as a copy of the first.
-      max_context_tokens: Keep only this many tokens of a context, the last ones.
-      max_candidate_tokens: Keep only this many tokens of a candidate, the first ones.
+      max_context_tokens: Maximum number of tokens per context. The last ones are kept.
+      max_candidate_tokens: Maximum number of tokens per candidate. The first ones are kept.
     """
 
     heading: ClassVar[str] = MODEL
     former: ClassVar[dict[str, Any]] = {
-        # Options of training, now in `RankerTraining`. The effect of `output_std` is a weight.
+        # Options of training, now in `RankerTraining`. The effect of `output_std` is stored in the
+        # weights.
         **dict.fromkeys(
             ("output_std", "negatives", "negatives_from", "mined_with", "mined_top", "epochs",
              "evaluations_per_epoch", "plateau_decay", "freeze", "trainable_blocks",
@@ -80,20 +81,21 @@ class HeadConfig(Config):
 
 @dataclasses.dataclass(frozen=True)
 class RankerTraining(RankingTraining):
-    """Options of the training of rankers.
+    """Options for training rankers.
 
     The defaults are the paper's for a bi-encoder (§5.1, §5.3); see `ranker_recipe` for other heads.
 
-    With 0 `steps`, rankers are trained for one pass over the data, and with 0 `eval_every` they are
-    evaluated twice in a pass. `adamw` has a weight decay of 0.01.
+    If `steps` is 0, rankers are trained for one pass over the data. If `eval_every` is 0, they are
+    evaluated twice per pass. `adamw` has a weight decay of 0.01.
 
     Attributes:
       dev_data: Examples to evaluate on. Default: the dev split of --data.
-      max_examples: Train only on this many examples, the first ones. 0 uses all.
+      max_examples: Train only on this many examples from the start of the data. 0 uses all.
       negatives_from: Where wrong candidates come from. in_batch: the other responses of the batch.
-        given: the data. sampled: random responses of the data. mined: those in --hard_negatives.
-      negatives: Wrong candidates per context.
-      hard_negatives: Folder of negatives from convert-tf mine, for the token ids.
+        given: the candidates in the data. sampled: random responses from the data. mined: the
+        negatives in --hard_negatives.
+      negatives: Number of wrong candidates per context.
+      hard_negatives: Folder from convert-tf mine with negatives for the token ids.
       freeze: Parts to keep unchanged. The default for a published BERT is embeddings.
       trainable_blocks: Number of topmost blocks to train with --freeze=all_but_top_k.
       output_std: Rescale the outputs of the trunks before the first step so that they have this
@@ -133,7 +135,7 @@ class RankerTraining(RankingTraining):
         )
 
     def of_examples(self, number: int) -> "RankerTraining":
-        """Return the options for `number` examples, with the intervals that were left open."""
+        """Return the options for `number` examples, with defaults for steps and intervals of 0."""
         per_epoch = number // min(self.batch_size, number)
         per_evaluation = max(1, per_epoch // 2)
         return dataclasses.replace(
@@ -146,9 +148,9 @@ class RankerTraining(RankingTraining):
 
 _SAMPLED = {"cross": {"negatives_from": "sampled", "negatives": 15}}
 
-# Options of a task that differ from the defaults, by recipe and head (arXiv 1905.01969 §5.1). The
-# texts of ConvAI2 are shorter, so the paper uses larger batches, and the 19 negatives of the data.
-# On DSTC7 and Ubuntu V2 it samples negatives. The training file of Ubuntu V2 has none.
+# Options for a task that differ from the defaults, by recipe and head (arXiv 1905.01969 §5.1). The
+# texts in ConvAI2 are shorter, so the paper uses larger batches, and the 19 negatives in the data.
+# For DSTC7 and Ubuntu V2 the paper samples negatives. The training file of Ubuntu V2 has none.
 RANKER_RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {},
     "dstc7": _SAMPLED,
@@ -173,7 +175,7 @@ def ranker_recipe(
     Args:
       head: one of `HEADS`.
       weights: kind of the initial weights: `convert`, `bert` or `published_bert`.
-      recipe: one of `RANKER_RECIPES`, which is named after a task.
+      recipe: one of `RANKER_RECIPES`, named after the task.
       **overrides: fields of `RankerTraining`; see `overridden`.
 
     Raises:
@@ -210,8 +212,8 @@ class RankerConfig:
 
     Attributes:
       model: configuration of the trunk.
-      head: configuration of the head. The reduction `auto` is replaced here, and a scale of 0 in
-        `initial_ranker`.
+      head: configuration of the head. This class replaces the reduction `auto`. `initial_ranker`
+        replaces a scale of 0.
       trunk: kind of the trunk: `convert` for a dual encoder, or `bert`.
     """
 

@@ -1,6 +1,6 @@
-"""Options of training.
+"""Options for training.
 
-Common ones, and those of dual encoders, BERT-like trunks and similarity maps.
+The module has common options, and options for dual encoders, BERT-like trunks and similarity maps.
 
 Reference: arXiv 1911.03688 §3.1; arXiv 1905.01969 §4.1.
 """
@@ -15,18 +15,18 @@ from convert_tf.config.base import DATA, OPTIMISATION, OUTPUT, PRECISIONS, Confi
 
 @dataclasses.dataclass(frozen=True)
 class Training(Config):
-    """Options of all training runs. The subclasses set the defaults of their papers.
+    """Options for all training runs. The subclasses set the defaults of their papers.
 
     Attributes:
       data: Folder from convert-tf prepare or tokenize, or a file of pairs or dialogues.
-      steps: Optimizer steps.
+      steps: Number of optimizer steps.
       learning_rate: Peak learning rate.
-      warmup_steps: Steps in which the learning rate rises to its peak.
+      warmup_steps: Number of steps in which the learning rate rises to its peak.
       precision: Number format. auto is the fastest one on this device.
-      seed: Seed of the data order, weights and dropout.
-      eval_every: Steps between evaluations.
-      eval_examples: Largest number of dev examples for an evaluation.
-      checkpoint_every: Steps between checkpoints.
+      seed: Seed for the data order, weights and dropout.
+      eval_every: Number of steps between evaluations.
+      eval_examples: Maximum number of dev examples per evaluation.
+      checkpoint_every: Number of steps between checkpoints.
       keep_checkpoints: Number of checkpoints to keep for resuming.
     """
 
@@ -46,14 +46,15 @@ class Training(Config):
 
 @dataclasses.dataclass(frozen=True)
 class RankingTraining(Training):
-    """Options of the training of dual encoders and rankers.
+    """Options for training dual encoders and rankers.
 
     Attributes:
-      batch_size: Pairs per step. The other responses of a batch are the negatives of a context.
-      optimizer: Optimizer.
+      batch_size: Number of pairs per step. The other responses in a batch are the negatives for a
+        context.
+      optimizer: Optimisation algorithm.
       final_learning_rate: Learning rate at the last step, after cosine decay. If you set only
         --learning_rate, it changes by the same factor.
-      label_smoothing: Probability to spread evenly over the negatives.
+      label_smoothing: Probability that is spread evenly over the negatives.
       l2: Weight of the sum of squared matrix weights in the loss.
       embedding_dropout: Drop rate after the embedding.
       attention_dropout: Drop rate after self-attention.
@@ -78,29 +79,30 @@ class RankingTraining(Training):
 
 @dataclasses.dataclass(frozen=True)
 class PairTraining(RankingTraining):
-    """Options of the training of dual encoders on pairs, for all losses.
+    """Options for training dual encoders on pairs, whatever the losses.
 
     The defaults are from the paper's pre-training (§3.1), if it gives a value.
 
     Attributes:
-      train_examples: Train on this many examples of the train split. 0 uses all.
-      first_train_example: Number of the first example to train on, from 0.
-      source_shares: Shares of sources to train on, such as forum=0.5,chat=0.1. Needs token ids.
+      train_examples: Number of examples from the train split to train on. 0 uses all.
+      first_train_example: Index of the first example to train on, from 0.
+      source_shares: Shares of some sources to train on, such as forum=0.5,chat=0.1. Needs token
+        ids.
       eval_splits: Splits to evaluate. The first one selects the best weights. Without any, the last
         weights are kept.
-      shuffle_buffer: Examples in memory for shuffling.
+      shuffle_buffer: Number of examples to hold in memory for shuffling.
       turn_prefixes: Put 0:, 1:, … before earlier turns, the latest first. For records only.
       utterances: Folder of token ids of single texts, to train on in addition to pairs.
-      utterances_per_pair: Single texts per pair.
-      hard_negatives: Folder of negatives from convert-tf mine, for the token ids.
-      negatives_per_pair: Mined negatives to draw for each pair at each step. They are negatives for
-        the whole batch.
-      micro_batch: Pairs to encode at a time, to save memory. It must divide --batch_size. 0 is the
-        whole batch.
-      scale_start: Factor of the cosines at step 0.
-      scale_end: Factor of the cosines after --scale_anneal_steps. 0 is the square root of
+      utterances_per_pair: Number of single texts per pair.
+      hard_negatives: Folder from convert-tf mine with negatives for the token ids.
+      negatives_per_pair: Number of mined negatives to draw for each pair at each step. They are
+        negatives for the whole batch.
+      micro_batch: Number of pairs to encode at a time, to save memory. It must divide --batch_size.
+        0 encodes the whole batch at once.
+      scale_start: Factor for the cosines at step 0.
+      scale_end: Factor for the cosines after --scale_anneal_steps. 0 stands for the square root of
         --encoding_dim.
-      scale_anneal_steps: Steps over which the factor of the cosines changes linearly.
+      scale_anneal_steps: Number of steps over which the factor for the cosines changes linearly.
       mask_duplicates: Do not use copies of the right response as negatives.
     """
 
@@ -134,7 +136,7 @@ class PairTraining(RankingTraining):
 
     @property
     def num_micro_batches(self) -> int:
-        """Number of parts of a batch that are encoded one after another."""
+        """Number of parts into which a batch is divided for encoding."""
         return self.batch_size // self.micro_batch if self.micro_batch else 1
 
 
@@ -161,7 +163,7 @@ def shares_of_sources(items: Sequence[str]) -> dict[str, float]:
 # Sets of options to start from. docs/lab/recipes.md has their results.
 TRAIN_RECIPES: dict[str, dict[str, Any]] = {
     "paper": {},
-    # Fine-tuning on a task (§3.2). The scale is the last one of pre-training.
+    # Fine-tuning on a task (§3.2). The scale is the final scale of pre-training.
     "paper_finetune": {
         "steps": 60_000,
         "batch_size": 256,
@@ -191,7 +193,7 @@ TRAIN_RECIPES: dict[str, dict[str, Any]] = {
 
 
 def overridden(fields: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """Return options with `overrides`.
+    """Return the options in `fields`, changed by `overrides`.
 
     If `overrides` changes only the peak learning rate, the final rate changes by the same factor.
     """
@@ -204,18 +206,18 @@ def overridden(fields: dict[str, Any], overrides: dict[str, Any]) -> dict[str, A
 
 @dataclasses.dataclass(frozen=True)
 class Pretraining(Training):
-    """Options of pre-training. The defaults are from arXiv 1905.01969 §4.1.
+    """Options for pre-training. The defaults are from arXiv 1905.01969 §4.1.
 
-    The paper does not give the length of the warm-up. XLM has 4,000 steps. After the warm-up, the
-    learning rate falls with the inverse square root of the step.
+    The paper does not give the length of the warm-up, so the default is the 4,000 steps of XLM.
+    After the warm-up, the learning rate falls with the inverse square root of the step.
 
     Attributes:
       data: Folder of records, or of token ids.
       all_turns: Use all turns as the context. Token ids have only the last turn.
       max_tokens: Texts are cut to this many tokens. A context of all turns keeps its last tokens.
-      shuffle_buffer: Examples in memory, from which batches of similar length are made.
-      steps: Optimizer steps. The two objectives alternate.
-      batch_tokens: Tokens per batch, including padding.
+      shuffle_buffer: Number of examples in memory, from which batches of similar length are made.
+      steps: Number of optimizer steps. The two objectives alternate.
+      batch_tokens: Number of tokens per batch, including padding.
       learning_rate: Peak learning rate of Adam.
       dropout: Drop rate in all layers.
     """
@@ -234,18 +236,18 @@ class Pretraining(Training):
 
 @dataclasses.dataclass(frozen=True)
 class MapTraining(Config):
-    """Training of the map to similarity vectors on triplets.
+    """Options for training the map to similarity vectors on triplets.
 
     Attributes:
-      opposites: Weight of the loss that moves texts closer to paraphrases than to opposites.
+      opposites: Weight of the loss that moves texts closer to their paraphrases than to their
+        opposites.
       intent_contrast: Weight of the loss that moves texts closer to texts of the same intent.
       holding: Weight of the loss that keeps the vectors of other texts unchanged.
-      teaching: Weight of the loss that keeps texts together that are close in the teacher's
-        vectors.
+      teaching: Weight of the loss that keeps texts close if their teacher vectors are close.
       map_steps: Number of steps.
       map_learning_rate: Initial learning rate of Adam, relative to the root mean square of the map.
-        It falls to 0.
-      seed: Seed of the order of the texts.
+        The rate falls to 0.
+      seed: Seed for the order of the texts.
     """
 
     opposites: float = option(2.0, at_least=0)
