@@ -1,6 +1,6 @@
-"""Loading of BERT-like trunks, from runs and from local folders in Hugging Face's format.
+"""Load BERT-like trunks from runs and from local folders in Hugging Face's format.
 
-A folder of Hugging Face has `config.json` with `"model_type": "bert"`, the WordPiece vocabulary
+A Hugging Face folder contains `config.json` with `"model_type": "bert"`, the WordPiece vocabulary
 `vocab.txt`, usually a `tokenizer_config.json`, and the weights in `model.safetensors`.
 """
 
@@ -40,8 +40,8 @@ def load_bert(
       `(trunk, vocabulary path)`. `convert_tf.text.tokenizer.load_tokenizer` takes the path.
 
     Raises:
-      ValueError: if the folder is incomplete or damaged, has another vocabulary than the run, or is
-        not a supported BERT.
+      ValueError: if the folder is incomplete or damaged, is not a supported BERT, or has a
+        different vocabulary from the run's.
     """
     if kind_of(folder, Kind.BERT, Kind.HUGGING_FACE) is Kind.BERT:
         config = read_config(folder, BertConfig.from_json, Kind.BERT)
@@ -72,7 +72,7 @@ def bert_config_of(folder: str | os.PathLike[str]) -> BertConfig:
       folder: folder with `config.json`, `vocab.txt` and optionally `tokenizer_config.json`.
 
     Returns:
-      The configuration of a trunk that the weights fit.
+      The configuration of a trunk that can load the folder's weights.
 
     Raises:
       ValueError: if the model is not a supported BERT, or the vocabulary lacks a special token.
@@ -133,7 +133,7 @@ def _load_safetensors(trunk: BertTrunk, path: Path) -> None:
 
     try:
         with safe_open(path, framework="numpy") as file:
-            # Files spell some names differently.
+            # Some files spell names differently.
             names = {
                 name.removeprefix("bert.")
                 .replace("LayerNorm.gamma", "LayerNorm.weight")
@@ -163,7 +163,7 @@ def _load_safetensors(trunk: BertTrunk, path: Path) -> None:
 def _values(
     trunk: BertTrunk, read: Callable[[str], np.ndarray]
 ) -> Iterator[tuple[Any, np.ndarray]]:
-    """Yield the variables with their values, which `read` returns by the names of `BertModel`."""
+    """Yield the trunk's variables with their values. `read` takes a name from `BertModel`."""
     embedding = trunk.embedding
     # Some tables are padded with rows after the vocabulary, because that is faster on GPUs.
     yield embedding.table, read("embeddings.word_embeddings.weight")[: embedding.table.shape[0]]

@@ -19,7 +19,7 @@ def read_config(
 
     Args:
       folder: the folder.
-      parse: function from the text of `config.json` to the configuration.
+      parse: function that turns the text of `config.json` into the configuration.
       *expected: the allowed kinds of folders.
 
     Raises:

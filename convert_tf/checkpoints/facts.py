@@ -13,17 +13,17 @@ from convert_tf.storage.checksums import check_files
 from convert_tf.storage.json_text import parsed_json
 
 TRAINING_FILE = "training.json"
-READ_TOKENS = "read_tokens"  # in training.json: the number of tokens a module reads
+READ_TOKENS = "read_tokens"  # key in training.json: how many tokens per text a module reads
 _OBJECTS = ("train", "evaluation", "time")
 
 
 def read_tokens(training: Mapping[str, Any], max_tokens: int | None) -> int:
-    """Return how many tokens of a text an exported network reads.
+    """Return the maximum number of tokens per text for an exported network.
 
     Args:
-      training: facts of the model that is exported.
-      max_tokens: the number that the user wants. None for the number that the model reads if it is
-        a module, else 512.
+      training: training facts of the model to export.
+      max_tokens: the number that the user asked for. With None, a module keeps its maximum, and
+        other models get 512.
 
     Raises:
       ValueError: if the number is not positive.
@@ -35,7 +35,7 @@ def read_tokens(training: Mapping[str, Any], max_tokens: int | None) -> int:
 
 
 def training_facts(folder: str | os.PathLike) -> dict[str, Any]:
-    """Return the content of a model's `training.json`; empty if there is none.
+    """Return the content of a model's `training.json`, or an empty dict if there is no such file.
 
     Raises:
       ValueError: if the file is damaged, or is missing although it has a checksum.
@@ -78,7 +78,7 @@ def data_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown_name(path: str) -> str:
-    """Return the name of a folder in model cards. If it is a number, its parent is included."""
+    """Return a folder's name for model cards. If the name is a number, the parent is included."""
     *parents, name = Path(path).parts or ("",)
     is_numbered = re.fullmatch(r"\d+|step-\d+", name)
     return "/".join([*parents[-1:], name]) if is_numbered else name

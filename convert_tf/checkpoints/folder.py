@@ -1,4 +1,4 @@
-"""Read and write the model in a run: `config.json`, vocabulary, `model.weights.h5`.
+"""Read and write the files of a run's model: `config.json`, vocabulary, `model.weights.h5`.
 
 The model has the best weights on the dev split. The checkpoints from which a run resumes are in
 `convert_tf.training.state`.
@@ -49,7 +49,7 @@ def weights_files(folder: str | os.PathLike) -> list[Path]:
 
 
 def _weights_file(folder: str | os.PathLike) -> Path:
-    """Return the file with the weights. It is the rounded file if there are no exact weights."""
+    """Return the file with the weights, or with rounded weights if there are no exact ones."""
     exact, rounded = (Path(folder) / name for name in (WEIGHTS_FILE, ROUNDED_WEIGHTS_FILE))
     return rounded if rounded.is_file() and not exact.is_file() else exact
 
@@ -113,7 +113,7 @@ def save_checkpoint(
 
 
 def _rounded_weights(model: Model) -> bytes:
-    """Return the weights with matrices in 8 bits. The subword table uses its trained range."""
+    """Return the weights with matrices in 8 bits. The subword table keeps its trained range."""
     tables = {}
     for layer in model._flatten_layers():
         if getattr(layer, "quantizer", None) is not None and layer.built:
@@ -137,7 +137,7 @@ def _load_rounded_weights(model: Model, path: Path) -> None:
 
 
 class _WeightsInMemory(io.BytesIO):
-    """File in memory with the name by which Keras recognises the format."""
+    """File in memory. Keras recognises the format of weights by its name."""
 
     def __str__(self) -> str:
         return WEIGHTS_FILE
@@ -198,7 +198,7 @@ def load_initial_weights(encoder: DualEncoder, folder: str | os.PathLike) -> Non
 
 
 def load_teacher_projection(folder: str | os.PathLike, teacher: str) -> np.ndarray | None:
-    """Return the linear map to the vectors of this teacher; None if there is none.
+    """Return the linear map from r to this teacher's vectors; None if the folder has none.
 
     Raises:
       ValueError: if the file is damaged.

@@ -1,8 +1,9 @@
 """The identity of the encoder that made some vectors: its checksum, its form and its name.
 
-Indexes, classifiers, arrays of `convert-tf embed` and reports of `convert-tf intent monitor` store
-it. Different versions of convert_tf may write the file of a released encoder. The identity depends
-only on the weights and the exporter, so it stays the same until the exporter changes.
+Indexes, classifiers, arrays from `convert-tf embed` and reports from `convert-tf intent monitor`
+store this identity. Different versions of convert_tf may write the file of a released encoder. The
+identity depends only on the weights and the exporter, so it stays the same until the exporter
+changes.
 """
 
 import os
@@ -15,18 +16,18 @@ from convert_tf.checkpoints.released import ALL_RELEASES, EXPORTER, ONNX_SUFFIX
 
 ORIGIN_KEY = "origin"  # in the metadata of an .onnx file, the last entry before the checksum
 _ORIGIN = re.compile(rb"([0-9a-f]{64}) (onnx-\d+-\d+-\d+)")
-_TAIL_BYTES = 256  # hold this entry and the checksum
+_TAIL_BYTES = 256  # enough for this entry and the checksum
 _DIGITS = 16
 
 
 class EncoderIdentity(NamedTuple):
-    """The identity of an encoder. With equal identities, vectors are equal up to rounding.
+    """The identity of an encoder. Equal identities mean equal vectors up to rounding.
 
     Attributes:
       checksum: SHA-256 of weights and vocabulary, in hexadecimal digits. An `.onnx` file has the
         checksum of the model it was exported from.
-      form: `"onnx-8-512-3"` for an `.onnx` file of 8 bits that reads 512 tokens and was written by
-        the exporter of number 3; `""` for modules and runs.
+      form: `"onnx-8-512-3"` for an 8-bit `.onnx` file that reads 512 tokens and was written by
+        version 3 of the exporter; `""` for modules and runs.
     """
 
     checksum: str

@@ -1,4 +1,4 @@
-"""Recognition of the folders and files that convert_tf writes."""
+"""Recognise the folders and files that convert_tf writes."""
 
 import enum
 import os
@@ -11,8 +11,8 @@ from convert_tf.storage.json_text import parsed_json
 
 CONFIG_FILE = "config.json"
 GRAPH_FILE = "saved_model.pb"
-# Files of Hugging Face folders: the tokenizer, the weights for PyTorch, and the graphs, the
-# preferred one first.
+# Files in Hugging Face folders: the tokenizer, the weights for PyTorch, and the graphs, with the
+# preferred graph first.
 TOKENIZER_FILE = "tokenizer.json"
 SAFETENSORS_FILE = "model.safetensors"
 ONNX_FILES = ("onnx/model_quantized.onnx", "onnx/model.onnx")
@@ -22,7 +22,7 @@ STATIC_TYPE = "model2vec"
 BACKENDS = ("auto", "tensorflow")
 # TensorFlow adds a number to the names of assets that exist already.
 VOCABULARY_ASSETS = tuple(f"assets/vocab.{kind}" for kind in ("txt", "model", "*_[0-9]"))
-# Patterns of all files in the folder of a module.
+# Patterns that match all files in a module's folder.
 MODULE_FILES = (
     GRAPH_FILE,
     "fingerprint.pb",
@@ -35,7 +35,8 @@ MODULE_FILES = (
     "MODEL_CARD.md",
     CHECKSUMS_FILE,
 )
-# Only modules of rankers have the signature score_all. These are its bytes in the protobuf.
+# Only modules of rankers have the signature score_all. These are the bytes of its name in the
+# protobuf.
 _RANKER_SIGNATURE = b"\n\x09score_all\x12"
 
 
@@ -70,7 +71,7 @@ class Kind(enum.Enum):
 
     @property
     def runs_onnx(self) -> bool:
-        """Whether it runs on ONNX Runtime, in its exported form."""
+        """Whether encoders of this kind run on ONNX Runtime."""
         return self in (Kind.ONNX, Kind.HUGGING_FACE_ENCODER)
 
 
@@ -108,7 +109,7 @@ def kind_of(path: str | os.PathLike[str], *expected: Kind) -> Kind:
 
 
 def checked_backend(path: str, backend: str) -> str:
-    """Return the path of an encoder.
+    """Check that an encoder runs on a backend, and return its path.
 
     Raises:
       ValueError: if `backend` is not one of `BACKENDS`, or the encoder does not run on it.
@@ -138,7 +139,7 @@ def _kind_of(path: Path) -> Kind:
     if (path / GRAPH_FILE).is_file():
         is_ranker = _RANKER_SIGNATURE in (path / GRAPH_FILE).read_bytes()
         return Kind.RANKER_MODULE if is_ranker else Kind.ENCODER_MODULE
-    if (path / "variables").is_dir():  # a SavedModel without its graph
+    if (path / "variables").is_dir():  # a SavedModel whose graph is missing
         return Kind.ENCODER_MODULE
     if (path / CONFIG_FILE).is_file():
         return _kind_of_config(path / CONFIG_FILE)

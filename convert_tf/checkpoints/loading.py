@@ -1,4 +1,4 @@
-"""Loading of trained models of any kind, and rankers that start from another trained model."""
+"""Load trained models of any kind, and rankers that start from another trained model."""
 
 import dataclasses
 import os
@@ -23,7 +23,7 @@ def load_model(
     """Load a trained model as a Keras model.
 
     Args:
-      folder: a run, the module of an encoder or its name, or the folder of a Hugging Face BERT.
+      folder: a run, an encoder's module or its released name, or the folder of a Hugging Face BERT.
       dtype: precision policy of the model's computations.
 
     Returns:
@@ -75,9 +75,9 @@ def load_ranker(folder: str | os.PathLike, *, dtype: str = "float32") -> tuple[R
 
 
 def trained_scale(folder: str | os.PathLike) -> float:
-    """Return the factor of the cosines with which a dual encoder's best weights were trained.
+    """Return the factor for cosines with which a dual encoder's best weights were trained.
 
-    If it was not recorded, this is √encoding_dim, the paper's final factor.
+    If the factor was not recorded, return √encoding_dim, the final factor in the paper.
     """
     facts = checkpoint.training_facts(folder)
     encoding_dim = load_config(folder).encoding_dim
@@ -103,7 +103,8 @@ def initial_ranker(
     Args:
       folder: run or module of a dual encoder, run of a ranker, or BERT-like trunk. From a ranker,
         the weights of the head are copied too if they have the same shapes.
-      head: configuration of the new head. A scale of 0 is replaced by that of the trained model.
+      head: configuration of the new head. A scale of 0 is replaced by the scale of the trained
+        model.
       **options: see `make_ranker`.
 
     Returns:

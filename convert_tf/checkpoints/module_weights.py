@@ -1,4 +1,4 @@
-"""Loading of the weights of modules and of Hugging Face folders into a Keras encoder."""
+"""Load weights from modules and Hugging Face folders into a Keras encoder."""
 
 import os
 
@@ -16,7 +16,7 @@ def load_variables(encoder: DualEncoder, values: EncoderVariables) -> None:
     saved again also has float32 weights, which take precedence.
 
     Args:
-      encoder: encoder with the configuration of the stored one. Its variables are float32.
+      encoder: an encoder with the same configuration as the stored encoder, and float32 variables.
       values: the weights.
 
     Raises:

@@ -1,10 +1,11 @@
 """Released modules, referred to by name.
 
-A name is looked up in this order: `hub_modules/NAME/VERSION` in the current folder, the same in the
-clone that holds this package or that pip installed it from, the installed package
-`convert-tf-modules`, and the files of a release, which are downloaded once. `scripts/release.py`
-writes releases. Texts are encoded with the `.onnx` file of a name. If there is none, it is written
-into the cache of downloads from the module, once, without TensorFlow.
+A name is looked up in these places, in this order: `hub_modules/NAME/VERSION` in the current
+folder; this folder in the clone that contains the package or from which pip installed it; the
+installed package `convert-tf-modules`; and the files of a release, which are downloaded once.
+`scripts/release.py` writes releases. For encoding texts, a name stands for an `.onnx` file. If this
+file does not exist, it is made from the module once, without TensorFlow, and stored in the cache of
+downloads.
 """
 
 import contextlib
@@ -43,12 +44,13 @@ SCHEME = "hf://"  # for encoders on the Hugging Face hub
 
 
 class Release(NamedTuple):
-    """A version of an encoder or a ranker. It never changes: other weights are another version.
+    """A version of an encoder or a ranker. Other weights always get another version.
 
     Attributes:
       weights: SHA-256 of variables and vocabulary (`convert_tf.checkpoints.identity`).
       graph: SHA-256 of `saved_model.pb`.
-      commit: the last commit that has its folder, if it is no longer shipped; else `""`.
+      commit: the last commit that contains the version's folder, if the version is no longer
+        shipped; else `""`.
     """
 
     weights: str
@@ -121,7 +123,7 @@ def module_path(name: str) -> str:
 
     Args:
       name: `"convert_small"`, `"convert"`, `"convert_multi_context"` or the ranker
-        `"convert_rerank_poly"` for the newest version, `"convert/1"` for a certain version. Add
+        `"convert_rerank_poly"` for the newest version; `"convert/1"` for a specific version. Add
         `.onnx` for the `.onnx` file of an encoder.
 
     Returns:
@@ -210,7 +212,7 @@ def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> s
 
 
 def as_onnx(folder: Path, *, graph: str = "") -> Path:
-    """Return the 8-bit `.onnx` file of an encoder. It is written into the cache once.
+    """Return the path of an encoder's 8-bit `.onnx` file, which is written into the cache once.
 
     `convert-tf export` writes it in a separate process, to free its 800 MB of memory afterwards.
     Other weights, or another version of convert_tf or of the exporter, have a different file.
@@ -297,10 +299,10 @@ def hub_folder(address: str) -> str:
         folder = _downloaded(address, CONFIG_FILE).parent
         if (kind := kind_of(folder)) is not Kind.HUGGING_FACE_ENCODER:
             raise ValueError(f"it is {kind.value}, not {Kind.HUGGING_FACE_ENCODER.value}")
-        # The other files have the revision of the first, even if somebody publishes a new one now.
+        # All files come from the same revision, even if somebody publishes a new one now.
         for files in ((TOKENIZER_FILE,), (*ONNX_FILES, SAFETENSORS_FILE)):
             _downloaded(address, *files, revision=folder.name)
-        with contextlib.suppress(FileNotFoundError):  # the ONNX files contain its checksum
+        with contextlib.suppress(FileNotFoundError):  # optional: the ONNX files have its checksum
             _downloaded(address, SAFETENSORS_FILE, revision=folder.name)
     except (ImportError, OSError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), repr(error)).rstrip(". ")
@@ -311,7 +313,7 @@ def hub_folder(address: str) -> str:
 
 
 def _downloaded(address: str, *files: str, revision: str | None = None) -> Path:
-    """Return the first of the files that the model has."""
+    """Download the first of these files that the model has, and return its path."""
     with needs("huggingface", "The hub"):
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError

@@ -15,7 +15,7 @@ from convert_tf.numerics.byte_codes import pack_kernel
 from convert_tf.storage.arrays import load_arrays
 
 _CODES, _SCALES, _OFFSET = ".codes", ".scales", ".offset"
-SMALLEST_SIDE = 64  # smaller matrices stay unchanged, because they need few bytes anyway
+SMALLEST_SIDE = 64  # smaller matrices need few bytes and stay unchanged
 
 
 def rounded_archive(

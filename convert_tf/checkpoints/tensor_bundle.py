@@ -1,7 +1,7 @@
-"""Read TensorFlow's checkpoints in numpy: the variables of a SavedModel.
+"""Read TensorFlow checkpoints, the variables of a SavedModel, with numpy.
 
-`variables.index` is a sorted table of keys and protobufs, in the format of LevelDB. It has the
-position of each array in the files `variables.data-…`.
+`variables.index` is a sorted table of keys and protobufs, in the format of LevelDB. The table gives
+the position of each array in the files `variables.data-…`.
 
 Reference: tensorflow/core/protobuf/tensor_bundle.proto and trackable_object_graph.proto.
 """
@@ -16,15 +16,15 @@ import numpy as np
 
 from convert_tf.numerics.byte_codes import HIGHEST_CODE
 
-FOOTER_BYTES = 48  # of a table
+FOOTER_BYTES = 48  # at the end of a table
 _OBJECTS_KEY = b"_CHECKPOINTABLE_OBJECT_GRAPH"
 _STRING = 7
-# The numbers of types.proto.
+# The numbers of data types in types.proto.
 _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 6: "i1", 9: "<i8", 10: "?", 19: "<f2"}
 
 
 class EncoderVariables(Protocol):
-    """The stored weights of an encoder, such as `ModuleVariables`.
+    """Interface of classes that read an encoder's stored weights, such as `ModuleVariables`.
 
     Attributes:
       is_folded: whether the weights of feed-forward layers include the slope of the GELU.
@@ -97,11 +97,11 @@ class ModuleVariables:
         return values * self[f"{stored}/1"] if f"{stored}/1" in self else values
 
     def table(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
-        """Return the subword table, and the range of its bytes.
+        """Return the subword table and the range of its 8-bit values.
 
         Returns:
-          float32 `[num_ids, dim]`; and the lowest and the highest 8-bit value, scalars, or None if
-          the table is not stored in 8 bits.
+          A pair: the table, float32 `[num_ids, dim]`; and the lowest and the highest value that 8
+          bits can express, both scalars, or None if the table is not stored in 8 bits.
         """
         values = self["table/_values"].astype(np.float32)
         if "table/_offset" not in self:
@@ -118,10 +118,10 @@ class ModuleVariables:
         return kernel * self["similarity/_scales"] if "similarity/_scales" in self else kernel
 
     def _key(self, path: str) -> bytes | None:
-        """Return the name of a variable in the file; None if there is none."""
+        """Return a variable's key in the checkpoint; None if there is no such variable."""
         node = self._objects[0]
         for name in path.encode().split(b"/"):
-            # A child has its name and its number, which is left out if it is 0.
+            # A child has a name and a number. Protobuf omits the number if it is 0.
             children = {
                 child[2][0]: child.get(1, [0])[0] for child in map(_fields, node.get(1, []))
             }
@@ -149,7 +149,7 @@ class ModuleVariables:
         return array
 
     def _content(self, value: bytes) -> bytes:
-        """Return the bytes of an array, or a single string."""
+        """Return the bytes of an array or of a single string."""
         entry = _fields(value)
         number, offset, size = (entry.get(field, [0])[0] for field in (3, 4, 5))
         name = f"{self._prefix}.data-{number:05}-of-{self._number_of_files:05}"
@@ -165,7 +165,7 @@ class ModuleVariables:
 
 
 def _fields(message: bytes) -> dict[int, list[Any]]:
-    """Return the fields of a protobuf by number: whole numbers, or bytes."""
+    """Return the fields of a protobuf message by number. The values are integers or bytes."""
     fields: dict[int, list[Any]] = {}
     value: Any
     place = 0
@@ -198,7 +198,7 @@ def _ordered(number: int) -> bytes:
 
 
 def read_table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Return the keys and values of a table."""
+    """Yield the keys and values in a table."""
     footer = content[-FOOTER_BYTES:]
     _, _, place = _varints(footer, 0, 2)
     offset, size, _ = _varints(footer, place, 2)
@@ -221,7 +221,7 @@ def _read_block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes,
 
 
 def _varints(content: bytes, place: int, count: int) -> list[int]:
-    """Decode some numbers, and return the position after them."""
+    """Decode `count` numbers of variable length. The position after them is the last item."""
     numbers = []
     for _ in range(count):
         number, shift = 0, 0

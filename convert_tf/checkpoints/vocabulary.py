@@ -31,7 +31,7 @@ def checked_vocabulary(
     """Return the path of the vocabulary of a run or module, after checking the file.
 
     Raises:
-      ValueError: if the file is missing, or not the one that the model was trained with.
+      ValueError: if the file is missing, or is not the vocabulary that the model was trained with.
     """
     path = vocabulary_path(folder, config)
     sha256 = file_checksum(path) if path.is_file() else None
