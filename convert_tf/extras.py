@@ -1,8 +1,8 @@
 """Optional libraries and errors about missing ones.
 
-Optional libraries belong to the extras of pyproject.toml. The base installation encodes, searches
-and tells intents. The extra `train` has TensorFlow and Keras, which train encoders and open
-modules. `.onnx` files also work without any dependency except numpy and onnxruntime.
+Optional libraries belong to the extras of pyproject.toml. The base installation can encode texts,
+search and classify intents. The extra `train` adds TensorFlow and Keras, which are needed to train
+encoders and to open modules. `.onnx` files need only numpy and onnxruntime.
 """
 
 import contextlib
@@ -28,15 +28,15 @@ class MissingLibraryError(ImportError):
 
 
 def source_folder() -> Path | None:
-    """Return the folder that this package comes from: a clone, or what pip installed it from.
+    """Return the source folder of this package: a clone, or the folder that pip installed it from.
 
-    None for a package from an index or a wheel, which has no such folder.
+    Return None if the package was installed from an index or a wheel.
     """
     around = Path(__file__).resolve().parents[1]
     if (around / "pyproject.toml").is_file():
         return around
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        # pip's note, by PEP 610.
+        # pip's record of where the package came from (PEP 610).
         note = importlib.metadata.distribution("convert_tf").read_text("direct_url.json") or "{}"
         address = urllib.parse.urlsplit(json.loads(note).get("url", ""))  # noqa: TID251 - by pip
         folder = Path(urllib.request.url2pathname(address.path))

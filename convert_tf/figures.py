@@ -1,4 +1,4 @@
-"""Common style of all pictures, readable in print and by colour-blind people.
+"""Common style for all figures, readable in print and by colour-blind people.
 
 matplotlib comes with the extra `[plots]`. Without it, commands write their numbers but no pictures,
 and say so.
@@ -14,7 +14,7 @@ from typing import Any, ParamSpec
 from convert_tf.extras import MissingLibraryError, needs
 from convert_tf.storage.files import write_file
 
-# Paul Tol's "bright" palette: distinct for colour-blind readers and in grey.
+# Paul Tol's "bright" palette: distinct for colour-blind readers and in greyscale.
 BLUE, RED, GREEN, YELLOW, CYAN, PURPLE, GREY = COLOURS = (
     "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb",
 )  # fmt: skip
@@ -43,10 +43,10 @@ _Arguments = ParamSpec("_Arguments")
 
 
 def picture(draw: Callable[_Arguments, Any]) -> Callable[_Arguments, bytes]:
-    """Decorate a function that returns a matplotlib `Figure` to return a PNG in our style.
+    """Decorate a function that draws a matplotlib `Figure`, so that it returns a PNG in our style.
 
     Raises:
-      MissingLibraryError: on the call, if matplotlib is not installed.
+      MissingLibraryError: if matplotlib is not installed when the decorated function is called.
     """
 
     @functools.wraps(draw)

@@ -13,12 +13,12 @@ BLOCK_SIZE = 100
 
 
 def right_ranks(scores: np.ndarray, is_right: np.ndarray) -> np.ndarray:
-    """Return the rank of the best right candidate of each context, from 1.
+    """Return the rank, from 1, of the best right candidate for each context.
 
-    It is 1 plus the number of wrong candidates with the same or a higher score.
+    The rank is 1 plus the number of wrong candidates with the same or a higher score.
 
     Args:
-      scores: float `[…, candidates]`.
+      scores: float `[…, candidates]`, one score for each candidate.
       is_right: bool `[…, candidates]`, true for at least one candidate of each context.
 
     Returns:
@@ -34,11 +34,12 @@ def right_ranks(scores: np.ndarray, is_right: np.ndarray) -> np.ndarray:
 
 
 def average_precisions(scores: np.ndarray, is_right: np.ndarray) -> np.ndarray:
-    """Return the average precision of each context, for contexts with several right candidates.
+    """Return the average precision for each context, also if it has several right candidates.
 
-    It is the mean, over the right candidates, of the share of right ones among all candidates down
-    to this one. A wrong candidate with the same score comes before a right one. With one right
-    candidate it is 1 / rank. The mean over all contexts is called MAP.
+    The precision at a candidate is the share of right candidates among those ranked down to it. The
+    average precision is the mean of the precisions at the right candidates. A wrong candidate is
+    ranked before a right one with the same score. With a single right candidate, the average
+    precision is 1 / rank. Its mean over all contexts is called MAP.
 
     Args:
       scores: float `[…, candidates]`, without NaN.
@@ -59,7 +60,7 @@ def recall_at_k(ranks: np.ndarray, k: int) -> float:
 
     Args:
       ranks: int `[contexts]`, from 1.
-      k: largest rank that counts.
+      k: largest rank that counts as a hit.
 
     Reference: arXiv 1911.03688 §3.2.
     """
@@ -74,21 +75,22 @@ def mean_reciprocal_rank(ranks: np.ndarray) -> float:
 def block_ranks(
     contexts: np.ndarray, responses: np.ndarray, *, block_size: int = BLOCK_SIZE
 ) -> np.ndarray:
-    """Return the ranks of the right responses among the responses of their blocks.
+    """Rank each context's right response among all responses in its block.
 
     Candidates are shuffled within each block, so that their order has no influence. The last
     partial block is dropped.
 
     Args:
-      contexts: encodings, float `[examples, dim]`.
-      responses: encodings, float `[examples, dim]`; row i belongs to context i.
-      block_size: number of examples in a block.
+      contexts: context encodings, float `[examples, dim]`.
+      responses: response encodings, float `[examples, dim]`. Row i is the right response to context
+        i.
+      block_size: number of examples per block.
 
     Returns:
-      int64 `[examples // block_size * block_size]`.
+      The ranks, int64 `[examples // block_size * block_size]`.
 
     Raises:
-      ValueError: if there are fewer examples than in one block, or an encoding is NaN.
+      ValueError: if there are too few examples for one block, or an encoding contains NaN.
     """
     if len(contexts) < block_size:
         raise ValueError(
@@ -116,7 +118,8 @@ def ranking_metrics(
 
     Args:
       ranks: int `[contexts]`, from 1.
-      block_size: number of candidates N, for the names of the recalls. None if it varies: `R@1`.
+      block_size: number of candidates N per context, for the names of the recalls. If it varies,
+        pass None; the names are then `R@1` and so on.
       ks: the values of k for which to compute the recall.
       precisions: float `[contexts]`, the average precisions; None for no MAP.
     """
