@@ -12,8 +12,9 @@ class EncodingCache:
     """Cache of the most recent encodings. Several threads may use it at once.
 
     Args:
-      encode: distinct keys → float `[keys, dim]`. It is called outside of the lock. If two threads
-        need the same key at the same time, both compute it.
+      encode: function that takes distinct keys and returns their encodings, float `[keys, dim]`. It
+        is called without holding the lock. If two threads need the same key at the same time, both
+        compute it.
       size: maximum number of encodings; 0 turns caching off.
 
     Attributes:

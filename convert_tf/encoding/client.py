@@ -1,4 +1,4 @@
-"""PolyAI's client of the original modules, for today's modules."""
+"""PolyAI's client for the original modules, adapted to the encoders of convert_tf."""
 
 import functools
 import os
@@ -18,7 +18,7 @@ class _CachedMethod(Generic[_Arguments]):
     """A method of the client with `cache_hits()`, as in the original.
 
     Args:
-      cache: the attribute of the client with the cache of the method.
+      cache: name of the client's attribute that holds the method's cache.
       function: the method.
       client: the client; None in the class.
     """
@@ -50,13 +50,13 @@ class EncoderClient:
     """A drop-in replacement for PolyAI's client that works with the encoders of convert_tf.
 
     It has the constructor, methods and defaults of `encoder_client.EncoderClient`. Texts are
-    encoded in batches of similar length, and equal texts once. Recent encodings are cached in
-    memory. Each method has `cache_hits`: `client.encode_sentences.cache_hits()` returns the number
-    of hits. Returned arrays may be changed.
+    encoded in batches of similar length, and equal texts are encoded once. Recent encodings are
+    cached in memory. Each method has `cache_hits`: `client.encode_sentences.cache_hits()` returns
+    the number of hits. Returned arrays may be changed.
 
     Args:
       uri: anything that `SentenceEncoder` opens: the folder of a module, an `.onnx` file or a run.
-      use_extra_context: whether contexts have earlier turns; for multi-context models.
+      use_extra_context: whether contexts include earlier turns; only for multi-context models.
       use_extra_context_prefixes: whether these turns are numbered, `"0: "` for the most recent,
         even if the model was not trained with `--turn_prefixes`.
       max_extra_contexts: maximum number of earlier turns, the most recent ones.
@@ -117,14 +117,15 @@ class EncoderClient:
 
         Args:
           contexts: the last turn of each conversation.
-          extra_contexts: for each conversation the turns before, the oldest first; for models with
+          extra_contexts: for each conversation, the earlier turns, the oldest first. Only with
             `use_extra_context`.
 
         Returns:
           float32 `[contexts, encoding_dim]`.
 
         Raises:
-          ValueError: if the model does not use extra contexts, or their number differs.
+          ValueError: if the model does not use extra contexts, or their number differs from the
+            number of contexts.
         """
         texts = [*text_bytes(contexts)]
         if extra_contexts is None:

@@ -34,7 +34,7 @@ _REMEDIES = {
 }
 
 Texts = Iterable[str] | Iterable[bytes]
-# The turns before one context, as a list or as one text; and before several contexts.
+# `History` is the turns before one context, as a list or as one text; `Histories` is for several.
 History = str | Sequence[str]
 Histories = Texts | Iterable[Sequence[str]]
 Ranking = list[tuple[str, float]]
@@ -80,7 +80,8 @@ def open_backend(path: str, *, compute_dtype: str = "auto", backend: str = "auto
         released encoder.
       compute_dtype: number format of the network, one of `COMPUTE_DTYPES`. It must be `"auto"` for
         `.onnx` files and Hugging Face folders.
-      backend: `"tensorflow"` if a name stands for the module; `"auto"` for the `.onnx` file.
+      backend: what a released name stands for: with `"tensorflow"` the module, with `"auto"` the
+        `.onnx` file.
 
     Raises:
       ValueError: if the model cannot be opened, or cannot compute in this format.
@@ -121,10 +122,11 @@ def open_backend(path: str, *, compute_dtype: str = "auto", backend: str = "auto
 class SentenceEncoder:
     """Encodes texts with a module, an `.onnx` file, a run, or a folder for Hugging Face programs.
 
-    Texts are sorted by length and encoded in batches, and equal texts once. Results are in the
-    order of the texts. Texts may be in a list, a tuple, a numpy array, a column of a table, or an
-    iterator, which is never read into memory as a whole. str is encoded as UTF-8; bytes are used
-    unchanged. Several threads may use an encoder at once. A pickle stores the path of the model.
+    Texts are sorted by length and encoded in batches. Equal texts are encoded once. Results are in
+    the order of the texts. Texts may be in a list, a tuple, a numpy array, a column of a table, or
+    an iterator. An iterator is never read into memory as a whole. str is encoded as UTF-8; bytes
+    are used unchanged. Several threads may use an encoder at once. A pickle stores the path of the
+    model.
 
     Args:
       model: name of a released encoder (`"convert_small"`), which opens its 8-bit `.onnx` file;
@@ -132,7 +134,7 @@ class SentenceEncoder:
         `hf://owner/name`; or a `Backend`.
       batch_size: maximum number of texts per batch; batches of long texts are smaller.
       compute_dtype: `"float32"`, `"bfloat16"`, or `"auto"` for bfloat16 if this machine multiplies
-        matrices faster in it. It must be `"auto"` for `.onnx` files and names.
+        matrices faster in that format. It must be `"auto"` for `.onnx` files and names.
       backend: `"tensorflow"` to open the module of a name instead of the `.onnx` file.
       numbers_turns: whether earlier turns are numbered, `"0: "` for the most recent, as in training
         with `--turn_prefixes`; None for the setting that the model was trained with.
@@ -206,10 +208,13 @@ class SentenceEncoder:
         batch_size: int | None = None,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """Encode texts; by default as sentences, for classifiers, not normalised.
+        """Encode texts.
 
-        Sentence encodings are r, the reduced sequence. If the model has vectors for similarity,
-        they are `convert_tf.models.distillation.sentence_encodings` of r.
+        By default, return sentence encodings for classifiers, which are not normalised.
+
+        Sentence encodings are the reduced encodings r. If the model has similarity vectors,
+        sentence encodings are computed from r by
+        `convert_tf.models.distillation.sentence_encodings`.
 
         Args:
           texts: texts in any container, or one text.
@@ -221,8 +226,8 @@ class SentenceEncoder:
           float32 `[texts, dim]`; `[dim]` for one text that is not in a list.
 
         Raises:
-          ValueError: if an item is not a text, which the message names; or if the model has no such
-            encodings.
+          ValueError: if an item is not a text, in which case the message names the item; or if the
+            model has no such encodings.
         """
         return self._encode(kind, texts, batch_size=batch_size, show_progress=show_progress)
 
@@ -235,9 +240,8 @@ class SentenceEncoder:
     ) -> np.ndarray:
         """Encode texts as r, the pooled output of the transformer.
 
-        The papers transfer r to other tasks. It is not normalised. If the model has no vectors for
-        similarity, `encode` returns r too.
-        Arguments and result are as for `encode`.
+        The papers use r for transfer to other tasks. It is not normalised. If the model has no
+        vectors for similarity, `encode` returns r too. Arguments and result are as for `encode`.
 
         Reference: arXiv 1911.03688 §2.1, §3.2 ("Intent Classification", footnote 11).
         """
@@ -255,8 +259,9 @@ class SentenceEncoder:
 
         Args:
           texts: the last turn of each conversation.
-          extra_contexts: for each conversation the turns before, as a list, the oldest first; or as
-            one text, the most recent turn first, `""` for none. Only for models that read history.
+          extra_contexts: for each conversation, the earlier turns: a list, the oldest turn first;
+            or one text, the most recent turn first, `""` for none. Only for models that read
+            history.
           batch_size: batch size of this call.
           show_progress: as in `encode`.
 
@@ -264,8 +269,8 @@ class SentenceEncoder:
           float32 `[texts, encoding_dim]`; `[encoding_dim]` for one text that is not in a list.
 
         Raises:
-          ValueError: if an item is not a text, the numbers of both differ, or the model does not
-            read history.
+          ValueError: if an item is not a text, there are not as many histories as texts, or the
+            model does not read history.
         """
         options = {"batch_size": batch_size, "show_progress": show_progress}
         return self._encode("context", texts, extra_contexts, **options)
@@ -290,12 +295,13 @@ class SentenceEncoder:
     ) -> np.ndarray:
         """Encode texts as vectors of length 1 whose dot products measure similarity.
 
-        Use them to find duplicates or similar questions. Both texts are in the same space, unlike
-        contexts and responses. The vector of an empty text is zero.
+        Use them to find duplicates or similar questions. All texts are encoded in the same space,
+        unlike contexts and responses. The vector of an empty text is zero.
 
         Args:
           texts: texts in any container, or one text.
-          dim: length of the vectors. The first numbers matter most. None for all.
+          dim: length of the vectors; None for their full length. Shorter vectors consist of the
+            first numbers, which matter most.
           batch_size: batch size of this call.
           show_progress: as in `encode`.
 
@@ -303,7 +309,8 @@ class SentenceEncoder:
           float32 `[texts, dim]`; `[dim]` for one text that is not in a list.
 
         Raises:
-          ValueError: if an item is not a text, or the model has no such vectors, or shorter ones.
+          ValueError: if an item is not a text, or the model has no similarity vectors, or only
+            shorter ones.
         """
         options = {"batch_size": batch_size, "show_progress": show_progress}
         vectors = self._encode("similarity", texts, **options)
@@ -322,11 +329,11 @@ class SentenceEncoder:
         """Return the similarity of texts: the dot products of their `encode_similarity` vectors.
 
         Args:
-          texts, others: texts, all of which are compared with each other; or one text.
+          texts, others: texts, or one text. Each of `texts` is compared with each of `others`.
           dim: as in `encode_similarity`.
 
         Returns:
-          float32 `[texts, others]`, from −1 to 1. A single text has no dimension.
+          float32 `[texts, others]`, from −1 to 1. The dimension of a single text is omitted.
 
         Raises:
           ValueError: as for `encode_similarity`.
@@ -349,15 +356,16 @@ class SentenceEncoder:
           texts: any number of texts.
           extra_contexts: as in `encode_contexts`.
           kind: as in `encode`.
-          batch_size: batch size of this call. Sorting by length and finding equal texts is limited
-            to some thousand consecutive texts.
+          batch_size: batch size of this call. Texts are sorted by length and compared for equality
+            only within some thousand consecutive texts.
           show_progress: as in `encode`.
 
         Yields:
-          float32 `[some, dim]`, in the order of the texts; `[0, dim]` once if there are none.
+          The vectors of some texts, float32 `[some, dim]`, in the order of the texts. Without
+          texts, a single array `[0, dim]`.
 
         Raises:
-          ValueError: as in `encode_contexts`, when the text is reached.
+          ValueError: as in `encode_contexts`, when the iteration reaches the text.
         """
         return self._pieces(
             kind, texts, extra_contexts, batch_size=batch_size, show_progress=show_progress
@@ -379,8 +387,8 @@ class SentenceEncoder:
           top_k: number of responses to return; None for all.
 
         Returns:
-          `(response, cosine)` pairs, the best first; equal ones stay in their order. A list of such
-          lists for a list of contexts.
+          A list of `(response, cosine)` pairs, the best first. Responses with equal cosines keep
+          their order. For a list of contexts, a list of such lists.
 
         Raises:
           ValueError: if there is no response, `top_k` is not a positive whole number, or an
@@ -488,7 +496,7 @@ class SentenceEncoder:
                     on_batch=progress.add if progress else lambda number: None,
                     concurrent_batches=getattr(self._model, "concurrent_batches", 1),
                 )
-                yield np.require(vectors, requirements="W")  # arrays of TensorFlow are read-only
+                yield np.require(vectors, requirements="W")  # arrays from TensorFlow are read-only
         if columns is None:
             yield np.require(self._run(kind, [[]]), requirements="W")
 

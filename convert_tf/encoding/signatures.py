@@ -2,7 +2,7 @@
 
 `SentenceEncoder`, its backends, model cards, indexes, the service and the exporters use this table.
 
-A new signature is an entry of `SIGNATURES` and its graph: a method of
+A new signature needs an entry in `SIGNATURES` and its computation: a method of
 `convert_tf.export.hub.encoder_module`, an output of `convert_tf.export.onnx.graph`, and an output
 of `convert_tf.models.encoder`, which runs compute.
 """
@@ -14,12 +14,13 @@ class Signature(NamedTuple):
     """A function from texts to one vector each.
 
     Attributes:
-      kind: its name in `SentenceEncoder`, commands and requests.
-      name: its name in modules.
-      dim: name of the fact of a model with the width of the vectors. If a model does not have this
-        signature, the fact is missing or 0.
+      kind: name of the signature in `SentenceEncoder`, commands and requests.
+      name: name of the signature in modules.
+      dim: name of the model's fact that holds the width of the vectors. If a model does not have
+        this signature, the fact is missing or 0.
       vectors: description of the vectors for model cards.
-      queries: the kind of vectors whose dot products with these rank them; `""` if there is none.
+      queries: kind of query vectors: their dot products with these vectors rank the texts. `""` if
+        these vectors are not ranked.
     """
 
     kind: str
@@ -30,12 +31,12 @@ class Signature(NamedTuple):
 
     @property
     def output(self) -> str:
-        """The output of the network with these vectors."""
+        """Name of the network output that contains these vectors."""
         return self.name if self.name == "default" else f"{self.kind}_encoding"
 
     @property
     def slots(self) -> str:
-        """The input of the network that selects the texts for `output`."""
+        """Name of the network input that selects the texts for `output`."""
         return "slots" if self.dim == "reduced_dim" else f"{self.kind}_slots"
 
 

@@ -2,9 +2,9 @@
 
 The driver writes the texts in parts to a disk that all machines share. Each task encodes a part and
 writes its vectors to a file, which appears only when it is complete. The name of a part is a
-checksum of its texts and of everything that its vectors depend on. So an interrupted run resumes
-with the next part, and parts of other encoders or texts are never used. The vectors of a part end
-with a checksum of their own, so a damaged part is encoded again.
+checksum of its texts and of everything that its vectors depend on. Therefore an interrupted run
+resumes with the next part, and parts for other encoders or texts are never used. The file of
+vectors ends with a checksum of the vectors, so a damaged part is encoded again.
 """
 
 import io
@@ -25,7 +25,7 @@ from convert_tf.encoding.text_batches import text_bytes, windows
 from convert_tf.storage.checksums import checksum, file_checksum
 from convert_tf.storage.files import write_file
 
-# Parts end where windows end, so that the bytes are the same as on one core.
+# Parts end where windows end, so that the vectors are the same bytes as on one core.
 _WINDOWS_IN_PART = 4
 _TASKS_PER_CORE = 8  # so that a slow worker gets fewer parts than a fast one
 _CHECKSUM_BYTES = 64
@@ -34,7 +34,7 @@ _CHECKSUM_BYTES = 64
 def _encode_parts(
     parts: Iterable[str], *, encoder: str, facts: str, kind: str, batch_size: int, dtype: str
 ) -> Iterator[None]:
-    """Task of a worker: encode parts and write their vectors.
+    """Encode parts and write their vectors, as a task on a worker.
 
     Args:
       parts: paths of the parts, without suffix.
@@ -73,7 +73,7 @@ def _write_part(part: Path, vectors: np.ndarray) -> None:
 
 
 def _read_part(part: Path) -> np.ndarray | None:
-    """Return the vectors of a part; None if it has none, or damaged ones."""
+    """Return the vectors of a part; None if they are missing or damaged."""
     try:
         content = part.with_suffix(".npy").read_bytes()
     except FileNotFoundError:
@@ -106,7 +106,8 @@ def encode_on_spark(
       dtype: `"float32"` or `"float16"`.
 
     Yields:
-      `[some, dim]`, in the order of the texts. The first array is empty, `[0, dim]`.
+      The vectors of some texts, `[some, dim]`, in the order of the texts. The first array is empty,
+      `[0, dim]`.
 
     Raises:
       ValueError: if the encoder is not an `.onnx` file, or as in `SentenceEncoder.iter_encode`.
@@ -151,7 +152,7 @@ def encode_on_spark(
 def _written_parts(
     texts: Iterable[str], folder: Path, facts: str, batch_size: int
 ) -> tuple[list[str], list[str]]:
-    """Write the texts of parts without vectors, or with damaged ones.
+    """Write the texts of all parts whose vectors are missing or damaged.
 
     Args:
       texts, batch_size: as in `encode_on_spark`.
@@ -159,7 +160,8 @@ def _written_parts(
       facts: everything besides the texts that the vectors depend on.
 
     Returns:
-      The paths of all parts, without suffix; and of each part without vectors, once.
+      Two lists of paths without suffix: one for all parts; and one for the parts to encode, in
+      which each part occurs once.
     """
     pieces = windows([text_bytes(texts)], batch_size=batch_size)
     names: list[str] = []

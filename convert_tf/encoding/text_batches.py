@@ -1,4 +1,4 @@
-"""Encode texts in batches of similar length, equal texts once, and restore their order."""
+"""Encode texts in batches of similar length, encode equal texts once, and restore the order."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -10,14 +10,14 @@ import numpy as np
 from convert_tf.data.candidates import extra_context
 from convert_tf.storage.json_text import whole_characters
 
-# Maximum size of a batch in bytes, with all texts padded to the longest. 64 KiB are about 16,000
-# subwords of English.
+# Maximum size of a batch in bytes, with all texts padded to the longest. 64 KiB hold about 16,000
+# English subwords.
 BATCH_BYTES = 2**16
-# Number of texts from an iterator that are sorted together, at least a batch.
+# Number of texts from an iterator that are sorted together. It is at least one batch.
 WINDOW_TEXTS = 4096
 _WINDOW_BYTES = 2**24
-# With threads, each gets several batches, so that all end at about the same time. Batches of some
-# hundred texts can be sorted by tokens better than small ones.
+# Each thread gets several batches, so that all threads end at about the same time. Batches of some
+# hundred texts can be sorted by tokens better than small batches.
 _BATCHES_PER_THREAD = 4
 _LARGEST_SHARED_BATCH = 512
 _LEAST_SHARED_BATCH = 8
@@ -32,7 +32,7 @@ def is_text(value: Any) -> bool:
 
 
 def is_count(value: Any) -> bool:
-    """Return whether an object is a positive whole number of Python or numpy."""
+    """Return whether an object is a positive integer, from Python or numpy."""
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     return is_whole and bool(value >= 1)
 
@@ -48,8 +48,8 @@ def text_bytes(texts: Any, *, what: str = "Texts", numbered: bool | None = None)
     Args:
       texts: str or bytes in a list, a tuple, a numpy array, a column of a table, or an iterator.
       what: name of the texts in error messages.
-      numbered: for texts that may be lists of turns, the oldest first: whether the turns of the
-        joined text are numbered (`extra_context`). None if lists are not texts.
+      numbered: None if every item must be a text. Otherwise an item may be a list of turns, the
+        oldest first, which are joined into one text (`extra_context`). True numbers the turns.
 
     Raises:
       ValueError: if an item is not a text, or the container has no order.
@@ -94,11 +94,11 @@ def encode_columns(
     """Encode texts in batches of similar length, and equal texts once.
 
     Args:
-      columns: the texts. There is more than one column if a row is encoded from several texts.
-      run: encodes a batch: float `[rows, dim]`, and `[0, dim]` without rows.
-      batch_size: maximum number of rows in a batch. Batches of long texts are smaller
+      columns: the texts. If a row is encoded from several texts, there are several columns.
+      run: function that encodes a batch and returns float `[rows, dim]`, also for 0 rows.
+      batch_size: maximum number of rows per batch. Batches of long texts are smaller
         (`BATCH_BYTES`).
-      on_batch: called after each batch with the number of finished rows, equal ones included.
+      on_batch: called after each batch with the number of finished rows, including equal rows.
       concurrent_batches: number of batches to encode at once, each in a thread. If there are
         several, batches may be larger than `batch_size`, and `run` must divide them if necessary.
 
@@ -112,7 +112,7 @@ def encode_columns(
         only = np.asarray(_checked(run(columns), 1), np.float32)
         on_batch(1)
         return only
-    # Position of the first occurrence of each text, which is the last one in reverse order.
+    # Position of each text's first occurrence, which is the last one in reverse order.
     first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
     source = np.fromiter(map(first.__getitem__, keys), np.int64, len(keys))
     times = np.bincount(source, minlength=len(keys))
@@ -152,10 +152,10 @@ def _checked(vectors: np.ndarray, number: int) -> np.ndarray:
 def _encoded(
     run_batch: Callable[[Sequence[int]], np.ndarray], batches: Sequence[Sequence[int]], threads: int
 ) -> Iterator[tuple[Sequence[int], np.ndarray]]:
-    """Yield batches and their vectors.
+    """Yield each batch with its vectors.
 
-    With threads, the last batch is first. It has the longest texts, and all other threads would
-    wait for it at the end.
+    With several threads, the batches run in reverse order, longest texts first. If the longest
+    batch ran last, the other threads would be idle while it finished.
     """
     if threads == 1 or len(batches) == 1:
         for batch in batches:
@@ -196,7 +196,7 @@ def rows_of(columns: Sequence[Iterator[bytes]]) -> Iterator[tuple[bytes, ...]]:
 
 
 def windows(columns: Sequence[Iterator[bytes]], *, batch_size: int) -> Iterator[Columns]:
-    """Divide columns of texts from iterators into pieces, which are sorted by length.
+    """Divide columns of texts from iterators into pieces, each of which is sorted by length.
 
     A piece has `WINDOW_TEXTS` texts, or fewer if they are long.
     """

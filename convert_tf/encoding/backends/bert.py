@@ -24,11 +24,11 @@ _POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "firs
 
 
 class BertBackend(OpenedFromPath):
-    """A BERT whose outputs for a text are reduced to one vector, not normalised.
+    """A BERT whose outputs for a text are reduced to one vector, which is not normalised.
 
-    The files of sentence-transformers select the mean of all outputs or the first output. A folder
-    without these files uses the mean, as in the MAP baseline of BERT. Long texts are cut at their
-    end.
+    The configuration files of sentence-transformers select the mean of all outputs or the first
+    output. For a folder without these files the mean is used, as in the MAP baseline with BERT.
+    Long texts are cut at their end.
 
     Args:
       folder: a run of `convert-tf pretrain`, or the folder of a Hugging Face BERT.
@@ -62,7 +62,7 @@ class BertBackend(OpenedFromPath):
         self._max_tokens = self._trunk.max_tokens
         if (Path(folder) / _LENGTH_FILE).is_file():
             most = dict(json_file(Path(folder) / _LENGTH_FILE)).get("max_seq_length")
-            # The folder's number includes the two special tokens.
+            # The maximum in the folder includes the two special tokens.
             self._max_tokens = min(self._max_tokens, (most or self._max_tokens + 2) - 2)
 
     def _check_modules(self, path: Path) -> None:

@@ -32,8 +32,8 @@ class CheckpointBackend(OpenedFromPath):
 
     Args:
       folder: the folder of a run, or a module whose weights are read.
-      precision: number format of its computations, see `choose_precision`.
-      keeps_newest: whether long contexts are cut at their start, which has the oldest turns.
+      precision: number format for computing, see `choose_precision`.
+      keeps_newest: whether long contexts are cut at their start, which contains the oldest turns.
         By default they are cut at their end, as in training. Contexts of multi-context models are
         always cut at their end.
 
@@ -86,7 +86,10 @@ class CheckpointBackend(OpenedFromPath):
             return np.asarray(self._encoder.predict_on_batch(packed)[name], np.float32)
 
     def _packed(self, columns: Columns, keeps_newest: bool) -> dict[str, Any]:
-        """Return the inputs of the network. All its outputs are computed, and one is used."""
+        """Return the inputs of the network.
+
+        It computes all of its outputs, though only one is used.
+        """
         limit = self.config.max_tokens
         texts = [text for column in columns for text in column]
         packed = pack_batch(

@@ -1,9 +1,9 @@
-"""Backend of `SentenceEncoder` for folders of `convert-tf export --format huggingface`.
+"""Backend of `SentenceEncoder` for folders from `convert-tf export --format huggingface`.
 
-It needs `onnxruntime` and `numpy`. It reads the ONNX file and two JSON files of the folder, and
-does not run the folder's code. If another program saved the folder without ONNX files, the network
-is written as ONNX into the cache, once. A folder is refused if its PyTorch weights were trained
-further but its ONNX files still have the old weights.
+The backend needs `onnxruntime` and `numpy`. It reads the ONNX file and two JSON files in the
+folder, and does not run the folder's code. If another program saved the folder without ONNX files,
+the network is written as ONNX into the cache, once. A folder is refused if its PyTorch weights were
+trained further but its ONNX files still have the old weights.
 """
 
 import mmap
@@ -25,7 +25,7 @@ from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import check_subwords
 
-WEIGHTS_KEY = "weights"  # in the metadata of a graph: the checksum of the weights that it has
+WEIGHTS_KEY = "weights"  # in a graph's metadata: the checksum of its weights
 
 _OUTPUT = "last_hidden_state"
 # Files in which PyTorch programs store weights.
@@ -83,11 +83,11 @@ class HuggingFaceBackend(GraphBackend):
                 f"{graph.name} has vectors of {width} numbers, but {CONFIG_FILE} says {self._width}"
             )
         self.outputs = {*self._kinds}
-        # All unknown characters have one bucket, the id after the vocabulary.
+        # All unknown characters share one bucket, whose id follows the vocabulary's ids.
         self._tokenizer = PlainTokenizer(subwords, num_oov_buckets=1)
 
     def _check_weights(self, folder: Path, metadata: dict[str, str], onnx_file: str) -> None:
-        """Raise `ValueError` if the PyTorch weights are not the weights of the graph.
+        """Raise `ValueError` if the PyTorch weights differ from the weights in the graph.
 
         Earlier versions wrote graphs without a checksum. These are not checked.
         """
@@ -160,8 +160,8 @@ class HuggingFaceBackend(GraphBackend):
 def weights_checksum(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of the tensors in a safetensors file.
 
-    It ignores the metadata and the order of the tensors in the file. Other programs change these
-    when they write the same weights again.
+    The checksum ignores the metadata and the order of the tensors in the file, because other
+    programs change both when they write the same weights again.
     """
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         start = 8 + int.from_bytes(content[:8], "little")

@@ -1,6 +1,7 @@
 """Backend of `SentenceEncoder` for exported modules.
 
-It also opens other SavedModels that turn strings into vectors. It uses their signatures only.
+The backend also opens other SavedModels that turn strings into vectors. It uses only their
+signatures.
 """
 
 import functools
@@ -25,12 +26,12 @@ class ModuleBackend(OpenedFromPath):
     Args:
       folder: the folder.
       compute_dtype: number format of the network: `"float32"`, `"bfloat16"`, or `"auto"` for
-        bfloat16 if the module supports it and this machine is faster in it.
+        bfloat16 if the module supports it and it is faster on this machine.
 
     Attributes:
       compute_dtype: `"float32"` or `"bfloat16"`.
-      outputs: names of the signatures from texts to vectors, for their output `default`; and
-        `signature:output` for each other output with vectors.
+      outputs: the name of each signature from texts to vectors, which stands for the output
+        `default`; and `signature:output` for each other output with vectors.
       reads_history: whether `encode_context` has the input `extra_context`.
       numbers_turns: whether it was trained with `turn_prefixes`.
 
@@ -75,7 +76,7 @@ class ModuleBackend(OpenedFromPath):
             raise MemoryError(
                 f"{len(columns[0])} texts at once: pass a lower batch_size"
             ) from error
-        # The signature may have other arguments, for example.
+        # For example, the signature may have other arguments.
         except (tf.errors.OpError, TypeError, ValueError) as error:
             raise self._unusable(error) from error
 
@@ -95,7 +96,7 @@ class ModuleBackend(OpenedFromPath):
         return compute_dtype
 
     def _vectors_of(self, signature: str) -> list[str]:
-        """Return the outputs of a signature that are a vector for each text."""
+        """Return the outputs of a signature that consist of one vector per text."""
         inputs = self._inputs(signature)
         has_history = signature == "encode_context" and {*inputs} == {"context", "extra_context"}
         is_of_texts = all(spec.dtype == tf.string for spec in inputs.values())

@@ -1,4 +1,4 @@
-"""Backends of `SentenceEncoder` that ONNX Runtime computes, without TensorFlow.
+"""Backends of `SentenceEncoder` that run on ONNX Runtime, without TensorFlow.
 
 The backend for `.onnx` files needs `onnxruntime` and `numpy`. `convert-tf export --output
 model.onnx` writes such files, which contain the vocabulary.
@@ -29,7 +29,7 @@ FORMAT_VERSION = 1
 FACTS_KEY, CONFIG_KEY, VOCABULARY_KEY = "convert_tf", "config.json", "vocab.txt"
 
 _NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
-OLDEST_RUNTIME = (1, 22)  # as in pyproject.toml; older ones do not know the graphs' version of ONNX
+OLDEST_RUNTIME = (1, 22)  # as in pyproject.toml; older ones cannot read the graphs' ONNX version
 CHECKSUM_KEY = "sha256"
 # The start of the last metadata entry in protobuf. The 64 digits of its checksum end the file.
 _CHECKSUM = b"\x72\x4a\x0a\x06sha256\x12\x40"
@@ -43,14 +43,14 @@ _TOKENS_PER_RUN = 256
 
 
 class GraphBackend(OpenedFromPath):
-    """A model whose graph ONNX Runtime computes. Several threads may use it at once.
+    """A model whose graph runs on ONNX Runtime. Several threads may use it at once.
 
-    It has a session with a single thread, and one with all threads for short calls.
+    The model has a session with a single thread, and another with all threads for short calls.
 
     Args:
       path: path of the model.
-      num_threads: number of threads; None for one per core that this process may use, by its
-        affinity and the quota of its cgroup.
+      num_threads: number of threads; None for one per core that this process may use, given its
+        affinity and its cgroup's quota.
 
     Attributes:
       concurrent_batches: number of batches to encode at once, each in a thread. This is faster than
@@ -115,7 +115,7 @@ class GraphBackend(OpenedFromPath):
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # ONNX Runtime has no common class of errors
+        except Exception as error:  # the errors of ONNX Runtime have no common class
             raise self._unusable(error) from error
 
 
@@ -129,11 +129,11 @@ class OnnxBackend(GraphBackend):
       num_threads: number of threads; None for one per core.
 
     Attributes:
-      outputs: names of the signatures of the file.
+      outputs: names of the file's signatures.
       reads_history: whether `encode_context` has earlier turns as a second column.
       numbers_turns: whether it was trained with `turn_prefixes`.
-      facts: facts in the file: `max_tokens`, `network_bits` and widths.
-      metadata: all metadata of the file, texts by name.
+      facts: facts from the file's metadata: `max_tokens`, `network_bits` and the widths of vectors.
+      metadata: all metadata in the file, texts by name.
 
     Raises:
       ValueError: if the file is damaged, or was not written by convert-tf export.
@@ -273,12 +273,12 @@ def checked_number(
 def onnx_runtime() -> Any:
     """Return the module `onnxruntime`, with its telemetry off.
 
-    From version 1.31 on, ONNX Runtime looks up a host of its vendor and writes a data base into the
-    user's cache when a model is opened. It reads the variable once, when it is loaded. A value that
-    the user has set stays.
+    From version 1.31 on, ONNX Runtime looks up a host of its vendor and writes a database into the
+    user's cache when a model is opened. An environment variable turns this off. ONNX Runtime reads
+    the variable once, when it is loaded. A value that the user has set is not changed.
 
     Raises:
-      ImportError: if it is not installed.
+      ImportError: if `onnxruntime` is not installed.
     """
     os.environ.setdefault(_NO_TELEMETRY, "1")
     import onnxruntime
@@ -290,7 +290,7 @@ def _session(path: str, num_threads: int) -> Any:
     onnxruntime = onnx_runtime()
     options = onnxruntime.SessionOptions()
     # On processors without such instructions, ONNX Runtime adds products of bytes in 16 bits, which
-    # can overflow. This option prevents that. With AMX it would take four times as long.
+    # can overflow. This option prevents that. With AMX, computing would take four times as long.
     if not adds_products_of_bytes():
         options.add_session_config_entry("session.x64quantprecision", "1")
     options.intra_op_num_threads = num_threads
@@ -310,16 +310,16 @@ def graph_inputs(flat_ids: np.ndarray, row_splits: np.ndarray) -> dict[str, np.n
       row_splits: int `[texts + 1]`, where texts start and end. There must be at least one text.
 
     Returns:
-      `token_ids`, `positions` and `segment_ids`, int32 `[rows, tokens]`; `pooling`, float32
-      `[rows, segments, tokens]`; and `slots`, int32 `[texts]`. Positions count from the start of
-      each text. Segment ids are s for the s-th text of a row and 0 for padding. `pooling` is 1/√N
-      for the N tokens of a text. Text i is segment `slots[i] % segments` of row `slots[i] //
-      segments`, from 0.
+      A dict of `token_ids`, `positions` and `segment_ids`, int32 `[rows, tokens]`; `pooling`,
+      float32 `[rows, segments, tokens]`; and `slots`, int32 `[texts]`. Positions count from the
+      start of each text. The segment id is s for tokens of the s-th text in a row, and 0 for
+      padding. `pooling` is 1/√N for the N tokens of a text. Text i is segment `slots[i] % segments`
+      in row `slots[i] // segments`; both count from 0.
     """
     lengths = np.diff(row_splits)
     if len(lengths) == 1:
         return _one_text(flat_ids)
-    # Texts of similar length, as in sorted batches, have a row each. Others share rows.
+    # Texts of similar length, as in sorted batches, get a row each. Other texts share rows.
     tokens, rows = max(int(lengths.max()), 1), np.arange(len(lengths), dtype=np.int32)
     segments = starts = np.zeros_like(rows)
     if lengths.mean() < _LEAST_FILL * tokens:
@@ -348,10 +348,10 @@ def graph_inputs(flat_ids: np.ndarray, row_splits: np.ndarray) -> dict[str, np.n
 
 
 def no_texts(session: Any) -> dict[str, np.ndarray]:
-    """Return empty inputs for the outputs that are not needed.
+    """Return inputs that select no texts, for the outputs that are not needed.
 
     Args:
-      session: session of ONNX Runtime with an exported graph.
+      session: an ONNX Runtime session for an exported graph.
     """
     names = {node.name for node in session.get_inputs()}
     inputs: dict[str, np.ndarray] = {
@@ -370,15 +370,16 @@ def encode_pieces(
     width: int = 1,
     dim: int,
 ) -> np.ndarray:
-    """Encode texts a few at a time, those with equal numbers of tokens together.
+    """Encode a few texts at a time, all with the same number of tokens.
 
-    Texts of equal length need no padding and no shared rows. Texts come sorted by bytes, which only
-    estimates the tokens.
+    Such texts need no padding and no shared rows. The texts arrive sorted by bytes, which only
+    estimates their numbers of tokens.
 
     Args:
       ids, row_splits: the tokens of the texts, as from `PlainTokenizer.flat_ids`.
-      encode: function from the `ids` and `row_splits` of some texts to float `[rows, dim]`.
-      width: number of texts of a row.
+      encode: function that takes the `ids` and `row_splits` of some texts and returns their
+        vectors, float `[rows, dim]`.
+      width: number of texts per row.
       dim: length of a vector.
 
     Returns:
@@ -396,7 +397,8 @@ def encode_pieces(
     while end < number:
         start, ends = end, row_splits[::width]
         limit = int(np.searchsorted(ends, ends[start] + _TOKENS_PER_RUN, side="right")) - 1
-        # At least one row. Texts without tokens count too, because they have a row in the result.
+        # Encode at least one row. Texts without tokens count too, because they have a row in the
+        # result.
         end = min(max(limit, start + 1), number, start + _TOKENS_PER_RUN)
         splits = row_splits[start * width : end * width + 1]
         rows = encode(ids[splits[0] : splits[-1]], splits - splits[0])

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from convert_tf.checkpoints.kinds import files_that_count
 from convert_tf.storage.checksums import fingerprint
 
-# Number of unpickled models that stay open, because a worker gets its model with each task.
+# Number of unpickled models that stay open. A worker gets its model anew with each task.
 _STAY_OPEN = 2
 
 _Self = TypeVar("_Self", bound="OpenedFromPath")
@@ -21,8 +21,8 @@ class OpenedFromPath:
     """A model that is pickled as its path.
 
     Sessions, graphs and locks belong to one process. A pickle therefore contains only the absolute
-    path, the options and a fingerprint of the model's files. A copy is the model itself, which
-    never changes.
+    path, the options and a fingerprint of the model's files. Copying a model returns the model
+    itself, because it never changes.
 
     Args:
       path: path of the model.
@@ -47,8 +47,8 @@ class OpenedFromPath:
         """Return the exception for a model that cannot be opened, or cannot compute.
 
         Args:
-          reason: an error or a text. Libraries add many lines about their functions, so only the
-            first line is used.
+          reason: an error or a text. Only its first line is used, because libraries add many lines
+            about their functions.
         """
         first_line = next(iter(str(reason).splitlines()), type(reason).__name__)
         return ValueError(f"{self.path!r} cannot be used: {first_line}. {self._REMEDY}")
