@@ -1,8 +1,8 @@
 """Compare models on the same examples.
 
 An example has a context, its candidates and the positions of the right ones. Records are ranked in
-blocks: each context is compared with all responses of its block, for example its own and 99 wrong
-ones. A file of candidates lists the candidates of each context.
+blocks: each context is compared with all responses in its block, for example its own and 99 wrong
+ones. A file of candidates lists the candidates for each context.
 """
 
 import hashlib
@@ -45,16 +45,16 @@ def in_batch_examples(
     by_source: bool = False,
     by_history: bool = False,
 ) -> Iterator[GroupedExample]:
-    """Yield examples whose candidates are the responses of their block.
+    """Yield examples whose candidates are the responses in their block.
 
     The last partial block is dropped. Candidates are shuffled, so that no ranker profits from their
     order.
 
     Args:
       conversations: examples in the order of the blocks.
-      block_size: number of examples in a block, N.
-      by_source: whether to make blocks within each source too. Their groups are `source …`.
-      by_history: whether contexts of one turn and of several turns are separate groups too.
+      block_size: number of examples per block, N.
+      by_source: whether to also make blocks within each source. Their groups are named `source …`.
+      by_history: whether contexts with one turn and with several turns also form separate groups.
     """
     rng = np.random.default_rng(0)
     pending: dict[str, list[TurnExample]] = {}
@@ -84,7 +84,7 @@ def given_examples(
 
     Args:
       examples: result of `convert_tf.data.candidates.read_candidates`.
-      by_history: whether contexts of one turn and of several turns are separate groups too.
+      by_history: whether contexts with one turn and with several turns also form separate groups.
     """
     rng = np.random.default_rng(0)
     for turns, candidates, labels in examples:
@@ -103,8 +103,8 @@ class Ranked(NamedTuple):
     """How a ranker ordered the candidates of some examples.
 
     Attributes:
-      ranks: rank of the best right candidate of each example, from 1. int64 `[examples]`.
-      precisions: average precisions, float64 `[examples]`.
+      ranks: rank of the best right candidate in each example, from 1. int64 `[examples]`.
+      precisions: average precision for each example, float64 `[examples]`.
     """
 
     ranks: np.ndarray
@@ -114,8 +114,8 @@ class Ranked(NamedTuple):
 def ranked(ranker: TextRanker, examples: Sequence[CandidateExample]) -> Ranked:
     """Rank the candidates of examples.
 
-    Equal candidates of a context are scored once, so that rounding cannot make them differ. For
-    ties see `metrics.right_ranks`.
+    Equal candidates for a context are scored once, so that rounding cannot make their scores
+    differ. For ties, see `metrics.right_ranks`.
 
     Args:
       ranker: the ranker.
@@ -169,7 +169,8 @@ def compare(rankers: Sequence[TextRanker], task: RankingTask) -> Report:
     """Rank the same examples with each ranker, a few thousand examples at a time.
 
     Args:
-      rankers: rankers with different names. A dict `settings` of a ranker is written to its row.
+      rankers: rankers with different names. If a ranker has a dict `settings`, it is written to the
+        ranker's row.
       task: the examples to rank.
 
     Returns:
@@ -190,7 +191,7 @@ def compare(rankers: Sequence[TextRanker], task: RankingTask) -> Report:
         )
     by_group: list[dict[str, list[tuple[int, float]]]] = [{} for _ in rankers]
     lengths: dict[str, set[int]] = {}
-    with_several: set[str] = set()  # groups where an example has several right candidates
+    with_several: set[str] = set()  # groups in which an example has several right candidates
     seconds = [0.0] * len(rankers)
     digest = hashlib.sha256()
     examples, previous = iter(task.examples), None
@@ -273,10 +274,10 @@ def make_task(
       data: folder of records, or file of pairs or dialogues (`convert_tf.corpora.pairs`).
       candidates: file of candidates, instead of `data`.
       split: split of the records. Files are read as a whole.
-      ks: values of k in R_N@k. By default 1, 3 and 10 for `data`. For `candidates` 1, 2, 5 and 10,
-        where the largest number of candidates is greater.
-      block_size: number of examples in a block of `data`. The last partial block is dropped.
-      max_examples: largest number of examples.
+      ks: values of k in R_N@k. By default 1, 3 and 10 for `data`; for `candidates`, those of 1, 2,
+        5 and 10 that are less than the largest number of candidates.
+      block_size: number of examples per block of `data`. The last partial block is dropped.
+      max_examples: maximum number of examples.
       history: see `ranking.baselines.HISTORY`.
       by_source, by_history: additional groups, see `in_batch_examples`.
 
@@ -355,13 +356,13 @@ def evaluate(model: str | os.PathLike[str], **options: Any) -> dict[str, Any]:
     """Measure how well a model ranks responses.
 
     Args:
-      model: the folder of a run or of a module, or an `.onnx` file.
+      model: the folder of a run or module, or an `.onnx` file.
       **options: `data`, `candidates`, `split`, `ks`, `block_size` and `max_examples`; see
         `make_task`.
 
     Returns:
-      The path as `checkpoint` or `module`, the options by name, `seconds`, `examples` (their
-      number) and `metrics`, as R100@1 and MRR.
+      A dict of the path, as `checkpoint` or `module`; the options by name; `seconds`; `examples`,
+      their number; and `metrics` such as R100@1 and MRR.
 
     Raises:
       ValueError: if an option is wrong (see `make_task`), or `model` is not a model.

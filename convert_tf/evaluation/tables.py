@@ -23,7 +23,7 @@ def _number(name: str, value: float) -> str:
 
 
 def _rows(report: Report) -> tuple[list[list[str]], list[list[str]]]:
-    """Return the main table and the table of groups, with headers. The latter may be empty."""
+    """Return the main table and the table of groups, with headers. The second may be empty."""
     scores = [row["groups"][ALL] for row in report["rows"]]
     names = list(scores[0]["metrics"])
     main = [["", *names, "examples", "seconds"]]
@@ -85,14 +85,14 @@ def _short(name: str) -> str:
 
 
 def write_report(report: Report, folder: str | os.PathLike) -> Report:
-    """Write a report as JSON, Markdown and PNG. Existing rows of the same examples are kept.
+    """Write a report as JSON, Markdown and PNG. Existing rows for the same examples are kept.
 
     Args:
-      report: result of `compare`. Its rows replace existing rows of the same name.
+      report: result of `compare`. Its rows replace existing rows with the same name.
       folder: the folder, which is created if necessary.
 
     Returns:
-      The report with the existing rows.
+      The report, including the existing rows.
 
     Raises:
       ValueError: if the folder has a report on other examples, or a damaged report.
