@@ -1,4 +1,4 @@
-"""Self-attention with a maximum distance and a bias per relative position."""
+"""Self-attention with a maximum distance and a bias for each relative position."""
 
 import math
 from typing import Any
@@ -53,19 +53,17 @@ class RelativeSelfAttention(keras.layers.Layer):
     reach, for example itself. Padding may attend to padding, because nothing reads the result.
 
     Args:
-      attention_dim: query/key width of one head.
+      attention_dim: query/key width of each head.
       max_distance: largest |i − j| at which token i reads token j.
-      num_heads: attention heads; one in the paper.
+      num_heads: number of attention heads; one in the paper.
       use_relative_bias: whether to learn a bias for each relative position.
 
-    Call arguments:
-      x: `[batch, tokens, dim]`.
-      attention_mask: bool `[batch, tokens, tokens]`, true where query i may read key j. None allows
-        all pairs.
-      across_mask: bool `[batch, tokens, tokens]`, true where i and j belong to different texts of
-        a joint sequence. These pairs have no maximum distance, and `across_bias` replaces the bias
-        of the relative position. None for single texts.
-      across_bias: float32 `[num_heads]`; required with `across_mask`.
+    Call arguments: x: `[batch, tokens, dim]`. attention_mask: bool `[batch, tokens, tokens]`, true
+    where query i may read key j. None allows all pairs. across_mask: bool `[batch, tokens,
+    tokens]`, true where i and j belong to different texts of a joint sequence. These pairs have no
+    maximum distance, and `across_bias` replaces the bias of the relative position. None for single
+    texts. across_bias: float32 `[num_heads]`, the bias for pairs in `across_mask`; required with
+    it.
 
     Returns:
       `[batch, tokens, dim]`.

@@ -41,16 +41,16 @@ class BertEmbedding(keras.layers.Layer):
     Masking: none. Padding gets a vector too, so later layers must mask it.
 
     Args:
-      num_rows: rows of the token table.
+      num_rows: number of rows in the token table.
       dim: width of the embeddings.
-      max_positions: rows of the position table.
-      num_segments: rows of the segment table.
+      max_positions: number of rows in the position table.
+      num_segments: number of rows in the segment table.
       epsilon: constant that the layer norm adds to the variance.
       dropout: drop rate of the result.
 
-    Call arguments:
-      rows: int32 `[batch, tokens]`, each in `[0, num_rows)`; `tokens` at most `max_positions`.
-      segment_ids: int32 `[batch, tokens]`.
+    Call arguments: rows: int32 `[batch, tokens]`, the row in the token table for each token. There
+    are at most `max_positions` tokens. segment_ids: int32 `[batch, tokens]`, the row in the segment
+    table for each token.
 
     Returns:
       `[batch, tokens, dim]` in the compute dtype.
@@ -95,7 +95,7 @@ class BertEmbedding(keras.layers.Layer):
         self.norm.build((*rows_shape, self.dim))
 
     def gather_rows(self, rows: Any) -> Any:
-        """Return rows of the token table: int32 `[…]` → float32 `[…, dim]`."""
+        """Return rows from the token table: int32 `[…]` → float32 `[…, dim]`."""
         return ops.take(self.table, rows, axis=0)
 
     def call(self, rows: Any, segment_ids: Any, training: bool = False) -> Any:
@@ -113,10 +113,11 @@ class BertEmbedding(keras.layers.Layer):
 class BertAttention(keras.layers.Layer):
     """Multi-head self-attention over all tokens, with biases and an output projection.
 
-    Masking: on the key axis, with −∞ before the softmax. Each row needs at least one real token.
+    Masking: on the key axis, with −∞ before the softmax. Each row of the batch needs at least one
+    real token.
 
     Args:
-      num_heads: attention heads; must divide the width of the input.
+      num_heads: number of attention heads; must divide the width of the input.
       dropout: drop rate of the attention weights.
 
     Call arguments:

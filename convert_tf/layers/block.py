@@ -1,6 +1,6 @@
 """Transformer block of ConveRT, and its parts: dropout, layer norm and the feed-forward layer.
 
-On TensorFlow's CPU these parts need less time in training than Keras's.
+On TensorFlow's CPU, these parts train faster than their counterparts in Keras.
 """
 
 from typing import Any
@@ -19,9 +19,8 @@ class Dropout(keras.layers.Dropout):
 
     Masking: none.
 
-    Call arguments:
-      inputs: float `[..., dim]`.
-      training: whether to drop numbers.
+    Call arguments: inputs: float `[..., dim]`. training: whether to drop numbers; otherwise the
+    inputs are returned unchanged.
 
     Returns:
       Tensor like `inputs`.
@@ -113,8 +112,8 @@ class FeedForward(keras.layers.Layer):
       hidden_dim: width of the hidden layer.
 
     Attributes:
-      jit_compile: whether training on TensorFlow's CPU compiles everything but the matrix
-        products. XLA compiles again for each number of tokens. False by default.
+      jit_compile: whether training on TensorFlow's CPU compiles everything but the matrix products.
+        XLA recompiles for each number of tokens. False by default.
 
     Call arguments:
       x: `[batch, tokens, dim]`.
@@ -192,8 +191,8 @@ class TransformerBlock(keras.layers.Layer):
     Masking: see `RelativeSelfAttention`.
 
     Args:
-      attention_dim: query/key width of one head.
-      max_distance: how many tokens away attention looks at most.
+      attention_dim: query/key width of each head.
+      max_distance: maximum distance, in tokens, over which attention looks.
       feed_forward_dim: hidden width of the feed-forward layer.
       num_heads, use_relative_bias: see `RelativeSelfAttention`.
       dropout: drop rate after self-attention.

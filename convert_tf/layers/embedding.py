@@ -23,15 +23,15 @@ class SubwordEmbedding(keras.layers.Layer):
     must mask it.
 
     Args:
-      num_ids: rows of the token table, hash buckets included.
+      num_ids: number of rows in the token table, including hash buckets.
       dim: width of the embeddings.
-      position_table_sizes: rows of the two position tables.
+      position_table_sizes: numbers of rows in the two position tables.
       bits: 8 for quantization-aware training of the token table, 32 for no quantization.
       dropout: drop rate of the result.
 
-    Call arguments:
-      token_ids: int32 `[batch, tokens]`, each in `[0, num_ids]`.
-      positions: int32 `[batch, tokens]`, each ≥ 0. None for 0, 1, 2 ….
+    Call arguments: token_ids: int32 `[batch, tokens]`, from 0 to `num_ids`, which is padding.
+    positions: int32 `[batch, tokens]`, the position of each token in its text, from 0. None for 0,
+    1, 2 ….
 
     Returns:
       `[batch, tokens, dim]` in the compute dtype.
@@ -84,7 +84,7 @@ class SubwordEmbedding(keras.layers.Layer):
         self.norm.build((*token_ids_shape, self.dim))
 
     def get_config(self) -> dict[str, Any]:
-        # Keras turns a tuple into an object of its own, which no constructor takes.
+        # Keras would turn a tuple into a special object, which no constructor accepts.
         return {
             **super().get_config(),
             "num_ids": self.num_ids,

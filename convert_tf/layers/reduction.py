@@ -13,23 +13,21 @@ from convert_tf.numerics.initializers import glorot_uniform
 class SqrtNReduction(keras.layers.Layer):
     """Weighted sums of the outputs, one per head, divided by the square root of the text's length.
 
-    Each head computes self-attention weights A, without value projection and without 1/√d. The
-    weight of token j is Σ_i A_ij / √N, where i runs over the N tokens of the text. The result is
-    the same as attention followed by a sum (footnote 4), but it costs less. Several texts
+    Each head computes self-attention weights A, without a value projection and without the factor
+    1/√d. The weight of token j is Σ_i A_ij / √N, where i runs over the N tokens of the text. The
+    result is the same as attention followed by a sum (footnote 4), but it costs less. Several texts
     ("segments") may share a row; each gets its own sum.
 
-    Masking: a query reads only keys of its segment, and padded queries are omitted from the sum.
-    A segment of length 0 reduces to zeros.
+    Masking: a query reads only keys in its segment, and padded queries are omitted from the sum. A
+    segment of length 0 reduces to zeros.
 
     Args:
-      num_heads: weighted sums per text; two in the paper.
-      attention_dim: query/key width of one head.
+      num_heads: number of weighted sums per text; two in the paper.
+      attention_dim: query/key width of each head.
 
-    Call arguments:
-      x: `[rows, tokens, dim]`.
-      segment_ids: int32 `[rows, tokens]`, 0 for padding, s for the s-th text of the row.
-      segment_lengths: int32 `[rows, segments]`, length of each text of the row in tokens.
-      attention_mask: bool `[rows, tokens, tokens]`, true within a segment.
+    Call arguments: x: `[rows, tokens, dim]`. segment_ids: int32 `[rows, tokens]`, 0 for padding, s
+    for the s-th text of the row. segment_lengths: int32 `[rows, segments]`, number of tokens in
+    each text of the row. attention_mask: bool `[rows, tokens, tokens]`, true within a segment.
 
     Returns:
       `[rows, segments, num_heads * dim]` in the compute dtype.
@@ -87,12 +85,10 @@ class SqrtNReduction(keras.layers.Layer):
 class Reduction(keras.layers.Layer):
     """Turn the outputs for a text into one vector.
 
-    The kinds are:
-      `sqrt_n`: learned attention as in ConveRT (`SqrtNReduction`), whose heads are concatenated;
-      `first`: the first output, which belongs to [S] if the trunk adds [S];
-      `mean`: the mean of all outputs;
-      `mean_without_first`: the mean of all outputs but the first;
-      `first_m_mean`: the mean of the first m outputs, or of all if there are fewer.
+    The kinds are: `sqrt_n`: learned attention as in ConveRT (`SqrtNReduction`), whose heads are
+    concatenated; `first`: the first output, which belongs to [S] if the trunk adds [S]; `mean`: the
+    mean of all outputs; `mean_without_first`: the mean of all outputs but the first;
+    `first_m_mean`: the mean of the first m outputs, or of all outputs if there are fewer.
 
     Masking: padding is never read. A text without tokens reduces to zeros.
 
@@ -101,12 +97,12 @@ class Reduction(keras.layers.Layer):
       num_tokens: m of `first_m_mean`, in tokens.
       shared: a `SqrtNReduction` to use instead of a new one with two heads of width 64; or None.
 
-    Call arguments:
-      sequence: `[batch, tokens, dim]`.
-      token_mask: bool `[batch, tokens]`, true where there is a token.
+    Call arguments: sequence: `[batch, tokens, dim]`. token_mask: bool `[batch, tokens]`, true for
+    tokens and false for padding.
 
     Returns:
-      `[batch, dim]` in the compute dtype; the width of the `SqrtNReduction` for `sqrt_n`.
+      `[batch, dim]` in the compute dtype. For `sqrt_n`, the last axis has the width of the
+      `SqrtNReduction`.
 
     Example:
       y = Reduction("mean", shared=None)(sequence, mask)

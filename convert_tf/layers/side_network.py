@@ -1,4 +1,4 @@
-"""Side networks: the feed-forward networks that contexts and responses do not share."""
+"""Side networks: feed-forward networks, of which contexts and responses have one each."""
 
 from typing import Any
 
