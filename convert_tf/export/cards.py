@@ -1,4 +1,4 @@
-"""Model cards: `card.md`, filled with the facts of a checkpoint and its files.
+"""Model cards: `card.md`, filled with facts about a checkpoint and its files.
 
 Reference: arXiv 1810.03993 (model cards).
 """
@@ -21,13 +21,13 @@ CARD_FILE = "MODEL_CARD.md"
 _TEMPLATE = Path(__file__).with_name("card.md")
 _TABLE = "| | |\n|---|---|"
 # The author's notes in a card. They come before the section on limits, and after the sections on
-# training and its evaluation, which may be missing.
+# training and evaluation, which may be missing.
 _NOTES = re.compile(
     r"\n## Training\n.*?\n(?:## Evaluation during training\n.*?\n)?"
     r"(?!## Evaluation during training\n)(?=<!-- |## )(?P<notes>.*?)\n## Limits\n",
     re.DOTALL,
 )
-# Metadata for the Hugging Face hub in notes. Pages do not show it.
+# Metadata for the Hugging Face hub within notes, which pages do not show.
 _METADATA = re.compile(r"<!-- hub metadata\n(?P<metadata>.*?)\n-->\n*", re.DOTALL)
 
 
@@ -44,10 +44,10 @@ def encoder_card(
 
     Args:
       form: `"module"`, `"onnx"` or `"huggingface"`.
-      source: the encoder. Its facts are `data`, `precision`, `parameters`, `train`, `teacher` and
-        `evaluation`. Lines without facts are omitted.
-      network_bits: bits of the stored weights of the network.
-      sizes: bytes of each file of a module, without the card.
+      source: the encoder. The card uses its facts `data`, `precision`, `parameters`, `train`,
+        `teacher` and `evaluation`. Lines without facts are omitted.
+      network_bits: bits of the network's stored weights.
+      sizes: size in bytes of each file in a module, without the card.
       notes: Markdown by the author, such as data sources and accuracy.
       prompts: names of a Hugging Face folder's prompts for each kind of vectors.
 
@@ -56,7 +56,7 @@ def encoder_card(
     """
     config, training = source.encoder.config, source.training
     facts = _training_facts(training)
-    if form == "huggingface":  # names of folders and files mean nothing elsewhere
+    if form == "huggingface":  # names of folders and files mean nothing to people elsewhere
         facts |= {"data": None, "source_shares": None}
     shown = {
         "encoder": True,
@@ -91,7 +91,7 @@ def encoder_card(
 
 
 def notes_of(folder: str | os.PathLike) -> str:
-    """Return the author's notes in the card of a module; empty if there are none."""
+    """Return the author's notes from a module's card; empty if there are none."""
     card = Path(folder) / CARD_FILE
     match = card.is_file() and _NOTES.search(card.read_text(encoding="utf-8"))
     return match["notes"].strip() if match else ""
@@ -113,7 +113,7 @@ def ranker_card(
     sizes: Mapping[str, int],
     notes: str = "",
 ) -> str:
-    """Return the card of a ranker's module. Other arguments are as for `encoder_card`.
+    """Return the card for a ranker's module. Other arguments are as for `encoder_card`.
 
     Args:
       context_tokens, candidate_tokens: maximum lengths of texts.
@@ -163,7 +163,7 @@ def _without_unknown(template: str, facts: Mapping[str, Any]) -> str:
         if all(facts.get(name) is not None for name in names):
             lines.append(line.format_map(facts))
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
-    # A file that contains its card has no table of files; some checkpoints have no evaluation.
+    # A card inside an `.onnx` file has no table of files, and some checkpoints have no evaluation.
     empty = rf"(\A|\n\n)## (Files|Evaluation during training)\n\n{re.escape(_TABLE)}(?=\n\n|\Z)"
     text = re.sub(empty, "", text)
     return re.sub(rf"{re.escape(_TABLE)}(?=\n\n|\Z)", "The checkpoint does not record this.", text)
@@ -203,7 +203,7 @@ def _signature_rows(
 
 
 def _file_facts(sizes: Mapping[str, int], network_bits: int) -> dict[str, Any]:
-    """Return how the network is stored, and the sizes of all files."""
+    """Return facts on how the network is stored, and on the sizes of all files."""
     return {
         "network_bits": network_bits,
         "files": _rows((f"`{name}`", f"{size:,} bytes") for name, size in sorted(sizes.items())),
@@ -212,9 +212,9 @@ def _file_facts(sizes: Mapping[str, int], network_bits: int) -> dict[str, Any]:
 
 
 def _training_facts(training: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of the training of any model.
+    """Return the facts about the training of any model.
 
-    A card is published. It has the names of folders, but not their paths.
+    Cards are published, so they contain names of folders but no paths.
     """
     options, data = training.get("train", {}), data_facts(training)
     path = training.get("data") if isinstance(training.get("data"), str) else data.get("data")
@@ -247,7 +247,7 @@ def _training_facts(training: dict[str, Any]) -> dict[str, Any]:
 
 
 def _opposites_text(facts: Mapping[str, Any] | None) -> str | None:
-    """Return a text on how a similarity map was taught opposites, the latest training first."""
+    """Describe how a similarity map was taught opposites, with the latest training first."""
     if not facts:
         return None
     text = f"{facts['triplets']:,} triplets and {facts['texts']:,} texts"

@@ -32,8 +32,8 @@ def export_model(
         otherwise `module`.
       network_bits: bits of the network's weights: 16, 8 or 32 in a module, 8 or 32 in an `.onnx`
         file. None for the first of these. A Hugging Face folder has both 32 and 8.
-      max_tokens: maximum length of a text, in tokens. None for 512, or for the limit of
-        `checkpoint` if it is a module.
+      max_tokens: maximum number of tokens per text. None for 512, or for the limit of `checkpoint`
+        if it is a module.
       notes: Markdown for the model card.
       overwrite: whether to replace an existing `output`.
 
@@ -69,7 +69,7 @@ def export_model(
 
 
 def _exporter(format: str) -> Callable[..., Path]:
-    """Return the function that writes a format."""
+    """Return the function that exports to a format."""
     if format == "onnx":
         from convert_tf.export.onnx.writing import export_onnx
 

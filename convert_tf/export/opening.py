@@ -16,7 +16,8 @@ def opened_source(
 
     Args:
       checkpoint: the folder.
-      max_tokens: as in `load_source`. None for the limit of a Hugging Face folder.
+      max_tokens: as in `load_source`. For a Hugging Face folder, None stands for the folder's
+        limit.
       as_keras: whether the encoder must be a `DualEncoder`. Otherwise modules and Hugging Face
         folders are read without TensorFlow and Keras.
 

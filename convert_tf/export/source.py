@@ -17,10 +17,11 @@ class EncoderSource(NamedTuple):
 
     Attributes:
       encoder: the encoder, or arrays with the same names.
-      vocabulary: path of its vocabulary.
-      similarity_map: float32 `[reduced_dim, dim]`; None if it has no vectors for similarity.
-      training: facts of the checkpoint.
-      max_tokens: maximum length of a text, in tokens.
+      vocabulary: path of the encoder's vocabulary.
+      similarity_map: the map from r to similarity vectors, float32 `[reduced_dim, dim]`; None if
+        the encoder has no similarity vectors.
+      training: facts about the training of the checkpoint.
+      max_tokens: maximum number of tokens per text.
     """
 
     encoder: "DualEncoder"
@@ -31,7 +32,7 @@ class EncoderSource(NamedTuple):
 
     @property
     def similarity_dim(self) -> int:
-        """Length of the vectors for similarity; 0 without them."""
+        """Length of similarity vectors; 0 if the encoder has none."""
         return 0 if self.similarity_map is None else self.similarity_map.shape[1]
 
 
@@ -40,8 +41,8 @@ def load_source(checkpoint: str | os.PathLike, max_tokens: int | None) -> Encode
 
     Args:
       checkpoint: run or module of a dual encoder.
-      max_tokens: maximum length of a text, in tokens. None for 512, or for the limit of
-        `checkpoint` if it is a module.
+      max_tokens: maximum number of tokens per text. None for 512, or for the limit of `checkpoint`
+        if it is a module.
 
     Raises:
       CheckpointError: if the checkpoint is incomplete or damaged.

@@ -1,12 +1,12 @@
 """Static vectors: one for each subword, fitted to an encoder. A text's vector is their mean.
 
-The folder has the layout of model2vec, which model2vec and sentence-transformers open. It has no
+The folder has model2vec's layout, which model2vec and sentence-transformers open. It contains no
 network, so encoding a text takes microseconds. Word order and context are lost.
 
 The table is fitted by ridge regression. For each of your texts, the mean of its subwords' rows
-should be close to the encoder's vector. Rows of rare subwords stay close to the encoder's vector of
-the subword alone, times a/(a + p) for a subword of probability p (smooth inverse frequency, Arora
-et al. 2017).
+should be close to the encoder's vector. The row of a rare subword stays close to the encoder's
+vector for the subword alone, times a/(a + p), where p is the probability of the subword (smooth
+inverse frequency, Arora et al. 2017).
 """
 
 import json
@@ -39,10 +39,10 @@ from convert_tf.text.vocabulary import read_vocabulary
 
 FILES = (SAFETENSORS_FILE, TOKENIZER_FILE, CONFIG_FILE, "modules.json", "README.md")
 LEAST_TEXTS = 100
-DIM = 256  # largest width of a vector; 512 is hardly more accurate
-_PENALTY = 0.1  # penalty per text for the change of a row
+DIM = 256  # maximum width of a vector; 512 is hardly more accurate
+_PENALTY = 0.1  # penalty per text for changing a row
 _STEPS = 40  # steps of conjugate gradients
-_FREQUENCY = 1e-3  # a: a subword of this probability has half of the weight
+_FREQUENCY = 1e-3  # a: a subword with this probability gets half the weight
 _MODULES = [
     {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
     for i, (path, kind) in enumerate(((".", "StaticEmbedding"), ("1_Normalize", "Normalize")))
@@ -76,7 +76,8 @@ def export_static(
 ) -> Path:
     """Fit a vector for each subword to an encoder, and write them in the layout of model2vec.
 
-    They are fitted to the encoder's vectors for similarity, or if it has none, to `encode`.
+    The vectors are fitted to the encoder's similarity vectors or, if it has none, to the vectors
+    from `encode`.
 
     Args:
       checkpoint: a run, a module or a Hugging Face folder of an encoder with a subword vocabulary.
@@ -115,7 +116,7 @@ def export_static(
     basis = leading_directions(table, DIM)
     table = table @ basis
     cosine = float((unit_rows(bags @ table @ basis.T) * vectors).sum(axis=1).mean())
-    # The row of unknown characters is zero: it changes the length of a mean, not its direction.
+    # The row for unknown characters is zero: it changes a mean's length, not its direction.
     table = np.concatenate([table, np.zeros_like(table[:1])])
     card = _CARD.format(
         rows=len(subwords), kind=kind, texts=len(texts), cosine=cosine, name=Path(output).name
@@ -135,7 +136,7 @@ def export_static(
 
 
 def subword_bags(texts: Sequence[str], subwords: Sequence[str]) -> csr_matrix:
-    """Return the share of each subword in each text, without unknown characters.
+    """Return the share of each subword in each text. Unknown characters are ignored.
 
     Returns:
       float32 `[texts, subwords]`. Rows sum to 1, or to 0 for a text without a subword.
@@ -150,15 +151,15 @@ def subword_bags(texts: Sequence[str], subwords: Sequence[str]) -> csr_matrix:
 
 
 def fit_table(bags: csr_matrix, vectors: np.ndarray, alone: np.ndarray) -> np.ndarray:
-    """Fit rows W of a table, so that the mean of a text's rows is close to its vector.
+    """Fit the rows W of a table, so that the mean of a text's rows is close to the text's vector.
 
-    Minimises |B W − Y|² + λ |W − c S|² by conjugate gradients, where S are the vectors of the
-    subwords alone with weights a/(a + p), and c makes B c S nearest to Y.
+    Minimises |B W − Y|² + λ |W − c S|² by conjugate gradients, where S are the encoder's vectors
+    for single subwords with weights a/(a + p), and c is the factor that makes B c S nearest to Y.
 
     Args:
       bags: B, float32 `[texts, subwords]`, from `subword_bags`.
-      vectors: Y, float32 `[texts, dim]` of length 1.
-      alone: the encoder's vectors of the subwords, float32 `[subwords, dim]`.
+      vectors: Y, the encoder's vectors for the texts, float32 `[texts, dim]` with length 1.
+      alone: the encoder's vectors for single subwords, float32 `[subwords, dim]`.
 
     Returns:
       float32 `[subwords, dim]`.
@@ -190,10 +191,10 @@ def leading_directions(table: np.ndarray, dim: int) -> np.ndarray:
 
     Args:
       table: float32 `[rows, width]`.
-      dim: number of directions. If `width` is not larger, all directions stay as they are.
+      dim: number of directions. If `width` is not larger, the directions are the unchanged axes.
 
     Returns:
-      float32 `[width, min(dim, width)]`, columns of length 1.
+      The directions as columns of length 1, float32 `[width, min(dim, width)]`.
     """
     width = table.shape[1]
     if width <= dim:

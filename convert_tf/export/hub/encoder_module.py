@@ -1,10 +1,10 @@
 """A dual encoder as a `tf.Module`, from strings to encodings, for a TF Hub module.
 
-It uses the encoder's own layers, without padding (`convert_tf.export.hub.network`), on a limited
-number of tokens at a time. All signatures share one graph of the trunk and the reduction. The graph
-exists twice: in float32, and in bfloat16 for machines on which this is faster. Functions are traced
-without AutoGraph, because it would take most of the time of an export. So conditions on tensors
-need `tf.cond`.
+The module uses the encoder's own layers, without padding (`convert_tf.export.hub.network`), on a
+limited number of tokens at a time. All signatures share one graph of the trunk and the reduction.
+The graph exists twice: in float32, and in bfloat16 for machines on which this is faster. Functions
+are traced without AutoGraph, because it would take most of the time of an export. Conditions on
+tensors therefore need `tf.cond`.
 
 Reference: arXiv 1911.03688 §2.1, §2.2.
 """
@@ -36,12 +36,12 @@ _NUMBERS = tf.TensorSpec([None], tf.int32)
 
 
 class _Ids(NamedTuple):
-    """Token ids of texts, cut to the maximum length.
+    """Token ids of texts, and how many of them the network reads.
 
     Attributes:
       values: int32 `[total]`, the ids of all texts, uncut and concatenated.
       starts: int32 `[texts]`, index of each text's first token.
-      lengths: int32 `[texts]`, number of tokens that the network reads.
+      lengths: int32 `[texts]`, number of tokens per text that the network reads.
     """
 
     values: tf.Tensor
@@ -52,33 +52,35 @@ class _Ids(NamedTuple):
 class EncoderModule(tf.Module):
     """A dual encoder with its tokenizer, from strings to encodings.
 
-    The network reads at most `max_tokens` subwords of a text. `tokenize` does not cut texts.
-    `encode_sequence` has a row for each token of `tokenize`, and zeros after `max_tokens`. Clients
-    count the tokens of `tokenize` and slice the result of `encode_sequence`.
+    The network reads at most `max_tokens` subwords per text. `tokenize` does not cut texts.
+    `encode_sequence` returns a row for each token from `tokenize`, with zeros after `max_tokens`.
+    Clients count the tokens from `tokenize` and slice the result of `encode_sequence`.
 
-    The module computes in float32. After `use_bfloat16(True)`, which a loaded module also has, all
-    signatures compute trunk and reduction in bfloat16, with copies of the weights. Training needs
-    float32. After training, call `use_bfloat16(True)` again to update the copies.
+    The module computes in float32. After a call of `use_bfloat16(True)`, which also works on a
+    loaded module, all signatures compute trunk and reduction in bfloat16, with copies of the
+    weights. Training needs float32. After training, call `use_bfloat16(True)` again to update the
+    copies.
 
-    Masking: padding and other texts of a batch never change a row.
+    Masking: padding and the other texts in a batch never change a row.
 
     Args:
       encoder: a float32 encoder, whose weights are copied. It becomes part of the module and must
         not be used on its own any more.
-      tokenizer: tokenizer of the encoder's vocabulary.
-      network_bits: 16 or 8 bits for the stored weights of the network; see `StoredWeights`. The
-        subword table is stored in 8 bits if it was trained in 8 bits; see `StoredTable`.
+      tokenizer: tokenizer for the encoder's vocabulary.
+      network_bits: 16 or 8 bits for the network's stored weights; see `StoredWeights`. The subword
+        table is stored in 8 bits if it was trained in 8 bits; see `StoredTable`.
       max_tokens: maximum number of subwords that the network reads.
       similarity_map: float32 `[reduced_dim, dim]`, the map from r to vectors for similarity. With
-        it, the module has the signature `encode_similarity`, from strings to `[batch, dim]` of
-        length 1, and `default` returns `convert_tf.models.distillation.sentence_encodings` of r.
-        The signature `reduced` always returns r.
+        this map, the module has the signature `encode_similarity`, from strings to vectors of
+        length 1, `[batch, dim]`; and `default` returns the result of
+        `convert_tf.models.distillation.sentence_encodings` for r. The signature `reduced` always
+        returns r.
 
     Call arguments:
       strings: string `[batch]`.
 
     Returns:
-      float32 `[batch, reduced_dim]`, not normalised, as the signature `default`.
+      The result of the signature `default`: float32 `[batch, reduced_dim]`, not normalised.
 
     Attributes:
       variables: the stored and computed variables.
@@ -97,7 +99,7 @@ class EncoderModule(tf.Module):
     Reference: arXiv 1911.03688 §2.1, "Quantization".
     """
 
-    # Attributes are saved with a module. The properties of tf.Module with these names are not.
+    # Attributes are saved with a module. The properties with these names in tf.Module are not.
     variables: Any = None
     trainable_variables: Any = None
 
@@ -130,7 +132,7 @@ class EncoderModule(tf.Module):
         if similarity_map is not None:
             self.similarity = StoredMap(similarity_map, bits=network_bits)
             self.variables += self.similarity.variables
-            # Not a method, because methods are traced even without a map.
+            # Not a method, because methods are traced even if there is no map.
             self.encode_similarity = tf.function(
                 self._similarity, autograph=False, input_signature=[_TEXTS]
             )
@@ -145,7 +147,7 @@ class EncoderModule(tf.Module):
         """Turn bfloat16 on or off for every signature.
 
         Args:
-          flag: bool `[]`.
+          flag: bool scalar, true to compute in bfloat16.
         """
         self.weights.unpack()
         self.copies.update()
@@ -159,7 +161,7 @@ class EncoderModule(tf.Module):
 
     @tf.function(autograph=False, input_signature=[_TEXTS])
     def default(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return encodings of sentences, `[batch, reduced_dim]`, not normalised."""
+        """Return sentence encodings, `[batch, reduced_dim]`, not normalised."""
         return {"default": self(strings)}
 
     @tf.function(autograph=False, input_signature=[_TEXTS])
@@ -169,19 +171,22 @@ class EncoderModule(tf.Module):
 
     @tf.function(autograph=False, input_signature=[_TEXTS])
     def encode_context(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the encodings h of contexts, `[batch, encoding_dim]`, of length 1."""
+        """Return the encodings h of contexts, `[batch, encoding_dim]`, with length 1."""
         return {"default": self._context_encoding(strings)}
 
     @tf.function(autograph=False, input_signature=[_TEXTS])
     def encode_response(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the encodings h of responses, `[batch, encoding_dim]`, of length 1."""
+        """Return the encodings h of responses, `[batch, encoding_dim]`, with length 1."""
         return {"default": self._response_encoding(strings)}
 
     @tf.function(autograph=False, input_signature=[_CONTEXTS, _RESPONSES])
     def encode_context_and_response(
         self, context: tf.Tensor, response: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Return the encodings h of contexts and of responses. Their numbers may differ."""
+        """Return the encodings h of contexts and responses.
+
+        There may be more of one than of the other.
+        """
         return {
             "context_encoding": self._context_encoding(context),
             "response_encoding": self._response_encoding(response),
@@ -189,7 +194,7 @@ class EncoderModule(tf.Module):
 
     @tf.function(autograph=False, input_signature=[_TEXTS])
     def encode_sequence(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the trunk's outputs, `[batch, tokens, embedding_dim]`, and the tokens."""
+        """Return the trunk's outputs, `[batch, tokens, embedding_dim]`, and the texts' tokens."""
         self.weights.unpack()
         strings = _without_first_space(strings)
         tokens = self.tokenizer.tokenize(strings).to_tensor(default_value="")
@@ -208,7 +213,7 @@ class EncoderModule(tf.Module):
 
     @tf.function(autograph=False, input_signature=[_TEXTS])
     def tokenize(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return subwords, string `[batch, tokens]`, padded with `""`."""
+        """Return the subwords of texts, string `[batch, tokens]`, padded with `""`."""
         tokens = self.tokenizer.tokenize(_without_first_space(strings))
         return {"default": tokens.to_tensor(default_value="")}
 
@@ -220,7 +225,7 @@ class EncoderModule(tf.Module):
         return {"serving_default": self.default, **functions}
 
     def _similarity(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return vectors for similarity, `[batch, dim]`, of length 1."""
+        """Return similarity vectors, `[batch, dim]`, with length 1."""
         return {"default": self.similarity(self._reduce(strings))}
 
     @tf.function(autograph=False, input_signature=[_TEXTS])
@@ -271,22 +276,22 @@ class EncoderModule(tf.Module):
 class MultiContextEncoderModule(EncoderModule):
     """A multi-context dual encoder: `encode_context` also takes the earlier turns.
 
-    The earlier turns of a context are one text, the most recent turn first; `""` means no history.
-    `encode_context_and_response` takes them too.
+    The earlier turns of a context are joined into one text, with the most recent turn first; `""`
+    means no history. `encode_context_and_response` takes the earlier turns too.
 
     Reference: arXiv 1911.03688 §2.2.
     """
 
     @tf.function(autograph=False, input_signature=[_CONTEXTS, _EXTRA_CONTEXTS])
     def encode_context(self, context: tf.Tensor, extra_context: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return h of contexts with earlier turns, `[batch, encoding_dim]`, of length 1."""
+        """Return the encodings h of contexts with earlier turns, `[batch, encoding_dim]`."""
         return {"default": self._both_encoding(context, extra_context)}
 
     @tf.function(autograph=False, input_signature=[_CONTEXTS, _EXTRA_CONTEXTS, _RESPONSES])
     def encode_context_and_response(  # type: ignore[override]
         self, context: tf.Tensor, extra_context: tf.Tensor, response: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Return h of contexts with earlier turns, and of responses. Their numbers may differ."""
+        """Return the encodings h of contexts with earlier turns, and of responses."""
         return {
             "context_encoding": self._both_encoding(context, extra_context),
             "response_encoding": self._response_encoding(response),
@@ -294,12 +299,12 @@ class MultiContextEncoderModule(EncoderModule):
 
     @tf.function(autograph=False, input_signature=[_CONTEXTS, _EXTRA_CONTEXTS])
     def _both_encoding(self, context: tf.Tensor, extra_context: tf.Tensor) -> tf.Tensor:
-        # Both go through the trunk together, because the trunk is most of the work.
+        # The trunk encodes both in one call, because it is most of the work.
         texts = tf.concat([context, extra_context], axis=0)
         reduced = self._reduce(texts)
         context_reduced = reduced[: tf.size(context)]
         extra_reduced = reduced[tf.size(context) :]
-        # A text without tokens is not a history, and reduces to zeros.
+        # A text without tokens means no history, and reduces to zeros.
         has_extra_context = tf.reduce_any(extra_reduced != 0, axis=1, keepdims=True)
         encoder = self._encoder()
         with self.weights.scope():
@@ -310,8 +315,8 @@ class MultiContextEncoderModule(EncoderModule):
 def _without_first_space(strings: tf.Tensor) -> tf.Tensor:
     """Return texts without one space before the first character.
 
-    Rasa replaces punctuation at the start of a text with a space. It then counts the tokens of the
-    words, which do not include a token for the space.
+    Rasa replaces punctuation at the start of a text with a space. It then counts the tokens in the
+    words, without a token for this space.
     """
     return tf.strings.regex_replace(strings, "(?s)^ (.)", r"\1", replace_global=False)
 

@@ -1,7 +1,7 @@
 """The trunk and the reduction without padding, for exported modules.
 
-The tokens of all texts are in one row. So embedding, norms and feed-forward layers, which are
-nearly all of the work, process no padding. They are the encoder's own layers, except for layer
+The tokens of all texts are in one row. Embedding, norms and feed-forward layers, which are nearly
+all of the work, therefore process no padding. These are the encoder's own layers, except for layer
 norms in bfloat16. Only attention splits the tokens into `[texts, tokens]`.
 """
 
@@ -27,13 +27,15 @@ _FEW_ROWS = 128
 
 
 class _Layout(NamedTuple):
-    """Positions of the tokens of some texts.
+    """Positions of tokens, for texts that are concatenated in one row.
 
     Attributes:
       dense_index: int32 `[texts, tokens]`, index of each token in the row; 0 for padding.
-      flat_index: int32 `[total]`, index of each token of the row in `texts * tokens`.
-      is_real: float32 `[texts, tokens]`, 1, or 0 for padding.
-      key_bias: float32 `[texts, 1, 1, tokens]`, added to scores: 0, or −10⁹ for padding.
+      flat_index: int32 `[total]`, index of each token of the row in the flattened `[texts,
+        tokens]`.
+      is_real: float32 `[texts, tokens]`, 1 for tokens and 0 for padding.
+      key_bias: float32 `[texts, 1, 1, tokens]`, the bias to add to scores: 0 for tokens, −10⁹ for
+        padding.
       distance: int32 `[tokens, tokens]`, j − i at [i, j].
       lengths: int32 `[texts]`.
     """
@@ -71,14 +73,14 @@ def use_plain_gelu(model: keras.Model) -> None:
 def ids_of_beginnings(
     tokenizer: Tokenizer, strings: tf.Tensor, num_tokens: int, *, as_written: bool = False
 ) -> Any:
-    """Return token ids of texts, ragged int32: at least the first `num_tokens` of each text.
+    """Return token ids, ragged int32: at least the first `num_tokens` ids of each text.
 
     With `as_written`, texts are not folded.
     """
     if not as_written:
         strings = tokenizer.fold(strings)
     longest = tokenizer.bytes_of(num_tokens)
-    if longest is not None:  # so that long texts cost no more
+    if longest is not None:  # so that long texts take no more time
         strings = tf.strings.substr(strings, 0, longest)
     return tokenizer.ids_as_written(strings)
 
@@ -86,12 +88,12 @@ def ids_of_beginnings(
 def encode_row(
     trunk: Trunk, reduction: SqrtNReduction, token_ids: Any, lengths: Any
 ) -> tuple[Any, Any]:
-    """Return the results of `DualEncoder.encode_sequence` and `reduce`, for texts in one row.
+    """Return the results of `DualEncoder.encode_sequence` and `reduce` for texts in one row.
 
     Args:
       trunk, reduction: layers of the encoder.
       token_ids: int32 `[total]`: the concatenated texts, without padding.
-      lengths: int32 `[texts]`, number of tokens of each text; may be 0.
+      lengths: int32 `[texts]`, number of tokens in each text; may be 0.
 
     Returns:
       `(sequence, reduced)`: `[total, embedding_dim]` and `[texts, reduced_dim]`, in the compute
@@ -109,18 +111,18 @@ def encode_row(
 
 
 def _normalised(norm: keras.layers.LayerNormalization, x: Any) -> Any:
-    """Return the layer norm of `[total, dim]`."""
-    if norm.compute_dtype == "float32":  # it may be trained, so it is not fused
+    """Apply a layer norm to `[total, dim]`."""
+    if norm.compute_dtype == "float32":  # the layer may be trained, so its norm is not fused
         return norm(x)
     return tf.cond(tf.shape(x)[0] < _FEW_ROWS, lambda: norm(x), lambda: _fused_norm(norm, x))
 
 
 def _fused_norm(norm: keras.layers.LayerNormalization, x: Any) -> Any:
-    """Return the layer norm in bfloat16, as ops that TensorFlow fuses.
+    """Apply a layer norm in bfloat16, with ops that TensorFlow fuses.
 
-    Grappler replaces exactly these ops by oneDNN's layer norm: a batch norm whose channels are the
-    rows, followed by scale and offset. The batch norm is in float32. In bfloat16, TensorFlow up to
-    2.12 raises an error on processors without bfloat16 when it prepares the graph, even if this
+    Grappler replaces exactly these ops with oneDNN's layer norm: a batch norm whose channels are
+    the rows, followed by scale and offset. The batch norm is in float32. In bfloat16, TensorFlow up
+    to 2.12 raises an error on processors without bfloat16 when it prepares the graph, even if this
     branch is not taken.
     """
     # TensorFlow only fuses ops with a static shape, which a saved graph does not have.
@@ -141,7 +143,10 @@ def _fused_norm(norm: keras.layers.LayerNormalization, x: Any) -> Any:
 
 
 def _dense_heads(x: Any, num_heads: int, layout: _Layout) -> Any:
-    """`[total, heads * dim]` → `[texts, heads, tokens, dim]`; padding repeats the first token."""
+    """Split heads and texts: `[total, heads * dim]` → `[texts, heads, tokens, dim]`.
+
+    Padding repeats the first token.
+    """
     dense = tf.gather(x, layout.dense_index)
     if num_heads == 1:
         return dense[:, None]
@@ -151,7 +156,7 @@ def _dense_heads(x: Any, num_heads: int, layout: _Layout) -> Any:
 
 
 def _attend(attention: RelativeSelfAttention, x: Any, layout: _Layout) -> Any:
-    """`RelativeSelfAttention`: `[total, dim]` → `[total, dim]`."""
+    """Compute `RelativeSelfAttention`: `[total, dim]` → `[total, dim]`."""
     num_heads, dtype = attention.num_heads, attention.compute_dtype
     width = num_heads * attention.attention_dim
     projected = x @ tf.cast(attention.query_key_kernel, dtype)
@@ -181,7 +186,7 @@ def _distance_bias(attention: RelativeSelfAttention, layout: _Layout) -> Any:
 
 
 def _reduce(reduction: SqrtNReduction, x: Any, layout: _Layout) -> Any:
-    """`SqrtNReduction`: `[total, dim]` → `[texts, heads * dim]`."""
+    """Compute `SqrtNReduction`: `[total, dim]` → `[texts, heads * dim]`."""
     num_heads, dtype = reduction.num_heads, reduction.compute_dtype
     width = num_heads * reduction.attention_dim
     projected = x @ tf.cast(reduction.query_key_kernel, dtype)
@@ -197,14 +202,14 @@ def _reduce(reduction: SqrtNReduction, x: Any, layout: _Layout) -> Any:
     pooling = tf.matmul(is_query, weights)[:, :, 0]
     pooled = tf.matmul(tf.cast(pooling, dtype), tf.gather(x, layout.dense_index))
     pooled = tf.reshape(pooled, [-1, num_heads * x.shape[-1]])
-    # An empty product is zeros, except in LiteRT, where it is uninitialised.
+    # An empty product consists of zeros, except in LiteRT, where it is uninitialised.
     return tf.where(layout.lengths[:, None] > 0, pooled, tf.zeros([], dtype))
 
 
-# Largest number of tokens in a batch, and smallest number for which texts are divided into batches.
+# Maximum number of tokens per batch, and smallest number at which texts are divided into batches.
 BATCH_TOKENS = 2048
 _FEWEST_TOKENS = 256
-# Number of batches at once: while one is in its small ops, the other multiplies matrices.
+# Number of batches at once: while one runs its small ops, the other multiplies matrices.
 _PARALLEL = 2
 
 
@@ -221,18 +226,19 @@ def in_length_batches(
     batches.
 
     Args:
-      lengths: int32 `[N]`, number of tokens of each row.
-      compute: from int32 `[n]`, indices of rows, to float32 `[n, …]`, their results.
-      result_shape: static shape of one result.
-      max_rows: maximum number of rows of a batch; None for no limit.
+      lengths: int32 `[N]`, number of tokens in each row.
+      compute: function that takes the indices of some rows, int32 `[n]`, and returns their results,
+        float32 `[n, …]`.
+      result_shape: static shape of each result.
+      max_rows: maximum number of rows per batch; None for no limit.
 
     Returns:
-      float32 `[N, …]`, in the order of `lengths`. If there are no rows, `compute` is called once
-      with no row.
+      The results, float32 `[N, …]`, in the order of `lengths`. If there are no rows, `compute` is
+      called once with an empty array.
     """
     order = tf.argsort(lengths, direction="DESCENDING", stable=True)
     number = tf.size(order)
-    # More than half of the tokens, because each row of a batch counts as long as the longest one.
+    # More than half of the tokens, because each row counts as much as the longest row in its batch.
     share = tf.reduce_sum(lengths) // (4 * _PARALLEL) * 5
     budget = tf.minimum(tf.maximum(share, _FEWEST_TOKENS), BATCH_TOKENS)
 

@@ -2,8 +2,8 @@
 
 Some clients of the original modules use old versions: Rasa 2.8 uses TensorFlow 2.6, whatlies uses
 2.9, and Rasa 3.6 uses 2.12. The parts that TensorFlow adds to a module's graph are changed so that
-old versions can read them. A graph with ops, attributes or types that are unknown to 2.6 is
-refused.
+old versions can read them. A graph with ops, attributes or types that are unknown to TensorFlow 2.6
+is refused.
 """
 
 import errno
@@ -31,11 +31,11 @@ from convert_tf.data.shards import varint
 
 # `scripts/list_ops.py` wrote it.
 _OPS_FILE = Path(__file__).with_name("ops_of_tensorflow_2_6.txt")
-# An op in the function that saves the variables of a loaded module. It has no effect on values.
+# An op in the function that saves a loaded module's variables. It has no effect on values.
 _WITHOUT_EFFECT = "DisableCopyOnRead"
-# Attributes that may be dropped, whatever their value: a name for humans, and a check.
+# Attributes that may be dropped, whatever their values: a name for humans, and a check.
 _FREE = {("VarHandleOp", "debug_name"), ("AssignVariableOp", "validate_shape")}
-# Up to TensorFlow 2.12, the bfloat16 kernels of these ops only raise an error
+# Up to TensorFlow 2.12, the bfloat16 kernels for these ops only raise an error
 # (bfloat16_batch_norm_op.cc). oneDNN replaces them on processors with bfloat16 instructions.
 _RAISING = ("_FusedConv2D", "FusedBatchNormV3", "FusedBatchNormGradV3")
 
@@ -47,18 +47,20 @@ class PortabilityError(ValueError):
 def save_portable(
     module: Any, folder: Path, *, signatures: Mapping[str, Any], earlier: Path | None = None
 ) -> None:
-    """Call `tf.saved_model.save` for TensorFlow 2.6 and later. Variables are in two files.
+    """Write a SavedModel for TensorFlow 2.6 and later, with the variables in two files.
 
     Args:
       module: a `tf.Module`.
       folder: a new folder.
       signatures: functions by name.
-      earlier: the SavedModel from which `module` was made. If the variables of both differ only by
-        rounding, its files are used, so that old signatures return the same numbers.
+      earlier: the SavedModel from which `module` was made. If both have the same variables up to
+        rounding, the files of variables are taken from `earlier`, so that old signatures return the
+        same numbers.
 
     Raises:
-      PortabilityError: if the graph has parts that are unknown to 2.6, or custom gradients.
-      OSError: if it cannot be written.
+      PortabilityError: if the graph has custom gradients or parts that are unknown to TensorFlow
+        2.6.
+      OSError: if the folder cannot be written.
     """
     try:
         _save(module, folder, signatures, earlier)
@@ -87,7 +89,7 @@ def _save(module: Any, folder: Path, signatures: Mapping[str, Any], earlier: Pat
 def _are_close(*folders: Path) -> bool:
     """Return whether two SavedModels have the same variables, apart from rounding.
 
-    The first one must have two files of variables.
+    The first of the two must have two files of variables.
     """
     prefixes = [folder / "variables" / "variables" for folder in folders]
     if not all(path.is_file() for path in _data_files(prefixes[0], 2)):
@@ -166,7 +168,8 @@ def _unknown(what: str, node: NodeDef) -> PortabilityError:
 
 @functools.cache
 def _known_ops() -> dict[str, dict[str, set[int]]]:
-    """Return the known ops with the types that their attributes allow, and all known types."""
+    """Return the ops of TensorFlow 2.6 with the types that their attributes allow, and all
+    types."""
     ops = {}
     for line in _OPS_FILE.read_text(encoding="ascii").splitlines():
         name, *attributes = line.replace("types:", "types :").split()
@@ -180,33 +183,33 @@ def _known_ops() -> dict[str, dict[str, set[int]]]:
     return ops
 
 
-# TensorFlow's format of variables is a table of entries (`variables.index`) with the positions of
-# the bytes of each array. An array may be stored in slices, and slices may share their bytes. The
-# slices of an array of zeros share theirs. So a variable that is computed after loading has a
+# TensorFlow stores variables as a table of entries (`variables.index`) with the position of each
+# array's bytes. An array may be stored in slices, and slices may share their bytes. Here all slices
+# of an array of zeros share their bytes. A variable that is computed after loading thus has a
 # value, which distribution strategies, graphs and Keras need, but takes no space. References:
 # tensorflow/core/protobuf/tensor_bundle.proto; tensorflow/core/lib/io/table_format.txt.
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _ZERO_BYTES = 2**18  # largest slice of zeros
-# Types whose slices TensorFlow can join. float16 is not one of them.
+# Types whose slices TensorFlow can join. It cannot join float16.
 _SLICED_TYPES = (types_pb2.DT_FLOAT, types_pb2.DT_BFLOAT16, types_pb2.DT_INT32)
-# Positions of arrays are multiples of this, which fits every type.
+# Positions of arrays are multiples of this number, which suits every type.
 _ALIGNMENT = 8
 
 
 class _Array(NamedTuple):
-    """An array of the file."""
+    """An array in the files of variables."""
 
     entry: BundleEntryProto
     content: bytes
 
 
 def rewrite_variables(folder: Path) -> None:
-    """Write `variables/` of a SavedModel as two data files of about equal size.
+    """Rewrite the `variables/` folder of a SavedModel with two data files of about equal size.
 
     Clients of the original modules look for `variables.data-00000-of-00002` and `-00001-of-00002`.
 
     Args:
-      folder: folder of the SavedModel.
+      folder: the SavedModel.
     """
     prefix = folder / "variables" / "variables"
     index = prefix.with_name("variables.index")
@@ -236,11 +239,11 @@ def _array(value: bytes, shards: list[bytes]) -> _Array:
 
 
 def _laid_out(arrays: Mapping[bytes, _Array]) -> tuple[dict[bytes, bytes], list[bytes]]:
-    """Return the entries of an index, and the contents of two files."""
+    """Return the entries of the index and the contents of the two data files."""
     entries: dict[bytes, bytes] = {}
     zeros = {key for key, array in arrays.items() if _is_zeros(*array)}
     longest = max((len(arrays[key].content) for key in zeros), default=0)
-    # The first slice starts with the bytes that all zeros share.
+    # The first data file starts with the bytes that all zeros share.
     data = [bytearray(min(longest, _ZERO_BYTES)), bytearray()]
     by_size = sorted(arrays.items(), key=lambda item: -len(item[1].content))
     for key, (entry, content) in by_size:
@@ -270,7 +273,7 @@ def _is_zeros(entry: BundleEntryProto, content: bytes) -> bool:
 
 
 def _zero_entries(key: bytes, entry: BundleEntryProto) -> dict[bytes, bytes]:
-    """Return an array as slices of rows that all share the first bytes of the first file."""
+    """Return entries for an array of zeros: slices of rows that share the first file's start."""
     sizes = [dim.size for dim in entry.shape.dim]
     row_bytes = entry.size // sizes[0]
     rows = _ZERO_BYTES // row_bytes
@@ -296,7 +299,7 @@ def _table(entries: Mapping[bytes, bytes]) -> bytes:
     content = bytearray()
 
     def append(block: Mapping[bytes, bytes]) -> bytes:
-        """Append a block, and return where it is."""
+        """Append a block, and return its position."""
         body, restarts = bytearray(), []
         for key, value in block.items():
             restarts.append(len(body))
@@ -315,7 +318,11 @@ def _table(entries: Mapping[bytes, bytes]) -> bytes:
 
 @functools.lru_cache(64)
 def _crc(content: bytes) -> int:
-    """Return TensorFlow's checksum, a masked CRC-32C. A file of records ends with it."""
+    """Return the masked CRC-32C that TensorFlow uses as a checksum of `content`.
+
+    The checksum is computed by writing a TFRecord file, whose last four bytes are the checksum of
+    its last record.
+    """
     file = f"ram://convert_tf/{threading.get_ident()}"  # in memory
     with tf.io.TFRecordWriter(file) as writer:
         writer.write(content)

@@ -2,8 +2,9 @@
 
 A ranker's network is traced once, from token ids to vectors or scores. The graph around it
 tokenizes texts, finds equal candidates, and computes rows of similar length in batches of limited
-size. So memory does not grow with the number of texts. Bi- and poly-encoders encode contexts and
-candidates separately, and the encodings can be reused. Cross-encoders read both together.
+size. Memory therefore does not grow with the number of texts. Bi- and poly-encoders encode contexts
+and candidates separately, and the encodings can be reused. Cross-encoders read a context and a
+candidate together.
 
 Reference: arXiv 1905.01969 §4.2 to §4.4.
 """
@@ -21,7 +22,7 @@ from convert_tf.models.ranker import RankerModel
 from convert_tf.text.tokenizer import Tokenizer
 
 PADDING_SCORE = -1e30  # below every score, but finite, so that it can be written as JSON
-# Number of entries of the largest matrix product when encodings are scored.
+# Maximum number of entries in a matrix product when encodings are scored.
 _BATCH_NUMBERS = 2**24
 _FACTORS = ("output_factor", "log_scale")  # variables of a ranker
 
@@ -34,19 +35,19 @@ _IDS = tf.TensorSpec([None, None], tf.int32)
 
 
 class RankerModule(tf.Module):
-    """A ranker with its tokenizer, from strings to scores: base class of both kinds of modules.
+    """A ranker with its tokenizer, from strings to scores. Base class for both kinds of modules.
 
     A context is one text: all turns, joined with spaces, the newest last. If it is too long, its
     oldest tokens are dropped. A candidate that is too long loses its last tokens.
 
-    A score only depends on its context and its candidate, not on other rows, order or padding.
+    A score depends only on the context and the candidate, not on other rows, order or padding.
 
     Args:
       ranker: a float32 ranker, whose weights are copied. It becomes part of the module and must not
         be used on its own any more.
-      tokenizer: tokenizer of the ranker's vocabulary.
+      tokenizer: tokenizer for the ranker's vocabulary.
       network_bits: 16 or 8 bits for the stored weights; see `StoredWeights` and `StoredTable`.
-      max_tokens: maximum number of tokens of a text, unless the ranker's own limits are lower.
+      max_tokens: maximum number of tokens per text, unless the ranker's own limits are lower.
 
     Attributes:
       variables, trainable_variables: the stored variables, and the variables to train.
@@ -63,7 +64,7 @@ class RankerModule(tf.Module):
     Reference: arXiv 1905.01969 §4.
     """
 
-    # Attributes are saved with a module. The properties of tf.Module with these names are not.
+    # Attributes are saved with a module. The properties with these names in tf.Module are not.
     variables: Any = None
     trainable_variables: Any = None
 
@@ -86,7 +87,7 @@ class RankerModule(tf.Module):
 
         trunks: list[Any] = [t for t in (ranker.trunk, ranker.candidate_trunk) if t is not None]
         self.tables = [StoredTable(trunk.embedding, bits=network_bits) for trunk in trunks]
-        # These two numbers are not rounded, because that would scale every score.
+        # These two numbers are not rounded, because rounding them would scale every score.
         factors = [v for v in ranker.variables if v.path.split("/")[-1] in _FACTORS]
         values = [(v, keras.ops.convert_to_numpy(v)) for v in factors]
         self._factors: Callable[[], list[tuple[Any, Any]]] = lambda: values
@@ -108,11 +109,12 @@ class RankerModule(tf.Module):
         Args:
           context: string `[B]`.
           candidates: string `[N]`.
-          places: int32 `[B, C]`, indices of each context's own candidates, -1 for padding; None for
-            all candidates.
+          places: int32 `[B, C]`, the indices of each context's own candidates in `candidates`, -1
+            for padding. None scores all candidates for every context.
 
         Returns:
-          float32 `[B, C]`, with any number for padding; `[B, N]` if `places` is None.
+          The scores, float32 `[B, C]`, with arbitrary numbers for padding; `[B, N]` if `places` is
+          None.
         """
         raise NotImplementedError
 
@@ -144,10 +146,10 @@ class RankerModule(tf.Module):
         Args:
           context: string `[B]`.
           candidates: string `[N]`.
-          row_lengths: int64 `[B]`, number of candidates of each context; the sum is N.
+          row_lengths: int64 `[B]`, number of candidates for each context; the sum is N.
 
         Returns:
-          `default`, float32 `[N]`.
+          A dict with the scores, float32 `[N]`, as `default`.
         """
         _check_rows(context, tf.size(row_lengths))
         tf.debugging.assert_equal(
@@ -166,11 +168,12 @@ class RankerModule(tf.Module):
 
         Args:
           context: string `[B]`.
-          candidates: string `[B, C]`, each context's own, padded with `""`; `[C]`, the same for
-            every context; or ragged `[B, (C)]`.
+          candidates: string `[B, C]`, each context's own candidates, padded with `""`; `[C]`, the
+            same candidates for every context; or ragged `[B, (C)]`, each context's own candidates.
 
         Returns:
-          float32 `[B, C]`, -1e30 for padding; or ragged `[B, (C)]`.
+          The scores: float32 `[B, C]`, with -1e30 for padding; or ragged `[B, (C)]` for ragged
+          candidates.
         """
         if isinstance(candidates, tf.RaggedTensor):
             lengths = candidates.row_lengths()
@@ -197,14 +200,14 @@ class RankerModule(tf.Module):
         return ids[:, : self.candidate_tokens]
 
     def _padded(self, ids: tf.RaggedTensor, places: tf.Tensor) -> tf.Tensor:
-        """Return some rows, int32 `[n, tokens]`, with at least one column."""
+        """Return some texts' token ids as rows, int32 `[n, tokens]`, with at least one column."""
         rows = tf.gather(ids, places)
         width = tf.maximum(rows.bounding_shape(axis=1, out_type=tf.int32), 1)
         shape = tf.stack([tf.size(places), width])
         return rows.to_tensor(default_value=self.tokenizer.padding_id, shape=shape)
 
     def _network(self) -> keras.StatelessScope:
-        """Return a scope in which the ranker has the stored weights."""
+        """Return a scope in which the ranker uses the stored weights."""
         scope = self.weights.scope()
         for variable, value in self._factors():
             scope.add_update((variable, tf.constant(value)))
@@ -212,7 +215,7 @@ class RankerModule(tf.Module):
 
 
 def _lengths_of(ids: tf.RaggedTensor) -> tf.Tensor:
-    """Return the number of tokens of each text, int32 `[N]`."""
+    """Return the number of tokens in each text, int32 `[N]`."""
     return tf.cast(ids.row_lengths(), tf.int32)
 
 
@@ -223,10 +226,10 @@ def _check_rows(context: tf.Tensor, rows: tf.Tensor) -> None:
 
 
 def make_ranker_module(ranker: RankerModel, tokenizer: Tokenizer, **kwargs: Any) -> RankerModule:
-    """Return the module of a ranker. Takes the arguments of `RankerModule`."""
+    """Return the module for a ranker. The arguments are as for `RankerModule`."""
     kind = CrossRankerModule if ranker.is_joint else EncodingRankerModule
     module = kind(ranker, tokenizer, **kwargs)
-    # A saved function only accepts arguments that it was traced for.
+    # A saved function accepts only arguments for which it was traced.
     for candidates in (_MATRIX, _CANDIDATES, _RAGGED):
         module.score.get_concrete_function(_CONTEXTS, candidates)
     return module
@@ -272,7 +275,8 @@ class EncodingRankerModule(RankerModule):
     def encode_context(self, context: tf.Tensor) -> dict[str, tf.Tensor]:
         """Encode contexts: string `[B]` → `vectors` float32 `[B, M, dim]`, `mask` bool `[B, M]`.
 
-        M is 1 for a bi-encoder. Masked vectors are zeros, which `score_vectors` does not read.
+        M is the number of vectors per context, 1 for a bi-encoder. Masked vectors are zeros, and
+        `score_vectors` does not read them.
         """
         self.weights.unpack()
         ids = self._context_ids(context)
@@ -339,7 +343,7 @@ class EncodingRankerModule(RankerModule):
     def _encoded_scores(
         self, context: tf.Tensor, candidates: tf.Tensor, places: tf.Tensor | None
     ) -> tf.Tensor:
-        """Return the same as `_scores` for encoded candidates, float32 `[N, dim]`."""
+        """Return the same as `_scores`, for candidates that are encoded: float32 `[N, dim]`."""
         self.weights.unpack()
         ids = self._context_ids(context)
         number = tf.shape(candidates)[0]
@@ -369,7 +373,7 @@ class EncodingRankerModule(RankerModule):
 
 
 class CrossRankerModule(RankerModule):
-    """A cross-encoder: each context is read together with each of its candidates.
+    """A cross-encoder, which reads each context together with each of its candidates.
 
     Reference: arXiv 1905.01969 §4.3.
     """

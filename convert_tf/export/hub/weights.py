@@ -1,13 +1,13 @@
-"""Weights of a network in a saved module: small in the file, float32 after the first call.
+"""A network's weights in a saved module: small in the file, float32 after the first call.
 
 The file stores each weight as a 16-bit float, or as an 8-bit code with a scale per output channel.
 The first call unpacks them into float32 variables of the same shapes, which are zeros in the file.
-The network computes with these, and a user may train them. A module that was called and saved again
-keeps their values.
+The network computes with these variables, and a user may train them. A module that was called and
+saved again keeps their values.
 
-Loading does not unpack the weights. A resource whose initializer assigns variables could do so, but
-the initializer is called before variables have a handle (under a distribution strategy), or not at
-all (in a graph, or in a model that exports the module again).
+Loading does not unpack the weights. A resource whose initializer assigns variables could unpack
+them, but the initializer is called before variables have a handle (under a distribution strategy),
+or not at all (in a graph, or in a model that exports the module again).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from convert_tf.numerics.quiet import quieten_float16
 from convert_tf.numerics.vectors import SENTENCE_SCALE
 
 NETWORK_BITS = (16, 8, 32)
-# Kernels with a shorter side stay in 16 bits. They have few bytes, and some are tables of positions
+# Kernels with a shorter side stay in 16 bits. They need few bytes, and some are tables of positions
 # and relative biases, whose columns have no common scale.
 SMALLEST_SIDE = 64
 
@@ -31,8 +31,8 @@ SMALLEST_SIDE = 64
 class StoredWeights(tf.Module):
     """The weights of a Keras model, for a `tf.Module` that computes with that model's layers.
 
-    It is an attribute of the saved module. The model itself must be kept where `tf.Module` does not
-    find its variables, for example in a function.
+    The weights are an attribute of the saved module. The model itself must be kept where
+    `tf.Module` does not find its variables, for example in a function.
 
     Args:
       variables: variables of the model; their values are copied.
@@ -42,11 +42,11 @@ class StoredWeights(tf.Module):
 
     Attributes:
       trainable_variables: float32 variables with the shapes of `variables`, in the same order;
-        zeros until `unpack` was run.
+        zeros until `unpack` is called.
       variables: the trainable variables, the stored values, and whether they are unpacked.
 
     Raises:
-      ValueError: if `bits` has another value, or a weight is not a number or too large for 16 bits.
+      ValueError: if `bits` has another value, or a weight is NaN or too large for 16 bits.
 
     Example:
       class Module(tf.Module):
@@ -63,8 +63,8 @@ class StoredWeights(tf.Module):
               with self.weights.scope():
                   return self._model()(ids)
 
-    Reference: arXiv 1911.03688 §2.1, "Quantization" (16 bits); arXiv 1712.05877 §2 (8 bits; there
-    one scale for a whole matrix).
+    Reference: arXiv 1911.03688 §2.1, "Quantization" (16 bits); arXiv 1712.05877 §2 (8 bits; the
+    paper has one scale for a whole matrix).
     """
 
     def __init__(self, variables: Sequence[Any], *, bits: int = 16) -> None:
@@ -88,7 +88,7 @@ class StoredWeights(tf.Module):
         self._branches: Callable[[], list[Any]] = lambda: branches
 
     def unpack(self) -> None:
-        """Set `trainable_variables` to their values if they have none yet.
+        """Set `trainable_variables` to the stored values if this has not been done yet.
 
         In a graph, call it before `scope` and outside loops.
         """
@@ -137,11 +137,11 @@ def _read(handle: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
 
 
 class Bfloat16Copies(tf.Module):
-    """The kernels of a network in bfloat16, in addition to float32. They are zeros until `update`.
+    """Copies of a network's kernels in bfloat16. They are zeros until `update` is called.
 
     Args:
       variables: variables of a copy of the model that computes in bfloat16.
-      weights: weights of the model. The first of its variables match `variables`.
+      weights: float32 weights of the model. Its first variables correspond to `variables`.
 
     Example:
       copies = Bfloat16Copies(fast_model.trainable_variables, weights)
@@ -165,13 +165,13 @@ class Bfloat16Copies(tf.Module):
         ]
 
     def update(self) -> None:
-        """Copy the current values of the float32 variables."""
+        """Copy the current values from the float32 variables."""
         for copy, variable in zip(self._values, self._computed, strict=True):
             if copy is not variable:
                 copy.assign(tf.cast(variable, tf.bfloat16))
 
     def scope(self) -> keras.StatelessScope:
-        """Make the model use the copies, and for all other weights the float32 variables."""
+        """Make the model use the copies, and the float32 variables for all other weights."""
         scope = keras.StatelessScope()
         for variable, value in zip(self._variables(), self._values, strict=True):
             scope.add_update((variable, value.read_value()))  # the constructor would cast
@@ -179,10 +179,10 @@ class Bfloat16Copies(tf.Module):
 
 
 class StoredMap(tf.Module):
-    """The linear map from encodings to vectors for similarity. It is not trainable.
+    """The linear map from encodings to similarity vectors. It is not trainable.
 
     Args:
-      kernel: float32 `[inputs, outputs]`.
+      kernel: matrix of the map, float32 `[inputs, outputs]`.
       bits: bits of the stored numbers: 32, 16, or 8 with a scale for each column.
 
     Raises:
@@ -202,13 +202,16 @@ class StoredMap(tf.Module):
             values, scales = pack_kernel(kernel)
             self._scales = tf.Variable(scales, trainable=False, name="similarity/scales")
         self._values = tf.Variable(values, trainable=False, name="similarity/values")
-        # Factors of K and Kᵀ together: the scales twice, and 1 / |k| once.
+        # Factors for K and Kᵀ together: the scales twice, and 1 / |k| once.
         lengths = np.linalg.norm(values.astype(np.float32) * scales, axis=0)
         gains = scales**2 / np.maximum(lengths, 1e-12)
         self._gains = tf.Variable(gains, trainable=False, name="similarity/gains")
 
     def __call__(self, reduced: tf.Tensor) -> tf.Tensor:
-        """Return float32 `[texts, outputs]` for `[texts, inputs]`; zeros stay zeros."""
+        """Map encodings `[texts, inputs]` to vectors, float32 `[texts, outputs]`.
+
+        Zeros stay zeros.
+        """
         product = tf.matmul(reduced, tf.cast(self._values, tf.float32))
         return l2_normalize(product if self._scales is None else product * self._scales)
 
@@ -220,7 +223,8 @@ class StoredMap(tf.Module):
 
 
 def _is_kernel(variable: Any) -> bool:
-    # Tables of positions and biases are matrices too. They are read by rows and stay in float32.
+    # Tables of positions and biases are matrices too, but they are read by rows and stay in
+    # float32.
     return variable.name.endswith("kernel") and len(variable.shape) == 2
 
 
@@ -274,7 +278,7 @@ class StoredTable(tf.Module):
       bits: 16 or 8.
 
     Raises:
-      ValueError: if an entry is not a number or too large for 16 bits.
+      ValueError: if an entry is NaN or too large for 16 bits.
 
     Example:
       stored = StoredTable(embedding)
@@ -302,7 +306,10 @@ class StoredTable(tf.Module):
         self._values = tf.Variable(values, trainable=False, name="table")
 
     def gather_rows(self, token_ids: tf.Tensor, *, training: bool = False) -> tf.Tensor:
-        """Return rows: int `[…]` → float32 `[…, dim]`. Replaces the layer's method of this name."""
+        """Return the rows for token ids: int `[…]` → float32 `[…, dim]`.
+
+        This method replaces the layer's method of the same name.
+        """
         rows = tf.cast(tf.gather(self._values, token_ids), tf.float32)
         if self._row_scales is not None:
             return rows * tf.gather(self._row_scales, token_ids)

@@ -1,7 +1,7 @@
 """Write a checkpoint as a TF Hub module, which needs neither the checkpoint nor this package.
 
-A module is a SavedModel with its signatures, its vocabulary and a card. It is written whole or not
-at all.
+A module is a SavedModel with signatures, a vocabulary and a card. The folder is written completely
+or not at all.
 """
 
 import contextlib
@@ -45,11 +45,11 @@ def export_module(
     """Write the module of an encoder or a ranker, with a model card.
 
     Args:
-      checkpoint: a model directory.
+      checkpoint: the run or module of an encoder or a ranker.
       output: the module's folder; its parents are created, and a link is followed.
-      network_bits: 16, 8 or 32 bits for the weights of the network in the file.
-      max_tokens: maximum number of tokens of a text, unless a ranker's own limits are lower. None
-        for 512, or for the value of `checkpoint` if it is a module.
+      network_bits: 16, 8 or 32 bits for the network's weights in the file.
+      max_tokens: maximum number of tokens per text, unless a ranker's own limits are lower. None
+        for 512, or for the limit of `checkpoint` if it is a module.
       notes: Markdown for the model card, such as data sources and accuracy.
       overwrite: whether to replace an existing folder.
 
@@ -80,7 +80,7 @@ def export_module(
     return Path(os.path.abspath(output))
 
 
-# A module, the function that makes its card, and further files of its folder by name.
+# A module, the function that makes its card, and further files for its folder by name.
 _Parts = tuple[EncoderModule | RankerModule, Callable[..., str], dict[str, str]]
 
 
@@ -127,7 +127,7 @@ def _ranker_parts(
 
 
 def _published(facts: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
-    """Return the facts of training for publication, without paths of files.
+    """Return the facts about training that are published, without paths of files.
 
     A module that is made from this one has the same card.
     """

@@ -51,7 +51,7 @@ class Block(nn.Module):
 
 
 class SideNetwork(nn.Module):
-    """From the encoding of a text to that of a context or a response, of length 1."""
+    """Map a text's reduced encoding to its encoding as a context or a response, of length 1."""
 
     def __init__(self, config: ConvertConfig) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class SimilarityMap(nn.Linear):
 
 
 class ConvertModel(PreTrainedModel):
-    """Encodes texts; every token of the output holds the vector of its text.
+    """Encodes texts. Every token of the output holds the vector of the token's text.
 
     Call arguments:
       input_ids, attention_mask: int64 `[batch, tokens]`.

@@ -31,7 +31,7 @@ from convert_tf.text.vocabulary import VOCABULARY_FILES, write_vocabulary
 with needs("", "Reading a folder for Hugging Face programs"):
     from safetensors import SafetensorError, deserialize
 
-TABLE_RANGE = "table_range"  # in config.json, the range of the bytes of the subword table
+TABLE_RANGE = "table_range"  # key in config.json: the range of the subword table's 8-bit values
 _UNKNOWN_ROWS = 1  # these folders have one row for all unknown characters
 _DTYPES = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
 
@@ -42,13 +42,14 @@ def opened_folder(
 ) -> Iterator[EncoderSource]:
     """Read the encoder of a Hugging Face folder.
 
-    All unknown characters have one hash bucket. If the subword table had 8 bits, it is rounded to 8
-    bits again, in the earlier range if the values fit.
+    All unknown characters share one hash bucket. If the subword table had 8 bits, it is rounded to
+    8 bits again, in the earlier range if the values fit.
 
     Args:
       folder: from `convert-tf export --format huggingface`, or saved by a program that opened it.
-      max_tokens: maximum length of a text, in tokens. None for the limit of the folder.
-      as_keras: whether the encoder is a `DualEncoder`. Otherwise layers are namespaces of arrays.
+      max_tokens: maximum number of tokens per text. None for the limit in the folder.
+      as_keras: whether to return the encoder as a `DualEncoder`. Otherwise its layers are
+        namespaces of arrays.
 
     Yields:
       The encoder. Its vocabulary is a temporary file.
@@ -97,7 +98,7 @@ class TorchVariables:
       is_folded: false: weights of feed-forward layers do not include the slope of the GELU.
 
     Raises:
-      ValueError: if a weight is missing, or has another type.
+      ValueError: if a weight is missing or has a different type.
     """
 
     is_folded = False
@@ -122,7 +123,10 @@ class TorchVariables:
         return self._array(name) if is_table else self._array(name).T
 
     def table(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
-        """Return the subword table, and the range of its bytes, as `ModuleVariables.table`."""
+        """Return the subword table and the range of its 8-bit values.
+
+        See `ModuleVariables.table`.
+        """
         table = self._array("tokens.weight")
         if self._bits == 32:
             return table, None
@@ -136,7 +140,7 @@ class TorchVariables:
 
 
 def _names(config: ModelConfig) -> list[str]:
-    """Return the names of the weights of the network, in the order of `network_variables`."""
+    """Return the names of the network's weights, in the order of `network_variables`."""
 
     def layers(*names: str) -> list[str]:
         return [f"{name}.{part}" for name in names for part in ("weight", "bias")]
@@ -158,7 +162,7 @@ def _names(config: ModelConfig) -> list[str]:
 
 
 def _float32(name: str, tensor: dict[str, Any]) -> np.ndarray:
-    """Return a tensor of `safetensors.deserialize` as float32."""
+    """Return a tensor from `safetensors.deserialize` as float32."""
     kind, data = tensor["dtype"], tensor["data"]
     if kind == "BF16":  # the upper half of a float32, which numpy does not know
         values = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
@@ -170,7 +174,7 @@ def _float32(name: str, tensor: dict[str, Any]) -> np.ndarray:
 
 
 def _model_config(facts: dict[str, Any], vocab_size: int) -> ModelConfig:
-    """Return the configuration of the encoder. Programs add further entries to `config.json`."""
+    """Return the encoder's configuration. Other programs add entries to `config.json`."""
     values = {name: facts[name] for name in ModelConfig.defaults() if name in facts}
     return ModelConfig.from_dict(
         {**values, "vocab_size": vocab_size, "num_oov_buckets": _UNKNOWN_ROWS}
@@ -187,7 +191,7 @@ def _keras_encoder(config: ModelConfig, values: TorchVariables) -> Any:
     from convert_tf.checkpoints.module_weights import load_variables
     from convert_tf.models.encoder import DualEncoder
 
-    _plain_encoder(config, values)  # an error that names the weight if one does not fit
+    _plain_encoder(config, values)  # raises an error that names a weight which does not fit
     encoder = DualEncoder(config)
     load_variables(encoder, values)
     return encoder

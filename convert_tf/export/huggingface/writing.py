@@ -6,10 +6,10 @@ folders. A folder has the weights twice: `model.safetensors` for PyTorch, which 
 a folder.
 
 Prompts choose the kind of vectors. Without a prompt, a text gets the vector of
-`SentenceEncoder.encode`. The prompts `context`, `response`, `similarity` and `reduced` give the
-kind of this name; the first three are narrower and end with zeros. Programs that search texts ask
-for `query` and `document`, and get the vectors for similarity, because a reply is seldom the text
-that a search should find.
+`SentenceEncoder.encode`. The prompts `context`, `response`, `similarity` and `reduced` select the
+vectors of the same name; the first three kinds are narrower and end with zeros. Search programs use
+the prompts `query` and `document`. Both select similarity vectors, because a reply is seldom the
+text that a search should find.
 """
 
 import json
@@ -83,10 +83,10 @@ def export_huggingface(
       checkpoint: a run or module of a dual encoder with a subword vocabulary, or a folder of this
         format, even if another program trained it further.
       output: the folder.
-      max_tokens: maximum length of a text, in tokens. None for 512, or for the limit of
-        `checkpoint` if it is a module.
-      notes: Markdown to add to the model card. By default, the notes in the card of a module. A
-        comment `<!-- hub metadata … -->` has YAML for the metadata of the hub.
+      max_tokens: maximum number of tokens per text. None for 512, or for the limit of `checkpoint`
+        if it is a module.
+      notes: Markdown to add to the model card. By default, the notes from a module's card. A
+        comment `<!-- hub metadata … -->` contains metadata for the hub, in YAML.
       overwrite: whether to replace a folder that this function wrote.
 
     Returns:
@@ -170,14 +170,14 @@ def _fill_tokenizer(
 ) -> None:
     r"""Fill `tokenizer.json`: rebuild `SubwordTokenizer` from components of the package tokenizers.
 
-    WordPiece marks pieces inside a word, but the vocabulary marks pieces at the start of a word. So
-    an entry `﹏word` becomes `word`, and an entry `piece` becomes `﹏piece`. The mark is the only
-    character that no entry has in another place.
+    WordPiece marks pieces inside a word, but the vocabulary marks pieces at the start of a word. An
+    entry `﹏word` therefore becomes `word`, and an entry `piece` becomes `﹏piece`. The mark is a
+    character that occurs nowhere else in an entry.
 
-    Texts are folded first (`convert_tf.text.characters.fold`). Three things differ. A character
-    outside the vocabulary is unknown and ends its word. Words of more than 200 characters are cut,
-    because WordPiece takes cubic time for long words. A capital sigma at the end of a word becomes
-    σ, not ς.
+    Texts are folded first (`convert_tf.text.characters.fold`). The result differs from
+    `SubwordTokenizer` in three ways. A character outside the vocabulary is unknown and ends its
+    word. Words of more than 200 characters are cut, because WordPiece takes cubic time for long
+    words. A capital sigma at the end of a word becomes σ, not ς.
     """
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     tokenizer["added_tokens"] = [
@@ -197,7 +197,10 @@ def _fill_tokenizer(
 
 
 def static_tokenizer(subwords: Sequence[str]) -> dict[str, Any]:
-    """Return `tokenizer.json` for static vectors: ids of subwords, then one for all unknowns."""
+    """Return `tokenizer.json` for static vectors.
+
+    One id, after the subwords', is for all unknowns.
+    """
     tokenizer = json_file(_TEMPLATE / TOKENIZER_FILE)
     _fill_tokenizer(tokenizer, subwords, {_UNKNOWN: len(subwords)})
     return {**tokenizer, "post_processor": None}
@@ -206,9 +209,9 @@ def static_tokenizer(subwords: Sequence[str]) -> dict[str, Any]:
 def _folding_steps(alphabet: Set[str]) -> list[dict[str, Any]]:
     """Return the normalizers that fold texts, for a vocabulary with these characters.
 
-    The package's NFKC changes every character. Characters that `fold` keeps get stand-ins. If the
-    vocabulary has a character, it gets its own stand-in. All others share two, because unknown
-    characters have one id. Punctuation needs a separate stand-in, because it ends words.
+    The package applies NFKC to every character, so characters that `fold` keeps are replaced by
+    stand-ins. Each character in the vocabulary gets its own stand-in. All others share two, because
+    unknown characters have one id; punctuation needs a separate stand-in, because it ends words.
     """
     marks = {chr(point) for points in ranges_of("marks") for point in points}
     kept = [chr(point) for points in ranges_of("kept") for point in points]
@@ -247,7 +250,7 @@ def _folding_steps(alphabet: Set[str]) -> list[dict[str, Any]]:
 
 
 def _class(table: str) -> str:
-    """Return the characters of a table for a class of a regular expression, as they are."""
+    """Return a table's characters, unescaped, for a character class in a regular expression."""
     return "".join(f"{chr(codes.start)}-{chr(codes[-1])}" for codes in ranges_of(table))
 
 
@@ -279,9 +282,9 @@ def _model_config(source: EncoderSource, special: dict[str, int]) -> dict[str, A
 
 
 def torch_weights(source: EncoderSource) -> dict[str, np.ndarray]:
-    """Return float32 arrays by the names of `modeling_convert.py`, matrices as in `nn.Linear`.
+    """Return float32 arrays by name in `modeling_convert.py`, with matrices as in `nn.Linear`.
 
-    The table has values rounded to 8 bits, as in exported modules.
+    The values in the subword table are rounded to 8 bits, as in exported modules.
     """
     encoder = source.encoder
     embedding = encoder.trunk.embedding

@@ -1,14 +1,14 @@
 """Build the network of a dual encoder as an ONNX graph, op by op.
 
-A row contains several texts, as in training (`convert_tf.data.packing`). So the feed-forward
-layers, norms and projections compute little padding, and no op changes the layout of tokens.
-Attention is one op with an additive bias, which combines the biases of relative positions, the
-reach of the block and the borders between texts.
+A row contains several texts, as in training (`convert_tf.data.packing`). The feed-forward layers,
+norms and projections therefore compute little padding, and no op changes the layout of tokens.
+Attention is one op with an additive bias, which combines the biases for relative positions, the
+maximum distance of the block and the borders between texts.
 
 There are two forms. `float32` computes the same as the run. `int8` multiplies bytes: kernels have a
-scale per output, and activations of the blocks have one fixed scale per layer. With fixed scales,
-an encoding does not depend on the other texts of its batch, except for rounding. The side networks,
-which are computed once per text, have scales per 32 numbers of each text.
+scale per output, and the blocks' activations have one fixed scale per layer. With fixed scales, an
+encoding does not depend on the other texts in its batch, except for rounding. The side networks,
+which are computed once per text, have a scale for every 32 numbers of each text.
 
 Reference: arXiv 1911.03688 §2.1.
 """
@@ -57,8 +57,8 @@ class GraphBuilder(GraphWriter):
 
     Args:
       source: the encoder. With a similarity map, the graph has the input `similarity_slots` and the
-        output `similarity_encoding`, and `default` is
-        `convert_tf.models.distillation.sentence_encodings` of r.
+        output `similarity_encoding`; the output `default` is then computed from r by
+        `convert_tf.models.distillation.sentence_encodings`.
       calibrations: for the int8 form, the calibration of each tensor in `observed`; None for
         float32.
 
@@ -83,7 +83,7 @@ class GraphBuilder(GraphWriter):
         outputs: Mapping[str, tuple[str | int, ...]],
         observed: Sequence[str],
     ) -> onnx.ModelProto:
-        """Return the ops so far as a model with these inputs and float32 outputs."""
+        """Return a model of the ops written so far, with these inputs and float32 outputs."""
         float32 = TensorProto.FLOAT
         values = [helper.make_tensor_value_info(n, float32, s) for n, s in outputs.items()]
         values += [helper.make_tensor_value_info(name, float32, None) for name in observed]
@@ -160,7 +160,7 @@ class GraphBuilder(GraphWriter):
                 [rows, self._constant("table_step", np.float32(step) * root),
                  self._constant("table_zero", zero)],
             )  # fmt: skip
-        # Sums of rows of the two tables, computed when the file is loaded.
+        # Sums of the two tables' rows, computed when the file is loaded.
         parts = []
         for shifts in map(as_array, embedding.position_tables):
             name, index = f"positions_{len(shifts)}", np.arange(self._max_tokens, dtype=np.int32)
@@ -169,20 +169,20 @@ class GraphBuilder(GraphWriter):
             parts.append(self._add("Gather", tables, axis=0))
         position_rows = self._add("Gather", [self._add("Add", parts), "positions"], axis=0)
         x = self._add_and_norm("embedding", rows, position_rows, embedding.norm)
-        if self._config.num_heads == 1:  # with the axis of the heads: `[rows, 1, tokens, dim]`
+        if self._config.num_heads == 1:  # with an axis for the heads: `[rows, 1, tokens, dim]`
             x = self._add("Unsqueeze", [x, "row_axis"], "embedding/with_heads")
         return x
 
     def _table(self) -> np.ndarray:
-        """Return the rows of the subwords and hash buckets, float32 `[num_ids, dim]`."""
+        """Return the rows for the subwords and hash buckets, float32 `[num_ids, dim]`."""
         return as_array(self._encoder.trunk.embedding.table)
 
     def _attention_biases(self) -> list[str]:
         """Build the additive bias of each block, `[rows, heads, tokens, tokens]`.
 
-        It is the bias of the relative position, or `MASKED_SCORE` outside the block's reach and
-        between texts. The biases of all blocks are built together, because for a single sentence,
-        ops cost more than numbers.
+        The bias depends on the relative position. Between texts, and beyond the block's maximum
+        distance, it is `MASKED_SCORE`. The biases for all blocks are built together, because for a
+        single sentence, the number of ops matters more than their sizes.
         """
         attentions = [block.attention for block in self._encoder.trunk.blocks]
         reach = max(attention.max_distance for attention in attentions)
@@ -214,8 +214,8 @@ class GraphBuilder(GraphWriter):
         beta = as_array(block.attention_norm.beta)
         summed = self._add("Add", [attended, x])
         x = self._scaled_norm(f"{name}/attention_norm", summed, block.attention_norm)
-        # The constants of the fast GELU are in the weights, as in the layer. Without a slope, ONNX
-        # Runtime's op takes 0.29 µs for 2,048 numbers instead of 0.91.
+        # The constants of the fast GELU are multiplied into the weights, as in the layer. Without a
+        # slope, ONNX Runtime's op takes 0.29 µs for 2,048 numbers instead of 0.91 µs.
         layer = block.feed_forward
         hidden_kernel = as_array(layer.hidden_kernel) * GELU_SLOPE
         hidden_bias = as_array(layer.hidden_bias) * GELU_SLOPE + beta @ hidden_kernel
@@ -266,7 +266,7 @@ class GraphBuilder(GraphWriter):
         self._where_texts(slots, dim, output, lambda result: self._side(name, x, result))
 
     def _sentences(self, reduced: str, kernel: np.ndarray | None) -> None:
-        """Build `default` for the r of the selected texts: r, or `sentence_encodings` of r."""
+        """Build the output `default` for the selected texts: r, or `sentence_encodings` of r."""
         if kernel is None:
             self._add("Identity", [reduced], "default")
             return
@@ -300,7 +300,7 @@ class GraphBuilder(GraphWriter):
           slots: the input that selects texts.
           dim: width of the output.
           output: name of the output, `[texts, dim]`.
-          build: builds the ops, for the name of their result.
+          build: function that takes the name of the result and builds the ops.
         """
         outer, self._nodes = self._nodes, []
         build(f"{output}/some")
@@ -332,7 +332,7 @@ class GraphBuilder(GraphWriter):
         self._unit_rows(self._block_dense(f"{name}/linear", x, kernel, bias), output)
 
     def _unit_rows(self, y: str, output: str) -> None:
-        """Build `l2_normalize`, which keeps zero vectors."""
+        """Build `l2_normalize`, which leaves zero vectors unchanged."""
         squares = self._add("ReduceSumSquare", [y, self._int64("last_axis", -1)], keepdims=1)
         floor = self._constant("smallest_square", np.float32(1e-12))
         length = self._add("Sqrt", [self._add("Max", [squares, floor])])
@@ -353,13 +353,13 @@ class BatchGraphBuilder(GraphBuilder):
     """Build the graph of an encoder with the inputs `input_ids` and `attention_mask`.
 
     The output is float32 `[batch, tokens, reduced_dim]`. Every position of a text has the vector of
-    the whole text. So programs get this vector with any pooling: the first token, the mean or the
-    maximum. Shorter vectors end with zeros, which do not change inner products.
+    the whole text. Programs therefore get this vector with any pooling: the first token, the mean
+    or the maximum. Shorter vectors end with zeros, which do not change inner products.
 
     The id N, for a vocabulary of N entries, stands for all characters outside it. Its row is the
-    mean of the rows of the hash buckets, because these programs cannot compute the hash. Larger ids
-    are not part of a text. The ids in `kind_ids` select the kind of vector; if a row has several,
-    the largest one is used.
+    mean of the hash buckets' rows, because programs for Hugging Face folders cannot compute the
+    hash. Larger ids are not part of a text. The ids in `kind_ids` select the kind of vector; if a
+    row has several, the largest one is used.
 
     Args:
       source, calibrations: as in `GraphBuilder`.
@@ -379,7 +379,7 @@ class BatchGraphBuilder(GraphBuilder):
     ) -> None:
         super().__init__(source, calibrations)
         self._kind_ids = kind_ids
-        # The network computes r of every text.
+        # The network computes r for every text.
         self._replaced = {kind: number for kind, number in kind_ids.items() if kind != "reduced"}
 
     def build(self, *, observes: bool = False) -> onnx.ModelProto:
@@ -422,7 +422,7 @@ class BatchGraphBuilder(GraphBuilder):
             self._add("Cast", [rows], SIGNATURES[name].slots, to=TensorProto.INT32)
 
     def _joined(self, vectors: str, shapes: Mapping[str, tuple[str, int]]) -> str:
-        """Replace r of texts by the vectors of their kinds, `[batch, reduced_dim]`."""
+        """Replace each text's r by the kind of vector that it asks for, `[batch, reduced_dim]`."""
         dim = self._config.reduced_dim
         for signature in map(SIGNATURES.__getitem__, self._replaced):
             encoding = rows = signature.output

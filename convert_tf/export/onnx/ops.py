@@ -14,7 +14,7 @@ from convert_tf.numerics.byte_codes import pack_kernel
 
 CONTRIB = "com.microsoft"  # the operator set of ONNX Runtime
 EPSILON = 1e-6
-_CENTRED_ROOM = 1.2  # ranges are from a few thousand tokens; other texts have wider ones
+_CENTRED_ROOM = 1.2  # ranges are measured on a few thousand tokens; other texts have wider ranges
 _MAX_CENTRED_WIDTH = 0.75
 SIDE_BLOCK = 32  # numbers of a text, and weights, that share a scale in the side networks
 
@@ -29,7 +29,7 @@ def as_array(variable: Any) -> np.ndarray:
 
 
 def with_one_unknown(table: np.ndarray, vocab_size: int) -> np.ndarray:
-    """Return the rows of the vocabulary, then the mean of the rows of the hash buckets."""
+    """Return the vocabulary's rows, followed by the mean of the hash buckets' rows."""
     unknown = table[vocab_size:].mean(axis=0, keepdims=True)
     return np.concatenate([table[:vocab_size], unknown])
 
@@ -38,8 +38,9 @@ class Calibration(NamedTuple):
     """The measured range of a tensor that is converted to bytes.
 
     Attributes:
-      low, high: its range without the centre. Values outside the range are clipped.
-      values: float32 `[tokens, dim]`, some of its values.
+      low, high: range of the tensor after subtracting the centre. Values outside the range are
+        clipped.
+      values: float32 `[tokens, dim]`, a sample of the tensor's values.
       centre: float32 `[dim]`, which is subtracted before values become bytes; None for zeros.
     """
 
@@ -50,19 +51,20 @@ class Calibration(NamedTuple):
 
     @classmethod
     def measured(cls, low: float, high: float, values: np.ndarray) -> "Calibration":
-        """Return the calibration of a tensor from its range and some of its values.
+        """Return the calibration for a tensor from its range and a sample of its values.
 
         In layer norms, two numbers may be near -12 and 8 in every text, while the others are
-        between -6 and 6. Bytes are finer if the middle of each number's range is subtracted.
+        between -6 and 6. The steps between bytes are smaller if the middle of each number's range
+        is subtracted.
         """
         lows, highs = values.min(axis=0), values.max(axis=0)
         reach = _CENTRED_ROOM * float((highs - lows).max()) / 2
-        if 2 * reach > _MAX_CENTRED_WIDTH * float(highs.max() - lows.min()):  # not worth an op
+        if 2 * reach > _MAX_CENTRED_WIDTH * float(highs.max() - lows.min()):  # not worth another op
             return cls(low, high, values)
         return cls(-reach, reach, values, (lows + highs) / 2)
 
     def code(self) -> tuple[np.float32, np.uint8]:
-        """Return the step between bytes, and the byte of 0."""
+        """Return the step between bytes, and the byte that stands for 0."""
         low, high = min(self.low, 0.0), max(self.high, 0.0)
         step = max(high - low, 1e-6) / 255.0
         return np.float32(step), np.uint8(np.clip(np.rint(-low / step), 0, 255))
@@ -97,11 +99,11 @@ class GraphWriter:
         self.observed: list[str] = []
 
     def _dense(self, name: str, x: str, kernel: np.ndarray, bias: np.ndarray | None = None) -> str:
-        """Build x · kernel + bias, in bytes if there are calibrations.
+        """Build x · kernel + bias, computed in bytes if there are calibrations.
 
         With bytes, the bias also corrects for the centre and for the mean error. Most hidden values
-        are between -0.28 and 0. They are closer to each other than bytes are, so their errors have
-        the same sign.
+        are between -0.28 and 0. The step between bytes is larger than the differences between these
+        values, so their errors have the same sign.
 
         Reference: arXiv 1906.04721 §4.2 (bias correction).
         """
@@ -143,7 +145,8 @@ class GraphWriter:
     ) -> str:
         """Build x · weights + bias for side networks.
 
-        If there are calibrations, it is computed in bytes with scales per `SIDE_BLOCK` numbers.
+        If there are calibrations, the product is computed in bytes, with a scale for every
+        `SIDE_BLOCK` numbers.
         """
         bias = "" if bias_values is None else self._constant(f"{name}/bias", bias_values)
         if self._calibrations is None or weights.shape[0] % SIDE_BLOCK:
@@ -166,7 +169,7 @@ class GraphWriter:
         return self._norm(name, self._add("Add", [y, x]), norm)
 
     def _norm(self, name: str, x: str, norm: Any) -> str:
-        """Build a layer norm as the norm of the centred numbers.
+        """Build a layer norm from four ops, as a norm of the centred numbers.
 
         ONNX Runtime's `LayerNormalization` and `SkipLayerNormalization` take 2.1 µs for a row of
         512 numbers, half as long as the matrix products next to them. These four ops take 0.25 µs.
@@ -184,7 +187,7 @@ class GraphWriter:
     def _split(
         self, x: str, name: str, sizes: list[int], outputs: list[str], *, axis: int
     ) -> list[str]:
-        """Divide an axis into parts of these sizes, which are the constant `name`."""
+        """Divide an axis into parts of these sizes, which are stored as the constant `name`."""
         lengths = self._constant(name, np.array(sizes, np.int64))
         self._nodes.append(helper.make_node("Split", [x, lengths], outputs, axis=axis))
         return outputs
@@ -207,7 +210,7 @@ class GraphWriter:
 
 
 def block_codes(weights: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """Quantize weights to bytes around 128, with a scale per output and `block` inputs.
+    """Quantize weights to bytes around 128, with a scale for every `block` inputs of each output.
 
     Args:
       weights: float32 `[inputs, outputs]`; `inputs` must be a multiple of `block`.
@@ -215,7 +218,8 @@ def block_codes(weights: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray
 
     Returns:
       `(codes, scales)` in the format of `MatMulNBits`: uint8 `[outputs, inputs / block, block]` and
-      float32 `[outputs, inputs / block]`. `(codes - 128) * scales` differs by at most half a scale.
+      float32 `[outputs, inputs / block]`. `(codes - 128) * scales` differs from the weights by at
+      most half a scale.
     """
     blocks = weights.T.reshape(weights.shape[1], -1, block)
     scales = np.maximum(np.abs(blocks).max(axis=-1), 1e-12) / np.float32(127)

@@ -20,7 +20,7 @@ GELU_SLOPE = np.float32(1.702)
 
 
 def load_plain_source(folder: str | os.PathLike, max_tokens: int | None) -> EncoderSource:
-    """Load the module of an encoder. See `load_source` for the arguments and errors.
+    """Load an encoder's module. The arguments and errors are as for `load_source`.
 
     The layers of `encoder` are namespaces of arrays with the names of the Keras layers' attributes.
     """
@@ -42,7 +42,7 @@ def load_plain_source(folder: str | os.PathLike, max_tokens: int | None) -> Enco
 
 
 class _Weights:
-    """The weights of an encoder, one after the other in the order of `network_variables`.
+    """An encoder's weights, to be read one after the other in the order of `network_variables`.
 
     Raises:
       ValueError: if a requested weight is missing, has another shape, or is not finite.
@@ -133,7 +133,7 @@ def _side(config: ModelConfig, weights: _Weights, inputs: int) -> SimpleNamespac
 
 
 def _embedding(config: ModelConfig, values: EncoderVariables) -> SimpleNamespace:
-    """Return the subword table, and its range if it is stored in 8 bits."""
+    """Return the embedding with its subword table, and the table's range if it has 8 bits."""
     table, ranges = values.table()
     if (ranges is None) != (config.embedding_bits == 32):
         raise ValueError("the subword table has different embedding_bits")

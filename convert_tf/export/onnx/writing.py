@@ -1,8 +1,8 @@
 """Write an encoder as one `.onnx` file, for `SentenceEncoder` without TensorFlow.
 
-The file has the network (`convert_tf.export.onnx.graph`). Its metadata has the vocabulary, the
-configuration, the maximum length of texts and a model card. Modules are read without TensorFlow,
-but runs need it.
+The file contains the network (`convert_tf.export.onnx.graph`). Its metadata contains the
+vocabulary, the configuration, the maximum length of texts and a model card. Modules are read
+without TensorFlow, but runs need it.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ NETWORK_BITS = (32, 8)
 
 _CALIBRATION_PASSES = 2
 _TEXTS_AT_ONCE = 64
-_VALUES_OF_EACH = 64  # number of tokens of each step whose values are kept
+_VALUES_OF_EACH = 64  # number of tokens in each step whose values are kept
 
 
 def export_onnx(
@@ -63,10 +63,10 @@ def export_onnx(
     Args:
       checkpoint: a run or module with a subword vocabulary, or a Hugging Face folder.
       output: the file. Its parent folders are created.
-      network_bits: 32 to compute the same as the run, 8 to multiply bytes. The subword table has 8
-        bits in both, as in training.
-      max_tokens: maximum length of a text, in tokens. None for 512, or for the limit of
-        `checkpoint` if it is a module.
+      network_bits: 32 to compute the same as the run, 8 to multiply bytes. In both cases the
+        subword table has 8 bits, as in training.
+      max_tokens: maximum number of tokens per text. None for 512, or for the limit of `checkpoint`
+        if it is a module.
       notes: Markdown for the model card.
       overwrite: whether to replace an existing file.
       metadata: further metadata of the file, by key.
@@ -125,11 +125,11 @@ def copy_onnx(
 
     Args:
       source: the file.
-      network_bits: bits of its weights, which a copy keeps.
+      network_bits: bits of the file's weights. A copy cannot change them.
       output, overwrite, metadata: as in `export_onnx`.
 
     Raises:
-      ValueError: if `source` is damaged or has other bits, `output` exists, or another process
+      ValueError: if `source` is damaged or has different bits, `output` exists, or another process
         writes it.
     """
     check_replaceable(output, _has_facts, overwrite=overwrite)
@@ -147,7 +147,7 @@ def copy_onnx(
         }
         del model.metadata_props[:]
         entries = {**former, **metadata}
-        if ORIGIN_KEY in entries:  # `identity_of` reads it at the end
+        if ORIGIN_KEY in entries:  # must be last, where `identity_of` reads it
             entries[ORIGIN_KEY] = entries.pop(ORIGIN_KEY)
         for key, value in entries.items():
             model.metadata_props.add(key=key, value=value)
@@ -156,7 +156,10 @@ def copy_onnx(
 
 
 def _has_facts(path: str | os.PathLike) -> bool:
-    """Return whether a file has our metadata, even if it is damaged or of an earlier version."""
+    """Return whether a file has convert_tf's metadata.
+
+    It may be damaged or from an earlier version.
+    """
     # Field 1, the length of the key, the key, and field 2 of an entry.
     return f"\n\n{FACTS_KEY}\x12".encode() in Path(path).read_bytes()
 
@@ -165,7 +168,7 @@ def _has_facts(path: str | os.PathLike) -> bool:
 def opened_for_onnx(
     checkpoint: str | os.PathLike, max_tokens: int | None
 ) -> Iterator[EncoderSource]:
-    """Load an encoder for an ONNX file. Arguments and errors are as for `export_onnx`."""
+    """Load an encoder to write as an ONNX file. Arguments and errors are as for `export_onnx`."""
     with opened_source(checkpoint, max_tokens, as_keras=False) as source:
         config = source.encoder.config
         if config.tokenizer != "subword":
@@ -185,10 +188,10 @@ def opened_for_onnx(
 
 
 def calibrated(source: EncoderSource) -> dict[str, Calibration]:
-    """Measure the activations of blocks on random texts with every subword.
+    """Measure the blocks' activations on random texts, which contain every subword.
 
-    No data are needed, because layer norms keep the activations of all texts similar. The ranges of
-    real sentences are about as wide, and the mean errors of their bytes are similar. Wider ranges
+    No data are needed, because layer norms keep the activations of all texts similar. Activations
+    for real sentences have about the same ranges and similar mean errors in bytes. Wider ranges
     would clip fewer values, but round all of them more.
     """
     config = source.encoder.config
