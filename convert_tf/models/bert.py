@@ -1,7 +1,7 @@
 """BERT-like trunks: texts between special tokens, with learned positions and segments.
 
-`BertTrunk` runs on any Keras backend. It takes token ids without special tokens and adds these
-itself.
+`BertTrunk` runs on any Keras backend. It takes token ids without special tokens and adds the
+special tokens itself.
 
 Reference: arXiv 1905.01969 §4.1.
 """
@@ -27,14 +27,16 @@ def surround(
 
     Args:
       context_ids: int32 `[batch, context tokens]`, right-padded with `config.padding_id`.
-      candidate_ids: int32 `[batch, candidate tokens]`, padded in the same way. None for one text.
-      config: configuration of the trunk, with the special ids and `max_positions`.
+      candidate_ids: int32 `[batch, candidate tokens]`, padded in the same way. None if there are no
+        candidates.
+      config: configuration of the trunk, which has the ids of special tokens and `max_positions`.
 
     Returns:
-      `rows` int32 `[batch, tokens]`, rows of the token table, 0 for padding; `segment_ids` int32
-      `[batch, tokens]`, 1 for the candidate and its special tokens, else 0; `mask` bool
-      `[batch, tokens]`, true for tokens, special ones included. `tokens` is the sum of both widths
-      and of the special tokens, at most `max_positions`.
+      A tuple of `rows`, int32 `[batch, tokens]`, the tokens' rows in the token table, 0 for
+      padding; `segment_ids`, int32 `[batch, tokens]`, 1 for the candidate and its special tokens,
+      else 0; and `mask`, bool `[batch, tokens]`, true for tokens, including special tokens.
+      `tokens` is the sum of both widths and the number of special tokens, but at most
+      `max_positions`.
 
     Reference: arXiv 1905.01969 §4.1 ("Input Representation"), §4.3.
     """
@@ -72,7 +74,7 @@ def surround(
 
 
 def _with_lengths(token_ids: Any, padding_id: int) -> tuple[Any, Any]:
-    """Return the ids with a column of padding added, so none is empty, and lengths `[batch, 1]`."""
+    """Add a column of padding, so that no row is empty. Return the ids and lengths `[batch, 1]`."""
     token_ids = ops.cast(token_ids, "int32")
     is_real = ops.cast(token_ids != padding_id, "int32")
     return ops.pad(token_ids, ((0, 0), (0, 1))), ops.sum(is_real, axis=1, keepdims=True)
@@ -98,7 +100,7 @@ class BertTrunk(keras.Model):
     Attributes:
       dim: width of the outputs.
       padding_id: id of padding in the input.
-      max_tokens: length of the longest text that is not cut, in tokens.
+      max_tokens: maximum number of tokens per text, without special tokens. Longer texts are cut.
       embedding: the layer that holds the token table.
       blocks: the transformer blocks, the lowest first.
       reduction: None, because there is no pre-trained reduction.
@@ -165,7 +167,7 @@ class BertTrunk(keras.Model):
         return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
 
     def sequence(self, token_ids: Any, *, training: bool = False) -> tuple[Any, Any]:
-        """Return the outputs for [S] text [S]. The segment is 0 for contexts and candidates.
+        """Return the outputs for [S] text [S]. All tokens are in segment 0, even for candidates.
 
         Args:
           token_ids: int32 `[batch, tokens]`, right-padded with `padding_id`. Texts longer than
@@ -173,7 +175,7 @@ class BertTrunk(keras.Model):
           training: whether dropout is on.
 
         Returns:
-          `[batch, tokens + 2, dim]` and its mask, bool `[batch, tokens + 2]`.
+          The outputs, `[batch, tokens + 2, dim]`, and their mask, bool `[batch, tokens + 2]`.
 
         Reference: arXiv 1905.01969 §4.2.
         """
@@ -190,8 +192,8 @@ class BertTrunk(keras.Model):
           training: whether dropout is on.
 
         Returns:
-          `[pairs, tokens, dim]` and its mask, bool `[pairs, tokens]`. If the texts exceed the
-          position table, the context loses its oldest tokens.
+          The outputs, `[pairs, tokens, dim]`, and their mask, bool `[pairs, tokens]`. If the texts
+          exceed the position table, the context loses its oldest tokens.
 
         Reference: arXiv 1905.01969 §4.3.
         """

@@ -1,4 +1,4 @@
-"""Distillation: losses and maps to learn from the vectors of another sentence encoder."""
+"""Distillation: losses and maps for learning from another sentence encoder's vectors."""
 
 import math
 from typing import Any
@@ -10,15 +10,16 @@ from convert_tf.layers.side_network import l2_normalize
 from convert_tf.numerics.vectors import ADDED_LENGTH, SENTENCE_SCALE, unit_rows
 
 _RIDGE = 0.01
-SIMILARITY_DIM = 512  # largest width of a similarity vector
+SIMILARITY_DIM = 512  # maximum width of a similarity vector
 
 
 def vector_losses(predicted: Any, teacher: Any) -> Any:
     """Return 1 − cosine between predicted vectors and the teacher's vectors.
 
     Args:
-      predicted: `[texts, dim]`, of any length.
-      teacher: float `[texts, dim]`, of length 1; zeros for a text without a teacher vector.
+      predicted: predicted vectors, `[texts, dim]`, of any length.
+      teacher: the teacher's vectors, float `[texts, dim]`, of length 1; zeros for a text without a
+        teacher vector.
 
     Returns:
       float32 `[texts]`, from 0 to 2; 0 for a text without a teacher vector.
@@ -34,12 +35,12 @@ def fitted_map(reduced: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
     Args:
       reduced: float32 `[texts, reduced_dim]`, of any length.
-      vectors: float32 `[texts, teacher_dim]`, the teacher's vectors of the same texts, of length 1;
-        zeros for a text without one.
+      vectors: float32 `[texts, teacher_dim]`, the teacher's vectors for the same texts, of length
+        1; zeros for a text without a teacher vector.
 
     Returns:
-      float32 `[reduced_dim, teacher_dim]`, scaled to the root mean square of a Glorot
-      initialisation. `vector_losses` ignores the scale, but optimizers do not.
+      The matrix of the map, float32 `[reduced_dim, teacher_dim]`, scaled to the root mean square of
+      a Glorot initialisation. `vector_losses` ignores the scale, but optimizers do not.
     """
     has_vectors = vectors.any(axis=1) & reduced.any(axis=1)  # an empty text is encoded as zeros
     inputs = unit_rows(reduced[has_vectors])
@@ -78,20 +79,20 @@ def similarity_map(
 
 
 def sentence_encodings(reduced: Any, similarity_map: np.ndarray) -> Any:
-    """Return sentence encodings of a model with similarity vectors.
+    """Return sentence encodings for a model with similarity vectors.
 
-    They are 0.4 (r + (r K / |k|) Kᵀ), where K is the similarity map and |k| holds the lengths of
-    its columns. The first term keeps r, from which responses are ranked. The second term moves the
-    cosines close to the cosines of the similarity vectors. Intents are told apart better by these
-    encodings than by r. They are about as long as r, as networks on top of r expect
-    (docs/decisions.md).
+    Sentence encodings are 0.4 (r + (r K / |k|) Kᵀ), where K is the similarity map and |k| holds the
+    lengths of its columns. The first term keeps r, from which responses are ranked. The second term
+    moves the cosines close to the cosines of the similarity vectors. Intents are classified better
+    from these encodings than from r. The encodings are about as long as r, as networks on top of r
+    expect (docs/decisions.md).
 
     Args:
       reduced: float32 `[..., reduced_dim]`, the reduced encodings r; an array or a tensor.
       similarity_map: float32 `[reduced_dim, dim]`, from `similarity_map`.
 
     Returns:
-      float32 `[..., reduced_dim]`, not normalised; zeros for zeros.
+      float32 `[..., reduced_dim]`, not normalised. Zeros stay zeros.
     """
     return SENTENCE_SCALE * (reduced + _added(reduced, similarity_map))
 
@@ -102,15 +103,15 @@ def _added(reduced: Any, similarity_map: np.ndarray) -> Any:
 
 
 def initial_rows(vectors: np.ndarray, dim: int, *, seed: int = 0) -> np.ndarray:
-    """Make initial rows of an embedding table from a teacher's vectors of the subwords.
+    """Make an embedding table's initial rows from a teacher's vectors for the subwords.
 
     The mean vector is subtracted. Vectors wider than `dim` are projected to their principal
     components. Narrower vectors are embedded by a random rotation, which keeps their angles.
 
     Args:
-      vectors: float32 `[rows, teacher_dim]`.
+      vectors: the teacher's vectors, float32 `[rows, teacher_dim]`.
       dim: width of a row.
-      seed: seed of the random rotation.
+      seed: seed for the random rotation.
 
     Returns:
       float32 `[rows, dim]` with a root mean square of 1 / √dim, as in an untrained table.

@@ -16,7 +16,7 @@ from convert_tf.layers.reduction import SqrtNReduction
 from convert_tf.layers.side_network import SideNetwork
 from convert_tf.numerics.devices import compiles_feed_forward
 
-# Texts of a batch that side networks read. Others are only reduced.
+# The texts of a batch that side networks encode. Other texts are only reduced.
 _TEXTS_WITH_SIDES = ("context", "response", "extra_context", "negative")
 
 
@@ -26,14 +26,15 @@ def segments_of(segment_lengths: Any, tokens: Any) -> tuple[Any, Any, Any]:
     A packed row holds several texts one after another, then padding.
 
     Args:
-      segment_lengths: int32 `[rows, segments]`, the length of each text in tokens; 0 if a row has
+      segment_lengths: int32 `[rows, segments]`, the number of tokens in each text; 0 if a row has
         fewer texts.
-      tokens: row length.
+      tokens: number of tokens per row, including padding.
 
     Returns:
-      `segment_ids` int32 `[rows, tokens]`, s for the s-th text and 0 for padding; `positions` int32
-      `[rows, tokens]`, counted from the start of each text; `attention_mask` bool `[rows, tokens,
-      tokens]`, true where both tokens belong to the same text or both are padding.
+      A tuple of `segment_ids`, int32 `[rows, tokens]`, s for the s-th text and 0 for padding;
+      `positions`, int32 `[rows, tokens]`, counted from the start of each text; and
+      `attention_mask`, bool `[rows, tokens, tokens]`, true where both tokens belong to the same
+      text or both are padding.
     """
     columns = ops.arange(tokens, dtype="int32")[None, :]
     ends = ops.cumsum(segment_lengths, axis=1)  # [rows, segments]
@@ -123,7 +124,8 @@ class Trunk(keras.layers.Layer):
     def jit_compile_feed_forward(self) -> None:
         """Compile the feed-forward layers in training, if that makes steps faster on this device.
 
-        XLA compiles for each row length, so call this only if rows have few different lengths.
+        XLA recompiles for each row length, so call this only if there are few different row
+        lengths.
         """
         is_faster = compiles_feed_forward(self.dtype_policy.name)
         for block in self.blocks:
@@ -152,20 +154,21 @@ class Trunk(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="convert_tf")
 class DualEncoder(keras.Model):
-    """ConveRT: one trunk and reduction for all texts, one side network for each kind of encoding.
+    """ConveRT: one trunk and reduction for all texts, and a side network for each kind of encoding.
 
     `encode_context`, `encode_response`, `reduce` and `encode_sequence` take one text per row.
-    `call` does so too, as a layer of a Keras model. For our training it takes packed rows with
-    several texts each, which need less padding. Both give the same encodings.
+    `call` takes either one text per row, for use as a layer in a Keras model, or packed rows with
+    several texts each, which need less padding and are used in training. The encodings are the
+    same.
 
     All side networks start from the same values, so that contexts and responses share a space
     before training. The paper does not say how they start.
 
     A multi-context model also reads the earlier turns, joined into one text, the most recent first.
     A third side network encodes the earlier turns. A fourth one maps the mean of this encoding and
-    the context's to the encoding of both. If there are no earlier turns (an empty text), the
-    encoding of both is the encoding of the context. The first layer of the fourth side network is
-    narrower, so it has its own initial values.
+    the context's encoding to the encoding of both. If there are no earlier turns (an empty text),
+    the encoding of both is the encoding of the context. The first layer of the fourth side network
+    is narrower, so it has its own initial values.
 
     Args:
       config: configuration of the model.
@@ -173,25 +176,23 @@ class DualEncoder(keras.Model):
       dtype: precision policy: `"float32"`, `"mixed_bfloat16"` or `"mixed_float16"`. Variables are
         always float32.
 
-    Call arguments:
-      inputs: int32 `[batch, tokens]`, one text per row as in `reduce`, or dict of
-        `token_ids`: int32 `[rows, tokens]`, packed rows;
-        `segment_lengths`: int32 `[rows, segments]`, lengths of the texts of each row;
-        `context_slots`, `response_slots`: int32 `[batch]`, the places of these texts. Text s of
-          row r, counted from 0, has the slot `r * segments + s`;
-        `extra_context_slots`: int32 `[batch]`, slots of the earlier turns (multi-context models);
-        `negative_slots`: int32 `[batch × k]`, slots of further responses (optional);
-        `{name}_slots`: int32 `[texts]`, slots of other texts, which are only reduced (optional).
+    Call arguments: inputs: int32 `[batch, tokens]`, one text per row as in `reduce`, or dict of
+    `token_ids`: int32 `[rows, tokens]`, packed rows; `segment_lengths`: int32 `[rows, segments]`,
+    lengths of the texts of each row; `context_slots`, `response_slots`: int32 `[batch]`, the slots
+    of contexts and responses. Text s of row r, counted from 0, has the slot `r * segments + s`;
+    `extra_context_slots`: int32 `[batch]`, slots of the earlier turns (multi-context models);
+    `negative_slots`: int32 `[batch × k]`, slots of further responses (optional); `{name}_slots`:
+    int32 `[texts]`, slots of other texts, which are only reduced (optional).
 
     Returns:
       `[batch, reduced_dim]`, the reduced encodings r, for one text per row; for a dict, a dict of
-        `context_encoding`, `response_encoding`: float32 `[batch, encoding_dim]`, of length 1;
-        `reduced_context`, `reduced_response`: `[batch, reduced_dim]`, the reduced encodings r;
-        `extra_context_encoding`: zeros without earlier turns (multi-context models);
-        `both_encoding`: float32 `[batch, encoding_dim]` (multi-context models);
-        `has_extra_context`: bool `[batch]` (multi-context models);
-        `negative_encoding`: `[batch × k, encoding_dim]`, if there are `negative_slots`;
-        `reduced_{name}`: `[texts, reduced_dim]`, for each other `{name}_slots`.
+      `context_encoding`, `response_encoding`: float32 `[batch, encoding_dim]`, of length 1;
+      `reduced_context`, `reduced_response`: `[batch, reduced_dim]`, the reduced encodings r;
+      `extra_context_encoding`: float32 `[batch, encoding_dim]`, zeros without earlier turns
+      (multi-context models); `both_encoding`: float32 `[batch, encoding_dim]` (multi-context
+      models); `has_extra_context`: bool `[batch]` (multi-context models); `negative_encoding`:
+      `[batch × k, encoding_dim]`, if there are `negative_slots`; `reduced_{name}`: `[texts,
+      reduced_dim]`, for each other `{name}_slots`.
 
     Raises:
       ValueError: if a multi-context model gets no `extra_context_slots`.
@@ -200,8 +201,8 @@ class DualEncoder(keras.Model):
       encoder = DualEncoder(model_preset("tiny", vocab_size=1000))
       h = encoder.encode_context(token_ids)
 
-    Reference: arXiv 1911.03688 §2.1, §2.2, Figure 3. The fourth side network follows from the size
-    in §1: 73 MB, against 59 MB without it.
+    Reference: arXiv 1911.03688 §2.1, §2.2, Figure 3. The paper does not mention the fourth side
+    network. It follows from the size in §1: 73 MB, against 59 MB without this network.
     """
 
     def __init__(
@@ -264,7 +265,8 @@ class DualEncoder(keras.Model):
         for side in sides:
             for first, variable in zip(self.context_side.weights, side.weights, strict=True):
                 if first.shape == variable.shape:
-                    # Copied through numpy, because JAX cannot donate a buffer that two share.
+                    # Copied through numpy, because JAX cannot donate a buffer that two variables
+                    # share.
                     variable.assign(ops.convert_to_numpy(first))
 
     def get_config(self) -> dict[str, Any]:
@@ -285,13 +287,15 @@ class DualEncoder(keras.Model):
         """Copy the weights of another model, which may be single-context or have fewer blocks.
 
         Additional blocks keep their initial values. Untrained blocks are close to the identity, so
-        the deeper model starts about as good as the other. If only this model is multi-context,
-        its two additional side networks start from the context's weights where shapes allow.
+        the deeper model starts about as good as the other model. If only this model is
+        multi-context, its two additional side networks start from the context network's weights
+        where the shapes allow.
 
         Raises:
           ValueError: if the other model has more blocks or other shapes.
 
-        Reference: Chen et al., "Net2Net", ICLR 2016, where the function stays exactly the same.
+        Reference: Chen et al., "Net2Net", ICLR 2016. In the paper, the function stays exactly the
+        same.
         """
         blocks = other.trunk.blocks
         if len(blocks) > len(self.trunk.blocks):
@@ -337,11 +341,12 @@ class DualEncoder(keras.Model):
 
         Args:
           token_ids: int32 `[rows, tokens]`, right-padded with `config.num_ids`.
-          segment_lengths: int32 `[rows, segments]`, for packed rows. None for one text per row.
+          segment_lengths: int32 `[rows, segments]`, number of tokens in each text of packed rows.
+            None for one text per row.
           training: whether dropout and range updates are on.
 
         Returns:
-          `[rows * segments, reduced_dim]`, by slot; zeros for empty texts.
+          `[rows * segments, reduced_dim]`, in the order of slots; zeros for empty texts.
         """
         sequence, (segment_ids, segment_lengths, mask) = self._sequence(
             token_ids, segment_lengths, training
@@ -388,9 +393,10 @@ class DualEncoder(keras.Model):
         )
 
     def combine(self, context_encoding: Any, extra_context_encoding: Any) -> Any:
-        """Return the encoding of both from the two encodings, float32 `[batch, encoding_dim]`.
+        """Combine the encodings of contexts and of earlier turns: float32 `[batch, encoding_dim]`.
 
-        If the second encoding is zeros (no earlier turns), this is the encoding of the context.
+        If the second encoding is zeros (no earlier turns), the result is the encoding of the
+        context.
         """
         self._check_multi_context()
         both = self.both_side((context_encoding + extra_context_encoding) / 2.0)
@@ -398,7 +404,7 @@ class DualEncoder(keras.Model):
         return ops.where(has_extra_context, both, context_encoding)
 
     def freeze_all_but_history(self) -> None:
-        """Freeze all layers but the side networks of the earlier turns and of both.
+        """Freeze all layers except the two side networks that only multi-context models have.
 
         Raises:
           ValueError: if the model is single-context.
@@ -460,7 +466,7 @@ class DualEncoder(keras.Model):
 
 
 def count_parameters(encoder: DualEncoder) -> dict[str, int]:
-    """Count trainable parameters: `embedding` (token and position tables) and `network` (rest)."""
+    """Count trainable parameters: in `embedding` (token and position tables), and in `network`."""
     total = sum(int(np.prod(v.shape)) for v in encoder.trainable_variables)
     embedding = encoder.trunk.embedding
     tables = [embedding.table, *embedding.position_tables]

@@ -1,8 +1,8 @@
-"""Heads that score candidates for contexts: bi-, poly- and cross-encoder.
+"""Heads that score candidates for contexts: bi-, poly- and cross-encoders.
 
 A head takes the outputs h_1 … h_N of a trunk, `[batch, tokens, dim]`, and their mask. In each row,
-padding comes last. The trunk can be any network. Heads compute the same in training as later, so
-they do not take `training`.
+padding comes last. The trunk can be any network. Heads compute the same in training and inference,
+so they have no argument `training`.
 
 Reference: arXiv 1905.01969 §4.2 to §4.4, appendices B and C.
 """
@@ -33,11 +33,11 @@ def masked_softmax(scores: Any, mask: Any) -> Any:
 
 
 def poly_scores(scores: Any, mask: Any) -> Any:
-    """Return the scores of a poly-encoder, from the dot products of its vectors alone.
+    """Return a poly-encoder's scores, computed only from dot products of its vectors.
 
     A candidate c attends to the context vectors v_m with weights w = softmax(s), s_m = v_m·c. Its
-    score is the dot product of c with Σ_m w_m v_m, which equals Σ_m w_m s_m. So nothing of size
-    `[B, C, dim]` is computed.
+    score is the dot product of c with Σ_m w_m v_m, which equals Σ_m w_m s_m. The sum is over
+    scalars, so nothing of size `[B, C, dim]` is computed.
 
     Args:
       scores: float32 `[B, M, C]`, dot products s of each context vector with each candidate.
@@ -55,7 +55,7 @@ def poly_scores(scores: Any, mask: Any) -> Any:
 
 
 class _ReducingHead(keras.layers.Layer):
-    """Base class of the heads, which have a `Reduction`."""
+    """Base class of all heads, which have a `Reduction`."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class _EncodingHead(_ReducingHead):
         )
 
     def candidate_vector(self, sequence: Any, mask: Any) -> Any:
-        """Reduce the outputs for candidates: `[C, tokens, dim]` → `[C, width]`."""
+        """Reduce the trunk's outputs for candidates: `[C, tokens, dim]` → `[C, width]`."""
         return self.reduce(sequence, mask)
 
     def _products(self, vectors: Any, candidates: Any) -> Any:
@@ -116,9 +116,9 @@ class BiHead(_EncodingHead):
     Masking: see `Reduction`.
 
     Args:
-      reduction: one of `REDUCTIONS`, for contexts and candidates.
+      reduction: one of `REDUCTIONS`, used for contexts and candidates.
       reduction_tokens: m of the reduction `first_m_mean`, in tokens.
-      scale: factor of the dot products.
+      scale: factor for the dot products.
       learn_scale: whether to train the factor, starting from `scale`.
       shared_reduction: a `SqrtNReduction` that `sqrt_n` uses instead of a new one.
 
@@ -152,23 +152,21 @@ class BiHead(_EncodingHead):
 
 
 class PolyHead(_EncodingHead):
-    """Poly-encoder: each candidate attends to m vectors of the context.
+    """Poly-encoder: each candidate attends to m vectors for the context.
 
-    `variant` chooses the m vectors:
-      `learnt`: Σ_j softmax_j(c_i·h_j) h_j for each of m learned codes c_i;
-      `first_m`: h_1 … h_m;
-      `last_m`: h_{N−m+1} … h_N;
-      `last_m_and_first`: the last m outputs, and h_1 if it is not among them.
-    The attention weights of a candidate are the softmax of its dot products with the m vectors. Its
-    score is the dot product with their weighted sum (`poly_scores`).
+    `variant` chooses the m vectors: `learnt`: Σ_j softmax_j(c_i·h_j) h_j for each of m learned
+    codes c_i; `first_m`: h_1 … h_m; `last_m`: h_{N−m+1} … h_N; `last_m_and_first`: the last m
+    outputs, and h_1 if it is not among them. A candidate's attention weights are the softmax of its
+    dot products with the m vectors. Its score is its dot product with the weighted sum of the m
+    vectors (`poly_scores`).
 
-    Masking: padding is never read. If N < m, `first_m` and `last_m` give N vectors. A context
-    without tokens gets one vector of zeros.
+    Masking: padding is never read. If N < m, there are only N vectors for `first_m` and `last_m`. A
+    context without tokens gets one vector of zeros.
 
     Args:
       num_codes: m.
       variant: one of `POLY_VARIANTS`.
-      reduction: one of `REDUCTIONS`, for the candidates.
+      reduction: one of `REDUCTIONS`, used for the candidates.
       reduction_tokens, scale, learn_scale, shared_reduction: see `BiHead`. The factor also
         multiplies the logits of the attention.
 
@@ -196,7 +194,7 @@ class PolyHead(_EncodingHead):
             )
 
     def context_vectors(self, sequence: Any, mask: Any) -> tuple[Any, Any]:
-        """Return the m vectors of each context.
+        """Return the m vectors for each context.
 
         Args:
           sequence: `[B, tokens, dim]`.
@@ -244,7 +242,7 @@ class PolyHead(_EncodingHead):
 
 
 class CrossHead(_ReducingHead):
-    """Cross-encoder: the score is a linear function of the reduced joint sequence.
+    """Cross-encoder: the score is a linear function of the reduced outputs for the joint sequence.
 
     Masking: see `Reduction`.
 
@@ -262,7 +260,7 @@ class CrossHead(_ReducingHead):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        # A bias would add the same number to all candidates, so there is none.
+        # There is no bias, because it would add the same number to the scores of all candidates.
         self.linear = keras.layers.Dense(1, use_bias=False, dtype="float32", name="linear")
 
     def build(self, sequence_shape: Any, token_mask_shape: Any = None) -> None:
@@ -270,7 +268,7 @@ class CrossHead(_ReducingHead):
         self.linear.build((None, self.reduce.width(sequence_shape[-1])))
 
     def joint_score(self, sequence: Any, mask: Any) -> Any:
-        """Return the scores of pairs: `[pairs, tokens, dim]` and its mask → float32 `[pairs]`."""
+        """Return scores for pairs: `[pairs, tokens, dim]` and its mask → float32 `[pairs]`."""
         return self.linear(self.reduce(sequence, mask))[:, 0]
 
 
@@ -285,7 +283,7 @@ def make_head(
     Args:
       config: configuration of the head.
       shared_reduction: see `BiHead`.
-      dtype: its precision policy.
+      dtype: precision policy of the head.
     """
     arguments: dict[str, Any] = {
         "reduction": config.reduction,

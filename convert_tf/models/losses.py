@@ -1,4 +1,4 @@
-"""Losses of encoders and rankers, as pure functions."""
+"""Losses for encoders and rankers, as pure functions."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from convert_tf.layers.side_network import l2_normalize
 
 
 def _log_softmax(scores: Any, is_candidate: Any) -> Any:
-    """Return the logarithm of the softmax of each row's candidates, float32; 0 for the others."""
+    """Return the log-softmax over each row's candidates, float32; 0 for other texts."""
     if is_candidate is None:
         return ops.log_softmax(scores, axis=-1)
     log_probability = ops.log_softmax(ops.where(is_candidate, scores, -1e30), axis=-1)
@@ -21,16 +21,16 @@ def softmax_losses(
 ) -> Any:
     """Return the cross-entropy of picking each context's right response among its candidates.
 
-    The target probability of the right one is 1 − `label_smoothing`. The other candidates share
-    `label_smoothing` equally.
+    The target probability of the right response is 1 − `label_smoothing`. The other candidates
+    share `label_smoothing` equally.
 
     Args:
       scores: float `[batch, K]`, scores of K responses for each context.
       label_smoothing: total probability of the wrong candidates, in [0, 1).
-      labels: int `[batch]`, column of the right one. By default it is i for context i, as for the
-        responses of a batch.
-      is_candidate: bool `[batch, K]`, false where a response is no candidate of a context. True for
-        the right ones. None allows all.
+      labels: int `[batch]`, column of each context's right response. By default it is column i for
+        context i, as for the responses in a batch.
+      is_candidate: bool `[batch, K]`, false where a response is not a candidate for a context. It
+        must be true for the right responses. None allows all responses.
 
     Returns:
       float32 `[batch]`, in nats.
@@ -52,13 +52,13 @@ def softmax_losses(
 
 
 def taught_ranking_losses(scores: Any, teacher_scores: Any, *, is_candidate: Any = None) -> Any:
-    """Return the cross-entropy between a teacher's and a model's distribution over responses.
+    """Return the cross-entropy between a teacher's and a model's distributions over responses.
 
     Args:
-      scores: float `[batch, K]`, the model's scores of each context with every response.
+      scores: float `[batch, K]`, the model's scores for each context with every response.
       teacher_scores: float `[batch, K]`, the teacher's scores. The target is their softmax.
       is_candidate: bool `[batch, K]`, false where a response is omitted for a context. Each row
-        needs a true entry. None allows all.
+        needs at least one true entry. None allows all responses.
 
     Returns:
       float32 `[batch]`, in nats. The minimum is the entropy of the teacher's distribution.
@@ -73,17 +73,18 @@ def taught_ranking_losses(scores: Any, teacher_scores: Any, *, is_candidate: Any
 
 
 def intent_losses(vectors: Any, groups: Any, names: Any, *, scale: Any) -> Any:
-    """Return the supervised contrastive loss of texts with intent labels.
+    """Return the supervised contrastive loss for texts with intent labels.
 
-    Texts of the same intent are positives, texts of other intents negatives. Labels with the same
-    name in different data sets may mean the same, so their texts are neither. Texts without a label
-    are ignored.
+    For each text, texts with the same intent are positives, and texts with other intents are
+    negatives. Labels with the same name in different data sets may mean the same, so texts with
+    such labels are neither. Texts without a label are ignored.
 
     Args:
       vectors: float `[texts, dim]`, of any length.
-      groups: int32 `[texts]`, a number for each intent of each data set; −1 for no label.
-      names: int32 `[texts]`, a number for each name of a label.
-      scale: factor of the cosines.
+      groups: int32 `[texts]`, the number of each text's intent, which differs between data sets; −1
+        for no label.
+      names: int32 `[texts]`, the number of each text's label name, which data sets may share.
+      scale: factor for the cosines.
 
     Returns:
       `(losses, has_loss)`: float32 `[texts]`, in nats; and bool `[texts]`, true where another text
@@ -109,19 +110,21 @@ def intent_losses(vectors: Any, groups: Any, names: Any, *, scale: Any) -> Any:
 def opposite_losses(
     anchors: Any, paraphrases: Any, opposites: Any, *, scale: Any, is_candidate: Any = None
 ) -> Any:
-    """Return the cross-entropy of picking each text's paraphrase among paraphrases and opposites.
+    """Return the cross-entropy of picking a text's paraphrase among paraphrases and opposites.
 
     Args:
-      anchors, paraphrases, opposites: float `[triplets, dim]`, of any length.
-      scale: factor of the cosines.
-      is_candidate: bool `[triplets, 2 × triplets]`, false where a text is no candidate; first the
-        paraphrases, then the opposites. None allows all. See `paraphrase_candidates`.
+      anchors, paraphrases, opposites: vectors for the texts, float `[triplets, dim]`, of any
+        length.
+      scale: factor for the cosines.
+      is_candidate: bool `[triplets, 2 × triplets]`, false where a text is not a candidate. The
+        paraphrases come first, then the opposites. None allows all texts. See
+        `paraphrase_candidates`.
 
     Returns:
       float32 `[triplets]`, in nats.
 
-    Reference: arXiv 1705.00652 §4.4; arXiv 2104.08821 §4 equation 5, without the anchors' own
-    second encodings.
+    Reference: arXiv 1705.00652 §4.4; arXiv 2104.08821 §4 equation 5, without second encodings of
+    the anchors.
     """
     candidates = l2_normalize(ops.concatenate([paraphrases, opposites]))
     cosines = ops.matmul(l2_normalize(anchors), ops.transpose(candidates))
@@ -131,13 +134,14 @@ def opposite_losses(
 def paraphrase_candidates(anchors: Any, paraphrases: Any, opposites: Any) -> Any:
     """Find the texts among which each text's paraphrase is picked.
 
-    Texts equal to the anchor or to its paraphrase are left out, but for the paraphrase itself.
+    Texts equal to the anchor or its paraphrase are left out, except for the paraphrase itself.
 
     Args:
       anchors, paraphrases, opposites: int32 `[triplets]`, equal numbers for equal texts.
 
     Returns:
-      bool `[triplets, 2 × triplets]`; first the paraphrases, then the opposites.
+      bool `[triplets, 2 × triplets]`, true for candidates. The paraphrases come first, then the
+      opposites.
     """
     groups = ops.concatenate([paraphrases, opposites])
     is_right = ops.arange(ops.shape(anchors)[0])[:, None] == ops.arange(ops.shape(groups)[0])[None]
@@ -148,14 +152,14 @@ def paraphrase_candidates(anchors: Any, paraphrases: Any, opposites: Any) -> Any
 
 
 def distinct_responses(positive_groups: Any, groups: Any) -> Any:
-    """Find responses with the same text as a positive, which must not be its negatives.
+    """Find copies of a context's right response, which must not be its negatives.
 
     Args:
-      positive_groups: int32 `[batch]`, a number for the text of each context's positive.
-      groups: int32 `[K]`, a number for the text of each response; the first are the positives.
+      positive_groups: int32 `[batch]`, a number for the text of each context's right response.
+      groups: int32 `[K]`, a number for the text of each response. The right responses come first.
 
     Returns:
-      bool `[batch, K]`, false at [i, j] if response j repeats the positive of context i.
+      bool `[batch, K]`, false at [i, j] if response j repeats the right response to context i.
     """
     rows, columns = ops.arange(ops.shape(positive_groups)[0]), ops.arange(ops.shape(groups)[0])
     is_other_text = positive_groups[:, None] != groups[None, :]
@@ -163,7 +167,7 @@ def distinct_responses(positive_groups: Any, groups: Any) -> Any:
 
 
 def annealed_scale(step: Any, *, start: float, end: float, anneal_steps: int) -> Any:
-    """Return the factor of the cosines at a step: linear from `start` to `end`.
+    """Return the factor for the cosines at a step, which changes linearly from `start` to `end`.
 
     Args:
       step: number or scalar tensor, number of finished steps.

@@ -1,4 +1,4 @@
-"""Rankers: models that score candidates for contexts, made of a trunk and a head.
+"""Rankers: models of a trunk and a head, which score candidates for contexts.
 
 Reference: arXiv 1905.01969 §4; arXiv 1911.03688 §2.1 (the ConveRT trunk).
 """
@@ -15,22 +15,23 @@ from convert_tf.models.bert import BertTrunk
 from convert_tf.models.encoder import DualEncoder, segments_of
 from convert_tf.models.heads import CrossHead, PolyHead, RankerHead, make_head
 
-# Initial bias of attention between the two texts. Pre-trained blocks never saw a second text, so a
-# low bias keeps their outputs close to those for each text alone.
+# Initial bias for attention between the two texts. Pre-trained blocks never saw a second text. A
+# low bias keeps their outputs close to the outputs for each text alone.
 _ACROSS_BIAS = -2.0
 
 
 class ConvertTrunk(keras.layers.Layer):
     """Trunk of a ranker that wraps a ConveRT dual encoder.
 
-    Contexts and candidates share the trunk of the dual encoder. Their vectors then go through the
-    side network for contexts or for responses. The side networks expect a reduced encoding r, so a
-    vector as wide as one output is first repeated to the width of r. The encodings have length 1.
+    Contexts and candidates share the trunk of the dual encoder. The reduced vectors then go through
+    the side network for contexts or for responses. The side networks expect a reduced encoding r. A
+    vector with the width of a single output is therefore repeated to the width of r. The encodings
+    have length 1.
 
     Joint sequences are [S] context [S] candidate [S]. Within a text, the pre-trained windows and
     biases apply. Between the texts, and to and from each [S], attention has no window and one
     learned bias per block and head. Positions restart at the candidate, as in pre-training. Segment
-    vectors and the three vectors of [S] start at zero, so [S] at first attends to the mean of all
+    vectors and the three vectors for [S] start at zero, so at first [S] attends to the mean of all
     tokens.
 
     Masking: padding is never read. The reduced encoding of an empty text is zeros.
@@ -103,7 +104,7 @@ class ConvertTrunk(keras.layers.Layer):
     def joint_sequence(
         self, context_ids: Any, candidate_ids: Any, *, training: bool = False
     ) -> tuple[Any, Any]:
-        """Return the outputs for joint sequences, and their mask; see `BertTrunk`."""
+        """Return the outputs for joint sequences and their mask; see `BertTrunk`."""
         special_vectors, segments = (
             ops.cast(table, self.compute_dtype)
             for table in (self.special_vectors, self.segment_table)
@@ -157,7 +158,7 @@ class RankerModel(keras.Model):
     All rankers have `score`. Bi- and poly-encoders can also encode candidates once and score them
     later (`encode_contexts`, `encode_candidates`, `score_encoded`). Cross-encoders cannot.
 
-    A score depends only on its context and its candidate, not on padding or other rows.
+    A score depends only on the context and the candidate, not on padding or other rows.
 
     Args:
       trunk: a `ConvertTrunk` or a `BertTrunk`.
@@ -171,7 +172,8 @@ class RankerModel(keras.Model):
         contexts have the same candidates, else `[B, C, T]`. One of the two may be missing.
 
     Returns:
-      The result of `score`; of `encode_contexts` or `encode_candidates` if one input is missing.
+      The result of `score`. If one of the inputs is missing, the result of `encode_contexts` or
+      `encode_candidates`.
 
     Example:
       ranker = make_ranker(config)
@@ -210,11 +212,12 @@ class RankerModel(keras.Model):
         return sequence * ops.cast(ops.convert_to_tensor(self.output_factor), sequence.dtype)
 
     def rescale_outputs(self, token_ids: Any, output_std: float) -> float:
-        """Multiply the outputs of the trunks by a factor that gives them a standard deviation.
+        """Multiply the trunks' outputs by a factor that gives them a standard deviation of
+        `output_std`.
 
         Large outputs saturate the softmaxes of a poly-encoder and of the loss. The paper rescales
-        the last linear layer of the transformer. A factor after that layer has the same effect. It
-        is a weight that is not trained.
+        the last linear layer of the transformer. A factor after that layer has the same effect. The
+        factor is stored as a weight that is not trained.
 
         Args:
           token_ids: int32 `[B, T]`, texts to measure the outputs on.
@@ -234,7 +237,8 @@ class RankerModel(keras.Model):
     def encode_contexts(self, token_ids: Any, *, training: bool = False) -> tuple[Any, Any]:
         """Encode contexts: int32 `[B, T]` → `(vectors [B, M, dim], vector_mask bool [B, M])`.
 
-        M may depend on T. Masked vectors are never read.
+        M is the number of vectors per context, which may depend on T. Masked vectors are never
+        read.
 
         Raises:
           ValueError: if the ranker is a cross-encoder.
@@ -318,7 +322,7 @@ def _flatten_rows(token_ids: Any) -> Any:
 
 
 def _make_trunk(config: RankerConfig, *, dtype: str = "float32", **rates: float) -> RankerTrunk:
-    if isinstance(config.model, BertConfig):  # has one drop rate, so the larger one is used
+    if isinstance(config.model, BertConfig):  # BERT has a single drop rate: the larger of the two
         dropout = max(rates.values(), default=0.0)
         return BertTrunk(config.model, dropout=dropout, dtype=dtype, name="trunk")
     encoder = DualEncoder(config.model, dtype=dtype, **rates)
@@ -326,7 +330,7 @@ def _make_trunk(config: RankerConfig, *, dtype: str = "float32", **rates: float)
 
 
 def make_ranker(config: RankerConfig, **options: Any) -> RankerModel:
-    """Return an untrained ranker. The reduction `sqrt_n` is the trunk's pre-trained one, if any.
+    """Return an untrained ranker. If the trunk has a pre-trained reduction, `sqrt_n` uses it.
 
     Args:
       config: configuration of the ranker.
