@@ -1,4 +1,4 @@
-"""Arrays as bytes with scales, in numpy. `quantization` has the same codes as Keras ops."""
+"""Convert arrays to bytes with scales, in numpy. `quantization` computes the codes in Keras."""
 
 from typing import Any
 
@@ -16,10 +16,10 @@ def pack_table(table: Any, range_min: Any, range_max: Any) -> tuple[np.ndarray, 
       range_max: scalar ≥ 0.
 
     Returns:
-      `(codes, offset, step)`: uint8 `[rows, dim]` and two floats. `offset + step * codes`, in
-      float32, equals `quantization.fake_quantize` with the same range.
+      `(codes, offset, step)`: uint8 `[rows, dim]` and two floats. In float32, `offset + step *
+      codes` equals the result of `quantization.fake_quantize` with the same range.
     """
-    # Each constant is a float32, because numpy 1 would compute scalars in float64 otherwise.
+    # Each constant is a float32, because otherwise numpy 1 would compute scalars in float64.
     half, zero, highest = (np.float32(number) for number in (0.5, 0, HIGHEST_CODE))
     values, low, high = (
         np.asarray(numbers, np.float32) for numbers in (table, range_min, range_max)
@@ -45,6 +45,6 @@ def pack_kernel(kernel: Any) -> tuple[np.ndarray, np.ndarray]:
     """
     kernel = np.asarray(kernel, np.float32)
     scales = np.abs(kernel).max(axis=0) / 127
-    # A column of zeros has the scale 0 and the codes 0.
+    # The scale and the codes of a column of zeros are 0.
     codes = np.rint(kernel / np.where(scales > 0, scales, 1))
     return codes.astype(np.int8), scales

@@ -1,4 +1,4 @@
-"""Devices of Keras's backend and the fastest precision on them.
+"""The devices that Keras's backend uses, and the fastest precision on them.
 
 Importing this module loads Keras and its backend.
 """
@@ -12,7 +12,7 @@ from convert_tf.numerics.processor import bfloat16_is_faster
 
 
 def use_float32() -> None:
-    """Let Keras compute in float32, whatever the user's `keras.json` says."""
+    """Make Keras compute in float32, whatever the user's `keras.json` says."""
     keras.config.set_floatx("float32")
 
 
@@ -20,7 +20,7 @@ def has_gpu() -> bool:
     """Return whether Keras's backend sees a GPU."""
     try:
         return bool(keras.distribution.list_devices("gpu"))
-    except RuntimeError:  # JAX raises this without a GPU backend
+    except RuntimeError:  # JAX raises this error if it has no GPU backend
         return False
 
 
@@ -30,9 +30,9 @@ def is_tensorflow_on_cpu() -> bool:
 
 
 def compiles_shapes() -> bool:
-    """Return whether XLA compiles training steps for each shape of a batch.
+    """Return whether XLA compiles training steps for each batch shape.
 
-    On TensorFlow's CPU it does not, because XLA has no fast 16-bit matrix product there.
+    On TensorFlow's CPU it does not, because XLA has no fast 16-bit matrix product for CPUs.
     """
     return keras.backend.backend() == "jax" or has_gpu()
 
@@ -43,7 +43,7 @@ def compiles_feed_forward(precision: str) -> bool:
     This is faster only with 16-bit precision, for which TensorFlow's ops are slow.
 
     Args:
-      precision: a dtype policy of Keras, for example `mixed_bfloat16`.
+      precision: a Keras dtype policy, for example `mixed_bfloat16`.
     """
     return is_tensorflow_on_cpu() and precision != "float32"
 
@@ -52,11 +52,11 @@ def choose_precision(requested: str = "auto") -> str:
     """Return the precision to train in. `auto` chooses the fastest one on this device.
 
     On a GPU, `auto` is `mixed_float16`. On a CPU it is `mixed_bfloat16` if a short timed matrix
-    product is clearly faster than in float32, else `float32`. float16 is never chosen on a CPU,
-    where it makes TensorFlow's matmul + bias thousands of times slower.
+    product is clearly faster in bfloat16 than in float32, else `float32`. float16 is never chosen
+    on a CPU, where it makes TensorFlow's matmul + bias thousands of times slower.
 
     Args:
-      requested: the field `precision` of a training configuration.
+      requested: the field `precision` from a training configuration.
 
     Returns:
       A Keras dtype policy name.

@@ -10,11 +10,11 @@ class ForkedError(ValueError):
 
 
 def check_not_forked(what: str) -> None:
-    """Raise an error in a forked process, where the call of a network would never return.
+    """Raise an error in a forked process, where a call of a network would never return.
 
     Call this before a network is opened and before each of its calls. TensorFlow and JAX start
-    their threads once in a process. A forked process does not have them, so even a network that it
-    opens itself would wait forever.
+    their threads once per process. A forked process does not have these threads, so even a network
+    that the forked process opens would wait forever.
 
     Args:
       what: path of the network.

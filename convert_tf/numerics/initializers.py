@@ -1,7 +1,8 @@
 """Initializers that give the same weights on every backend of Keras.
 
 Keras's initializers use the random generator of the backend, so TensorFlow and JAX give different
-numbers for the same seed. These use numpy's `RandomState`, whose numbers never change.
+numbers for the same seed. The initializers here use numpy's `RandomState`, whose numbers never
+change.
 """
 
 import math
@@ -16,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 
 def set_seed(seed: int) -> None:
-    """Set the seed of initial weights and dropout."""
+    """Set the seed for initial weights and dropout."""
     if keras.backend.backend() == "tensorflow":
         keras.utils.set_random_seed(seed)
     else:  # Keras's function would import TensorFlow
@@ -25,7 +26,7 @@ def set_seed(seed: int) -> None:
 
 
 def _initializer(draw: Callable[[np.random.RandomState, tuple[int, ...]], np.ndarray]) -> Any:
-    """Return an initializer of Keras. Its seed is from Python's `random`, as in Keras."""
+    """Return a Keras initializer. Its seed comes from Python's `random`, as in Keras."""
     seed = random.randint(1, 10**9)
 
     def initial_values(shape: Any, dtype: Any = None) -> Any:
@@ -36,7 +37,7 @@ def _initializer(draw: Callable[[np.random.RandomState, tuple[int, ...]], np.nda
 
 
 def truncated_normal(stddev: float) -> Any:
-    """Return an initializer with normal numbers; those beyond two deviations are drawn again."""
+    """Return an initializer with normal numbers. Numbers beyond two deviations are drawn again."""
 
     def draw(rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
         values = rng.standard_normal(shape)
@@ -48,7 +49,7 @@ def truncated_normal(stddev: float) -> Any:
 
 
 def glorot_uniform(gain: float = 1.0) -> Any:
-    """Return an initializer of matrices: uniform, variance `gain²` × 2 / (inputs + outputs)."""
+    """Return an initializer for matrices: uniform, variance `gain²` × 2 / (inputs + outputs)."""
 
     def draw(rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
         limit = gain * math.sqrt(6.0 / (shape[-2] + shape[-1]))
@@ -58,7 +59,7 @@ def glorot_uniform(gain: float = 1.0) -> Any:
 
 
 def orthogonal() -> Any:
-    """Return an initializer of matrices with orthonormal rows or columns, whichever are fewer."""
+    """Return an initializer for matrices with orthonormal rows or columns, whichever are fewer."""
 
     def draw(rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
         # On a busy machine, OpenBLAS with two threads takes a hundred times as long as with one.

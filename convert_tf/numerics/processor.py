@@ -1,4 +1,4 @@
-"""The processor's instructions and speed in bfloat16, and the cores that this process may use."""
+"""The processor's bfloat16 instructions and speed, and the cores that this process may use."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 _CPUINFO = "/proc/cpuinfo"
 _CGROUP, _CGROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
-# By the name of the line: "flags" on x86, "features" on ARM.
+# By the name of their line in /proc/cpuinfo: "flags" on x86, "features" on ARM.
 _BFLOAT16 = {"flags": {"amx_bf16", "avx512_bf16"}, "features": {"bf16"}}
 _BYTES = {"flags": {"amx_int8", "avx512_vnni", "avx_vnni"}}
 _ROUNDS = 4  # rounds of the timing; the first one is a warm-up
@@ -20,13 +20,14 @@ _threads: list[int] = []  # the number passed to `use_threads`, if it was called
 def bfloat16_is_faster(multiply: Callable[[str], object]) -> bool:
     """Return whether a library multiplies matrices clearly faster in bfloat16 than in float32.
 
-    Without bfloat16 instructions, the result is false. Otherwise both are timed alternately for a
-    few milliseconds, and the shortest times are compared, because other programs may be running.
-    float16 is not timed: on a CPU, TensorFlow's matmul + bias is thousands of times slower in it.
+    Without bfloat16 instructions, the result is false. Otherwise both formats are timed alternately
+    for a few milliseconds. The shortest times are compared, because other programs may be running.
+    float16 is not timed: on a CPU, TensorFlow's matmul + bias is thousands of times slower in
+    float16.
 
     Args:
-      multiply: multiplies matrices in `"float32"` or `"bfloat16"`, and returns when the product is
-        computed.
+      multiply: function that multiplies matrices in `"float32"` or `"bfloat16"`, and returns when
+        the product is computed.
     """
     if multiplies_bfloat16() is False:
         return False
@@ -43,8 +44,8 @@ def bfloat16_is_faster(multiply: Callable[[str], object]) -> bool:
 def multiplies_bfloat16() -> bool | None:
     """Return whether the processor has bfloat16 instructions; None if unknown.
 
-    Without them, bfloat16 is always slower than float32, so no timing is needed. With them it may
-    still be slower.
+    Without them, bfloat16 is always slower than float32, so no timing is needed. With these
+    instructions, bfloat16 may still be slower.
     """
     return _has_any(_BFLOAT16)
 
@@ -60,7 +61,8 @@ def adds_products_of_bytes() -> bool | None:
 def use_threads(number: int) -> None:
     """Set the number of threads for models that this process opens from now on.
 
-    TensorFlow must not have been imported yet, because it reads its variable once.
+    TensorFlow must not have been imported yet, because it reads the environment variable for its
+    threads only once.
     """
     _threads[:] = [number]
     os.environ["TF_NUM_INTRAOP_THREADS"] = str(number)
@@ -69,48 +71,48 @@ def use_threads(number: int) -> None:
 def allowed_cores() -> int:
     """Return the number of cores that this process may use, at least 1.
 
-    After a call of `use_threads`, it is the number passed there. Otherwise it is the number of
-    cores that the process may run on, or the quota of its cgroup, rounded down, if that is lower.
-    Containers have such a quota (`docker run --cpus`, limits of Kubernetes).
+    After a call of `use_threads`, this is the number that was passed to it. Otherwise it is the
+    number of cores that the process may run on, or its cgroup's quota, rounded down, if the quota
+    is lower. Containers have such quotas (`docker run --cpus`, Kubernetes limits).
     """
     return _threads[0] if _threads else max(1, int(min(visible_cores(), cgroup_quota())))
 
 
 def visible_cores() -> int:
-    """Return the number of cores that this process may run on, whatever its quota is."""
+    """Return the number of cores that this process may run on, whatever its quota."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def cgroup_quota(listed: str = _CGROUP, folder: str = _CGROUPS) -> float:
-    """Return how many cores the cgroup of this process, and those above it, may use together.
+    """Return how many cores the cgroup of this process and the cgroups above it allow.
 
     Args:
       listed: the file that names the cgroup of the process.
       folder: folder of the cgroups.
 
     Returns:
-      The lowest quota, in cores; infinity without a quota.
+      The lowest quota of these cgroups, in cores; infinity if there is no quota.
     """
     quotas = [float("inf")]
     with contextlib.suppress(OSError):
         for line in Path(listed).read_text(encoding="utf-8").splitlines():
             _, _, rest = line.partition(":")
             controllers, _, path = rest.partition(":")
-            # Version 2 names no controllers; version 1 has a folder for each.
+            # Version 2 names no controllers; version 1 has a folder for each controller.
             if controllers and "cpu" not in controllers.split(","):
                 continue
             top = Path(folder, controllers and "cpu")
             place = top / path.strip("/")
-            # In a container, the path may belong to the host and not exist there.
+            # In a container, the path may be the host's and not exist in the container.
             for group in {top, *(up for up in (place, *place.parents) if top in up.parents)}:
                 quotas += _quotas(group)
     return min(quotas)
 
 
 def _quotas(group: Path) -> list[float]:
-    """Return the quotas of a cgroup, of version 2 or 1, in cores; an empty list without a quota."""
+    """Return the quotas, in cores, of a cgroup of version 2 or 1; an empty list if it has none."""
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
             quota, period = " ".join((group / name).read_text() for name in names).split()

@@ -11,15 +11,15 @@ from typing import Any
 import keras
 from keras import ops
 
-_HIGHEST_CODE = 255.0  # of 8 bits
+_HIGHEST_CODE = 255.0  # in 8 bits
 
 
 def _quantizer_base() -> type:
     """Return tfmot's `Quantizer` if it is installed and Keras runs on TensorFlow, else `object`.
 
     Importing tfmot sets TF_USE_LEGACY_KERAS, which would turn `tf.keras` into tf_keras for the
-    whole process. So the variable is restored, and `tf.keras`, which is bound at its first use, is
-    used before the import.
+    whole process. The variable is therefore restored. `tf.keras`, which is bound at its first use,
+    is used before the import.
     """
     if keras.backend.backend() != "tensorflow" or not importlib.util.find_spec(
         "tensorflow_model_optimization"
@@ -37,7 +37,7 @@ def _quantizer_base() -> type:
 
 
 def nudged_range(range_min: Any, range_max: Any) -> tuple[Any, Any]:
-    """Return the affine code of a range, shifted so that 0.0 has an exact code.
+    """Return the offset and step that encode a range in 8 bits, with an exact code for 0.0.
 
     Args:
       range_min: scalar tensor, ≤ 0.
@@ -79,7 +79,7 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
     """8-bit fake quantization of the embedding rows that a batch uses.
 
     Only the rows of the batch are quantized, not the whole table. Every 100 training calls, the
-    range is updated to contain all values of the table, with a margin on either side: 10 % of the
+    range is updated to contain all values in the table, with a margin on either side: 10 % of the
     range, but at least 0.01.
 
     Masking: none; rows of padding are quantized too.
@@ -137,7 +137,7 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
           inputs: float32 rows `[..., dim]`.
           training: Python bool.
           weights: the result of `build`.
-          table: float32 `[rows, dim]`, which the range must contain. None for `inputs`.
+          table: float32 `[rows, dim]`, the values that the range must contain. None for `inputs`.
 
         Returns:
           Tensor like `inputs`.

@@ -1,9 +1,9 @@
-"""Filter for the start-up messages that TensorFlow writes to standard error, used by commands.
+"""Filter TensorFlow's start-up messages on standard error, for commands.
 
 TensorFlow writes some messages before it reads `TF_CPP_MIN_LOG_LEVEL`, and an error on each machine
-without a GPU. So while a command imports TensorFlow and looks for devices, standard error goes
-through a process that drops these lines and passes on all others, even if TensorFlow aborts. Set
-`TF_CPP_MIN_LOG_LEVEL` to 0 or 1 to see everything.
+without a GPU. Therefore, while a command imports TensorFlow and looks for devices, standard error
+goes through a process that drops these lines and passes on all others, even if TensorFlow aborts.
+Set `TF_CPP_MIN_LOG_LEVEL` to 0 or 1 to see everything.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# Information and warnings in both log formats of TensorFlow, and harmless errors.
+# Information and warnings in both of TensorFlow's log formats, and harmless errors.
 NOISE = (
     r"WARNING: All log messages before absl::InitializeLog\(\)"
     r"|[IW]\d{4} [\d:. ]+\S+:\d+\] "
@@ -56,7 +56,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
-            # An attribute of this loader alone, which hides its method.
+            # Set on this one loader, where it hides the method of the class.
             run = functools.partial(_run_filtered, spec.loader.exec_module)
             spec.loader.exec_module = run  # type: ignore[method-assign]
         return spec

@@ -1,8 +1,9 @@
-"""Faster versions of some parts of a training step, for TensorFlow's CPU.
+"""Faster versions of some parts of a training step, for TensorFlow on a CPU.
 
 On TensorFlow's CPU, each op reads and writes whole arrays. Apart from matrix products, this is the
-main cost of a step, so these functions need fewer passes over memory. Elsewhere a compiler fuses
-ops, and the plain formulas in `convert_tf.layers` run. Saved modules use the plain formulas too.
+main cost of a step, so the functions here make fewer passes over memory. On other devices a
+compiler fuses ops, and the plain formulas in `convert_tf.layers` run. Saved modules use the plain
+formulas too.
 """
 
 from typing import Any
@@ -22,7 +23,7 @@ def feed_forward(
 ) -> Any:
     """Return `silu(x · hidden_kernel + hidden_bias) · output_kernel + output_bias`.
 
-    The derivative silu' = σ + silu·(1 − σ) needs six passes over memory in TensorFlow, four here,
+    The derivative silu' = σ + silu·(1 − σ) takes six passes over memory in TensorFlow, four here,
     and one with XLA. TensorFlow computes σ of 16-bit numbers one by one, but several float32
     numbers at a time, so numbers are cast to float32 for σ.
 
@@ -32,8 +33,8 @@ def feed_forward(
       hidden_bias: `[hidden_dim]`.
       output_kernel: `[hidden_dim, dim]`.
       output_bias: `[dim]`.
-      is_compiled: whether XLA compiles everything but the matrix products. It compiles again for
-        each number of tokens.
+      is_compiled: whether XLA compiles everything but the matrix products. XLA recompiles for each
+        number of tokens.
 
     Returns:
       `[tokens, dim]`.
@@ -135,7 +136,7 @@ def drop(x: Any, rate: float, seed: Any) -> Any:
     Args:
       x: `[..., dim]` of any float type; `dim` is known and even.
       rate: share of numbers to set to 0, in (0, 1).
-      seed: int `[2]`.
+      seed: int `[2]`, a seed for TensorFlow's stateless random ops.
 
     Returns:
       Tensor like `x`. The remaining numbers are divided by 1 − rate.
@@ -152,10 +153,10 @@ def drop(x: Any, rate: float, seed: Any) -> Any:
 def dense_gradient(slices: tf.IndexedSlices, *, max_norm: float = 0.0) -> Any:
     """Sum the slices of an embedding table's gradient into a dense tensor.
 
-    Equal rows are summed first, so that the norm is computed from a few rows.
+    Slices for the same row are summed first, so that the norm is computed from few rows.
 
     Args:
-      slices: gradient of a table `[rows, dim]`, with a slice for each time that a row was read.
+      slices: gradient for a table `[rows, dim]`, with one slice for each time that a row was read.
       max_norm: L2 norm to which larger gradients are scaled down; 0 for no limit.
 
     Returns:
@@ -172,7 +173,7 @@ def dense_gradient(slices: tf.IndexedSlices, *, max_norm: float = 0.0) -> Any:
 
 
 def in_one_pass(base: type) -> type:
-    """Return an optimizer class that updates each variable with one op instead of about ten.
+    """Return an optimizer class that updates each variable with one op instead of about ten ops.
 
     Args:
       base: Keras's Adam, Adamax or Adadelta, or a subclass.

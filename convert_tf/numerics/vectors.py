@@ -4,15 +4,15 @@ import numpy as np
 
 # A sentence encoding is r plus a vector that is on average 1.5 times as long as r.
 ADDED_LENGTH = 1.5
-SENTENCE_SCALE = 1 / (1 + ADDED_LENGTH)  # makes sentence encodings about as long as r
+SENTENCE_SCALE = 1 / (1 + ADDED_LENGTH)  # factor that makes sentence encodings about as long as r
 
 
 def unit_rows(vectors: np.ndarray, dim: int | None = None) -> np.ndarray:
-    """Scale vectors to length 1. Zeros stay zeros.
+    """Scale vectors to length 1. Zero vectors stay zero.
 
     Args:
       vectors: float `[..., width]`.
-      dim: number of columns to keep, the first ones; None for all.
+      dim: number of columns to keep, from the first; None for all.
 
     Returns:
       float `[..., dim]`.
