@@ -1,10 +1,12 @@
-"""Baselines: TF-IDF, BM25, and SIM and MAP on the vectors of an encoder.
+"""Baselines: TF-IDF and BM25 on words, and SIM and MAP on an encoder's vectors.
 
 TF-IDF and BM25 compare words as in PolyAI's conversational-datasets. A word consists of two or more
 letters, digits or underscores, and is lower-cased. Both are fitted on the contexts and responses of
-a few thousand training examples, where each text is a document, and read one text per context.
+a few thousand training examples, in which each text counts as a document. They read one text per
+context.
 
-SIM is the cosine of the vectors of any encoder. MAP has a learned mapping of responses.
+SIM ranks by the cosine of vectors from any encoder. MAP first applies a learned mapping to
+responses.
 
 Reference: arXiv 1904.06472 §4.1, §4.2; arXiv 1911.03688 §3.1.
 """
@@ -22,15 +24,15 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.ranking.protocol import TextRanker, Turns, runs_of_lists
 from convert_tf.ranking.ranker import EncoderRanker, open_vectors
 
-_COLUMNS = 2**20  # columns that words are hashed to, as in PolyAI's code
-_K1 = 2.0  # of BM25: the larger it is, the more repetitions of a word add to the score
-_B = 0.75  # of BM25: penalty for long texts, from 0 to 1
+_COLUMNS = 2**20  # number of columns to which words are hashed, as in PolyAI's code
+_K1 = 2.0  # for BM25: the larger it is, the more repetitions of a word add to the score
+_B = 0.75  # for BM25: penalty for long texts, from 0 to 1
 LEARNING_RATES = (10.0, 3.0, 1.0, 0.3, 0.01)
 REGULARIZERS = (0.0, 0.1, 0.01, 0.001)
 _LABEL_SMOOTHING = 0.2
 _BATCH_SIZE = 256
 _DEV_SHARE = 0.2
-_FIRST_ACCUMULATOR = 0.1  # initial value in Adagrad
+_FIRST_ACCUMULATOR = 0.1  # initial value of Adagrad's accumulator
 _MAX_EPOCHS = 100
 _PATIENCE = 10  # epochs without improvement
 _SEED = 0
@@ -39,14 +41,14 @@ _SEED = 0
 class TfIdfRanker(TextRanker):
     """Rank by the cosine of TF-IDF vectors.
 
-    Words that are not in the fitted texts have the largest weight.
+    Words that do not occur in the fitted texts get the largest weight.
 
     Args:
       contexts, responses: texts to fit on.
-      read_context: function from the turns of a context to one text.
+      read_context: function that turns a context's turns into one text.
 
     Attributes:
-      settings: facts for the row of a report.
+      settings: facts for the ranker's row in a report.
 
     Raises:
       ValueError: if no text has a word.
@@ -100,10 +102,10 @@ class TfIdfRanker(TextRanker):
 class Bm25Ranker(TfIdfRanker):
     """Rank by the dot product of BM25 vectors of the context and the response.
 
-    A word of weight w in a text of length l (the sum of its weights) has the component
+    A word with weight w in a text of length l (the sum of the text's weights) has the component
     ln((N − n + 0.5) / (n + 0.5)) · w · (k1 + 1) / (w + k1 · (1 − b + b · l / mean length)). As in
     PolyAI's code, the weights are TF-IDF weights instead of counts, and words in more than half of
-    the documents lower the score. Words that are not in the fitted texts are ignored.
+    the documents lower the score. Words that do not occur in the fitted texts are ignored.
 
     Args:
       *args, **kwargs: arguments of `TfIdfRanker`.
@@ -130,7 +132,7 @@ class Bm25Ranker(TfIdfRanker):
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:
-    """Scale rows to length 1: float32 `[B, dim]`. Rows of zeros do not change."""
+    """Scale rows to length 1: float32 `[B, dim]`. Rows of zeros stay zeros."""
     return unit_rows(vectors).astype(np.float32)
 
 
@@ -140,10 +142,10 @@ class VectorMapping(NamedTuple):
     Attributes:
       weights: W, float32 `[dim, dim]`.
       alpha: α.
-      learning_rate, regularizer: best values of the grid on the dev part.
+      learning_rate, regularizer: the values from the grid that were best on the dev part.
       dev_accuracy: R100@1 on the dev part.
-      epochs: number of epochs with the best result.
-      score: `cosine` or `dot`, the comparison of a context and a mapped response.
+      epochs: number of training epochs after which the result was best.
+      score: `cosine` or `dot`, the score of a context and a mapped response.
     """
 
     weights: np.ndarray
@@ -155,7 +157,7 @@ class VectorMapping(NamedTuple):
     score: str = "cosine"
 
     def candidates(self, vectors: np.ndarray) -> np.ndarray:
-        """Map responses to vectors whose dot products with contexts of length 1 are the scores."""
+        """Map responses to vectors. Their dot products with contexts of length 1 are the scores."""
         mapped = vectors @ self.weights.T + self.alpha * vectors
         return normalized(mapped) if self.score == "cosine" else mapped
 
@@ -168,16 +170,16 @@ def mapping_gradients(
     responses: np.ndarray,
     regularizer: float,
 ) -> tuple[np.ndarray, float]:
-    """Compute the gradients of the loss of a batch.
+    """Compute the gradients of the loss for a batch.
 
-    The scores x · (W + αI) y of all pairs of a batch go through a softmax over responses. The
+    The scores x · (W + αI) y for all pairs in a batch go through a softmax over responses. The
     targets are 0.8 for the right response and 0.2 spread evenly over the others. The penalty is
     `regularizer` / 2 times the sum of the squared entries of W.
 
     Args:
       weights, alpha: W and α.
-      contexts, responses: `[B, dim]`, rows of length 1.
-      regularizer: factor of the penalty.
+      contexts, responses: vectors of length 1, `[B, dim]`. Row i of both is a pair.
+      regularizer: factor for the penalty.
 
     Returns:
       `(gradient of W, gradient of α)`.
@@ -202,16 +204,16 @@ def mapping_gradients(
 def fit_mapping(
     contexts: np.ndarray, responses: np.ndarray, *, score: str = "cosine"
 ) -> VectorMapping:
-    """Learn W and α with Adagrad for each point of PolyAI's grid, and keep the best on a dev part.
+    """Learn W and α with Adagrad at each point of PolyAI's grid, and keep the best on a dev part.
 
     A fifth of the examples is the dev part, which is ranked in blocks of 100. W is orthogonal at
     first, and α is 1. Training stops if the result on the dev part has not improved for some
     epochs, and the best epoch is used.
 
     Args:
-      contexts, responses: `[examples, dim]`; row i of both is a pair.
-      score: `cosine` (equation 2 of ConveRT's paper) or `dot` (PolyAI's published baseline). Both
-        are trained with the loss of dot products.
+      contexts, responses: vectors, `[examples, dim]`. Row i of both is a pair.
+      score: `cosine` (equation 2 of ConveRT's paper) or `dot` (PolyAI's published baseline). In
+        both cases, the loss in training uses dot products.
 
     Raises:
       ValueError: if the dev part has fewer than 100 examples.
@@ -239,7 +241,7 @@ def fit_mapping(
 def _run(
     best: VectorMapping, x: np.ndarray, y: np.ndarray, train: np.ndarray, dev: np.ndarray
 ) -> VectorMapping:
-    """Train one point of the grid on rows `train` of contexts x and responses y."""
+    """Train at one point of the grid, on the rows `train` of contexts x and responses y."""
     rng = np.random.default_rng(_SEED)
     weights, alpha = best.weights.copy(), best.alpha
     weights_seen = np.full_like(weights, _FIRST_ACCUMULATOR)
@@ -270,7 +272,7 @@ def _run(
 
 
 class SimRanker(EncoderRanker):
-    """Rank by the cosine of the vectors of context and candidate. See `EncoderRanker`."""
+    """Rank by the cosine of the context's and the candidate's vectors. See `EncoderRanker`."""
 
     def encode_contexts(self, contexts: Sequence[Turns]) -> np.ndarray:
         return normalized(super().encode_contexts(contexts))
@@ -298,7 +300,7 @@ class MapRanker(SimRanker):
 
 
 LEXICAL = {"tfidf": TfIdfRanker, "bm25": Bm25Ranker}
-# Variants of MAP: the score, and the name of the row.
+# Variants of MAP: the score, and the name of the row in a report.
 MAPS = {"map": ("cosine", "MAP"), "map_dot": ("dot", "MAP by dot product,")}
 VECTOR = ("sim", *MAPS)
 BASELINES = (*LEXICAL, *VECTOR)
@@ -313,11 +315,11 @@ def visible_turns(turns: Turns, history: str) -> Turns:
 
 
 def read_training_pairs(data: str, max_examples: int, *, history: str = "own") -> Pairs:
-    """Read contexts and right responses to fit baselines on.
+    """Read contexts and their right responses, on which baselines are fitted.
 
     Args:
       data: folder of records, whose train split is read, or file of candidates.
-      max_examples: largest number of examples.
+      max_examples: maximum number of examples.
       history: one of `HISTORY`.
 
     Raises:
@@ -338,11 +340,11 @@ def vector_rankers(
     settings: dict[str, Any],
     **options: Any,
 ) -> list[EncoderRanker]:
-    """Make the baselines `sim` and `map` with the vectors of one encoder.
+    """Make the baselines `sim` and `map` with one encoder's vectors.
 
     Args:
       names: names of baselines; others are ignored.
-      vectors: name of the encoder in the rows.
+      vectors: name of the encoder for the rows of a report.
       encoder: the encoder.
       pairs: training pairs for MAP.
       settings: facts about the encoder for the rows.
@@ -367,7 +369,7 @@ def vector_rankers(
 def check_baselines(
     names: Sequence[str], vectors: Sequence[str], *, train_data: str | None
 ) -> None:
-    """Check the names and requirements of baselines. Takes the arguments of `baseline_rankers`.
+    """Check the names and requirements of baselines. Arguments are as for `baseline_rankers`.
 
     Raises:
       ValueError: if a name is unknown, a baseline lacks data or vectors, or no baseline uses
@@ -398,10 +400,10 @@ def baseline_rankers(
 
     Args:
       names: names from `BASELINES`.
-      vectors: encoders for `sim` and `map`, as for `open_vectors`.
+      vectors: encoders for `sim` and `map`, as in `open_vectors`.
       train_data: data to fit on (`read_training_pairs`); None if no baseline is fitted.
-      train_examples: largest number of examples of `train_data`.
-      signature: signature of `vectors` for both contexts and responses, as for `open_vectors`.
+      train_examples: maximum number of examples from `train_data`.
+      signature: signature of `vectors` for both contexts and responses, as in `open_vectors`.
       history: one of `HISTORY`.
     """
     joins_turns = history == "joined"

@@ -32,10 +32,10 @@ _COMPILED_PAD_MULTIPLE = 32
 
 
 def make_tokenize(vocabulary: str | os.PathLike, config: RankerConfig) -> Tokenize:
-    """Return the function from texts to token ids of a ranker.
+    """Return the function that turns texts into a ranker's token ids.
 
     Raises:
-      CheckpointError: if the vocabulary is not the model's.
+      CheckpointError: if the vocabulary is not the ranker's.
     """
     tokenizer = plain_tokenizer(vocabulary, config.model)
 
@@ -58,7 +58,7 @@ class TrainedRanker(TextRanker):
 
     Attributes:
       name: the folder.
-      settings: facts for the row of a report.
+      settings: facts for the ranker's row in a report.
       model: the network.
 
     Raises:
@@ -84,13 +84,14 @@ class TrainedRanker(TextRanker):
         return self._tokenize(texts, self._head.max_candidate_tokens, False)
 
     def encode_candidates(self, texts: Sequence[str]) -> np.ndarray:
-        """Candidate vectors: float32 `[len(texts), dim]`; not for a cross-encoder."""
+        """Return candidate vectors, float32 `[len(texts), dim]`. Not for cross-encoders."""
         return _encode_pool(self.model, self._candidates(texts))
 
     def encode_contexts(self, contexts: Sequence[Turns]) -> tuple[np.ndarray, np.ndarray]:
-        """Context vectors: float32 `[B, M, dim]` and bool `[B, M]`; not for a cross-encoder.
+        """Return context vectors, float32 `[B, M, dim]`, and their mask, bool `[B, M]`.
 
-        M is the largest number of vectors of any context.
+        M is the largest number of vectors for any of the contexts. Cross-encoders have no context
+        vectors.
         """
         parts = list(_predicted(self.model, "context_ids", self._contexts(contexts), 128))
         most = max(mask.shape[1] for _, (_, mask) in parts)
@@ -109,7 +110,10 @@ class TrainedRanker(TextRanker):
 
 
 def pad_multiple() -> int:
-    """Return the number that padded widths are a multiple of. Compiled shapes need a large one."""
+    """Return the number of which padded widths are multiples.
+
+    It is large if shapes are compiled.
+    """
     return _COMPILED_PAD_MULTIPLE if compiles_shapes() else PAD_MULTIPLE
 
 
@@ -123,7 +127,7 @@ def _predicted(
 
 
 def _encode_pool(ranker: RankerModel, pool: TokenIds) -> np.ndarray:
-    """Return candidate vectors: float32 `[texts, dim]`."""
+    """Return vectors for the candidates in the pool, float32 `[texts, dim]`."""
     encoded = np.zeros((0, 0), np.float32)
     for batch, vectors in _predicted(ranker, "candidate_ids", pool, 128):
         if not encoded.size:
@@ -141,10 +145,10 @@ def score_lists(
       ranker: a ranker with any head.
       contexts: ragged texts.
       pool: candidate texts.
-      candidates: for each context, int indices into the pool, at least one.
+      candidates: for each context, the indices of its candidates in the pool, at least one.
 
     Returns:
-      For each context, float32 `[candidates]`.
+      For each context, its candidates' scores, float32 `[candidates]`.
     """
     if ranker.is_joint:
         return _score_pairs(ranker, contexts, pool, candidates)
@@ -187,17 +191,17 @@ def _score_pairs(
 
 
 def ranking_report(scores: Sequence[np.ndarray], examples: RankingExamples) -> dict[str, Any]:
-    """Return loss, R@1, R@2 and MRR of scored examples.
+    """Return loss, R@1, R@2 and MRR for scored examples.
 
     The best right candidate is ranked among the wrong ones, and a tie is a miss. The loss is the
-    cross-entropy of all right candidates together.
+    negative logarithm of the total probability of all right candidates.
 
     Args:
-      scores: scores of each example's candidates.
+      scores: for each example, the scores of its candidates.
       examples: the examples, with their labels.
 
     Returns:
-      JSON values by name.
+      The metrics and the loss, JSON values by name.
     """
     ranks, losses = [], []
     for row, labels in zip(scores, examples.labels, strict=True):

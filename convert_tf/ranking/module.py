@@ -19,7 +19,7 @@ from convert_tf.storage.checksums import check_files
 class ExportedRanker(TextRanker):
     """Rank with an exported ranker.
 
-    A context is the text of all its turns, joined. The module drops the oldest tokens of long
+    All turns of a context are joined into one text. The module drops the oldest tokens of long
     contexts.
 
     Args:
@@ -27,7 +27,7 @@ class ExportedRanker(TextRanker):
 
     Attributes:
       name: the folder.
-      settings: facts for the row of a report.
+      settings: facts for the ranker's row in a report.
 
     Raises:
       ValueError: if the folder is not such a module, or is damaged.
@@ -59,7 +59,7 @@ class ExportedRanker(TextRanker):
     ) -> list[np.ndarray]:
         check_not_forked(self.name)
         runs = list(runs_of_lists(candidate_lists))
-        if len(runs) < len(candidate_lists) or len(runs) == 1:  # shared lists are encoded once
+        if len(runs) < len(candidate_lists) or len(runs) == 1:  # shared candidates are encoded once
             return [
                 row
                 for run in runs

@@ -13,7 +13,7 @@ Turns = Sequence[str]
 
 
 def checked_contexts(contexts: Sequence[str | Turns]) -> list[Turns]:
-    """Return contexts as turns. A text is one turn.
+    """Return contexts as tuples of turns. A text counts as a single turn.
 
     Raises:
       ValueError: if the argument is one text or not a list, or an item is neither a text nor texts.
@@ -55,11 +55,11 @@ def are_texts(value: Any) -> bool:
 class TextRanker(Protocol):
     """Scores candidate texts for contexts. Higher is better.
 
-    A score only depends on its context and its candidate, not on other texts of a call.
+    A score depends only on the context and the candidate, not on other texts in the same call.
 
     Attributes:
       name: name of the row in a table of results.
-      settings: facts for the row of a report, JSON values by name.
+      settings: facts for the ranker's row in a report, JSON values by name.
     """
 
     name: str
@@ -70,8 +70,8 @@ class TextRanker(Protocol):
     ) -> list[np.ndarray]:
         """Score each context's own candidates: for context i, float `[len(candidate_lists[i])]`.
 
-        Contexts that share candidates are consecutive and have the same list object. So work for a
-        list can be done once (`runs_of_lists`).
+        Contexts that share candidates are consecutive and have the same list object. Rankers can
+        thus do the work for a shared list once (`runs_of_lists`).
         """
         ...
 
@@ -92,7 +92,7 @@ def runs_of_lists(lists: Sequence[Any]) -> Iterator[slice]:
 def pool_of_lists(candidate_lists: Sequence[Sequence[str]]) -> tuple[list[str], list[np.ndarray]]:
     """Return the distinct candidates of all contexts, and each context's indices into them.
 
-    Contexts that share a list share an array, int64 `[candidates]`.
+    The indices are int64 `[candidates]`. Contexts that share a list share the array of indices.
     """
     places: dict[str, int] = {}
     places_of_lists: list[np.ndarray] = []

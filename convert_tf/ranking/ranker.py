@@ -1,4 +1,4 @@
-"""Any model as a ranker: `Ranker` for trained rankers, `EncoderRanker` for encoders."""
+"""Rank with any model: `Ranker` is for trained rankers, `EncoderRanker` for encoders."""
 
 import os
 from collections.abc import Sequence
@@ -21,25 +21,27 @@ from convert_tf.ranking.protocol import (
     runs_of_lists,
 )
 
-# Kinds of the encodings of contexts and of responses.
+# Kinds of encodings for contexts and for responses.
 KINDS = ("context", "response")
 
 
 class EncoderRanker(TextRanker):
     """Rank by the dot product of an encoder's encodings.
 
-    Encoders that read history get the last turn and the earlier turns. Others get the last turn
-    only.
+    Encoders that read history get the last turn and the earlier turns. Other encoders get only the
+    last turn.
 
     Args:
       encoder: the encoder.
       name: name of the row in a report.
-      kinds: kinds of the encodings of contexts and of candidates, as in `SentenceEncoder.encode`.
-      joins_turns: whether encoders that do not read history get all turns, joined.
+      kinds: the kind of encodings for contexts and the kind for candidates, as in
+        `SentenceEncoder.encode`.
+      joins_turns: whether encoders that do not read history get all turns, joined into one text.
 
     Attributes:
-      settings: facts for the row of a report, JSON values by name.
-      logit_scale: factor that turns scores into logits: `--scale_end` of the released encoders.
+      settings: facts for the ranker's row in a report, JSON values by name.
+      logit_scale: factor that turns scores into logits: the `--scale_end` with which the released
+        encoders were trained.
 
     Example:
       ranker = EncoderRanker(SentenceEncoder("convert_small"))
@@ -91,7 +93,7 @@ class EncoderRanker(TextRanker):
 
 
 def open_encoder(model: str | os.PathLike[str], *, keeps_newest: bool = False) -> SentenceEncoder:
-    """Open a model for an evaluation. All but ONNX files compute in float32 on every machine.
+    """Open a model for evaluation. All models except ONNX files compute in float32.
 
     Args:
       model: a module, the name of a released model, an `.onnx` file, or the folder of a run.
@@ -118,8 +120,9 @@ def open_vectors(
       model: any encoder that `open_encoder` opens; another SavedModel with a signature from strings
         to vectors, such as the Universal Sentence Encoder; the folder of a Hugging Face BERT; or a
         run of `convert-tf pretrain`.
-      signature: signature for contexts and candidates, or `signature:output` for an output of
-        another name than `default`. None for one signature of each, or the only one of the model.
+      signature: signature for contexts and candidates, or `signature:output` for an output that is
+        not named `default`. None for separate context and response signatures, or the model's only
+        signature.
       keeps_newest: see `open_encoder`.
 
     Returns:
@@ -160,7 +163,7 @@ class Ranker(TextRanker):
     """A trained bi-, poly- or cross-encoder that ranks texts.
 
     A context is a text or a list of turns, the oldest first. Turns are joined. If a context is too
-    long, its oldest tokens are dropped. A score only depends on its context and its candidate.
+    long, its oldest tokens are dropped. A score depends only on the context and the candidate.
 
     Args:
       folder: a run of `convert-tf train --head`, its module, or the name of a released ranker.
@@ -202,7 +205,8 @@ class Ranker(TextRanker):
           top_k: number of candidates to return; None for all.
 
         Returns:
-          `(candidate, score)` pairs, the best first; equal ones stay in their order.
+          A list of `(candidate, score)` pairs, the best first. Candidates with equal scores keep
+          their order.
 
         Raises:
           ValueError: if there is no candidate, `top_k` is not a positive whole number, or an
@@ -257,11 +261,12 @@ class Ranker(TextRanker):
 
 
 def open_ranker(folder: str | os.PathLike[str], *, joins_turns: bool = False) -> TextRanker:
-    """Open any model as a ranker. Encoders rank by dot products.
+    """Open any model as a ranker. Encoders rank by the dot products of their encodings.
 
     Args:
       folder: a run, a module, an `.onnx` file or the name of a released model.
-      joins_turns: whether an encoder of single texts reads all turns, joined; rankers always do.
+      joins_turns: whether an encoder for single texts reads all turns, joined into one text.
+        Rankers always do.
 
     Raises:
       ValueError: if the folder is not a model, or is damaged.
