@@ -1,15 +1,14 @@
-"""Encoded candidates on disk, which every search maps into memory.
+"""Encoded candidates on disk, which searches map into memory.
 
 `convert-tf index build` writes a folder with these files, and `convert-tf index edit` rewrites it:
 
 - `candidates.json`: `version` of the format, `count` and `dim` of the vectors, their `dtype`, the
-  largest length `max_norm`, `encoder` (the encoder's fingerprint), `encoder_name` and `texts`
-  (SHA-256 of the texts, each after its length);
-- `vectors.npy`: `[count, dim]` of float32, float16 or int8;
-- `scales.npy`, only for int8: float32 `[count]`, factors of the rows of `vectors.npy`;
-- `texts.npy`: uint8, the UTF-8 bytes of all texts, concatenated;
-- `offsets.npy`: int64 `[count + 1]`, the positions in `texts.npy` where texts start and end;
-- `sha256.json`: checksums of these files, which are checked when the cache is opened.
+largest length `max_norm`, `encoder` (the encoder's fingerprint), `encoder_name` and `texts`
+(SHA-256 of the texts, each after its length); - `vectors.npy`: `[count, dim]` of float32, float16
+or int8; - `scales.npy`, only for int8: float32 `[count]`, the factor for each row of `vectors.npy`;
+- `texts.npy`: uint8, the UTF-8 bytes of all texts, concatenated; - `offsets.npy`: int64 `[count +
+1]`, the positions in `texts.npy` where texts start and end; - `sha256.json`: checksums of these
+files, which are checked when the cache is opened.
 
 The id of a candidate is its position, from 0.
 """
@@ -40,7 +39,7 @@ FORMAT = FolderFormat(
     dtypes=DTYPES,
     remedy="Build it again with `convert-tf index build`.",
 )
-# A float16 is widened as an integer. Its exponent is then 112 too small for a float32.
+# A float16 is widened as an integer, after which its exponent is 112 too small for a float32.
 _EXPONENT_OF_FLOAT16 = np.float32(2.0**112)
 _NO_SIGN_COPIES = np.int32(-0x70000001)  # all bits but the three below the sign
 
@@ -54,7 +53,7 @@ class CandidateCache:
     Attributes:
       count, dim, dtype: number, width and type of the stored vectors.
       max_norm: length of the longest vector.
-      encoder: fingerprint of the encoder.
+      encoder: fingerprint of the encoder that made the vectors.
       encoder_name: name of the encoder in messages; its fingerprint if it has no name.
       texts_hash: checksum of the texts.
 
@@ -111,17 +110,17 @@ class CandidateCache:
         return map(self.text, range(self.count))
 
     def stored(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return stored rows and their scales. Both are mapped, not copied."""
+        """Return stored rows and their scales, both mapped rather than copied."""
         scales = None if self._scales is None else self._scales[start:stop]
         return self._vectors[start:stop], scales
 
     def stored_at(self, ids: np.ndarray | Sequence[int]) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return copies of stored rows and of their scales."""
+        """Return copies of stored rows and their scales."""
         places = np.asarray(ids)
         return self._vectors[places], None if self._scales is None else self._scales[places]
 
     def vectors_at(self, ids: np.ndarray | Sequence[int]) -> np.ndarray:
-        """Return float32 `[len(ids), dim]`."""
+        """Return the candidates' vectors as float32 `[len(ids), dim]`."""
         stored, scales = self.stored_at(ids)
         rows = stored.astype(np.float32)
         return rows if scales is None else rows * scales[:, None]
@@ -148,15 +147,15 @@ def write_cache(
     batch_size: int = 1024,
     overwrite: bool = False,
 ) -> CandidateCache:
-    """Encode candidates and write them to a folder, which appears whole or not at all.
+    """Encode candidates and write them to a folder, which appears complete or not at all.
 
-    One batch of texts at a time is encoded and written, so memory stays small.
+    One batch of texts at a time is encoded and written, so little memory is needed.
 
     Args:
       folder: the folder of the cache; its parents are created.
       texts: the candidates, which are read once. Texts may repeat.
-      encode: texts → float `[len(texts), dim]`.
-      fingerprint: identifies the encoder; a search with another encoder is refused.
+      encode: function from texts to their vectors, float `[len(texts), dim]`.
+      fingerprint: a text that identifies the encoder. Searches with another encoder are refused.
       name: name of the encoder in messages.
       dtype: type of the stored vectors: `"float32"`, `"float16"` or `"int8"` with a scale per row.
       batch_size: number of texts to encode together.
@@ -196,11 +195,11 @@ def edit_cache(
     remove: Sequence[str] = (),
     batch_size: int = 1024,
 ) -> tuple[CandidateCache, int]:
-    """Add and remove candidates of a cache. Only texts that it does not have are encoded.
+    """Add and remove candidates in a cache. Only texts that are not yet in the cache are encoded.
 
     The folder has the old candidates until the new ones are complete. The result is the same as a
-    cache written from the edited texts: candidates after a removed one get lower ids. FAISS
-    indexes are removed if the candidates change; the next search builds them.
+    cache written from the edited texts: candidates after a removed one get lower ids. FAISS indexes
+    are removed if the candidates change; the next search builds them again.
 
     Args:
       folder: a folder that `write_cache` wrote.
@@ -247,7 +246,7 @@ def edit_cache(
     return CandidateCache(folder), sum(text not in id_of for text in wanted)
 
 
-# Texts, their stored vectors and the scales of these.
+# Texts, their stored vectors and the scales of the vectors.
 _Rows = tuple[Sequence[str], np.ndarray, np.ndarray | None]
 
 
@@ -273,11 +272,11 @@ def _merged_rows(
     encode: Callable[[Sequence[str]], np.ndarray],
     batch_size: int,
 ) -> Iterator[_Rows]:
-    """Yield the rows of texts. Rows in the cache are copied, and other texts are encoded."""
+    """Yield the rows for texts. Rows in the cache are copied, and other texts are encoded."""
     for start in range(0, len(texts), batch_size):
         batch = texts[start : start + batch_size]
         ids = np.array([id_of.get(text, -1) for text in batch])
-        stored, scales = cache.stored_at(ids)  # new texts get any row, which is replaced below
+        stored, scales = cache.stored_at(ids)  # new texts get any row, to be replaced below
         if new := np.flatnonzero(ids < 0).tolist():
             values, factors = _encoded(encode, [batch[i] for i in new], cache.dtype, cache.dim)
             stored[new] = values
@@ -349,7 +348,7 @@ def stored_vectors(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndar
 
     Returns:
       `(values [rows, dim], scales float32 [rows])`. Scales are None unless `dtype` is int8. Each
-      int8 row spans −127 … 127, so no value is off by more than half a scale.
+      int8 row spans −127 … 127, so no value changes by more than half a scale.
 
     Raises:
       ValueError: if a value is NaN, infinite or too large.
@@ -374,7 +373,7 @@ def stored_vectors(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndar
 def widened_float16(values: np.ndarray) -> np.ndarray:
     """Return finite float16 values as float32.
 
-    They are read as integers, which is six times as fast as numpy's conversion.
+    The values are converted as integers, which is six times as fast as numpy's conversion.
     """
     bits = values.view(np.int16).astype(np.int32)
     bits <<= 13

@@ -1,4 +1,4 @@
-"""Encoders of contexts and candidates for an index: encoders, and rankers except cross-encoders."""
+"""Encode contexts and candidates for an index, with encoders, bi-encoders and poly-encoders."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -13,22 +13,22 @@ from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.ranking.protocol import Turns
 from convert_tf.ranking.ranker import EncoderRanker, open_encoder
 
-# The kinds of searches: for responses to a context, or for texts similar to a text.
+# The kinds of searches: for responses to a context, and for texts similar to a text.
 SEARCH_KINDS = [kind for kind, signature in SIGNATURES.items() if signature.queries]
 
 
 class CandidateEncoder(NamedTuple):
-    """Functions that encode the contexts and the candidates of an index.
+    """Functions that encode contexts and candidates for an index.
 
     A score is the dot product of the context's and the candidate's vector. If a context has several
-    vectors, it is the score of a poly-encoder (`convert_tf.search.index`). Context vectors include
-    the factors of the scores.
+    vectors, the score is computed as in a poly-encoder (`convert_tf.search.index`). Context vectors
+    are already multiplied by the factors for the scores.
 
     Attributes:
-      fingerprint: differs between encoders whose candidate vectors differ.
-      encode_candidates: texts → float32 `[len(texts), dim]`.
-      encode_contexts: contexts → vectors float32 `[B, M, dim]`, and whether each is real, bool
-        `[B, M]`; None if all are.
+      fingerprint: text that differs between encoders with different candidate vectors.
+      encode_candidates: function from texts to candidate vectors, float32 `[len(texts), dim]`.
+      encode_contexts: function from contexts to their vectors, float32 `[B, M, dim]`, and a mask,
+        bool `[B, M]`, true for real vectors. The mask is None if all vectors are real.
       name: name of the encoder in messages, such as `convert_small/2 as a module, kind response`.
       logit_scale: factor that turns scores into logits.
     """
@@ -49,8 +49,8 @@ def load_encoder(model: str | os.PathLike[str], *, kind: str = "response") -> Ca
       kind: `"response"` if candidates answer contexts, `"similarity"` if they are similar texts.
 
     Raises:
-      ValueError: if the model cannot be opened. When texts are encoded: if it does not have these
-        encodings.
+      ValueError: if the model cannot be opened. When texts are encoded: if the model does not have
+        these encodings.
     """
     if kind not in SEARCH_KINDS:
         raise ValueError(f"kind must be one of {', '.join(SEARCH_KINDS)}. Received: {kind!r}.")
@@ -75,9 +75,9 @@ def load_encoder(model: str | os.PathLike[str], *, kind: str = "response") -> Ca
 
 
 def _ranker_encoder(folder: str, weights: str) -> CandidateEncoder:
-    """Return the functions of a ranker with a bi or poly head.
+    """Return the functions for a ranker with a bi or poly head.
 
-    Context vectors are multiplied by the head's factor of the dot products. So scores and attention
+    Context vectors are multiplied by the head's factor for dot products, so scores and attention
     weights are computed from plain dot products.
     """
     from convert_tf.ranking.checkpoint import TrainedRanker

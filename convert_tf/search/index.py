@@ -1,9 +1,9 @@
-"""Find the best candidates of a cache, by scoring all of them or with FAISS.
+"""Find the best candidates in a cache, by scoring all of them or with FAISS.
 
-Exact search has two passes. The first scores all candidates in float32, in chunks. Some candidates
-may be among the best, given the largest rounding error. The second pass scores these in float64. So
-results depend neither on the size of chunks nor on other contexts, and equal candidates have equal
-scores.
+Exact search has two passes. The first pass scores all candidates in float32, in chunks. The second
+pass scores in float64 those candidates that may be among the best, given the largest possible
+rounding error. Results therefore depend neither on the size of chunks nor on other contexts, and
+equal candidates have equal scores.
 
 FAISS needs the extra `[faiss]`. Its indexes hold all vectors in memory, as float32.
 """
@@ -28,25 +28,25 @@ from convert_tf.storage.files import whole_file, writing
 
 FAISS_KINDS = ("flat", "ivf", "hnsw")
 _CONTEXTS_AT_ONCE = 32  # contexts encoded together
-_VECTORS_AT_ONCE = 512  # vectors of several contexts, multiplied with each chunk of candidates
+_VECTORS_AT_ONCE = 512  # context vectors that are multiplied with each chunk of candidates
 _ROWS_AT_ONCE = 16_384  # rows added to a FAISS index together
 _TRAINING_ROWS_PER_LIST = 64  # for ivf, which has 4 √candidates lists
-_PROBES = 16  # lists of ivf to search
-_LINKS = 32  # links of each candidate in hnsw
+_PROBES = 16  # number of ivf lists to search
+_LINKS = 32  # number of links per candidate in hnsw
 _SEARCH_WIDTH = 128  # candidates that hnsw keeps during a search
-# Chunks of candidates with their scores fit into the processor's caches.
+# A chunk of candidates with its scores fits into the processor's caches.
 BUFFER_BYTES = 4 * 2**20
 # e^60 times any number of vectors is finite in float32, and e^−60 is not zero.
 _SAFE_LOGIT = 60.0
-# Relative error bound of a dot product of d numbers, divided by √d. For d ≤ 1,024 it covers d/2
-# roundings, the largest possible error. For larger d it is 16 times the error of independent
-# roundings.
+# Bound on the relative error of a dot product of d numbers, divided by √d. For d ≤ 1,024 the bound
+# covers d/2 roundings, the largest possible error. For larger d it is 16 times the error from
+# independent roundings.
 _ROUNDING = 16 * float(np.finfo(np.float32).eps)
-_MAX_KEPT = 65_536  # candidates of one context to keep before they are scored exactly
+_MAX_KEPT = 65_536  # number of candidates per context to keep before they are scored exactly
 
 
 class BestCandidates(NamedTuple):
-    """Candidates of each context, best first.
+    """The best candidates for each context, best first.
 
     Attributes:
       ids: int64 `[B, k]`; if scores are equal, the lower id comes first.
@@ -57,7 +57,7 @@ class BestCandidates(NamedTuple):
     scores: np.ndarray
 
     def best(self, k: int) -> "BestCandidates":
-        """Return the best `k` of these candidates, which may be in any order."""
+        """Return the best `k` of these candidates. Here the candidates may be in any order."""
         order = np.lexsort((self.ids, -self.scores), axis=-1)[:, :k]
         return BestCandidates(*(np.take_along_axis(array, order, axis=1) for array in self))
 
@@ -65,9 +65,9 @@ class BestCandidates(NamedTuple):
 class CandidateIndex:
     """Exact search: scores all candidates of a cache, in chunks.
 
-    The results are the same as if each score was computed in float64 and rounded to float32. The
+    The results are the same as if each score were computed in float64 and rounded to float32. The
     best candidate comes first; if scores are equal, the lower id comes first. Results do not depend
-    on chunks or other contexts. If a cache is float16 or int8, its rounded vectors are searched.
+    on chunks or other contexts. In a float16 or int8 cache, the rounded vectors are searched.
 
     Masking: masked context vectors are not read. A context without vectors scores 0.
 
@@ -93,14 +93,16 @@ class CandidateIndex:
         self.encoder = encoder
 
     def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
-        """Find the best candidates of each context.
+        """Find the best candidates for each context.
 
         Args:
-          contexts: for each context its turns, the oldest first; or a text, which is one turn.
+          contexts: for each context, its turns, the oldest first; or a text, which counts as one
+            turn.
           top_k: number of candidates.
 
         Returns:
-          ids int64 and scores float32, `[len(contexts), min(top_k, candidates)]`.
+          The candidates' ids, int64, and scores, float32, both `[len(contexts), min(top_k,
+          candidates)]`.
 
         Raises:
           ValueError: if `top_k` is not positive, or a context is neither turns nor a text.
@@ -125,7 +127,7 @@ class CandidateIndex:
         add: Sequence[str] = (),
         remove: Sequence[str] = (),
     ) -> int:
-        """Add and remove candidates, in the folder of the cache too.
+        """Add and remove candidates, in this index and in the cache's folder.
 
         Only texts that the index does not have are encoded. A candidate's id is its position, so
         candidates after a removed one get lower ids.
@@ -156,7 +158,7 @@ class CandidateIndex:
         return best_candidates(self.cache, contexts, k=k)
 
     def _blocks(self, contexts: Sequence[Turns]) -> Iterator[list[np.ndarray]]:
-        """Yield the vectors of contexts that are scored together."""
+        """Yield the vectors for contexts that are scored together."""
         block: list[np.ndarray] = []
         for start in range(0, len(contexts), _CONTEXTS_AT_ONCE):
             encoded = self.encoder.encode_contexts(contexts[start : start + _CONTEXTS_AT_ONCE])
@@ -183,8 +185,8 @@ class FaissIndex(CandidateIndex):
     of `hnsw`, and other candidates would not be found. A search returns all candidates of a group,
     as `CandidateIndex` does.
 
-    Scores are as for `CandidateIndex`. `ivf` and `hnsw` may miss candidates. If they find fewer
-    candidates for a context than requested, it is searched exactly.
+    Scores are the same as in `CandidateIndex`. `ivf` and `hnsw` may miss candidates. If they find
+    fewer candidates for a context than requested, the context is searched exactly.
 
     Args:
       cache: the candidates.
@@ -193,7 +195,7 @@ class FaissIndex(CandidateIndex):
 
     Raises:
       ImportError: if FAISS is not installed.
-      ValueError: if the cache belongs to another encoder, or `kind` is unknown. When it is
+      ValueError: if the cache belongs to another encoder, or `kind` is unknown. When the index is
         searched: if a context has several vectors.
 
     Example:
@@ -220,9 +222,10 @@ class FaissIndex(CandidateIndex):
         add: Sequence[str] = (),
         remove: Sequence[str] = (),
     ) -> int:
-        """Add and remove candidates as `CandidateIndex.edit`, and build the FAISS index again.
+        """Add and remove candidates as `CandidateIndex.edit` does, and build the FAISS index again.
 
-        If it cannot be built, the folder is edited, but this object still has the old candidates.
+        If the index cannot be built, the folder is edited, but this object still has the old
+        candidates.
         """
         edited = copy.copy(self)  # so that this index can still be searched
         encoded = super(FaissIndex, edited).edit(texts, add=add, remove=remove)
@@ -285,10 +288,11 @@ class FaissIndex(CandidateIndex):
         make: Callable[[], Any],
         write: Callable[[Any, str], None],
     ) -> Any:
-        """Read a file of the cache, or make and write it. A new cache replaces all of its files.
+        """Read a file from the cache's folder, or make and write it.
 
-        Its name contains a checksum of the texts and the encoder: another process may have replaced
-        or edited the folder since this cache was opened.
+        A new cache replaces all files in the folder. The file's name contains a checksum of the
+        texts and the encoder, because another process may have replaced or edited the folder since
+        this cache was opened.
         """
         name = name.replace("faiss-", f"faiss-{faiss_key(self.cache)}-", 1)
         path = self.cache.folder / name
@@ -308,7 +312,7 @@ class FaissIndex(CandidateIndex):
             is_written = True
             record_checksums(path.parent, [path.name])
         except OSError as error:
-            if is_written:  # without a checksum nobody would notice later damage
+            if is_written:  # without a checksum, later damage would go unnoticed
                 with contextlib.suppress(OSError):
                     path.unlink()
             reason = error.strerror or error
@@ -324,7 +328,7 @@ class FaissIndex(CandidateIndex):
         kinds = {"flat": "Flat", "ivf": f"IVF{lists},Flat", "hnsw": f"HNSW{_LINKS}"}
         index = faiss.index_factory(cache.dim, kinds[self.kind], faiss.METRIC_INNER_PRODUCT)
         if not index.is_trained:
-            index.cp.min_points_per_centroid = 1  # no warning: few candidates have short lists
+            index.cp.min_points_per_centroid = 1  # no warning: few candidates, short lists
             rows = min(len(firsts), _TRAINING_ROWS_PER_LIST * lists)
             sample = firsts[np.linspace(0, len(firsts) - 1, rows).astype(np.int64)]
             index.train(cache.vectors_at(sample))
@@ -337,13 +341,14 @@ def _equal_candidates(cache: CandidateCache) -> np.ndarray:
     """Group candidates with equal texts, or with equal vectors.
 
     Vectors of equal texts may differ in the last bits if they were encoded in different batches. If
-    the text of a candidate is in one group and its vector in another, it joins the group of its
-    text.
+    a candidate's text is in one group and its vector in another, the candidate joins the text's
+    group.
 
     Returns:
-      int64 `[candidates]`: numbers of groups, in the order of their first candidates.
+      The number of each candidate's group, int64 `[candidates]`. Groups are numbered in the order
+      of their first candidates.
     """
-    groups: dict[bytes, int] = {}  # groups of texts and of vectors, by checksum
+    groups: dict[bytes, int] = {}  # groups by the checksum of a text or a vector
     group_of = np.zeros(cache.count, np.int64)
     count = 0
     for start in range(0, cache.count, _ROWS_AT_ONCE):
@@ -366,7 +371,7 @@ def checked_top_k(top_k: int, cache: CandidateCache) -> int:
     """Return `top_k`, or the number of candidates if that is smaller.
 
     Raises:
-      ValueError: if it is not a whole number of at least 1.
+      ValueError: if `top_k` is not a whole number of at least 1.
     """
     if not is_count(top_k):
         raise ValueError(f"top_k must be a whole number of at least 1. Received: top_k={top_k!r}.")
@@ -374,10 +379,10 @@ def checked_top_k(top_k: int, cache: CandidateCache) -> int:
 
 
 def _attended_scores(products: np.ndarray) -> np.ndarray:
-    """Compute the scores of a poly-encoder from its dot products.
+    """Compute a poly-encoder's scores from its dot products.
 
-    The score is Σ_m softmax_m(s) s_m over the last axis. For a single context vector, this is the
-    dot product. See `convert_tf.models.heads.poly_scores`.
+    The score is Σ_m softmax_m(s) s_m over the last axis. For a single context vector, the score is
+    the dot product. See `convert_tf.models.heads.poly_scores`.
 
     Args:
       products: dot products s, float `[…, M]`.
@@ -392,14 +397,15 @@ def _attended_scores(products: np.ndarray) -> np.ndarray:
 
 
 def _real_vectors(vectors: np.ndarray, mask: np.ndarray | None) -> list[np.ndarray]:
-    """Return the vectors of each context without masked ones.
+    """Return each context's vectors without masked vectors.
 
     Args:
       vectors: float `[B, M, dim]`.
-      mask: bool `[B, M]`, true for real vectors; None if all are.
+      mask: bool `[B, M]`, true for real vectors; None if all are real.
 
     Returns:
-      For each context float32 `[its M, dim]`. A context without vectors gets one vector of zeros.
+      For each context, its vectors, float32 `[its M, dim]`. A context without vectors gets one
+      vector of zeros.
 
     Raises:
       ValueError: if a real vector is NaN or infinite.
@@ -440,16 +446,16 @@ def exact_scores(cache: CandidateCache, ids: np.ndarray, vectors: np.ndarray) ->
 class _ChunkScorer:
     """Score chunks of candidates for some contexts.
 
-    The attention of a candidate over the context vectors needs only its dot products with them
-    (`_attended_scores`). So a chunk needs one matrix product `[rows, dim] × [dim, all vectors]` and
-    a softmax in place.
+    A candidate's attention over the context vectors needs only its dot products with these vectors
+    (`_attended_scores`). A chunk therefore needs one matrix product `[rows, dim] × [dim, all
+    vectors]` and a softmax in place.
 
     Args:
       cache: the candidates.
-      contexts: vectors of each context, float32 `[its M, dim]`.
+      contexts: for each context, its vectors, float32 `[its M, dim]`.
 
     Attributes:
-      rows: number of candidates in a chunk.
+      rows: number of candidates per chunk.
     """
 
     def __init__(self, cache: CandidateCache, contexts: Sequence[np.ndarray]) -> None:
@@ -463,14 +469,15 @@ class _ChunkScorer:
         self._membership = np.repeat(np.eye(len(contexts), dtype=np.float32), self._sizes, axis=0)
         bounds = np.linalg.norm(vectors.astype(np.float64), axis=1) * cache.max_norm
         self._bounds = np.maximum.reduceat(bounds, self._starts)
-        # A chunk as floats, its dot products and their exponentials, all of 4 bytes a number.
+        # A chunk as floats, its dot products and their exponentials, with 4 bytes per number.
         self.rows = max(1, BUFFER_BYTES // (4 * (cache.dim + 3 * len(vectors))))
 
     def error_bounds(self) -> np.ndarray:
         """Return the largest difference between a score and the exact score: float64 `[B]`.
 
-        An error ε of the dot products changes the score Σ_m p_m s_m by at most ε (1 + Σ_m p_m
-        |s_m − score|). That sum is at most twice the entropy of p, so less than 2 ln M.
+        An error ε in the dot products changes the score Σ_m p_m s_m by at most ε (1 + Σ_m p_m |s_m
+        − score|). The sum in this bound is at most twice the entropy of p, which is less than 2 ln
+        M.
         """
         rounding = _ROUNDING * np.sqrt(self._cache.dim)
         return rounding * self._bounds * (2 + 2 * np.log(self._sizes))
@@ -504,11 +511,11 @@ def best_candidates(
 
     Args:
       cache: the candidates.
-      contexts: vectors of each context, float32 `[its M, dim]`.
+      contexts: for each context, its vectors, float32 `[its M, dim]`.
       k: number of candidates to find, at most `cache.count`.
 
     Returns:
-      Ids and scores, `[len(contexts), k]`.
+      The candidates' ids and scores, `[len(contexts), k]`.
     """
 
     def exact(number: int, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -519,7 +526,7 @@ def best_candidates(
     scorer = _ChunkScorer(cache, contexts)
     slack = 2 * scorer.error_bounds()
     cuts = np.full(len(contexts), -np.inf)  # candidates with lower scores cannot be among the best
-    # Candidates of each context that may be among the best.
+    # For each context, the candidates that may be among the best.
     ids, scores = [np.zeros(0, np.int64)] * len(cuts), [np.zeros(0, np.float32)] * len(cuts)
     for start in range(0, cache.count, scorer.rows):
         of_chunk = scorer.scores(start, min(start + scorer.rows, cache.count))

@@ -14,15 +14,15 @@ class RerankedIndex:
     """Ranks the best candidates of an index again with another model.
 
     A new score is the sum of the logits of both models, so their probabilities are multiplied. In
-    our trials, this was better than the second model alone (docs/lab/rankers.md). Logits of an
-    encoder are 20 times its cosines, as in the training of the released encoders. Scores of a
-    ranker are used as logits.
+    our trials, this was better than the second model alone (docs/lab/rankers.md). An encoder's
+    logits are 20 times its cosines, as in the training of the released encoders. A ranker's scores
+    are used as logits.
 
     Args:
-      first: index that finds `top_n` candidates.
-      second: model that scores them: for a poly-encoder, an index of a cache of the same texts; for
-        a cross-encoder, a ranker of texts.
-      top_n: number of candidates to rank again, or `top_k` if that is larger.
+      first: the index that finds the first `top_n` candidates.
+      second: the model that scores these candidates again: for a poly-encoder, an index on a cache
+        of the same texts; for a cross-encoder, a ranker.
+      top_n: number of candidates to rank again. If `top_k` is larger, `top_k` candidates are.
       adds_first: whether to add the logits of `first`. Otherwise only `second` determines scores.
 
     Raises:
@@ -55,7 +55,10 @@ class RerankedIndex:
         return self.first.cache
 
     def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
-        """Find the best candidates of each context by both models. See `CandidateIndex`."""
+        """Find the best candidates for each context with both models.
+
+        See `CandidateIndex.search`.
+        """
         self._check_same_texts()
         contexts, k = checked_contexts(contexts), checked_top_k(top_k, self.cache)
         ids, first_scores = self.first.search(contexts, top_k=max(k, self.top_n))
@@ -71,7 +74,10 @@ class RerankedIndex:
         return BestCandidates(ids, scores).best(k)
 
     def _check_same_texts(self) -> None:
-        """Raise an error if the caches have different texts. Either may have been edited."""
+        """Raise an error if the caches have different texts.
+
+        Either of them may have been edited.
+        """
         first, second = self.cache, self.second
         if isinstance(second, CandidateIndex) and second.cache.texts_hash != first.texts_hash:
             raise ValueError(
@@ -81,7 +87,7 @@ class RerankedIndex:
 
 
 def _logits(model: CandidateIndex | TextRanker, scores: np.ndarray) -> np.ndarray:
-    """Return scores as logits, float32 `[B, n]`. The scores of a trained ranker are logits."""
+    """Return scores as logits, float32 `[B, n]`. A trained ranker's scores are logits already."""
     if isinstance(model, CandidateIndex):
         return np.float32(model.encoder.logit_scale) * scores
     return np.float32(model.logit_scale) * scores if isinstance(model, EncoderRanker) else scores

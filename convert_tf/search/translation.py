@@ -1,7 +1,7 @@
 """A linear map from the vectors of one encoder to the vectors of another.
 
-It converts stored vectors without texts when their encoder is replaced. If the texts are available,
-it is better to encode them again.
+When an encoder is replaced, the map converts stored vectors whose texts are no longer available. If
+the texts are available, it is better to encode them again.
 """
 
 from collections.abc import Iterator
@@ -15,18 +15,19 @@ from convert_tf.numerics.vectors import unit_rows
 
 SHIPPED_TEXTS = 1_000
 LEAST_TEXTS = 20
-_PENALTIES = tuple(10.0**power for power in range(-6, 3))  # factors of the mean squared scale
+_PENALTIES = tuple(10.0**power for power in range(-6, 3))  # factors for the mean squared scale
 
 
 class Translation(NamedTuple):
     """An affine map between two spaces of vectors.
 
     Attributes:
-      mean: float64 `[old_dim]`, subtracted from old vectors.
+      mean: float64 `[old_dim]`, the mean, which is subtracted from old vectors.
       kernel: float64 `[old_dim, new_dim]`.
       bias: float64 `[new_dim]`.
       has_unit_length: whether translated vectors are scaled to length 1.
-      cosine: mean cosine between translated and true vectors, for texts that were left out.
+      cosine: mean cosine between translated and true vectors, for texts that were left out of the
+        fit.
     """
 
     mean: np.ndarray
@@ -45,13 +46,13 @@ class Translation(NamedTuple):
 def fit_translation(old: np.ndarray, new: np.ndarray) -> Translation:
     """Fit the map from one encoder's vectors to another's by ridge regression.
 
-    The penalty has the lowest error on texts that are left out in turn. Ridge regression gives this
-    error without another fit: a row's residual divided by 1 − h, where h is the weight of the row
-    in its own prediction.
+    The penalty is chosen for the lowest leave-one-out error. In ridge regression, this error needs
+    no further fits: it is a row's residual divided by 1 − h, where h is the weight of the row in
+    its own prediction.
 
     Args:
-      old: vectors of some texts by the old encoder, float `[texts, old_dim]`.
-      new: vectors of the same texts by the new encoder, float `[texts, new_dim]`.
+      old: the old encoder's vectors for some texts, float `[texts, old_dim]`.
+      new: the new encoder's vectors for the same texts, float `[texts, new_dim]`.
 
     Raises:
       ValueError: if there are fewer than `LEAST_TEXTS` texts, or different numbers of vectors; or
@@ -68,7 +69,7 @@ def fit_translation(old: np.ndarray, new: np.ndarray) -> Translation:
         )
     wide, target = old.astype(np.float64), new.astype(np.float64)
     mean, bias = wide.mean(axis=0), target.mean(axis=0)
-    # Without the condition, equal numbers would differ from their rounded mean.
+    # Without this condition, rounding would make equal numbers differ from their mean.
     centred = np.where(np.ptp(wide, axis=0) > 0, wide - mean, 0)
     left, scales, right = np.linalg.svd(centred, full_matrices=False)
     products = left.T @ (target - bias)
@@ -91,5 +92,5 @@ def fit_translation(old: np.ndarray, new: np.ndarray) -> Translation:
 
 
 def shipped_texts() -> Iterator[str]:
-    """Yield the texts that a translation is fitted on by default. They are made by a generator."""
+    """Yield the generated texts on which a translation is fitted by default."""
     return islice(sample_texts(), SHIPPED_TEXTS)
