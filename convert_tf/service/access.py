@@ -1,4 +1,4 @@
-"""Control and log access to the service: API keys, request ids and lines of the access log."""
+"""Control and log access to the service: API keys, request ids and the access log."""
 
 import hmac
 import json
@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-# Anyone may read these. They only show that the service runs, and how to use it.
+# Paths that anyone may read. They only show that the service runs, and how to use it.
 OPEN_PATHS = frozenset({"/health", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
 ID_HEADER = b"x-request-id"
 _ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
@@ -20,10 +20,10 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 def api_keys(path: str) -> tuple[str, ...]:
-    """Read the keys of a file, one per line. Empty lines and lines with `#` are ignored.
+    """Read the keys in a file, one per line. Empty lines and lines with `#` are ignored.
 
     Raises:
-      ValueError: if the file cannot be read, has no key, or has one that a header cannot contain.
+      ValueError: if the file cannot be read, has no key, or has a key that a header cannot contain.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
@@ -51,13 +51,13 @@ def has_key(headers: Headers, keys: Sequence[str]) -> bool:
     """Return whether the header `Authorization: Bearer KEY` has one of the keys."""
     given = dict(headers).get(b"authorization", b"")
     scheme, _, key = given.partition(b" ")
-    # All keys are compared. The time of a comparison does not depend on where the keys differ.
+    # All keys are compared, and the time for a comparison does not depend on where keys differ.
     matches = [hmac.compare_digest(key.strip(), allowed.encode()) for allowed in keys]
     return scheme.lower() == b"bearer" and any(matches)
 
 
 def request_id(headers: Headers) -> str:
-    """Return the id that the client or a proxy gave a request, or a new one."""
+    """Return the id that the client or a proxy gave a request, or a new id."""
     given = dict(headers).get(ID_HEADER, b"")
     return given.decode("ascii") if _ID.fullmatch(given) else uuid.uuid4().hex
 

@@ -24,8 +24,8 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.service.batching import Batcher, Limits
 from convert_tf.service.middleware import HANDLERS, REFUSALS, Counters, Middleware, RefusedError
 
-_MAX_RESULTS, _MAX_RESULT_CHARACTERS = 100_000, 16 * 2**20  # limits of the answer to a request
-_MAX_EXPLAINED_WORDS = 2_000  # limit for a request
+_MAX_RESULTS, _MAX_RESULT_CHARACTERS = 100_000, 16 * 2**20  # limits for the answer to a request
+_MAX_EXPLAINED_WORDS = 2_000  # per request
 
 Texts = Annotated[list[StrictStr], Field(description="UTF-8 texts, in any number up to the limit")]
 Turns = Annotated[
@@ -40,7 +40,7 @@ Count = Annotated[int, Field(ge=1, strict=True)]
 
 
 class _Request(BaseModel, extra="forbid"):
-    """A request. If a field with a default is null, the default is used."""
+    """Base class of requests. If a field with a default is null, the default is used."""
 
     @model_validator(mode="before")
     @classmethod
@@ -53,7 +53,7 @@ class _Request(BaseModel, extra="forbid"):
 
 
 class EncodeRequest(_Request):
-    """For `/encode`."""
+    """Body of a request to `/encode`."""
 
     texts: Texts
     kind: Literal[tuple(SIGNATURES)] = "sentence"  # type: ignore[valid-type]
@@ -62,7 +62,7 @@ class EncodeRequest(_Request):
 
 
 class RankRequest(_Request):
-    """For `/rank`."""
+    """Body of a request to `/rank`."""
 
     contexts: Texts
     responses: Annotated[Texts, Field(min_length=1)]
@@ -71,7 +71,7 @@ class RankRequest(_Request):
 
 
 class ClassifyRequest(_Request):
-    """For `/classify`."""
+    """Body of a request to `/classify`."""
 
     texts: Texts
     top_k: Count = 1
@@ -79,7 +79,7 @@ class ClassifyRequest(_Request):
 
 
 class EmbeddingsRequest(_Request, extra="ignore"):
-    """For `/v1/embeddings`. Unknown fields, which other services have, are ignored."""
+    """Body of a request to `/v1/embeddings`. Unknown fields, as for other services, are ignored."""
 
     input: StrictStr | Texts
     model: str
@@ -112,9 +112,9 @@ def served_classifier(path: str, *, module: str, encoder: SentenceEncoder, max_t
       path: a folder from `convert-tf intent train`, or an `.onnx` file from `convert-tf intent
         export`.
       module: path of the encoder that is served.
-      encoder: the encoder itself, which the classifier shares if it was trained with it.
-      max_texts: number of encodings to keep. The intent and its confidence read them one after
-        the other, so it should be the number of texts in a batch.
+      encoder: the encoder itself. The classifier shares it if it was trained with this encoder.
+      max_texts: number of encodings to keep. It should be the number of texts per batch, because
+        the encodings are read twice: for the intent, and then for its confidence.
 
     Returns:
       An `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
@@ -135,7 +135,7 @@ def served_classifier(path: str, *, module: str, encoder: SentenceEncoder, max_t
 
 
 class Model(NamedTuple):
-    """The models of a service.
+    """The models that a service runs.
 
     Attributes:
       encoder: the encoder.
@@ -151,7 +151,7 @@ class Model(NamedTuple):
 def opened_model(
     path: str, intents: str | None, *, name: str, compute_dtype: str, max_texts: int
 ) -> Model:
-    """Open the models of a service.
+    """Open the models for a service.
 
     Args:
       path: path of the encoder. If it is the same as `intents`, the file is opened once.
@@ -160,7 +160,7 @@ def opened_model(
       compute_dtype: as in `SentenceEncoder`.
 
     Raises:
-      ValueError: if one of them cannot be opened.
+      ValueError: if one of the models cannot be opened.
     """
     if path == intents and path.endswith(".onnx"):
         if compute_dtype != "auto":
@@ -185,15 +185,14 @@ def make_application(
     on_access: Callable[[dict[str, Any]], None] | None = None,
     english_only: bool = False,
 ) -> FastAPI:
-    """Return the web application of a model.
+    """Return the web application for a model.
 
     Args:
       model: the encoder and the classifier.
-      limits: limits of requests; None for the defaults.
-      api_keys: keys of clients, one of which each request needs. If there are none, no key is
-        needed.
-      on_access: called after each request with its facts; see `middleware.Middleware`.
-      english_only: as in `answer_texts`, for `/classify`.
+      limits: limits for requests; None for the defaults.
+      api_keys: keys of clients. Each request needs one of them. Without any, requests need no key.
+      on_access: called after each request with facts about it; see `middleware.Middleware`.
+      english_only: whether `/classify` answers only English texts; see `answer_texts`.
 
     Returns:
       An ASGI application with `/encode`, `/rank`, `/classify`, `/v1/embeddings`, `/v1/models`,
@@ -217,7 +216,7 @@ def make_application(
         api_keys=api_keys,
         on_access=on_access,
     )
-    # The middleware checks the key, before it reads the body. This is for `/docs`.
+    # Only `/docs` uses this. The middleware checks the key before it reads the body.
     keys: dict[str, Any] = {"dependencies": [Security(HTTPBearer(auto_error=False))]}
     guarded = keys if api_keys else {}
     for path in ("encode", "rank", "classify"):
@@ -244,7 +243,7 @@ class _Service:
         answers = partial(answer_texts, self._classifier, english_only=english_only)
         functions["classify"] = answers
         functions["explain"] = partial(answers, explains=True)
-        self._explaining = asyncio.Lock()  # explanations of several requests are not one batch
+        self._explaining = asyncio.Lock()  # explanations are computed one text at a time
         self.counters = Counters(lambda: self.batcher.queued)
         self.batcher = Batcher(functions, limits, on_batch=self.counters.batch)
 
@@ -299,7 +298,7 @@ class _Service:
                     "A classifier with several intents per text cannot explain its answers. "
                     "Omit explain.",
                 )
-            # For each word a shorter text is encoded, up to the bound of `Predictor.explain`.
+            # A shorter text is encoded for each word, up to the limit in `Predictor.explain`.
             words = sum(len(text.split()) for text in request.texts)
             _check_limit(words, _MAX_EXPLAINED_WORDS, "words to explain", "Split the request.")
             given = []
@@ -313,8 +312,8 @@ class _Service:
     async def embeddings(self, request: EmbeddingsRequest) -> Response:
         """Return vectors of length 1 for clients of OpenAI's interface.
 
-        They are of the kind `sentence`. With fewer `dimensions`, they are the first numbers of the
-        vectors for similarity, if the model has them.
+        By default, the vectors are of the kind `sentence`. If a request asks for fewer `dimensions`
+        and the model has similarity vectors, the answer contains their first numbers.
         """
         self._check_name(request.model)
         texts = [request.input] if isinstance(request.input, str) else request.input
@@ -325,7 +324,7 @@ class _Service:
         return await _answer(_embedded, vectors, request.encoding_format, self._name)
 
     async def _cut(self, texts: Sequence[str], dim: int, width: int) -> np.ndarray:
-        """Return the first `dim` numbers of the vectors for similarity."""
+        """Return the first `dim` numbers of similarity vectors."""
         remedy = "Omit dimensions."
         if "similarity" in self._encoder.kinds:
             vectors = await self._vectors("similarity", texts)
@@ -397,9 +396,9 @@ class _Service:
         """Refuse a request if its answer would take too much memory.
 
         Args:
-          asked: number of contexts or texts.
-          top_k: number of results for each of them.
-          lengths: numbers of characters of the texts that results repeat.
+          asked: number of contexts or texts in the request.
+          top_k: number of results for each context or text.
+          lengths: number of characters in each text that the results repeat.
         """
         remedy = "Lower top_k, or split the request."
         _check_limit(asked * top_k, _MAX_RESULTS, "results", remedy)
@@ -414,8 +413,8 @@ def _check_limit(number: int, limit: int, what: str, remedy: str) -> None:
         )
 
 
-# Other threads write answers row by row. A single call for a whole answer would block the
-# interpreter, and FastAPI's own encoder is slow: it visits each number of each vector.
+# Other threads encode answers as JSON, row by row. A single call for a whole answer would block the
+# interpreter, and FastAPI's own encoder is slow: it visits each number in each vector.
 
 
 async def _answer(write: Callable[..., str], *values: Any) -> Response:

@@ -15,14 +15,14 @@ Compute = Callable[[list[Any]], Sequence[Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Limits(Config):
-    """Limits of requests, which are flags of `convert-tf serve`.
+    """Limits for requests. `convert-tf serve` has a flag for each of them.
 
     Attributes:
-      max_texts: Largest number of texts in a request.
-      max_characters: Longest text of a request, in characters.
-      max_bytes: Longest request, in bytes.
-      max_queue: Largest number of waiting texts. Further requests are refused with status 503.
-      batch_size: Largest number of texts to compute in one batch.
+      max_texts: Maximum number of texts per request.
+      max_characters: Maximum length of a text, in characters.
+      max_bytes: Maximum size of a request, in bytes.
+      max_queue: Maximum number of waiting texts. Further requests are refused with status 503.
+      batch_size: Maximum number of texts to compute in one batch.
     """
 
     max_texts: int = option(2048, at_least=1)
@@ -39,24 +39,24 @@ class BusyError(Exception):
 class _Job(NamedTuple):
     what: str
     items: list[Any]
-    answer: "asyncio.Future[list[Any]]"  # done if the caller is gone
+    answer: "asyncio.Future[list[Any]]"  # already done if the caller is gone
 
 
 class Batcher:
-    """Computes the items of several callers in one call, and returns to each caller its results.
+    """Computes items from several callers in one call, and returns each caller's results.
 
-    Items do not wait to fill a batch: the next batch collects the items that arrive while one is
-    computed. So a single caller is served at once, and many callers share few calls. One thread
-    computes, because a function uses all cores. Callers whose tasks were cancelled are left out. If
-    a batch fails, the items of each caller are computed again on their own, so that only callers
-    with bad items get an error.
+    Items do not wait until a batch is full: while a batch is computed, the items that arrive form
+    the next one. A single caller is therefore served at once, and many callers share a few calls. A
+    single thread computes, because each function uses all cores. Callers whose tasks were cancelled
+    are left out. If a batch fails, the items of each caller are computed again on their own, so
+    that only callers with bad items get an error.
 
     Args:
-      functions: functions by name, from items to one result for each item.
-      limits: the largest numbers of items of several callers in a batch, and of waiting items of
-        all callers; None for the defaults. The items of one caller are never split.
-      on_batch: called after each batch with the name of the function, the number of items and the
-        seconds.
+      functions: functions by name. Each takes a list of items and returns one result per item.
+      limits: maximum numbers of items per batch and of waiting items; None for the defaults. The
+        items from a single call are never split, so they may exceed the maximum per batch.
+      on_batch: called after each batch with the function's name, the number of items and the
+        seconds that the batch took.
 
     Example:
       async with Batcher({"sentence": encoder.encode}) as batcher:
@@ -99,18 +99,19 @@ class Batcher:
 
     @property
     def queued(self) -> int:
-        """The number of items that wait."""
+        """Number of waiting items."""
         return sum(len(job.items) for job in self._waiting if not job.answer.done())
 
     async def __call__(self, what: str, items: Sequence[Any]) -> list[Any]:
-        """Return the results of items, in their order.
+        """Return the results for items, in the same order.
 
         Args:
           what: name of a function.
           items: its arguments.
 
         Raises:
-          BusyError: if too many items wait already, or this is not in the `async with` block.
+          BusyError: if too many items are waiting, or the call is not inside the `async with`
+            block.
         """
         if not items:
             return []
@@ -137,7 +138,7 @@ class Batcher:
                 self._has_work.clear()
 
     async def _answer(self, jobs: Sequence[_Job]) -> None:
-        """Compute jobs of one function."""
+        """Compute jobs for one function."""
         what, items = jobs[0].what, [item for job in jobs for item in job.items]
         started = time.perf_counter()
         try:
@@ -160,7 +161,7 @@ class Batcher:
         self._on_batch(what, len(items), time.perf_counter() - started)
 
     def _next_jobs(self) -> list[_Job]:
-        """Take the oldest job from the queue, and jobs of the same function that fit."""
+        """Take the oldest job from the queue, and fitting jobs for the same function."""
         taken: list[_Job] = []
         left: list[_Job] = []
         size = 0

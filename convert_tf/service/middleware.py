@@ -1,4 +1,4 @@
-"""The middleware around each request: its id and key, counts, limits of length and time, errors."""
+"""The middleware around each request: ids, keys, counts, limits for length and time, and errors."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from convert_tf.storage.messages import shortened
 _SECONDS_TO_WAIT = "1"  # seconds until a client should try again
 _FOR_BODY = 30.0  # seconds, from the head of a request to the end of its body
 _LENGTHS = {b"content-length", b"transfer-encoding"}
-_CLIENT_LEFT = 499  # the status of nginx for this case; it is only counted
+_CLIENT_LEFT = 499  # nginx's status for this case; it is counted but never sent
 
 
 class _Error(BaseModel):
@@ -29,7 +29,7 @@ class _Error(BaseModel):
 
 
 class Refusal(BaseModel):
-    """The body of an error, in the form that OpenAI's clients show."""
+    """The body of an error response, in the form that OpenAI's clients show."""
 
     error: _Error
 
@@ -91,7 +91,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
                     f"body. {received}.",
                 )
             place = ".".join(map(str, first["loc"]))
-            said = first["msg"].removeprefix("Value error, ")  # pydantic's words
+            said = first["msg"].removeprefix("Value error, ")  # the prefix comes from pydantic
             return _refusal(
                 422, f"Wrong value of {place}: {said}. See /docs for the fields of requests."
             )
@@ -109,10 +109,10 @@ HANDLERS: dict[Any, Any] = dict.fromkeys(
 
 
 class Counters:
-    """Counts of requests, batches and texts since the service started, for Prometheus.
+    """Counts requests, batches and texts since the service started, for Prometheus.
 
     Args:
-      queued: returns the number of waiting texts.
+      queued: function that returns the number of waiting texts.
     """
 
     def __init__(self, queued: Callable[[], int] = lambda: 0) -> None:
@@ -134,25 +134,25 @@ class Counters:
         self._times.labels(path).observe(seconds)
 
     def batch(self, what: str, texts: int, seconds: float) -> None:
-        """Count a batch of the model."""
+        """Count a batch that the model computed."""
         self._batches.labels(what).inc()
         self._texts.labels(what).inc(texts)
         self._model_seconds.inc(seconds)
 
 
 class Middleware:
-    """Counts answers, refuses long and slow bodies, and cancels the work for clients that left.
+    """Counts answers, refuses long and slow bodies, and cancels work for clients that left.
 
     ASGI servers do not cancel the work when a client closes its connection. Each answer has the
-    header `X-Request-ID`, with the id of the request or a new one.
+    header `X-Request-ID`, with the id from the request or a new id.
 
     Args:
       app: the application.
-      counters: counts requests.
-      max_bytes: largest body.
-      api_keys: keys, one of which each request needs. If there are none, no key is needed.
+      counters: the counters for requests.
+      max_bytes: maximum size of a request's body, in bytes.
+      api_keys: keys of clients. Each request needs one of them. Without any, requests need no key.
       on_access: called after each request with `id`, `client`, `method`, `path`, `status`,
-        `seconds`, and `received` and `sent`, the bytes of both bodies; or None.
+        `seconds`, and `received` and `sent`, the numbers of bytes in both bodies; or None.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class Middleware:
                 await asyncio.gather(work, return_exceptions=True)
                 gone_answer = _refusal(_CLIENT_LEFT, "The client has left.")
                 await gone_answer(scope, receive, exchange.answer)
-        except asyncio.CancelledError:  # the service stops, and open requests have run out of time
+        except asyncio.CancelledError:  # the service stops, and the time for requests is over
             if exchange.status:
                 raise
             stopped = _refusal(
@@ -203,7 +203,8 @@ class Middleware:
         finally:
             work.cancel()
             gone.cancel()
-            # Paths that do not exist are counted together, or they could fill the memory.
+            # All paths that do not exist are counted together. Otherwise their counts could fill
+            # memory.
             path = getattr(scope.get("route"), "path", "other")
             seconds = time.perf_counter() - started
             self._counters.request(path, exchange.status or 500, seconds)
@@ -216,10 +217,10 @@ class _Exchange:
 
     Args:
       scope, receive, send: the arguments of an ASGI application.
-      max_bytes: largest body.
+      max_bytes: maximum size of a request's body, in bytes.
 
     Attributes:
-      status: status of the answer; 0 before it begins.
+      status: status of the answer; 0 before the answer begins.
     """
 
     def __init__(self, scope: Any, receive: Any, send: Any, max_bytes: int) -> None:
@@ -231,7 +232,7 @@ class _Exchange:
         self._received = self._sent = self.status = 0
 
     async def read(self) -> Any:
-        """Return the next message of the request; see `Middleware`."""
+        """Return the next message of the request, within the limits of `Middleware`."""
         names = {name for name, _ in self._scope["headers"]}
         if self._scope["method"] == "POST" and not _LENGTHS & names:
             raise RefusedError(
@@ -260,7 +261,7 @@ class _Exchange:
         return message
 
     async def answer(self, message: Any) -> None:
-        """Send a message of the answer, with the id of the request."""
+        """Send a message of the answer, including the request's id."""
         self.status = message.get("status", self.status)
         self._sent += len(message.get("body", b""))
         if message["type"] == "http.response.start":
@@ -270,12 +271,12 @@ class _Exchange:
 
     async def leave(self) -> None:
         """Wait until the client has left."""
-        await self._is_read.wait()  # two readers would take each other's messages
+        await self._is_read.wait()  # otherwise two readers would take each other's messages
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     def facts(self, seconds: float) -> dict[str, Any]:
-        """Return the facts that `on_access` of `Middleware` gets."""
+        """Return the facts for the `on_access` of `Middleware`."""
         return {
             "id": self._id,
             "client": (self._scope.get("client") or [None])[0],

@@ -8,7 +8,7 @@ from convert_tf.checkpoints.released import URL_VARIABLE, release_file
 from convert_tf.storage.downloads import ARCHIVE_SUFFIX, DownloadError
 
 BUILT_PAGE = Path(__file__).resolve().parents[2] / "web" / "dist"
-# Files of a release never change, so a new page needs a new number.
+# The files of a release never change, so a new version of the page needs a new number.
 PAGE_ARCHIVE = f"page-2{ARCHIVE_SUFFIX}"
 _FILES = (
     "index.html", "style.css", "main.js", "worker.js", "arithmetic.js", "assets.json",
@@ -17,12 +17,12 @@ _FILES = (
 
 
 def missing_files(folder: Path) -> list[str]:
-    """Return the files of the page that a folder lacks."""
+    """Return the page's files that are missing from a folder."""
     return [name for name in _FILES if not (folder / name).is_file()]
 
 
 def page_folder() -> Path:
-    """Return the folder of the page: from this clone if it was built there, else from the release.
+    """Return the page's folder: in this clone if the page was built here, else from the release.
 
     Raises:
       ValueError: if the page was not built and could not be downloaded.
@@ -40,7 +40,7 @@ def page_folder() -> Path:
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    """Files with the headers that the page needs; requests are not printed."""
+    """Serves files with the headers that the page needs. Requests are not logged."""
 
     extensions_map = {  # noqa: RUF012 (the base class has this type)
         **SimpleHTTPRequestHandler.extensions_map,
@@ -59,7 +59,7 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 def page_server(folder: Path, *, host: str, port: int) -> ThreadingHTTPServer:
-    """Return a server of the page. `serve_forever` runs it.
+    """Return a server for the page. Its method `serve_forever` runs it.
 
     Args:
       folder: a folder that `make web` wrote, or the result of `page_folder`.
@@ -67,7 +67,7 @@ def page_server(folder: Path, *, host: str, port: int) -> ThreadingHTTPServer:
       port: port to listen on; 0 for a free one.
 
     Raises:
-      ValueError: if the folder lacks files of the page.
+      ValueError: if files of the page are missing from the folder.
       OSError: if another program uses the port.
     """
     if missing := missing_files(folder):

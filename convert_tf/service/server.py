@@ -1,8 +1,9 @@
-"""The HTTP server of the service, with limits on the number and the time of open connections.
+"""The service's HTTP server, with limits on the number and duration of open connections.
 
-A client that connects and sends nothing, or half a request, occupies a file descriptor. So it has a
-few seconds for the head of a request, and some for the body (`middleware`). If too many connections
-are open, the ones that have waited longest for a request are closed.
+A client that connects and sends nothing, or half a request, occupies a file descriptor. A client
+therefore has a few seconds to send the head of a request, and limited time for the body
+(`middleware`). If too many connections are open, the ones that have waited longest for a request
+are closed.
 """
 
 import asyncio
@@ -20,12 +21,12 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 _KEEP_ALIVE = 75
 _FOR_HEAD = 10.0  # seconds
 _TO_END = 5.0  # seconds for a body that is on its way when the service stops
-# Seconds for the open requests when the service stops. The files in deploy/ allow more.
+# Seconds to finish open requests when the service stops. The files in deploy/ allow more.
 GRACE = 45
 _MOST_CONNECTIONS = 1000
-# asyncio accepts this many connections at once, before it can close any.
+# asyncio accepts this many connections at once before the server can close any.
 _ACCEPTED_AT_ONCE = 128
-_OTHER_FILES = 32  # files that the process may open later
+_OTHER_FILES = 32  # number of files that the process may open later
 _BETWEEN_WARNINGS = 60.0  # seconds
 
 _log = logging.getLogger("uvicorn.error")
@@ -35,11 +36,15 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     """A connection that is closed if its client takes too long to send a request.
 
     Attributes:
-      waits_since: when it began to wait for a request; None while it has one.
+      waits_since: time at which the connection began to wait for a request; None while it has a
+        request.
     """
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for a request, and close the oldest silent one of too many connections."""
+        """Begin to wait for a request.
+
+        If there are too many connections, close the oldest silent one.
+        """
         super().connection_made(transport)
         self.waits_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -47,7 +52,7 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         if len(self.connections) >= self.limit_concurrency:
             others = self.connections - {self}
             silent = [other for other in others if other.waits_since is not None]
-            if silent:  # otherwise uvicorn answers the next request with 503
+            if silent:  # if none is silent, uvicorn answers the next request with 503
                 oldest = min(silent, key=lambda other: other.waits_since)
                 self.connections.discard(oldest)
                 oldest.transport.close()
@@ -58,7 +63,7 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Start the time limit for a head at its first byte, and stop it at the last."""
+        """Start the time limit for a head at its first byte, and stop it at its last byte."""
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_waiting()
@@ -66,19 +71,19 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
             self._wait_for_head()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, but not long if the body of this one is missing."""
+        """Wait for the next request, but only briefly if this request's body is missing."""
         super().on_response_complete()
         if self.cycle is not None and not self.cycle.response_complete:
-            return  # the next request has come with the last one
+            return  # the next request arrived together with the last one
         self.waits_since = time.monotonic()
         if self.cycle is not None and self.cycle.more_body:
             self._wait_for_head()
 
     def shutdown(self) -> None:
-        """Answer the open request, if its body arrives soon, and tell the client to reconnect."""
+        """Answer the open request if its body arrives soon, and tell the client to reconnect."""
         super().shutdown()
         if self.cycle is not None and not self.cycle.response_complete:
-            # uvicorn then answers with this header.
+            # uvicorn includes this header in its answers.
             self.cycle.scope["headers"].append((b"connection", b"close"))
             if self.cycle.more_body:
                 self._stop_waiting()
@@ -101,7 +106,10 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 
 
 class _FailedAccepts:
-    """Logs once a minute that connections could not be accepted. asyncio would log each of them."""
+    """Logs once a minute that connections could not be accepted.
+
+    asyncio would log every failure.
+    """
 
     def __init__(self) -> None:
         self._last = -_BETWEEN_WARNINGS
@@ -139,7 +147,7 @@ class Server(uvicorn.Server):
 
 
 def make_server(application: Any, **options: Any) -> Server:
-    """Return the server of an application.
+    """Return the server for an application.
 
     Args:
       application: from `application.make_application`.
@@ -159,7 +167,7 @@ def make_server(application: Any, **options: Any) -> Server:
 
 
 def _most_connections() -> int:
-    """Return the number of connections that leaves enough files for the rest of the process."""
+    """Return the maximum number of connections, which leaves files for the rest of the process."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return _MOST_CONNECTIONS
