@@ -1,6 +1,6 @@
-"""Arrays on disk: numpy's files, folders of mapped arrays, and arrays written in pieces.
+"""Arrays on disk: numpy files, folders of mapped arrays, and arrays that are written in pieces.
 
-A damaged file raises `ValueError`, whatever the damage.
+Reading a damaged file raises `ValueError`, whatever the damage.
 """
 
 import contextlib
@@ -21,15 +21,16 @@ from convert_tf.storage.files import write_file, writing
 from convert_tf.storage.folders import OutputFolder, put_aside
 from convert_tf.storage.json_text import parsed_json, written_json
 
-# The errors that numpy raises for damaged files. It parses headers as Python and unpacks archives.
-# A MemoryError comes from the sizes in a damaged header.
+# The errors that numpy raises for damaged files. numpy parses headers as Python and unpacks
+# archives. Wrong sizes in a damaged header cause a MemoryError.
 _OF_DAMAGE = (
     EOFError, KeyError, MemoryError, NotImplementedError, OverflowError, RecursionError,
     RuntimeError, SyntaxError, TypeError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 
-# An archive that is compressed far better than numbers can be is an attempt to fill the memory. The
-# first limit is a factor, the second one is in bytes; an archive may reach the larger one.
+# An archive that is compressed far better than numbers can be is an attempt to fill memory. Its
+# unpacked size may reach the larger of two limits: the first is a factor of the archive's size, the
+# second is in bytes.
 _MOST_UNPACKED, _ALWAYS_UNPACKED = 100, 2**28
 
 
@@ -42,11 +43,11 @@ def _one_kind_of_error() -> Iterator[None]:
 
 
 def load_array(path: str | os.PathLike[str], *, is_mapped: bool = False) -> np.ndarray:
-    """Load the array of a `.npy` file.
+    """Load the array in a `.npy` file.
 
     Args:
       path: the file.
-      is_mapped: whether to map the file, so that values are read when they are used.
+      is_mapped: whether to map the file into memory, so that values are read when they are used.
 
     Raises:
       OSError: if the file cannot be read.
@@ -61,7 +62,7 @@ def load_array(path: str | os.PathLike[str], *, is_mapped: bool = False) -> np.n
 
 
 def load_arrays(file: str | os.PathLike[str] | BinaryIO) -> dict[str, Any]:
-    """Load the arrays of an `.npz` file by name. Raises as `load_array`."""
+    """Load the arrays in an `.npz` file by name. Errors are as for `load_array`."""
     with _one_kind_of_error():
         archive = np.load(file)
         if isinstance(archive, np.ndarray):
@@ -78,13 +79,13 @@ def load_arrays(file: str | os.PathLike[str] | BinaryIO) -> dict[str, Any]:
 
 
 class MappedFile:
-    """A mapped `.npy` file. The system keeps recently read parts in memory.
+    """A `.npy` file mapped into memory. The system keeps recently read parts in memory.
 
     Args:
       path: the file.
       dtype: type of its values.
       shape: shape of its array; −1 for any size.
-      what: name of the folder's kind for messages.
+      what: name of the kind of folder, for messages.
       remedy: last sentence of messages.
 
     Attributes:
@@ -141,16 +142,16 @@ class MappedFile:
 
 @dataclasses.dataclass(frozen=True)
 class FolderFormat:
-    """A kind of folder of arrays, and the JSON file that describes them.
+    """A kind of folder with arrays and a JSON file that describes them.
 
     Args:
-      what: name of the folder's kind for messages.
+      what: name of the kind of folder, for messages.
       facts_file: name of the JSON file.
       version: version of the format.
-      kinds: type of each required entry of the file.
-      dtypes: allowed values of its `dtype`.
+      kinds: required entries of the JSON file with their types.
+      dtypes: allowed values for the entry `dtype`.
       remedy: last sentence of messages.
-      other_files: pattern of the names of the other files, for `files` and `output`.
+      other_files: pattern for the names of the other files, for `files` and `output`.
     """
 
     what: str
@@ -165,7 +166,7 @@ class FolderFormat:
         """Return the content of the JSON file.
 
         Raises:
-          ValueError: if it is missing, or its content does not fit the format.
+          ValueError: if the file is missing, or its content does not fit the format.
         """
         path = Path(folder) / self.facts_file
         try:
@@ -191,13 +192,13 @@ class FolderFormat:
     def write_facts(
         self, folder: str | os.PathLike[str], facts: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Write the JSON file, which completes a folder, and return its content."""
+        """Write the JSON file, which marks a folder as complete, and return its content."""
         content = {"version": self.version, **facts}
         write_file(Path(folder) / self.facts_file, written_json(content))
         return content
 
     def files(self, folder: str) -> list[str]:
-        """Return the files of a folder, the JSON file last; none if that file is missing."""
+        """Return the files in a folder, the JSON file last; none if the JSON file is missing."""
         if not os.path.isfile(os.path.join(folder, self.facts_file)):
             return []
         names = sorted(name for name in os.listdir(folder) if re.fullmatch(self.other_files, name))
@@ -220,7 +221,7 @@ class GrowingArray:
     Args:
       path: the file.
       dtype: type of its values.
-      row_shape: shape of an entry; `()` for an array of one dimension.
+      row_shape: shape of each entry; `()` for an array with one dimension.
 
     Attributes:
       size: number of entries so far.
@@ -257,7 +258,7 @@ class GrowingArray:
         if kind is None:
             self.close()
         else:
-            with contextlib.suppress(OSError):  # a full disk was reported already
+            with contextlib.suppress(OSError):  # a full disk has already been reported
                 self._file.close()
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """SHA-256 checksums of bytes, files and folders, in hexadecimal digits.
 
-Folders that commands read again have a file `sha256.json`, with the checksum of each file by name.
-While a file is replaced, the list has all checksums that the file may have, and `""` if it may be
-missing.
+Folders that other commands read have a file `sha256.json`, with the checksum of each file by name.
+While a file is being replaced, the list has all checksums that the file may have, and `""` if the
+file may be missing.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ def checksum(pieces: Iterable[bytes | memoryview]) -> str:
 
 
 def short_digest(content: bytes) -> bytes:
-    """Return a digest of eight bytes (BLAKE2b). Millions of them fit in little memory."""
+    """Return a digest of eight bytes (BLAKE2b). Millions of digests fit in little memory."""
     return hashlib.blake2b(content, digest_size=8).digest()
 
 
@@ -36,10 +36,11 @@ def file_checksum(*paths: str | os.PathLike[str]) -> str:
 
 
 def fingerprint(files: Iterable[tuple[str, str | os.PathLike[str]]]) -> str:
-    """Return the SHA-256 of files with their names and sizes.
+    """Return the SHA-256 of files, including their names and sizes.
 
     Args:
-      files: the name and the path of each file, in a fixed order. Paths do not change the result.
+      files: the name and the path of each file, in a fixed order. The result does not depend on
+        paths.
     """
 
     def pieces() -> Iterator[bytes]:
@@ -57,9 +58,9 @@ def _pieces(path: str | os.PathLike[str]) -> Iterator[bytes]:
 
 
 def write_files(folder: str | os.PathLike[str], contents: Mapping[str, bytes | str]) -> None:
-    """Write files and their checksums into a folder, each file whole.
+    """Write files and their checksums into a folder. Each file is written completely or not at all.
 
-    If the process is killed between two files, the folder has old and new files. Neither are
+    If the process is killed between two files, the folder contains old and new files. Neither are
     treated as damaged.
 
     Args:
@@ -86,7 +87,7 @@ def write_files(folder: str | os.PathLike[str], contents: Mapping[str, bytes | s
 
 
 def record_checksums(folder: str | os.PathLike[str], names: Iterable[str]) -> None:
-    """Add the current contents of files to the checksums of a folder. Names are relative to it."""
+    """Record the checksums of files in a folder. Names are relative to the folder."""
     sums = {name: [file_checksum(os.path.join(folder, name))] for name in names}
     _write(folder, _recorded(folder) | sums)
 
@@ -95,9 +96,9 @@ def check_files(folder: str | os.PathLike[str], *names: str) -> None:
     """Raise an error if files were changed or are missing.
 
     Args:
-      folder: a folder. Earlier versions wrote folders without checksums; these are not checked.
-      *names: files, relative to the folder; by default all that have a checksum. A file without
-        one is not checked, even if it is missing.
+      folder: a folder. Folders without checksums, from earlier versions, are not checked.
+      *names: files, relative to the folder; by default all files that have a checksum. A file
+        without one is not checked, even if it is missing.
 
     Raises:
       ValueError: if a file is damaged, changed or missing, or the checksums are damaged.

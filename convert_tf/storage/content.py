@@ -1,8 +1,9 @@
-"""Detect what a file is from its first bytes. This is the only place that decides it.
+"""Detect what a file is from its first bytes. Only this module decides it.
 
-Texts come in many formats and containers. A reader of the wrong format would count its bytes as
-damaged lines, or learn time codes and brackets. So every reader of text files checks the content
-before it reads a line. If it is not text, the error names its format and says what to do instead.
+Texts come in many formats and containers. A reader that expects another format would count the
+bytes as damaged lines, or take time codes and brackets for text. Therefore every reader of text
+files checks the content before it reads a line. If it is not text, the error names its format and
+says what to do instead.
 """
 
 import codecs
@@ -12,8 +13,8 @@ from collections.abc import Collection
 HEAD_BYTES = 1024  # number of first bytes that decide what a file is
 _FEW_BYTES = 32  # too few to tell whether they are text
 _MAX_NUL_SHARE = 0.1
-_MAX_CONTROL_SHARE = 0.02  # if the bytes are not UTF-8
-# In most alphabets, UTF-16 without a byte order mark is also valid UTF-8, in which half of the
+_MAX_CONTROL_SHARE = 0.02  # of control characters, if the bytes are not UTF-8
+# In most alphabets, UTF-16 without a byte order mark is also valid UTF-8, of which half the
 # characters are control characters.
 _MAX_CONTROL_SHARE_OF_UTF8 = 0.3
 _CONTROL = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
@@ -24,8 +25,8 @@ _AS_TEXT = "Save it as plain text in UTF-8 and pass that file."
 _SAVE = "Save it as CSV or plain text in UTF-8 and pass that file."
 _TO_CSV = "Write it as CSV or JSON lines, for example with pandas or DuckDB, and pass that file."
 
-# The first bytes of a file, its name and a remedy. The first match counts. Other binary files, such
-# as pictures, need no entry.
+# The first bytes of a format, the format's name and a remedy. The first match counts. Other binary
+# formats, such as pictures, need no entry.
 _BINARY: tuple[tuple[bytes, str, str], ...] = (
     (rb"PK\x03\x04.{0,990}xl/", "an Excel workbook", _AS_CSV),
     (rb"PK\x03\x04.{0,990}word/", "a Word document", _AS_TEXT),
@@ -94,7 +95,7 @@ _FORMATS: tuple[tuple[str, str, str], ...] = (
 
 # The first bytes of compressed files.
 _COMPRESSIONS: tuple[tuple[bytes, str], ...] = (
-    (rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", "zst"),  # a frame, or a skippable frame
+    (rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", "zst"),  # a normal or a skippable frame
     (rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", "bz2"),
     (rb"\x1f\x8b", "gz"),
     (rb"\xfd7zXZ\x00|\x5d\x00\x00", "xz"),  # or the older format, .lzma
@@ -102,11 +103,11 @@ _COMPRESSIONS: tuple[tuple[bytes, str], ...] = (
 
 
 class ContentError(ValueError):
-    """Error: a file is not text, or its text has a format that the reader does not take."""
+    """Error: a file is not text, or its text has a format that the reader does not accept."""
 
 
 def compression(head: bytes) -> str:
-    """Return the compression from the first bytes: `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `""`."""
+    """Detect compression from a file's first bytes: `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `""`."""
     return next((kind for rule, kind in _COMPRESSIONS if re.match(rule, head)), "")
 
 
@@ -120,7 +121,7 @@ def check_is_text(name: str, head: bytes) -> None:
 
     Args:
       name: name of the file for messages.
-      head: its first bytes, decompressed.
+      head: first bytes of the file, decompressed.
 
     Raises:
       ContentError: if the file is not text. The message says what it is and what to do.
@@ -137,12 +138,12 @@ def check_is_text(name: str, head: bytes) -> None:
 
 
 def check_format(name: str, head: bytes, *, read: Collection[str] = ()) -> str:
-    """Return the format of a UTF-8 text; `""` for plain text and tables.
+    """Return the format of UTF-8 text; `""` for plain text and tables.
 
     Args:
       name: name of the file for messages.
-      head: its first bytes, decompressed.
-      read: other formats that the reader takes.
+      head: first bytes of the file, decompressed.
+      read: other formats that the reader accepts.
 
     Raises:
       ContentError: if the text has another known format.
@@ -157,7 +158,7 @@ def check_format(name: str, head: bytes, *, read: Collection[str] = ()) -> str:
 
 def wide_encoding(head: bytes) -> str:
     """Return `"UTF-16"` or `"UTF-32"` if a text starts with its byte order mark; else `""`."""
-    # The mark of UTF-32 begins with that of UTF-16.
+    # UTF-32's mark begins with UTF-16's mark.
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "UTF-32"
     return "UTF-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""

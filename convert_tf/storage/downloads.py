@@ -26,13 +26,13 @@ _SUMS_LINE = re.compile(r"([0-9a-f]{64}) [ *](\S+)")
 
 
 class DownloadError(ValueError):
-    """Error: a file of a release could not be downloaded. The message says which one and why."""
+    """Error: a release file could not be downloaded. The message says which one and why."""
 
 
 def cache_folder() -> Path:
-    """Return the folder of downloads: `CONVERT_TF_CACHE`, or `convert_tf` in the user's cache.
+    """Return the folder for downloads: `CONVERT_TF_CACHE`, or `convert_tf` in the user's cache.
 
-    For a user without a home folder, it is in the folder of temporary files.
+    For a user without a home folder, it is in the folder for temporary files.
     """
     chosen = os.environ.get("CONVERT_TF_CACHE")
     if chosen:
@@ -44,16 +44,17 @@ def cache_folder() -> Path:
 
 
 def fetched(base: str, name: str, *, folder: Path | None = None) -> Path:
-    """Return a file of a release. It is downloaded if it is not in the cache.
+    """Return the path of a release file. It is downloaded if it is not in the cache.
 
     A file in the cache was checked when it was downloaded, and files of a release never change. If
-    several processes need the same file, the others wait for the first. A process that is killed
-    leaves no partial file.
+    several processes need the same file, one downloads it and the others wait. A process that is
+    killed leaves no partial file.
 
     Args:
       base: address of the release, without the file name; http, https or file.
-      name: name of the file. For an archive, `x.tar.gz`, the folder of its files is returned.
-      folder: folder of downloads; None for `cache_folder()`.
+      name: name of the file. For an archive, `x.tar.gz`, the folder with its unpacked files is
+        returned.
+      folder: folder for downloads; None for `cache_folder()`.
 
     Returns:
       A file, or a folder.
@@ -75,10 +76,10 @@ def fetched(base: str, name: str, *, folder: Path | None = None) -> Path:
 
 
 def made_once(target: Path, make: Callable[[Path], Path]) -> Path:
-    """Return a file or folder of the cache, and make it first if it is missing.
+    """Return a file or folder in the cache. Make it first if it is missing.
 
-    If several processes need it, the others wait for the first. A process that is killed leaves no
-    partial file.
+    If several processes need the file, one makes it and the others wait. A process that is killed
+    leaves no partial file.
 
     Args:
       target: where it is kept.
@@ -113,7 +114,7 @@ def made_once(target: Path, make: Callable[[Path], Path]) -> Path:
 
 
 def _listed(base: str, name: str) -> str:
-    """Return the checksum of a file from the list of the release."""
+    """Return a file's checksum from the list in the release."""
     url = f"{base}/{SUMS_FILE}"
     pieces = itertools.islice(_downloaded(url), _MAX_SUMS_PIECES)
     text = b"".join(pieces).decode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""Write files that appear whole or not at all, and lock files.
+"""Write files that appear complete or not at all, and lock files.
 
-A lock ends with its process and records its holder. On a file system without locks, work goes on
-with a warning.
+A lock ends with its process and records its holder. On a file system without locks, commands print
+a warning and go on.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _TEMPORARY = re.compile(r"\.new-(?:(?P<host>[0-9a-f]{8})-)?(?P<process>\d+)\.(?P
 
 _DAY = 86_400.0  # seconds
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Errors of a file system without locks: NFS without its lock daemon, Lustre without its option
+# Errors from file systems without locks: NFS without its lock daemon, Lustre without its option
 # `flock`, many mounted buckets.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 
@@ -54,10 +54,10 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
 def whole_file(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yield a hidden name next to a file for the block to write to, and rename it at the end.
 
-    Leftovers of the same file from dead processes of this host are deleted.
+    Partial copies of this file that dead processes on this host left behind are deleted.
 
     Args:
-      path: the file; an existing one is replaced.
+      path: the file. An existing file is replaced.
 
     Raises:
       FileWriteError: if it could not be written or renamed. The file at `path` is unchanged.
@@ -114,8 +114,8 @@ def remove_leftovers(
 ) -> None:
     """Delete partial files (`whole_file`) of killed processes.
 
-    Partial files of another host are deleted if they were not written to for a day, because this
-    host cannot tell whether the process is alive.
+    Partial files from another host are deleted if nothing was written to them for a day, because
+    this host cannot tell whether the other process is alive.
 
     Args:
       folder: the folder; unless `only_dead`, no other process may be writing these files.
@@ -146,7 +146,7 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (PermissionError, OverflowError):  # another user's, or not a process number
+    except (PermissionError, OverflowError):  # another user's process, or not a process number
         pass
     return True
 
@@ -158,11 +158,12 @@ def check_replaceable(
 
     Args:
       path: the file to write.
-      is_own: returns whether a file was written by the same command.
+      is_own: function that returns whether a file was written by the same command.
       overwrite: whether such a file may be replaced.
 
     Raises:
-      ValueError: if the file exists and `overwrite` is false, or if it is something else.
+      ValueError: if the file exists and `overwrite` is false, or if the existing file was not
+        written by the same command.
     """
     path = os.fspath(path)
     if not os.path.exists(path):
@@ -179,10 +180,10 @@ def check_replaceable(
 
 
 def write_file(path: str | os.PathLike[str], content: bytes | str) -> None:
-    """Write a file that appears whole or not at all.
+    """Write a file that appears complete or not at all.
 
     Args:
-      path: the file; an existing one is replaced.
+      path: the file. An existing file is replaced.
       content: bytes, or text to write as UTF-8.
 
     Raises:
@@ -194,10 +195,10 @@ def write_file(path: str | os.PathLike[str], content: bytes | str) -> None:
 
 
 def write_results(folder: str | os.PathLike[str], contents: Mapping[str, bytes | str]) -> None:
-    """Write the files of a result, each whole, into a folder that is created if necessary.
+    """Write the files of a result into a folder. Each file appears complete or not at all.
 
     Args:
-      folder: the folder. Other files in it stay.
+      folder: the folder, which is created if necessary. Other files in it are not changed.
       contents: bytes, or text to write as UTF-8, by file name.
 
     Raises:
@@ -210,7 +211,7 @@ def write_results(folder: str | os.PathLike[str], contents: Mapping[str, bytes |
 
 
 def opened_lock(place: str | os.PathLike[str]) -> FileIO:
-    """Open a lock file, or create it. A note in it about the holder is kept."""
+    """Open or create a lock file. A note in the file about the lock's holder is kept."""
     return open(place, "ab+", buffering=0)
 
 
@@ -222,7 +223,7 @@ def lock_file(lock: IOBase, *, waits: bool) -> bool:
       waits: whether to wait while another process holds the lock.
 
     Returns:
-      Whether it is locked. If the file system has no locks, a warning names its folder.
+      Whether the file is locked. If the file system has no locks, a warning names the folder.
 
     Raises:
       BlockingIOError: if another process holds the lock, unless `waits`.
@@ -246,18 +247,18 @@ def lock_file(lock: IOBase, *, waits: bool) -> bool:
 
 
 def lock_output(lock: FileIO, work: str) -> None:
-    """Lock a file until it is closed. If the file system has no locks, only warn.
+    """Lock a file until it is closed. If the file system has no locks, only print a warning.
 
     The file system knows whether the holder is alive, even on a disk that several machines share.
-    The host is recorded because a lock may outlive a machine that is down.
+    The host is recorded because a lock may remain after its machine has gone down.
 
     Args:
       lock: from `opened_lock`.
-      work: what a holder does, such as "writing 'out.npy'", for the message.
+      work: what the holder of the lock is doing, such as "writing 'out.npy'", for the message.
 
     Raises:
       ValueError: if another process holds the lock, or has just deleted the file. The message names
-        the holder, if it is known, and says how to remove the lock.
+        the holder, if known, and says how to remove the lock.
       FileWriteError: if the lock failed for another reason.
     """
     refused = f"Another process is {work}. Wait for it, or choose another --output."
@@ -266,7 +267,7 @@ def lock_output(lock: FileIO, work: str) -> None:
     except BlockingIOError:
         raise ValueError(refused + _holder(lock)) from None
     except FileWriteError:
-        if not os.fstat(lock.fileno()).st_size:  # nobody has held it
+        if not os.fstat(lock.fileno()).st_size:  # nobody has held the lock
             os.remove(lock.name)
         raise
     if not is_still_at_its_place(lock):

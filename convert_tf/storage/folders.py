@@ -28,27 +28,28 @@ Lister = Callable[[str], list[str]]
 class OutputFolder:
     """A folder that is written under a hidden name and renamed when it is complete.
 
-    An existing folder is replaced as a whole. With `data_files`, only these files are replaced. If
-    a process was killed while it moved files, the next one with the same output undoes the moves.
+    An existing folder is replaced as a whole. With `data_files`, only the files that this function
+    lists are replaced. If a process was killed while it moved files, the next process with the same
+    output undoes the moves.
 
     Args:
       output: the folder; its parents are created, and a link is followed.
-      data_files: function that lists the files of a folder that belong to a run. Temporary files
+      data_files: function that lists the files in a folder that belong to a run. Temporary files
         are then inside an existing folder, which may be on another disk. None for a folder that is
         replaced as a whole.
-      replaceable: patterns of relative paths. A folder may be replaced as a whole if all its
-        files match and it has one that matches the first pattern. An empty folder always may.
-      is_own: with `data_files`, whether a folder that has none of these files must be empty,
-        except for hidden files.
-      temp_dir: folder for `scratch`; next to the output if empty.
+      replaceable: patterns of relative paths. A folder may be replaced as a whole if all its files
+        match, at least one of them the first pattern. An empty folder may always be replaced.
+      is_own: with `data_files`, whether a folder that contains none of the listed files must be
+        empty, except for hidden files.
+      temp_dir: folder for `scratch`; if empty, next to the output.
       overwrite: whether results of an earlier run may be replaced.
 
     Attributes:
       scratch: a folder for temporary files during `open`.
 
     Raises:
-      ValueError: if the output is a file, has results of an earlier run or other files, or if
-        files that a killed run had moved away exist again.
+      ValueError: if the output is a file, contains results from an earlier run or other files, or
+        if files that a killed run had moved away exist again.
 
     Example:
       with OutputFolder("module/1").open() as folder:
@@ -65,7 +66,7 @@ class OutputFolder:
         temp_dir: str = "",
         overwrite: bool = False,
     ) -> None:
-        self.output = os.path.realpath(output)  # if it is a link, work on the disk of its target
+        self.output = os.path.realpath(output)  # for a link, work on the disk of its target
         self._data_files = data_files
         self._replaceable = replaceable
         self._is_own = is_own
@@ -81,13 +82,13 @@ class OutputFolder:
         if temp_dir:
             place = checksum([self.output.encode("utf-8", "surrogateescape")])[:12]
             self.scratch = os.path.join(os.path.abspath(temp_dir), f".{name}-{place}.new")
-        # With a journal, `open` first undoes the moves of a killed run, and checks the folder then.
+        # With a journal, `open` first undoes the moves of a killed run, and then checks the folder.
         if not os.path.exists(self._journal):
             self._check()
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Path]:
-        """Yield the folder to write to. At the end of the block, its files get their names.
+        """Yield the folder to write to. At the end of the block, its files get their final names.
 
         Raises:
           ValueError: as for the class, or if another process writes the same output, or the lock
@@ -117,7 +118,7 @@ class OutputFolder:
             except OSError as error:
                 where = str(error.filename or self.output)
                 if os.path.commonpath([self._written, os.path.abspath(where)]) == self._written:
-                    where = self.output  # users do not know its temporary name
+                    where = self.output  # users do not know the temporary name
                 elif isinstance(error, FileWriteError):
                     raise
                 if error.errno not in DISK_IS_FULL and not isinstance(error, FileWriteError):
@@ -154,7 +155,7 @@ class OutputFolder:
             )
 
     def _stranger(self) -> str:
-        """Return a path that forbids replacing the folder; `""` if there is none."""
+        """Return a path in the folder that forbids replacing the folder; `""` if there is none."""
         folder = Path(self.output)
         files = {path for path in folder.rglob("*") if _is_leaf(path)}
         known = [{*folder.glob(pattern)} for pattern in self._replaceable]
@@ -192,7 +193,7 @@ class OutputFolder:
             os.close(descriptor)
 
     def _undo_moves(self) -> None:
-        """Undo the moves of a run that did not finish them, so that files get their names back."""
+        """Undo the moves of an interrupted run, so that files get their old names back."""
         if os.path.exists(self._journal):
             for source, target in reversed(parsed_json(Path(self._journal).read_text())):
                 if not os.path.exists(target):
@@ -209,7 +210,7 @@ class OutputFolder:
 
 @contextlib.contextmanager
 def _removed_if_empty(folder: str) -> Iterator[None]:
-    """Remove a folder if it is empty and the block raises `FileWriteError`."""
+    """Remove an empty folder if the block raises `FileWriteError`."""
     try:
         yield
     except FileWriteError:
@@ -219,7 +220,7 @@ def _removed_if_empty(folder: str) -> Iterator[None]:
 
 
 def put_aside(output: str | os.PathLike[str]) -> str:
-    """Return a sentence on where a killed run moved the earlier files; `""` if none did.
+    """Return a sentence on where a killed run moved earlier files; `""` if no run did so.
 
     Args:
       output: a folder in which a file is missing.
@@ -235,5 +236,5 @@ def put_aside(output: str | os.PathLike[str]) -> str:
 
 
 def _is_leaf(path: Path) -> bool:
-    """Return whether a path is a file. A link or an empty folder counts as one."""
+    """Return whether a path is a file. Links and empty folders count as files."""
     return path.is_symlink() or not path.is_dir() or not any(path.iterdir())

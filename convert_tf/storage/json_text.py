@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-# Escapes, tried in this order: a pair of surrogates, a lone surrogate, any other.
+# Escapes, tried in this order: a pair of surrogates, a lone surrogate, any other escape.
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     r"|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
@@ -17,7 +17,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def whole_characters(text: str) -> str:
-    """Return a text that can be written as UTF-8, with U+FFFD for lone surrogates."""
+    """Return a text that can be encoded as UTF-8, with U+FFFD in place of lone surrogates."""
     return text if text.isascii() else _HALF.sub("\ufffd", text)
 
 
@@ -29,7 +29,7 @@ def joined_halves(text: str) -> str:
 
 
 def parsed_json(text: str | bytes, **options: Any) -> Any:
-    """Parse JSON with the options of `json.loads`, which is called nowhere else.
+    """Parse JSON. Options are as for `json.loads`, which is called nowhere else.
 
     Raises:
       ValueError: if the text is not JSON, or is nested too deeply for Python's parser.
@@ -51,15 +51,15 @@ def _with_each_key_once(members: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def json_of_texts(text: str | bytes, *, is_dump: bool = False) -> Any:
-    r"""Parse JSON that holds people's texts. All readers of such files call it.
+    r"""Parse JSON that contains people's texts. All readers of such files call this function.
 
     A lone surrogate such as `\ud83d` becomes U+FFFD: it is not Unicode text, and neither
     TensorFlow nor a file accepts it.
 
     Args:
       text: the JSON.
-      is_dump: whether it is one of the many lines of a dump. Then the last value of a repeated key
-        is used, which is faster than checking for repeated keys.
+      is_dump: whether the JSON is one of the many lines in a dump. The last value of a repeated key
+        is then used, which is faster than checking for repeated keys.
 
     Raises:
       UnicodeDecodeError: if bytes are not UTF-8.
@@ -74,15 +74,15 @@ def json_of_texts(text: str | bytes, *, is_dump: bool = False) -> Any:
 
 
 def written_json(value: Any, **options: Any) -> str:
-    """Return readable JSON for a file. Takes the options of `json.dumps`."""
+    """Return readable JSON for a file. Options are as for `json.dumps`."""
     return json.dumps(value, indent=2, **options) + "\n"
 
 
 def json_file(path: str | os.PathLike[str]) -> Any:
-    """Return the content of a JSON file in UTF-8.
+    """Return the parsed content of a JSON file in UTF-8.
 
     Raises:
-      ValueError: as for `parsed_json`, with the path.
+      ValueError: as for `parsed_json`; the message names the file.
       OSError: if the file cannot be read.
     """
     with open(path, "rb") as file:
@@ -97,15 +97,15 @@ def json_file(path: str | os.PathLike[str]) -> Any:
 
 
 def holds_one_value(first_lines: Sequence[str]) -> bool:
-    """Return whether a JSON file is one value that spans several lines, not one per line.
+    """Return whether a JSON file holds one value over several lines, not one value per line.
 
     Args:
-      first_lines: the first two non-empty lines, or one if there is only one.
+      first_lines: the first two non-empty lines of the file, or its only one.
     """
     start = first_lines[0].strip() if first_lines else ""
     if start.startswith("["):
         return not _is_json(start)
-    # An object that continues on the next line, not a line that was cut off.
+    # Whether an object continues on the next line. A line that was cut off does not count.
     is_open = start.startswith("{") and start.endswith((",", "{", "[", ":"))
     return is_open and (start == "{" or not any(map(_is_json, first_lines)))
 

@@ -1,7 +1,7 @@
 """Text files, compressed or not, as streams of decompressed bytes.
 
-An archive is decompressed in small pieces, so memory stays small. A truncated or damaged archive
-gives the data before the damage, and the damage is recorded.
+An archive is decompressed in small pieces, so little memory is needed. From a truncated or damaged
+archive, the data before the damage are read, and the damage is recorded.
 """
 
 import bz2
@@ -42,7 +42,7 @@ class FileState(NamedTuple):
     Attributes:
       size: in bytes.
       modified: time of the last change, in nanoseconds.
-      start: SHA-256 of the first 64 KiB; empty if it is not a regular file.
+      start: SHA-256 of the first 64 KiB; empty if the file is not a regular file.
     """
 
     size: int
@@ -58,7 +58,7 @@ def file_state(path: str) -> FileState:
     """
     status = os.stat(path)
     start = ""
-    if stat.S_ISREG(status.st_mode):  # a pipe gives its bytes only once
+    if stat.S_ISREG(status.st_mode):  # the bytes of a pipe can be read only once
         with open(path, "rb") as file:
             start = hashlib.sha256(file.read(_COMPARED_BYTES)).hexdigest()
     return FileState(status.st_size, status.st_mtime_ns, start)
@@ -98,7 +98,7 @@ class InputFile:
           OSError: if it cannot be opened.
         """
         if self.is_standard_input:
-            # The buffered stream would wait until its buffer is full, even after a typed line.
+            # A buffered stream would wait until its buffer is full, even after a typed line.
             return getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
         if os.path.isdir(self.path):
             raise ValueError(
@@ -171,8 +171,9 @@ def zst_written(path: str) -> Iterator[BinaryIO]:
 def read_pieces(file: InputFile) -> Iterator[bytes]:
     """Yield the decompressed bytes of a text file in UTF-8.
 
-    UTF-16 and UTF-32 are converted if the file starts with a byte order mark. So are lines that end
-    in a carriage return, as in old spreadsheets. Truncation and damage are recorded in `file`.
+    UTF-16 and UTF-32 are converted if the file starts with a byte order mark. Lines that end in a
+    carriage return, as in old spreadsheets, are converted too. Truncation and damage are recorded
+    in `file`.
 
     Raises:
       ContentError: if the file is not text.
@@ -184,7 +185,7 @@ def read_pieces(file: InputFile) -> Iterator[bytes]:
     for piece in pieces:
         is_start = not head
         if len(head) < HEAD_BYTES:
-            # A terminal gives small pieces, so the first ones are joined.
+            # Pieces from a terminal are small, so the first pieces are joined.
             head += piece[: HEAD_BYTES - len(head)]
             check_is_text(file.name, head)
         if is_start and (encoding := wide_encoding(head)):
@@ -228,7 +229,7 @@ def _decompressed(file: InputFile) -> Iterator[bytes]:
                     data = decompressor.decompress(piece)
                 except MemoryError:
                     raise
-                except Exception as error:  # each library raises errors of its own
+                except Exception as error:  # each library has different errors
                     file.note("damaged", f"near compressed byte {file.compressed_bytes} ({error})")
                     return
                 piece = decompressor.unused_data if decompressor.eof else b""

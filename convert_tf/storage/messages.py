@@ -1,10 +1,10 @@
-"""Texts of users in messages, and tables for a terminal and for Markdown."""
+"""Format users' texts for messages, and tables for a terminal or Markdown."""
 
 from collections.abc import Iterable, Sequence
 
 
 def shortened(text: str, max_characters: int) -> str:
-    """Return a text on one line, cut if it is too long."""
+    """Return a text on one line, cut to `max_characters` if it is too long."""
     text = " ".join(text.split())
     return text if len(text) <= max_characters else f"{text[: max_characters - 1]}…"
 
@@ -16,7 +16,10 @@ def listed(parts: Sequence[object], *, shown: int = 5, separator: str = ", ") ->
 
 
 def aligned(tables: Iterable[Sequence[Sequence[str]]]) -> str:
-    """Return tables for a terminal, the first column left-aligned. Empty ones are omitted."""
+    """Return tables for a terminal, with the first column left-aligned.
+
+    Empty tables are omitted.
+    """
     lines: list[str] = []
     for rows in filter(None, tables):
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -28,7 +31,7 @@ def aligned(tables: Iterable[Sequence[Sequence[str]]]) -> str:
 
 
 def as_markdown(tables: Iterable[Sequence[Sequence[str]]]) -> str:
-    """Return tables as Markdown, the first row as header. Empty ones are omitted."""
+    """Return tables as Markdown, with the first row as the header. Empty tables are omitted."""
     lines: list[str] = []
     for rows in filter(None, tables):
         lines += [""] if lines else []

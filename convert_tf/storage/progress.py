@@ -1,4 +1,4 @@
-"""Show the progress of long work: one line, rewritten on a terminal, repeated in a log."""
+"""Show the progress of long work: a line that is rewritten on a terminal or repeated in a log."""
 
 import datetime
 import sys
@@ -32,7 +32,7 @@ class Progress:
     Args:
       what: name of the items, as in "1,200 comments".
       total: number of items; 0 if unknown.
-      total_bytes: bytes of input; 0 if they do not matter.
+      total_bytes: size of the input in bytes; 0 if progress is measured in items.
     """
 
     def __init__(self, what: str, *, total: int = 0, total_bytes: int = 0) -> None:
@@ -54,7 +54,7 @@ class Progress:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
     def add(self, number: int = 1, *, bytes_done: int = 0) -> None:
-        """Count items, and note the position in the input in bytes."""
+        """Count items, and record the position in the input, in bytes."""
         self.count += number
         self.bytes_done = bytes_done
         now = time.monotonic()
