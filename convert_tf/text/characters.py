@@ -1,8 +1,8 @@
 r"""Classes of characters, and folding of texts that look the same to a reader.
 
 The classes are in `unicode_tables.json`, which `scripts.derive_unicode_tables` makes from
-TensorFlow's tables. The tokenizers in a graph, in plain Python, in the browser and in the folder
-for Hugging Face programs all read them, so all of them fold alike.
+TensorFlow's tables. All tokenizers read these tables: in a graph, in plain Python, in the browser
+and in folders for Hugging Face programs. They therefore all fold texts in the same way.
 """
 
 import re
@@ -16,7 +16,7 @@ TABLES: dict[str, str] = json_file(Path(__file__).with_name("unicode_tables.json
 
 
 def numbers_of(table: str) -> Iterator[int]:
-    """Yield the numbers of a table."""
+    """Yield the numbers in a table."""
     return (int(number, 36) for number in TABLES[table].split())
 
 
@@ -31,7 +31,7 @@ def ranges_of(table: str) -> Iterator[range]:
 
 
 def character_class(table: str) -> str:
-    """Return the characters of a table for a class of a regular expression, without brackets."""
+    """Return a table's characters for a class in a regular expression, without brackets."""
     return "".join(rf"\U{points.start:08x}-\U{points[-1]:08x}" for points in ranges_of(table))
 
 
@@ -54,17 +54,17 @@ _ALIKE = re.compile(f"[{_CLASSES['alike']}]+")
 
 
 def fold(text: str) -> str:
-    r"""Return the same text for all texts that look the same to a reader.
+    r"""Fold a text. All texts that look the same to a reader fold to the same text.
 
-    - Every run of white space (spaces of all widths, tabs, line breaks) becomes one space, and the
-      ends have none.
-    - Invisible characters disappear: controls, characters of no width, marks of direction. The
-      joiners of emoji stay after an emoji.
+    - Every run of white space (spaces of all widths, tabs, line breaks) becomes one space. White
+      space at the ends is removed.
+    - Invisible characters are removed: control characters, zero-width characters, direction marks.
+      Emoji joiners stay after an emoji.
     - Hyphens become `-`.
     - Full-width, half-width, circled and mathematical letters, ligatures, "…" and the like become
-      plain characters, by Unicode's form NFKC. Powers, indices and fractions
-      stay, because 10² is not 102, and so do accents that stand alone.
-    - Accents join their letters (NFC).
+      plain characters, by Unicode's NFKC form. Powers, indices and fractions stay, because 10² is
+      not 102. Accents that stand alone stay too.
+    - Accents are combined with their letters (NFC).
 
     Case, quotation marks and dashes stay. A folded text does not change when it is folded again.
 
@@ -83,7 +83,7 @@ def fold(text: str) -> str:
         return text
     text = _UNSEEN.sub("", _SPACE.sub(" ", text))
     text = _HYPHEN.sub("-", _LOST_JOINERS.sub("", text))
-    # First, so that marks join characters that stay.
+    # Done first, so that marks join characters that stay.
     text = unicodedata.normalize("NFC", text)
     text = _ALIKE.sub(lambda run: unicodedata.normalize("NFKC", run[0]), text)
     text = unicodedata.normalize("NFC", text)

@@ -1,7 +1,7 @@
 """Exact word counts in bounded memory.
 
-A full table is sorted and written to disk, and the parts are merged at the end. Only then are rare
-words dropped, so the result does not depend on the order of the input.
+When the table of words is full, it is sorted and written to disk as a part. The parts are merged at
+the end. Rare words are dropped only then, so the result does not depend on the order of the input.
 """
 
 import collections
@@ -20,9 +20,9 @@ class WordCounter:
     """Counter of words that writes to disk when its table is full.
 
     Attributes:
-      max_words: largest number of words that `counts` returns.
-      max_table: number of words in memory before they are written to disk.
-      max_word_length: number of characters after which words are cut off.
+      max_words: maximum number of words that `counts` returns.
+      max_table: maximum number of words in memory before they are written to disk.
+      max_word_length: maximum number of characters per word. Longer words are cut.
 
     Example:
       counter = WordCounter()
@@ -65,8 +65,8 @@ class WordCounter:
     def counts(self) -> dict[str, int]:
         """Return the words with their counts.
 
-        If there are more than `max_words` words, those with the lowest counts are dropped. Words
-        with equal counts are kept or dropped together.
+        If there are more than `max_words` words, the words with the lowest counts are dropped.
+        Words with equal counts are kept or dropped together.
         """
         words_with_count = collections.Counter(count for _, count in self._merged())
         lowest, num_words = 1, sum(words_with_count.values())

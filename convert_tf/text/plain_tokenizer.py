@@ -1,8 +1,8 @@
 """Subword tokenizer without TensorFlow, with the same ids as `SubwordTokenizer`.
 
-`convert_tf.text.runs` splits texts with TensorFlow ops and describes the runs. The classes of
-characters are TensorFlow's (`unicode_tables.json`, by `scripts.derive_unicode_tables`), not those
-of Python's Unicode version.
+`convert_tf.text.runs` does the same with TensorFlow ops, and describes the runs into which texts
+are split. The classes of characters come from TensorFlow (`unicode_tables.json`, made by
+`scripts.derive_unicode_tables`), not from Python's Unicode version.
 """
 
 import itertools
@@ -20,7 +20,7 @@ _SIGMA = "Σ"
 _ESCAPE = "\ufe4e"
 ESCAPES = {_ESCAPE: _ESCAPE * 2, WORD_START: _ESCAPE + "\ufe4d", "\0": _ESCAPE + "\ufe4c"}
 _UNESCAPES = {escaped: character for character, escaped in ESCAPES.items()}
-# NUL is escaped in runs, so it can separate texts.
+# NUL is escaped in runs, so NUL can separate texts.
 BETWEEN_TEXTS = "\0"
 
 
@@ -51,7 +51,7 @@ def restored_texts(tokens: str) -> list[str]:
     """Restore lower-cased texts from their tokens.
 
     Args:
-      tokens: the tokens of a text joined to one string. Several texts are separated by
+      tokens: the tokens of a text, joined into one string. Several texts are separated by
         `BETWEEN_TEXTS`.
 
     Returns:
@@ -65,7 +65,7 @@ def restored_texts(tokens: str) -> list[str]:
 
 
 def _normal(text: str) -> str:
-    """Return a folded text, which has no NUL, escaped and lower-cased."""
+    """Escape and lower-case a folded text, which contains no NUL."""
     if text.isascii():
         return text.lower()
     if _SIGMA in text:
@@ -74,7 +74,7 @@ def _normal(text: str) -> str:
 
 
 def _with_lower_sigmas(text: str) -> str:
-    """Replace capital sigmas by ς at the end of words and by σ elsewhere, by Unicode's rule."""
+    """Replace capital sigmas with ς at the end of words and with σ elsewhere, by Unicode's rule."""
     backwards = text[::-1]
 
     def lower(match: re.Match[str]) -> str:
@@ -92,7 +92,7 @@ LONGEST_CACHED_RUN = 32  # characters
 def _fingerprint(text: bytes) -> int:
     """Return FarmHash's Fingerprint64 of 1 to 4 bytes.
 
-    `tf.strings.to_hash_bucket_fast` is this number modulo the number of buckets.
+    `tf.strings.to_hash_bucket_fast` returns this number modulo the number of buckets.
     """
     k0, k2, mask = 0xC3A5C85C97CB3127, 0x9AE16A3B2F90404F, 2**64 - 1
     length = len(text)
@@ -111,14 +111,14 @@ def _fingerprint(text: bytes) -> int:
 
 
 class _Runs(dict[str, tuple[int, ...]]):
-    """Cache of the ids of runs. It is emptied when it is full."""
+    """Cache of token ids by run. When the cache is full, it is emptied."""
 
     def __init__(self, tokenizer: "PlainTokenizer") -> None:
         super().__init__()
         self._tokenizer = tokenizer
 
     def __missing__(self, run: str) -> tuple[int, ...]:
-        # The marker of the second word stands for a space between two words.
+        # The second word's marker stands for the space between two words.
         ids = () if run == " " else tuple(self._tokenizer.run_ids(run))
         if len(run) <= LONGEST_CACHED_RUN:
             if len(self) >= CACHED_RUNS:
@@ -130,7 +130,7 @@ class _Runs(dict[str, tuple[int, ...]]):
 class PlainTokenizer:
     """Subword tokenizer in plain Python; see `convert_tf.text.tokenizer.SubwordTokenizer`.
 
-    It caches the ids of up to `CACHED_RUNS` short runs. It is thread-safe.
+    The tokenizer caches the ids for up to `CACHED_RUNS` short runs. It is thread-safe.
 
     Args:
       subwords: the vocabulary in the order of ids (`convert_tf.text.vocabulary`).
@@ -138,9 +138,9 @@ class PlainTokenizer:
 
     Attributes:
       name: "subword".
-      vocab_size: number of entries of the vocabulary.
+      vocab_size: number of entries in the vocabulary.
       num_oov_buckets: number of ids for unknown characters.
-      num_ids: rows of the embedding table.
+      num_ids: number of ids, which is the number of rows in the embedding table.
       padding_id: id of padding; equal to `num_ids`.
 
     Example:
@@ -174,8 +174,8 @@ class PlainTokenizer:
           keeps_last: whether long texts lose their first tokens instead of their last ones.
 
         Returns:
-          `(ids, row_splits)`: int32 `[all tokens]`, the texts one after another, and int64
-          `[texts + 1]`, their boundaries.
+          `(ids, row_splits)`: the ids of all texts one after another, int32 `[all tokens]`; and the
+          boundaries of the texts, int64 `[texts + 1]`.
         """
         ids = array("i")
         row_splits = array("q", [0])
@@ -191,7 +191,7 @@ class PlainTokenizer:
         return np.array(ids, np.int32), np.array(row_splits, np.int64)
 
     def run_ids(self, run: str) -> list[int]:
-        """Return the ids of a run without marker."""
+        """Return the ids for a run, which is given without its marker."""
         id_of, longest = self._id_of, self._longest
         text = WORD_START + run
         ids = []
@@ -216,11 +216,12 @@ class PlainTokenizer:
         )
         text = fold(text)
         if max_tokens is not None:
-            # A token covers at most the longest subword and a space. Cutting the text may change
-            # its last two tokens, so enough characters for two more tokens are read.
+            # A token covers at most as many characters as the longest subword, and a space. Cutting
+            # the text may change its last two tokens, so enough characters for two more tokens are
+            # read.
             text = text[: (self._longest + 1) * (max_tokens + 2)]
-        # Unlike those of `convert_tf.text.runs.split_runs`, these runs have no marker, and single
-        # spaces between words are runs.
+        # Unlike the runs from `convert_tf.text.runs.split_runs`, these runs have no marker, and
+        # single spaces between words are runs too.
         runs = _RUN.findall(_normal(text))
         if not runs:
             return ()

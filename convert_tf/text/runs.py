@@ -1,14 +1,14 @@
-r"""Splitting of text into runs, as TensorFlow ops. `plain_tokenizer.restored_texts` undoes it.
+r"""Split text into runs with TensorFlow ops. `plain_tokenizer.restored_texts` undoes it.
 
 Text is lower-cased. Word runs (characters that are neither punctuation nor separators, Unicode `P`
 and `Z`) alternate with runs of punctuation and separators. A single space between two word runs is
-dropped. Every remaining run starts with the word-start marker. So a marker between two word
-characters means that there was a space.
+dropped. Every remaining run starts with the word-start marker. A marker between two word characters
+therefore means that there was a space.
 
-The marker may also occur in a text. It is escaped, so that a marker in a run is always at its
-start and the text can be restored: U+FE4E is doubled, the marker U+FE4F becomes U+FE4E U+FE4D, and
-NUL becomes U+FE4E U+FE4C, because TensorFlow's lower-casing stops at NUL. All of these are rare
-punctuation. Once escaped, they survive clients that strip the marker from tokens.
+The marker may also occur in a text. It is escaped, so that a marker in a run is always at its start
+and the text can be restored: U+FE4E is doubled, the marker U+FE4F becomes U+FE4E U+FE4D, and NUL
+becomes U+FE4E U+FE4C, because TensorFlow's lower-casing stops at NUL. All of these characters are
+rare punctuation. Once escaped, they survive clients that strip the marker from tokens.
 """
 
 import re
@@ -27,7 +27,7 @@ _CUT = b"\xff"
 
 
 def _class(*tables: str) -> str:
-    """Return the characters of tables for a class of RE2, without brackets."""
+    """Return the characters in some tables for an RE2 character class, without brackets."""
     return "".join(
         rf"\x{{{points.start:x}}}-\x{{{points[-1]:x}}}"
         for table in tables
@@ -43,7 +43,7 @@ _FOLDED = f"(?:{_AS_IT_IS}+(?: {_AS_IT_IS}+)*)?"
 def fold_strings(strings: tf.Tensor) -> tf.Tensor:
     """Fold texts as `convert_tf.text.characters.fold` does.
 
-    If no text has a character that folding might change, all are returned as they are.
+    If no text has a character that folding might change, all texts are returned unchanged.
 
     Args:
       strings: string `[B]`, any bytes. Invalid bytes become U+FFFD.
@@ -75,7 +75,7 @@ def fold_strings(strings: tf.Tensor) -> tf.Tensor:
 
 
 def lower(strings: tf.Tensor) -> tf.Tensor:
-    """Lower-case UTF-8 text by Unicode's full mapping, without rules of a particular language.
+    """Lower-case UTF-8 text by Unicode's full mapping, without language-specific rules.
 
     Invalid bytes become U+FFFD, and so does NUL, at which `tf.strings.lower` would stop.
 
@@ -85,8 +85,8 @@ def lower(strings: tf.Tensor) -> tf.Tensor:
     Returns:
       String tensor of the same shape, valid UTF-8.
     """
-    # `tf.strings.lower` depends on the locale: a Turkish one has other rules for the letter I. So
-    # these letters are replaced first.
+    # `tf.strings.lower` depends on the locale: a Turkish locale has different rules for the letter
+    # I. These letters are therefore replaced first.
     strings = tf.strings.lower(strings)
     strings = tf.strings.regex_replace(strings, "\u0130", "i\u0307")
     strings = tf.strings.regex_replace(strings, "\0", "\ufffd")
@@ -114,10 +114,11 @@ def split_runs(strings: tf.Tensor) -> tf.RaggedTensor:
       strings: string `[B]`, any bytes.
 
     Returns:
-      string `[B, (runs)]`. Each run is the word-start marker and at least one character.
+      The runs of each text, string `[B, (runs)]`. A run consists of the word-start marker and at
+      least one character.
     """
     text = normalize(strings)
-    # Replaced twice, because matches must not overlap, but a word of one letter is in two matches.
+    # Replaced twice: matches cannot overlap, but a one-letter word belongs to two matches.
     for _ in range(2):
         text = tf.strings.regex_replace(text, f"({_WORD}) ({_WORD})", b"\\1" + _CUT + b"\\2")
     text = tf.strings.regex_replace(text, f"{_MARK}+", _CUT + b"\\0" + _CUT)

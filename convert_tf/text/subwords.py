@@ -1,18 +1,19 @@
-"""Learning of a subword vocabulary from word counts.
+"""Learn a subword vocabulary from word counts.
 
-The algorithm is Tensor2Tensor's `SubwordTextEncoder.build_from_token_counts`. It runs several
+The algorithm is Tensor2Tensor's `SubwordTextEncoder.build_from_token_counts`. It has several
 iterations:
 
-1. Cut every word greedily into the subwords of the last iteration (at first into characters).
-2. Count each substring that starts at the start of a piece, with the count of its word.
+1. Cut every word greedily into the subwords from the last iteration (at first into characters).
+2. Count each substring that starts where a piece starts. Each occurrence counts as often as its
+   word.
 3. From the longest to the shortest, accept a substring if its count is at least `min_count`.
    Subtract the count of an accepted substring from the counts of all its prefixes.
 
-The characters of the alphabet are always accepted.
+All characters in the alphabet are always accepted.
 
-A substring never occurs more often than its prefixes. So substrings are extended one character at a
-time, and only those that reach `min_count`. All words are processed together in flat numpy arrays,
-with one code per character and one node per candidate.
+A substring never occurs more often than its prefixes. Therefore substrings are extended one
+character at a time, and only substrings that reach `min_count` are extended. All words are
+processed together in flat numpy arrays, with one code per character and one node per candidate.
 
 Reference: arXiv 1911.03688 §3.1.
 """
@@ -30,15 +31,15 @@ WORD_START = "\ufe4f"
 
 @dataclasses.dataclass(frozen=True)
 class SubwordConfig(Config):
-    """Options of vocabulary learning.
+    """Options for learning a vocabulary.
 
     Attributes:
-      min_count: Smallest number of occurrences of a subword.
+      min_count: Minimum number of occurrences per subword.
       iterations: Number of learning iterations.
-      max_subword_length: Largest number of characters of a subword, word-start marker included.
-      max_consecutive_digits: Largest number of consecutive digits in a subword.
-      alphabet_min_count: Smallest number of occurrences of a character. Rarer ones are not in any
-        subword.
+      max_subword_length: Maximum number of characters per subword, including the word-start marker.
+      max_consecutive_digits: Maximum number of consecutive digits in a subword.
+      alphabet_min_count: Minimum number of occurrences per character. No subword contains a rarer
+        character.
     """
 
     min_count: int = option(250, at_least=1)
@@ -53,14 +54,14 @@ def learn_subwords(
 ) -> list[str]:
     """Learn subwords from counted words.
 
-    Each character of the alphabet is in the vocabulary twice: alone and after the word-start
-    marker. So every word of known characters can be cut without a token that is only the marker.
-    The result does not depend on the order of `word_counts`.
+    Each character in the alphabet is in the vocabulary twice: alone and after the word-start
+    marker. Every word of known characters can therefore be cut into tokens without a token that is
+    only the marker. The result does not depend on the order of `word_counts`.
 
     Args:
       word_counts: number of occurrences of each word. A word is the marker followed by at least
         one character.
-      config: options; the paper's by default.
+      config: options; by default those in the paper.
 
     Returns:
       The subwords, the most frequent first.
@@ -88,13 +89,13 @@ def learn_subwords(
 class _Corpus:
     """All words as one array of character codes.
 
-    The code of the i-th character of the alphabet is i + 1 within a word and i + 1 + size at the
-    start of a word, where size is that of the alphabet. Markers and unknown characters have code 0.
-    No subword contains a 0.
+    The code of the i-th character in the alphabet is i + 1 within a word and i + 1 + size at the
+    start of a word, where size is the size of the alphabet. Markers and unknown characters have
+    code 0. No subword contains a 0.
     """
 
     alphabet: str
-    codes: np.ndarray  # int32 [characters + 1], the last is 0
+    codes: np.ndarray  # int32 [characters + 1], the last code is 0
     weights: np.ndarray  # int64 [characters + 1], count of the character's word
 
     @property
@@ -133,7 +134,7 @@ class _Corpus:
         return cls("".join(map(chr, alphabet)), codes, weights)
 
     def text(self, code: int) -> str:
-        """Return the string of a code."""
+        """Return the string that a code stands for."""
         size = len(self.alphabet)
         return (
             self.alphabet[code - 1] if code <= size else WORD_START + self.alphabet[code - 1 - size]
@@ -174,7 +175,7 @@ class _Trie:
         levels = [_Level(np.arange(num_codes), counts, is_digit)]
         alive = counts[node] >= config.min_count
         starts, node, weights = starts[alive], node[alive], weights[alive]
-        # A code at the start of a word stands for two characters, one of them the marker.
+        # A code at the start of a word stands for two characters, one of which is the marker.
         length = 1 + (node > size)
         for level in range(1, config.max_subword_length):
             code = corpus.codes[starts + level]
@@ -197,7 +198,7 @@ class _Trie:
         return trie
 
     def _accept(self, min_count: int) -> None:
-        """Accept candidates from long to short; prefixes lose the counts of accepted ones."""
+        """Accept candidates from long to short. Prefixes lose the counts of accepted candidates."""
         taken = np.zeros(self.levels[-1].keys.size, np.int64)
         for index in range(len(self.levels) - 1, -1, -1):
             level = self.levels[index]
@@ -213,7 +214,7 @@ class _Trie:
                 above.useful |= np.bincount(parents, level.useful, above.keys.size) > 0
 
     def segment(self, corpus: _Corpus) -> np.ndarray:
-        """Cut every word greedily into accepted subwords and return the starts of the pieces."""
+        """Cut every word greedily into accepted subwords, and return where the pieces start."""
         codes = corpus.codes
         cursor = np.flatnonzero((codes[1:] > 0) & (codes[:-1] == 0)) + 1
         if codes[0]:

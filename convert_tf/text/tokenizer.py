@@ -1,11 +1,11 @@
 """Tokenizers that run inside a TensorFlow graph and are saved with an exported module.
 
 `SubwordTokenizer` (the paper's subwords), `SentencePieceTokenizer` and `WordPieceTokenizer` (BERT)
-share the interface `Tokenizer`; `load_tokenizer` chooses one by the vocabulary file. The first two
-lower-case text in the same way. They hash tokens that are not in the vocabulary to one of the ids
-after it.
+share the interface `Tokenizer`; `load_tokenizer` chooses one of them by the vocabulary file. The
+first two lower-case text in the same way. They hash each token that is not in the vocabulary to one
+of the ids after the vocabulary's ids.
 
-The ids of `WordPieceTokenizer` equal those of Hugging Face's `BertTokenizer`, with one exception:
+`WordPieceTokenizer` gives the same ids as Hugging Face's `BertTokenizer`, with one exception:
 special tokens in a text, such as a literal `[MASK]`, are split like any other text.
 
 References: arXiv 1911.03688 §3.1; arXiv 1810.04805 §3 and the tokenizer published with it.
@@ -27,12 +27,12 @@ from convert_tf.text import runs
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import SETTINGS_FILE, VocabularyError, read_vocabulary
 
-# The op gives up on longer words. This is its largest possible limit.
+# The op gives up on words longer than this. It allows no higher limit.
 _ANY_LENGTH = 2**31 - 1
 
 
 class _Numbered(tf.lookup.KeyValueTensorInitializer):
-    """Maps each entry to its index. The indices are computed on loading instead of saved."""
+    """Maps each entry to its index. The indices are not saved but computed on loading."""
 
     def __init__(self, entries: list[str] | list[bytes]) -> None:
         self._entries = tf.constant(entries)
@@ -47,19 +47,19 @@ class _Numbered(tf.lookup.KeyValueTensorInitializer):
 
 
 class Tokenizer(tf.Module):
-    """Base class of the tokenizers.
+    """Base class of all tokenizers.
 
-    Ids from 0 to `vocab_size` - 1 are the lines of the vocabulary. Unknown tokens are hashed by
-    `tf.strings.to_hash_bucket_fast` to the `num_oov_buckets` ids after these. `padding_id` comes
-    last and has no row in the embedding table.
+    Ids from 0 to `vocab_size` - 1 are the line numbers of the vocabulary. Unknown tokens are hashed
+    by `tf.strings.to_hash_bucket_fast` to the next `num_oov_buckets` ids. `padding_id` comes last
+    and has no row in the embedding table.
 
     Attributes:
       name: "subword", "sentencepiece" or "wordpiece".
       path: the vocabulary file.
       asset: the vocabulary file as a `tf.saved_model.Asset`, so that exported modules contain it.
-      vocab_size: number of entries of the vocabulary.
+      vocab_size: number of entries in the vocabulary.
       num_oov_buckets: number of ids for unknown tokens.
-      num_ids: `vocab_size` + `num_oov_buckets`, the rows of the embedding table.
+      num_ids: `vocab_size` + `num_oov_buckets`, the number of rows in the embedding table.
       padding_id: id of padding; equal to `num_ids`.
     """
 
@@ -108,7 +108,7 @@ class Tokenizer(tf.Module):
         return self.ids_as_written(self.fold(strings))
 
     def fold(self, strings: tf.Tensor) -> tf.Tensor:
-        """Return texts without differences that a reader cannot see: string `[B]`.
+        """Remove differences between texts that a reader cannot see: string `[B]` → string `[B]`.
 
         See `convert_tf.text.characters.fold`.
         """
@@ -137,8 +137,8 @@ class Tokenizer(tf.Module):
           keeps_last: whether long texts lose their first tokens instead of their last ones.
 
         Returns:
-          `(ids, row_splits)`: int32 `[all tokens]`, the texts one after another, and int64
-          `[B + 1]`, their boundaries.
+          `(ids, row_splits)`: the ids of all texts one after another, int32 `[all tokens]`; and the
+          boundaries of the texts, int64 `[B + 1]`.
         """
         valid_texts = [whole_characters(text) if isinstance(text, str) else text for text in texts]
         ids = self.token_ids(valid_texts)
@@ -146,11 +146,11 @@ class Tokenizer(tf.Module):
         return ids.flat_values.numpy(), ids.row_splits.numpy()
 
     def count_unknown(self, ids: np.ndarray) -> int:
-        """Count the ids, int `[tokens]`, of tokens that are not in the vocabulary."""
+        """Count the ids that stand for tokens outside the vocabulary. `ids` is int `[tokens]`."""
         return int(np.count_nonzero(ids >= self.vocab_size))
 
     def bytes_of(self, num_tokens: int) -> int | None:
-        """Return how many bytes of a text suffice to find its first tokens. None means all."""
+        """Return how many bytes of a text suffice to find its first tokens; None for all bytes."""
         return None
 
     def _ids(self, tokens: tf.Tensor) -> tf.Tensor:
@@ -163,9 +163,8 @@ class SubwordTokenizer(Tokenizer):
     Text is lower-cased and split into runs (`convert_tf.text.runs`), each with the word-start
     marker `\ufe4f` in front. A run is cut greedily into the longest known subwords; an unknown
     character is a token. If the first character of a run is unknown, its token includes the marker,
-    but its id is that of the character. So the marker is never a token.
-    `plain_tokenizer.restored_texts` makes the lower-cased text from the joined tokens, for all
-    valid UTF-8.
+    but has the same id as the character alone. The marker is therefore never a token. For all valid
+    UTF-8, `plain_tokenizer.restored_texts` restores the lower-cased text from the joined tokens.
 
     Args:
       path: vocabulary written by `convert-tf vocabulary`.
@@ -179,8 +178,8 @@ class SubwordTokenizer(Tokenizer):
       tokenizer.tokenize(["Hello there!"])  # [["\\ufe4fhello", "\\ufe4fthere", "\\ufe4f!"]]
       tokenizer.token_ids(["Hello there!"])
 
-    Reference: arXiv 1911.03688 §3.1. Spaces are treated as in the modules that the authors
-    published, because the paper does not describe them.
+    Reference: arXiv 1911.03688 §3.1. The paper does not describe how spaces are treated. They are
+    treated as in the modules that the authors published.
     """
 
     def __init__(self, path: str | os.PathLike[str], num_oov_buckets: int = 1000) -> None:
@@ -213,16 +212,16 @@ class SubwordTokenizer(Tokenizer):
     def bytes_of(self, num_tokens: int) -> int:
         """Return how many bytes of a text suffice to find its first tokens.
 
-        A token covers at most the characters of the longest subword and a space. A character has at
-        most 4 bytes. Cutting a text may change its last two tokens. (A Greek sigma followed by
-        extremely many accents is not handled.)
+        A token covers at most as many characters as the longest subword, and a space. A character
+        has at most 4 bytes. Cutting a text may change its last two tokens. (A Greek sigma followed
+        by extremely many accents is not handled.)
         """
         return 4 * (self._longest + 1) * (num_tokens + 2)
 
     def _cut(self, strings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return pieces `[N]`, whether each is only a marker `[N]`, and row splits without these.
+        """Return pieces `[N]`, whether each is only a marker `[N]`, and row splits without them.
 
-        The op cuts off a marker alone if the character after it is unknown.
+        The op makes a marker a separate piece if the character after the marker is unknown.
         """
         words = runs.split_runs(tf.convert_to_tensor(strings))
         pieces = self._cutter.tokenize(words.values)
@@ -262,7 +261,7 @@ class SentencePieceTokenizer(Tokenizer):
 
 _UNKNOWN = "[UNK]"
 _PASS = "Pass the vocab.txt of a BERT model."
-_FIRST_LINES = (b"[PAD]", b"[UNK]", b"[CLS]", b"[unused")  # of WordPiece vocabularies
+_FIRST_LINES = (b"[PAD]", b"[UNK]", b"[CLS]", b"[unused")  # in WordPiece vocabularies
 _MAX_WORD_CHARACTERS = 100
 _WHITE_SPACE = r"[\t\n\r\p{Z}]"
 # U+FFFD and control characters. White space is replaced before.
@@ -277,19 +276,18 @@ _PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
 class WordPieceTokenizer(Tokenizer):
     """BERT's tokenizer. Unknown words become [UNK]; there are no hashed ids.
 
-    It removes control characters and U+FFFD and turns white space into spaces. It makes each
-    Chinese character a word. For uncased models it strips accents and lower-cases letters. It then
-    splits words at white space and around punctuation. A word is cut greedily into the longest
-    known pieces; all but the first have the prefix `##`. If this fails, or if the word has more
-    than 100 characters, the word becomes [UNK].
+    The tokenizer removes control characters and U+FFFD, and turns white space into spaces. Each
+    Chinese character becomes a word. For uncased models, accents are stripped and letters are
+    lower-cased. Words are then split at white space and around punctuation. A word is cut greedily
+    into the longest known pieces; all but the first have the prefix `##`. If a word cannot be cut
+    in this way, or has more than 100 characters, it becomes [UNK].
 
     Except for [UNK], special tokens never occur in the result. `padding_id` is `vocab_size`, as in
     the other tokenizers, and not the id of [PAD].
 
     Args:
-      path: a `vocab.txt`. If there is a `tokenizer_config.json` in the same folder, it decides
-        about lower-casing and accents. Otherwise a vocabulary without capital letters is taken as
-        uncased.
+      path: a `vocab.txt`. If there is a `tokenizer_config.json` in the same folder, it determines
+        lower-casing and accents. Otherwise a vocabulary without capital letters counts as uncased.
 
     Raises:
       VocabularyError: if the file is not a WordPiece vocabulary.
@@ -326,7 +324,7 @@ class WordPieceTokenizer(Tokenizer):
         return self._cutter.tokenize(self._words(tf.convert_to_tensor(strings))).merge_dims(1, 2)
 
     def fold(self, strings: tf.Tensor) -> tf.Tensor:
-        return tf.convert_to_tensor(strings)  # BERT has its own rules, which its models have learnt
+        return tf.convert_to_tensor(strings)  # BERT's models were trained with their own rules
 
     def count_unknown(self, ids: np.ndarray) -> int:
         return int(np.count_nonzero(ids == self._unknown_id))
@@ -380,7 +378,7 @@ def _read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def load_tokenizer(path: str | os.PathLike[str], num_oov_buckets: int = 1000) -> Tokenizer:
-    """Load the tokenizer of a vocabulary file of any kind.
+    """Load the tokenizer for a vocabulary file of any kind.
 
     Args:
       path: a subword vocabulary, a SentencePiece model or a WordPiece vocabulary (BERT).

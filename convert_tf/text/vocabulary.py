@@ -1,7 +1,8 @@
 r"""Subword vocabulary files: one subword per line, in UTF-8. Line numbers from 0 are the ids.
 
 A subword may contain any character. Backslash, newline, carriage return and other characters that a
-reader may take as a line break or byte order mark are written as `\\`, `\n`, `\r` and `\uXXXX`.
+reader may interpret as a line break or byte order mark are written as `\\`, `\n`, `\r` and
+`\uXXXX`.
 """
 
 import os
@@ -13,13 +14,13 @@ from convert_tf.storage.content import compression
 from convert_tf.storage.files import write_file
 from convert_tf.text.subwords import WORD_START
 
-# File names by the kind of the tokenizer.
+# File names by kind of tokenizer.
 VOCABULARY_FILES = {
     "subword": "vocab.txt",
     "sentencepiece": "vocab.model",
     "wordpiece": "vocab.txt",
 }
-# In the folder of a WordPiece vocabulary; says whether to lower-case letters.
+# File next to a WordPiece vocabulary, which says whether to lower-case letters.
 SETTINGS_FILE = "tokenizer_config.json"
 
 _SHORT = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
@@ -37,12 +38,12 @@ class VocabularyError(ValueError):
 
 
 def escape(subword: str) -> str:
-    """Return the line of a subword in the file."""
+    """Return the line that stands for a subword in the file."""
     return _ESCAPED.sub(lambda match: _SHORT.get(match[0], f"\\u{ord(match[0]):04x}"), subword)
 
 
 def unescape(line: str) -> str:
-    """Return the subword of a valid line of the file."""
+    """Return the subword that a valid line in the file stands for."""
     return _UNESCAPED.sub(lambda m: chr(int(m[1], 16)) if m[1] else _LONG[m[2]], line)
 
 
@@ -54,9 +55,9 @@ def check_subwords(subwords: Sequence[str], *, source: str = "the list") -> None
       source: name of the vocabulary in error messages.
 
     Raises:
-      VocabularyError: if there are no subwords; if a subword is empty, a duplicate, only the
+      VocabularyError: if there are no subwords; if a subword is empty, is a duplicate, is only the
         marker, contains the marker after its start, or contains half of a character (a surrogate);
-        if a character is in the vocabulary only without the marker.
+        or if a character is in the vocabulary only without the marker.
     """
     if not subwords:
         raise VocabularyError(f"{source} is empty. Learn a vocabulary with convert-tf vocabulary.")
