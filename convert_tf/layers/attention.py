@@ -58,12 +58,14 @@ class RelativeSelfAttention(keras.layers.Layer):
       num_heads: number of attention heads; one in the paper.
       use_relative_bias: whether to learn a bias for each relative position.
 
-    Call arguments: x: `[batch, tokens, dim]`. attention_mask: bool `[batch, tokens, tokens]`, true
-    where query i may read key j. None allows all pairs. across_mask: bool `[batch, tokens,
-    tokens]`, true where i and j belong to different texts of a joint sequence. These pairs have no
-    maximum distance, and `across_bias` replaces the bias of the relative position. None for single
-    texts. across_bias: float32 `[num_heads]`, the bias for pairs in `across_mask`; required with
-    it.
+    Call arguments:
+      x: `[batch, tokens, dim]`.
+      attention_mask: bool `[batch, tokens, tokens]`, true where query i may read key j. None allows
+        all pairs.
+      across_mask: bool `[batch, tokens, tokens]`, true where i and j belong to different texts of
+        a joint sequence. These pairs have no maximum distance, and `across_bias` replaces the bias
+        of the relative position. None for single texts.
+      across_bias: float32 `[num_heads]`, the bias for pairs in `across_mask`; required with it.
 
     Returns:
       `[batch, tokens, dim]`.

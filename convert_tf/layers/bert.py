@@ -48,9 +48,10 @@ class BertEmbedding(keras.layers.Layer):
       epsilon: constant that the layer norm adds to the variance.
       dropout: drop rate of the result.
 
-    Call arguments: rows: int32 `[batch, tokens]`, the row in the token table for each token. There
-    are at most `max_positions` tokens. segment_ids: int32 `[batch, tokens]`, the row in the segment
-    table for each token.
+    Call arguments:
+      rows: int32 `[batch, tokens]`, the row in the token table for each token. There are at most
+        `max_positions` tokens.
+      segment_ids: int32 `[batch, tokens]`, the row in the segment table for each token.
 
     Returns:
       `[batch, tokens, dim]` in the compute dtype.

@@ -19,8 +19,9 @@ class Dropout(keras.layers.Dropout):
 
     Masking: none.
 
-    Call arguments: inputs: float `[..., dim]`. training: whether to drop numbers; otherwise the
-    inputs are returned unchanged.
+    Call arguments:
+      inputs: float `[..., dim]`.
+      training: whether to drop numbers; otherwise the inputs are returned unchanged.
 
     Returns:
       Tensor like `inputs`.

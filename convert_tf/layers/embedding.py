@@ -29,9 +29,10 @@ class SubwordEmbedding(keras.layers.Layer):
       bits: 8 for quantization-aware training of the token table, 32 for no quantization.
       dropout: drop rate of the result.
 
-    Call arguments: token_ids: int32 `[batch, tokens]`, from 0 to `num_ids`, which is padding.
-    positions: int32 `[batch, tokens]`, the position of each token in its text, from 0. None for 0,
-    1, 2 ….
+    Call arguments:
+      token_ids: int32 `[batch, tokens]`, from 0 to `num_ids`, which is padding.
+      positions: int32 `[batch, tokens]`, the position of each token in its text, from 0. None for
+        0, 1, 2 ….
 
     Returns:
       `[batch, tokens, dim]` in the compute dtype.

@@ -25,9 +25,11 @@ class SqrtNReduction(keras.layers.Layer):
       num_heads: number of weighted sums per text; two in the paper.
       attention_dim: query/key width of each head.
 
-    Call arguments: x: `[rows, tokens, dim]`. segment_ids: int32 `[rows, tokens]`, 0 for padding, s
-    for the s-th text of the row. segment_lengths: int32 `[rows, segments]`, number of tokens in
-    each text of the row. attention_mask: bool `[rows, tokens, tokens]`, true within a segment.
+    Call arguments:
+      x: `[rows, tokens, dim]`.
+      segment_ids: int32 `[rows, tokens]`, 0 for padding, s for the s-th text of the row.
+      segment_lengths: int32 `[rows, segments]`, number of tokens in each text of the row.
+      attention_mask: bool `[rows, tokens, tokens]`, true within a segment.
 
     Returns:
       `[rows, segments, num_heads * dim]` in the compute dtype.
@@ -85,10 +87,12 @@ class SqrtNReduction(keras.layers.Layer):
 class Reduction(keras.layers.Layer):
     """Turn the outputs for a text into one vector.
 
-    The kinds are: `sqrt_n`: learned attention as in ConveRT (`SqrtNReduction`), whose heads are
-    concatenated; `first`: the first output, which belongs to [S] if the trunk adds [S]; `mean`: the
-    mean of all outputs; `mean_without_first`: the mean of all outputs but the first;
-    `first_m_mean`: the mean of the first m outputs, or of all outputs if there are fewer.
+    The kinds are:
+      `sqrt_n`: learned attention as in ConveRT (`SqrtNReduction`), whose heads are concatenated;
+      `first`: the first output, which belongs to [S] if the trunk adds [S];
+      `mean`: the mean of all outputs;
+      `mean_without_first`: the mean of all outputs but the first;
+      `first_m_mean`: the mean of the first m outputs, or of all outputs if there are fewer.
 
     Masking: padding is never read. A text without tokens reduces to zeros.
 
@@ -97,8 +101,9 @@ class Reduction(keras.layers.Layer):
       num_tokens: m of `first_m_mean`, in tokens.
       shared: a `SqrtNReduction` to use instead of a new one with two heads of width 64; or None.
 
-    Call arguments: sequence: `[batch, tokens, dim]`. token_mask: bool `[batch, tokens]`, true for
-    tokens and false for padding.
+    Call arguments:
+      sequence: `[batch, tokens, dim]`.
+      token_mask: bool `[batch, tokens]`, true for tokens and false for padding.
 
     Returns:
       `[batch, dim]` in the compute dtype. For `sqrt_n`, the last axis has the width of the

@@ -176,23 +176,26 @@ class DualEncoder(keras.Model):
       dtype: precision policy: `"float32"`, `"mixed_bfloat16"` or `"mixed_float16"`. Variables are
         always float32.
 
-    Call arguments: inputs: int32 `[batch, tokens]`, one text per row as in `reduce`, or dict of
-    `token_ids`: int32 `[rows, tokens]`, packed rows; `segment_lengths`: int32 `[rows, segments]`,
-    lengths of the texts of each row; `context_slots`, `response_slots`: int32 `[batch]`, the slots
-    of contexts and responses. Text s of row r, counted from 0, has the slot `r * segments + s`;
-    `extra_context_slots`: int32 `[batch]`, slots of the earlier turns (multi-context models);
-    `negative_slots`: int32 `[batch × k]`, slots of further responses (optional); `{name}_slots`:
-    int32 `[texts]`, slots of other texts, which are only reduced (optional).
+    Call arguments:
+      inputs: int32 `[batch, tokens]`, one text per row as in `reduce`, or dict of
+        `token_ids`: int32 `[rows, tokens]`, packed rows;
+        `segment_lengths`: int32 `[rows, segments]`, lengths of the texts of each row;
+        `context_slots`, `response_slots`: int32 `[batch]`, the slots of contexts and responses.
+          Text s of row r, counted from 0, has the slot `r * segments + s`;
+        `extra_context_slots`: int32 `[batch]`, slots of the earlier turns (multi-context models);
+        `negative_slots`: int32 `[batch × k]`, slots of further responses (optional);
+        `{name}_slots`: int32 `[texts]`, slots of other texts, which are only reduced (optional).
 
     Returns:
       `[batch, reduced_dim]`, the reduced encodings r, for one text per row; for a dict, a dict of
-      `context_encoding`, `response_encoding`: float32 `[batch, encoding_dim]`, of length 1;
-      `reduced_context`, `reduced_response`: `[batch, reduced_dim]`, the reduced encodings r;
-      `extra_context_encoding`: float32 `[batch, encoding_dim]`, zeros without earlier turns
-      (multi-context models); `both_encoding`: float32 `[batch, encoding_dim]` (multi-context
-      models); `has_extra_context`: bool `[batch]` (multi-context models); `negative_encoding`:
-      `[batch × k, encoding_dim]`, if there are `negative_slots`; `reduced_{name}`: `[texts,
-      reduced_dim]`, for each other `{name}_slots`.
+        `context_encoding`, `response_encoding`: float32 `[batch, encoding_dim]`, of length 1;
+        `reduced_context`, `reduced_response`: `[batch, reduced_dim]`, the reduced encodings r;
+        `extra_context_encoding`: float32 `[batch, encoding_dim]`, zeros without earlier turns
+          (multi-context models);
+        `both_encoding`: float32 `[batch, encoding_dim]` (multi-context models);
+        `has_extra_context`: bool `[batch]` (multi-context models);
+        `negative_encoding`: `[batch × k, encoding_dim]`, if there are `negative_slots`;
+        `reduced_{name}`: `[texts, reduced_dim]`, for each other `{name}_slots`.
 
     Raises:
       ValueError: if a multi-context model gets no `extra_context_slots`.
@@ -201,8 +204,8 @@ class DualEncoder(keras.Model):
       encoder = DualEncoder(model_preset("tiny", vocab_size=1000))
       h = encoder.encode_context(token_ids)
 
-    Reference: arXiv 1911.03688 §2.1, §2.2, Figure 3. The paper does not mention the fourth side
-    network. It follows from the size in §1: 73 MB, against 59 MB without this network.
+    Reference: arXiv 1911.03688 §2.1, §2.2, Figure 3. The fourth side network is inferred from the
+    size in §1: 73 MB, against 59 MB without this network.
     """
 
     def __init__(

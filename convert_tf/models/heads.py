@@ -36,8 +36,8 @@ def poly_scores(scores: Any, mask: Any) -> Any:
     """Return a poly-encoder's scores, computed only from dot products of its vectors.
 
     A candidate c attends to the context vectors v_m with weights w = softmax(s), s_m = v_m·c. Its
-    score is the dot product of c with Σ_m w_m v_m, which equals Σ_m w_m s_m. The sum is over
-    scalars, so nothing of size `[B, C, dim]` is computed.
+    score is the dot product of c with Σ_m w_m v_m, which equals Σ_m w_m s_m. The second sum needs
+    no array of size `[B, C, dim]`.
 
     Args:
       scores: float32 `[B, M, C]`, dot products s of each context vector with each candidate.
@@ -154,11 +154,13 @@ class BiHead(_EncodingHead):
 class PolyHead(_EncodingHead):
     """Poly-encoder: each candidate attends to m vectors for the context.
 
-    `variant` chooses the m vectors: `learnt`: Σ_j softmax_j(c_i·h_j) h_j for each of m learned
-    codes c_i; `first_m`: h_1 … h_m; `last_m`: h_{N−m+1} … h_N; `last_m_and_first`: the last m
-    outputs, and h_1 if it is not among them. A candidate's attention weights are the softmax of its
-    dot products with the m vectors. Its score is its dot product with the weighted sum of the m
-    vectors (`poly_scores`).
+    `variant` chooses the m vectors:
+      `learnt`: Σ_j softmax_j(c_i·h_j) h_j for each of m learned codes c_i;
+      `first_m`: h_1 … h_m;
+      `last_m`: h_{N−m+1} … h_N;
+      `last_m_and_first`: the last m outputs, and h_1 if it is not among them.
+    A candidate's attention weights are the softmax of its dot products with the m vectors. Its
+    score is its dot product with the weighted sum of the m vectors (`poly_scores`).
 
     Masking: padding is never read. If N < m, there are only N vectors for `first_m` and `last_m`. A
     context without tokens gets one vector of zeros.

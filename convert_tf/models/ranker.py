@@ -212,8 +212,7 @@ class RankerModel(keras.Model):
         return sequence * ops.cast(ops.convert_to_tensor(self.output_factor), sequence.dtype)
 
     def rescale_outputs(self, token_ids: Any, output_std: float) -> float:
-        """Multiply the trunks' outputs by a factor that gives them a standard deviation of
-        `output_std`.
+        """Rescale the trunks' outputs so that their standard deviation is `output_std`.
 
         Large outputs saturate the softmaxes of a poly-encoder and of the loss. The paper rescales
         the last linear layer of the transformer. A factor after that layer has the same effect. The

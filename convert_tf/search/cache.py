@@ -3,12 +3,13 @@
 `convert-tf index build` writes a folder with these files, and `convert-tf index edit` rewrites it:
 
 - `candidates.json`: `version` of the format, `count` and `dim` of the vectors, their `dtype`, the
-largest length `max_norm`, `encoder` (the encoder's fingerprint), `encoder_name` and `texts`
-(SHA-256 of the texts, each after its length); - `vectors.npy`: `[count, dim]` of float32, float16
-or int8; - `scales.npy`, only for int8: float32 `[count]`, the factor for each row of `vectors.npy`;
-- `texts.npy`: uint8, the UTF-8 bytes of all texts, concatenated; - `offsets.npy`: int64 `[count +
-1]`, the positions in `texts.npy` where texts start and end; - `sha256.json`: checksums of these
-files, which are checked when the cache is opened.
+  largest length `max_norm`, `encoder` (the encoder's fingerprint), `encoder_name` and `texts`
+  (SHA-256 of the texts, each after its length);
+- `vectors.npy`: `[count, dim]` of float32, float16 or int8;
+- `scales.npy`, only for int8: float32 `[count]`, the factor for each row of `vectors.npy`;
+- `texts.npy`: uint8, the UTF-8 bytes of all texts, concatenated;
+- `offsets.npy`: int64 `[count + 1]`, the positions in `texts.npy` where texts start and end;
+- `sha256.json`: checksums of these files, which are checked when the cache is opened.
 
 The id of a candidate is its position, from 0.
 """

@@ -168,8 +168,7 @@ def _unknown(what: str, node: NodeDef) -> PortabilityError:
 
 @functools.cache
 def _known_ops() -> dict[str, dict[str, set[int]]]:
-    """Return the ops of TensorFlow 2.6 with the types that their attributes allow, and all
-    types."""
+    """Return TensorFlow 2.6's ops with the types that their attributes allow, and all its types."""
     ops = {}
     for line in _OPS_FILE.read_text(encoding="ascii").splitlines():
         name, *attributes = line.replace("types:", "types :").split()
