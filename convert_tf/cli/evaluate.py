@@ -15,10 +15,10 @@ context is compared with the responses of a block of 100 examples: its own and 9
 published files of ConvAI2, DSTC7, Ubuntu V2, WikiQA and article search are recognised by their
 first lines.
 
-R_N@k is the share of contexts with a right candidate among the first k of N. MRR is the mean of 1 /
-rank, where the rank is the best rank of a right candidate. If an example has several right
-candidates, MAP is the mean of their average precisions. In a tie, wrong candidates are ranked
-before right ones (`convert_tf.metrics`).
+R_N@k is the share of contexts with a right candidate among the first k of N. MRR is the mean
+reciprocal of the best rank of a right candidate. If an example has several right candidates, MAP is
+the mean of their average precisions. In a tie, wrong candidates are ranked before right ones
+(`convert_tf.metrics`).
 
 A run cuts texts as in training. A module cuts them at the module's limit. Results may therefore
 differ for texts longer than the run's `max_tokens`.

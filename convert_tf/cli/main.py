@@ -1,9 +1,9 @@
 """The command line `convert-tf`, also `python -m convert_tf`.
 
 Each command is a module of this package with `define_flags(define)` and `run(values)`. Its
-docstring is its help page: an example, a description, and under `Flags:` the texts of the flags. If
-a command replaces only some files in `--output`, `REPLACED` lists their patterns. This module lists
-the commands, parses flags and prints errors.
+docstring is its help page: an example, a description, and under `Flags:` the texts of the flags.
+`REPLACED` lists patterns of what a command replaces in `--output`; by default `--output` itself.
+This module lists the commands, parses flags and prints errors.
 """
 
 import contextlib

@@ -7,8 +7,8 @@ convert-tf translate --encoder convert_small --to convert --texts mine.txt --kin
 ```
 
 The command encodes `--texts` with both encoders and fits a linear map from the old vectors to the
-new ones. The translation loses accuracy: if you have the texts, encode them again with `convert-tf
-embed` or `convert-tf index build --from`.
+new ones. Translated vectors are less accurate: if you have the texts, encode them again with
+`convert-tf embed` or `convert-tf index build --from`.
 
 Flags:
   encoder: Encoder of the vectors in --input.

@@ -6,8 +6,8 @@ convert-tf intent suggest --input log.txt --model model/ --budget 100 --output t
 
 With `--model`, the command chooses varied messages that the classifier is unsure of. Without it,
 the command groups the messages and chooses typical ones, for a first set of examples. `--output` is
-a CSV file with the columns `text` and `label`. Fill in the labels and pass the file to `convert-tf
-intent train`.
+a CSV file with the columns `text` and `label`. Fill in the labels, then pass the file to
+`convert-tf intent train`.
 
 Flags:
   budget: Number of messages to choose.
