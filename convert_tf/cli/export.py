@@ -13,8 +13,8 @@ The model card is `MODEL_CARD.md` in a module, and `README.md` in a Hugging Face
 sentence-transformers, SetFit, fastembed and transformers.js open a Hugging Face folder. If you
 train such a folder further with one of these programs, you can export it again in any format.
 
-The format static stores one vector per subword, fitted to the encoder's vectors for your texts.
-model2vec and sentence-transformers open it. It is less accurate, but encodes a text in
+`--format static` stores one vector per subword, fitted to the encoder's vectors for your texts.
+model2vec and sentence-transformers open this format. It is less accurate, but encodes a text in
 microseconds.
 
 Flags:

@@ -14,7 +14,7 @@ Flags:
   master: Spark cluster for --engine=spark, for example spark://HOST:7077 or yarn.
   min_confidence: Messages that --model answers with a lower probability count as unanswered, and
     are grouped.
-  min_size: Smallest number of messages in a group.
+  min_size: Minimum number of messages per group.
   model: Classifier: a folder from convert-tf intent train, or an .onnx file from convert-tf intent
     export.
 """

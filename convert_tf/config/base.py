@@ -74,7 +74,7 @@ def option(
 
     Args:
       default: default value.
-      group: heading in the help; by default that of the class.
+      group: heading in the help; by default the heading of the class.
       is_common: whether the short help lists the field; false by default.
       choices: allowed values; `"none"` for None.
       at_least, above, at_most, below: bounds of a number.

@@ -49,8 +49,7 @@ class RankingTraining(Training):
     """Options for training dual encoders and rankers.
 
     Attributes:
-      batch_size: Number of pairs per step. The other responses in a batch are the negatives for a
-        context.
+      batch_size: Pairs per step. The other responses in a batch are a context's negatives.
       optimizer: Optimisation algorithm.
       final_learning_rate: Learning rate at the last step, after cosine decay. If you set only
         --learning_rate, it changes by the same factor.

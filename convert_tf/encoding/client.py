@@ -121,7 +121,7 @@ class EncoderClient:
             `use_extra_context`.
 
         Returns:
-          float32 `[contexts, encoding_dim]`.
+          The encodings, float32 `[contexts, encoding_dim]`.
 
         Raises:
           ValueError: if the model does not use extra contexts, or their number differs from the

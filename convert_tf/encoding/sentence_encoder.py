@@ -67,7 +67,7 @@ class Backend(Protocol):
             history. Columns may be empty.
 
         Returns:
-          float `[rows, dim]`. A row does not depend on the other rows.
+          The vectors, float `[rows, dim]`. A vector does not depend on the other rows.
         """
         ...
 
@@ -223,7 +223,7 @@ class SentenceEncoder:
           show_progress: whether to print sentences per second and the time left on standard error.
 
         Returns:
-          float32 `[texts, dim]`; `[dim]` for one text that is not in a list.
+          The vectors, float32 `[texts, dim]`; `[dim]` for one text that is not in a list.
 
         Raises:
           ValueError: if an item is not a text, in which case the message names the item; or if the
@@ -266,7 +266,8 @@ class SentenceEncoder:
           show_progress: as in `encode`.
 
         Returns:
-          float32 `[texts, encoding_dim]`; `[encoding_dim]` for one text that is not in a list.
+          The vectors, float32 `[texts, encoding_dim]`; `[encoding_dim]` for one text that is not in
+          a list.
 
         Raises:
           ValueError: if an item is not a text, there are not as many histories as texts, or the
@@ -306,7 +307,7 @@ class SentenceEncoder:
           show_progress: as in `encode`.
 
         Returns:
-          float32 `[texts, dim]`; `[dim]` for one text that is not in a list.
+          The vectors, float32 `[texts, dim]`; `[dim]` for one text that is not in a list.
 
         Raises:
           ValueError: if an item is not a text, or the model has no similarity vectors, or only
@@ -333,7 +334,8 @@ class SentenceEncoder:
           dim: as in `encode_similarity`.
 
         Returns:
-          float32 `[texts, others]`, from −1 to 1. The dimension of a single text is omitted.
+          The similarities, float32 `[texts, others]`, from −1 to 1. The dimension of a single text
+          is omitted.
 
         Raises:
           ValueError: as for `encode_similarity`.

@@ -103,7 +103,7 @@ def encode_columns(
         several, batches may be larger than `batch_size`, and `run` must divide them if necessary.
 
     Returns:
-      float32 `[rows, dim]`, in the order of the rows.
+      The vectors, float32 `[rows, dim]`, in the order of the rows.
     """
     keys: Sequence[Any] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
     if not keys:

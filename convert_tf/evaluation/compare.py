@@ -274,8 +274,8 @@ def make_task(
       data: folder of records, or file of pairs or dialogues (`convert_tf.corpora.pairs`).
       candidates: file of candidates, instead of `data`.
       split: split of the records. Files are read as a whole.
-      ks: values of k in R_N@k. By default 1, 3 and 10 for `data`; for `candidates`, those of 1, 2,
-        5 and 10 that are less than the largest number of candidates.
+      ks: values of k in R_N@k. By default 1, 3 and 10 for `data`; for `candidates`, the values
+        among 1, 2, 5 and 10 that are less than the largest number of candidates.
       block_size: number of examples per block of `data`. The last partial block is dropped.
       max_examples: maximum number of examples.
       history: see `ranking.baselines.HISTORY`.

@@ -139,7 +139,7 @@ def subword_bags(texts: Sequence[str], subwords: Sequence[str]) -> csr_matrix:
     """Return the share of each subword in each text. Unknown characters are ignored.
 
     Returns:
-      float32 `[texts, subwords]`. Rows sum to 1, or to 0 for a text without a subword.
+      The shares, float32 `[texts, subwords]`. Rows sum to 1, or to 0 for a text without a subword.
     """
     tokenizer = PlainTokenizer(list(subwords), num_oov_buckets=1)
     ids, splits = tokenizer.flat_ids(texts)
@@ -190,7 +190,7 @@ def leading_directions(table: np.ndarray, dim: int) -> np.ndarray:
     """Return the orthogonal directions in which the rows of a table are longest.
 
     Args:
-      table: float32 `[rows, width]`.
+      table: the table, float32 `[rows, width]`.
       dim: number of directions. If `width` is not larger, the directions are the unchanged axes.
 
     Returns:

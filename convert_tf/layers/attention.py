@@ -15,12 +15,12 @@ def attention_weights(scores: Any, attention_mask: Any) -> Any:
     """Return the softmax over the keys, in float32. Masked keys get exactly 0.
 
     Args:
-      scores: `[..., queries, keys]`, any float dtype.
+      scores: attention scores, `[..., queries, keys]`, any float dtype.
       attention_mask: bool, broadcastable to `scores`; true where the query may read the key. Every
         query must have at least one such key.
 
     Returns:
-      float32 `[..., queries, keys]`; each row sums to 1.
+      The weights, float32 `[..., queries, keys]`; each row sums to 1.
     """
     scores = ops.where(attention_mask, ops.cast(scores, "float32"), MASKED_SCORE)
     return ops.softmax(scores, axis=-1)

@@ -54,7 +54,7 @@ class BertEmbedding(keras.layers.Layer):
       segment_ids: int32 `[batch, tokens]`, the row in the segment table for each token.
 
     Returns:
-      `[batch, tokens, dim]` in the compute dtype.
+      The embeddings, `[batch, tokens, dim]`, in the compute dtype.
 
     Example:
       x = BertEmbedding(30_522, 768)(rows, segment_ids)

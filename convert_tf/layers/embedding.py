@@ -35,7 +35,7 @@ class SubwordEmbedding(keras.layers.Layer):
         0, 1, 2 ….
 
     Returns:
-      `[batch, tokens, dim]` in the compute dtype.
+      The embeddings, `[batch, tokens, dim]`, in the compute dtype.
 
     Example:
       embedding = SubwordEmbedding(32_476, 512)

@@ -32,7 +32,7 @@ class SqrtNReduction(keras.layers.Layer):
       attention_mask: bool `[rows, tokens, tokens]`, true within a segment.
 
     Returns:
-      `[rows, segments, num_heads * dim]` in the compute dtype.
+      The weighted sums, `[rows, segments, num_heads * dim]`, in the compute dtype.
 
     Example:
       r = SqrtNReduction(2, 64)(x, segment_ids, segment_lengths, mask)
@@ -102,12 +102,12 @@ class Reduction(keras.layers.Layer):
       shared: a `SqrtNReduction` to use instead of a new one with two heads of width 64; or None.
 
     Call arguments:
-      sequence: `[batch, tokens, dim]`.
+      sequence: the outputs for the texts, `[batch, tokens, dim]`.
       token_mask: bool `[batch, tokens]`, true for tokens and false for padding.
 
     Returns:
-      `[batch, dim]` in the compute dtype. For `sqrt_n`, the last axis has the width of the
-      `SqrtNReduction`.
+      The vectors, `[batch, dim]`, in the compute dtype. For `sqrt_n`, the last axis has the width
+      of the `SqrtNReduction`.
 
     Example:
       y = Reduction("mean", shared=None)(sequence, mask)

@@ -41,7 +41,7 @@ class SideNetwork(keras.layers.Layer):
       reduced: `[texts, reduced_dim]`, the reduced encodings r.
 
     Returns:
-      float32 `[texts, encoding_dim]` of unit length, the encodings h.
+      The encodings h, float32 `[texts, encoding_dim]`, of unit length.
 
     Example:
       h = SideNetwork(3, 1024, encoding_dim=512)(r)

@@ -107,7 +107,7 @@ class BertTrunk(keras.Model):
 
     Call arguments:
       rows: int32 `[batch, tokens]`, rows of the token table.
-      segment_ids: int32 `[batch, tokens]`.
+      segment_ids: int32 `[batch, tokens]`, rows of the segment table.
       mask: bool `[batch, tokens]`, true for tokens.
 
     Returns:

@@ -22,7 +22,7 @@ def vector_losses(predicted: Any, teacher: Any) -> Any:
         teacher vector.
 
     Returns:
-      float32 `[texts]`, from 0 to 2; 0 for a text without a teacher vector.
+      The losses, float32 `[texts]`, from 0 to 2; 0 for a text without a teacher vector.
     """
     teacher = ops.cast(teacher, "float32")
     cosines = ops.sum(l2_normalize(predicted) * teacher, axis=-1)
@@ -64,10 +64,11 @@ def similarity_map(
     Args:
       reduced: float32 `[texts, reduced_dim]`, encodings of sample texts, of any length.
       kernel: float32 `[reduced_dim, teacher_dim]`, the map.
-      dim: largest number of columns to keep.
+      dim: maximum number of columns to keep.
 
     Returns:
-      float32 `[reduced_dim, n]`, where n is the smaller of `dim` and teacher_dim.
+      The matrix of the map, float32 `[reduced_dim, n]`, where n is the smaller of `dim` and
+      teacher_dim.
     """
     mapped = unit_rows(reduced @ kernel)
     _, axes = np.linalg.eigh(mapped.T @ mapped)
@@ -92,7 +93,7 @@ def sentence_encodings(reduced: Any, similarity_map: np.ndarray) -> Any:
       similarity_map: float32 `[reduced_dim, dim]`, from `similarity_map`.
 
     Returns:
-      float32 `[..., reduced_dim]`, not normalised. Zeros stay zeros.
+      The sentence encodings, float32 `[..., reduced_dim]`, not normalised. Zeros stay zeros.
     """
     return SENTENCE_SCALE * (reduced + _added(reduced, similarity_map))
 
@@ -114,7 +115,8 @@ def initial_rows(vectors: np.ndarray, dim: int, *, seed: int = 0) -> np.ndarray:
       seed: seed for the random rotation.
 
     Returns:
-      float32 `[rows, dim]` with a root mean square of 1 / √dim, as in an untrained table.
+      The rows, float32 `[rows, dim]`, with a root mean square of 1 / √dim, as in an untrained
+      table.
     """
     centred = vectors - vectors.mean(axis=0)
     if dim < vectors.shape[1]:

@@ -67,11 +67,11 @@ class Trunk(keras.layers.Layer):
 
     Call arguments:
       token_ids: int32 `[rows, tokens]`, padded with `config.num_ids`.
-      positions: int32 `[rows, tokens]`.
-      attention_mask: bool `[rows, tokens, tokens]`.
+      positions: int32 `[rows, tokens]`, the position of each token in its text, from 0.
+      attention_mask: bool `[rows, tokens, tokens]`, true where one token attends to the other.
 
     Returns:
-      `[rows, tokens, embedding_dim]`.
+      The outputs of the last block, `[rows, tokens, embedding_dim]`.
 
     Reference: arXiv 1911.03688 §2.1, Figure 2.
     """
@@ -349,7 +349,8 @@ class DualEncoder(keras.Model):
           training: whether dropout and range updates are on.
 
         Returns:
-          `[rows * segments, reduced_dim]`, in the order of slots; zeros for empty texts.
+          The encodings r in the order of slots, `[rows * segments, reduced_dim]`; zeros for empty
+          texts.
         """
         sequence, (segment_ids, segment_lengths, mask) = self._sequence(
             token_ids, segment_lengths, training

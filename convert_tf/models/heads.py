@@ -26,7 +26,7 @@ def masked_softmax(scores: Any, mask: Any) -> Any:
       mask: bool, broadcastable to `scores`.
 
     Returns:
-      float32 `[..., n]`.
+      The weights, float32 `[..., n]`.
     """
     scores = ops.where(mask, ops.cast(scores, "float32"), _LOWEST)
     return ops.softmax(scores, axis=-1) * ops.cast(mask, "float32")
@@ -44,7 +44,7 @@ def poly_scores(scores: Any, mask: Any) -> Any:
       mask: bool `[B, M]`, with at least one true entry in each row.
 
     Returns:
-      float32 `[B, C]`.
+      The scores, float32 `[B, C]`.
 
     Reference: arXiv 1905.01969 §4.4.
     """
@@ -146,7 +146,7 @@ class BiHead(_EncodingHead):
           candidates: `[C, dim]` if all contexts have the same candidates, else `[B, C, dim]`.
 
         Returns:
-          float32 `[B, C]`.
+          The scores, float32 `[B, C]`.
         """
         return self._products(vectors, candidates)[:, 0]
 
@@ -200,7 +200,7 @@ class PolyHead(_EncodingHead):
 
         Args:
           sequence: `[B, tokens, dim]`.
-          mask: bool `[B, tokens]`.
+          mask: bool `[B, tokens]`, true for tokens.
 
         Returns:
           `(vectors [B, M, dim], vector_mask bool [B, M])`. M is `num_codes` for `learnt`, else the
@@ -238,7 +238,7 @@ class PolyHead(_EncodingHead):
           candidates: `[C, dim]` if all contexts have the same candidates, else `[B, C, dim]`.
 
         Returns:
-          float32 `[B, C]`.
+          The scores, float32 `[B, C]`.
         """
         return poly_scores(self._products(vectors, candidates), vector_mask)
 

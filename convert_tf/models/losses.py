@@ -33,7 +33,7 @@ def softmax_losses(
         must be true for the right responses. None allows all responses.
 
     Returns:
-      float32 `[batch]`, in nats.
+      The losses, float32 `[batch]`, in nats.
 
     Reference: arXiv 1911.03688 §2.1 equation 1, §3.1 footnote 7; arXiv 1905.01969 §4.2, §4.3.
     """
@@ -61,7 +61,8 @@ def taught_ranking_losses(scores: Any, teacher_scores: Any, *, is_candidate: Any
         needs at least one true entry. None allows all responses.
 
     Returns:
-      float32 `[batch]`, in nats. The minimum is the entropy of the teacher's distribution.
+      The losses, float32 `[batch]`, in nats. The minimum is the entropy of the teacher's
+      distribution.
 
     Reference: arXiv 1503.02531 §2, with temperature 1.
     """
@@ -87,8 +88,8 @@ def intent_losses(vectors: Any, groups: Any, names: Any, *, scale: Any) -> Any:
       scale: factor for the cosines.
 
     Returns:
-      `(losses, has_loss)`: float32 `[texts]`, in nats; and bool `[texts]`, true where another text
-      has the same intent. Elsewhere the loss is 0.
+      `(losses, has_loss)`: the losses, float32 `[texts]`, in nats; and a mask, bool `[texts]`, true
+      where another text has the same intent. Elsewhere the loss is 0.
 
     Reference: arXiv 2004.11362 §3.2.2 equation 2 (L_out), with 1/τ as `scale`.
     """
@@ -121,7 +122,7 @@ def opposite_losses(
         `paraphrase_candidates`.
 
     Returns:
-      float32 `[triplets]`, in nats.
+      The losses, float32 `[triplets]`, in nats.
 
     Reference: arXiv 1705.00652 §4.4; arXiv 2104.08821 §4 equation 5, without second encodings of
     the anchors.
@@ -176,7 +177,7 @@ def annealed_scale(step: Any, *, start: float, end: float, anneal_steps: int) ->
       anneal_steps: number of steps; 0 gives `end` at once.
 
     Returns:
-      float32 scalar.
+      The factor, a float32 scalar.
 
     Reference: arXiv 1911.03688 §2.1, "Input-Response Interaction".
     """

@@ -273,7 +273,7 @@ class RankerModel(keras.Model):
             else `[B, C, dim]`.
 
         Returns:
-          float32 `[B, C]`.
+          The scores, float32 `[B, C]`.
         """
         return self.head.score_encoded(vectors, vector_mask, candidates)
 
@@ -281,12 +281,13 @@ class RankerModel(keras.Model):
         """Score candidates.
 
         Args:
-          context_ids: int32 `[B, T]`.
-          candidate_ids: int32 `[C, T]` if all contexts have the same candidates, else `[B, C, T]`.
+          context_ids: token ids of the contexts, int32 `[B, T]`.
+          candidate_ids: token ids of the candidates, int32 `[C, T]` if all contexts have the same
+            candidates, else `[B, C, T]`.
           training: whether dropout and range updates are on.
 
         Returns:
-          float32 `[B, C]`.
+          The scores, float32 `[B, C]`.
         """
         is_shared = len(candidate_ids.shape) == 2
         if self.is_joint:

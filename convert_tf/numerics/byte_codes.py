@@ -11,9 +11,9 @@ def pack_table(table: Any, range_min: Any, range_max: Any) -> tuple[np.ndarray, 
     """Pack an embedding table into bytes.
 
     Args:
-      table: float array `[rows, dim]`.
-      range_min: scalar ≤ 0.
-      range_max: scalar ≥ 0.
+      table: the table, a float array `[rows, dim]`.
+      range_min: lowest value that the bytes can express, ≤ 0.
+      range_max: highest value that the bytes can express, ≥ 0.
 
     Returns:
       `(codes, offset, step)`: uint8 `[rows, dim]` and two floats. In float32, `offset + step *
@@ -35,10 +35,11 @@ def pack_kernel(kernel: Any) -> tuple[np.ndarray, np.ndarray]:
     """Pack a matrix into signed bytes, with a scale for each output channel.
 
     Args:
-      kernel: float array `[inputs, outputs]`.
+      kernel: the matrix, a float array `[inputs, outputs]`.
 
     Returns:
-      `(codes, scales)`: int8 `[inputs, outputs]` from -127 to 127, and float32 `[outputs]`.
+      `(codes, scales)`: codes from -127 to 127, int8 `[inputs, outputs]`; and one scale per output,
+      float32 `[outputs]`.
       `codes * scales` differs from the kernel by at most half a scale.
 
     Reference: arXiv 1712.05877 §2; arXiv 1806.08342 §3 (a scale per channel).

@@ -44,7 +44,7 @@ def nudged_range(range_min: Any, range_max: Any) -> tuple[Any, Any]:
       range_max: scalar tensor, > `range_min`, ≥ 0.
 
     Returns:
-      `(offset, step)`, scalars. Code k stands for `offset + k * step`.
+      `(offset, step)`, two scalars. Code k stands for the value `offset + k * step`.
     """
     step = (range_max - range_min) / _HIGHEST_CODE
     zero_code = ops.clip(ops.floor(-range_min / step + 0.5), 0.0, _HIGHEST_CODE)

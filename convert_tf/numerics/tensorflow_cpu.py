@@ -94,7 +94,7 @@ def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
 
     Args:
       x: `[..., dim]` of any float type.
-      gamma, beta: float32 `[dim]`.
+      gamma, beta: scale and offset of the norm, float32 `[dim]`.
       epsilon: constant that is added to the variance.
 
     Returns:

@@ -11,11 +11,11 @@ def unit_rows(vectors: np.ndarray, dim: int | None = None) -> np.ndarray:
     """Scale vectors to length 1. Zero vectors stay zero.
 
     Args:
-      vectors: float `[..., width]`.
+      vectors: the vectors, float `[..., width]`.
       dim: number of columns to keep, from the first; None for all.
 
     Returns:
-      float `[..., dim]`.
+      The scaled vectors, float `[..., dim]`.
     """
     vectors = vectors[..., :dim]
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

@@ -344,7 +344,7 @@ def stored_vectors(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndar
     """Convert vectors for storage in a cache.
 
     Args:
-      vectors: float `[rows, dim]`.
+      vectors: the vectors, float `[rows, dim]`.
       dtype: one of `DTYPES`.
 
     Returns:

@@ -50,7 +50,7 @@ class BestCandidates(NamedTuple):
 
     Attributes:
       ids: int64 `[B, k]`; if scores are equal, the lower id comes first.
-      scores: float32 `[B, k]`.
+      scores: float32 `[B, k]`, the scores of these candidates.
     """
 
     ids: np.ndarray
@@ -388,7 +388,7 @@ def _attended_scores(products: np.ndarray) -> np.ndarray:
       products: dot products s, float `[…, M]`.
 
     Returns:
-      `[…]`.
+      The scores, `[…]`.
 
     Reference: arXiv 1905.01969 §4.4.
     """
@@ -400,7 +400,7 @@ def _real_vectors(vectors: np.ndarray, mask: np.ndarray | None) -> list[np.ndarr
     """Return each context's vectors without masked vectors.
 
     Args:
-      vectors: float `[B, M, dim]`.
+      vectors: context vectors, float `[B, M, dim]`.
       mask: bool `[B, M]`, true for real vectors; None if all are real.
 
     Returns:
@@ -428,11 +428,11 @@ def exact_scores(cache: CandidateCache, ids: np.ndarray, vectors: np.ndarray) ->
 
     Args:
       cache: the candidates.
-      ids: int64 `[n]`.
+      ids: ids of the candidates, int64 `[n]`.
       vectors: vectors of the context, float32 `[M, dim]`.
 
     Returns:
-      float32 `[n]`.
+      The scores, float32 `[n]`.
     """
     wide = vectors.astype(np.float64).T
     rows = max(1, _MAX_KEPT * 8 // (cache.dim + len(vectors)))

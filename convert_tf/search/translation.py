@@ -23,8 +23,8 @@ class Translation(NamedTuple):
 
     Attributes:
       mean: float64 `[old_dim]`, the mean, which is subtracted from old vectors.
-      kernel: float64 `[old_dim, new_dim]`.
-      bias: float64 `[new_dim]`.
+      kernel: float64 `[old_dim, new_dim]`, the matrix of the linear part.
+      bias: float64 `[new_dim]`, added to the product.
       has_unit_length: whether translated vectors are scaled to length 1.
       cosine: mean cosine between translated and true vectors, for texts that were left out of the
         fit.

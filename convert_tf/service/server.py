@@ -52,7 +52,7 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         if len(self.connections) >= self.limit_concurrency:
             others = self.connections - {self}
             silent = [other for other in others if other.waits_since is not None]
-            if silent:  # if none is silent, uvicorn answers the next request with 503
+            if silent:  # otherwise uvicorn answers the next request with 503
                 oldest = min(silent, key=lambda other: other.waits_since)
                 self.connections.discard(oldest)
                 oldest.transport.close()

@@ -29,8 +29,8 @@ _OF_DAMAGE = (
 )  # fmt: skip
 
 # An archive that is compressed far better than numbers can be is an attempt to fill memory. Its
-# unpacked size may reach the larger of two limits: the first is a factor of the archive's size, the
-# second is in bytes.
+# unpacked size may reach the larger of two limits: the first is a multiple of the archive's size,
+# the second is in bytes.
 _MOST_UNPACKED, _ALWAYS_UNPACKED = 100, 2**28
 
 
@@ -119,7 +119,7 @@ class MappedFile:
                 f"{expected}. {remedy}"
             )
         self._size = self._bytes()
-        # Slices of a plain array, unlike those of a memmap, do not keep a reference to the file.
+        # Slices of a plain array, unlike slices of a memmap, do not keep a reference to the file.
         self.array = np.asarray(array)
 
     def checked(self) -> np.ndarray:

@@ -89,10 +89,10 @@ class Tokenizer(tf.Module):
         """Split texts into tokens.
 
         Args:
-          strings: string `[B]`, any bytes.
+          strings: the texts, string `[B]`, any bytes.
 
         Returns:
-          string `[B, (T)]`.
+          The tokens of each text, string `[B, (T)]`.
         """
         raise NotImplementedError
 
@@ -100,10 +100,10 @@ class Tokenizer(tf.Module):
         """Fold texts, split them into tokens and return their ids.
 
         Args:
-          strings: string `[B]`, any bytes.
+          strings: the texts, string `[B]`, any bytes.
 
         Returns:
-          int32 `[B, (T)]`, the ids of `tokenize(fold(strings))`, below `num_ids`.
+          The ids of the tokens in `tokenize(fold(strings))`, int32 `[B, (T)]`, below `num_ids`.
         """
         return self.ids_as_written(self.fold(strings))
 
@@ -118,10 +118,10 @@ class Tokenizer(tf.Module):
         """Return the ids of `tokenize(strings)`, for clients that align tokens with the text.
 
         Args:
-          strings: string `[B]`, any bytes.
+          strings: the texts, string `[B]`, any bytes.
 
         Returns:
-          int32 `[B, (T)]`, below `num_ids`.
+          The ids of each text's tokens, int32 `[B, (T)]`, below `num_ids`.
         """
         tokens = self.tokenize(strings)
         return tokens.with_values(self._ids(tokens.values))

@@ -383,7 +383,7 @@ def encode_pieces(
       dim: length of a vector.
 
     Returns:
-      float32 `[rows, dim]`, in the order of the texts.
+      The vectors, float32 `[rows, dim]`, in the order of the texts.
     """
     number = (len(row_splits) - 1) // width
     order = np.argsort(np.diff(row_splits[::width]), kind="stable")

@@ -77,7 +77,7 @@ class EncoderModule(tf.Module):
         returns r.
 
     Call arguments:
-      strings: string `[batch]`.
+      strings: the texts, string `[batch]`.
 
     Returns:
       The result of the signature `default`: float32 `[batch, reduced_dim]`, not normalised.

@@ -37,7 +37,7 @@ class _Layout(NamedTuple):
       key_bias: float32 `[texts, 1, 1, tokens]`, the bias to add to scores: 0 for tokens, −10⁹ for
         padding.
       distance: int32 `[tokens, tokens]`, j − i at [i, j].
-      lengths: int32 `[texts]`.
+      lengths: int32 `[texts]`, number of tokens in each text.
     """
 
     dense_index: Any

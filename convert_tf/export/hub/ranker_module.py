@@ -107,8 +107,8 @@ class RankerModule(tf.Module):
         """Return scores of candidates.
 
         Args:
-          context: string `[B]`.
-          candidates: string `[N]`.
+          context: the contexts, string `[B]`.
+          candidates: the candidates, string `[N]`.
           places: int32 `[B, C]`, the indices of each context's own candidates in `candidates`, -1
             for padding. None scores all candidates for every context.
 
@@ -144,8 +144,8 @@ class RankerModule(tf.Module):
         """Score each context's own candidates, given as one concatenated list.
 
         Args:
-          context: string `[B]`.
-          candidates: string `[N]`.
+          context: the contexts, string `[B]`.
+          candidates: the candidates, string `[N]`.
           row_lengths: int64 `[B]`, number of candidates for each context; the sum is N.
 
         Returns:
@@ -167,7 +167,7 @@ class RankerModule(tf.Module):
         """Score candidates, for calls from Python.
 
         Args:
-          context: string `[B]`.
+          context: the contexts, string `[B]`.
           candidates: string `[B, C]`, each context's own candidates, padded with `""`; `[C]`, the
             same candidates for every context; or ragged `[B, (C)]`, each context's own candidates.
 

@@ -217,9 +217,9 @@ def block_codes(weights: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray
       block: number of inputs that share a scale.
 
     Returns:
-      `(codes, scales)` in the format of `MatMulNBits`: uint8 `[outputs, inputs / block, block]` and
-      float32 `[outputs, inputs / block]`. `(codes - 128) * scales` differs from the weights by at
-      most half a scale.
+      `(codes, scales)` in the format of `MatMulNBits`: codes, uint8 `[outputs, inputs / block,
+      block]`; and scales, float32 `[outputs, inputs / block]`. `(codes - 128) * scales` differs
+      from the weights by at most half a scale.
     """
     blocks = weights.T.reshape(weights.shape[1], -1, block)
     scales = np.maximum(np.abs(blocks).max(axis=-1), 1e-12) / np.float32(127)
