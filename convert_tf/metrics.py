@@ -22,7 +22,7 @@ def right_ranks(scores: np.ndarray, is_right: np.ndarray) -> np.ndarray:
       is_right: bool `[…, candidates]`, true for at least one candidate of each context.
 
     Returns:
-      int64 `[…]`.
+      The ranks, int64 `[…]`.
 
     Raises:
       ValueError: if a score is NaN.
@@ -34,19 +34,19 @@ def right_ranks(scores: np.ndarray, is_right: np.ndarray) -> np.ndarray:
 
 
 def average_precisions(scores: np.ndarray, is_right: np.ndarray) -> np.ndarray:
-    """Return the average precision for each context, also if it has several right candidates.
+    """Return the average precision for each context, which may have several right candidates.
 
     The precision at a candidate is the share of right candidates among those ranked down to it. The
     average precision is the mean of the precisions at the right candidates. A wrong candidate is
     ranked before a right one with the same score. With a single right candidate, the average
-    precision is 1 / rank. Its mean over all contexts is called MAP.
+    precision is 1 / rank. The mean over all contexts is called MAP.
 
     Args:
       scores: float `[…, candidates]`, without NaN.
       is_right: bool `[…, candidates]`, true for at least one candidate of each context.
 
     Returns:
-      float64 `[…]`.
+      The average precisions, float64 `[…]`.
     """
     order = np.lexsort((is_right, -scores), axis=-1)
     is_right = np.take_along_axis(is_right, order, axis=-1)

@@ -44,7 +44,7 @@ SCHEME = "hf://"  # for encoders on the Hugging Face hub
 
 
 class Release(NamedTuple):
-    """A version of an encoder or a ranker. Other weights always get another version.
+    """A version of an encoder or a ranker. Its weights never change.
 
     Attributes:
       weights: SHA-256 of variables and vocabulary (`convert_tf.checkpoints.identity`).

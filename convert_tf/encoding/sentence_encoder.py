@@ -208,12 +208,10 @@ class SentenceEncoder:
         batch_size: int | None = None,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """Encode texts.
+        """Encode texts, by default as sentence encodings, which suit classifiers.
 
-        By default, return sentence encodings for classifiers, which are not normalised.
-
-        Sentence encodings are the reduced encodings r. If the model has similarity vectors,
-        sentence encodings are computed from r by
+        Sentence encodings are the reduced encodings r, not normalised. If the model has similarity
+        vectors, sentence encodings are computed from r by
         `convert_tf.models.distillation.sentence_encodings`.
 
         Args:

@@ -361,8 +361,8 @@ def evaluate(model: str | os.PathLike[str], **options: Any) -> dict[str, Any]:
         `make_task`.
 
     Returns:
-      A dict of the path, as `checkpoint` or `module`; the options by name; `seconds`; `examples`,
-      their number; and `metrics` such as R100@1 and MRR.
+      A dict of the path, as `checkpoint` or `module`; the options by name; `seconds`; the number of
+      `examples`; and `metrics` such as R100@1 and MRR.
 
     Raises:
       ValueError: if an option is wrong (see `make_task`), or `model` is not a model.

@@ -1,7 +1,7 @@
 """Subword tokenizer without TensorFlow, with the same ids as `SubwordTokenizer`.
 
-`convert_tf.text.runs` does the same with TensorFlow ops, and describes the runs into which texts
-are split. The classes of characters come from TensorFlow (`unicode_tables.json`, made by
+`convert_tf.text.runs` splits texts into runs with TensorFlow ops, and describes these runs. The
+classes of characters come from TensorFlow (`unicode_tables.json`, made by
 `scripts.derive_unicode_tables`), not from Python's Unicode version.
 """
 

@@ -24,8 +24,8 @@ Flags:
   rerank_cache: Cache of the candidates for --rerank_checkpoint. By default each search encodes
     them.
   top_n: Number of candidates that --rerank_checkpoint rescores.
-  add_first: Rank by the sum of the logits from --encoder and --rerank_checkpoint. By default only
-    the logits from --rerank_checkpoint count.
+  add_first: Rank by the sum of the logits from --encoder and --rerank_checkpoint, rather than by
+    the logits from --rerank_checkpoint alone.
 """
 
 import contextlib

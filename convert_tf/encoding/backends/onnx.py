@@ -370,10 +370,10 @@ def encode_pieces(
     width: int = 1,
     dim: int,
 ) -> np.ndarray:
-    """Encode a few texts at a time, all with the same number of tokens.
+    """Encode a few texts at a time, sorted by their numbers of tokens.
 
-    Such texts need no padding and no shared rows. The texts arrive sorted by bytes, which only
-    estimates their numbers of tokens.
+    Texts with equal numbers of tokens need no padding and no shared rows. The texts arrive sorted
+    by bytes, which only estimates these numbers.
 
     Args:
       ids, row_splits: the tokens of the texts, as from `PlainTokenizer.flat_ids`.

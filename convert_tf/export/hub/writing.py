@@ -45,7 +45,7 @@ def export_module(
     """Write the module of an encoder or a ranker, with a model card.
 
     Args:
-      checkpoint: the run or module of an encoder or a ranker.
+      checkpoint: the folder of an encoder or a ranker.
       output: the module's folder; its parents are created, and a link is followed.
       network_bits: 16, 8 or 32 bits for the network's weights in the file.
       max_tokens: maximum number of tokens per text, unless a ranker's own limits are lower. None
