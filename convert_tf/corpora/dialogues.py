@@ -307,8 +307,7 @@ def _with_texts(turns: Sequence[Turn | None], name: str) -> list[Turn]:
 
 
 def _earlier(fields: Mapping[str, Any]) -> list[Turn]:
-    """Return the turns before the context, from `history` or from PolyAI's `context/0` and so
-    on."""
+    """Return the turns before the context, from `history` or PolyAI's `context/0` and so on."""
     history = fields.get("history")
     if isinstance(history, list):
         rounds = [one if isinstance(one, list) else [one] for one in history]

@@ -67,8 +67,7 @@ class Steps:
         self._sampled: Counter[int] = Counter()
 
     def merge(self, other: "Steps") -> None:
-        """Add the counts of another task, which wrote no shards or only later shards than this
-        one."""
+        """Add the counts of another task, which wrote no shards or later shards than this task."""
         for source, counts in other.counts.items():
             self.counts[source] = threads.total_counts([self.counts[source], counts])
         for source, numbers in other.examples.items():
