@@ -95,8 +95,7 @@ class Task:
         return {}
 
     def score(self, row: dict[str, Any]) -> float | None:
-        """Return the score of a row, by which the best weights are kept; None keeps the last
-        ones."""
+        """Return the score of a row. The best weights are kept; if it is None, the last weights."""
         return None
 
     def curve(self, rows: list[dict[str, Any]]) -> bytes:

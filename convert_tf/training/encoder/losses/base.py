@@ -64,8 +64,7 @@ class Loss:
         return False
 
     def applies_to(self, model: ModelConfig) -> bool:
-        """Return whether to open and measure the loss. It is trained only if its weight exceeds
-        0."""
+        """Return whether to open and measure the loss. With a weight of 0, it is not trained."""
         return self.weight > 0
 
     def check(self, losses: Sequence["Loss"]) -> None:
