@@ -554,8 +554,7 @@ class _Comparison:
         return encoded._replace(encodings=unit_rows(encodings @ self._map))
 
     def _with(self, vectors: np.ndarray, examples: IntentExamples) -> IntentExamples:
-        """Return examples with their encodings from `vectors`, a row for each of the tuner's
-        texts."""
+        """Return examples with encodings from `vectors`, which has a row for each tuner text."""
         return examples._replace(encodings=vectors[self._rows(examples.texts)])
 
     def _tuned_vectors(self, is_trained: np.ndarray) -> np.ndarray:

@@ -52,8 +52,7 @@ class LexicalModel:
 
     @cached_property
     def _places(self) -> list[tuple[Callable[[str], list[str]], dict[str, int]]]:
-        """Return, for both kinds of terms, a function that finds terms, and the known terms'
-        rows."""
+        """Return, for both kinds of terms, a function that finds them, and rows of known terms."""
         words = {term: row for row, term in enumerate(self.words)}
         runs = {term: row for row, term in enumerate(self.characters, len(words))}
         return [(word_terms, words), (character_terms, runs)]

@@ -154,8 +154,7 @@ class Predictor:
         best, second = np.argsort(-probabilities, kind="stable")[:2]
 
         def effects_of(logits: np.ndarray) -> np.ndarray:
-            """Return how much smaller the lead is in each later row than in the first: `[rows -
-            1]`."""
+            """Return how much each later row's lead is below the first row's: `[rows - 1]`."""
             leads = logits[:, best] - logits[:, second]
             return leads[0] - leads[1:]
 
