@@ -37,7 +37,7 @@ def read(file: CountedFile) -> Iterator[Conversation]:
 
     The conversation id is a hash of the context that ignores case and white space, so all answers
     to a question are in the same split. A model is then never tested on a question from its
-    training data.
+    training data, and a right answer never counts as a wrong one.
 
     Args:
       file: a table (`convert_tf.readers.tables`). In JSON, a list of two texts is also a pair. The

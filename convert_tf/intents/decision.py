@@ -68,8 +68,8 @@ class SingleIntent:
         """Return the scores to compare with thresholds, float `[n]`. In-scope texts score high.
 
         Args:
-          probabilities: float `[n, intents]`.
-          nearest: cosines to the nearest intent, float `[n]`.
+          probabilities: float `[n, intents]`, the probabilities of the intents for each text.
+          nearest: float `[n]`, the cosine of each text to the nearest intent.
         """
         if self.out_of_scope == "distance":
             return nearest
@@ -110,11 +110,11 @@ class SingleIntent:
         total of the next level by `min_margin`.
 
         Args:
-          answers: `[n]`, intents or `out_of_scope_label`.
-          probabilities: float `[n, intents]`.
+          answers: `[n]`, an intent or `out_of_scope_label` for each text.
+          probabilities: float `[n, intents]`, the probabilities of the intents for each text.
 
         Returns:
-          `[n]`, strings or objects.
+          The answers with upper levels, `[n]`, strings or objects.
         """
         uppers = [upper_level(label) for label in self.classes]
         names, numbers = np.unique(uppers, return_inverse=True)

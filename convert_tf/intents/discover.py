@@ -283,7 +283,8 @@ def group_vectors(
       scatter: the variance within known intents.
 
     Returns:
-      The group of each vector, int `[n]`, and mean vectors of length 1, float `[groups, dim]`.
+      A tuple of the group of each vector, int `[n]`, and the mean vectors of the groups, float
+      `[groups, dim]`, normalised to length 1.
     """
     from scipy.cluster.hierarchy import fcluster, linkage
     from sklearn.cluster import KMeans

@@ -100,7 +100,7 @@ def train_step(head: Head, inputs: np.ndarray, labels: np.ndarray, learning_rate
     Args:
       head: two layers.
       inputs: float32 `[batch, inputs]`, after dropout.
-      labels: int `[batch]`.
+      labels: int `[batch]`, the label of each example.
       learning_rate: the learning rate of this step.
 
     Returns:
@@ -178,8 +178,8 @@ def train_network(
     shown on standard error.
 
     Args:
-      encodings: float32 `[n, dim]`, of length 1.
-      labels: int `[n]`, from 0 without gaps.
+      encodings: float32 `[n, dim]`, normalised to length 1.
+      labels: int `[n]`, the label of each example, from 0 without gaps.
       hidden_dim, dropout, learning_rate, epochs, batch_size: as in `IntentClassifier`.
       patience: training stops after this many epochs without better accuracy on `validation`. The
         weights of the best epoch are then kept. 0, or no validation data, trains all epochs.

@@ -100,7 +100,7 @@ def compared_examples(
     """Compare each example with all others.
 
     Args:
-      vectors: float `[n, dim]`, of length 1.
+      vectors: float `[n, dim]`, encodings of the examples, normalised to length 1.
       truth: bool `[n, intents]`, the intents of each example.
 
     Returns:

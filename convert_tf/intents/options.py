@@ -53,7 +53,7 @@ class IntentOptions(ClassifierOptions):
       hidden_dim: Network: number of units in the hidden layer.
       dropout: Network: share of the encoding that is set to 0 in training.
       learning_rate: Network: rate of the first epoch; it falls linearly to 0.
-      epochs: Network: largest number of training epochs.
+      epochs: Network: maximum number of training epochs.
       batch_size: Network: number of examples per step, drawn with replacement.
       patience: Network: stop after this many epochs without better accuracy on validation examples,
         and keep the best epoch. 0 trains all epochs. The ConveRT paper stops after 5.

@@ -105,8 +105,8 @@ def single_intent(
 
     Args:
       decision: the rule that turns probabilities into answers.
-      probabilities: float32 `[batch, intents]`.
-      nearest: cosines to the nearest intent, float32 `[batch]`.
+      probabilities: float32 `[batch, intents]`, the probabilities of the intents for each text.
+      nearest: float32 `[batch]`, the cosine of each text to the nearest intent.
     """
     confidence = tf.reduce_max(probabilities, axis=1)
     best, outside = tf.argmax(probabilities, axis=1), str(decision.out_of_scope_label)

@@ -36,7 +36,7 @@ class TaskItem(NamedTuple):
     Attributes:
       line: number of the line where the example starts, from 1.
       example: the example; None if it has no usable right answer.
-      problem: the problem; None if there is none. An example with a problem is not ranked.
+      problem: the problem, or None. An example with a problem is not ranked.
       dialogue: texts that all examples of a dialogue share. They decide which split the dialogue is
         in.
       has_usual_number: whether all examples of the file must have the same number of candidates.
