@@ -232,15 +232,13 @@ class IntentClassifier(IntentOptions, TextClassifier):
       out_of_scope: `"confidence"` and `"distance"` answer `out_of_scope_label` if the highest
         probability, or the cosine to the nearest mean encoding of an intent, is below a threshold.
         `"both"` uses a weighted sum of this cosine and the certainty of the probabilities. The
-        weight
-        is fitted on intents that cross-validation leaves out, or on out-of-scope examples. None
-        answers
-        every text with a trained label, which may be `out_of_scope_label`.
-    threshold: a threshold for all intents. None fits this threshold, and a separate threshold for
-      each intent with enough examples, on validation data or by cross-validation.
-    rejected_share: share of the in-scope texts that the fitted thresholds reject. If None, it is
-      one in twenty; but if there are out-of-scope examples, the thresholds are chosen for the
-      highest mean of in-scope accuracy and out-of-scope recall.
+        weight is fitted on intents that cross-validation leaves out, or on out-of-scope examples.
+        None answers every text with a trained label, which may be `out_of_scope_label`.
+      threshold: a threshold for all intents. None fits this threshold, and a separate threshold for
+        each intent with enough examples, on validation data or by cross-validation.
+      rejected_share: share of the in-scope texts that the fitted thresholds reject. If None, it is
+        one in twenty; but if there are out-of-scope examples, the thresholds are chosen for the
+        highest mean of in-scope accuracy and out-of-scope recall.
       min_margin: a text is answered with `out_of_scope_label` if the difference between its two
         highest probabilities is smaller than this. 0 answers all texts.
       upper_levels: for labels with levels, such as `"faq/opening_hours"`. A text that would be
