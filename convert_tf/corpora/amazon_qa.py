@@ -1,24 +1,25 @@
-"""Amazon's questions and answers (McAuley et al.), by the rules of PolyAI's AmazonQA data.
+"""Read Amazon's questions and answers (McAuley et al.) by the rules of PolyAI's AmazonQA data.
 
-There are two layouts. Both are Python dictionaries as text, one per line. Lines of JSON with the
-same keys are read too:
+The published files have two layouts. Both have a Python dictionary on each line. JSON lines with
+the same keys are also read:
 
 ```
 {'asin': 'B01', 'question': "Does it fit my phone?", 'answer': 'It fits all phones.', …}
 {'asin': 'B01', 'questions': [{'questionText': …, 'answers': [{'answerText': …}, …]}, …]}
 ```
 
-CSV and TSV files have a row for each answer, with the columns `questionText` and `answerText`. If
-they have no `asin`, the question decides the split.
+CSV and TSV files have a row for each answer, with the columns `questionText` and `answerText`. If a
+row has no `asin`, a hash of the question decides the split.
 
-The rules: Every question makes an example with each of its answers. Both must have 4 to 59 words.
-Words are counted by the single spaces between them, so two spaces make an empty word. There is no
-limit in characters, and texts are not changed. The product's id decides the split. If examples in
-any files have equal questions and answers, PolyAI keep the one with the smallest product id, as a
-string. A reader sees only one file, so the engine finds these duplicates.
+The rules: Each question forms an example with each of its answers. Both texts must have 4 to 59
+words. Words are counted by the single spaces between them, so a double space counts as an extra,
+empty word. The number of characters is not limited, and texts are not changed. The product id
+decides the split. If several examples have the same question and answer, PolyAI keep the example
+with the smallest product id, compared as strings. A reader sees only one file, so the engine finds
+these duplicates.
 
-There are two differences. If a line is not a dictionary or lacks a field, PolyAI's script stops;
-here the line is counted. A text of only spaces is not used.
+Two things differ from PolyAI's script. If a line is not a dictionary or lacks a field, their script
+stops; this reader skips and counts the line. Texts that consist only of spaces are not used.
 
 Reference: github.com/PolyAI-LDN/conversational-datasets, amazon_qa.
 """
@@ -38,7 +39,7 @@ from convert_tf.storage.json_text import joined_halves, json_of_texts
 MIN_WORDS = 4
 MAX_WORDS = 59
 SOURCE = "amazon_qa"
-# A syntax tree takes up to 500 times the memory of its line.
+# Parsing a line as Python takes up to 500 times the line's size in memory.
 _MAX_LINE_BYTES = 2**21
 _QUESTION, _ANSWER = _TEXTS = ("questiontext", "answertext")
 _COLUMNS = Columns(
@@ -49,12 +50,12 @@ _COLUMNS = Columns(
 
 
 def read(file: CountedFile) -> Iterator[Conversation]:
-    """Yield one conversation per question and answer. Its id is the product's.
+    """Yield one conversation for each question and answer. Its id is the product id.
 
     Args:
-      file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file; lines of more than 2 MiB are dropped. It
-        counts unusable lines as `invalid_utf8`, `not_a_dictionary`, `missing_question`,
-        `missing_asin`, …; questions and answers with a field that is missing or not a text as
+      file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file. Lines longer than 2 MiB are dropped. The
+        file counts unusable lines as `invalid_utf8`, `not_a_dictionary`, `missing_question`,
+        `missing_asin`, …; questions and answers with a field that is missing or not a string as
         `missing_answerText`, `wrong_type_answerText`, …; and questions and answers that the rules
         exclude as `question_too_short`, `question_too_long`, `answer_too_short`, `answer_too_long`.
     """
@@ -84,7 +85,7 @@ def _read_table(file: CountedFile) -> Iterator[Conversation]:
 
 
 def _product(fields: Mapping[str, Any]) -> str:
-    """Return the id of a product as text. In tables written as JSON it is a number."""
+    """Return the product id as a string. In tables written as JSON, the id may be a number."""
     value = fields.get("asin")
     product = joined_halves(str(value) if type(value) is int else text_field(fields, "asin"))
     if not 0 < len(product) <= MAX_NAME_LENGTH:
@@ -93,12 +94,12 @@ def _product(fields: Mapping[str, Any]) -> str:
 
 
 def _parsed(line: str) -> dict[str, Any]:
-    """Return the dictionary in a line of JSON or, as published, Python."""
+    """Return the dictionary on a line, written as JSON or, as in the published files, as Python."""
     try:
         value = json_of_texts(line, is_dump=True)
     except ValueError:
         try:
-            # Evaluates literals only: no names, calls or attributes.
+            # This evaluates literals only: no names, calls or attributes.
             value = ast.literal_eval(line)
         except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
             raise UnusableError("not_a_dictionary") from error
@@ -108,7 +109,7 @@ def _parsed(line: str) -> dict[str, Any]:
 
 
 def _pairs(fields: Mapping[str, Any], file: CountedFile) -> Iterator[tuple[str, str]]:
-    """Yield the usable questions of a line with their usable answers."""
+    """Yield each usable question on a line with each of its usable answers."""
     if "question" in fields or "questions" not in fields:
         yield _usable(fields, "question", "question"), _usable(fields, "answer", "answer")
         return
@@ -134,7 +135,7 @@ def _dictionaries(
 
 
 def _usable(fields: Mapping[str, Any], name: str, role: str) -> str:
-    """Return a question or an answer if it is usable."""
+    """Return a question or an answer; raise `UnusableError` if the rules exclude it."""
     text = joined_halves(text_field(fields, name))
     num_words = text.count(" ") + 1
     if num_words < MIN_WORDS or not text.strip():

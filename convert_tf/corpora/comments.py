@@ -1,6 +1,7 @@
-"""Parse lines of comment and submission dumps, and normalise and clean their texts.
+"""Parse objects from comment and submission dumps, and normalise and clean their texts.
 
-Pure functions without an engine or a file format. An unusable line raises `UnusableError`.
+These are pure functions, independent of engines and file formats. An unusable object raises
+`UnusableError`.
 
 Reference: github.com/PolyAI-LDN/conversational-datasets, reddit; arXiv 1904.06472 §3.1.
 """
@@ -23,29 +24,30 @@ from convert_tf.data.schema import MAX_EXTRA_CONTEXTS, PAIR
 from convert_tf.readers.files import UnusableError
 from convert_tf.storage.json_text import whole_characters
 
-TITLE_ID = ""  # id of the title in a thread; no comment has an empty id
-POST_ID = "."  # id of the submission's text; no id of a comment has a full stop
+TITLE_ID = ""  # id of the title in its thread; comments never have an empty id
+POST_ID = "."  # id of the submission's text; comment ids never contain a full stop
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ID_KIND = re.compile(r"t[0-9]_")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});")
-# A quoted line begins with `>`, or `&gt;` in older dumps, and includes its line break. `>!` starts
-# a spoiler, and `>:(` and `>.>` are faces.
+# A quoted line begins with `>`, or with `&gt;` in older dumps. It is removed with its line break.
+# `>!` starts a spoiler, and `>:(` and `>.>` are emoticons.
 _QUOTED_LINES = re.compile(r"^[ \t]{0,3}(?:>|&gt;)(?![!:;._]).*(?:\n|\Z)", re.MULTILINE)
 _MAY_HOLD_URL = re.compile(r"://|www\.|\]\(|processing ", re.IGNORECASE)
-# A link's text may have brackets, its address may have parentheses, and a title may follow.
+# A link's text may contain brackets, its address may contain parentheses, and a title may follow
+# the address.
 _MARKDOWN_LINK = re.compile(
     r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]"
     r"\([^\s()]*(?:\([^\s()]*\)[^\s()]*)*(?:\s+(?:\"[^\"]*\"|'[^']*'))?\s*\)"
 )
-# A final full stop, a similar mark or a lone closing parenthesis is not part of a URL, but pairs of
-# parentheses are.
+# A URL may contain pairs of parentheses. A final full stop or similar mark is not part of the URL,
+# nor is an unpaired closing parenthesis.
 _BARE_URL = re.compile(
     r"<(?:https?|ftp)://[^\s<>]+>"
     r"|\b(?:(?:https?|ftp)://|www\.)(?:[^\s<>()]|\([^\s<>()]*\))+(?<![.,;:!?'\"])",
     re.IGNORECASE,
 )
 _SPACES = re.compile(r"[ \t]+")
-# Markup of pictures and polls, which Reddit's editor has added since 2018. It contains no words.
+# Markup for pictures and polls that Reddit's editor has inserted since 2018. It contains no words.
 _MEDIA = re.compile(
     r"!\[(?:gif|img|image|video|player|emote|sticker)\]\([^()\n]*\)"
     r"|\*{0,2}Processing (?:gif|img|image|video) [\w-]{3,}(?:\.{3}|…)\*{0,2}"
@@ -53,14 +55,14 @@ _MEDIA = re.compile(
     re.IGNORECASE,
 )
 _MARKDOWN_IMAGE = re.compile(r"!(?=\[[^\[\]]*\]\((?:https?:|/))")
-# Invisible characters, written as entities to make an empty line, or pasted with a text.
+# Invisible characters that were written as entities to make an empty line, or pasted with a text.
 _UNSEEN = {0x00A0: " ", 0x200B: "", 0x2060: "", 0xFEFF: ""}
 _MAY_HOLD_UNSEEN = re.compile("[\u00a0\u200b\u2060\ufeff]")
 _EMPTY_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+\n")
-# Fillers and the empty braille pattern, in addition to Unicode's separators and controls.
+# Fillers and the empty braille pattern, which Unicode does not class as separators or controls.
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _UNSEEN_CATEGORIES = frozenset(("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs", "Mn", "Me"))
-# Notices in place of removed texts. docs/data.md lists where they occur.
+# Notices that replace removed texts. docs/data.md lists where they occur.
 REMOVED = "[removed]"
 _NOTICE_STEMS = (
     "remov", "delet", "unavailable", "overwritten", "edited", "redacted", "censored", "suspended",
@@ -93,7 +95,7 @@ _GREETING = (
     r"[^\n]{0,60}?[,.!:]?\s+)"
 )
 _SITE_NOTICE = re.compile(
-    # Notices that the site shows in place of a text.
+    # Notices that Reddit shows in place of a text.
     rf"(?:{_WHAT}\s+)?{_GONE} by (?:the |an? |its |u/)?"
     r"(?:moderators?|mods?|admins?|automoderator|reddit|user|author|op|original poster)\b"
     rf"(?:['’]s? [a-z ]{{1,40}}| of [^\s]{{1,40}}|\s+{_WHY}[^\n]{{1,200}})?\s*[.!]?"
@@ -116,8 +118,8 @@ class Comment(NamedTuple):
     """One turn of a thread: a comment, or the title or text of the submission.
 
     `parent_id` is `TITLE_ID` for a top-level comment and None for the title. `body` is trimmed to
-    the largest limit of any role. If it was longer, `is_trimmed` is true, and `rest` has the other
-    characters if the rules need them. `score` is None if the dump has none.
+    the highest length limit in the rules. If the text was longer, `is_trimmed` is true, and `rest`
+    has the remaining characters if the rules need them. `score` is None if the dump has no score.
     """
 
     id: str
@@ -203,13 +205,13 @@ class Rules(Config):
             )
 
     def limits(self, role: str) -> tuple[int, int]:
-        """Return the smallest and the largest length of a role, in characters."""
+        """Return the minimum and maximum length of texts in a role, in characters."""
         return getattr(self, f"min_{role}_length"), getattr(self, f"max_{role}_length")
 
     def of_split(self, split: str) -> "Rules":
-        """Return the rules of a split.
+        """Return the rules for a split.
 
-        `dev` and `test` have no additional pairs and no single texts.
+        For `dev` and `test`, additional pairs and single texts are turned off.
         """
         return self if split == "train" else self._of_held_out
 
@@ -235,12 +237,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[str]) -> Comment:
-    """Parse and normalise an object of a comments dump.
+    """Parse and clean an object from a comments dump.
 
     Args:
       fields: the object.
-      rules: how texts are cleaned, and which subreddits are read.
-      changed: counts, by rule, the texts that cleaning changed.
+      rules: decide how texts are cleaned and which subreddits are read.
+      changed: counter to which the number of texts changed by each cleaning rule is added.
 
     Raises:
       UnusableError: if a field is missing or malformed, or the subreddit is excluded.
@@ -261,12 +263,13 @@ def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[s
 def parse_submission(
     fields: Mapping[str, Any], rules: Rules, *, changed: Counter[str]
 ) -> list[Comment]:
-    """Parse an object of a submissions dump.
+    """Parse and clean an object from a submissions dump.
 
-    Arguments and errors are as for `parse_comment`.
+    Arguments and errors are the same as for `parse_comment`.
 
     Returns:
-      The title, the root turn of its thread; and the text, if there is one and the rules use it.
+      A list with the title, which is the root turn of its thread. If the submission has a text and
+      the rules use it, the text is the second turn in the list.
     """
     title = Comment(
         subreddit=_subreddit(fields, rules),
@@ -287,12 +290,12 @@ def parse_submission(
 def clean_turn(
     turn: Comment, rules: Rules, changed: Counter[str], *, is_reddit: bool = True
 ) -> Comment:
-    """Clean and trim the text of a turn. All notices of removal become the same text.
+    """Clean and trim the text of a turn. All removal notices except "[deleted]" become `REMOVED`.
 
     Args:
       turn: a turn whose body is the whole original text.
-      rules: how it is cleaned and trimmed.
-      changed: counts the texts that each rule changed.
+      rules: decide how the text is cleaned and trimmed.
+      changed: counter to which the number of texts changed by each rule is added.
       is_reddit: see `is_removal_notice`.
     """
     text = turn.body
@@ -316,7 +319,7 @@ def _normalised_id(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _identifier(fields: Mapping[str, Any], name: str) -> str:
-    """Return an id as text. Older dumps have it as a base-36 number, and pandas writes 7 as 7.0."""
+    """Return an id as a base-36 string. Older dumps store ids as integers, and pandas as floats."""
     value = fields.get(name)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -328,9 +331,10 @@ def _identifier(fields: Mapping[str, Any], name: str) -> str:
 def _parent_id(fields: Mapping[str, Any], thread_id: str) -> str:
     """Return the parent's id within its thread; `TITLE_ID` if the parent is the submission.
 
-    For the submission, older dumps of Reddit's API have null, and tables written by pandas have
-    NaN. The kind (`t1_` comment, `t3_` submission) is checked before it is dropped. Some dumps give
-    a comment the id of its thread, and the comment must not become its own parent.
+    If the parent is the submission, older dumps from Reddit's API have null, and tables written by
+    pandas have NaN. The kind of the parent (`t1_` comment, `t3_` submission) is checked before the
+    prefix is dropped: in some dumps a comment has the same id as its thread, and such a comment
+    must not become its own parent.
     """
     value = fields.get("parent_id")
     if "parent_id" in fields and (value is None or value != value):
@@ -346,7 +350,7 @@ def _parent_id(fields: Mapping[str, Any], thread_id: str) -> str:
 
 
 def _score(value: Any) -> int | None:
-    """Return a score, which some exports store as text; None if there is none."""
+    """Return a score as an integer, or None if it is missing. Some exports store it as a string."""
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError):
@@ -366,9 +370,9 @@ def is_removal_notice(text: str, *, is_reddit: bool = True) -> bool:
 
     Args:
       text: a body or a title.
-      is_reddit: whether the text is from Reddit. Elsewhere, only texts in brackets and the texts
-        of deletion tools are notices: the answer to a question may be "Your post was removed
-        because …".
+      is_reddit: whether the text is from Reddit. In other corpora, only notices in brackets and
+        notices by deletion tools are recognised, because a genuine answer may be "Your post was
+        removed because …".
     """
     lowered = text.lower()
     if not any(stem in lowered for stem in _NOTICE_STEMS):
@@ -382,12 +386,15 @@ def is_removal_notice(text: str, *, is_reddit: bool = True) -> bool:
 
 
 def clean_text(text: str, rules: Rules, *, changed: Counter[str]) -> str:
-    """Return a text that can be written as UTF-8, cleaned by the rules.
+    """Clean a text by the rules, so that it can be written as UTF-8.
 
     Args:
       text: the original text.
-      rules: `unescape_html`, `strip_quotes` and `strip_urls` are used.
-      changed: counts the texts that each rule changed.
+      rules: only `unescape_html`, `strip_quotes` and `strip_urls` are used.
+      changed: counter to which the number of texts changed by each rule is added.
+
+    Returns:
+      The cleaned text, or `""` if it has no visible character.
     """
     if rules.unescape_html and ("&" in text or _MAY_HOLD_UNSEEN.search(text)):
         text = _counted(text, _unescaped(text), "unescape_html", changed)
@@ -403,7 +410,7 @@ def clean_text(text: str, rules: Rules, *, changed: Counter[str]) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """Return a text without entities and invisible characters. Dumps may escape entities twice."""
+    """Replace entities, which may be escaped twice, and remove invisible characters."""
     for _ in range(2):
         text = _ENTITY.sub(lambda match: html.unescape(match.group()), text)
     seen = text.translate(_UNSEEN)
@@ -426,8 +433,9 @@ def _counted(before: str, after: str, rule: str, changed: Counter[str]) -> str:
 def trim(text: str, max_length: int) -> str:
     """Cut a text to at most `max_length` characters without splitting a word.
 
-    The text is cut at its last word boundary up to `max_length`: a position between an alphanumeric
-    character and any other character. If it has none (one long word), it is cut at `max_length`.
+    The text is cut at the last word boundary within `max_length` characters. A word boundary is a
+    position between an alphanumeric character and any other character. If there is no boundary (one
+    long word), the text is cut at `max_length`.
     """
     if len(text) <= max_length:
         return text

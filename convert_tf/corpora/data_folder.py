@@ -1,4 +1,4 @@
-"""Write the data folder of `prepare` with any engine: records, and a report with table and plot."""
+"""Write the data folder of `prepare` with any engine: records, and a report with a plot."""
 
 import dataclasses
 import itertools
@@ -28,9 +28,9 @@ from convert_tf.text.tokenizer import Tokenizer, load_tokenizer
 
 SINGLE_TEXTS = "single_texts.jsonl.zst"
 _REPORT, _PLOT, _TOKEN_IDS = "report.json", "report.png", "ids"
-_TEXTS_PER_OCCURRENCE = 4_000  # texts per occurrence of a subword in a small vocabulary
-_MAX_TOKENS = 2**20  # no text is longer
-_LONGEST_BIN = 128  # longer texts count as texts of this many subwords
+_TEXTS_PER_OCCURRENCE = 4_000  # in a small vocabulary, min_count rises by 1 per this many texts
+_MAX_TOKENS = 2**20  # no text is longer than this
+_LONGEST_BIN = 128  # longer texts are counted as having this many subwords
 
 
 @dataclasses.dataclass
@@ -39,16 +39,16 @@ class Preparation:
 
     Args:
       options: rules, sizes and limits.
-      paths: the input files, by kind.
+      paths: paths of the input files, by kind.
       folder: folder for records and single texts.
       scratch: folder for temporary files.
 
     Attributes:
-      steps: makes and counts the rows.
-      bad_lines: the unusable lines of all files.
-      files: the files that were read, by kind. The engine adds them.
-      states: the states of the input files when the run started, by path. If a file has changed
-        when it is read, or read again, the run ends.
+      steps: the steps that make the rows, with their counts.
+      bad_lines: number of unusable lines in all files, and the first places.
+      files: the files read so far, by kind. The engine adds them.
+      states: the state of each input file when the run started, by path. If a file has changed by
+        the time it is read, the run ends with an error.
     """
 
     options: PrepareOptions
@@ -62,13 +62,13 @@ class Preparation:
         self.forget_counts()
 
     def forget_counts(self) -> None:
-        """Start counting again, with no file read."""
+        """Reset all counts and the list of files that were read."""
         self.steps = Steps(self.options)
         self.bad_lines = BadLines(limit=self.options.max_bad_lines)
         self.files.clear()
 
     def write_single_texts(self, lines: Iterable[bytes]) -> None:
-        """Write the file of single texts, if the rules of a corpus ask for it."""
+        """Write the file of single texts if the rules for any corpus ask for it."""
         rules = self.options.rules_by_corpus(self.paths).values()
         if any(one.single_texts for one in rules):
             with zst_written(os.path.join(self.folder, SINGLE_TEXTS)) as target:
@@ -76,7 +76,7 @@ class Preparation:
                     target.write(line)
 
 
-# Reads the files of a run, and writes records and single texts.
+# An engine reads the input files of a run and writes its records and single texts.
 Engine = Callable[[Preparation], None]
 
 
@@ -94,28 +94,29 @@ def prepare(
 ) -> dict[str, Any]:
     """Write a data folder from dump files and other corpora.
 
-    The folder appears complete or not at all: everything is written to a temporary folder, which is
-    renamed at the end. A run that is killed leaves that folder. The next run with the same output
-    deletes it and starts again.
+    Everything is written to a temporary folder, which is renamed at the end, so the output folder
+    is either complete or absent. A killed run leaves its temporary folder behind. The next run with
+    the same output deletes that folder and starts again.
 
     Args:
       inputs: files of Reddit comments.
       output: the data folder.
       engine: function that does the work, on one machine or on a cluster.
       submissions: files of Reddit submissions.
-      corpora: files of other corpora by the corpus's name.
+      corpora: files of other corpora, by name of the corpus.
       options: rules, sizes and limits.
-      vocabulary: a vocabulary file to measure lengths with; None learns one from a sample.
-      tokenize: whether to write token ids with `vocabulary` to `ids/` in the folder.
+      vocabulary: a vocabulary file to measure text lengths with. If None, a vocabulary is learnt
+        from a sample.
+      tokenize: whether to also write token ids, made with `vocabulary`, to `ids/` in the folder.
       overwrite: whether to replace existing records in the folder.
 
     Returns:
       The report, as written to `report.json`.
 
     Raises:
-      ValueError: if there are records in the folder already, another process writes it, the input
-        gives no example, there are more unusable lines than allowed, or `tokenize` is set
-        without a vocabulary.
+      ValueError: if the folder already contains records, another process is writing it, the input
+        yields no examples, more lines are unusable than allowed, or `tokenize` is set without a
+        vocabulary.
       OSError: if a file cannot be read or written; with `errno.ENOSPC` if the disk is full;
         `FileChangedError` if an input file changed during the run.
     """
@@ -169,7 +170,8 @@ def _report(run: Preparation, vocabulary: str | None) -> dict[str, Any]:
 
     Args:
       run: the run, with its counts.
-      vocabulary: a vocabulary file to measure lengths with; None learns one from the sample.
+      vocabulary: a vocabulary file to measure text lengths with. If None, a vocabulary is learnt
+        from the sample.
     """
     steps, examples, texts = run.steps, run.steps.examples, run.steps.single_texts
     return ({"single_texts": dict(sorted(texts.items()))} if texts else {}) | {
@@ -199,16 +201,17 @@ def _report(run: Preparation, vocabulary: str | None) -> dict[str, Any]:
 
 
 def _subword_lengths(texts: Mapping[str, Sequence[str]], vocabulary: str | None) -> dict[str, Any]:
-    """Return the lengths of texts in subwords.
+    """Return statistics on the lengths of texts in subwords.
 
     Args:
       texts: texts by role.
-      vocabulary: vocabulary file; None learns a vocabulary from the texts.
+      vocabulary: vocabulary file. If None, a vocabulary is learnt from the texts.
 
     Returns:
-      The `vocabulary` that was used; and for each role the `mean`, the `percentiles` 50, 90 and 99,
-      and the `histogram`: the number of texts with 0, 1, … subwords. The last entry includes longer
-      texts. Empty if there is no text.
+      A dict with the name of the `vocabulary`, and for each role a dict with the number of `texts`,
+      the `mean` length, the `percentiles` 50, 90 and 99, and the `histogram`: the numbers of texts
+      with 0, 1, … subwords, where the last entry includes all longer texts. The dict is empty if
+      there are no texts.
     """
     everything = [text for role in texts for text in texts[role]]
     if not everything:
@@ -234,11 +237,11 @@ def _subword_lengths(texts: Mapping[str, Sequence[str]], vocabulary: str | None)
 
 
 def small_vocabulary(num_texts: int, *, at_least: int = 1) -> SubwordConfig:
-    """Return options to learn a vocabulary from few texts, with all of their characters.
+    """Return options for learning a vocabulary from few texts. All of their characters are kept.
 
     Args:
       num_texts: number of texts.
-      at_least: smallest number of occurrences of a subword.
+      at_least: lower bound for `min_count`, the minimum number of occurrences of a subword.
     """
     min_count = max(at_least, num_texts // _TEXTS_PER_OCCURRENCE)
     return SubwordConfig(min_count=min_count, alphabet_min_count=1)
@@ -257,9 +260,9 @@ def _file_facts(file: CountedFile) -> dict[str, Any]:
 
 
 def table(report: Mapping[str, Any]) -> str:
-    """Return the counts of a report as a short table, and the places of unusable lines.
+    """Format the counts in a report as a short table, followed by places of unusable lines.
 
-    These are the first ones of all files, and the first one of each file.
+    The places are the first few in the whole run and the first one in each file.
     """
     counts, examples = report["threads"], report["examples"]
     rows = {"turns read": counts["comments"], "threads": counts["threads"]}
@@ -288,8 +291,8 @@ def draw(report: Mapping[str, Any]) -> Any:
     """Plot the report.
 
     Returns:
-      Four panels: examples by source and split, lengths in subwords, number of earlier turns, and
-      reasons for dropped turns.
+      A figure with four panels: examples by source and split, text lengths in subwords, number of
+      earlier turns, and reasons why turns were dropped.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, MaxNLocator

@@ -1,6 +1,6 @@
-"""Dialogues and pairs in JSON or Parquet: one object per line or row, or one list of objects.
+"""Read dialogues and pairs from JSON or Parquet: an object per line or row, or a list of objects.
 
-Objects may have many shapes, which are recognised by the keys:
+Objects may have many shapes, which are recognised by their keys:
 
 ```
 {"question": "Is the pool open?", "answer": "Until nine."}
@@ -12,7 +12,7 @@ Objects may have many shapes, which are recognised by the keys:
 {"turns": [{"text": "Is the pool open?", "speaker": "guest"}, {"text": "Until nine."}]}
 ```
 
-`source` and `id` of turns are optional. Other fields are ignored.
+Next to `turns`, `source` and `id` are optional. Other fields are ignored.
 """
 
 import unicodedata
@@ -39,42 +39,43 @@ _SHOWN_KEYS = 12
 _TEXTS = ("text", "content", "value", "utterance", "message", "body")
 _SPEAKERS = ("speaker", "author", "role", "from")
 _ROLES = ("role", "from")
-# Messages of these roles are not part of the dialogue: prompts, and calls of programs.
+# Messages in these roles are not part of the dialogue: prompts and tool calls.
 _UNSPOKEN = {"system", "developer", "tool", "function", "observation", "function_call"}
-_HOLDS_TURNS = {"context", "prompt"}  # a list in these is turns; other lists are alternatives
+_HOLDS_TURNS = {"context", "prompt"}  # lists in these fields are turns; others are alternatives
 _CALLS = ("tool_calls", "function_call")
-FURTHER_INPUT = {"instruction": "input"}  # a text to add to the context, on new lines
+FURTHER_INPUT = {"instruction": "input"}  # this field's text is added to the context on a new line
 
 
 def read(file: CountedFile) -> Iterator[Conversation]:
-    """Yield the dialogues and pairs of a file of JSON or Parquet (`conversations_in`).
+    """Yield the dialogues and pairs in a JSON or Parquet file; see `conversations_in`.
 
     Raises:
-      ValueError: if the first object has an unknown shape, or the file is one value that is not
-        JSON.
+      ValueError: if the first object has an unknown shape, or the file is neither a valid JSON
+        value nor JSON lines.
     """
     return conversations_in(read_rows(file, COLUMNS, is_json=True), file)
 
 
 def conversations_in(rows: Iterable[Any], file: CountedFile) -> Iterator[Conversation]:
-    """Yield the dialogues and pairs of the rows of a file (`convert_tf.readers.tables`).
+    """Yield the dialogues and pairs in a file's rows (`convert_tf.readers.tables`).
 
-    The source of a dialogue is that of the object, or the name of the file without folder and
-    suffixes. A dialogue with an id is named `source/id`. A dialogue without an id is named by a
-    hash of its texts, so that copies in different files are in the same split. A pair is named by a
-    hash of its context that ignores case and white space (`pair_id`).
+    The source of a dialogue is the object's `source`, or else the file name without folder and
+    suffixes. A dialogue with an id gets the conversation id `source/id`. Otherwise the conversation
+    id is a hash of the dialogue's texts, so copies in different files are in the same split. The
+    conversation id of a pair is a hash of its context that ignores case and white space
+    (`pair_id`).
 
     A turn that is empty or has no text ends a conversation, because the turn after it does not
-    answer the turn before it. The turns before and after it become two conversations with the same
-    id.
+    answer the turn before it. The turns before and after become two conversations with the same id.
 
     Args:
-      rows: the rows.
-      file: counts unusable rows as `not_an_object`, `unknown_keys`, `missing_turns`,
-        `wrong_type_turns`, `wrong_type_source`, `wrong_type_id`, `too_long_source`, `too_long_id`,
-        `too_few_turns` (no turn is followed by another); pairs as `lists_on_both_sides`,
-        `empty_context`, `empty_response`, and as `missing_` or `wrong_type_` and the name of the
-        column; and turns as `wrong_type_turn`, `empty_turn`.
+      rows: the rows of the file.
+      file: the file, which counts unusable rows as `not_an_object`, `unknown_keys`,
+        `missing_turns`, `wrong_type_turns`, `wrong_type_source`, `wrong_type_id`,
+        `too_long_source`, `too_long_id`, `too_few_turns` (no turn is followed by another); unusable
+        pairs as `lists_on_both_sides`, `empty_context`, `empty_response`, and as `missing_` or
+        `wrong_type_` with the name of the column; and unusable turns as `wrong_type_turn`,
+        `empty_turn`.
 
     Raises:
       ValueError: if the first object has an unknown shape.
@@ -124,16 +125,16 @@ COLUMNS = Columns(
 def pairs_of(
     fields: Mapping[str, Any], names: tuple[str, str], source: str, file: CountedFile
 ) -> Iterator[Conversation]:
-    """Yield the pairs of an object or of a row of a table.
+    """Yield the pairs in an object or in a table row.
 
     Args:
-      fields: the object, with keys in lower case.
-      names: the result of `names_of_pair`.
+      fields: the object or row, with keys in lower case.
+      names: the names of the context and response fields, as returned by `names_of_pair`.
       source: name of the corpus.
-      file: counts pairs without a context or response.
+      file: the file, which counts pairs without a context or response.
 
     Raises:
-      UnusableError: if a side is missing, or has neither texts nor turns.
+      UnusableError: if the context or the response is missing, or has neither texts nor turns.
     """
     for unstripped in _pairs_in(fields, names):
         turns = tuple(turn._replace(text=turn.text.strip()) for turn in unstripped)
@@ -146,9 +147,9 @@ def pairs_of(
 
 
 def pair_id(contexts: Iterable[str]) -> str:
-    """Return the id of a pair, which puts all answers to a question into the same split.
+    """Return the id of a pair: a hash of its context, so all answers to it are in the same split.
 
-    Case, white space and Unicode's variants of characters do not change the id.
+    Case, white space and Unicode variants of characters (NFKC) do not change the id.
     """
     return hash_of(
         " ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in contexts
@@ -163,7 +164,7 @@ def _dialogue(
     source = name_field(fields, "source", kinds=str | int) or file_source
     given_id = name_field(fields, "id", kinds=str | int)
     turns = _turns_in(values)
-    # The hash ignores the speakers, so a dialogue has the same id with and without their names.
+    # The hash ignores the speakers, so a dialogue has the same id with and without speaker names.
     texts = (turn.text if turn else "" for turn in turns)
     dialogue_id = f"{source}/{given_id}" if given_id else hash_of(texts)
     is_used = False
@@ -179,9 +180,10 @@ def _dialogue(
 
 
 def _turns_name(fields: Mapping[str, Any]) -> str | None:
-    """Return the key of an object's list of turns, or None if there is none.
+    """Return the key under which an object has its list of turns, or None if it has none.
 
-    Keys other than `turns` often have other values, so their values must be lists of turns.
+    Keys other than `turns` are often used for other purposes, so they only count if the value is a
+    list of turns.
     """
     for name in TURNS:
         values = fields.get(name)
@@ -195,9 +197,9 @@ def _turns_name(fields: Mapping[str, Any]) -> str | None:
 
 
 def _turns_in(values: Collection[Any]) -> list[Turn | None]:
-    """Return the turns of a list without prompts. A turn without text is None.
+    """Return the turns in a list, without prompts and tool calls. A turn without text becomes None.
 
-    Consecutive turns of one role are joined.
+    Consecutive turns in the same role are joined.
     """
     turns: list[Turn | None] = []
     role_before = None
@@ -223,7 +225,7 @@ def _turns_in(values: Collection[Any]) -> list[Turn | None]:
 
 
 def _turns_of(value: Any) -> list[Turn]:
-    """Return the turn in an entry of a list, or both turns of a pair; [] if there is none."""
+    """Return the turn in a list entry, or both turns if the entry is a pair; [] if it has none."""
     if isinstance(value, str):
         return [Turn(value)]
     if not isinstance(value, dict):
@@ -234,7 +236,7 @@ def _turns_of(value: Any) -> list[Turn]:
     )
     if text is not None:
         author = next((value[name] for name in _SPEAKERS if value.get(name) is not None), None)
-        # Speakers are often numbers. A turn with an unreadable speaker is still a turn.
+        # Speakers are often numbers. A turn whose speaker cannot be read is still used.
         is_name = isinstance(author, str | int) and not isinstance(author, bool)
         return [Turn(text, whole_characters(str(author))[:MAX_NAME_LENGTH] if is_name else "")]
     names = names_of_pair(value)
@@ -243,7 +245,7 @@ def _turns_of(value: Any) -> list[Turn]:
 
 
 def _spoken(content: Any) -> str | None:
-    """Return the text of a turn. It may be a list of parts with texts and pictures."""
+    """Return the text in a turn's content, which may be a list of text and image parts, or None."""
     if isinstance(content, str):
         return content
     if isinstance(content, list) and content:
@@ -254,17 +256,19 @@ def _spoken(content: Any) -> str | None:
 
 
 def _pairs_in(fields: Mapping[str, Any], names: tuple[str, str]) -> Iterator[list[Turn]]:
-    """Yield the dialogues of an object with a context and a response.
+    """Yield the dialogues in an object with a context and a response.
 
-    Each of several responses makes a dialogue, and so does each of several questions with one
-    answer. If the context is a list of turns, they come before the response.
+    If there are several responses, each of them forms a dialogue with the context. If there are
+    several questions, each forms a dialogue with the answer. If the context is a list of turns, the
+    response follows them.
 
     Args:
       fields: the object, with keys in lower case.
-      names: the result of `names_of_pair`.
+      names: the names of the context and response fields, as returned by `names_of_pair`.
 
     Raises:
-      UnusableError: if a side is missing, or has neither texts nor turns.
+      UnusableError: if the context or the response is missing or has neither texts nor turns, or if
+        both are lists of alternatives.
     """
     name, response_name = names
     contexts = _alternatives(fields[name], name, are_turns=name in _HOLDS_TURNS)
@@ -286,7 +290,7 @@ def _alternatives(value: Any, name: str, *, are_turns: bool) -> list[list[Turn]]
     if value is None:
         raise UnusableError(f"missing_{name}")
     if isinstance(value, dict) and not _turns_of(value):
-        value = value.get("text")  # the form of answers in SQuAD
+        value = value.get("text")  # answers in SQuAD have this form
     if isinstance(value, list):
         is_chat = any(isinstance(one, dict) and any(r in one for r in _ROLES) for one in value)
         if value and (are_turns or is_chat):

@@ -1,9 +1,10 @@
-"""Plain documents: each sentence is followed by the next one.
+"""Read plain documents as conversations, whose turns are the sentences.
 
 A file is plain text with one sentence per line and an empty line between documents, as for BERT's
-pre-training. A line with tabs is a whole document, its sentences separated by tabs (StarSpace's
-labelDoc). Trunks are pre-trained on documents as on conversations: a sentence is the context, the
-next one the response, and earlier sentences are earlier turns.
+pre-training. A line with tabs is a whole document, with tabs between its sentences (StarSpace's
+labelDoc format). Trunks are pre-trained on documents in the same way as on conversations: a
+sentence is the context, the next sentence is the response, and the sentences before the context are
+earlier turns.
 
 Reference: arXiv 1905.01969 §4.1, §5.3; arXiv 1810.04805 §3.1.
 """
@@ -17,18 +18,19 @@ from convert_tf.storage.content import HEAD_BYTES, check_format
 from convert_tf.storage.lines import open_decompressed
 
 SOURCE = "documents"
-_MAX_SENTENCES = 10_000  # longest document in memory; longer documents are cut
+_MAX_SENTENCES = 10_000  # longer documents are divided, to limit memory
 
 
 def read(file: CountedFile) -> Iterator[Conversation]:
     """Yield each document as a conversation, whose turns are the sentences.
 
-    The id is a hash of the first two sentences, so copies of a document are in the same split.
+    The conversation id is a hash of the first two sentences, so copies of a document are in the
+    same split.
 
     Args:
-      file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file. It counts lines as `invalid_utf8`,
-        `line_too_long` and `unfinished_line`, and documents of one sentence as
-        `too_few_sentences`.
+      file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file. It counts unusable lines as
+        `invalid_utf8`, `line_too_long` and `unfinished_line`, and documents with only one sentence
+        as `too_few_sentences`.
 
     Raises:
       ContentError: if the file has another format.

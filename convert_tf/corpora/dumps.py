@@ -1,7 +1,7 @@
-"""Files of corpora with counts of their unusable lines, fields of JSON objects, and conversations.
+"""Read corpus files: conversations, fields of JSON objects, and files that count unusable lines.
 
-A line has a maximum length. Unusable lines are counted by reason (`CountedFile`). A truncated or
-damaged archive gives the lines before the damage.
+Lines have a maximum length. `CountedFile` counts unusable lines by reason. From a truncated or
+damaged archive, the lines before the damage are read.
 """
 
 import glob
@@ -21,24 +21,24 @@ from convert_tf.storage.json_text import whole_characters
 from convert_tf.storage.lines import COMPRESSED_SUFFIXES, read_pieces, zst_written
 from convert_tf.storage.progress import Progress
 
-_MAX_USED_OF_BAD = 0.1  # a file with fewer usable turns per bad line is mostly bad
-_NUM_FIRST_BAD = 5  # bad lines named in messages and reports
+_MAX_USED_OF_BAD = 0.1  # a file with at most this many usable turns per bad line is mostly bad
+_NUM_FIRST_BAD = 5  # number of bad lines named in messages and reports
 MAX_NAME_LENGTH = 200
 
 
 class Turn(NamedTuple):
-    """One utterance of a speaker. `author` is empty if the corpus does not name it."""
+    """One utterance by a speaker. `author` is empty if the corpus does not name the speaker."""
 
     text: str
     author: str = ""
 
 
 class Conversation(NamedTuple):
-    """Consecutive turns, the oldest first, from a corpus that is not a tree of comments.
+    """Consecutive turns, oldest first, from a corpus that is not a tree of comments.
 
-    `id` decides the split (md5, as for a Reddit thread). It must not depend on where or in which
-    order the corpus is stored. Conversations with the same id are in the same split. `source` names
-    the corpus. Turn number `first_answer` and those after it answer the turn before them; earlier
+    The md5 of `id` decides the split, as for a Reddit thread. Conversations with the same id are in
+    the same split. The id must not depend on where the corpus is stored or in which order. `source`
+    names the corpus. Each turn from index `first_answer` on answers the turn before it; earlier
     turns are only context.
     """
 
@@ -49,28 +49,29 @@ class Conversation(NamedTuple):
 
 
 def hash_of(texts: Iterable[str]) -> str:
-    """Return the md5 of texts in their order, as 32 hexadecimal digits."""
+    """Return the md5 of a sequence of texts, as 32 hexadecimal digits."""
     joined = "\0".join(texts)
     return hashlib.md5(joined.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def base_name(path: str) -> str:
-    """Return the name of a file without its folder and the suffix of its compression."""
+    """Return a file name without its folder and compression suffix."""
     name = os.path.basename(path)
     stem, suffix = os.path.splitext(name)
     return stem if suffix.lower() in COMPRESSED_SUFFIXES else name
 
 
 def corpus_name(path: str) -> str:
-    """Return the name of a file without folder and suffixes: `chats` for `data/chats.jsonl.zst`."""
+    """Return a file name without folder and suffixes: `chats` for `data/chats.jsonl.zst`."""
     return whole_characters(os.path.splitext(base_name(path))[0])
 
 
 def text_field(fields: Mapping[str, Any], name: str) -> str:
-    """Return a field that must be a text.
+    """Return a field that must be a string.
 
     Raises:
-      UnusableError: if it is not a text; the reason is `missing_` or `wrong_type_` and the name.
+      UnusableError: if the field is not a string. The reason is `missing_` or `wrong_type_` with
+        the field's name.
     """
     value = fields.get(name)
     if isinstance(value, str):
@@ -79,15 +80,16 @@ def text_field(fields: Mapping[str, Any], name: str) -> str:
 
 
 def name_field(fields: Mapping[str, Any], name: str, *, kinds: Any = str) -> str:
-    """Return an optional short text, such as an author; empty if the field is missing or empty.
+    """Return an optional short text, such as an author; `""` if the field is missing or empty.
 
     Args:
       fields: the object.
       name: name of the field.
-      kinds: allowed types. Values of other types than `str` are returned as texts.
+      kinds: allowed types. Values that are not strings are converted to strings.
 
     Raises:
-      UnusableError: if it is unusable; the reason is `wrong_type_` or `too_long_` and the name.
+      UnusableError: if the value is unusable. The reason is `wrong_type_` or `too_long_` with the
+        field's name.
     """
     value = fields.get(name)
     if not value:
@@ -102,10 +104,10 @@ def name_field(fields: Mapping[str, Any], name: str, *, kinds: Any = str) -> str
 
 @dataclass
 class BadLines:
-    """The number of unusable lines in all files of a run, and the places of the first ones.
+    """The number of unusable lines in all files of a run, and the places of the first few.
 
     Args:
-      limit: the largest allowed number; None for any.
+      limit: maximum number of unusable lines; None for no limit.
     """
 
     limit: int | None = None
@@ -113,7 +115,7 @@ class BadLines:
     first: list[str] = field(default_factory=list)
 
     def add(self, later: "BadLines") -> None:
-        """Add the lines of later files.
+        """Add the unusable lines in later files.
 
         Raises:
           ValueError: if there are more unusable lines than `limit`.
@@ -129,14 +131,14 @@ class BadLines:
 
 @dataclass
 class CountedFile(TableFile):
-    """A file with counts of the lines that were read, and of the others by reason.
+    """A file that counts the lines that were read and, by reason, the lines that were not used.
 
     Attributes:
-      bad_lines: the malformed lines of all files of a run.
-      skipped: number of unused lines and turns by reason.
-      warnings: messages about the whole file.
-      num_bad: number of malformed lines.
-      first_bad: place of the first malformed line, and its reason.
+      bad_lines: the malformed lines in all files of a run.
+      skipped: number of unused lines and turns, by reason.
+      warnings: messages about the file as a whole.
+      num_bad: number of malformed lines in this file.
+      first_bad: place of the first malformed line, with the reason.
     """
 
     bad_lines: BadLines = field(default_factory=BadLines)
@@ -156,7 +158,7 @@ class CountedFile(TableFile):
         Args:
           reason: name of the counter.
           is_bad: whether the line is malformed, rather than excluded by a rule.
-          detail: not used here.
+          detail: ignored.
 
         Raises:
           ValueError: if there are more malformed lines than `bad_lines` allows.
@@ -170,13 +172,13 @@ class CountedFile(TableFile):
             self.bad_lines.add(BadLines(count=1, first=[place]))
 
     def check_readable(self, num_used: int) -> None:
-        """Check a file after it was read, unless the user allows a number of bad lines.
+        """Check that a file was usable, after reading it. Skipped if the user allows bad lines.
 
         Args:
-          num_used: number of turns from the file.
+          num_used: number of turns that could be used.
 
         Raises:
-          ValueError: if hardly any of its lines could be used.
+          ValueError: if hardly any line could be used.
         """
         is_bad = self.num_bad > 0 and 2 * self.num_bad >= self.lines
         if is_bad and num_used <= _MAX_USED_OF_BAD * self.num_bad:
@@ -193,16 +195,16 @@ class CountedFile(TableFile):
             self.warn("nothing in it could be used")
 
     def warn(self, message: str) -> None:
-        """Record a message about the whole file."""
+        """Record a message about the file as a whole."""
         self.warnings.append(f"{self.name}: {message}")
 
     def print_warnings(self) -> None:
-        """Print the messages about the whole file on standard error."""
+        """Print the messages about the file as a whole to standard error."""
         for warning in self.warnings:
             print(f"warning: {warning}", file=sys.stderr)
 
     def note(self, problem: str, reason: str = "") -> None:
-        """Count the damage of an archive as an unused line, and warn of it."""
+        """Record that a file is damaged or empty: warn, and count damage as one unused line."""
         self.problem = problem
         if not self.is_cut_off:
             self.warn("the file is empty")
@@ -213,14 +215,14 @@ class CountedFile(TableFile):
 
 
 def find_files(patterns: Sequence[str]) -> list[str]:
-    """Return the distinct files of names and glob patterns, sorted.
+    """Return the files that match names or glob patterns, sorted and without repetitions.
 
     Raises:
       ValueError: if a pattern matches no file.
     """
     files: set[str] = set()
     for pattern in patterns:
-        # A file name may have brackets, which are special in patterns.
+        # File names may contain brackets, which have a special meaning in patterns.
         names = [pattern] if os.path.isfile(pattern) else glob.glob(pattern, recursive=True)
         matches = [*filter(os.path.isfile, names)]
         if not matches:
@@ -233,7 +235,7 @@ def find_files(patterns: Sequence[str]) -> list[str]:
 
 
 def read_objects(file: CountedFile) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a dump file. Other lines are counted by reason."""
+    """Yield the JSON objects in a dump file. The file counts other lines by reason."""
     for line in read_lines(file):
         with file.skipping():
             value = json_in_line(line, is_dump=True)
@@ -243,22 +245,23 @@ def read_objects(file: CountedFile) -> Iterator[dict[str, Any]]:
 
 
 def split_dump(path: str, output: str, *, part_bytes: int, overwrite: bool = False) -> list[str]:
-    """Write the lines of a dump to several compressed files, so that many tasks can read it.
+    """Split a dump into several compressed files, so that many tasks can read it at once.
 
-    The parts are complete or do not exist. Memory holds one line and the window of the archive,
-    which is 2 GiB for monthly Reddit dumps. Parts have windows of a few MiB.
+    Either all parts are written or none. One line and the window of the archive are in memory at a
+    time. The window is 2 GiB for monthly Reddit dumps, and a few MiB for the parts.
 
     Args:
       path: a dump, compressed or not.
-      output: folder of the parts. It may hold other files, such as parts of other dumps.
-      part_bytes: size of a part before compression; the last line of a part may exceed it.
+      output: folder for the parts. It may contain other files, such as parts of other dumps.
+      part_bytes: size of each part before compression, in bytes. A part may exceed it by up to one
+        line.
       overwrite: whether to replace earlier parts of this dump.
 
     Returns:
-      The names of the parts.
+      The file names of the parts.
 
     Raises:
-      ValueError: if the dump has no line, or parts of it exist.
+      ValueError: if the dump has no lines, or parts of it already exist.
       OSError: if a file cannot be read or written.
     """
     pattern = f"{glob.escape(corpus_name(path))}-part-*.zst"

@@ -1,8 +1,7 @@
 """Prepare data on one machine: turn dumps and other corpora into a data folder.
 
-An external sort groups the comments of the dumps by thread. A second sort brings the examples from
-threads and from whole conversations into the order of the shards. Memory holds one thread, not the
-dumps.
+An external sort groups the comments in the dumps by thread. A second sort puts the examples from
+threads and conversations into shard order. Only one thread at a time is in memory.
 """
 
 import contextlib
@@ -37,16 +36,16 @@ _SORT = """
 
 
 class ExternalSorter:
-    """Sorts more rows of a key and a payload than fit into memory, by their keys.
+    """Sorts rows by key, even if they do not fit into memory. A row has a key and a payload.
 
     Rows are written to a text file. DuckDB reads and sorts the file, and uses the disk when it
-    reaches its memory limit. Keys and payloads are ASCII without tabs and line breaks, such as the
-    JSON of `json.dumps`.
+    reaches its memory limit. Keys and payloads must be ASCII without tabs and line breaks, such as
+    JSON from `json.dumps`.
 
     Args:
       folder: an existing folder for temporary files.
-      name: distinguishes the sorters of one folder.
-      memory_limit: DuckDB's limit, such as `"512MB"`.
+      name: name of the sorter's files, different for each sorter in the folder.
+      memory_limit: DuckDB's memory limit, such as `"512MB"`.
 
     Raises:
       ValueError: if DuckDB does not understand the memory limit.
@@ -62,8 +61,8 @@ class ExternalSorter:
             "memory_limit": memory_limit,
             "temp_directory": os.path.join(folder, f"{name}.spill"),
             "preserve_insertion_order": False,
-            # Two threads need several times the memory to sort the same rows, and the reader of
-            # the rows is slower than either.
+            # Two threads need several times the memory for the same rows. They would not save time,
+            # because even one thread sorts faster than the rows are consumed.
             "threads": 1,
         }
         try:
@@ -84,14 +83,15 @@ class ExternalSorter:
         self.num_rows += 1
 
     def sorted_rows(self) -> Iterator[tuple[str, str]]:
-        """Yield all rows in the bytewise order of their keys. After this, no row can be added."""
+        """Yield all rows in bytewise order of their keys. No rows can be added afterwards."""
         self._file.close()
         if not self.num_rows:
             return
         num_sorted = 0
         try:
             self._connection.execute("SET enable_progress_bar = false")
-            # The limit determines the size of DuckDB's buffers. With smaller buffers it lost rows.
+            # The limit determines the size of DuckDB's buffers. With smaller buffers, DuckDB lost
+            # rows.
             line_limit = max(_MIN_LINE_LIMIT, 2 * self._longest)
             self._connection.execute(_SORT, [self._path, line_limit])
             while rows := self._connection.fetchmany(_FETCH_ROWS):
@@ -122,7 +122,7 @@ class ExternalSorter:
 
 
 def _sort_on_disk(run: Preparation) -> None:
-    """Do the work of a run (`data_folder.Engine`)."""
+    """Do the work of a run on one machine; implements `data_folder.Engine`."""
     steps, options = run.steps, run.options
     with contextlib.ExitStack() as stack:
 
@@ -163,7 +163,7 @@ def _sort(rows: Iterable[Row], sorters: Mapping[str, ExternalSorter]) -> None:
 
 
 def _sorted(sorter: ExternalSorter, unit: str) -> Iterator[tuple[str, str]]:
-    """Yield the rows of a sorter with progress, and delete them."""
+    """Yield a sorter's rows in order, show the progress, and delete the rows at the end."""
     with Progress(unit, total=sorter.num_rows) as progress:
         yield from progress.counted(sorter.sorted_rows())
     sorter.close()

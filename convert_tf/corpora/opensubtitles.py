@@ -1,7 +1,7 @@
-r"""Subtitles by the rules of PolyAI's OpenSubtitles data: every line answers the one before.
+r"""Read subtitles by the rules of PolyAI's OpenSubtitles data: each line answers the one before.
 
-A file is plain text with one subtitle line per line, or subtitles with times, from which the lines
-are extracted first. PolyAI's script
+A file is plain text with one subtitle line per line, or a subtitle file with times, from which the
+lines are extracted first. PolyAI's script
 
 1. removes names of speakers: the first word if a colon follows it; and any word with a colon, with
    a preceding `.`, `!` or `?` and one white space (`Hello. ANNA: Hi` becomes `Hello Hi`);
@@ -11,23 +11,25 @@ are extracted first. PolyAI's script
 
 The order matters: a name after a hyphen or a bracket stays, as in `- ANNA: Hi` and `[door] ANNA:`.
 
-A line and the line before it make an example if both have 9 to 127 characters. A line of another
-length makes no example but stays in the history of the lines after it. So a context is always the
-previous line. Extra contexts are up to 10 lines before the context, uncut and of any length. There
-is no deduplication.
+A line and the line before it form an example if both have 9 to 127 characters. A line of another
+length forms no example, but stays in the history of later lines. So the context is always the
+previous line. Extra contexts are up to 10 lines before the context, uncut and of any length.
+Duplicates are kept.
 
-The file's name decides the split, with its suffix, but without its folder and the suffix of its
-compression. PolyAI cut the one file of a language with `split -a 3 -l 100000 en.txt lines/lines-`.
-A longer file is read as if it were cut in the same way. So `lines.gz` gives the same split as
-PolyAI's files `lines-aaa`, `lines-aab`, …
+The file name decides the split, without the folder and the compression suffix, but with any other
+suffix. PolyAI cut their single file for a language with `split -a 3 -l 100000 en.txt lines/lines-`.
+Here, files of more than 100,000 lines are read as if they had been cut in the same way. So
+`lines.gz` gives the same splits as PolyAI's files `lines-aaa`, `lines-aab`, …
 
 In `.srt` and `.vtt`, numbers, time codes, styles, tags and positions are dropped. A caption becomes
-one line of text, because its line breaks only fit it to a screen. A dash at the start of a line
-marks another speaker, so it starts a new line. In OPUS's `.xml`, each sentence is a line.
+one line of text, because its line breaks only make it fit on a screen. A dash at the start of a
+line marks another speaker, so it starts a new line of text. In OPUS's `.xml`, each sentence is a
+line.
 
-There are three differences. `\r` before a line break is dropped. If a line is not UTF-8, the script
-stops; here the line is counted. The script ran on Python 2, where `\w` matches only ASCII letters.
-Here it matches letters of all scripts, so names such as `Émile:` are removed too.
+Three things differ from PolyAI's script. `\r` before a line break is dropped. If a line is not
+UTF-8, the script stops; this reader skips and counts the line. The script ran on Python 2, where
+`\w` matches only ASCII letters. Here `\w` matches letters in all scripts, so names such as `Émile:`
+are removed too.
 
 Reference: github.com/PolyAI-LDN/conversational-datasets, opensubtitles.
 """
@@ -48,7 +50,7 @@ from convert_tf.storage.lines import InputFile, open_decompressed
 
 LINES_PER_FILE = 100_000
 SOURCE = "opensubtitles"
-_MAX_LINE_BYTES = 10_000  # a conversation is 100,000 lines in memory
+_MAX_LINE_BYTES = 10_000  # limits memory, which holds a conversation of 100,000 lines
 _SPEAKER = re.compile(r"(?:^|[.!?]\s)\w+:")
 _BRACKETED = re.compile(r"[\[(][^\])]*[\])]")
 _CODE = r"(?:\d+:)?\d{1,3}:\d{1,2}(?:[,.:]\d{1,3})?"
@@ -56,11 +58,11 @@ _TIME = re.compile(rf"{_CODE}\s*-->\s*{_CODE}")
 # <i>, </font>, <v Anna>, <c.yellow>, <00:00:01.000>; {\an8}, {y:i}; but neither <3 nor { a }.
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<\d+:[\d:.]+>|\{\\[^{}]*\}|\{[a-zA-Z]:[^{}]*\}")
 _DASH = re.compile(r"\s*(?:-|–|—|‐)")
-# OPUS's XML separates words and punctuation by spaces.
+# OPUS's XML puts spaces between words and punctuation.
 _SPACE_BEFORE = re.compile(r" (?=[.,!?;:%)\]}…]|n't\b|'(?:s|m|d|ll|re|ve)\b)", re.IGNORECASE)
 _SPACE_AFTER = re.compile(r"(?<=[(\[{$¿¡]) ")
-# Times and frames at the start of lines in MPL2, TMPlayer, LRC, SubViewer and Whisper, and tables
-# of times.
+# Times and frames at the start of lines in MPL2, TMPlayer, LRC, SubViewer and Whisper, and in
+# tables with times.
 _OTHER_TIME = (
     r"(?:\[\d+\]\[\d+\]|[\[(]?\d{1,2}:\d\d:\d\d\b|[\[(]\d{1,2}:\d\d\.\d+"
     r"|\d+\.\d+[\t,]\d+\.\d+[\t,])"
@@ -74,13 +76,14 @@ _SAYS_UTF_16 = re.compile(rb"\A(<\?xml[^>]*encoding=[\"'])(?i:utf-?16)")
 
 
 def read(file: CountedFile) -> Iterator[Conversation]:
-    """Yield the lines of one file as one conversation, or as one for each 100,000 lines.
+    """Yield the lines of a file as one conversation, or as one conversation per 100,000 lines.
 
     Args:
-      file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file of text with one subtitle line per line, or
-        `.srt`, `.vtt` or OPUS's `.xml`. Lines of more than 10,000 bytes are dropped. It counts
-        lines as `invalid_utf8`, `line_too_long`, `unfinished_line`, and `nothing_said` if they are
-        empty before or after the rules; and files of at most one line as `too_few_turns`.
+      file: plain text with one subtitle line per line, or `.srt`, `.vtt` or OPUS's `.xml`, possibly
+        compressed as `.gz`, `.zst`, `.bz2` or `.xz`. Lines longer than 10,000 bytes are dropped.
+        The file counts unusable lines as `invalid_utf8`, `line_too_long` and `unfinished_line`,
+        lines that are empty before or after cleaning as `nothing_said`, and conversations of fewer
+        than two lines as `too_few_turns`.
 
     Raises:
       ContentError: if the file has another format, or its XML is damaged.
@@ -88,7 +91,7 @@ def read(file: CountedFile) -> Iterator[Conversation]:
     file.max_line_bytes = min(file.max_line_bytes, _MAX_LINE_BYTES)
     file_id = whole_characters(base_name(file.path))
     turns: list[Turn] = []
-    start = 0  # number of lines before those in `turns`
+    start = 0  # number of lines in the file before the first line in `turns`
     with open_decompressed(file) as stream:
         for line in _lines(stream, file):
             if file.lines > start + LINES_PER_FILE:
@@ -105,7 +108,7 @@ def read(file: CountedFile) -> Iterator[Conversation]:
 
 
 def _lines(stream: io.BufferedReader, file: CountedFile) -> Iterator[str]:
-    """Yield the subtitle lines of a file. The format is recognised by the first bytes."""
+    """Yield the subtitle lines in a file, whose format is recognised by the first bytes."""
     head = stream.peek()[:HEAD_BYTES]
     kind = check_format(file.name, head, read=(SUBRIP, WEBVTT, XML))
     text = head.decode("utf-8", "ignore").removeprefix("\ufeff")
@@ -126,20 +129,21 @@ def _lines(stream: io.BufferedReader, file: CountedFile) -> Iterator[str]:
 
 
 def _text_lines(pieces: Iterator[bytes], file: CountedFile) -> Iterator[str]:
-    # White space at the start of a line matters to the rules, so it is kept.
+    # White space at the start of a line is kept because the rules depend on it.
     for line in lines_in(pieces, file):
         with file.skipping():
             yield decoded(line)
 
 
 def clean_line(line: str) -> str:
-    """Return the spoken text of a subtitle line by PolyAI's rules; empty if there is none.
+    """Return the spoken text in a subtitle line by PolyAI's rules; `""` if nothing is spoken.
 
     Args:
       line: a line with or without its line break.
     """
     line = _SPEAKER.sub("", line)
-    # Every bracket in the searched part is closed, so the time is linear in the length.
+    # The search ends at the last closing bracket. Otherwise unclosed brackets would make it
+    # quadratic.
     end = max(line.rfind("]"), line.rfind(")")) + 1
     if end:
         line = _BRACKETED.sub("", line[:end]) + line[end:]
@@ -156,19 +160,19 @@ def _conversation(
 
 
 def _piece_id(file_id: str, start: int) -> str:
-    """Return the name that `split -a 3` gives to the piece that starts after `start` lines."""
+    """Return the name that `split -a 3` would give to the piece that starts after `start` lines."""
     number = start // LINES_PER_FILE
     letters = [ascii_lowercase[number // 26**place % 26] for place in (2, 1, 0)]
     return f"{file_id}-{''.join(letters)}"
 
 
 def _caption_lines(lines: Iterable[str], kind: str) -> Iterator[str]:
-    """Yield the lines of text in `.srt` or `.vtt`.
+    """Yield the spoken lines in `.srt` or `.vtt` subtitles.
 
     Args:
       lines: the lines of the file, with or without line breaks.
-      kind: `SUBRIP`, where captions may have empty lines, or `WEBVTT`, where an empty line ends a
-        caption, and notes, styles and names are outside captions.
+      kind: `SUBRIP`, where captions may contain empty lines, or `WEBVTT`, where an empty line ends
+        a caption, and notes, styles and names stand between captions.
     """
     caption: list[str] | None = None
     for line in map(str.strip, lines):
@@ -198,11 +202,11 @@ def _spoken(caption: list[str]) -> Iterator[str]:
 
 
 def _sentences(pieces: Iterable[bytes], file: InputFile) -> Iterator[str]:
-    """Yield the sentences of OPUS's XML.
+    """Yield the sentences in OPUS's XML.
 
     Args:
-      pieces: the bytes of the file.
-      file: the file. After the last piece, it knows whether it was cut off.
+      pieces: the content of the file, in pieces of bytes.
+      file: the file. After the last piece, `is_cut_off` tells whether it is truncated.
 
     Raises:
       ContentError: if the file is not XML or not in OPUS's format.

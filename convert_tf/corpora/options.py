@@ -1,6 +1,6 @@
-"""Corpora and options of `prepare`, on one machine or on a cluster.
+"""Corpora and options for `prepare`, on one machine or on a cluster.
 
-`CORPORA` has the corpora whose files contain whole conversations, with their readers and default
+`CORPORA` lists the corpora whose files contain whole conversations, with their readers and default
 rules.
 """
 
@@ -26,10 +26,10 @@ class Corpus:
     """A corpus that is not a tree of comments.
 
     Args:
-      name: name of its flag.
-      read: yields the conversations of one file. The file counts unused lines and turns.
+      name: name of the corpus and of its flag.
+      read: yields the conversations in a file, which counts unused lines and turns.
       rules: fields of `comments.Rules` that differ from the defaults.
-      description: help of the flag.
+      description: help text of the flag.
     """
 
     name: str
@@ -38,8 +38,8 @@ class Corpus:
     description: str
 
 
-# Users want to find all of their answers, so lengths are not limited. A repeated row would be its
-# own wrong answer in a batch.
+# Users expect to find all of their answers, so lengths are not limited. Repeated rows are dropped,
+# because in a batch one copy would be a wrong answer for the other.
 _EVERYTHING_ONCE: dict[str, Any] = {
     **dict.fromkeys(("min_context_length", "min_response_length"), 1),
     **dict.fromkeys(("max_context_length", "max_response_length", "max_extra_length"), _NO_LIMIT),
@@ -123,13 +123,13 @@ class PrepareOptions(Config):
         )
 
     def rules_by_corpus(self, paths: Mapping[str, Collection[Any]]) -> dict[str, Rules]:
-        """Return the rules of the corpora that a run reads. `paths` has the files by corpus."""
+        """Return the rules for each corpus that a run reads. `paths` has the files by corpus."""
         kinds = (kind for kind, files in paths.items() if files)
         names = dict.fromkeys(kind if kind in CORPORA else REDDIT for kind in kinds)
         return {name: self.rules_of(name) for name in names}
 
     def rules_of(self, corpus: str) -> Rules:
-        """Return the rules of a corpus, which may be `"reddit"`."""
+        """Return the rules for a corpus, which may be `"reddit"`."""
         if corpus == REDDIT:
             return self.rules
         return self.corpus_rules.get(corpus) or Rules(**CORPORA[corpus].rules)

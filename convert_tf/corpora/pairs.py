@@ -1,4 +1,4 @@
-"""Pairs of contexts and responses: tables, such as a FAQ in CSV, TSV or Parquet, or JSON.
+"""Read pairs of contexts and responses from tables, such as a FAQ in CSV or Parquet, or JSON.
 
 ```
 question,answer
@@ -7,11 +7,12 @@ Is the pool open?,Until nine.
 or a car park?","A garage, with 20 places."
 ```
 
-The first row is a header if it contains `context` and `response`, `question` and `answer` or other
-names of `convert_tf.readers.columns`. Their order and case do not matter, and there may be other
-columns. Without a header there are two columns, and the first row is a pair. JSON and Parquet are
-read by their keys (`convert_tf.corpora.dialogues`). Files of the papers' tasks are recognised too
-(`convert_tf.data.tasks`), except articles, which look like tables.
+The first row is a header if it contains `context` and `response`, `question` and `answer`, or other
+names from `convert_tf.readers.columns`. The order and case of the names do not matter, and other
+columns are allowed. A table without a header must have two columns, and its first row is a pair.
+JSON and Parquet files are read by their keys (`convert_tf.corpora.dialogues`). Files of the papers'
+tasks are also recognised (`convert_tf.data.tasks`), except for article search, whose files look
+like tables.
 """
 
 import dataclasses
@@ -27,27 +28,27 @@ from convert_tf.data.tasks.formats import head_of, task_format_of
 from convert_tf.readers.columns import LABEL, TEXT, Cells, column_names
 from convert_tf.readers.tables import read_rows
 
-# Two columns with such names are labelled texts, or pairs of texts with the same meaning.
+# Two columns with such names hold labelled texts, or pairs of texts with the same meaning.
 _OTHER_NAMES = {*TEXT, *LABEL, "sentence1", "sentence2", "premise", "hypothesis", "summary"}
 
 
 def read(file: CountedFile) -> Iterator[Conversation]:
-    """Yield one conversation per row, with a context and its response, or the dialogues of JSON.
+    """Yield a conversation with a context and its response per row, or the dialogues in JSON.
 
-    The id is a hash of the context that ignores case and white space. So all answers to a question
-    are in the same split. A model is then not tested on a question of its training data, and never
-    sees a right answer as a wrong one.
+    The conversation id is a hash of the context that ignores case and white space, so all answers
+    to a question are in the same split. A model is then never tested on a question from its
+    training data, and a right answer never counts as a wrong one.
 
     Args:
-      file: a table (`convert_tf.readers.tables`), in which a list of two texts is a pair too. It
-        counts unusable rows as `too_many_columns`, `malformed_quotes`, `nul_character`,
-        `line_too_long`, `unfinished_line`, `not_json`, `invalid_utf8`, or by the reasons of
+      file: a table (`convert_tf.readers.tables`). In JSON, a list of two texts is also a pair. The
+        file counts unusable rows as `too_many_columns`, `malformed_quotes`, `nul_character`,
+        `line_too_long`, `unfinished_line`, `not_json`, `invalid_utf8`, or by the reasons listed in
         `convert_tf.corpora.dialogues.conversations_in`.
 
     Raises:
       ValueError: if the file is neither a table nor JSON; if it is neither UTF-8 nor UTF-16 with a
-        byte order mark; if it has no header and not two columns; or if it is JSON of an unknown
-        shape.
+        byte order mark; if it has no header and its number of columns is not two; or if it is JSON
+        with an unknown shape.
     """
     task = task_format_of(head_of(file.path))
     if task and task.is_distinct:
@@ -64,7 +65,7 @@ def _without_lists(row: Any) -> Any:
 def _without_header(
     file: CountedFile, first: Cells, rest: Iterator[Cells]
 ) -> tuple[Sequence[str], Iterator[Cells]] | None:
-    """Read a table of two columns as pairs, unless the first row names other columns."""
+    """Read a table with two columns as pairs, unless its first row is a header with other names."""
     if len(first) != 2:
         return None
     if {*column_names(first)} <= _OTHER_NAMES:

@@ -1,6 +1,6 @@
-"""The steps of `prepare` on any engine: read rows, make examples of threads, drop duplicates.
+"""The steps of `prepare` on any engine: read rows, make examples from threads, drop duplicates.
 
-This module uses neither TensorFlow nor an engine. An engine sorts the rows between the steps and
+This module needs neither TensorFlow nor an engine. An engine sorts the rows between the steps and
 adds up the counts.
 """
 
@@ -18,15 +18,15 @@ from convert_tf.data.schema import PAIR, SPLITS, Example
 from convert_tf.storage.json_text import parsed_json
 
 TURNS, PAIRS, EXAMPLES, TEXTS = KINDS = "turns", "pairs", "examples", "texts"
-_SAMPLE_SIZE = 20_000  # train examples whose lengths are measured
+_SAMPLE_SIZE = 20_000  # number of train examples whose lengths are measured
 
 
 class Row(NamedTuple):
     """A row to sort. `key` and `payload` are ASCII without tabs and line breaks.
 
-    There are four kinds. `TURNS` are turns of Reddit, sorted by their thread. `EXAMPLES` are sorted
-    by their place in the output. `PAIRS` are examples from which duplicates are dropped first.
-    `TEXTS` are single texts, sorted by their hash.
+    There are four kinds. `TURNS` are Reddit turns, sorted by thread. `PAIRS` are examples, sorted
+    by a hash of context and response to find duplicates. `EXAMPLES` are examples to write, sorted
+    by their place in the output. `TEXTS` are single texts, sorted by hash.
     """
 
     kind: str
@@ -34,26 +34,26 @@ class Row(NamedTuple):
     payload: str
 
 
-# Key and payload of rows of one kind, in the order of their keys.
+# The keys and payloads of rows of one kind, in the order of the keys.
 SortedRows = Iterable[tuple[str, str]]
 
 
 class Steps:
-    """The steps of a run or of a task, and their counts.
+    """The steps of a run, or of a task in it, and their counts.
 
-    `sample` has the first examples of each train shard. Shards are in the order of a hash, so the
-    sample is random, and the same in every run.
+    `sample` has the first examples in each train shard. Shards are in the order of a hash, so the
+    sample is random, but the same in every run.
 
     Args:
       options: rules, sizes and limits.
 
     Attributes:
-      counts: outcomes of the turns, by source.
+      counts: counts of how turns were used or why they were dropped, by source.
       num_threads: number of threads with examples by split, before duplicates are dropped.
       examples: number of written examples by source and split.
       single_texts: number of written single texts by source.
       history: number of written examples by number of earlier turns.
-      sample: texts by role, for measurements.
+      sample: sampled texts by role, to measure their lengths.
     """
 
     def __init__(self, options: PrepareOptions) -> None:
@@ -67,7 +67,7 @@ class Steps:
         self._sampled: Counter[int] = Counter()
 
     def merge(self, other: "Steps") -> None:
-        """Add the counts of another task. It wrote no shards, or later shards than this one."""
+        """Add the counts of another task, which wrote no shards or later shards than this task."""
         for source, counts in other.counts.items():
             self.counts[source] = threads.total_counts([self.counts[source], counts])
         for source, numbers in other.examples.items():
@@ -79,7 +79,7 @@ class Steps:
             self.sample[role] += texts
 
     def rows_of_file(self, what: str, file: CountedFile) -> Iterator[Row]:
-        """Yield the turns of a Reddit dump, or the examples and texts of conversations.
+        """Yield the turns in a Reddit dump, or the examples and single texts from conversations.
 
         Args:
           what: `"comments"`, `"submissions"` or the name of another corpus.
@@ -118,7 +118,7 @@ class Steps:
                     yield parse_comment(fields, rules, changed=changed)
 
     def rows_of_threads(self, turns: SortedRows) -> Iterator[Row]:
-        """Yield the examples and texts of Reddit threads, from rows of the kind `TURNS`."""
+        """Yield the examples and single texts from Reddit threads, given rows of kind `TURNS`."""
         for _, thread in itertools.groupby(turns, key=lambda row: row[0]):
             comments = [Comment(*parsed_json(payload)) for _, payload in thread]
             yield from self._rows(comments, self.options.rules, REDDIT)
@@ -131,9 +131,9 @@ class Steps:
         *,
         first_answer: int | None = None,
     ) -> Iterator[Row]:
-        """Yield the examples of a thread, and its texts that are in no example.
+        """Yield the examples from a thread, and its texts that are in no example.
 
-        `first_answer` is taken from a conversation; it is None for a thread of Reddit.
+        `first_answer` is the attribute of a conversation; it is None for a Reddit thread.
         """
         split = threads.split_of(comments[0].thread_id, dev_fraction=self.options.dev_fraction)
         rules = rules.of_split(split)
@@ -157,14 +157,15 @@ class Steps:
             if rules.deduplicate != "no":
                 thread = json.dumps(example.thread_id)  # ASCII, without tabs
                 pair = threads.pair_key(example, rules)
-                # Additional examples come last, so the other one of two equal pairs is kept.
+                # Additional examples are sorted last, so an ordinary example is kept if it has the
+                # same pair.
                 order = int(example.is_additional)
                 yield Row(PAIRS, f"{pair} {order} {thread} {key}", payload)
             else:
                 yield Row(EXAMPLES, key, payload)
 
     def unique_pairs(self, pairs: SortedRows) -> Iterator[Row]:
-        """Yield one of several equal pairs: the one with the smallest thread id.
+        """Yield one example for each set of equal pairs: the one with the smallest thread id.
 
         Args:
           pairs: rows of the kind `PAIRS`.
@@ -185,7 +186,7 @@ class Steps:
                 counts.dropped["duplicate_pair"] += 1
 
     def examples_of(self, rows: SortedRows) -> Iterator[tuple[str, int, Example]]:
-        """Yield split, shard and example of rows of the kind `EXAMPLES`."""
+        """Yield the split, shard and example for each row of the kind `EXAMPLES`."""
         most_of_shard = -(-_SAMPLE_SIZE // self.options.num_shards["train"])
         for key, payload in rows:
             split, shard = split_and_shard(key)
@@ -199,7 +200,7 @@ class Steps:
             yield split, shard, example
 
     def lines_of(self, rows: SortedRows) -> Iterator[bytes]:
-        """Yield the lines of a file of single texts, each text once, from rows of `TEXTS`."""
+        """Yield the lines for the single texts file, each text once, from rows of kind `TEXTS`."""
         last_hash = ""
         for key, payload in rows:
             text_hash, source = key.split(" ", 1)
@@ -210,6 +211,6 @@ class Steps:
 
 
 def split_and_shard(key: str) -> tuple[str, int]:
-    """Return the split and the shard of a row of the kind `EXAMPLES`, from its key."""
+    """Return the split and shard that the key of a row of the kind `EXAMPLES` encodes."""
     split_index, shard, _ = key.split("-")
     return SPLITS[int(split_index)], int(shard)

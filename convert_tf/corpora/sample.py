@@ -4,15 +4,16 @@ Most threads are a question (the title), one or two answers and the asker's reac
 dumps, a few comments are deleted, too short, too long or without a parent, so that the rules of
 `convert-tf prepare` have something to count.
 
-The texts come from `sample_topics.txt`. An object has different names in questions and in answers.
-The questions, answers and reactions of an intent have few words in common. So responses cannot be
-found by matching words.
+The texts come from `sample_topics.txt`. Questions and answers use different names for an object,
+and the questions, answers and reactions for an intent share few words. So responses cannot be found
+by matching words.
 
-The sections of the file are separated by empty lines. The first has situations, `a | b = c | d`:
-remarks that go with the question, and remarks that go with the answer. The second has intents that
-fit all topics. Every other section is a topic, below its name. In a topic, `a, b = c, d` is an
-object, which questions call a or b and answers call c or d. Lines with `?`, `>` and `<` are
-phrasings of the question, the answer and the reaction of an intent.
+The sections of `sample_topics.txt` are separated by empty lines. The first section has situations,
+`a | b = c | d`: remarks to add to the question, and remarks to add to the answer. The second
+section has intents that fit all topics. Every other section is a topic and begins with its name. In
+a topic, `a, b = c, d` is an object, which questions call a or b and answers call c or d. Lines that
+begin with `?`, `>` and `<` are phrasings for the question, the answer and the reaction in an
+intent.
 """
 
 import itertools
@@ -29,7 +30,7 @@ from convert_tf.extras import needs
 from convert_tf.storage.files import write_results
 
 NUM_THREADS = 4000
-_FIRST_ID = 36**5  # six characters, as ids have had since 2012
+_FIRST_ID = 36**5  # Reddit's ids have had six characters since 2012
 _FIRST_TIME = 1_420_070_400
 _SHORT = ("ok", "lol", "This.", "Same", "nope", "Thanks!")
 _RAMBLING = " I could go on about this for hours, and I will, because it matters a lot to me."
@@ -38,9 +39,9 @@ _RAMBLING = " I could go on about this for hours, and I will, because it matters
 class Question(NamedTuple):
     """The question of a thread, with its answers.
 
-    An object has names in questions (`asked`) and in answers (`answered`). An intent has phrasings
-    of the question, of its answers and of the asker's reactions. `situation` has remarks that go
-    with the question and with the answer.
+    `asked` has the names for the object in questions, and `answered` its names in answers.
+    `questions`, `answers` and `reactions` are phrasings for the intent. `situation` has the remarks
+    to add to the question, and the remarks to add to the answer.
     """
 
     subreddit: str
@@ -68,7 +69,7 @@ _SITUATIONS, _COMMON, *_TOPICS = (
 
 
 def all_questions() -> Iterator[Question]:
-    """Yield all questions: every combination of object, intent and situation of a topic."""
+    """Yield all questions: every combination of an object, an intent and a situation per topic."""
     situations = [[_phrases(side, "|") for side in line.split("=")] for line in _SITUATIONS]
     for title, *lines in _TOPICS:
         lines_of_objects = [line for line in lines if line[0] not in "?><"]
@@ -94,7 +95,7 @@ class SampleThreads:
         self._next_id = _FIRST_ID
 
     def generate(self, num_threads: int) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-        """Yield (submission, comments). No two threads have the same question."""
+        """Yield threads as (submission, comments). No two threads have the same question."""
         questions = [*all_questions()]
         if num_threads > len(questions):
             raise ValueError(
@@ -129,7 +130,7 @@ class SampleThreads:
             if self._rng.random() < 0.5:
                 comments.append(comment(f"t1_{answer['id']}", reaction(), asker))
         if self._rng.random() < 0.05:
-            # One comment is damaged, or one is added, in a way that occurs in real dumps.
+            # Damage a comment or add an unusable one, as occurs in real dumps.
             fault = self._rng.randrange(4)
             if fault == 0:
                 comments[0]["body"], comments[0]["author"] = "[deleted]", "[deleted]"
@@ -160,7 +161,7 @@ class SampleThreads:
 
 
 def sample_texts(seed: int = 0) -> Iterator[str]:
-    """Yield the different texts of generated threads: questions, answers and reactions."""
+    """Yield the distinct texts in generated threads: questions, answers and reactions."""
     seen: set[str] = set()
     for submission, comments in SampleThreads(seed).generate(NUM_THREADS):
         for text in (submission["title"], *(comment["body"] for comment in comments)):

@@ -1,4 +1,4 @@
-"""Conversations of the papers' tasks (`convert_tf.data.tasks`), with their right answers only."""
+"""Read the papers' tasks (`convert_tf.data.tasks`) as conversations, with right answers only."""
 
 from collections.abc import Iterator
 
@@ -9,18 +9,21 @@ from convert_tf.data.tasks.item import TaskItem
 
 
 def read_task(file: CountedFile, task: TaskFormat) -> Iterator[Conversation]:
-    """Yield a conversation for each right answer of each example. Only its last turn is an answer.
+    """Yield a conversation for each right answer to each example. Its last turn is the answer.
 
-    The id is a hash of the dialogue's first turn, so all examples of a dialogue are in one split.
+    The conversation id is a hash of the texts that the dialogue's examples share
+    (`TaskItem.dialogue`), so all examples in a dialogue are in the same split.
 
     Args:
       file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file. It counts unusable examples by the reasons
-        of the format's reader, and examples without a context as `empty_context`. It warns of
-        examples with another number of candidates than the first one, whose answers are used.
-      task: its format.
+        that the format's reader gives, and examples without a context as `empty_context`. It warns
+        of examples that have a different number of candidates from the first example. The answers
+        in such examples are still used.
+      task: format of the file.
 
     Raises:
-      ValueError: if the file is JSON that ends too early, or its answers cannot be read.
+      ValueError: if the file is JSON that ends too early, or the answers to a test file cannot be
+        read.
     """
     number, first = 0, ""
     for item in task.items(file):

@@ -1,9 +1,9 @@
 """Make context-response examples from threads, by the rules of PolyAI's Reddit data.
 
-Pure functions on tuples, without an engine or a file format. A thread is a forest of comments. If
-the submission's title is known, it is the root turn. Every comment that answers a turn of the
-thread is a candidate example. The comment is the response, the turn that it answers is the context,
-and the turns before that are the extra contexts, the most recent first.
+These are pure functions on tuples, independent of engines and file formats. A thread is a forest of
+comments. If the submission's title is known, it is the root turn. Every comment that answers a turn
+in the thread is a candidate example. The comment is the response, the turn that it answers is the
+context, and the turns before the context are the extra contexts, most recent first.
 
 Reference: github.com/PolyAI-LDN/conversational-datasets, reddit; arXiv 1904.06472 §3.1.
 """
@@ -25,16 +25,16 @@ TRAIN_FRACTION = 0.9
 
 _DELETED = frozenset({"[deleted]", REMOVED})
 _SPLIT_BUCKETS = 4096
-# Bots are recognised by their names (`bots.txt`) and by sentences about themselves.
+# Bots are recognised by their names (`bots.txt`) and by sentences in which they say they are bots.
 _BOT_SAYS = re.compile(
     r"\b(?:i['’]?m|i am|this is) an? (?:ro)?bot\b(?!\?)|\bbeep,? boop\b|\bperformed automatically\b"
     r"|\bcontact the moderators of this subreddit\b",
     re.IGNORECASE,
 )
 _WHITE_SPACE = re.compile(r"\s+")
-# Sentences end with the marks of Latin script, Chinese and Japanese, and at the end of a line.
-# Closing quotes and brackets belong to the sentence. A full stop does not end a sentence before a
-# lower-case letter, or after a single letter (initials) or an abbreviation.
+# Sentences end with the punctuation marks used in Latin script, Chinese and Japanese, or at the end
+# of a line. Closing quotes and brackets belong to the sentence. A full stop does not end a sentence
+# before a lower-case letter, or after a single letter (initials) or an abbreviation.
 _END = re.compile(
     r"(?:(?P<dot>[.…]+)|[!?]+[.…]*|[。！？]+)[\"'”’»)\]*_]*"
     r"(?:(?<=[。！？])|(?=\s)|\Z)|(?=\n)"
@@ -47,11 +47,11 @@ _ABBREVIATION = re.compile(
 
 @dataclass
 class ThreadCounts:
-    """Outcomes of comments and candidate examples.
+    """Counts of how comments were used or why they were dropped.
 
-    Every comment is counted once: `comments` = `duplicates` + `top_level` + `orphans` + `cyclic`
-    + the sum of `dropped` + `examples`. `changed` counts the texts that each cleaning rule changed.
-    `additional` counts the examples of `Rules.more_pairs`.
+    Every comment is counted once: `comments` = `duplicates` + `top_level` + `orphans` + `cyclic` +
+    the sum of `dropped` + `examples`. `changed` counts the texts that each cleaning rule changed.
+    `additional` counts the examples that `Rules.more_pairs` adds.
     """
 
     threads: int = 0
@@ -67,7 +67,7 @@ class ThreadCounts:
     changed: Counter[str] = field(default_factory=Counter)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the counts as JSON values. `additional` is left out if there are none."""
+        """Return the counts as a JSON object. `additional` is omitted if it is 0."""
         counts = {**vars(self)}
         for name in ("dropped", "changed"):
             counts[name] = {rule: number for rule, number in sorted(counts[name].items()) if number}
@@ -77,7 +77,7 @@ class ThreadCounts:
 
 
 def total_counts(all_counts: Iterable[ThreadCounts]) -> ThreadCounts:
-    """Return the sum of the counts of several sources or tasks."""
+    """Add up the counts from several sources or tasks."""
     total = ThreadCounts()
     for counts in all_counts:
         for name, value in vars(counts).items():
@@ -88,7 +88,8 @@ def total_counts(all_counts: Iterable[ThreadCounts]) -> ThreadCounts:
 def split_of(thread_id: str, *, dev_fraction: float = 0.01) -> str:
     """Return the split of a thread, which is the same in every run.
 
-    The test split is PolyAI's. The dev split is the last `dev_fraction` of PolyAI's train split.
+    The test split is the same as PolyAI's. The dev split takes `dev_fraction` of all threads from
+    the end of PolyAI's train split.
 
     Returns:
       `"train"`, `"dev"` or `"test"`.
@@ -100,11 +101,11 @@ def split_of(thread_id: str, *, dev_fraction: float = 0.01) -> str:
 
 
 def output_key(example: Example, split: str, *, num_shards: int) -> str:
-    """Return the sort key of an example: its split, its shard, and its place in the shard.
+    """Return the sort key for an example: its split, its shard, and its place in the shard.
 
     The key does not depend on the order of the input. Shard and place come from a hash of
-    everything that distinguishes examples. So the examples of a thread are far apart, and every
-    shard is well mixed in the order of its keys.
+    everything that distinguishes examples. So a thread's examples are far apart, and every shard is
+    well mixed when sorted by key.
 
     Args:
       example: an example.
@@ -121,7 +122,7 @@ def pair_key(example: Example, rules: Rules) -> str:
 
     Args:
       example: an example.
-      rules: `deduplicate` decides whether case and white space are compared.
+      rules: `deduplicate` decides whether pairs may differ in case and white space.
     """
     pair: tuple[str, ...] = (example.context, example.response)
     if rules.deduplicate == "folded":
@@ -130,12 +131,12 @@ def pair_key(example: Example, rules: Rules) -> str:
 
 
 def comments_of(conversation: Conversation, rules: Rules, changed: Counter[str]) -> list[Comment]:
-    """Return a conversation as a thread in which every turn answers the one before.
+    """Return a conversation as a thread in which every turn answers the previous turn.
 
     Args:
       conversation: a conversation.
-      rules: how texts are cleaned.
-      changed: counts the texts that each rule changed.
+      rules: decide how texts are cleaned.
+      changed: counter to which the number of texts changed by each rule is added.
     """
     turns = (
         Comment(
@@ -159,16 +160,16 @@ def create_examples(
     is_conversation: bool = False,
     first_answer: int = 1,
 ) -> Iterator[Example]:
-    """Yield the examples of one thread.
+    """Yield the examples from one thread.
 
     Args:
-      comments: the comments of one thread in any order, and its title if it is known.
-      rules: rules that decide which comments make examples.
-      counts: counts to which the outcomes are added.
+      comments: the comments in one thread, in any order, and its title if it is known.
+      rules: decide which comments become examples.
+      counts: counts to update.
       source: name of the corpus.
-      is_conversation: whether the thread is a conversation without a title. A path may then have
-        one turn more.
-      first_answer: see `Conversation`. Earlier turns are counted as `top_level`.
+      is_conversation: whether the thread is a conversation without a title. An example may then
+        have one more turn.
+      first_answer: see `Conversation`. Turns before it are counted as `top_level`.
     """
     turns = _unique_turns(comments, counts)
     post = turns.pop(POST_ID, None)
@@ -216,7 +217,7 @@ def create_examples(
 def _example(
     path: Sequence[Comment], rules: Rules, counts: ThreadCounts, source: str, context: str = ""
 ) -> Example:
-    """Return a path as an example. If `context` is given, the example is additional."""
+    """Turn a reply path into an example. If `context` is given, the example is additional."""
     if context:
         counts.additional += 1
     else:
@@ -236,7 +237,7 @@ def _example(
 
 
 def _fitting(turn: Comment, role: str, rules: Rules, counts: ThreadCounts) -> str:
-    """Cut the text of a turn. A long context keeps its end, and a long response its beginning."""
+    """Return a turn's text, cut if it is too long. Contexts keep the end, responses the start."""
     text = turn.body + turn.rest
     shortest, longest = rules.limits(role)
     if len(text) <= longest:
@@ -247,17 +248,18 @@ def _fitting(turn: Comment, role: str, rules: Rules, counts: ThreadCounts) -> st
 
 
 def _last_two_as_one(path: list[Comment], rules: Rules) -> tuple[str, list[Comment]]:
-    """Join the last two turns before a response into one context, and remove one from the path.
+    """Join the last two turns before a response into one context.
 
     If the text of a submission leaves no room for its title, the text alone is the context.
 
     Args:
-      path: response, context and the turns before, the most recent first.
-      rules: limits, and whether long turns are cut.
+      path: response, context and earlier turns, most recent first.
+      rules: length limits, and whether long turns are cut.
 
     Returns:
-      The context and the path. The context is empty if a turn is deleted or by a bot, or if there
-      is no room for the earlier turn.
+      A tuple of the joined context and the path without the earlier of the joined turns. The
+      context is `""` if a turn cannot be used (for example, deleted or by a bot), or if there is no
+      room for the earlier turn.
     """
     last = path[1]
     if _skip_reason(last, rules, "context") not in ("", "context_too_short"):
@@ -282,15 +284,15 @@ def _last_two_as_one(path: list[Comment], rules: Rules) -> tuple[str, list[Comme
 def unused_texts(
     comments: Iterable[Comment], examples: Iterable[Example], rules: Rules
 ) -> Iterator[str]:
-    """Yield the texts of a thread that are in none of its examples. Long texts are split.
+    """Yield the texts in a thread that are in none of its examples. Long texts are split.
 
-    Deleted texts are omitted. So are texts of bots if the rules drop bots, and texts that are too
-    short for both a context and a response.
+    Deleted texts and texts that are too short for both a context and a response are omitted. Texts
+    by bots are omitted if the rules drop bots.
 
     Args:
-      comments: the turns of a thread, including its title and its post.
-      examples: the result of `create_examples`.
-      rules: limits and `drop_bots`.
+      comments: the turns in a thread, including its title and post.
+      examples: the examples from this thread, as returned by `create_examples`.
+      rules: length limits and `drop_bots`.
     """
     known = {text for example in examples for text in (example.context, example.response)}
     for turn in comments:
@@ -304,9 +306,10 @@ def unused_texts(
 
 
 def _unique_turns(comments: Iterable[Comment], counts: ThreadCounts) -> dict[str, Comment]:
-    """Return one turn per id, whatever the order of the copies.
+    """Return one turn per id. The choice between copies does not depend on their order.
 
-    Copies that are not deleted are preferred. Of several, the smallest as a string is used.
+    Copies that are not deleted are preferred. If several remain, the copy whose `repr` sorts first
+    is used.
     """
     turns: dict[str, Comment] = {}
     for comment in comments:
@@ -320,7 +323,7 @@ def _unique_turns(comments: Iterable[Comment], counts: ThreadCounts) -> dict[str
 
 
 def _reachable_ids(turns: Mapping[str, Comment]) -> set[str]:
-    """Return the ids of turns below a root. Other turns are in or below a cycle of replies."""
+    """Return the ids of all turns below a root. The other turns are in or below a reply cycle."""
     children: dict[str, list[str]] = {}
     pending: list[str] = []
     for turn in turns.values():
@@ -337,10 +340,10 @@ def _reachable_ids(turns: Mapping[str, Comment]) -> set[str]:
 
 
 def reply_path(turns: Mapping[str, Comment], turn_id: str, *, max_length: int) -> list[Comment]:
-    """Return a comment, the turn it answers, the turn before, and so on, the most recent first.
+    """Return a comment, the turn that it answers, the turn before that, and so on to the root.
 
-    The path has at most `max_length` comments. The title is not counted as a comment, and is added
-    if the path reaches the top of its thread. The turn must not be in a cycle of replies.
+    The path has at most `max_length` comments, and also the title if the path reaches the top of
+    the thread. The comment must not be in or below a reply cycle.
     """
     path = [turns[turn_id]]
     while (parent_id := path[-1].parent_id) is not None and parent_id in turns:
@@ -355,7 +358,7 @@ def _is_deleted(turn: Comment) -> bool:
 
 
 def _skip_reason(turn: Comment, rules: Rules, role: str) -> str:
-    """Return why a turn cannot be a context or a response; empty if it can."""
+    """Return the reason why a turn cannot be a context or a response; `""` if it can."""
     shortest, longest = rules.limits(role)
     if _is_deleted(turn):
         return f"{role}_deleted"
@@ -371,7 +374,7 @@ def _skip_reason(turn: Comment, rules: Rules, role: str) -> str:
 
 
 def _pair_skip_reason(context: Comment, response: Comment, rules: Rules) -> str:
-    """Return why two usable turns do not make an example; empty if they do."""
+    """Return the reason why two usable turns do not form an example; `""` if they do."""
     author = response.author
     if rules.drop_self_replies and author and author == context.author and author not in _DELETED:
         return "self_reply"
@@ -381,7 +384,7 @@ def _pair_skip_reason(context: Comment, response: Comment, rules: Rules) -> str:
 
 
 def is_bot(turn: Comment) -> bool:
-    """Return whether a turn is by a bot, from the name of its author or from its text."""
+    """Return whether a turn is by a bot, judging by the name of its author or by its text."""
     return _is_bot_name(turn.author) or _BOT_SAYS.search(turn.body) is not None
 
 
@@ -393,8 +396,8 @@ def _is_bot_name(author: str) -> bool:
 
 @functools.cache
 def _bot_names() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return the names of `bots.txt` and its exceptions."""
-    # Spark's workers may have the package in a zip file.
+    """Return patterns for the bot names in `bots.txt` and for the exceptions in it."""
+    # On Spark workers, the package may be in a zip file.
     lines = (resources.files(__package__) / "bots.txt").read_text(encoding="utf-8").splitlines()
     names = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     parts = ([n for n in names if n[0] != "!"], [n[1:] for n in names if n[0] == "!"])
@@ -402,12 +405,12 @@ def _bot_names() -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def _letters(text: str) -> str:
-    """Return the letters and digits of a text in lower case, or the text if it has none."""
+    """Return a text's letters and digits in lower case, or the text itself if it has none."""
     return "".join(filter(str.isalnum, text.casefold())) or text
 
 
 def sentence_ends(text: str) -> Iterator[int]:
-    """Yield the ends of the sentences of a text, in characters from its start."""
+    """Yield the positions in a text where sentences end, in characters."""
     for match in _END.finditer(text):
         start, end = match.span()
         if match["dot"] and (following := text[end : end + 40].lstrip(" \t")):
@@ -419,11 +422,11 @@ def sentence_ends(text: str) -> Iterator[int]:
 
 
 def first_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
-    """Return the first sentences of a text that fit into a limit.
+    """Return as many first sentences of a text as fit into `max_length` characters.
 
     Args:
       text: a text.
-      max_length: largest number of characters of the result.
+      max_length: maximum length of the result, in characters.
       min_length: if the whole sentences are shorter than this, the text is cut at the end of a word
         instead.
     """
@@ -439,12 +442,12 @@ def first_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
 
 
 def last_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
-    """Return the last sentences of a text that fit into a limit; see `first_sentences`."""
+    """Return as many last sentences as fit into `max_length` characters; see `first_sentences`."""
     text = text.rstrip()
     if len(text) <= max_length:
         return text
     earliest = len(text) - max_length
-    # A sentence may start exactly at the limit, so the search starts before it.
+    # A sentence may start exactly at `earliest`, so the search starts before that position.
     offset = max(0, earliest - 200)
     for end in sentence_ends(text[offset:]):
         last = text[offset + end :].strip()
@@ -467,10 +470,10 @@ def _last_words(text: str, max_length: int) -> str:
 
 
 def short_texts(text: str, max_length: int, *, min_length: int = 1) -> Iterator[str]:
-    """Yield a text with single spaces, or its sentences if it is longer than a limit.
+    """Yield a text with single spaces, or its sentences if the text exceeds `max_length`.
 
-    Sentences above the limit are cut. Texts of fewer than `min_length` characters are dropped, and
-    so are texts with fewer letters than other characters, such as tables and emoticons.
+    Sentences longer than `max_length` are cut. Texts shorter than `min_length` characters are
+    dropped, as are texts with fewer letters than other characters, such as tables and emoticons.
     """
     whole = _WHITE_SPACE.sub(" ", text).strip()
     if len(whole) <= max_length:

@@ -1,4 +1,4 @@
-"""Learn a vocabulary from prepared data or from text."""
+"""Learn a vocabulary from prepared data or from text files."""
 
 import contextlib
 import io
@@ -28,16 +28,16 @@ from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.text.vocabulary import write_vocabulary
 
 _BATCH = 1000
-# The result of SentencePiece depends on this number, so it is the same on all machines.
+# SentencePiece's result depends on the number of threads, so it is the same on all machines.
 _PIECE_THREADS = 16
 _IN_GRAPH = tf.TensorSpec([None], tf.string)
 
 
 def read_sentences(paths: Sequence[str]) -> Iterator[bytes]:
-    """Yield the texts of data folders and text files.
+    """Yield the texts in data folders and text files.
 
     Args:
-      paths: folders, files and patterns of files.
+      paths: folders, files and file patterns.
 
     Raises:
       ValueError: if a pattern matches no file, or a folder has no train split.
@@ -51,7 +51,7 @@ def read_sentences(paths: Sequence[str]) -> Iterator[bytes]:
 
 
 def _read_lines(path: str) -> Iterator[bytes]:
-    """Yield the lines of a text file that are UTF-8. A warning gives the number of other lines."""
+    """Yield the UTF-8 lines in a text file. A warning gives the number of other lines."""
     file = dumps.CountedFile(path)
     num_read, head = 0, b""
     for line in read_lines(file):
@@ -69,7 +69,7 @@ def _read_lines(path: str) -> Iterator[bytes]:
 
 
 def _read_records(shards: Sequence[str]) -> Iterator[bytes]:
-    """Yield each text of a thread once."""
+    """Yield the texts in records. A text that occurs several times in a thread is yielded once."""
     seen: set[bytes] = set()
     records = tf.data.TFRecordDataset(list(shards)).batch(_BATCH)
     batches = records.map(lambda some: tuple(parse_texts(some, ("thread_id", *PAIR))))
@@ -88,7 +88,7 @@ def in_graph(
     """Apply a TensorFlow function to batches of texts on all cores.
 
     Args:
-      function: from string `[B]` to string `[N]`.
+      function: maps a batch of texts, string `[B]`, to string `[N]`.
       sentences: the texts.
 
     Yields:
@@ -99,14 +99,14 @@ def in_graph(
     ).get_concrete_function()
     iterator = iter(sentences)
     batches = iter(lambda: list(itertools.islice(iterator, _BATCH)), [])
-    # Twice as many calls as cores keep all cores busy.
+    # Two simultaneous calls per core keep all cores busy.
     at_once = 2 * (os.cpu_count() or 1)
     for output in in_order(graph, map(tf.constant, batches), at_once=at_once):
         yield output.numpy().tolist()
 
 
 def count_words(sentences: Iterable[bytes]) -> WordCounter:
-    """Count the runs (`convert_tf.text.runs`) of texts."""
+    """Count the runs (`convert_tf.text.runs`) in texts."""
     counter = WordCounter()
     for words in in_graph(lambda batch: runs.split_runs(batch).values, sentences):
         counter.add(words)
@@ -118,19 +118,19 @@ def train_sentencepiece(sentences: Iterable[bytes], *, vocab_size: int) -> bytes
 
     Args:
       sentences: the texts.
-      vocab_size: largest number of pieces. A small corpus gives fewer.
+      vocab_size: maximum number of pieces. A small corpus yields fewer pieces.
 
     Returns:
-      The serialized model.
+      The serialised model.
 
     Raises:
-      ValueError: if the trainer refuses the texts or the size.
+      ValueError: if SentencePiece cannot train with these texts or this size.
     """
     with needs("data", "Learning SentencePiece"):
         import sentencepiece
 
     sentences = iter(sentences)
-    first = [*itertools.islice(sentences, 1)]  # to raise errors that the trainer may hide
+    first = [*itertools.islice(sentences, 1)]  # raises errors that the trainer might hide
     lowered = itertools.chain.from_iterable(in_graph(runs.lower, itertools.chain(first, sentences)))
     model = io.BytesIO()
     try:
@@ -167,18 +167,18 @@ def learn(
     vocab_size: int = 31_476,
     max_sentences: int = 10_000_000,
 ) -> str:
-    """Learn a vocabulary and write it. The file appears whole or not at all.
+    """Learn a vocabulary and write it to a file. The file is written completely or not at all.
 
     Args:
       paths: as for `read_sentences`.
-      output: the vocabulary file.
+      output: the vocabulary file to write.
       tokenizer: "subword" or "sentencepiece".
-      config: options of the subword learner; the paper's by default.
-      vocab_size: number of pieces of a SentencePiece model.
-      max_sentences: largest number of texts. If there are more, a random sample is drawn.
+      config: options for the subword learner. Default: the paper's.
+      vocab_size: maximum number of pieces in a SentencePiece model.
+      max_sentences: maximum number of texts. If there are more, a random sample is drawn.
 
     Returns:
-      A line with the numbers of sentences, words and subwords.
+      A line with the numbers of sentences, words and subwords, to print.
 
     Raises:
       ValueError: if there is no text.
@@ -200,9 +200,9 @@ def learn(
 
 
 def sample_sentences(paths: Sequence[str], number: int) -> Iterator[bytes]:
-    """Yield a random sample of the texts in their order.
+    """Yield a random sample of the texts, in their original order.
 
-    The texts are read twice, first to count them, so they are never all in memory.
+    The texts are read twice, first only to count them, so they are never all in memory.
 
     Args:
       paths: as for `read_sentences`.

@@ -1,1 +1,1 @@
-"""Turn examples into batches: records and token ids on disk, their order, packing, negatives."""
+"""Turn examples into batches: records and token ids on disk, shuffling, packing, negatives."""

@@ -1,8 +1,8 @@
 """Turn stored examples of either kind into packed batches, with numpy alone.
 
-The order of the examples in training is computed from a seed, without reading the examples. They
-are numbered through all shards of a split, each from its start. They are stored in the order of a
-hash, so neighbours are unrelated.
+The training order is computed from a seed, without reading the examples. Examples are numbered
+consecutively across all shards of a split. They are stored in the order of a hash, so neighbours
+are unrelated.
 """
 
 import dataclasses
@@ -24,8 +24,9 @@ class Group(NamedTuple):
     """Examples that are in memory together.
 
     Attributes:
-      numbers: int64 `[examples]`, in the order of reading: one chunk after another.
-      permutation: int64 `[examples]`, indices into the examples read, in the order of training.
+      numbers: int64 `[examples]`, the numbers of the examples in the split, in reading order: one
+        chunk after another.
+      permutation: int64 `[examples]`, indices into `numbers`, in training order.
     """
 
     numbers: np.ndarray
@@ -33,19 +34,19 @@ class Group(NamedTuple):
 
 
 class ExampleOrder:
-    """An endless order in which each example comes once in every epoch.
+    """An endless order in which each example occurs once per epoch.
 
-    An epoch permutes the chunks of up to 1,024 consecutive examples. Groups of as many chunks as
-    fit into the buffer are read, and the examples of each group are permuted. If the buffer holds
-    all examples, every order of an epoch is as likely as any other.
+    Each epoch permutes chunks of up to 1,024 consecutive examples. As many chunks as fit into the
+    buffer are read as one group, and the examples within each group are permuted. If the buffer
+    holds all examples, all orders are equally likely.
 
-    The order depends only on these arguments. The kind of storage, the machine, the version of
-    numpy and the position where reading began do not matter.
+    The order depends only on the arguments below. The kind of storage, the machine, the numpy
+    version and the position where reading began do not matter.
 
     Args:
-      num_examples: examples of the split.
-      shuffle_buffer: largest number of examples of a group.
-      seed: not negative.
+      num_examples: number of examples in the split.
+      shuffle_buffer: maximum number of examples per group.
+      seed: a non-negative integer.
 
     Raises:
       ValueError: if there are no examples.
@@ -66,13 +67,12 @@ class ExampleOrder:
         self.groups_per_epoch = -(-self.num_chunks // self.chunks_per_group)
 
     def groups(self, position: int = 0) -> Iterator[Group]:
-        """Yield the groups without end, starting at a position in the endless order.
+        """Yield groups endlessly, starting at a position in the endless order.
 
-        The permutation of the first group lacks the examples before the position.
+        The permutation of the first group omits the examples before that position.
 
         Args:
-          position: number of examples to skip. To find the group, the chunks of one epoch are
-            permuted. Nothing before the group is read.
+          position: number of examples to skip. Skipped groups are not read.
         """
         epoch, within = divmod(position, self.num_examples)
         while True:
@@ -91,7 +91,7 @@ class ExampleOrder:
             epoch, within = epoch + 1, 0
 
     def _permutation(self, size: int, epoch: int, stream: int) -> np.ndarray:
-        # Raw numbers of a bit generator are equal in all versions of numpy. Permutations of a
+        # The raw output of a bit generator is the same in all numpy versions. The permutations of a
         # Generator are not.
         keys = np.random.PCG64([self.seed, epoch, stream]).random_raw(size)
         return np.argsort(keys, kind="stable")
@@ -101,27 +101,29 @@ class ExampleOrder:
 class TrainingBatches:
     """Endless packed batches in the order of `ExampleOrder`.
 
-    A batch may continue into the next epoch, so each example is seen equally often. Memory holds
-    one group of the order. Each iteration starts at `skip_batches`.
+    A batch may span two epochs, so all examples are seen equally often. One group of the order is
+    in memory at a time. Each iteration starts at `skip_batches`.
 
     Args:
       examples: the examples to train on.
-      batch_size: examples of a batch.
-      row_tokens: tokens of a packed row.
-      shuffle_buffer: examples in memory together, from which batches are drawn.
-      seed: seed of the order.
-      skip_batches: batches that the run has already seen. They are not read.
-      row_multiple: the number of rows of a batch is a multiple of this.
-      micro_batches: number of parts of a packed batch that are encoded one after another.
-      part: `(i, n)` packs the i-th of n equal parts of each batch.
-      marks_duplicates: whether to mark equal responses of a batch.
-      additions: further texts and columns of each batch.
+      batch_size: number of examples per batch.
+      row_tokens: number of tokens per packed row.
+      shuffle_buffer: maximum number of examples in memory at once. Batches are drawn from these.
+      seed: seed for the order.
+      skip_batches: number of batches that the run has already seen. These batches are not read.
+      row_multiple: the number of rows per batch is a multiple of this.
+      micro_batches: number of parts that each batch is divided into; they are encoded one after
+        another.
+      part: `(i, n)` packs only the i-th of n equal parts of each batch.
+      marks_duplicates: whether to mark equal responses within a batch.
+      additions: further texts and columns for each batch.
 
     Yields:
-      The dicts of `packing.pack_batch`, or with several micro-batches `packing.pack_micro_batches`.
-      With `marks_duplicates`, they have `response_groups` int32 `[batch]`, equal numbers for equal
-      responses, and if there are negatives also `negative_groups` int32 `[batch × k]`.
-      Added texts have `{name}_slots` int32 `[batch × k]`, in the order of the examples.
+      Dicts as returned by `packing.pack_batch`, or by `packing.pack_micro_batches` for several
+      micro-batches. With `marks_duplicates`, each dict also has `response_groups` int32 `[batch]`,
+      in which equal responses have equal numbers, and, for batches with negatives,
+      `negative_groups` int32 `[batch × k]`. Each added kind of text has `{name}_slots` int32
+      `[batch × k]`, in the order of the examples.
     """
 
     examples: Examples
@@ -187,21 +189,21 @@ class TrainingBatches:
 
 @dataclasses.dataclass
 class EvaluationBatches:
-    """Packed batches of the first examples, in order. They have few shapes if steps are compiled.
+    """Packed batches of the first examples, in order. If steps are compiled, few shapes occur.
 
     Each iteration reads the examples again.
 
     Args:
       examples: the examples to encode.
-      max_tokens: length of the longest text.
-      max_examples: largest number of examples; None for all.
-      batch_size: examples of a batch; the last one may be smaller.
+      max_tokens: number of tokens in the longest text.
+      max_examples: maximum number of examples; None for all.
+      batch_size: number of examples per batch. The last batch may be smaller.
 
     Attributes:
       num_examples: number of examples in all batches.
 
     Yields:
-      The dicts of `packing.pack_batch`.
+      Dicts as returned by `packing.pack_batch`.
     """
 
     examples: Examples

@@ -1,10 +1,11 @@
-"""Contexts with given candidates, from JSON lines or from files of the papers' tasks.
+"""Read contexts with given candidates, from tables or from the files of the papers' tasks.
 
-A line is `{"context": ["oldest turn", …, "newest turn"], "candidates": ["…", …], "label": 0}`. A
-context of one turn may be the text itself. A label may be a list if several candidates are right.
-Other keys are ignored. Other tables have columns of these names (`convert_tf.readers.tables`). In
-CSV and TSV, candidates, turns and labels are written as JSON. `convert_tf.data.tasks` reads the
-published formats of tasks, which are recognised by the first lines of a file.
+A JSON line is `{"context": ["oldest turn", …, "newest turn"], "candidates": ["…", …], "label": 0}`.
+A context with a single turn may be a string. If several candidates are right, the label is a list.
+Other keys are ignored. Other kinds of tables have columns with the same names
+(`convert_tf.readers.tables`). In CSV and TSV files, candidates, turns and labels are written as
+JSON. `convert_tf.data.tasks` reads the published task formats, which are recognised by the first
+lines of a file.
 """
 
 import itertools
@@ -24,12 +25,12 @@ _COLUMNS = Columns("contexts, candidates and labels", names=CANDIDATES, find=nam
 
 
 def joined_context(turns: Sequence[str]) -> str:
-    """Join all turns, oldest first. If the text is too long, encoders drop its oldest tokens."""
+    """Join all turns, oldest first. If the result is too long, encoders drop its first tokens."""
     return " ".join(turns)
 
 
 def last_turn(turns: Sequence[str]) -> str:
-    """Return the newest turn, the context of a single-context encoder; `""` without turns."""
+    """Return the newest turn, which single-context encoders read; `""` if there are no turns."""
     return turns[-1] if turns else ""
 
 
@@ -37,8 +38,8 @@ def extra_context(turns: Sequence[str], *, numbered: bool = False) -> str:
     """Join up to ten turns before the last one, most recent first.
 
     Args:
-      turns: oldest first.
-      numbered: whether `0: `, `1: `, … precede them, 0 for the most recent.
+      turns: all turns of the context, oldest first.
+      numbered: whether to prefix the turns with `0: `, `1: `, …, where 0 is the most recent.
 
     Reference: arXiv 1911.03688 §2.2; §3.1 for the numbers.
     """
@@ -52,10 +53,10 @@ def read_candidates(path: str | os.PathLike) -> Iterator[CandidateExample]:
     """Yield the examples of a file, in its order.
 
     Args:
-      path: a table, or a file of a task.
+      path: a table, or a file in the format of one of the papers' tasks.
 
     Raises:
-      ValueError: if a row is not an example, or there are no examples.
+      ValueError: if a row is not a valid example, or the file has no examples.
       OSError: if the file cannot be read.
     """
     file = TableFile(os.fspath(path))
@@ -103,15 +104,16 @@ def _examples_of_task(file: TableFile, task: TaskFormat) -> Iterator[CandidateEx
 def read_examples(
     data: str, split: str, *, max_examples: int | None = None
 ) -> Iterator[CandidateExample]:
-    """Read the examples of a candidates file, or of a split of a folder of records.
+    """Read the examples from a candidates file, or from one split of a folder of records.
 
     Args:
-      data: the file, or the folder. In a folder, the response is the only candidate of a context.
-      split: split of a folder.
-      max_examples: number of examples to read; None for all.
+      data: the file, or the folder. In a folder, the response is the only candidate for its
+        context.
+      split: name of the folder's split. Ignored for a file.
+      max_examples: maximum number of examples to read; None for all.
 
     Raises:
-      ValueError: if there are no examples, or they are damaged.
+      ValueError: if there are no examples, or an example is damaged.
       OSError: if the file cannot be read.
     """
     if not os.path.isdir(data):

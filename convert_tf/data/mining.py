@@ -1,4 +1,4 @@
-"""Find the wrong responses that rank highest for a context, in numpy."""
+"""Find the highest-ranked wrong responses for each context, with numpy."""
 
 from collections.abc import Callable
 
@@ -12,17 +12,17 @@ _SCORE_BYTES = 64 << 20  # bytes of scores in memory at a time
 
 
 def top_columns(scores: np.ndarray, k: int) -> np.ndarray:
-    """Return the columns of the highest scores of each row.
+    """Return the columns with the highest scores in each row.
 
-    The k highest scores of a row are in the k groups of columns with the highest maxima. So most
-    columns are only read once, and not sorted.
+    Columns are divided into groups. A row's k highest scores are in the k groups with the highest
+    maxima, so most columns are read only once and never sorted.
 
     Args:
-      scores: float32 `[rows, columns]`; columns are a multiple of 64.
-      k: number of columns to find.
+      scores: float32 `[rows, columns]`; the number of columns is a multiple of 64.
+      k: number of columns to return per row.
 
     Returns:
-      int64 `[rows, min(k, columns)]`, the highest first.
+      int64 `[rows, min(k, columns)]`, column indices, the highest score first.
     """
     rows, columns = scores.shape
     k = min(k, columns)
@@ -48,30 +48,30 @@ def hard_negatives(
     margin: float | None = None,
     count: Callable[[int], None] = lambda searched: None,
 ) -> np.ndarray:
-    """Return the best-ranked wrong responses of each context in a block.
+    """Return the highest-ranked wrong responses for each context in a block.
 
-    Equal responses are ranked once. A response is not wrong if an equal context has it anywhere in
-    the block. The cost is contexts × different responses × dim multiplications.
+    Equal responses are ranked once. A response does not count as wrong if an equal context has it
+    anywhere in the block. The cost is contexts × distinct responses × dim multiplications.
 
     Args:
-      contexts, responses: float32 `[examples, dim]`, of length 1.
+      contexts, responses: float32 `[examples, dim]`, encodings normalised to length 1.
       context_groups, response_groups: int32 `[examples]`, equal numbers for equal texts.
       negatives: maximum number of responses per context.
-      skip_top: number of the best wrong responses to skip.
-      margin: skip responses whose cosine exceeds that of the right one by more than this; None
-        keeps all.
-      count: called with the number of contexts that were searched since the last call.
+      skip_top: number of top-ranked wrong responses to skip.
+      margin: skip a response if its cosine exceeds the right response's cosine by more than this;
+        None keeps all responses.
+      count: called with the number of contexts that were searched since the previous call.
 
     Returns:
-      int32 `[examples, negatives]`, numbers of examples in the block, the best first; −1 if there
-      are fewer.
+      int32 `[examples, negatives]`. Each entry is the number of an example in the block whose
+      response is a negative, the highest-ranked first. Missing negatives are −1.
 
     Reference: arXiv 2007.00808 (negatives mined by the model itself); arXiv 2010.08191 (false
     negatives among the top ranks).
     """
     examples, dim = contexts.shape
     _, columns, column_of = np.unique(response_groups, return_index=True, return_inverse=True)
-    # With a number of columns that `top_columns` accepts.
+    # `top_columns` needs a multiple of `_GROUP` columns.
     table = np.zeros((-(-len(columns) // _GROUP) * _GROUP, dim), np.float32)
     table[: len(columns)] = responses[columns]
     by_context = np.argsort(context_groups, kind="stable")

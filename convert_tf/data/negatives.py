@@ -1,13 +1,13 @@
-"""Hard negatives on disk: for each example of token ids, other examples with wrong responses.
+"""Hard negatives on disk: for each example, the numbers of examples with wrong responses.
 
-A folder that `convert-tf mine` wrote contains
+A folder written by `convert-tf mine` contains
 
 - `negatives.json`: the `version` of the format, the `split` (train), its number of `examples`, the
-  SHA-256 of their contexts and responses (`texts_sha256`), the largest number of `negatives` of an
-  example, and the `dtype` of the numbers. It also records how the negatives were found: the
+  SHA-256 of their contexts and responses (`texts_sha256`), the maximum number of `negatives` per
+  example, and the `dtype` of the array. It also records how the negatives were found: the
   `checkpoint`, the SHA-256 of its weights, the number of `mined_examples`, and the options;
-- `train-negatives.npy`, int32 `[examples, negatives]`: numbers of examples of the same split, the
-  best-ranked first; −1 if there are fewer.
+- `train-negatives.npy`, int32 `[examples, negatives]`: numbers of examples in the same split, the
+  highest-ranked first. Missing negatives are −1.
 """
 
 import os
@@ -32,7 +32,7 @@ FORMAT = FolderFormat(
 
 
 def scattered(values: np.ndarray) -> np.ndarray:
-    """Return one step of SplitMix64, uint64 → uint64. It is the same in all versions of numpy."""
+    """Hash uint64 values with one step of SplitMix64. All numpy versions give the same result."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -40,13 +40,13 @@ def scattered(values: np.ndarray) -> np.ndarray:
 
 
 class HardNegatives:
-    """Mined negatives of the training examples, some of which are drawn in each epoch.
+    """Mined negatives for the training examples. Each epoch draws some of them.
 
     Args:
-      folder: folder that `convert-tf mine` wrote.
+      folder: folder written by `convert-tf mine`.
       examples: the token ids of the split `train`.
-      per_pair: number of negatives that an example gets at a time.
-      seed: seed of the choice.
+      per_pair: number of negatives to draw per example.
+      seed: seed for the draws.
 
     Raises:
       ValueError: if the folder is incomplete or damaged, belongs to other token ids, or has fewer
@@ -82,16 +82,17 @@ class HardNegatives:
         )
 
     def numbers(self, examples: np.ndarray) -> np.ndarray:
-        """Return all mined negatives of some examples, the best-ranked first.
+        """Return all mined negatives for some examples, the highest-ranked first.
 
         Args:
           examples: int64 `[examples]`, numbers of examples.
 
         Returns:
-          int64 `[examples, negatives]`, numbers of examples; −1 if fewer were mined.
+          int64 `[examples, negatives]`, numbers of the examples whose responses are the negatives.
+          Missing negatives are −1.
 
         Raises:
-          ValueError: if a stored number is out of range, or the file became shorter.
+          ValueError: if a stored number is out of range, or the file was truncated.
         """
         mined = np.asarray(self._mined.checked()[examples], np.int64)
         if mined.min(initial=-1) < -1 or mined.max(initial=-1) >= self._examples.num_examples:
@@ -102,16 +103,18 @@ class HardNegatives:
         return mined
 
     def draw(self, examples: np.ndarray, epochs: np.ndarray) -> np.ndarray:
-        """Draw negatives for some examples, by the seed, the epoch and the example alone.
+        """Draw negatives for some examples. The draw depends only on seed, epoch and example.
 
-        If fewer were mined, the rest are random other examples of the split.
+        If an example has fewer mined negatives than `per_pair`, random other examples fill up the
+        rest.
 
         Args:
           examples: int64 `[examples]`, numbers of examples.
           epochs: int64 `[examples]`, how often each example was seen before.
 
         Returns:
-          int64 `[examples, per_pair]`, numbers of examples. No mined negative occurs twice.
+          int64 `[examples, per_pair]`, numbers of the examples whose responses are the negatives.
+          No mined negative occurs twice for an example.
 
         Raises:
           ValueError: see `numbers`.
@@ -124,7 +127,7 @@ class HardNegatives:
         order = np.where(mined < 0, np.uint64(2**64 - 1), keys >> np.uint64(1))
         chosen = np.argsort(order, axis=1, kind="stable")[:, : self.per_pair]
         drawn = np.take_along_axis(mined, chosen, axis=1)
-        # The offset is at least 1 and less than `number`, so no example is its own negative.
+        # Each offset is at least 1 and less than `number`, so no example is its own negative.
         number = self._examples.num_examples
         steps = np.take_along_axis(keys, chosen, axis=1) % np.uint64(max(number - 1, 1))
         others = (examples[:, None] + 1 + steps.astype(np.int64)) % number
@@ -133,9 +136,9 @@ class HardNegatives:
     def of_batch(
         self, numbers: np.ndarray, positions: np.ndarray, epochs: np.ndarray
     ) -> tuple[TokenIds, dict[str, np.ndarray]]:
-        """Return the wrong responses for a batch; see `convert_tf.data.schema.Addition`."""
+        """Return the drawn negatives for a batch; see `convert_tf.data.schema.Addition`."""
         return self.responses(self.draw(numbers, epochs).T.ravel()), {}
 
     def responses(self, numbers: np.ndarray) -> TokenIds:
-        """Return the responses of the examples with these numbers, int64 `[texts]`."""
+        """Return the token ids of the responses of the examples numbered `numbers`, int64 `[n]`."""
         return self._examples.texts("response", numbers)

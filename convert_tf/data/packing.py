@@ -1,7 +1,7 @@
-"""Pack several texts into one row, to compute few padded positions.
+"""Pack several texts into one row, so that little computation is spent on padding.
 
-Batches are drawn before they are packed. If the texts of a batch were chosen by length, the lengths
-would decide which texts are negatives of each other.
+Batches are drawn first and packed afterwards. If the texts for a batch were chosen by length, their
+lengths would decide which texts serve as negatives for each other.
 """
 
 import itertools
@@ -13,17 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 SEGMENTS_PER_ROW = 16
-ROW_TOKENS = 64  # tokens of a packed row if no text is longer
-ROW_MULTIPLE = 32  # multiple of rows in a batch if the step is compiled for each shape
-_TEXTS_OF_MULTIPLE = 1024  # texts of a batch for which this multiple gives few shapes
+ROW_TOKENS = 64  # tokens per packed row if no text is longer
+ROW_MULTIPLE = 32  # batches have a multiple of this many rows if steps are compiled per shape
+_TEXTS_OF_MULTIPLE = 1024  # texts per batch for which ROW_MULTIPLE gives few shapes
 
 
 class TokenIds(NamedTuple):
     """Token ids of several texts.
 
     Attributes:
-      flat: int `[all tokens]`, the texts one after another.
-      row_splits: int `[texts + 1]`, the positions in `flat` where texts begin and end.
+      flat: int `[all tokens]`, the token ids of all texts, one text after another.
+      row_splits: int `[texts + 1]`. Text i has the token ids `flat[row_splits[i]:row_splits[i +
+        1]]`.
     """
 
     flat: np.ndarray
@@ -35,18 +36,18 @@ class TokenIds(NamedTuple):
         return np.diff(self.row_splits)
 
     def take(self, numbers: np.ndarray) -> "TokenIds":
-        """Return some of the texts, int `[n]`, in this order."""
+        """Return the texts numbered `numbers`, int `[n]`, in this order."""
         lengths = self.lengths[numbers]
         flat = self.flat[joined_ranges(self.row_splits[numbers], lengths)]
         return TokenIds(flat, np.concatenate([[0], np.cumsum(lengths)]))
 
 
 def compiled_row_multiple(texts: int) -> int:
-    """Return the multiple of rows in a batch if its step is compiled for each shape.
+    """Return the multiple to pad the number of rows to if steps are compiled per shape.
 
-    The number of rows varies by about the square root of the number of texts. The multiple grows in
-    the same way, in powers of 2, so batches of any size have one to three shapes. Compiling a shape
-    takes up to a minute on a GPU.
+    Between batches, the number of rows varies by about the square root of the number of texts. The
+    multiple grows at the same rate, in powers of 2, so batches of any size have one to three
+    shapes. Compiling one shape takes up to a minute on a GPU.
 
     Args:
       texts: number of texts encoded at once.
@@ -56,26 +57,27 @@ def compiled_row_multiple(texts: int) -> int:
 
 
 def partly_compiled_row_multiple(pairs: int) -> int:
-    """Return the multiple of rows in a batch if only parts of its step are compiled.
+    """Return the multiple to pad the number of rows to if only parts of a step are compiled.
 
     Args:
       pairs: number of pairs encoded at once.
 
     Returns:
-      At most a tenth of the rows that conversational turns need, which gives a handful of shapes.
+      A multiple of at most 16, and at most a tenth of the rows that conversational turns need. It
+      gives a handful of shapes.
     """
     return min(max(pairs // 16, 1), 16)
 
 
 def joined_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the numbers of several ranges: `lengths[0]` numbers from `starts[0]` on, and so on.
+    """Concatenate several ranges of numbers: `lengths[0]` numbers from `starts[0]` on, and so on.
 
     Args:
-      starts: int `[ranges]`.
-      lengths: int `[ranges]`, not negative.
+      starts: int `[ranges]`, the first number of each range.
+      lengths: int `[ranges]`, how many numbers each range has; not negative.
 
     Returns:
-      int64 `[sum of lengths]`.
+      int64 `[sum of lengths]`, the numbers of all ranges.
     """
     ends = np.cumsum(lengths, dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
@@ -83,7 +85,7 @@ def joined_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def join_texts(parts: Sequence[TokenIds]) -> TokenIds:
-    """Concatenate the texts of several parts."""
+    """Concatenate several collections of texts."""
     lengths = [part.lengths for part in parts]
     return TokenIds(
         np.concatenate([part.flat for part in parts]), np.cumsum(np.concatenate([[0], *lengths]))
@@ -91,14 +93,16 @@ def join_texts(parts: Sequence[TokenIds]) -> TokenIds:
 
 
 def by_name(values: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Split values of texts by the names of the texts.
+    """Split an array with one value per text into one array per name of the texts.
 
     Args:
-      values: `[names × examples]`: values of all texts of the first name, then of the second, ….
-      names: names of the texts. If a name occurs k times, each example has k texts of this name.
+      values: `[names × examples]`: the values for all texts with the first name, then for all texts
+        with the second name, ….
+      names: names of the texts. If a name occurs k times, each example has k texts with this name.
 
     Returns:
-      For each name `[examples]`, or `[examples × k]` with the values of the first example first.
+      A dict with an array for each name: `[examples]`, or `[examples × k]` for a name that occurs k
+      times, with all values for the first example first.
     """
     rows = values.reshape(len(names), -1)
     return {
@@ -107,10 +111,10 @@ def by_name(values: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def text_groups(texts: TokenIds) -> np.ndarray:
-    """Return a checksum of each text, int32 `[texts]`, to find equal texts.
+    """Return a checksum of each text, int32 `[texts]`. Equal texts have equal checksums.
 
-    Two different texts have the same checksum once in four billion pairs. A checksum depends on the
-    text alone, so it is the same in every process.
+    One in four billion pairs of different texts has equal checksums. A checksum depends on the text
+    alone, so it is the same in every process.
     """
     flat = np.asarray(texts.flat, np.int32).tobytes()
     bounds = (4 * texts.row_splits).tolist()
@@ -121,15 +125,15 @@ def text_groups(texts: TokenIds) -> np.ndarray:
 def assign_rows(lengths: np.ndarray, row_tokens: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Assign texts to rows, the longest first, each to the fullest row that has room for it.
 
-    A row has at most 16 texts.
+    A row holds at most 16 texts.
 
     Args:
-      lengths: int `[texts]`, tokens of each text.
-      row_tokens: tokens of a row.
+      lengths: int `[texts]`, the number of tokens in each text.
+      row_tokens: number of tokens per row.
 
     Returns:
-      `(rows, segments, starts)`, int32 `[texts]` each: the row of a text, its position among the
-      texts of the row, and the position of its first token.
+      A tuple `(rows, segments, starts)` of int32 `[texts]` arrays: for each text, its row, its
+      place among the texts in that row, and the position of its first token in the row.
 
     Raises:
       ValueError: if a text is longer than a row.
@@ -164,13 +168,14 @@ def assign_rows(lengths: np.ndarray, row_tokens: int) -> tuple[np.ndarray, np.nd
 
 
 class Places(NamedTuple):
-    """Positions of texts in rows.
+    """Where packed texts are in their rows.
 
     Attributes:
-      segment_lengths: int32 `[rows, 16]`, tokens of each text of a row.
+      segment_lengths: int32 `[rows, 16]`, the number of tokens in each text of a row; 0 for unused
+        segments.
       slots: int32 `[texts]`: text i is segment `slots[i] % 16` of row `slots[i] // 16`.
-      tokens: int64 `[all tokens]`, positions of the texts' tokens in the flattened rows.
-      row_tokens: tokens of a row.
+      tokens: int64 `[all tokens]`, the position of each token in the flattened rows.
+      row_tokens: number of tokens per row.
     """
 
     segment_lengths: np.ndarray
@@ -179,14 +184,14 @@ class Places(NamedTuple):
     row_tokens: int
 
     def rows_of(self, values: np.ndarray, padding: np.generic) -> np.ndarray:
-        """Return values of tokens in rows.
+        """Arrange an array with one value per token into padded rows.
 
         Args:
           values: `[all tokens, …]`, a number or a vector for each token.
-          padding: value of padding, which also determines the type.
+          padding: value for padded positions. It also determines the dtype.
 
         Returns:
-          `[rows, row_tokens, …]`.
+          `[rows, row_tokens, …]`, the values at the positions of their tokens.
         """
         shape = (len(self.segment_lengths), self.row_tokens, *values.shape[1:])
         rows = np.full((shape[0] * shape[1], *shape[2:]), padding)
@@ -198,9 +203,10 @@ def packed_places(lengths: np.ndarray, row_tokens: int, *, row_multiple: int = 1
     """Pack texts into rows.
 
     Args:
-      lengths: int `[texts]`, tokens of each text.
-      row_tokens: tokens of a row.
-      row_multiple: empty rows fill a batch up to a multiple of this, so that shapes are few.
+      lengths: int `[texts]`, the number of tokens in each text.
+      row_tokens: number of tokens per row.
+      row_multiple: empty rows are added until the number of rows is a multiple of this, so that few
+        shapes occur.
     """
     rows, segments, starts = assign_rows(lengths, row_tokens)
     num_rows = int(rows.max()) + 1 if len(rows) else 0
@@ -226,14 +232,15 @@ def pack_batch(
     """Return a batch for `DualEncoder`.
 
     Args:
-      token_ids: the texts of the first name, then as many of the second, ….
+      token_ids: the texts with the first name, then the same number with the second name, ….
       names: names of the texts, such as `("context", "response")`; see `by_name`.
       row_tokens, row_multiple: see `packed_places`.
-      padding_id: id of padding.
+      padding_id: token id for padding.
 
     Returns:
-      int32: `token_ids` `[rows, row_tokens]`, `segment_lengths` `[rows, 16]`, and for each name
-      `{name}_slots` `[examples]`, or `[examples × k]` for a name that occurs k times.
+      A dict of int32 arrays: `token_ids` `[rows, row_tokens]`, `segment_lengths` `[rows, 16]`, and
+      for each name `{name}_slots` `[examples]`, or `[examples × k]` for a name that occurs k times.
+      `Places` describes segments and slots.
     """
     places = packed_places(token_ids.lengths, row_tokens, row_multiple=row_multiple)
     return {
@@ -253,18 +260,19 @@ def pack_micro_batches(
 ) -> dict[str, np.ndarray]:
     """Return a batch for `encode_micro_batches`. Each micro-batch is packed separately.
 
-    Example e is in micro-batch e mod `micro_batches`. The second axis of the arrays is for
-    micro-batches. As in `pack_batch`, the first one is for rows or examples.
+    Example e is in micro-batch e mod `micro_batches`. The first axis of the arrays counts rows or
+    examples, as in `pack_batch`. The second axis counts micro-batches.
 
     Args:
       token_ids, names, padding_id: see `pack_batch`.
-      micro_batches: number of parts; it divides the number of examples.
+      micro_batches: number of micro-batches; it must divide the number of examples.
       **packing: further arguments of `pack_batch`.
 
     Returns:
-      int32: `token_ids` `[rows, micro_batches, row_tokens]`, `segment_lengths` `[rows,
-      micro_batches, 16]`, with as many rows as the largest micro-batch needs, and for each name
-      `{name}_slots` `[examples / micro_batches, micro_batches]`, or that times k.
+      A dict of int32 arrays: `token_ids` `[rows, micro_batches, row_tokens]` and `segment_lengths`
+      `[rows, micro_batches, 16]`, with as many rows as the largest micro-batch needs, and for each
+      name `{name}_slots` `[examples / micro_batches, micro_batches]`. The first axis is k times as
+      long for a name that occurs k times.
     """
     numbers = np.arange(len(token_ids.lengths)).reshape(len(names), -1, micro_batches)
     parts = [
@@ -283,7 +291,7 @@ def pack_micro_batches(
 
 
 def padding_share(batches: Iterable[Mapping[str, Any]]) -> float:
-    """Return the share of token positions in packed batches that are padding."""
+    """Return the share of the token positions in packed batches that is padding, from 0 to 1."""
     positions = real = 0
     for batch in batches:
         positions += int(np.prod(batch["token_ids"].shape))

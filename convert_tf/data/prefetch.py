@@ -1,4 +1,4 @@
-"""Iteration with threads that make the next items while one is used."""
+"""Iterate with threads that prepare the next items while the current one is used."""
 
 import collections
 import contextlib
@@ -13,12 +13,12 @@ _Result = TypeVar("_Result")
 def in_order(
     function: Callable[[_Item], _Result], items: Iterable[_Item], *, at_once: int
 ) -> Iterator[_Result]:
-    """Call a function on each item, in threads, and yield the results in the items' order.
+    """Call a function on each item, in threads, and yield the results in the order of the items.
 
     Args:
-      function: the function.
-      items: its arguments; at most `at_once` of them are taken ahead.
-      at_once: number of calls at the same time; with 1 the caller's thread makes them.
+      function: the function to call.
+      items: the arguments for the calls; at most `at_once` items are taken in advance.
+      at_once: number of simultaneous calls. If it is 1, the caller's thread makes the calls.
     """
     if at_once == 1:
         yield from map(function, items)
@@ -35,15 +35,15 @@ def in_order(
 
 @contextlib.contextmanager
 def prefetched(items: Iterable[_Item], *, depth: int = 2) -> Iterator[Iterator[_Item]]:
-    """Iterate in a thread, a few items ahead of the block that takes them.
+    """Iterate in a thread, a few items ahead of the `with` block that takes the items.
 
-    The items come in the order of the iterable. If it raises an error, the error is raised again
-    when all items before it have been taken. When the block ends, the thread finishes its current
-    item and ends.
+    The block gets the items in the order of the iterable. If the iterable raises an error, the
+    block gets it after all items before the error. When the block ends, the thread finishes its
+    current item and stops.
 
     Args:
       items: the iterable.
-      depth: number of items to make ahead.
+      depth: number of items to prepare in advance.
 
     Example:
       with prefetched(batches) as ready:

@@ -1,7 +1,8 @@
-"""Batches of the pre-training objectives of BERT-shaped trunks, with numpy alone.
+"""Make batches for pre-training BERT-shaped trunks, with numpy alone.
 
-Batches of masked language modelling and of next-utterance prediction alternate. Both have
-[S] context [S] [S] response [S] in rows of similar length (`BertConfig.surrounds_each`):
+Batches for masked language modelling alternate with batches for next-utterance prediction. Their
+rows are [S] context [S] [S] response [S] (`BertConfig.surrounds_each`), of similar length within a
+batch:
 
 - masked: 15 % of the text's tokens are predicted. Of these, 80 % are replaced by [MASK] and 10 % by
   a random token; 10 % stay. [S] and padding are never masked.
@@ -23,18 +24,18 @@ from convert_tf.data.packing import TokenIds, joined_ranges
 from convert_tf.data.schema import Examples
 
 WIDTH_MULTIPLE = 8
-MASK_RATE = 0.15  # share of the tokens that are predicted (arXiv 1905.01969 §4.1)
+MASK_RATE = 0.15  # share of tokens to predict (arXiv 1905.01969 §4.1)
 MASKED_MULTIPLE = 64  # so that few shapes are compiled
 MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
-NEXT_SHARE = 0.5  # share of the contexts with their own response (arXiv 1905.01969 §4.1)
+NEXT_SHARE = 0.5  # share of contexts that keep their own response (arXiv 1905.01969 §4.1)
 
 
 class Position(NamedTuple):
-    """The position after a batch in the endless order. A run resumes from it.
+    """The position after a batch in the endless order, from which a run can resume.
 
     Attributes:
-      groups: finished groups of the order.
-      batches: finished batches of the next group.
+      groups: number of finished groups of the order.
+      batches: number of finished batches in the next group.
     """
 
     groups: int = 0
@@ -42,12 +43,13 @@ class Position(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """[S] context [S] [S] response [S] in rows.
+    """Pairs of texts as padded rows: [S] context [S] [S] response [S].
 
     Attributes:
-      rows: int32 `[batch, tokens]`, rows of the token table, 0 for padding.
-      segment_ids: int32 `[batch, tokens]`.
-      mask: bool `[batch, tokens]`.
+      rows: int32 `[batch, tokens]`, indices into the token table, 0 for padding.
+      segment_ids: int32 `[batch, tokens]`, 0 for the context with its special tokens, 1 for the
+        rest of the pair.
+      mask: bool `[batch, tokens]`, false for padding.
       is_text: bool `[batch, tokens]`, false for [S] and padding.
     """
 
@@ -60,7 +62,7 @@ class Rows(NamedTuple):
 def row_lengths(
     texts: TokenIds, contexts: np.ndarray, responses: np.ndarray, config: BertConfig
 ) -> np.ndarray:
-    """Return the lengths of the rows that `arranged` makes, without padding: int64 `[batch]`."""
+    """Return the lengths of the rows that `arranged` returns, without padding: int64 `[batch]`."""
     tokens = texts.lengths[contexts] + texts.lengths[responses] + config.num_special
     return np.minimum(tokens, config.max_positions)
 
@@ -71,12 +73,12 @@ def arranged(
     """Arrange pairs of texts in rows. If a pair is too long, the context loses its oldest tokens.
 
     Args:
-      texts: the texts of the pairs.
-      contexts, responses: int64 `[batch]`, numbers of texts.
-      config: has the special ids and `max_positions`.
+      texts: the contexts and responses.
+      contexts, responses: int64 `[batch]`, for each pair, the numbers of its texts in `texts`.
+      config: configuration of the trunk, with the special ids and `max_positions`.
 
     Returns:
-      Rows whose length is a multiple of 8 tokens, and at most `max_positions`.
+      Rows whose length is a multiple of 8 tokens, but at most `max_positions`.
     """
     room = config.max_positions - config.num_special
     lengths = texts.lengths
@@ -108,7 +110,7 @@ def arranged(
 def _batch(
     rows: Rows, ids: np.ndarray, slots: np.ndarray, targets: np.ndarray, is_next: np.ndarray | None
 ) -> dict[str, np.ndarray]:
-    """Return a batch of one objective. The other objective has nothing to predict in it."""
+    """Return a batch for one objective. The weights of the other objective are 0."""
     padding = (0, -len(slots) % MASKED_MULTIPLE or (0 if len(slots) else MASKED_MULTIPLE))
     labels = np.zeros(len(ids)) if is_next is None else is_next
     return {
@@ -126,19 +128,22 @@ def _batch(
 def masked_batch(
     rows: Rows, config: BertConfig, *, mask_rate: float = MASK_RATE, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """Return a batch of masked language modelling.
+    """Return a batch for masked language modelling.
 
     Args:
       rows: the rows to mask.
-      config: has `mask_id` and `num_ids`.
-      mask_rate: share of the text's tokens that are predicted.
-      rng: generator that draws these tokens and their replacements.
+      config: configuration of the trunk, with `mask_id` and `num_ids`.
+      mask_rate: share of the text's tokens to predict.
+      rng: random generator that draws these tokens and their replacements.
 
     Returns:
-      dict of `rows`, `segment_ids`, `mask` `[batch, tokens]`; `masked_slots` int32 `[M]`, where
-      token n of row b has the slot `b * tokens + n`; `masked_targets` int32 `[M]`;
-      `masked_weights` float32 `[M]`, 0 for entries that only pad M to a multiple; `next_labels`,
-      `next_weights` float32 `[batch]`, 0.
+      A dict with
+      - `rows`, `segment_ids` and `mask`, `[batch, tokens]`: see `Rows`;
+      - `masked_slots`, int32 `[M]`: slots of the tokens to predict. The slot of token n in row b is
+        `b * tokens + n`;
+      - `masked_targets`, int32 `[M]`: the right token ids;
+      - `masked_weights`, float32 `[M]`: 1, or 0 for entries that pad M to a multiple of 64;
+      - `next_labels` and `next_weights`, float32 `[batch]`: 0.
 
     Reference: arXiv 1810.04805 §3.1 ("Masked LM").
     """
@@ -154,21 +159,22 @@ def masked_batch(
 
 
 def next_utterance_batch(rows: Rows, is_next: np.ndarray) -> dict[str, np.ndarray]:
-    """Return a batch of next-utterance prediction, with the keys of `masked_batch`.
+    """Return a batch for next-utterance prediction. It has the same keys as `masked_batch`.
 
     Args:
       rows: pairs of texts.
-      is_next: bool `[batch]`, whether the texts of a pair belong together.
+      is_next: bool `[batch]`, whether the response of each pair belongs to its context.
     """
     nothing = np.zeros(0, np.int32)
     return _batch(rows, rows.rows, nothing, nothing, is_next)
 
 
 def random_responses(number: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Choose a response for each of `number` contexts. Half of the contexts get their own.
+    """Choose a response for each of `number` contexts. About half of the contexts keep their own.
 
     Returns:
-      The response of each context, int64 `[number]`, and whether it is its own, bool `[number]`.
+      A tuple: for each context, the number of its chosen response, int64 `[number]`, and whether
+      this is the context's own response, bool `[number]`.
     """
     right = np.arange(number)
     is_next = rng.random(number) < NEXT_SHARE
@@ -180,11 +186,12 @@ def batches_by_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray
     """Divide examples, the shortest first, into batches of at most `batch_tokens` padded tokens.
 
     Args:
-      lengths: int64 `[examples]`, tokens of each row.
-      batch_tokens: largest number of tokens of a batch. A longer row is a batch by itself.
+      lengths: int64 `[examples]`, the number of tokens in each row.
+      batch_tokens: maximum number of tokens per batch, padding included. A longer row becomes a
+        batch of its own.
 
     Returns:
-      The numbers of the examples of each batch.
+      For each batch, the indices of its examples.
     """
     order = np.argsort(lengths, kind="stable")
     padded = -(-lengths[order] // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
@@ -201,11 +208,11 @@ class _Halves:
     Args:
       texts: all contexts, then all responses.
       config: configuration of the trunk.
-      batch_tokens: tokens of a batch, padding included.
-      rng: generator that chooses the responses.
+      batch_tokens: maximum number of tokens per batch, padding included.
+      rng: random generator that chooses the responses of the second half.
 
     Attributes:
-      batches: for each half, the indices of its pairs in batches of similar length.
+      batches: for each half, its batches of pairs of similar length, as indices into the half.
     """
 
     def __init__(
@@ -225,11 +232,11 @@ class _Halves:
         ]
 
     def masked(self, chosen: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Return a batch of the first half."""
+        """Return the masked batch of the pairs numbered `chosen` in the first half."""
         return masked_batch(self._rows(0, chosen), self._config, rng=rng)
 
     def next_utterance(self, chosen: np.ndarray) -> dict[str, np.ndarray]:
-        """Return a batch of the second half."""
+        """Return the next-utterance batch of the pairs numbered `chosen` in the second half."""
         return next_utterance_batch(self._rows(1, chosen), self._is_next[chosen])
 
     def _rows(self, half: int, chosen: np.ndarray) -> Rows:
@@ -239,22 +246,22 @@ class _Halves:
 
 @dataclasses.dataclass
 class PretrainingBatches:
-    """Endless batches of both objectives in turn, determined by the seed and the data alone.
+    """Endless batches for both objectives in turn. They depend only on the seed and the data.
 
-    A group of the order is divided into two halves. One half is masked. In the other half some
-    responses are exchanged. Each half is divided into batches of similar length, and the batches
-    are shuffled. If the halves give different numbers of batches, the surplus is dropped.
+    Each group of the order is divided into two halves. One half is masked. In the other half, some
+    responses are exchanged. The pairs of each half are divided into batches of similar length, and
+    the batches are shuffled. If one half has more batches than the other, its surplus is dropped.
 
     Args:
       examples: contexts and responses.
       config: configuration of the trunk.
-      batch_tokens: largest number of tokens of a batch, padding included.
-      shuffle_buffer: examples of a group.
-      seed: not negative.
-      position: position to continue from. Nothing before its group is read.
+      batch_tokens: maximum number of tokens per batch, padding included.
+      shuffle_buffer: maximum number of examples per group.
+      seed: a non-negative integer.
+      position: position to resume from. Earlier groups are not read.
 
     Yields:
-      A batch (see `masked_batch`), and the position after it.
+      A tuple of a batch (see `masked_batch`) and the position after this batch.
     """
 
     examples: Examples
@@ -296,9 +303,9 @@ class PretrainingBatches:
 def evaluation_batches(
     examples: Examples, config: BertConfig, *, max_examples: int, batch_tokens: int
 ) -> list[dict[str, np.ndarray]]:
-    """Return batches of both objectives for the first examples. Every call returns the same.
+    """Return batches for both objectives from the first examples. All calls return the same.
 
-    Half of the examples are masked, and half are for next-utterance prediction.
+    Half of the examples are masked, and the other half are for next-utterance prediction.
     """
     number = min(max_examples, examples.num_examples)
     texts = examples.token_ids(examples.load(np.arange(number)))

@@ -1,4 +1,4 @@
-"""Training data of rankers: contexts and candidates as token ids, in padded batches."""
+"""Training data for rankers: contexts and candidates as token ids, in padded batches."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,9 +11,9 @@ from convert_tf.data.packing import TokenIds, joined_ranges
 from convert_tf.data.schema import CandidateExample
 
 PAD_MULTIPLE = 8
-SORTED_BATCHES = 16  # batches whose examples are sorted by length together
+SORTED_BATCHES = 16  # examples are sorted by length within this many batches
 
-# Arguments: texts, the maximum number of tokens, and whether to keep the last ones.
+# Arguments: texts, the maximum number of tokens, and whether to keep the last tokens of long texts.
 Tokenize = Callable[[Sequence[str], int, bool], TokenIds]
 
 
@@ -21,10 +21,10 @@ class RankingExamples(NamedTuple):
     """Contexts and candidates as token ids.
 
     Attributes:
-      contexts: the joined turns of each context.
+      contexts: the contexts, with their turns joined.
       pool: the distinct candidate texts.
-      candidates: for each context, int64 indices into the pool.
-      labels: for each context, int64 indices of the right ones among its candidates.
+      candidates: for each context, the indices of its candidates in the pool, int64.
+      labels: for each context, the indices of the right candidates among its candidates, int64.
     """
 
     contexts: TokenIds
@@ -37,7 +37,7 @@ class RankingExamples(NamedTuple):
         return len(self.candidates)
 
     def right(self, example: int) -> np.ndarray:
-        """Return the indices into the pool of an example's right candidates."""
+        """Return an example's right candidates, as int64 indices into the pool."""
         return self.candidates[example][self.labels[example]]
 
 
@@ -48,7 +48,7 @@ def tokenize_examples(
     max_context_tokens: int,
     max_candidate_tokens: int,
 ) -> RankingExamples:
-    """Tokenize examples. Contexts keep their last tokens, candidates their first.
+    """Tokenize examples. Long contexts keep their last tokens, long candidates their first.
 
     Raises:
       ValueError: if there are no examples.
@@ -77,13 +77,13 @@ def tokenize_examples(
 def padded(
     token_ids: TokenIds, texts: np.ndarray, padding_id: int, *, multiple: int = PAD_MULTIPLE
 ) -> np.ndarray:
-    """Return some of the texts as padded rows.
+    """Return the selected texts as padded rows.
 
     Args:
-      token_ids: ragged texts.
-      texts: int `[n]`, indices of the texts; −1 gives a row of padding.
-      padding_id: id of padding.
-      multiple: the width is a multiple of this.
+      token_ids: the token ids of the texts.
+      texts: int `[n]`, indices of the texts to select; −1 gives a row of padding.
+      padding_id: token id for padding.
+      multiple: the width of the rows is a multiple of this.
 
     Returns:
       int32 `[n, tokens]`, right-padded.
@@ -106,14 +106,15 @@ class NegativeSampler:
 
     Args:
       examples: the training examples.
-      source: `given`, `sampled` or `mined`.
+      source: where wrong candidates come from. `given` draws from the example's candidates,
+        `sampled` from the right candidates of other examples, and `mined` from `mined`.
       count: number of candidates to draw. If fewer are given, fewer are drawn. If fewer were mined,
         the others are sampled.
-      mined: int `[examples, most]`, indices into the pool, for the source `mined`; −1 if there are
-        fewer.
+      mined: int `[examples, n]`, indices of mined candidates in the pool, −1 for missing ones. Only
+        for the source `mined`.
 
     Attributes:
-      most: the largest number of candidates drawn for an example.
+      most: the maximum number of candidates drawn per example.
 
     Raises:
       ValueError: if an example has no wrong candidate.
@@ -141,7 +142,7 @@ class NegativeSampler:
         self.most = min(self.count, int(available.max()))
 
     def draw(self, example: int, random: np.random.Generator) -> np.ndarray:
-        """Return indices of up to `count` wrong candidates in the pool: int64 `[up to count]`."""
+        """Draw up to `count` wrong candidates: int64 `[up to count]`, indices into the pool."""
         if self.source == "given":
             return random.permutation(self._given(example))[: self.count]
         left_out = self.examples.right(example)
@@ -166,25 +167,28 @@ class NegativeSampler:
 class RankingBatches:
     """Endless padded batches. A batch depends only on the seed and its number.
 
-    Each epoch permutes the examples, sorts them by the length of their contexts within a few
-    batches, and permutes the batches. The last partial batch of an epoch is dropped.
+    Each epoch permutes the examples, sorts every 16 batches of them by context length, and permutes
+    the batches. The last partial batch of an epoch is dropped.
 
     Args:
       examples: the training examples.
-      batch_size: contexts per batch, or all contexts if there are fewer.
-      padding_id: id of padding.
-      seed: seed of the order and of the negatives.
-      sampler: draws the negatives; None uses the right candidates of the other contexts.
+      batch_size: number of contexts per batch. If there are fewer contexts, a batch has all of
+        them.
+      padding_id: token id for padding.
+      seed: seed for the order and the negatives.
+      sampler: draws the negatives. If None, the negatives are the right candidates of the other
+        contexts in the batch.
       skip_batches: number of batches to skip, for a run that resumes.
-      pad_multiple: widths are multiples of this.
+      pad_multiple: the widths of token id arrays are multiples of this.
 
     Attributes:
       batches_per_epoch: number of batches per epoch.
 
     Yields:
-      dict of `context_ids` int32 `[B, T]`; `candidate_ids` int32 `[B, T]`, or `[B, K, T]` with
-      drawn negatives; `labels` int32 `[B]`, the right column; `candidate_mask` bool `[B, B]` or
-      `[B, K]`, false for padding and for further right candidates.
+      A dict with `context_ids`, int32 `[B, T]`; `candidate_ids`, int32 `[B, T]`, or `[B, K, T]`
+      with a sampler; `labels`, int32 `[B]`, the column of the right candidate; and
+      `candidate_mask`, bool `[B, B]`, or `[B, K]` with a sampler, false for padding and for further
+      right candidates.
     """
 
     examples: RankingExamples
@@ -209,7 +213,7 @@ class RankingBatches:
                 number += 1
 
     def _epoch(self, epoch: int) -> np.ndarray:
-        """Return the examples of each batch of an epoch: int64 `[batches, batch_size]`."""
+        """Return the batches of an epoch: int64 `[batches, batch_size]`, numbers of examples."""
         random = np.random.default_rng([self.seed, 1 << 32, epoch])
         order = random.permutation(self.examples.num_examples)
         order = order[: self.batches_per_epoch * self.batch_size]
@@ -250,7 +254,7 @@ class RankingBatches:
 
 
 def length_batches(lengths: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
-    """Yield batches of indices of texts with similar `lengths`, the shortest first."""
+    """Yield the indices of texts in batches of similar `lengths`, the shortest texts first."""
     order = np.argsort(lengths, kind="stable")
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size]

@@ -2,9 +2,9 @@
 
 A data folder contains `train-00000-of-00016.tfrecord`, `dev-…`, `test-…`. A record is a
 `tf.train.Example` of bytes features: `context`, `response`, `context/0` … `context/9` (0 is the
-turn just before `context`; absent if there is none), `subreddit`, `thread_id`, `context_author`,
-`response_author`; and `source`, the corpus, which PolyAI's records lack. Other features are
-ignored.
+turn just before `context`; missing turns have no feature), `subreddit`, `thread_id`,
+`context_author`, `response_author`; and `source`, the corpus, which PolyAI's records lack. Other
+features are ignored.
 """
 
 import contextlib
@@ -35,18 +35,20 @@ _OF_TURNS = {"extra_contexts", "extra_context", "all_turns"}
 def parse_texts(
     serialized: tf.Tensor, names: Sequence[str], *, turn_prefixes: bool = False
 ) -> list[tf.Tensor]:
-    """Return texts of records; works inside `tf.function`.
+    """Return texts from records. Can be called inside `tf.function`.
 
     Args:
-      serialized: string `[B]`, records.
+      serialized: string `[B]`, serialised records.
       names: names of features, or of texts made from the earlier turns: `extra_contexts`, all ten
-        of them, most recent first; `extra_context`, the same joined with single spaces; and
-        `all_turns`, these and the context joined, the oldest first, as rankers read them.
-      turn_prefixes: whether the turns of `extra_context` begin with `0: `, `1: `, …, 0 for the most
-        recent.
+        earlier turns, most recent first; `extra_context`, the same turns joined with single spaces;
+        and `all_turns`, the earlier turns and the context joined, oldest first, as rankers read
+        them.
+      turn_prefixes: whether to prefix the turns in `extra_context` with `0: `, `1: `, …, where 0 is
+        the most recent.
 
     Returns:
-      For each name string `[B]`, or `[B, 10]` for `extra_contexts`; `""` if a record lacks it.
+      A tensor for each name: string `[B]`, or `[B, 10]` for `extra_contexts`; `""` where a record
+      lacks the text.
     """
     reads_turns = not _OF_TURNS.isdisjoint(names)
     others = {*names, *(EXTRA_FEATURES if reads_turns else ())} - _OF_TURNS
@@ -70,15 +72,15 @@ def parse_texts(
 def write_shards(
     folder: str, examples: Iterable[tuple[str, int, Example]], *, num_shards: Mapping[str, int]
 ) -> None:
-    """Write (split, shard, example) triples, which must be sorted by split and shard.
+    """Write examples to shards. The triples must be sorted by split and shard.
 
     If a split has examples, all of its shards are written, even empty ones. A split without
-    examples has no file.
+    examples gets no files.
 
     Args:
-      folder: an empty folder for the shards. After an error it may hold incomplete ones.
-      examples: the triples.
-      num_shards: number of files of each split.
+      folder: an empty folder for the shards. After an error it may contain incomplete shards.
+      examples: triples of split, number of the shard, and example.
+      num_shards: number of shards for each split.
 
     Raises:
       ValueError: if the examples are not sorted by shard.
@@ -117,23 +119,23 @@ def naming_records(data: str, split: str) -> Iterator[None]:
 
 
 class RecordExamples:
-    """A split of a folder of records, as `convert_tf.data.schema.Examples`.
+    """One split of a folder of records; implements `convert_tf.data.schema.Examples`.
 
-    Texts are tokenized when they are requested. Records are read directly from their positions, and
-    their checksums are checked.
+    Texts are tokenized on request. Records are read directly from their positions in the files, and
+    their checksums are verified.
 
     Args:
       folder: folder of records.
       split: name of the split.
-      tokenizer: a tokenizer of `convert_tf.text`.
+      tokenizer: a tokenizer from `convert_tf.text`.
       max_tokens: longer texts are cut to this many tokens.
-      with_extra_contexts: whether to read the earlier turns too, as one text.
-      turn_prefixes: whether these turns are numbered; see `parse_texts`.
-      joins_turns: whether a context is all turns joined, the oldest first. Its last tokens are
-        kept, and earlier turns are not returned separately.
+      with_extra_contexts: whether to read the earlier turns too, joined into one text.
+      turn_prefixes: whether to number the earlier turns; see `parse_texts`.
+      joins_turns: whether to join all turns into one context, oldest first. Long contexts then keep
+        their last tokens.
 
     Raises:
-      ValueError: if there are no such shards, or one ends within a record.
+      ValueError: if the split has no shards, or a shard ends within a record.
     """
 
     def __init__(
@@ -190,7 +192,7 @@ class RecordExamples:
         return records.numpy()
 
     def token_ids(self, loaded: np.ndarray) -> TokenIds:
-        """Return the token ids of records: all texts of the first name, then of the second, ….
+        """Return the token ids in records: all texts with the first name, then with the second, ….
 
         Raises:
           ValueError: if the records do not have this schema.
@@ -207,10 +209,10 @@ class RecordExamples:
 def _read_runs(
     paths: tf.Tensor, offsets: tf.Tensor, skips: tf.Tensor, counts: tf.Tensor
 ) -> tf.Tensor:
-    """Return the records of `RecordIndex.locate`, string `[sum of counts]`."""
+    """Read the runs of records that `RecordIndex.locate` returned: string `[sum of counts]`."""
 
     def run(path: tf.Tensor, offset: tf.Tensor, skip: tf.Tensor, count: tf.Tensor) -> Any:
-        # Unlike tf.data.TFRecordDataset, the op can begin within a file.
+        # Unlike tf.data.TFRecordDataset, this op can start in the middle of a file.
         records = tf.raw_ops.TFRecordDatasetV2(
             filenames=path, compression_type="", buffer_size=1 << 16, byte_offsets=offset
         )
@@ -222,10 +224,10 @@ def _read_runs(
 
 
 class RecordFolder:
-    """A folder of records, and the vocabulary to read it with.
+    """A folder of records together with a vocabulary to tokenize its texts.
 
     Args:
-      folder: folder that `convert-tf prepare` wrote.
+      folder: folder written by `convert-tf prepare`.
       vocabulary: vocabulary file.
       num_oov_buckets: number of ids that unknown tokens share.
 
@@ -247,15 +249,15 @@ class RecordFolder:
 
 
 def read_turns(data: str, split: str, *, max_examples: int | None = None) -> Iterator[TurnExample]:
-    """Yield the examples of a split, in the order of the shards. Memory holds a few thousand.
+    """Yield the examples of a split in shard order, with a few thousand in memory at a time.
 
     Args:
       data: folder of records.
       split: name of the split.
-      max_examples: stop after this many.
+      max_examples: maximum number of examples; None for all.
 
     Raises:
-      ValueError: if there are no records, or they are damaged.
+      ValueError: if there are no records, or a record is damaged.
     """
     dataset = tf.data.TFRecordDataset(shards.list_shards(data, split))
     if max_examples is not None:

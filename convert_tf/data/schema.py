@@ -8,7 +8,7 @@ from convert_tf.data.packing import TokenIds
 
 SPLITS = ("train", "dev", "test")
 MAX_EXTRA_CONTEXTS = 10
-PAIR = ("context", "response")  # texts of an example
+PAIR = ("context", "response")  # the two texts in every example
 PAIR_AND_EXTRA_CONTEXT = (*PAIR, "extra_context")
 EXTRA_FEATURES = tuple(f"context/{index}" for index in range(MAX_EXTRA_CONTEXTS))
 
@@ -16,7 +16,7 @@ EXTRA_FEATURES = tuple(f"context/{index}" for index in range(MAX_EXTRA_CONTEXTS)
 class Example(NamedTuple):
     """A context, its response and up to ten earlier turns, most recent first.
 
-    `is_additional` is true if its turns are also turns of other examples. Records do not store it.
+    `is_additional` is true if other examples contain the same turns. It is not stored in records.
     """
 
     thread_id: str
@@ -49,7 +49,7 @@ class CandidateExample(NamedTuple):
     """A context and the candidates to rank for it.
 
     Attributes:
-      turns: turns of the context, oldest first; none for an empty context.
+      turns: turns of the context, oldest first; an empty context has no turns.
       candidates: at least one candidate; a text may occur several times.
       labels: indices of the right candidates, ascending; at least one.
     """
@@ -60,12 +60,12 @@ class CandidateExample(NamedTuple):
 
 
 class Examples(Protocol):
-    """A split of records (`RecordExamples`) or of token ids (`ArrayExamples`).
+    """One split of the examples, from records (`RecordExamples`) or token ids (`ArrayExamples`).
 
     Attributes:
-      names: names of an example's texts, such as `("context", "response")`.
-      num_examples: number of examples.
-      padding_id: id of padding.
+      names: names of the texts in each example, such as `("context", "response")`.
+      num_examples: number of examples in the split.
+      padding_id: token id for padding.
     """
 
     names: tuple[str, ...]
@@ -76,17 +76,19 @@ class Examples(Protocol):
         """Read examples.
 
         Args:
-          numbers: int64 `[examples]`. Consecutive examples are read together.
+          numbers: int64 `[examples]`, the numbers of the examples to read. Consecutive examples are
+            read together.
 
         Returns:
-          Array `[examples]` for `token_ids`, which takes its elements in any order.
+          An array `[examples]` to pass to `token_ids`. Its elements may be selected and reordered
+          first.
 
         Raises:
           ValueError: if the stored data are damaged.
         """
 
     def token_ids(self, loaded: np.ndarray) -> TokenIds:
-        """Return the texts of loaded examples: all of the first name, then of the second, ….
+        """Return the texts of loaded examples: all with the first name, then with the second, ….
 
         Raises:
           ValueError: if the stored data are damaged.
@@ -94,11 +96,11 @@ class Examples(Protocol):
 
 
 class Addition(Protocol):
-    """Further texts and columns of each batch, such as mined negatives or vectors of a teacher.
+    """Further texts and columns for each batch, such as mined negatives or a teacher's vectors.
 
     Attributes:
-      names: names of the texts. If a name occurs k times, each example has k texts of this name.
-        Their places in a batch are `{name}_slots`.
+      names: names of the texts. If a name occurs k times, each example has k texts with this name.
+        The batch column `{name}_slots` locates these texts in the packed rows.
     """
 
     names: tuple[str, ...]
@@ -108,26 +110,27 @@ class Addition(Protocol):
     ) -> tuple[TokenIds | None, dict[str, np.ndarray]]:
         """Return the texts and the columns for some examples.
 
-        The result depends on the arguments alone, so that a run that resumes sees the same batches.
+        The result depends only on the arguments, so a resumed run sees the same batches.
 
         Args:
           numbers: `[examples]`, the result of `Examples.load`; for token ids, int64 numbers of
             examples.
-          positions: int64 `[examples]`, their positions in the endless order of the run.
+          positions: int64 `[examples]`, the examples' positions in the endless order of the run.
           epochs: int64 `[examples]`, how often each example was seen before.
 
         Returns:
-          The texts: all of the first name, then of the second, …; None for no texts. And the
-          columns by name, arrays whose first axis is the examples or the texts.
+          A tuple `(texts, columns)`. `texts` has all texts with the first name, then with the
+          second, …; it is None if there are no texts. `columns` maps names to arrays whose first
+          axis counts examples or texts.
         """
 
 
 class SelectedExamples:
-    """Some of the examples of a split, as `Examples`.
+    """A selection from the examples of a split; implements `Examples`.
 
     Args:
       examples: the split.
-      numbers: numbers of the selected examples, int64 `[selected]` or a range.
+      numbers: the numbers of the selected examples in the split, int64 `[selected]` or a range.
     """
 
     def __init__(self, examples: Examples, numbers: np.ndarray | range) -> None:
@@ -138,7 +141,7 @@ class SelectedExamples:
         self.num_examples = len(numbers)
 
     def load(self, numbers: np.ndarray) -> np.ndarray:
-        """Read examples by their numbers among the selected ones."""
+        """Read examples by their numbers within the selection."""
         if isinstance(self.numbers, range):
             return self._examples.load(numbers + self.numbers.start)
         return self._examples.load(self.numbers[numbers])

@@ -1,8 +1,8 @@
-"""Files of records, without TensorFlow: their names, their bytes, and where each record begins.
+"""Name, serialise and index files of records without TensorFlow.
 
-A record is a `tf.train.Example` of bytes features (see `convert_tf.data.records`). For each record,
-a TFRecord file has the length in 8 bytes (little-endian), the checksum of the length in 4 bytes,
-the data, and the checksum of the data in 4 bytes.
+A record is a `tf.train.Example` with bytes features (see `convert_tf.data.records`). For each
+record, a TFRecord file contains the length in 8 bytes (little-endian), a checksum of the length in
+4 bytes, the data, and a checksum of the data in 4 bytes.
 """
 
 import glob
@@ -40,7 +40,7 @@ def add_empty_shards(folder: str, num_shards: Mapping[str, int]) -> None:
 
     Args:
       folder: a folder of records.
-      num_shards: number of shards of each split.
+      num_shards: number of shards for each split.
     """
     splits = {os.path.basename(path).split("-")[0] for path in record_files(folder)}
     for split in splits & num_shards.keys():
@@ -53,7 +53,8 @@ def list_shards(folder: str, split: str) -> list[str]:
     """Return the paths of the shards of a split, in order.
 
     Raises:
-      ValueError: if there are none, one is missing, or two sets are mixed in the folder.
+      ValueError: if the split has no shards, a shard is missing, or the folder mixes shards of two
+        runs.
     """
     paths = [p for p in record_files(folder) if os.path.basename(p).startswith(f"{split}-")]
     if not paths:
@@ -75,7 +76,7 @@ _TEXTS = (
     *("context", "response", "subreddit", "thread_id"),
     *("context_author", "response_author", "source"),
 )
-# protobuf sorts names by their bytes, but puts a name after longer names that start with it.
+# protobuf sorts names by their bytes, but sorts a name after longer names that start with it.
 _SORTED = sorted((*_TEXTS, *EXTRA_FEATURES), key=lambda name: f"{name}\x7f")
 
 
@@ -89,13 +90,13 @@ def varint(number: int) -> bytes:
 
 
 _SHORT = [varint(number) for number in range(1 << 11)]
-# Each field has a tag (the number 1 or 2, with protobuf's type of texts and messages), a length and
-# bytes. An entry of the map of features begins with its name.
+# Each field has a tag (the number 1 or 2, with protobuf's type for strings and messages), a length
+# and bytes. An entry in the map of features begins with the feature's name.
 _NAMES = [(name, b"\x0a" + varint(len(name)) + name.encode("ascii")) for name in _SORTED]
 
 
 def serialize_example(example: Example) -> bytes:
-    """Return the record of an example, the bytes of TensorFlow's deterministic serialisation."""
+    """Return an example's record, byte for byte as TensorFlow's deterministic serialisation."""
     extras = dict(zip(EXTRA_FEATURES, example.extra_contexts, strict=False))
     entries = []
     for name, field in _NAMES:
@@ -117,7 +118,7 @@ def _length(value: bytes) -> bytes:
 
 
 def in_record_file(record: bytes) -> bytes:
-    """Return the bytes of a record in a TFRecord file: length, checksum, record, checksum."""
+    """Return a record with its length and checksums, as it is stored in a TFRecord file."""
     length = struct.pack("<Q", len(record))
     return length + _masked_checksum(length) + record + _masked_checksum(record)
 
@@ -131,16 +132,16 @@ def _masked_checksum(content: bytes) -> bytes:
 
 
 class RecordIndex:
-    """Finds records by their numbers, which count through several files.
+    """Locates records by number. Numbers run consecutively across several files.
 
-    The index keeps the position of every 32nd record, a quarter of a byte per record. It reads the
-    lengths, not the data, so it does not check checksums.
+    The index stores the position of every 32nd record, which takes a quarter of a byte per record.
+    It reads only the lengths of the records, so it does not verify checksums.
 
     Args:
       paths: uncompressed TFRecord files.
 
     Attributes:
-      num_records: number of records.
+      num_records: number of records in all files.
 
     Raises:
       ValueError: if a file ends within a record.
@@ -153,15 +154,16 @@ class RecordIndex:
         self.num_records = int(self._firsts[-1])
 
     def locate(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        """Return the runs of records that make up the ranges from `starts[i]` to `stops[i]`.
+        """Locate the records in the ranges from `starts[i]` to `stops[i]`, as runs within one file.
 
         Args:
-          starts, stops: int `[ranges]`. A range does not include its stop.
+          starts, stops: int `[ranges]`, numbers of records. A range does not include its stop.
 
         Returns:
-          int64 `[4, runs]`: the file of each run, the offset in bytes of an earlier record in it,
-          the number of records from there to the run, and the number of records in the run. Each
-          range that is not empty has at least one run, in the order of the ranges.
+          int64 `[4, runs]`: for each run, the index of its file, the byte offset of a record at or
+          before its start, the number of records to skip from that offset, and the number of
+          records in the run. Runs are in the order of the ranges; each non-empty range has at least
+          one.
         """
         runs: list[tuple[int, int, int, int]] = []
         for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
@@ -175,7 +177,7 @@ class RecordIndex:
 
 
 def _scan(path: str) -> tuple["array[int]", int]:
-    """Return the offset of every 32nd record of a file, and the number of records."""
+    """Return the byte offsets of every 32nd record in a file, and the number of records."""
     marks = array("q")
     size = os.path.getsize(path)
     if not size:  # an empty file cannot be mapped

@@ -1,17 +1,18 @@
-"""Vectors of a teacher on disk: the encodings of the training texts by another encoder.
+"""Teacher vectors on disk: encodings of the training texts by another encoder.
 
-A folder that `convert-tf teach` wrote contains
+A folder written by `convert-tf teach` contains
 
-- `teacher.json`: the `version` of the format, the `teacher`, and the `dim` and `dtype` of its
-  vectors. `splits` describes the split `train`: the number of `examples`, the number of `taught`
-  examples, and the SHA-256 of the token ids of the texts (`texts_sha256`). The first examples are
-  taught. With `source_shares`, the examples that a run with these shares draws from the first
-  `of_first` are taught, and `sources_sha256` is the SHA-256 of the sources. `has_sides` is true if
-  contexts and responses were encoded differently;
-- `train-{name}-vectors.npy` for `context` and `response`, or `text` for single texts: float16
-  `[examples, dim]`, of length 1, in the order of the token ids; zeros if there is no vector. The
-  vectors of several teachers are concatenated;
-- `subword-vectors.npy`, float16 `[vocab_size, dim]`: each entry of the vocabulary, read as a text.
+- `teacher.json`: the `version` of the format, the name of the `teacher`, and the `dim` and `dtype`
+  of its vectors. `splits` describes the split `train`: the number of `examples`, the number of
+  `taught` examples (those with vectors), and the SHA-256 of the texts' token ids (`texts_sha256`).
+  The taught examples are the first ones of the split. With `source_shares`, they are the examples
+  that a run with these shares draws from the first `of_first` examples, and `sources_sha256` is the
+  SHA-256 of the sources. `has_sides` is true if contexts and responses were encoded differently;
+- `train-{name}-vectors.npy` for `context` and `response`, or for `text` in folders of single texts:
+  float16 `[examples, dim]`, normalised to length 1, in the order of the token ids; zeros for
+  examples without a vector. The vectors of several teachers are concatenated;
+- `subword-vectors.npy`, float16 `[vocab_size, dim]`: the encoding of each vocabulary entry as a
+  text.
 """
 
 import os
@@ -34,29 +35,30 @@ FORMAT = FolderFormat(
 
 
 def vectors_file(name: str) -> str:
-    """Return the file name of the vectors of one kind of text."""
+    """Return the name of the file with the vectors for one kind of text."""
     return f"train-{name}-vectors.npy"
 
 
 def taught_names(examples: Examples) -> tuple[str, ...]:
-    """Return the names of the texts that have vectors: contexts and responses, or single texts."""
+    """Return which texts of the examples get vectors: context and response, or single texts."""
     return tuple(name for name in examples.names if name in (*PAIR, "text"))
 
 
 class TeacherVectors:
-    """A teacher's vectors of the training examples, to add to the batches.
+    """A teacher's vectors for the training examples, which are added to the batches.
 
     Args:
-      folder: folder that `convert-tf teach` wrote.
+      folder: folder written by `convert-tf teach`.
       examples: the token ids of the examples.
-      vocab_size: number of entries of the vocabulary.
-      flag: the flag that names the folder, `teacher` or `ranking_teacher`. The names of the columns
-        begin with it. With `ranking_teacher` a text may have two vectors.
+      vocab_size: number of vocabulary entries.
+      flag: the flag that names the folder, `teacher` or `ranking_teacher`. Column names begin with
+        the flag. With `ranking_teacher`, a text may have two vectors, one as a context and one as a
+        response.
 
     Attributes:
       teacher: name of the teacher.
-      dim: width of the vectors.
-      numbers: int64 `[taught]`, the examples that have vectors, ascending.
+      dim: dimension of the vectors.
+      numbers: int64 `[taught]`, the numbers of the examples that have vectors, ascending.
 
     Raises:
       ValueError: if the folder is incomplete or damaged, belongs to other token ids, or has two
@@ -113,26 +115,27 @@ class TeacherVectors:
 
     @property
     def subwords(self) -> np.ndarray:
-        """The vectors of the vocabulary's entries, float32 `[vocab_size, dim]`."""
+        """The vectors of the vocabulary entries, float32 `[vocab_size, dim]`."""
         return self._subwords.checked().astype(np.float32)
 
     def of_batch(
         self, numbers: np.ndarray, positions: np.ndarray, epochs: np.ndarray
     ) -> tuple[None, dict[str, np.ndarray]]:
-        """Return the vectors of a batch; see `convert_tf.data.schema.Addition`."""
+        """Return the vectors for a batch; see `convert_tf.data.schema.Addition`."""
         return None, self.columns(numbers)
 
     def columns(self, examples: np.ndarray) -> dict[str, np.ndarray]:
-        """Return `{flag}_context` and `{flag}_response` of examples, or `{flag}_text`.
+        """Return the vectors for examples, as batch columns.
 
         Args:
           examples: int64 `[batch]`, numbers of examples.
 
         Returns:
-          float16 `[batch, dim]` each. Losses are computed in float32, but float16 halves the memory
-          to move.
+          A dict of `{flag}_context` and `{flag}_response`, or of `{flag}_text` for single texts,
+          float16 `[batch, dim]` each. Losses are computed in float32, but transferring float16
+          takes half the memory.
 
         Raises:
-          ValueError: if a file became shorter.
+          ValueError: if a file was truncated.
         """
         return {name: file.checked()[examples] for name, file in self._vectors.items()}

@@ -1,19 +1,19 @@
 """Token ids on disk, for training without TensorFlow.
 
-A folder that `convert-tf tokenize` wrote contains
+A folder written by `convert-tf tokenize` contains
 
 - `arrays.json`: the `version` of the format, how the texts were tokenized (`tokenizer`,
   `vocab_size`, `num_oov_buckets`, `padding_id`, `max_tokens`, the file name and SHA-256 of the
-  vocabulary), the `dtype` of the ids, and the numbers of examples and tokens of each split;
+  vocabulary), the `dtype` of the ids, and the number of examples and tokens in each split;
 - the vocabulary;
-- for each split `{split}-sources.npy`, int32 `[examples]`: indices of the examples' sources in the
-  `sources` of `arrays.json`;
-- for each split, `{split}-{name}-ids.npy`, the ids of all texts one after another, and
-  `{split}-{name}-offsets.npy`, int64 `[examples + 1]`, the boundaries of the texts. The names are
-  `context`, `response` and `extra_context` (the earlier turns, most recent first, joined with
-  single spaces), or the names of other kinds of texts (`TEXTS_OF`).
+- for each split, `{split}-sources.npy`, int32 `[examples]`: for each example, the index of its
+  source in the `sources` of `arrays.json`;
+- for each split, `{split}-{name}-ids.npy`, the token ids of all texts, one text after another, and
+  `{split}-{name}-offsets.npy`, int64 `[examples + 1]`, the positions where texts begin and end.
+  Pairs have the names `context`, `response` and `extra_context` (the earlier turns, most recent
+  first, joined with single spaces). `TEXTS_OF` has the names for other kinds of examples.
 
-Ids have 16 bits if all of them fit, including the id of padding, else 32.
+Token ids are stored with 16 bits if all ids fit, including the padding id, else with 32 bits.
 """
 
 from collections.abc import Iterable, Mapping
@@ -57,22 +57,22 @@ FORMAT = FolderFormat(
 
 
 def ids_file(split: str, name: str) -> str:
-    """Return the file name of the ids of one kind of text."""
+    """Return the name of the file with the token ids for one kind of text."""
     return f"{split}-{name}-ids.npy"
 
 
 def offsets_file(split: str, name: str) -> str:
-    """Return the file name of the boundaries of one kind of text."""
+    """Return the name of the file with the offsets for one kind of text."""
     return f"{split}-{name}-offsets.npy"
 
 
 def column_file(split: str, name: str) -> str:
-    """Return the file name of a column of examples, such as their sources."""
+    """Return the name of the file with a column for the examples, such as their sources."""
     return f"{split}-{name}.npy"
 
 
 def dtype_of_ids(padding_id: int) -> str:
-    """Return the narrowest of `DTYPES` for all ids, including the id of padding."""
+    """Return the narrowest of `DTYPES` that fits all token ids, including the padding id."""
     return DTYPES[0] if padding_id <= np.iinfo(DTYPES[0]).max else DTYPES[1]
 
 
@@ -80,18 +80,18 @@ class ArrayFolder:
     """A folder of token ids.
 
     Args:
-      folder: folder that `convert-tf tokenize` wrote.
+      folder: folder written by `convert-tf tokenize`.
 
     Attributes:
       tokenizer_name, vocab_size, num_oov_buckets: properties that a model must match.
-      vocabulary: path of the folder's vocabulary.
+      vocabulary: path of the vocabulary in the folder.
       max_tokens: number of tokens that the texts were cut to.
-      sources: names of the sources of the texts.
-      holds: `pairs`, `utterances` (`convert_tf.data.utterances`) or `triplets`
-        (`convert_tf.data.triplets`).
+      sources: names of the texts' sources.
+      holds: the kind of examples: `pairs`, `utterances` (`convert_tf.data.utterances`) or
+        `triplets` (`convert_tf.data.triplets`).
 
     Raises:
-      ValueError: if the folder is incomplete, damaged, or has another version of the format.
+      ValueError: if the folder is incomplete or damaged, or has another version of the format.
 
     Example:
       examples = ArrayFolder("ids/").open("train", max_tokens=60)
@@ -131,14 +131,16 @@ class ArrayFolder:
 
         Args:
           split: name of the split.
-          max_tokens: longer texts are cut to this many tokens, at most the stored ones.
-          with_extra_contexts: whether to read the earlier turns too, as one text.
-          turn_prefixes: must be False, because the ends of turns are not stored.
-          holds: what the examples must be, `pairs`, `utterances` or `triplets`.
+          max_tokens: longer texts are cut to this many tokens. It must not exceed the `max_tokens`
+            of the folder.
+          with_extra_contexts: whether to read the earlier turns too, joined into one text.
+          turn_prefixes: must be False, because token ids do not record where turns end.
+          holds: the required kind of examples: `pairs`, `utterances` or `triplets`.
 
         Raises:
-          ValueError: if there is no such split, its files do not fit together, texts were cut
-            shorter, the folder holds examples of another kind, or `turn_prefixes` is set.
+          ValueError: if the split is missing, its files do not fit together, the stored texts were
+            cut to fewer than `max_tokens` tokens, the folder holds another kind of examples, or
+            `turn_prefixes` is set.
         """
         if turn_prefixes:
             raise ValueError(
@@ -169,13 +171,13 @@ class ArrayFolder:
 
 
 class ArrayExamples:
-    """A split of a folder of token ids, as `convert_tf.data.schema.Examples`.
+    """One split of a folder of token ids; implements `convert_tf.data.schema.Examples`.
 
-    The arrays are mapped files. The system keeps recently read parts in memory.
+    The files are memory-mapped. The operating system caches recently read parts.
 
     Args:
       folder: folder of token ids.
-      facts: content of its `arrays.json`.
+      facts: content of the folder's `arrays.json`.
       split: name of the split.
       names: names of the texts to read.
       max_tokens: longer texts are cut to this many tokens.
@@ -222,13 +224,13 @@ class ArrayExamples:
         return numbers
 
     def token_ids(self, loaded: np.ndarray) -> TokenIds:
-        """Return the texts of examples: all of the first name, then of the second, ….
+        """Return the texts of examples: all with the first name, then with the second, ….
 
         Args:
           loaded: int64 `[examples]`, numbers of examples.
 
         Returns:
-          int32 ids of `names` × `examples` texts.
+          The int32 token ids of names × examples texts.
 
         Raises:
           ValueError: see `texts`.
@@ -236,17 +238,17 @@ class ArrayExamples:
         return join_texts([self.texts(name, loaded) for name in self.names])
 
     def texts(self, name: str, examples: np.ndarray) -> TokenIds:
-        """Return the texts of one name of some examples.
+        """Return the texts with one name for some examples.
 
         Args:
           name: one of `names`.
           examples: int64 `[examples]`, numbers of examples.
 
         Returns:
-          int32 ids of `examples` texts.
+          The int32 token ids of one text per example.
 
         Raises:
-          ValueError: if an id or an offset is out of range, or a file became shorter.
+          ValueError: if an id or an offset is out of range, or a file was truncated.
         """
         ids, offsets = (file.checked() for file in self._files[name])
         ids_path, offsets_path = (file.path for file in self._files[name])
@@ -263,18 +265,21 @@ class ArrayExamples:
         return TokenIds(flat, np.cumsum(np.concatenate([[0], lengths])))
 
     def thinned(self, shares: Mapping[str, float], start: int, stop: int) -> np.ndarray:
-        """Return the numbers of some examples in the range from `start` to `stop`, int64 `[n]`.
+        """Keep a share of each source's examples in a range.
 
         Examples are stored in the order of a hash, so evenly spaced examples are as good as a
         random sample.
 
         Args:
-          shares: share of each source's examples to keep, from 0 to 1. Sources that are not named
-            keep all.
-          start, stop: the range of examples, without `stop`.
+          shares: for each source, the share of its examples to keep, from 0 to 1. All examples from
+            other sources are kept.
+          start, stop: the range of example numbers, without `stop`.
+
+        Returns:
+          int64 `[n]`, the numbers of the kept examples, ascending.
 
         Raises:
-          ValueError: if a source is unknown, or the file of sources is missing or damaged.
+          ValueError: if a source is unknown, or the sources file is missing or damaged.
         """
         unknown = sorted(set(shares) - set(self.source_names))
         if unknown:
@@ -291,7 +296,7 @@ class ArrayExamples:
         return start + np.flatnonzero(is_kept)
 
     def sources(self) -> np.ndarray:
-        """Return the index of each example's source in the folder's `sources`, int32 `[examples]`.
+        """Return the index of each example's source in `source_names`, int32 `[examples]`.
 
         Raises:
           ValueError: if the file is missing or damaged.
@@ -303,7 +308,7 @@ class ArrayExamples:
         return places
 
     def column(self, name: str) -> np.ndarray:
-        """Return a column, such as `labels`: int32 `[examples]`, indices into its values.
+        """Return a column, such as `labels`: int32 `[examples]`, indices into its distinct values.
 
         Raises:
           ValueError: if the file is missing or damaged.
@@ -312,12 +317,12 @@ class ArrayExamples:
         return FORMAT.mapped(self._folder, file, COLUMN_DTYPE, shape).checked()
 
     def checksum(self, names: Iterable[str]) -> str:
-        """Return the SHA-256 of the texts with some names. This reads all of their files."""
+        """Return the SHA-256 of the texts with the given names. All of these texts are read."""
         files = (file for name in names for file in self._files[name])
         return checksum(np.ascontiguousarray(f.checked()).view(np.uint8).data for f in files)
 
     def sources_checksum(self) -> str:
-        """Return the SHA-256 of the sources of all examples; see `sources` for errors."""
+        """Return the SHA-256 of all examples' sources. Raises the same errors as `sources`."""
         names = "\n".join(self.source_names).encode()
         return checksum([names, np.ascontiguousarray(self.sources()).view(np.uint8).data])
 

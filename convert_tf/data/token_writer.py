@@ -31,7 +31,7 @@ from convert_tf.text.vocabulary import SETTINGS_FILE, VOCABULARY_FILES
 
 BATCH_SIZE = 1024  # records or single texts
 
-# The texts of a batch of examples, and the values of their columns, such as their sources.
+# The texts of a batch of examples, and the values in the columns, such as the examples' sources.
 TextsAndColumns: TypeAlias = tuple[Sequence[TokenIds], Mapping[str, Sequence[str | None]]]
 
 
@@ -40,9 +40,10 @@ class _Writer:
 
     Args:
       folder: an empty folder.
-      tokenizer: a tokenizer of `convert_tf.text`. Its attributes and its file are read.
-      max_tokens: largest number of tokens of a text.
-      columns: names of the columns that are written besides the texts.
+      tokenizer: a tokenizer from `convert_tf.text`. The writer reads its attributes and its
+        vocabulary file.
+      max_tokens: maximum number of tokens per text.
+      columns: names of the columns to write in addition to the texts.
     """
 
     def __init__(
@@ -74,14 +75,14 @@ class _Writer:
     def write_split(
         self, split: str, names: Sequence[str], batches: Iterator[TextsAndColumns]
     ) -> None:
-        """Write the texts of a split and their columns.
+        """Write the texts and columns of a split.
 
-        A column is an array of indices into its distinct values; None is −1.
+        Each column is written as indices into its distinct values, with −1 for None.
 
         Args:
           split: name of the split.
           names: names of the texts.
-          batches: the texts of some examples for each name, and the columns of these examples.
+          batches: for each batch of examples, the texts for each name, and the columns.
         """
         files: dict[str, tuple[GrowingArray, GrowingArray]] = {}
         with contextlib.ExitStack() as arrays:
@@ -116,10 +117,10 @@ class _Writer:
     def finish(self, **facts: Any) -> dict[str, Any]:
         """Write `arrays.json`, which completes the folder, and return its content.
 
-        Warns if most tokens are unknown.
+        Warn if most tokens are unknown.
 
         Args:
-          **facts: further entries.
+          **facts: further entries for `arrays.json`.
         """
         share = self._num_unknown / max(1, self._num_tokens)
         warn_of_unknown(share, self._tokenizer.path, "these texts")
@@ -132,7 +133,7 @@ class _Writer:
 def _tokenized(
     shards: Sequence[str], tokenizer: Any, max_tokens: int, progress: Progress
 ) -> Iterator[TextsAndColumns]:
-    """Yield the ids of the texts `PAIR_AND_EXTRA_CONTEXT` and the sources, batch by batch."""
+    """Yield batches of the token ids of `PAIR_AND_EXTRA_CONTEXT`, with the examples' sources."""
 
     def tokenize(serialized: tf.Tensor) -> tuple[Any, tf.Tensor]:
         *texts, sources = parse_texts(serialized, (*PAIR_AND_EXTRA_CONTEXT, "source"))
@@ -156,10 +157,10 @@ def tokenize_records(
     num_oov_buckets: int = 1000,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Write the token ids of all splits of a folder of records.
+    """Write the token ids for all splits of a folder of records.
 
-    Memory holds a few batches of records. The folder gets its name when it is complete. The next
-    run deletes the files that a killed run left.
+    A few batches of records are in memory at a time. The folder gets its final name when it is
+    complete. If a run is killed, the next run deletes the files it left.
 
     Args:
       data: folder of records.
@@ -209,22 +210,22 @@ def tokenize_utterances(
 ) -> dict[str, Any]:
     """Write the token ids of files of single texts, each text once.
 
-    The files are read once for each split. The folder gets its name when it is complete.
+    The files are read once for each split. The folder gets its final name when it is complete.
 
     Args:
-      patterns: names or patterns of the files.
+      patterns: file names or patterns.
       output: folder to write.
       vocabulary, max_tokens, num_oov_buckets, overwrite: as in `tokenize_records`.
-      dev_fraction: share of the intents, and of the texts without an intent, in the split `dev`,
-        from 0 to below 1. The rest is in `train`.
+      dev_fraction: share of the intents, and of the texts without an intent, to put in the split
+        `dev`, from 0 to below 1. The rest is in `train`.
       ignored_labels: sources whose labels are not intents, such as the forums of titles.
 
     Returns:
       The content of `arrays.json`, and `seconds`.
 
     Raises:
-      ValueError: if there is no file or no text, a line is not a text, `dev_fraction` is out of
-        range, the vocabulary cannot be read, or `output` is not empty.
+      ValueError: if there is no file or no text, a row has no text, `dev_fraction` is out of range,
+        the vocabulary cannot be read, or `output` is not empty.
       OSError: if a file cannot be read or written.
     """
     if not 0 <= dev_fraction < 1:
@@ -265,10 +266,10 @@ def tokenize_triplets(
     num_oov_buckets: int = 1000,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Write the token ids of files of triplets. The folder gets its name when it is complete.
+    """Write the token ids of triplet files. The folder gets its final name when it is complete.
 
     Args:
-      patterns: names or patterns of the files.
+      patterns: file names or patterns.
       output: folder to write.
       vocabulary, max_tokens, num_oov_buckets, overwrite: as in `tokenize_records`.
 

@@ -1,15 +1,15 @@
 """Triplets of texts on disk: an anchor, a text that means the same, and one that does not.
 
-They come from tables (`convert_tf.readers.tables`), such as JSON lines. `source` may be missing.
-Other columns are ignored:
+Triplets are read from tables (`convert_tf.readers.tables`), such as JSON lines. `source` may be
+missing. Other columns are ignored:
 
 ```
 {"anchor": "turn on the light", "positive": "switch the lamp on", "negative": "turn off the light"}
 ```
 
-`convert-tf tokenize --triplets` writes them as a folder of token ids
-(`convert_tf.data.token_arrays`). Its examples have the three texts `TRIPLET`, and its `arrays.json`
-has the entry `triplets`.
+`convert-tf tokenize --triplets` converts triplets into a folder of token ids
+(`convert_tf.data.token_arrays`). Its examples have the three texts named in `TRIPLET`, and its
+`arrays.json` has the entry `triplets`.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ _MAX_SHOWN = 60  # characters
 
 
 class Triplet(NamedTuple):
-    """Three texts and their source; `""` for no source."""
+    """The three texts of a triplet and their source, which is `""` if it is missing."""
 
     anchor: str
     positive: str
@@ -47,12 +47,12 @@ _COLUMNS = columns.Columns(
 
 
 def read_triplets(patterns: Sequence[str]) -> Iterator[Triplet]:
-    """Yield the triplets of files, in the order of the patterns and then of the file names.
+    """Yield the triplets in files, ordered by pattern and then by file name.
 
     White space around a text is dropped.
 
     Args:
-      patterns: names or patterns of the files.
+      patterns: file names or patterns.
 
     Raises:
       ValueError: if there is no file, or a row lacks one of the three texts.
@@ -84,14 +84,14 @@ def _triplet(row: Any, file: TableFile) -> Triplet:
 
 @dataclasses.dataclass
 class TripletDraws:
-    """Draws triplets for each position in the order of pairs. A resumed run draws the same.
+    """Draws triplets for each position in the order of pairs.
 
-    Each triplet occurs once in an epoch of the triplets.
+    A resumed run draws the same triplets. Each triplet is drawn once before any is drawn again.
 
     Args:
       examples: the triplets.
-      per_pair: number of triplets for each pair.
-      seed: seed of the order.
+      per_pair: number of triplets per pair.
+      seed: seed for the order.
     """
 
     examples: ArrayExamples
@@ -112,8 +112,8 @@ class TripletDraws:
     ) -> tuple[TokenIds, dict[str, np.ndarray]]:
         """Return the texts of a batch; see `convert_tf.data.schema.Addition`.
 
-        The columns are `{name}_groups`, int32 `[pairs × per_pair]` for each name of `TRIPLET`, with
-        equal numbers for equal texts.
+        The columns are `{name}_groups`, int32 `[pairs × per_pair]`, for each name in `TRIPLET`.
+        Equal texts have equal numbers.
         """
         drawn = self.draw(positions)
         texts = self.examples.token_ids(drawn.T.ravel())

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 MAX_SHARE = 0.5
-SAMPLE = 1024  # examples
+SAMPLE = 1024  # examples to check
 
 
 def checked_share(
@@ -24,8 +24,9 @@ def checked_share(
       ids: the token ids, `[tokens]`.
       vocabulary: the vocabulary file.
       tokenizer: name of the tokenizer. A WordPiece vocabulary has an entry for unknown words.
-      vocab_size: number of entries of the vocabulary. Higher ids are buckets of unknown tokens.
-      what: names the texts in the warning, such as "the texts of data/".
+      vocab_size: number of vocabulary entries. Ids from this number on are buckets for unknown
+        tokens.
+      what: description of the texts for the warning, such as "the texts of data/".
     """
     unknown = ids >= vocab_size
     if tokenizer == "wordpiece":
@@ -40,9 +41,9 @@ def warn_of_unknown(share: float, vocabulary: str | os.PathLike[str], what: str)
     """Warn if more than half of the tokens are unknown.
 
     Args:
-      share: the share of unknown tokens.
+      share: the share of unknown tokens, from 0 to 1.
       vocabulary: the vocabulary file.
-      what: names the texts in the warning, such as "the texts of data/".
+      what: description of the texts for the warning, such as "the texts of data/".
     """
     if share > MAX_SHARE:
         warnings.warn(

@@ -1,19 +1,21 @@
 """Single texts on disk, some with a label, for training in addition to pairs.
 
-They come from tables (`convert_tf.readers.tables`), such as JSON lines. `source` and `label` may be
-missing. Other columns are ignored:
+Single texts are read from tables (`convert_tf.readers.tables`), such as JSON lines. `source` and
+`label` may be missing. Other columns are ignored:
 
 ```
 {"text": "where is my card?", "source": "bank", "label": "card_arrival"}
 ```
 
-`convert-tf tokenize --utterances` writes them as a folder of token ids
+`convert-tf tokenize --utterances` converts the texts into a folder of token ids
 (`convert_tf.data.token_arrays`) whose examples have one text, `text`. The folder also contains
 
-- `utterances` in `arrays.json`: the `labels`;
-- for each split `{split}-labels.npy`, int32 `[examples]`: indices into these labels, −1 for none.
+- the entry `utterances` in `arrays.json`, with the list `labels`;
+- for each split, `{split}-labels.npy`, int32 `[examples]`: the index of each example's label in
+  this list, −1 for no label.
 
-A label that two sources use is two intents: `greet` may mean different things for two bots.
+If two sources use the same label, it stands for two intents: `greet` may mean different things for
+two bots.
 """
 
 import dataclasses
@@ -49,12 +51,13 @@ class Utterance(NamedTuple):
 
 
 def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
-    """Yield each text of files once, in the order of the patterns and then of the file names.
+    """Yield each text in files once, ordered by pattern and then by file name.
 
-    White space around a text is dropped. This takes about 100 bytes of memory per text.
+    White space around a text is dropped. Finding repeated texts takes about 100 bytes of memory per
+    text.
 
     Args:
-      patterns: names or patterns of the files.
+      patterns: file names or patterns.
 
     Raises:
       ValueError: if there is no file, or a row has no text.
@@ -78,7 +81,7 @@ def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
 
 def _utterance(row: Any, file: TableFile) -> Utterance:
     fields = columns.filled(row) if isinstance(row, dict) else {}
-    # Only `label` has to be a text. `class` or `target` may be a number beside a column of names.
+    # Only `label` must be a string. A numeric `class` or `target` may accompany a column of names.
     names = {name for name, value in fields.items() if name == "label" or isinstance(value, str)}
     wanted = (columns.TEXT, (columns.SOURCE,), [name for name in columns.LABEL if name in names])
     chosen = [columns.first_of(choices, fields) for choices in wanted]
@@ -93,9 +96,10 @@ def _utterance(row: Any, file: TableFile) -> Utterance:
 
 
 def is_held_out(utterance: Utterance, dev_fraction: float) -> bool:
-    """Return whether a text is in the split `dev`.
+    """Return whether a text belongs to the split `dev`.
 
-    All texts of an intent are in the same split, so the intents of `dev` are never trained on.
+    All texts with the same intent are in the same split, so the intents in `dev` are never trained
+    on.
     """
     key = f"{utterance.source}\n{utterance.label or utterance.text}"
     return int.from_bytes(short_digest(key.encode()), "big") < dev_fraction * 2**64
@@ -103,19 +107,21 @@ def is_held_out(utterance: Utterance, dev_fraction: float) -> bool:
 
 @dataclasses.dataclass
 class UtteranceDraws:
-    """Draws single texts for each position in the order of pairs. A resumed run draws the same.
+    """Draws single texts for each position in the order of pairs.
 
-    Each text occurs once in an epoch of the single texts.
+    A resumed run draws the same texts. Each text is drawn once before any is drawn again, apart
+    from the partners that `draw_in_pairs` adds.
 
     Args:
-      examples: the texts.
-      per_pair: number of texts for each pair.
-      seed: seed of the order.
-      teacher: vectors of the texts, or None.
+      examples: the single texts.
+      per_pair: number of single texts per pair.
+      seed: seed for the order.
+      teacher: a teacher's vectors for the texts, or None.
 
     Attributes:
-      intents: int64 `[examples]`, equal numbers for equal source and label; −1 for no label.
-      in_pairs: whether texts of one intent are drawn together.
+      intents: int64 `[examples]`. Texts with the same source and label have the same number; texts
+        without a label have −1.
+      in_pairs: whether every second text is drawn from the intent of the text before it.
 
     Raises:
       ValueError: if the labels are damaged.
@@ -143,7 +149,7 @@ class UtteranceDraws:
         self._sorted_intents = self.intents[self._by_intent]
 
     def draw_in_pairs(self) -> None:
-        """Draw texts in pairs, so that every second text has the intent of the text before it.
+        """Draw texts in pairs from now on: every second text has the intent of the text before it.
 
         If the intent has no other text, a random other text is drawn.
 
@@ -185,19 +191,19 @@ class UtteranceDraws:
         return np.stack([numbers, self._partners(numbers, places)], axis=2).reshape(len(places), -1)
 
     def token_ids(self, numbers: np.ndarray) -> TokenIds:
-        """Return the token ids of the texts with these numbers, int64 `[texts]`."""
+        """Return the token ids of the texts numbered `numbers`, int64 `[texts]`."""
         return self.examples.token_ids(numbers)
 
     def columns(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the columns of a batch for texts.
+        """Return the label columns of a batch.
 
         Args:
-          numbers: int64 `[texts]`.
+          numbers: int64 `[texts]`, the numbers of the texts in the batch.
 
         Returns:
-          `intent_groups`, int32 `[texts]` (see the attribute `intents`), and `intent_names`, int32
-          `[texts]`, equal numbers for equal labels of any source; with a teacher also
-          `teacher_text`.
+          A dict of `intent_groups`, int32 `[texts]` (see the attribute `intents`), and
+          `intent_names`, int32 `[texts]`. Texts with the same label share an intent name, whatever
+          their source. With a teacher, the dict also has `teacher_text`.
         """
         columns = {
             "intent_groups": self.intents[numbers].astype(np.int32),

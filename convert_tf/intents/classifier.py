@@ -52,7 +52,7 @@ from convert_tf.intents.head import HEADS, Options, accuracy_of, quick_options, 
 from convert_tf.intents.options import ClassifierOptions, IntentOptions
 from convert_tf.intents.predictor import Predictor
 
-# Thresholds need the scores of a fully trained head. To judge weights, fewer folds are enough.
+# Thresholds need scores close to the final head's. To choose weights, fewer folds are enough.
 _FOLDS_OF_THRESHOLDS = 5
 _VALIDATED_SHARE = 0.1  # share of examples for `grid` and `patience` without validation data
 
@@ -74,7 +74,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
 
     @property
     def decision(self) -> Decision:
-        """The rule that turns probabilities into answers, with the thresholds from `fit`."""
+        """The rule that turns probabilities into answers, with the fitted thresholds."""
         check_is_fitted(self, "parts_")
         cosine = self.mixture_.cosine
         return decision_of(vars(self), self.classes_, self.threshold_, self.thresholds_, cosine)
@@ -90,9 +90,9 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
     def score(
         self, texts: Iterable[str], labels: Iterable[Any], sample_weight: Any = None
     ) -> float:
-        """Return the share of texts with the right answer: exactly their label or labels.
+        """Return the share of texts that are answered with exactly their label or labels.
 
-        `out_of_scope_label` is right for texts that have this label.
+        The answer `out_of_scope_label` is right for texts with this label.
 
         Raises:
           ValueError: if the numbers of texts and labels differ, or a text is empty.
@@ -103,20 +103,21 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         return float(np.average(is_right, weights=checked_weights(sample_weight, len(answers))))
 
     def _listed_labels(self, labels: Iterable[Any]) -> list[Any]:
-        """Return labels as a list, in the form of the answers of `predict`."""
+        """Return labels as a list, in the same form as the answers from `predict`."""
         return listed_labels(labels)
 
     def save(self, folder: str | os.PathLike[str], **options: Any) -> None:
         """Write a folder that `load` reads.
 
         Args:
-          folder: the folder; it and its parents are created.
-          **options: `overwrite`, `module`, `notes` and `keep_examples` of `write_classifier`.
+          folder: the folder to write. It is created, with its parents.
+          **options: the options `overwrite`, `module`, `notes` and `keep_examples` of
+            `write_classifier`.
         """
         write_classifier(self, folder, **options)
 
     def stored_params(self) -> dict[str, Any]:
-        """Return the parameters without the encoder. Choices of `fit` replace `"auto"`."""
+        """Return the parameters without the encoder, with `"auto"` replaced by what `fit` chose."""
         check_is_fitted(self, "parts_")
         params = {**self.get_params(deep=False), "kind": self.kind_}
         del params["encoder"]
@@ -126,7 +127,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
 
     @classmethod
     def load(cls: type[_Self], folder: str | os.PathLike[str], *, encoder: Any = None) -> _Self:
-        """Read a folder written by `save`. Arguments and errors are those of `read_classifier`."""
+        """Read a folder written by `save`; see `read_classifier` for arguments and errors."""
         return cls.restored(*read_classifier(folder, encoder), folder)
 
     @classmethod
@@ -137,10 +138,11 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         encoder: Any,
         folder: str | os.PathLike[str],
     ) -> _Self:
-        """Return the classifier of `read_classifier`.
+        """Return the classifier that `read_classifier` has read.
 
         Raises:
-          ValueError: if it belongs to the other class, or has options that are unknown here.
+          ValueError: if the folder's classifier belongs to another class, or has options that this
+            version does not know.
         """
         try:
             classifier = cls(encoder, **saved.params)
@@ -164,7 +166,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
 
     def check_options(self) -> None:
         """Raise `ValueError` for options that are unknown or out of range."""
-        grid = getattr(self, "grid", None) or {}  # values to try instead of an option's
+        grid = getattr(self, "grid", None) or {}  # values to try instead of the option
         options = options_of(type(self))
         for field in dataclasses.fields(self):
             for value in grid.get(field.name, [getattr(self, field.name)]):
@@ -172,7 +174,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
                     check_field(field.name, value, options[field.name])
 
     def _encodings(self, kind: str | None = None) -> IntentEncodings:
-        """Return the encodings of a kind, by default the chosen one."""
+        """Return the encodings of a kind. Default: the chosen kind."""
         if isinstance(self.encoder, IntentEncodings):
             return self.encoder
         known = self.__dict__.get("_encoded")
@@ -204,67 +206,69 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
 class IntentClassifier(IntentOptions, TextClassifier):
     """Classifies texts by intent, from their encodings and their words.
 
-    A scikit-learn estimator of texts: it works in cross-validation, grid search and pipelines. Each
-    text is encoded once for each kind of encodings. Clones share the encodings.
+    A scikit-learn estimator that takes texts. It works in cross-validation, grid search and
+    pipelines. Each text is encoded only once per kind of encoding. Clones share the encodings.
 
     Args:
-      encoder: a module's folder or `.onnx` file, a `SentenceEncoder` or another object with
-        `encode(texts)`, or a callable texts → vectors. The encodings of a list of encoders are
+      encoder: a module's folder, an `.onnx` file, a `SentenceEncoder` or another object with
+        `encode(texts)`, or a callable texts → vectors. For a list of encoders, the encodings are
         scaled to length 1 and concatenated.
-      head: `"logistic"`: logistic regression; `"network"`: dropout, one hidden ReLU layer, softmax.
-      hidden_dim: units of the network's hidden layer.
+      head: `"logistic"` for logistic regression, or `"network"` for dropout, one hidden ReLU layer
+        and softmax.
+      hidden_dim: number of units in the network's hidden layer.
       dropout: share of the encoding that is set to 0 in training.
-      learning_rate: initial rate of gradient descent; it falls linearly to 0.
-      epochs: number of epochs, each of `ceil(examples / batch_size)` steps.
-      batch_size: examples of a step, drawn with replacement.
+      learning_rate: initial learning rate. It falls linearly to 0.
+      epochs: number of epochs of `ceil(examples / batch_size)` steps.
+      batch_size: number of examples per step, drawn with replacement.
       patience: for the network. Training stops after this many epochs without better accuracy on
         validation data, and the best epoch is kept. Without validation data, a tenth of the
         examples is held out for this. 0 trains all epochs.
-      logistic_c: scikit-learn's `C` of logistic regression.
+      logistic_c: `C` of scikit-learn's logistic regression.
       lexical: `"auto"` combines the head with a model of words and letters, whose weight is chosen
         by cross-validation; None uses the head alone.
-      grid: values to try by parameter name, as in `head.GRIDS[head]`. The best values on validation
-        data are used. Without validation data, a tenth of the examples is held out for this. None
-        tries nothing.
+      grid: lists of values to try, by parameter name, as in `head.GRIDS[head]`. The values that are
+        best on validation data are used. Without validation data, a tenth of the examples is held
+        out for this. None tries no other values.
       out_of_scope: `"confidence"` and `"distance"` answer `out_of_scope_label` if the highest
         probability, or the cosine to the nearest mean encoding of an intent, is below a threshold.
-        `"both"` compares a weighted sum of that cosine and the certainty of the probabilities. Its
-        weight is fitted on intents that cross-validation leaves out, or on examples out of scope.
-        None answers every text with a trained label; `out_of_scope_label` may be one of them.
-      threshold: the threshold of all intents. None fits it, and a threshold for each intent with
-        enough examples, on validation data or by cross-validation.
-      rejected_share: share of texts in scope that the fitted thresholds reject. With None it is one
-        in twenty. If some examples are out of scope, None instead selects the thresholds with the
+        `"both"` uses a weighted sum of this cosine and the certainty of the probabilities. The
+        weight is fitted on intents that cross-validation leaves out, or on out-of-scope examples.
+        None answers every text with a trained label, which may be `out_of_scope_label`.
+      threshold: a threshold for all intents. None fits this threshold, and a separate threshold for
+        each intent with enough examples, on validation data or by cross-validation.
+      rejected_share: share of the in-scope texts that the fitted thresholds reject. If None, it is
+        one in twenty; but if there are out-of-scope examples, the thresholds are chosen for the
         highest mean of in-scope accuracy and out-of-scope recall.
       min_margin: a text is answered with `out_of_scope_label` if the difference between its two
         highest probabilities is smaller than this. 0 answers all texts.
-      upper_levels: for labels with levels such as `"faq/opening_hours"`. A text that would be
-        rejected is answered with the upper level, `"faq"`, if the probabilities of its intents
-        together reach the threshold.
-      out_of_scope_label: label of texts that have no intent. With `out_of_scope`, examples with
+      upper_levels: for labels with levels, such as `"faq/opening_hours"`. A text that would be
+        rejected is answered with an upper level such as `"faq"` if the probabilities of all intents
+        in this level together reach the threshold.
+      out_of_scope_label: label for texts that have no intent. With `out_of_scope`, examples with
         this label are only used to fit the thresholds.
-      random_state: seed of weights, batches, dropout and folds.
-      kind: which encodings to use. `"sentence"` uses `encode`, `"reduced"` uses `encode_reduced`,
-        and `"similarity"` uses the encoder's vectors for similarity, which are shorter. `"auto"`
-        uses the kind that answers more held-out examples right, or similarity if nothing can be
-        held out.
-      names: whether the names of the intents in plain words (`"card_arrival"`: card arrival) are
-        examples too. `"auto"` uses them if logistic regression on encodings then answers more
-        held-out examples right, `"always"` uses them, and None does not. `out_of_scope_label` is
-        never an example.
+      random_state: seed for weights, batches, dropout and folds.
+      kind: the kind of encodings to use. `"sentence"` uses `encode`, `"reduced"` uses
+        `encode_reduced`, and `"similarity"` uses the encoder's similarity vectors, which are
+        shorter. `"auto"` uses the kind that answers more held-out examples correctly, or
+        `"similarity"` if no examples can be held out.
+      names: whether to use the intents' names in plain words (`"card_arrival"`: card arrival) as
+        additional examples. `"auto"` uses the names if logistic regression on encodings then
+        answers more held-out examples correctly, `"always"` uses them, and None does not.
+        `out_of_scope_label` is never an example.
 
     Attributes:
       classes_: the intents, sorted.
-      parts_: the head, the words (`lexical`; None if their weight is 0) and `centroids`, float32
-        `[intents, dim]`, mean encodings of length 1.
-      mixture_: the `weight` of words, the `temperature` and the weight of the `cosine`, from
-        cross-validation or validation data.
-      threshold_: the threshold, or None.
-      thresholds_: the threshold of each intent, float64 `[intents]`, or None.
+      parts_: the head, the word model (`lexical`; None if its weight is 0) and `centroids`, float32
+        `[intents, dim]`, the mean encodings of the intents, normalised to length 1.
+      mixture_: the `weight` of the word model, the `temperature` and the weight of the `cosine`,
+        fitted by cross-validation or on validation data.
+      threshold_: the threshold for all intents, or None.
+      thresholds_: a threshold for each intent, float64 `[intents]`, or None.
       best_params_: the values chosen from `grid`; empty without a grid.
       kind_: the kind of encodings in use.
-      examples_: the texts and labels of `fit`; None if a folder does not keep them.
-      names_: whether names are examples.
+      examples_: the texts and labels passed to `fit`; None if the classifier's folder does not
+        contain them.
+      names_: whether intent names are used as examples.
 
     Example:
       classifier = IntentClassifier("hub_modules/convert/2").fit(texts, labels)
@@ -289,12 +293,12 @@ class IntentClassifier(IntentOptions, TextClassifier):
           labels: the intent of each example, or `out_of_scope_label`.
           sample_weight: weight of each example in training; None for equal weights. Examples with
             weight 0 are left out. Thresholds weight all other examples equally.
-          validation: texts and labels for the choice of `grid`, `kind`, `names`, the epoch
-            (`patience`), the weight of words and the thresholds. They are not trained on.
-          folds: held-out parts of the examples, for an encoder that was trained on the examples.
-            Each fold has encodings from an encoder that was not trained on its part. `kind` and
-            `names` must not be `"auto"`. With `names="always"` each fold also has a row for each
-            name, after the rows of the examples.
+          validation: texts and labels for choosing values from `grid`, `kind`, `names`, the epoch
+            (`patience`), the weight of words and the thresholds. These texts are not trained on.
+          folds: held-out parts of the examples, if the encoder was trained on the examples. Each
+            fold has encodings from an encoder that was not trained on the held-out part. `kind` and
+            `names` must not be `"auto"`. With `names="always"`, each fold also has a row for each
+            name, after the rows for the examples.
 
         Raises:
           ValueError: if a text is empty, there are fewer than two intents, an option is unknown or
@@ -369,7 +373,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
     def _with_helpful_names(
         self, examples: IntentExamples, checked: IntentExamples | None, encode: Encode
     ) -> IntentExamples:
-        """Return the examples, with the names of intents if these are requested or help.
+        """Return the examples, with intent names added if they are requested or help.
 
         Names help if logistic regression on encodings is right more often with them.
         """
@@ -398,10 +402,12 @@ class IntentClassifier(IntentOptions, TextClassifier):
         """Train on descriptions of the intents, with few examples or none.
 
         Args:
-          descriptions: by intent, as `{"refund": "the customer wants money back"}`.
+          descriptions: a description for each intent, such as `{"refund": "the customer wants money
+            back"}`.
           encoder: see the class.
-          examples: texts and labels to train on as well. Not every intent needs examples.
-          **params: see the class. `names` is None by default, because descriptions say more.
+          examples: texts and labels of additional examples. Not every intent needs examples.
+          **params: see the class. `names` defaults to None, because descriptions say more than
+            names.
 
         Raises:
           ValueError: see `fit`.
@@ -424,7 +430,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
     def _validation_split(
         self, examples: IntentExamples, checked: IntentExamples | None
     ) -> tuple[IntentExamples, IntentExamples]:
-        """Return the examples to train on and those to validate on, all of them in scope."""
+        """Return the in-scope examples to train on and the in-scope examples to validate on."""
         rest = examples.rows(examples.is_inside)
         if checked is None:
             # Sort by text, so that the order of the examples does not matter.
@@ -449,7 +455,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         checked: IntentExamples,
         grid: Mapping[str, Sequence[Any]],
     ) -> dict[str, Any]:
-        """Return the values in `grid` that are best on validation examples."""
+        """Return the combination of values in `grid` that is most accurate on validation data."""
         validation = (checked.encodings, checked.labels)
         tried = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
@@ -472,11 +478,11 @@ class IntentClassifier(IntentOptions, TextClassifier):
         checked: IntentExamples | None,
         options: Options,
     ) -> tuple[IntentExamples, IntentExamples | None, Outputs | None]:
-        """Set `kind_` to the kind with the most right answers. If several are equal, use the first.
+        """Set `kind_` to the kind with the most right answers, or the first such kind.
 
         Returns:
-          The examples and the validation data with encodings of this kind, and the answers to
-          held-out examples; None if nothing was held out.
+          A tuple of the examples and the validation data, both with encodings of this kind, and the
+          outputs for held-out examples, or None if nothing was held out.
         """
         tried: list[Trial] = []
         for kind in kinds:
@@ -504,7 +510,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
     ) -> None:
         """Fit the mixture and the thresholds on outputs for held-out examples.
 
-        `held_outputs` are such outputs, from fewer epochs and without examples out of scope.
+        `held_outputs` are outputs that `_choose_kind` computed for held-out in-scope examples, with
+        fewer epochs; or None.
         """
         self.threshold_, self.thresholds_ = self.threshold, None
         is_scoped = self.out_of_scope is not None and self.threshold is None

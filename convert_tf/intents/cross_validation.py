@@ -1,10 +1,10 @@
 """Fit the weight of words and the thresholds on outputs for held-out examples.
 
-Each part of the examples is held out once. Its answers show how much weight words should have
-compared with the encoding, and how sure the classifier can be.
+Each part of the examples is held out once. The answers to the held-out examples show how much
+weight words should have compared with the encoding, and how confident the classifier can be.
 
-If a text has one intent, labels are numbers, int `[n]`. If it may have any number of intents, they
-are a matrix, bool `[n, intents]`.
+If each text has one intent, labels are numbers, int `[n]`. If texts may have several intents,
+labels are a matrix, bool `[n, intents]`.
 
 Reference: Wolpert, "Stacked generalization", 1992; arXiv 1706.04599 (temperature scaling).
 """
@@ -21,9 +21,9 @@ from convert_tf.intents.head import Head, Options, softmax, train_head
 from convert_tf.intents.lexical import LexicalModel, train_lexical
 from convert_tf.numerics.vectors import unit_rows
 
-_ENOUGH = 20  # examples that an intent needs for its own threshold
-_REJECTED_SHARE = 0.05  # of the in-scope examples, if no share and no other examples are given
-_SHARED = 20  # weight of all examples together in the threshold of an intent
+_ENOUGH = 20  # number of examples that an intent needs for a threshold of its own
+_REJECTED_SHARE = 0.05  # default share of in-scope examples, without out-of-scope examples
+_SHARED = 20  # total weight of all examples when an intent's threshold is fitted
 LEXICAL = ("auto",)
 FOLDS = 3
 _QUARTERS = 4  # groups of intents, each of which is left out once
@@ -33,7 +33,7 @@ _MANY = 3_000  # with more examples, one fold is enough
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 TEMPERATURES = np.geomspace(0.25, 4.0, 33)
 COSINE_WEIGHTS = (0.0, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 50.0)
-_LEAST = 1e-12  # lowest probability
+_LEAST = 1e-12  # lower bound for probabilities before taking logarithms
 _LEAST_OF_SEVERAL = 1e-7  # about the smallest step of 1 - p in float32
 
 
@@ -41,9 +41,10 @@ class Parts(NamedTuple):
     """The trained parts of a classifier.
 
     Attributes:
-      head: encodings to probabilities.
-      lexical: words to probabilities; None if words have no weight.
-      centroids: float32 `[intents, dim]`.
+      head: maps encodings to probabilities.
+      lexical: maps words to probabilities; None if words have no weight.
+      centroids: float32 `[intents, dim]`, the mean encodings of the intents, normalised to length
+        1.
     """
 
     head: Head
@@ -56,8 +57,8 @@ class Mixture(NamedTuple):
 
     Attributes:
       weight: w, the weight of words, from 0 to 1.
-      temperature: T; above 1 the answers are less sure.
-      cosine: weight of the cosine in the score for scope; see `SingleIntent`.
+      temperature: T. Values above 1 make the answers less confident.
+      cosine: weight of the cosine in the scope score; see `SingleIntent`.
     """
 
     weight: float = 0.0
@@ -65,7 +66,7 @@ class Mixture(NamedTuple):
     cosine: float = COSINE_WEIGHT
 
     def logits(self, head: np.ndarray, lexical: np.ndarray | None) -> np.ndarray:
-        """Return the combination; all have shape `[n, intents]`."""
+        """Combine two arrays of log-probabilities or log-odds, both `[n, intents]`."""
         mixed = head
         if lexical is not None:
             mixed = (1 - self.weight) * head + self.weight * lexical
@@ -73,14 +74,14 @@ class Mixture(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """The outputs of the parts of a classifier for n texts.
+    """The outputs of a classifier's parts for n texts.
 
     Attributes:
       labels: the right labels: int `[n]`, with `OUTSIDE` for texts without an intent; or bool
         `[n, intents]`.
       head: log-probabilities of the head, or log-odds for any number of intents: float32
         `[n, intents]`.
-      lexical: the same from the model of words; None if words have no weight.
+      lexical: log-probabilities or log-odds from the word model; None if words have no weight.
       nearest: cosines to the nearest centroid, float32 `[n]`.
     """
 
@@ -104,13 +105,13 @@ class Outputs(NamedTuple):
 
 
 class ScopeScores(NamedTuple):
-    """Scores of n validation examples. High scores mean that they are in scope.
+    """Scope scores of n validation examples. High scores mean that an example is in scope.
 
     Attributes:
-      scores: float `[n]`.
-      predicted: int `[n]`, the best intents.
-      is_right: bool `[n]`: whether the best intent is the right one.
-      is_in: bool `[n]`: whether the examples are in scope.
+      scores: float `[n]`, the scores.
+      predicted: int `[n]`, the most probable intents.
+      is_right: bool `[n]`, whether the most probable intent is right.
+      is_in: bool `[n]`, whether the example is in scope.
     """
 
     scores: np.ndarray
@@ -123,8 +124,9 @@ class Fold(NamedTuple):
     """A held-out part of the examples.
 
     Attributes:
-      is_held: bool `[n]`, the examples of the part.
-      encodings: float32 `[n, dim]`, from an encoder that was not trained on the part.
+      is_held: bool `[n]`, which examples are held out.
+      encodings: float32 `[n, dim]`, encodings of all examples by an encoder that was not trained on
+        the held-out part.
     """
 
     is_held: np.ndarray
@@ -141,9 +143,9 @@ def train_parts(
     """Train all parts of a classifier.
 
     Args:
-      options: see `train_head`; words are used if `lexical` is given and not None.
-      examples: the examples. Those out of scope are not trained on.
-      validation: examples in scope for `patience` of a network.
+      options: see `train_head`. A word model is trained if `lexical` is given and not None.
+      examples: the examples. Out-of-scope examples are not trained on.
+      validation: in-scope examples for the `patience` of a network.
     """
     texts, encodings, labels, is_name, weights = examples.rows(examples.is_inside)
     has_lexical = options.get("lexical") is not None
@@ -164,7 +166,7 @@ def train_parts(
 def outputs_of(
     parts: Parts, texts: Sequence[str], encodings: np.ndarray, labels: np.ndarray
 ) -> Outputs:
-    """Return outputs for texts. The arguments are those of `Outputs`."""
+    """Return a classifier's outputs for texts. `labels` are as in `Outputs`."""
     lexical = None if parts.lexical is None else parts.lexical.logits(texts)
     if labels.ndim > 1:
         head = parts.head.logits(encodings)
@@ -176,7 +178,7 @@ def outputs_of(
 
 
 def log_of(probabilities: np.ndarray) -> np.ndarray:
-    """Return logarithms, none of them infinite."""
+    """Return the logarithms of probabilities, bounded from below so that none is infinite."""
     return np.log(np.maximum(probabilities, _LEAST))
 
 
@@ -187,15 +189,16 @@ def frozen_folds(examples: IntentExamples, *, seed: int, folds: int = FOLDS) -> 
 
 
 def held_parts(examples: IntentExamples, *, seed: int, folds: int = FOLDS) -> list[np.ndarray]:
-    """Return the part that each fold holds out, bool `[n]`, with some examples of each intent.
+    """Return the parts of the examples to hold out in turn, bool `[n]` each.
 
-    The parts do not depend on the order of the examples.
+    Each intent is spread evenly over the parts. The parts do not depend on the order of the
+    examples.
 
     Args:
-      examples: the examples. Names and the only example of an intent are never held out. Examples
-        out of scope are in no part.
-      seed: seed of the parts.
-      folds: number of parts. With more than 3,000 examples, only the first part is held out.
+      examples: the examples. Names, and the only example of an intent, are never held out.
+        Out-of-scope examples are in no part.
+      seed: seed for the division into parts.
+      folds: number of parts. With more than 3,000 examples, only the first part is returned.
     """
     inside = np.flatnonzero(examples.is_inside & ~examples.is_name).tolist()
     # Sort by text, so that the order of the examples does not matter.
@@ -218,13 +221,13 @@ def held_out_outputs(
 
     Args:
       options: see `train_parts`.
-      examples: the training examples. Those out of scope are distributed over the folds.
-      checked: validation data to answer. Without them, each fold's part is answered by a classifier
-        that was trained on the rest.
+      examples: the training examples. Out-of-scope examples are distributed over the folds.
+      checked: validation data to answer. If None, each fold's held-out part is answered by a
+        classifier that was trained on the other examples.
       folds: folds of the examples.
 
     Returns:
-      None if nothing can be held out, because each intent has one example.
+      The outputs; None if nothing can be held out because each intent has only one example.
     """
     if checked is not None:
         return outputs_of(train_parts(options, examples), *checked[:3])
@@ -247,15 +250,15 @@ def held_out_outputs(
 
 
 def most_right(tried: Sequence[Trial]) -> tuple[int, Outputs, np.ndarray] | None:
-    """Find the classifier that answers the most examples right, the first one if several do.
+    """Find the first classifier that answers the most held-out examples correctly.
 
     Args:
-      tried: the arguments of `held_out_outputs` for each classifier. All have the same words, which
-        are trained for the first classifier only.
+      tried: the arguments of `held_out_outputs` for each classifier. The classifiers must have the
+        same texts, because the word model is trained only for the first classifier.
 
     Returns:
-      The index of the best classifier in `tried`, its outputs, and which examples in scope it
-      answers right, bool `[in scope]`; None if nothing can be held out.
+      A tuple of the index of the best classifier in `tried`, its outputs, and which in-scope
+      examples it answers correctly, bool `[in scope]`; or None if nothing can be held out.
     """
     judged: list[Outputs] = []
     for options, examples, checked, folds in tried:
@@ -271,10 +274,10 @@ def most_right(tried: Sequence[Trial]) -> tuple[int, Outputs, np.ndarray] | None
 
 
 def fit_mixture(answers: Outputs) -> Mixture:
-    """Return the mixture of a grid that makes the right answers most probable.
+    """Return the mixture, from a grid, that makes the right answers most probable.
 
-    It has the highest mean log-probability. If several are equal, it has the smallest weight of
-    words.
+    It has the highest mean log-probability of the right answers. If several mixtures are equal, the
+    smallest weight for words is used.
     """
     answers = answers.inside()
     if not len(answers.labels):
@@ -293,17 +296,18 @@ def fit_mixture(answers: Outputs) -> Mixture:
 
 
 def left_out_outputs(options: Options, examples: IntentExamples, *, seed: int) -> list[Outputs]:
-    """Return outputs for intents that were not trained, and for held-out examples of the others.
+    """Return outputs for intents left out of training, and for held-out examples of the others.
 
-    Each quarter of the intents is left out in turn. Its examples have the label `OUTSIDE`.
+    Each quarter of the intents is left out in turn. Examples of left-out intents get the label
+    `OUTSIDE`.
 
     Args:
       options: see `train_parts`.
       examples: the training examples, encoded by an encoder that was not trained on them.
-      seed: seed of the quarters.
+      seed: seed for the division into quarters.
 
     Returns:
-      The outputs for each quarter; none if there are fewer than eight intents.
+      The outputs for each quarter; an empty list if there are fewer than eight intents.
     """
     examples = examples.rows(examples.is_inside)
     number = int(examples.labels.max()) + 1
@@ -325,14 +329,15 @@ def left_out_outputs(options: Options, examples: IntentExamples, *, seed: int) -
 
 
 def fit_cosine(answers: Sequence[Outputs], mixture: Mixture) -> float:
-    """Return the weight of the cosine that best tells texts out of scope from others.
+    """Return the weight of the cosine that best separates out-of-scope texts from the others.
 
     It is the smallest weight whose mean area under the ROC curve (AUROC) is at most half a point
-    below the highest. Larger weights gain little, and lose a lot if users ask for something else.
+    below the maximum. Larger weights gain little, and lose a lot if users' out-of-scope texts
+    differ from these.
 
     Args:
       answers: outputs for texts, some of which are out of scope.
-      mixture: turns the outputs into probabilities.
+      mixture: the mixture that turns the outputs into probabilities.
     """
     from sklearn.metrics import roc_auc_score
 
@@ -350,7 +355,7 @@ def fit_cosine(answers: Sequence[Outputs], mixture: Mixture) -> float:
 
 
 def are_right(answers: Outputs) -> np.ndarray:
-    """Return which examples in scope are answered right: bool `[in scope]`."""
+    """Return which in-scope examples are answered correctly: bool `[in scope]`."""
     answers = answers.inside()
     predicted = answers.probabilities(fit_mixture(answers)).argmax(axis=1)
     return np.asarray(predicted == answers.labels)
@@ -370,7 +375,7 @@ def are_clearly_more(others: np.ndarray, first: np.ndarray) -> bool:
 
 
 def scope_scores_of(outputs: Outputs, mixture: Mixture, decision: Decision) -> ScopeScores:
-    """Return scores of how certain it is that examples are in scope, for `decision`."""
+    """Return scores of how certain it is that examples are in scope, by the rule `decision`."""
     probabilities = outputs.probabilities(mixture)
     predicted, labels = probabilities.argmax(axis=1), outputs.labels
     scores = decision.scores(probabilities, outputs.nearest)
@@ -378,12 +383,12 @@ def scope_scores_of(outputs: Outputs, mixture: Mixture, decision: Decision) -> S
 
 
 def calibration_error(confidence: np.ndarray, is_right: np.ndarray, *, bins: int = 15) -> float:
-    """Return the expected calibration error: how far confidence is from accuracy, in bins.
+    """Return the expected calibration error: the mean gap between confidence and accuracy in bins.
 
     Args:
-      confidence: float `[n]`, from 0 to 1.
-      is_right: bool `[n]`.
-      bins: number of bins, which have equal width.
+      confidence: float `[n]`, the confidence of each answer, from 0 to 1.
+      is_right: bool `[n]`, whether each answer is right.
+      bins: number of bins of equal width.
 
     Reference: arXiv 1706.04599 §2.
     """
@@ -396,14 +401,16 @@ def fit_threshold(scores: ScopeScores, rejected_share: float | None = None) -> f
     """Return the score below which an example is out of scope.
 
     Args:
-      scores: scores of validation examples, some of them in scope.
-      rejected_share: share of the in-scope examples to reject; None for the best threshold.
+      scores: scores of validation examples, some of which are in scope.
+      rejected_share: share of the in-scope examples to reject; None chooses the threshold by
+        accuracy and recall.
 
     Returns:
-      The score that this share of the in-scope examples does not reach. If `rejected_share` is None
-      and some examples are out of scope, it is the threshold with the highest mean of in-scope
-      accuracy (a rejection is an error) and out-of-scope recall, in the middle of its interval.
-      Without such examples the share is one in twenty.
+      The score below which this share of the in-scope examples lies. If `rejected_share` is None
+      and some examples are out of scope, the threshold with the highest mean of in-scope accuracy
+      (a rejection is an error) and out-of-scope recall is returned, halfway between the
+      neighbouring scores. If `rejected_share` is None and no example is out of scope, the share is
+      one in twenty.
     """
     if rejected_share is not None or scores.is_in.all():
         share = _REJECTED_SHARE if rejected_share is None else rejected_share
@@ -419,13 +426,13 @@ def fit_intent_thresholds(
 
     Args:
       scores: scores of validation examples.
-      threshold: the threshold of all intents, which intents with few examples get.
+      threshold: the threshold for all intents. Intents with few examples get this threshold.
       num_intents: number of intents.
       rejected_share: as in `fit_threshold`.
 
     Returns:
-      float64 `[num_intents]`, each from `fit_threshold` on the examples that are answered with the
-      intent, and on all examples, which together weigh as much as 20.
+      The thresholds, float64 `[num_intents]`. Each is fitted, as in `fit_threshold`, on the
+      examples that are answered with the intent, and on all examples with a total weight of 20.
     """
     thresholds = np.full(num_intents, threshold, np.float64)
     shared = _SHARED / len(scores.scores)
@@ -447,15 +454,16 @@ def fit_intent_thresholds(
 
 
 def _between(scores: np.ndarray) -> np.ndarray:
-    """Return thresholds below all scores, between each two, and above all."""
+    """Return candidate thresholds: the lowest score, between neighbouring scores, and above all."""
     values = np.unique(scores)
     return np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:] + 1e-6])
 
 
 def _gain(scores: ScopeScores, thresholds: np.ndarray, chosen: Any = True) -> np.ndarray:
-    """Return in-scope accuracy plus out-of-scope recall, by threshold.
+    """Return in-scope accuracy plus out-of-scope recall for each threshold.
 
-    Only the examples in `chosen`, bool `[n]`, are counted, but the shares refer to all examples.
+    Only the examples in `chosen`, bool `[n]`, are counted, but they are divided by the numbers of
+    all examples.
     """
     right = np.sort(scores.scores[scores.is_right & scores.is_in & chosen])
     rejected = np.sort(scores.scores[~scores.is_in & chosen])

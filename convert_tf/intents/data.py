@@ -1,4 +1,4 @@
-"""Labelled texts: tables and Rasa's YAML, few-shot samples and folds."""
+"""Read labelled texts from tables and Rasa's YAML, draw few-shot samples and make folds."""
 
 import csv
 import io
@@ -44,17 +44,18 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
 
     Args:
       path: a file, or a folder with `nlu*.yml`. The file is a table (`convert_tf.readers.tables`)
-        with the columns `text` and `label`, or Rasa's training data (`nlu.yml`). Entity annotations
-        of Rasa are replaced by the texts that they mark. Without a header, the column with repeated
-        values has the labels.
+        with the columns `text` and `label`, or Rasa training data (`nlu.yml`). Rasa's entity
+        annotations are replaced by the text that they mark. In a table without a header, the column
+        with repeated values has the labels.
       needs_labels: whether a row without a label is an error.
 
     Returns:
-      Rows in the order of the file.
+      The texts and labels in the order of the file.
 
     Raises:
-      ValueError: if the file has another format, is not UTF-8, has no rows, lacks a column or has
-        it twice; a row has no text, no label or too many fields; or Rasa would ignore a line.
+      ValueError: if the file has another format, is not UTF-8 or has no rows; a column is missing
+        or occurs twice; a row has no text, no label or too many fields; or Rasa would ignore a
+        line.
       OSError: if the file cannot be read.
     """
     path = os.fspath(path)
@@ -74,10 +75,10 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
 
 
 def read_files(paths: Sequence[str], *, needs_labels: bool = True) -> LabelledTexts:
-    """Read several files, one after another. The arguments are those of `read_labelled`.
+    """Read several files, one after another; see `read_labelled` for the arguments.
 
     Raises:
-      ValueError: if one of them is unusable; see `read_labelled`.
+      ValueError: if a file is unusable; see `read_labelled`.
     """
     joined = LabelledTexts([], [])
     for path in paths:
@@ -88,9 +89,9 @@ def read_files(paths: Sequence[str], *, needs_labels: bool = True) -> LabelledTe
 
 
 def labelled_csv(rows: Iterable[tuple[str, str]]) -> str:
-    """Return a CSV of texts and labels.
+    """Return a CSV with texts and labels.
 
-    A cell that a spreadsheet would take for a formula gets a space in front, which `read_labelled`
+    Cells that a spreadsheet would read as formulas get a leading space, which `read_labelled`
     drops.
     """
     file = io.StringIO()
@@ -124,10 +125,10 @@ def _rows(path: str) -> list[_Row]:
 
 
 def _nlu_files(folder: str) -> list[str]:
-    """Return the files of a Rasa project that may have intents."""
+    """Return the files in a Rasa project that may contain intents."""
     files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
     files = [path for path in files if "nlu" in (path.name[:3].lower(), path.parent.name.lower())]
-    # Reading a file of an older format tells the user how to convert it.
+    # If a file has an older format, reading it raises an error that says how to convert it.
     for suffixes in (_YAML, (".md", ".json")):
         if names := [str(path) for path in files if suffix(path.name) in suffixes]:
             return names
@@ -151,7 +152,7 @@ def _is_labelled(value: Any) -> bool:
 
 
 def _row(value: Any, file: TableFile) -> _Row:
-    """Return a row of a table."""
+    """Return the place, the text and the label of a table row."""
     if isinstance(value, dict) and "rasa_nlu_data" in value:
         raise _of_rasa(file.name, "Rasa's JSON")
     place = f"{file.unit} {file.lines:,}"
@@ -184,9 +185,9 @@ def _row(value: Any, file: TableFile) -> _Row:
 def _without_header(
     file: TableFile, first: columns.Cells, rest: Iterator[columns.Cells]
 ) -> tuple[Sequence[str], Iterator[columns.Cells]] | None:
-    """Read two columns without a header, unless it is unclear which has the labels.
+    """Read two columns without a header, unless it is unclear which column has the labels.
 
-    Labels are repeated. So if the label of the first row occurs again, that row is not a header.
+    Labels are repeated, so if the label in the first row occurs again, this row is not a header.
     """
     numbered = [(file.lines, first), *((file.lines, row) for row in rest)]
     if any(len(row) != 2 for _, row in numbered):
@@ -218,8 +219,8 @@ def few_shot(data: LabelledTexts, shots: int, *, seed: int) -> LabelledTexts:
 
     Args:
       data: the examples to draw from.
-      shots: the number of examples of each intent.
-      seed: seed of the draw.
+      shots: number of examples per intent.
+      seed: seed for the draw.
 
     Raises:
       ValueError: if an intent has fewer examples.
@@ -241,10 +242,11 @@ def fold_numbers(labels: Sequence[Any], folds: int, *, seed: int) -> np.ndarray:
     Args:
       labels: the intent of each example.
       folds: the number of folds.
-      seed: seed of the order.
+      seed: seed for the assignment.
 
     Returns:
-      int `[len(labels)]`; -1 for the only example of an intent, which is never held out.
+      The fold of each example, int `[len(labels)]`; -1 for the only example of an intent, which is
+      never held out.
     """
     rng = np.random.default_rng(seed)
     numbers = np.full(len(labels), -1)
@@ -263,11 +265,11 @@ def held_out(labels: Sequence[Any], fraction: float, *, seed: int) -> np.ndarray
 
     Args:
       labels: the intent of each example.
-      fraction: the share.
-      seed: seed of the draw.
+      fraction: share of the examples to choose.
+      seed: seed for the draw.
 
     Returns:
-      bool `[len(labels)]`.
+      Whether each example is chosen, bool `[len(labels)]`.
     """
     rng = np.random.default_rng(seed)
     chosen = np.zeros(len(labels), bool)

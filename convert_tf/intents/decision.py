@@ -15,8 +15,8 @@ from convert_tf.intents.examples import OUTSIDE
 from convert_tf.intents.head import softmax
 
 KINDS = ("confidence", "distance", "both")
-COSINE_WEIGHT = 5.0  # with "both", if there is nothing to fit the weight on
-LEAST_ENTROPY = 1e-5  # about the smallest in float32
+COSINE_WEIGHT = 5.0  # the weight for "both" if there are no examples to fit it on
+LEAST_ENTROPY = 1e-5  # about the smallest entropy that float32 can represent
 LEVELS = "/"  # separates the levels of a label
 
 
@@ -27,13 +27,13 @@ class SingleIntent:
     Attributes:
       classes: the intents, sorted.
       threshold: texts with a lower score are out of scope; None for no threshold.
-      thresholds: a threshold for each intent instead, float `[intents]`; None uses `threshold`.
+      thresholds: separate thresholds for the intents, float `[intents]`; None uses `threshold`.
       out_of_scope: the score to compare with the threshold. `"confidence"` is the highest
-        probability, `"distance"` the cosine to the nearest intent, and `"both"` that cosine times
-        `cosine_weight`, minus the logarithm of the entropy of the probabilities. None for no
+        probability, `"distance"` is the cosine to the nearest intent, and `"both"` is this cosine
+        times `cosine_weight` minus the logarithm of the probabilities' entropy. None for no
         threshold.
-      min_margin: the least lead of the highest probability over the second.
-      upper_levels: whether a rejected text is answered with an upper level that is sure enough.
+      min_margin: the minimum lead of the highest probability over the second highest.
+      upper_levels: whether to answer a rejected text with an upper level if this is certain enough.
       out_of_scope_label: the answer to rejected texts.
       cosine_weight: see `out_of_scope`.
     """
@@ -60,16 +60,16 @@ class SingleIntent:
 
     @staticmethod
     def leads(probabilities: np.ndarray) -> np.ndarray:
-        """Return how far the highest probability leads the second: float `[n]`."""
+        """Return the lead of the highest probability over the second highest: float `[n]`."""
         two = np.partition(probabilities, -2, axis=1)[:, -2:]
         return two[:, 1] - two[:, 0]
 
     def scores(self, probabilities: np.ndarray, nearest: np.ndarray) -> np.ndarray:
-        """Return how certain it is that texts are in scope, float `[n]`, for the thresholds.
+        """Return the scores to compare with thresholds, float `[n]`. In-scope texts score high.
 
         Args:
-          probabilities: float `[n, intents]`.
-          nearest: cosines to the nearest intent, float `[n]`.
+          probabilities: float `[n, intents]`, the probabilities of the intents for each text.
+          nearest: float `[n]`, the cosine of each text to the nearest intent.
         """
         if self.out_of_scope == "distance":
             return nearest
@@ -84,7 +84,7 @@ class SingleIntent:
         threshold: Any = -np.inf if self.threshold is None else self.threshold
         if self.threshold is not None and self.thresholds is not None:
             threshold = self.thresholds
-        return np.broadcast_to(threshold, len(self.classes))  # raises if some are missing
+        return np.broadcast_to(threshold, len(self.classes))  # raises an error if some are missing
 
     def answers(self, probabilities: np.ndarray, nearest: np.ndarray) -> np.ndarray:
         """Return an intent, an upper level or `out_of_scope_label` for each text: `[n]`.
@@ -104,25 +104,25 @@ class SingleIntent:
         return self._with_upper_levels(intents, probabilities) if self.upper_levels else intents
 
     def _with_upper_levels(self, answers: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-        """Answer rejected texts with an upper level, if it is sure enough.
+        """Answer rejected texts with an upper level if this is certain enough.
 
-        The probability of all its intents must reach the threshold, and lead that of the next upper
-        level.
+        The total probability of the level's intents must reach the threshold, and must lead the
+        total of the next level by `min_margin`.
 
         Args:
-          answers: `[n]`, intents or `out_of_scope_label`.
-          probabilities: float `[n, intents]`.
+          answers: `[n]`, an intent or `out_of_scope_label` for each text.
+          probabilities: float `[n, intents]`, the probabilities of the intents for each text.
 
         Returns:
-          `[n]`, strings or objects.
+          The answers with upper levels, `[n]`, strings or objects.
         """
         uppers = [upper_level(label) for label in self.classes]
         names, numbers = np.unique(uppers, return_inverse=True)
         sums = probabilities @ np.eye(len(names), dtype=probabilities.dtype)[numbers]
         lead = self.leads(sums) if len(names) > 1 else np.ones(len(sums))
-        # A label without levels was rejected itself.
+        # A label without levels has already been rejected.
         has_levels = ~np.isin(names, self.classes.astype(str))
-        # The threshold is only a probability with this rule.
+        # Only with "confidence" is the threshold a probability.
         least = self.threshold or 0.0 if self.out_of_scope == "confidence" else 0.0
         is_sure = (sums.max(axis=1) >= least) & (lead >= self.min_margin)
         is_sure &= has_levels[sums.argmax(axis=1)] & (answers == self.out_of_scope_label)
@@ -138,8 +138,8 @@ class SingleIntent:
     def confidence(self, probabilities: np.ndarray, intent: Any) -> float:
         """Return the confidence of an answer, given the probabilities float `[intents]`.
 
-        It is the probability of the intent, or the sum over the intents of an upper level. For a
-        rejected text it is 1 minus the highest probability.
+        It is the probability of the intent, or the total probability of the intents in an upper
+        level. For a rejected text, it is 1 minus the highest probability.
         """
         best = probabilities.argmax()
         if self.classes[best] == intent:
@@ -178,7 +178,7 @@ class SeveralIntents:
         return np.zeros((number, len(self.classes)), bool)
 
     def leads(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return how far the probability nearest to the threshold is from it: float `[n]`."""
+        """Return the distance of the threshold to the nearest probability: float `[n]`."""
         return np.abs(probabilities - self.threshold).min(axis=1)
 
     @staticmethod
@@ -187,7 +187,7 @@ class SeveralIntents:
         return probabilities.max(axis=1, initial=0)
 
     def answers(self, probabilities: np.ndarray, nearest: np.ndarray) -> np.ndarray:
-        """Return the sorted tuple of the intents of each text: `[n]`; see `SingleIntent`."""
+        """Return a sorted tuple of intents for each text: `[n]`; see `SingleIntent`."""
         answers = np.empty(len(probabilities), object)
         answers[:] = [
             tuple(self.classes[is_in].tolist()) for is_in in probabilities >= self.threshold
@@ -201,8 +201,8 @@ class SeveralIntents:
     def confidence(self, probabilities: np.ndarray, intents: tuple[str, ...]) -> float:
         """Return the confidence of an answer.
 
-        It is the lowest probability of its intents. Without intents it is 1 minus the highest
-        probability.
+        It is the lowest probability among the answered intents. If there are none, it is 1 minus
+        the highest probability.
         """
         answered = probabilities[np.isin(self.classes, intents)]
         return float(answered.min() if len(answered) else 1 - probabilities.max())
@@ -218,7 +218,7 @@ def decision_of(
     thresholds: np.ndarray | None,
     cosine_weight: float,
 ) -> Decision:
-    """Return the rule by which a classifier answers.
+    """Return the rule that turns a classifier's probabilities into answers.
 
     Args:
       params: parameters of an `IntentClassifier` or a `MultiIntentClassifier`, by name.

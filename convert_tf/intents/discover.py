@@ -1,7 +1,7 @@
 """Group messages that no intent answers. Each group may be a new intent.
 
-Ward's method groups the encodings of a sample of the messages, and k-means moves messages to nearer
-groups. All other messages go to the nearest group.
+Ward's method groups the encodings of a sample of messages, and k-means then moves messages to
+nearer groups. All other messages are added to the nearest group.
 
 Reference: Ward, "Hierarchical grouping to optimize an objective function", 1963.
 """
@@ -37,8 +37,8 @@ _SAMPLE = 8_000
 _EXPLAINED = 0.52
 # Messages that no intent answers confidently scatter a little more than examples do (docs/lab).
 _MORE_SCATTER = 1.05
-_ENOUGH_EXAMPLES = 20  # more than one per intent, to measure how much intents scatter
-_WORDS, _NAMED = 5, 3  # words that describe a group, and words of a suggested label
+_ENOUGH_EXAMPLES = 20  # examples beyond one per intent that are needed to measure their scatter
+_WORDS, _NAMED = 5, 3  # number of words that describe a group, and of words in a suggested label
 # Two groups are the same if the cosine of their centres is at least this.
 SAME_GROUP = 0.8
 
@@ -58,30 +58,34 @@ def discover_intents(
     """Group messages so that each group may be a new intent.
 
     Args:
-      texts: messages of a log. Empty messages are left out, and equal messages are encoded once.
-      encoder: as in `IntentClassifier`; unused with a classifier, whose encodings are grouped.
-      classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`; messages that
+      texts: messages from a log. Empty messages are left out, and equal messages are encoded once.
+      encoder: as in `IntentClassifier`. Ignored if a classifier is given, whose encodings are then
+        grouped.
+      classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`. Messages that
         it answers confidently are left out.
-      num_groups: number of groups; None chooses it. With a classifier that keeps its examples,
-        groups then scatter as much as its intents do.
-      min_size: messages of smaller groups are leftovers.
-      min_confidence: the least probability of a sure answer.
-      mask: whether to mask numbers and e-mail addresses, before anything else happens.
-      seed: seed of the sample that is grouped.
-      earlier: `groups` of an earlier result and its `gone` ones, each with `group`, `label` and
-        `texts`; None without an earlier result. A group gets the number and the label of an earlier
-        one if the cosine of their centres is 0.8 or more. Groups are paired so that the sum of
-        these cosines is largest.
+      num_groups: number of groups; None chooses it. If the classifier keeps its examples, the
+        number is chosen so that groups scatter as much as the classifier's intents.
+      min_size: minimum size of a group. Messages in smaller groups are leftovers.
+      min_confidence: minimum probability of a confident answer.
+      mask: whether to mask numbers and e-mail addresses before anything else.
+      seed: seed for the sample that is grouped.
+      earlier: the `groups` and the `gone` groups of an earlier result, each with `group`, `label`
+        and `texts`; None without an earlier result. A group gets the number and label of an earlier
+        group if the cosine of their centres is at least 0.8. Groups are paired so that the sum of
+        these cosines is as large as possible.
 
     Returns:
-      `messages`, their number; `unsure`, the number that no intent answers confidently; `left_out`,
-      how many of these are in small groups; `leftovers`, the distinct texts of small groups in the
-      sample, grouped; and `groups`, the largest first. Each group has `group` (its number, from 1),
-      `is_new`, `label` (a suggestion), `size`, `share` of all messages, `cohesion` (the mean cosine
-      of its messages to its centre), `words` that describe it, and `texts`, its distinct messages
-      in the sample, the most central first. With a classifier it also has `nearest`, with `intent`
-      and `cosine`. With `earlier` the result also has `gone`, the earlier groups that no longer
-      exist.
+      A dict with
+      - `messages`, the number of messages;
+      - `unsure`, the number of messages that no intent answers confidently;
+      - `left_out`, how many of the unsure messages are in small groups;
+      - `leftovers`, the distinct texts in small groups in the sample, ordered by group;
+      - `groups`, the largest first. Each has `group` (its number, from 1), `is_new`, `label` (a
+        suggestion), `size`, `share` of all messages, `cohesion` (the mean cosine between its
+        messages and its centre), `words` that describe it, and `texts`, its distinct messages in
+        the sample, the most central first. With a classifier, each also has `nearest`, the nearest
+        intent, with `intent` and `cosine`;
+      - with `earlier`, `gone`, the earlier groups that no longer exist.
 
     Raises:
       ValueError: if there are fewer distinct messages than groups, or all are answered confidently.
@@ -128,16 +132,16 @@ def _take_earlier(
     earlier: Sequence[Mapping[str, Any]],
     encode: Any,
 ) -> list[Mapping[str, Any]]:
-    """Add `group` and `is_new` to each group, and the `label` of the same earlier group.
+    """Add `group` and `is_new` to each group, and its earlier `label` if it existed before.
 
     Args:
       groups: the groups, without labels.
-      centres: their centres, float `[groups, dim]`, of length 1.
+      centres: the centres of the groups, float `[groups, dim]`, normalised to length 1.
       earlier: as in `discover_intents`.
-      encode: from texts to vectors.
+      encode: function from texts to vectors.
 
     Returns:
-      The earlier groups that are gone.
+      The earlier groups that no longer exist.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -160,7 +164,7 @@ def _take_earlier(
 
 
 def centres_of(groups: Iterable[Mapping[str, Any]], encode: Any) -> np.ndarray:
-    """Return the mean vector of the `texts` of each group, scaled to length 1: `[groups, dim]`."""
+    """Return the mean vector of each group's `texts`, scaled to length 1: `[groups, dim]`."""
     return unit_rows(np.stack([encode(row["texts"]).mean(axis=0) for row in groups]))
 
 
@@ -173,12 +177,13 @@ def _rows(
     total: int,
     classifier: Any,
 ) -> list[dict[str, Any]]:
-    """Return the rows of `discover_intents` for the groups, without labels.
+    """Return the entries for the groups in the result of `discover_intents`, without labels.
 
     Args:
-      sample, vectors, numbers: texts, their vectors and groups.
-      centres: centres of the groups, float `[groups, dim]`, of length 1.
-      sizes: number of messages of each group, float `[groups]`.
+      sample, vectors, numbers: the texts in the sample, their vectors and the numbers of their
+        groups.
+      centres: centres of the groups, float `[groups, dim]`, normalised to length 1.
+      sizes: number of messages in each group, float `[groups]`.
       total: number of all messages.
       classifier: as in `discover_intents`.
     """
@@ -203,7 +208,7 @@ def _rows(
 
 
 def _sampled(batches: Iterable[tuple[list[str], np.ndarray]]) -> tuple[list[str], np.ndarray]:
-    """Return texts and vectors of the first batches, enough for a sample."""
+    """Return the texts and vectors in as many batches as the sample needs."""
     sample: list[str] = []
     vectors = [np.zeros((0, 0), np.float32)]
     for texts, encodings in batches:
@@ -215,7 +220,7 @@ def _sampled(batches: Iterable[tuple[list[str], np.ndarray]]) -> tuple[list[str]
 
 
 def _label_groups(groups: list[dict[str, Any]], earlier: Sequence[Mapping[str, Any]]) -> None:
-    """Label each new group with its first words, and a number if another group has them."""
+    """Label each new group with its first words, and a number if this label is already taken."""
     taken = {row["label"] for row in earlier}
     for row in groups:
         if row["is_new"]:
@@ -241,11 +246,11 @@ def _unsure_batches(
 
 
 def _scatter_of(classifier: Any, seed: int) -> float | None:
-    """Return the mean variance within the intents of a classifier, from at most 2,000 examples.
+    """Return the mean variance within a classifier's intents, from at most 2,000 examples.
 
     Returns:
-      The mean squared distance of examples to the mean of their intent, corrected for the number of
-      intents; None if there are too few examples.
+      The mean squared distance between an example and the mean of its intent, corrected for the
+      number of intents; None if there are too few examples.
     """
     examples = getattr(classifier, "examples_", None)
     if examples is None:
@@ -278,7 +283,8 @@ def group_vectors(
       scatter: the variance within known intents.
 
     Returns:
-      The group of each vector, int `[n]`, and mean vectors of length 1, float `[groups, dim]`.
+      A tuple of the group of each vector, int `[n]`, and the mean vectors of the groups, float
+      `[groups, dim]`, normalised to length 1.
     """
     from scipy.cluster.hierarchy import fcluster, linkage
     from sklearn.cluster import KMeans
@@ -312,7 +318,7 @@ def _means(points: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 
 
 def _telling_words(texts: Sequence[str], numbers: np.ndarray) -> list[list[str]]:
-    """Return the words that tell each group apart from the others, the best first.
+    """Return the words that distinguish each group from the others, the best first.
 
     The score of a word is the share of the group's texts that have it, times the logarithm of the
     ratio of this share to the share of all texts that have it.
@@ -336,7 +342,7 @@ def _telling_words(texts: Sequence[str], numbers: np.ndarray) -> list[list[str]]
 
 
 def discovery_text(report: Report, *, shown: int = 10) -> str:
-    """Return the largest groups for a terminal."""
+    """Format the largest groups for a terminal."""
     lines = [grouping_summary(report)]
     for row in report["groups"][:shown]:
         lines.append(f"\n{row['size']:6,}  {group_title(report, row)}{nearest_text(row)}")
@@ -346,7 +352,7 @@ def discovery_text(report: Report, *, shown: int = 10) -> str:
 
 
 def grouping_summary(report: Report) -> str:
-    """Return the numbers of messages and groups as a sentence."""
+    """Return a sentence with the numbers of messages and groups."""
     return (
         f"{report['messages']:,} messages, {report['unsure']:,} to group, {len(report['groups'])} "
         f"groups; {report['left_out']:,} messages are in smaller groups{_gone_text(report)}"
@@ -354,7 +360,7 @@ def grouping_summary(report: Report) -> str:
 
 
 def _gone_text(report: Report) -> str:
-    """Return a sentence on how many groups existed before, and which are gone."""
+    """Return a clause that says how many groups existed before, and which are gone."""
     if "gone" not in report:
         return ""
     number = sum(not row["is_new"] for row in report["groups"])
@@ -363,7 +369,7 @@ def _gone_text(report: Report) -> str:
 
 
 def group_title(report: Report, row: Mapping[str, Any]) -> str:
-    """Return the words of a group; with earlier groups also its number and its earlier label."""
+    """Return a group's words. With an earlier result, its number and earlier label come first."""
     words = ", ".join(row["words"])
     if "gone" not in report:
         return words or str(row["label"])
@@ -371,6 +377,6 @@ def group_title(report: Report, row: Mapping[str, Any]) -> str:
 
 
 def nearest_text(row: Mapping[str, Any]) -> str:
-    """Return a text on the intent nearest to a group; `""` without a classifier."""
+    """Return a clause that names the intent nearest to a group; `""` without a classifier."""
     nearest = row.get("nearest")
     return f"; nearest intent {nearest['intent']} ({nearest['cosine']:.2f})" if nearest else ""

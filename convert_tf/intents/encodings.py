@@ -1,4 +1,4 @@
-"""Encodings for intents, from one encoder or several; each text is encoded once."""
+"""Encode texts for intent classifiers, with one or several encoders, each text only once."""
 
 import os
 import threading
@@ -13,17 +13,17 @@ from convert_tf.config.base import check
 from convert_tf.encoding.cache import EncodingCache
 from convert_tf.numerics.vectors import unit_rows
 
-MAX_TEXTS = 50_000  # the number of texts whose encodings are kept
+MAX_TEXTS = 50_000  # number of texts whose encodings are kept in memory
 PROBES = ("where is my order?", "Please cancel the meeting at 10 tomorrow, thanks!")
 
 
-# Methods of encoders, by the kind of encodings.
+# Methods of encoders, by the kind of encodings that they return.
 KINDS_OF_ENCODING = {
     "sentence": "encode",
     "reduced": "encode_reduced",
     "similarity": "encode_similarity",
 }
-ANY_KIND = "auto"  # chooses the kind with more right answers
+ANY_KIND = "auto"  # chooses the kind that gives more right answers
 
 
 def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]], Any]:
@@ -60,7 +60,7 @@ def _loaded(encoder: Any) -> Any:
 
 
 def encodes(encoder: Any, kind: str) -> bool:
-    """Return whether an encoder, or every encoder of a list, has encodings of a kind."""
+    """Return whether an encoder, or every encoder in a list, has encodings of a kind."""
     return all(
         kind in loaded.kinds
         if hasattr(loaded, "kinds")
@@ -70,9 +70,9 @@ def encodes(encoder: Any, kind: str) -> bool:
 
 
 def different_kinds(encoder: Any) -> list[str]:
-    """Return the kinds whose encodings differ, for an encoder or for every encoder of a list.
+    """Return the kinds whose encodings differ, for one encoder or a list of encoders.
 
-    An encoder without vectors for similarity has the same vector r as `sentence` and as `reduced`.
+    Without similarity vectors, an encoder's `sentence` and `reduced` encodings are the same.
     """
     first, *others = KINDS_OF_ENCODING
     if not encodes(encoder, "similarity"):
@@ -81,7 +81,7 @@ def different_kinds(encoder: Any) -> list[str]:
 
 
 def encoders_of(encoder: Any) -> list[Any]:
-    """Return encoders as a list, with paths in place of the names of released modules.
+    """Return encoders as a list, with names of released modules replaced by paths.
 
     Raises:
       ValueError: if the list is empty.
@@ -93,7 +93,7 @@ def encoders_of(encoder: Any) -> list[Any]:
 
 
 def encoder_paths(encoder: Any) -> list[Any]:
-    """Return `encoders_of`, with paths in place of each `SentenceEncoder` that has one."""
+    """Return `encoders_of`, with each `SentenceEncoder` replaced by its path if it has one."""
     from convert_tf.encoding.sentence_encoder import SentenceEncoder
 
     return [
@@ -103,7 +103,7 @@ def encoder_paths(encoder: Any) -> list[Any]:
 
 
 def identities_of(encoder: Any) -> list[EncoderIdentity]:
-    """Return the identities of one encoder or several; none if one has no path."""
+    """Return the identities of one or several encoders; `[]` if any of them has no path."""
     paths = encoder_paths(encoder)
     if not all(isinstance(path, str | os.PathLike) for path in paths):
         return []
@@ -111,14 +111,15 @@ def identities_of(encoder: Any) -> list[EncoderIdentity]:
 
 
 class IntentEncodings:
-    """Concatenated encodings of texts, each part of length 1, kept in memory.
+    """Encodes texts with one or several encoders, and keeps the encodings in memory.
 
-    The vector of a text without tokens is all zeros, and stays so.
+    Each encoder's vectors are scaled to length 1 and then concatenated. For a text without tokens,
+    an encoder returns zeros, which are kept.
 
     Args:
       encoder: see `encode_function`. The encodings of a list of encoders are concatenated.
       kind: see `encode_function`.
-      max_texts: number of encodings to keep, the most recently used ones.
+      max_texts: number of most recently used encodings to keep.
 
     Example:
       vectors = IntentEncodings(["hub_modules/convert/2", use])(["where is my card?"])
@@ -128,7 +129,7 @@ class IntentEncodings:
 
     def __init__(self, encoder: Any, *, kind: str = "sentence", max_texts: int = MAX_TEXTS) -> None:
         self.kind = kind
-        # Names of released modules are looked up when texts are encoded.
+        # Names of released modules are only looked up when texts are encoded.
         self._encoders = list(encoder) if isinstance(encoder, list | tuple) else [encoder]
         self._functions: list[Callable[[list[str]], Any]] = []
         self._lock = threading.Lock()
@@ -144,7 +145,7 @@ class IntentEncodings:
         Raises:
           ValueError: if an encoder did not return a finite vector for each text.
         """
-        # An empty result still has the width of an encoding.
+        # The empty result must have the width of an encoding, so a probe is encoded.
         return self._kept(list(texts)) if len(texts) else self._kept(PROBES)[:0]
 
     def _encode(self, texts: list[str]) -> np.ndarray:
@@ -161,7 +162,7 @@ class IntentEncodings:
         return self._encoders
 
     def of_kind(self, kind: str) -> "IntentEncodings":
-        """Return encodings of a kind by the same encoder, which is loaded once for all kinds."""
+        """Return the encodings of a kind from the same encoders, which are loaded only once."""
         if kind not in self._of_kinds:
             other = self._of_kinds[kind] = IntentEncodings(self._encoders, kind=kind)
             other._encoders, other._lock = self._encoders, self._lock

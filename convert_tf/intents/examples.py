@@ -1,6 +1,6 @@
-"""Check and encode training examples of classifiers, number their labels, and add names.
+"""Check and encode training examples for classifiers, number their labels, and add names.
 
-Names of intents in plain words may serve as examples too.
+Names of intents in plain words can be used as additional examples.
 
 Reference: arXiv 2404.12365 (FastFit), which also compares examples with names of classes.
 """
@@ -23,15 +23,16 @@ Encode = Callable[[list[str]], np.ndarray]
 
 
 class IntentExamples(NamedTuple):
-    """Examples that a classifier is trained or validated on.
+    """Examples for training or validating a classifier.
 
     Attributes:
-      texts: n examples.
-      encodings: float32 `[n, dim]`, of length 1.
-      labels: int `[n]`, from 0 without gaps, and `OUTSIDE` for examples without an intent; or bool
-        `[n, intents]` for any number of intents.
-      is_name: bool `[n]`, names of intents among the texts. They are trained on, never held out.
-      weights: float `[n]`, positive.
+      texts: the n texts.
+      encodings: float32 `[n, dim]`, normalised to length 1.
+      labels: int `[n]`, numbers of intents from 0 without gaps, with `OUTSIDE` for examples without
+        an intent; or bool `[n, intents]` if a text may have several intents.
+      is_name: bool `[n]`, whether a text is the name of an intent. Names are trained on but never
+        held out.
+      weights: float `[n]`, positive weights of the examples.
     """
 
     texts: list[str]
@@ -61,7 +62,7 @@ class IntentExamples(NamedTuple):
     def with_names(
         self, classes: Iterable[Any], encode: Encode, *, left_out: Any
     ) -> "IntentExamples":
-        """Return these examples, followed by the names of intents with the mean weight.
+        """Return these examples, followed by the names of intents, which get the mean weight.
 
         Args:
           classes: the intents, sorted.
@@ -85,8 +86,8 @@ def examples_of(
     """Check and encode examples.
 
     Args:
-      texts, labels, weights: one of each per example, in lists, arrays or tables of one column.
-        Weights may be None. Examples with weight 0 are left out.
+      texts, labels, weights: a text, a label and a weight for each example, as lists, arrays or
+        tables with one column. Weights may be None. Examples with weight 0 are left out.
       encode: texts → float32 `[texts, dim]`.
       outside: the label of examples without an intent; None where all labels are intents.
 
@@ -144,7 +145,7 @@ def validated(
 def _checked(
     texts: Iterable[str], labels: Iterable[Any], outside: Any
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Return the texts, their labels, and which are in scope, bool `[texts]`."""
+    """Return the texts, their labels, and whether each text is in scope, bool `[texts]`."""
     texts, names = checked_texts(texts), checked_labels(labels)
     check_equally_many(texts, names)
     is_in = [outside is None or name != outside for name in names.tolist()]
@@ -192,7 +193,7 @@ def column(values: Any, what: str = "texts") -> list[Any]:
 
     Args:
       values: a list, an array or a table of one column, such as a pandas series.
-      what: what the values are, for messages.
+      what: description of the values for messages.
 
     Raises:
       ValueError: if `values` is None, a single value or a set, or has several columns.
@@ -250,7 +251,7 @@ def checked_weights(weights: Any, number: int) -> np.ndarray:
 
 
 def listed_labels(labels: Any) -> list[Any]:
-    """Return the labels of a list, an array or a table of one column as a list.
+    """Return the labels in a list, an array or a table with one column, as a list.
 
     Raises:
       ValueError: if labels are None or have several columns, or a text has several labels.
@@ -268,7 +269,7 @@ def listed_labels(labels: Any) -> list[Any]:
 
 
 def checked_labels(labels: Iterable[Any]) -> np.ndarray:
-    """Return the labels of a list, an array or a table of one column as an array.
+    """Return the labels in a list, an array or a table with one column, as an array.
 
     Returns:
       `[labels]`, with dtype object if only some labels are strings.
@@ -327,7 +328,8 @@ def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
       labels: the intent of each example.
 
     Returns:
-      Warnings: intents with one example, intents that look alike, and texts with several labels.
+      A list of warnings about intents with one example, intents that look alike, and texts with
+      different labels.
 
     Raises:
       ValueError: if there are fewer than two intents.
@@ -397,13 +399,13 @@ def name_in_words(label: Any) -> str:
 def names_of(
     classes: Iterable[Any], *, left_out: Any = None, known: Iterable[str] = ()
 ) -> dict[int, str]:
-    """Return names of intents by their numbers, without empty and repeated names.
+    """Return the names of intents in words, by number, without empty and repeated names.
 
     Args:
       classes: the intents, in the order of their numbers.
-      left_out: an intent whose name is not used, such as the label of texts out of scope.
-      known: the examples. A name that is also an example is left out, because it would be trained
-        on while the example is held out.
+      left_out: an intent whose name is not used, such as the label for out-of-scope texts.
+      known: the texts of the examples. A name that is also an example is left out, because the name
+        would be trained on while the example is held out.
     """
     words = ["" if label == left_out else name_in_words(label) for label in classes]
     unused = {"", *known, *(name for name, number in Counter(words).items() if number > 1)}

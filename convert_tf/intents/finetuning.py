@@ -1,11 +1,11 @@
 """Fine-tune the encoder of an intent classifier if that helps.
 
-The upper blocks of the encoder are trained to tell intents apart, from a few examples of each. The
-outputs of the lower blocks are computed once. A batch has the same number of examples of each of
-its intents, so that every example has others of its intent to be close to.
+The upper blocks of the encoder are trained to distinguish intents, with a few examples per intent.
+The outputs of the lower blocks are computed only once. A batch has the same number of examples for
+each of its intents, so every example has others with the same intent to move closer to.
 
-The result is a weighted mean of the weights before and after training. With the mean, logistic
-regression was mostly right about as often as with the trained weights, or more often.
+The final weights are a weighted mean of the weights before and after training. With the mean,
+logistic regression was usually right about as often as with the trained weights, or more often.
 
 Reference: arXiv 2004.11362 (supervised contrastive loss); arXiv 2109.06349 (both losses for few
 examples of intents); arXiv 2109.01903 (means of weights before and after fine-tuning).
@@ -50,14 +50,14 @@ from convert_tf.training.task import Batch, Task
 
 # The recipe; docs/decisions.md has the comparisons.
 _EPOCHS, _LEAST_STEPS, _MOST_STEPS = 12, 60, 1_000
-_INTENTS, _EXAMPLES = 32, 2  # intents in a batch, and examples of each
+_INTENTS, _EXAMPLES = 32, 2  # intents per batch, and examples per intent
 _LEARNING_RATE, _WARM_UP = 3e-4, 0.1
-_SHARE = 0.75  # weight of the trained weights in the mean
+_SHARE = 0.75  # share of the trained weights in the mean
 _ATTENTION_DROPOUT = 0.1
 _ROW_MULTIPLE = 4
 _ENCODED_AT_ONCE = 128
-_TRAINED_BLOCKS = 3  # number of upper blocks
-_HEAD_SPEED = 10  # factor by which the head learns faster
+_TRAINED_BLOCKS = 3  # number of upper blocks to train
+_HEAD_SPEED = 10  # factor by which the head learns faster than the encoder
 _ENCODING_DROPOUT = 0.5
 _TEMPERATURE = 0.1
 _FEW = 500  # with more examples, only two folds are held out
@@ -66,23 +66,23 @@ _FEW = 500  # with more examples, only two folds are held out
 class IntentObjective(Objective):
     """The upper blocks of an encoder with a linear head, and their loss.
 
-    The loss is the sum of cross-entropy and of the supervised contrastive loss of a batch.
+    The loss is the sum of the cross-entropy and the supervised contrastive loss in a batch.
 
     Masking: padding is never read.
 
     Args:
       encoder: the encoder. Only its last `_TRAINED_BLOCKS` blocks and its reduction are trained.
-      head: initial weights of the head, one layer.
-      similarity_map: the map of the encoder, float32 `[reduced_dim, n]`; None if it has none.
+      head: initial weights of the head, which has one layer.
+      similarity_map: the encoder's similarity map, float32 `[reduced_dim, n]`; None if it has none.
 
-    Call arguments:
-      inputs: dict of `activations`, float32 `[rows, tokens, dim]`, the outputs of the lower blocks
-        for packed rows; `segment_lengths` int32 `[rows, segments]`; `slots` int32 `[batch]`; and
-        `labels` int32 `[batch]`, which only the loss reads.
+      Call arguments:
+      inputs: a dict of `activations`, float32 `[rows, tokens, dim]`, the outputs of the lower
+        blocks for packed rows; `segment_lengths`, int32 `[rows, segments]`; `slots`, int32
+        `[batch]`; and `labels`, int32 `[batch]`, which only the loss reads.
 
     Returns:
-      dict of `encodings`, the sentence encodings, float32 `[batch, reduced_dim]` of length 1, and
-      `logits`, float32 `[batch, intents]`.
+      A dict of `encodings`, the sentence encodings, float32 `[batch, reduced_dim]`, normalised to
+      length 1, and `logits`, float32 `[batch, intents]`.
 
     Example:
       outputs = IntentObjective(encoder, head, None)(inputs, training=True)
@@ -94,7 +94,7 @@ class IntentObjective(Objective):
         frozen = [encoder.trunk.embedding, *encoder.trunk.blocks[: first_trained_block(encoder)]]
         frozen += [encoder.context_side, encoder.response_side, encoder.extra_context_side]
         for layer in (*frozen, encoder.both_side):
-            if layer is not None:  # single-context encoders have two sides
+            if layer is not None:  # single-context encoders lack some sides
                 layer.trainable = False
         self.dropout = keras.layers.Dropout(_ENCODING_DROPOUT, dtype="float32")
         self.dense = keras.layers.Dense(len(head.layers[0].bias), dtype="float32")
@@ -107,7 +107,7 @@ class IntentObjective(Objective):
         if self._similarity_map is not None:
             reduced = sentence_encodings(reduced, self._similarity_map)
         encodings = l2_normalize(reduced)
-        # Adam moves all weights by the same step. The factor lets the head move further.
+        # Adam moves all weights by similar steps. The factor makes the head's steps larger.
         logits = _HEAD_SPEED * self.dense(self.dropout(encodings, training=training))
         return {"encodings": encodings, "logits": logits}
 
@@ -119,7 +119,7 @@ class IntentObjective(Objective):
 
 
 def reduced_above(encoder: DualEncoder, inputs: dict[str, Any], *, training: bool) -> Any:
-    """Return r, the output of the upper blocks and the reduction: float32 `[batch, dim]`.
+    """Return reduced encodings, from the upper blocks and the reduction: float32 `[batch, dim]`.
 
     Args:
       encoder: the encoder.
@@ -137,24 +137,24 @@ def reduced_above(encoder: DualEncoder, inputs: dict[str, Any], *, training: boo
 
 
 def first_trained_block(encoder: DualEncoder) -> int:
-    """Return the number of lower blocks, which are not trained."""
+    """Return the index of the first trained block. The blocks below are frozen."""
     return max(len(encoder.trunk.blocks) - _TRAINED_BLOCKS, 0)
 
 
 class FewShotTuner:
-    """An encoder to train on different parts of a list of texts, always from its checkpoint.
+    """Trains an encoder on different selections from a list of texts, always from its checkpoint.
 
     Args:
       checkpoint: the folder of a run or a module.
-      texts: all texts to train on or encode. Each token needs `4 · embedding_dim` bytes of memory.
-      precision: precision policy of the encoder.
-      seed: seed of batches and dropout.
+      texts: all texts to train on or encode. Each token takes `4 · embedding_dim` bytes of memory.
+      precision: precision policy for the encoder.
+      seed: seed for batches and dropout.
 
     Attributes:
       texts, seed: as given.
       encoder: the encoder, with the weights of the checkpoint or of the last training.
-      similarity_map: float32 `[reduced_dim, n]`, the map from r to vectors for similarity; None if
-        the encoder has none.
+      similarity_map: float32 `[reduced_dim, n]`, the map from reduced encodings to similarity
+        vectors; None if the encoder has none.
 
     Raises:
       CheckpointError: if the checkpoint is damaged.
@@ -185,12 +185,13 @@ class FewShotTuner:
         pieces = range(_ENCODED_AT_ONCE, len(order), _ENCODED_AT_ONCE)
         self._similar_lengths = np.split(order, pieces)
         self._activations = self._below(token_ids)
-        # This includes the random state of dropout, so that a repeated training gives the same.
+        # The variables include the random state of dropout, so repeated training gives equal
+        # results.
         self._start = [np.array(variable) for variable in self.encoder.variables]
         self._frozen = self.sentences(self.encodings())
 
     def encodings(self) -> np.ndarray:
-        """Return r of all texts by the current encoder: unit float32 `[texts, reduced_dim]`."""
+        """Return reduced encodings of all texts, of length 1: float32 `[texts, reduced_dim]`."""
         reduced = np.zeros((len(self.texts), self.encoder.config.reduced_dim), np.float32)
         for numbers in self._similar_lengths:
             above = reduced_above(self.encoder, self.packed(numbers), training=False)
@@ -198,7 +199,7 @@ class FewShotTuner:
         return unit_rows(reduced)
 
     def sentences(self, encodings: np.ndarray) -> np.ndarray:
-        """Turn r from `encodings` into sentence encodings of length 1."""
+        """Turn reduced encodings from `encodings` into sentence encodings of length 1."""
         if self.similarity_map is None:
             return encodings
         return unit_rows(sentence_encodings(encodings, self.similarity_map))
@@ -207,11 +208,11 @@ class FewShotTuner:
         """Train the encoder on some of the texts, from the weights of the checkpoint.
 
         Args:
-          labels: int `[n]`, from 0 without gaps.
-          places: int `[n]`, the texts, as indices of `texts`.
+          labels: int `[n]`, numbers of intents, from 0 without gaps.
+          places: int `[n]`, indices of the texts in `texts`.
 
         Returns:
-          `steps` and `examples`.
+          A dict with the numbers of `steps` and `examples`.
 
         Raises:
           FloatingPointError: if the loss or a weight is not finite.
@@ -226,13 +227,13 @@ class FewShotTuner:
         return {"steps": task.config.steps, "examples": len(labels)}
 
     def save(self, folder: str | os.PathLike[str], facts: Mapping[str, Any]) -> None:
-        """Write the current encoder as a checkpoint, with `facts`.
+        """Write the current encoder as a checkpoint, with `facts` in its `training.json`.
 
         Raises:
           FileWriteError: if the checkpoint cannot be written.
         """
         known = training_facts(self._checkpoint)
-        for measured in ("similarity", "opposites"):  # measured with the untrained encoder
+        for measured in ("similarity", "opposites"):  # these were measured before fine-tuning
             known.pop(measured, None)
         save_checkpoint(
             Path(folder),
@@ -243,7 +244,7 @@ class FewShotTuner:
         )
 
     def packed(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the inputs of `IntentObjective` for some of the texts, int `[n]`."""
+        """Return the inputs of `IntentObjective` for the texts numbered `numbers`, int `[n]`."""
         activations = self._activations.take(numbers)
         places = self._places(activations)
         return {
@@ -253,7 +254,7 @@ class FewShotTuner:
         }
 
     def _below(self, token_ids: TokenIds) -> TokenIds:
-        """Return the outputs of the lower blocks, float32 `[dim]` for each token."""
+        """Return the outputs of the lower blocks, a float32 `[dim]` vector for each token."""
         trunk, config = self.encoder.trunk, self.encoder.config
         outputs = np.zeros((len(token_ids.flat), config.embedding_dim), np.float32)
         tokens = TokenIds(np.arange(len(outputs)), token_ids.row_splits)
@@ -275,10 +276,10 @@ class FewShotTuner:
 
 
 class FineTuning(Task):
-    """Training of the encoder of a `FewShotTuner`, in memory.
+    """The task of training a `FewShotTuner`'s encoder in memory.
 
     Args:
-      tuner: has the texts, and the encoder with its initial weights.
+      tuner: the tuner, with the texts and the encoder with its initial weights.
       labels, places: see `FewShotTuner.train`.
       head: initial weights of the linear head.
     """
@@ -311,21 +312,22 @@ class FineTuning(Task):
 
 
 def number_of_steps(examples: int) -> int:
-    """Return the number of steps that use each example twelve times, within limits."""
+    """Return the number of steps that use each example twelve times, from 60 to 1,000 steps."""
     steps = round(_EPOCHS * examples / (_INTENTS * _EXAMPLES))
     return min(max(steps, _LEAST_STEPS), _MOST_STEPS)
 
 
 def balanced_batches(labels: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield batches without end, each with the same number of examples of each of its intents.
+    """Yield endless batches with the same number of examples for each intent in a batch.
 
     Args:
-      labels: int `[n]`.
-      rng: generator of the order.
+      labels: int `[n]`, the intent of each example.
+      rng: random generator for the order.
 
     Yields:
-      int `[64]`: indices of two examples of each of 32 intents, or of more examples of fewer
-      intents. An intent, or an example of an intent, is only repeated when all others were used.
+      Indices of examples, int with up to 64 entries: two examples for each of 32 intents, or more
+      examples for fewer intents. An intent, or an example of an intent, is repeated only after all
+      others have been used.
     """
     places = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     intents = min(_INTENTS, len(places))
@@ -359,25 +361,25 @@ def finetuned_classifier(
 ) -> IntentClassifier:
     """Train a classifier and its encoder, and write both to a folder.
 
-    The fine-tuned encoder is kept if it is right more often than the frozen one by more than a
-    standard error of the difference. Otherwise the frozen one is used. Both are judged on
-    `validation` or on held-out examples, each with its better kind of encodings. If `head` is
-    `"network"`, logistic regression is tried too. Whether the names of intents are examples is
+    The fine-tuned encoder is used if it is right more often than the frozen encoder, by more than
+    one standard error of the difference. Otherwise the frozen encoder is used. Both are judged on
+    `validation` or on held-out examples, each with its best kind of encodings. If `head` is
+    `"network"`, logistic regression is also tried. Whether to use intent names as examples is
     decided with the frozen encoder.
 
     Args:
-      checkpoint: the folder of a run or the module to fine-tune.
+      checkpoint: the folder of the run or module to fine-tune.
       examples: texts and their intents.
-      validation: texts to judge on. None holds out each third of the examples in turn. With more
-        than 500 examples only two of the thirds are held out, with more than 3,000 only one.
+      validation: texts and intents to judge on. None holds out each third of the examples in turn;
+        with more than 500 examples, only two of the thirds, and with more than 3,000, only one.
       output: the folder to write.
       params: parameters of `IntentClassifier`.
-      precision: precision policy of the encoder.
+      precision: precision policy for the encoder.
       overwrite: whether to replace an existing folder.
       keep_examples: whether the folder stores the texts of the examples.
 
     Raises:
-      ValueError: if the data are unusable, or weights of the trained head are not numbers.
+      ValueError: if the data are unusable, or weights of the trained head are not finite.
       FloatingPointError: if the loss or a weight of the encoder is not finite.
     """
     classifier = IntentClassifier(checkpoint, **params)
@@ -439,8 +441,8 @@ class _Best(NamedTuple):
     """The best kind of encodings and head for an encoder.
 
     Attributes:
-      kind, head: their names.
-      is_right: which of the judged examples they answer right, bool `[n]`.
+      kind, head: the names of the kind and the head.
+      is_right: bool `[n]`, which of the judged examples are answered correctly.
     """
 
     kind: str
@@ -449,19 +451,20 @@ class _Best(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        """The share of judged examples that are answered right."""
+        """The share of judged examples that are answered correctly."""
         return float(self.is_right.mean())
 
 
 class _Comparison:
-    """Compares answers from frozen and from fine-tuned encodings.
+    """Compares classifiers on frozen and on fine-tuned encodings.
 
-    Names of intents only train heads, because they did not improve the encoder.
+    Names of intents are only used to train heads, because they did not improve the encoder.
 
     Attributes:
-      examples: examples with frozen encodings, and names of intents if these help.
+      examples: examples with frozen encodings, including names of intents if these help.
       has_names: whether `examples` include names of intents.
-      frozen, tuned: how the frozen and the fine-tuned encoder answer best.
+      frozen, tuned: the best kind of encodings and head for the frozen and for the fine-tuned
+        encoder.
       folds: folds with fine-tuned encodings; None if there is validation data.
       training: `steps` and `examples` of the last training.
 
@@ -512,7 +515,7 @@ class _Comparison:
 
     @property
     def is_tuned_better(self) -> bool:
-        """Whether the fine-tuned encoder is right more often, by more than a standard error."""
+        """Whether the fine-tuned encoder is right more often by more than one standard error."""
         return are_clearly_more(self.tuned.is_right, self.frozen.is_right)
 
     def described(self) -> dict[str, Any]:
@@ -531,18 +534,18 @@ class _Comparison:
         }
 
     def train(self, is_trained: np.ndarray) -> None:
-        """Train the encoder on the examples of intents in `is_trained`, bool `[n]`."""
+        """Train the encoder on the in-scope examples in `is_trained`, bool `[n]`, without names."""
         chosen = self.examples.rows(is_trained & self.examples.is_inside & ~self.examples.is_name)
         # The head only has outputs for intents with examples.
         labels = np.unique(chosen.labels, return_inverse=True)[1]
         self.training = self._tuner.train(labels, self._rows(chosen.texts))
 
     def _rows(self, texts: list[str]) -> np.ndarray:
-        """Return the index of each text in the texts of the tuner: int `[texts]`."""
+        """Return the index of each text in the tuner's texts: int `[texts]`."""
         return np.array([self._places[text] for text in texts], int)
 
     def _in(self, kind: str, encoded: Any) -> Any:
-        """Return examples or a fold with r replaced by encodings of a kind."""
+        """Return examples or a fold with reduced encodings converted to another kind."""
         encodings = encoded.encodings
         if kind == "sentence":
             return encoded._replace(encodings=self._tuner.sentences(encodings))
@@ -551,16 +554,16 @@ class _Comparison:
         return encoded._replace(encodings=unit_rows(encodings @ self._map))
 
     def _with(self, vectors: np.ndarray, examples: IntentExamples) -> IntentExamples:
-        """Return examples with their rows of `vectors`, which has one row per text of the tuner."""
+        """Return examples with encodings from `vectors`, which has a row for each tuner text."""
         return examples._replace(encodings=vectors[self._rows(examples.texts)])
 
     def _tuned_vectors(self, is_trained: np.ndarray) -> np.ndarray:
-        """Train as `train` does, and return r of all texts of the tuner."""
+        """Call `train`, and return the reduced encodings of all texts in the tuner."""
         self.train(is_trained)
         return self._tuner.encodings()
 
     def _held_parts(self, seed: int) -> list[np.ndarray]:
-        """Return the parts of the examples that are held out in turn, bool `[n]` each."""
+        """Return the parts of the examples to hold out in turn, bool `[n]` each."""
         parts = held_parts(self.examples, seed=seed)
         if not parts:
             raise ValueError(
@@ -573,7 +576,7 @@ class _Comparison:
     def _best(
         self, examples: IntentExamples, checked: IntentExamples | None, folds: list[Fold]
     ) -> _Best:
-        """Return the kind and head that answer the most examples right."""
+        """Return the kind and head that answer the most examples correctly."""
         judged = most_right(
             [
                 (

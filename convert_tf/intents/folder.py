@@ -1,9 +1,9 @@
 """The folder of a trained intent classifier.
 
 `intent.json` has the options, the intents, the threshold, the examples, and the encoder's path and
-fingerprint. `head.npz` has the weights of the head, the words and their weights, mean encodings,
-thresholds of intents, and the encodings of two probe texts. `module/` is the module of a fine-tuned
-encoder.
+fingerprint. `head.npz` has the weights of the head, the words with their weights, the intents' mean
+encodings and thresholds, and the encodings of two probe texts. `module/` is the module of a
+fine-tuned encoder.
 """
 
 import errno
@@ -53,7 +53,7 @@ _FILES = (
 _VERSION = 2
 # Tolerance for each value of the probes' encodings, which have length 1. bfloat16 differs by less.
 _TOLERANCE = 0.02
-# Errors from reading damaged files of JSON and arrays.
+# Errors that reading damaged JSON and array files may raise.
 UNREADABLE = (
     OSError, AttributeError, KeyError, OverflowError, TypeError, ValueError, RecursionError,
 )  # fmt: skip
@@ -80,19 +80,19 @@ def write_classifier(
     """Write a trained classifier.
 
     Args:
-      classifier: an `IntentClassifier` or a `MultiIntentClassifier`. The path of its encoder is
-        written, or its name if it has no path. The encoder is copied only if it is in `folder` or
-        is `module`.
-      folder: the folder; it and its parents are created.
+      classifier: an `IntentClassifier` or a `MultiIntentClassifier`. Only the path of its encoder
+        is written, or the encoder's name if it has no path. The encoder itself is copied only if it
+        is in `folder` or is `module`.
+      folder: the folder to write. It is created, with its parents.
       overwrite: whether to replace an existing folder.
       module: the encoder's folder, to copy to `module/`.
       notes: JSON values to keep with the classifier, such as the results of fine-tuning.
-      keep_examples: whether to write the texts and labels of the examples. More examples can then
-        be added later, and `explain` shows the nearest ones.
+      keep_examples: whether to store the texts and labels of the examples. Then more examples can
+        be added later, and `explain` can show the nearest examples.
 
     Raises:
-      ValueError: if the folder exists, or holds something else.
-      FileWriteError: if the folder could not be written. An existing one is unchanged.
+      ValueError: if the folder exists and may not be replaced, or holds something else.
+      FileWriteError: if the folder could not be written. An existing folder is unchanged.
     """
     place = Path(os.path.abspath(folder))
     copied = os.path.abspath(module or place / MODULE_FOLDER)
@@ -108,12 +108,12 @@ def write_classifier(
         if any(record["path"] == MODULE_FOLDER for record in described["encoders"]):
             try:
                 shutil.copytree(copied, written / MODULE_FOLDER)
-            except shutil.Error as error:  # a list of source, target and reason of each file
+            except shutil.Error as error:  # has a list of (source, target, reason)
                 raise OSError(errno.EIO, str(error.args[0][0][2])) from error
 
 
 def _record(encoder: Any, copied: str) -> dict[str, Any]:
-    """Return the description of an encoder in `intent.json`."""
+    """Return the entry for an encoder in `intent.json`."""
     if not isinstance(encoder, str | os.PathLike):
         return {"path": None, "name": getattr(encoder, "__name__", type(encoder).__name__)}
     path = os.path.abspath(encoder)
@@ -139,7 +139,7 @@ class Saved(NamedTuple):
     Attributes:
       params: the parameters of the classifier, without the encoder.
       decision: the rule that turns probabilities into answers.
-      parts, mixture: the trained parts and their combination.
+      parts, mixture: the trained parts, and how their outputs are combined.
       best_params: the values that a grid search chose.
       examples: texts and labels; None if they were not kept.
     """
@@ -159,11 +159,13 @@ def read_classifier(
 
     Args:
       folder: the folder of the classifier.
-      encoder: the encoder that it was trained with, if its path has changed or it has none.
-      is_new: whether `encoder` replaces the recorded one. Fingerprints are then not compared.
+      encoder: the encoder that the classifier was trained with, if the encoder has moved or has no
+        path; else None.
+      is_new: whether `encoder` replaces the recorded encoder. Fingerprints are then not compared.
 
     Returns:
-      The classifier, the encodings of its encoder, and the encoder, as a path or as it was given.
+      A tuple of the content of the folder, an object that computes the encoder's encodings, and the
+      encoder, as a path or as it was given.
 
     Raises:
       ValueError: if the folder is not a classifier or is damaged, or the encoder has changed.
@@ -189,7 +191,7 @@ def read_classifier(
         return saved, IntentEncodings(encoder, kind=saved.params["kind"]), encoder
     if len(encoders) != len(records):
         raise _other_encoder(folder, f"{len(encoders)} encoders instead of {len(records)}")
-    is_known = True  # whether the fingerprints show that no encoder has changed
+    is_known = True  # whether fingerprints prove that no encoder has changed
     for path, record in zip(encoders, records, strict=True):
         if not isinstance(path, str | os.PathLike) or "fingerprint" not in record:
             is_known = False
@@ -235,7 +237,7 @@ def _other_encoder(folder: Path, reason: str) -> ValueError:
 def stored(
     classifier: Any, *, keep_examples: bool = False
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a classifier as JSON values, and arrays by name.
+    """Return a classifier's content for files: JSON values, and arrays by name.
 
     Args:
       classifier: the fitted classifier.
@@ -261,13 +263,13 @@ def stored(
 
 
 def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Saved:
-    """Return the classifier from the result of `stored`.
+    """Restore a classifier's content from the result of `stored`.
 
-    The probes are classified once, to notice immediately if arrays do not fit together.
+    The probes are classified once, to notice at once if arrays do not fit together.
 
     Args:
-      described: JSON values.
-      arrays: arrays by name.
+      described: the JSON values.
+      arrays: the arrays by name.
 
     Raises:
       One of `UNREADABLE`: if a value is missing, or values do not fit together.
@@ -298,7 +300,7 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
         if array.dtype.kind != kind or not np.isfinite(array).all():
             raise ValueError(f"{name} does not hold finite numbers")
     cosine = mixture.cosine
-    if params.get("out_of_scope") == "both":  # earlier versions had another score, without a weight
+    if params.get("out_of_scope") == "both":  # earlier versions used a score without this weight
         cosine = described["mixture"]["cosine"]
     decision = decision_of(params, np.array(labels), threshold, arrays.get("thresholds"), cosine)
     parts = Parts(head_of_arrays(arrays), lexical_of_arrays(arrays), arrays["centroids"])

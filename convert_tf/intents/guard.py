@@ -1,7 +1,8 @@
 """Check an evaluation against minimums, and a classifier against an earlier one.
 
-The classifiers are compared by McNemar's exact test. It counts the texts that one of them answers
-right and the other wrong. Two equally good classifiers are each right on about half of these texts.
+The classifiers are compared by McNemar's exact test. It counts the texts that one classifier
+answers correctly and the other incorrectly. If both are equally good, each is right on about half
+of these texts.
 
 Reference: McNemar, "Note on the sampling error of the difference between correlated proportions or
 percentages", 1947.
@@ -18,9 +19,9 @@ from convert_tf.storage.json_text import json_file
 from convert_tf.storage.messages import listed
 
 _RECALL = "out_of_scope_recall"
-# A minimum makes no sense for the calibration error: lower is better.
+# A minimum makes no sense for the calibration error, because lower is better.
 MEASURES = (*(name for name in SCORES if name != "calibration_error"), _RECALL)
-_SIGNIFICANCE = 0.05  # one-sided; the highest probability of refusing an equally good classifier
+_SIGNIFICANCE = 0.05  # one-sided: the maximum risk of rejecting an equally good classifier
 
 
 def parsed_minimum(text: str) -> tuple[str, float]:
@@ -91,12 +92,13 @@ def compared(report: Report, earlier: Report) -> dict[str, Any]:
     """Compare two evaluations of the same texts.
 
     Returns:
-      `gained` and `lost`, the numbers of texts that only the classifier of `report` or only the
-      earlier one answers right; `p_value`, the probability of losing at least this many texts if
-      gains and losses are equally likely.
+      A dict with `gained`, the number of texts that only the classifier of `report` answers
+      correctly; `lost`, the number that only the earlier classifier answers correctly; and
+      `p_value`, the probability of losing at least this many texts if gains and losses are equally
+      likely.
 
     Raises:
-      ValueError: if one classifier has several intents in a text and the other has one.
+      ValueError: if one classifier gives several intents per text and the other gives one.
     """
     from scipy.stats import binom
 
@@ -115,13 +117,13 @@ def check_evaluation(report: Report, at_least: Mapping[str, float]) -> None:
     """Raise an error unless an evaluation reaches its minimums and is not worse than before.
 
     Args:
-      report: result of `evaluate_classifier`. `against`, if it is there, has `name` and the values
-        of `compared`.
-      at_least: the minimum of each measure, by name.
+      report: result of `evaluate_classifier`. It may also have the entry `against`, with the `name`
+        of the earlier classifier and the result of `compared`.
+      at_least: the minimums, by name of the measure.
 
     Raises:
-      ValueError: if a measure is below its minimum or missing, or clearly more texts are lost than
-        gained (p < 0.05).
+      ValueError: if a measure is missing or below its minimum, or significantly more texts are lost
+        than gained (p < 0.05).
     """
     recall = report.get("out_of_scope", {}).get("recall")
     values = {**report, _RECALL: recall}

@@ -1,6 +1,7 @@
 """Heads on frozen encodings: a small network in numpy, or logistic regression.
 
-A step of the network is two small matrix products, which cost less than a framework's dispatch.
+The network's steps consist of small matrix products, which take less time than a framework's
+overhead.
 """
 
 import warnings
@@ -12,11 +13,11 @@ import numpy as np
 from convert_tf.storage.progress import Progress
 
 LOGISTIC_C = 10.0
-_SHARE_OF_EPOCHS = 0.3  # share of the epochs for a network that only compares encodings or examples
+_SHARE_OF_EPOCHS = 0.3  # share of epochs if a network only serves to compare encodings or examples
 
-# `head`, `seed` and the options of the head.
+# `head`, `seed` and the options for this kind of head.
 Options = Mapping[str, Any]
-# Encodings, float32 `[n, dim]`, and labels, int `[n]`.
+# Encodings, float32 `[n, dim]`, and their labels, int `[n]`.
 Validation = tuple[np.ndarray, np.ndarray]
 
 
@@ -25,8 +26,8 @@ HEADS: dict[str, tuple[str, ...]] = {
     "network": ("hidden_dim", "dropout", "learning_rate", "epochs", "batch_size", "patience"),
     "logistic": ("logistic_c",),
 }
-# The grids of `convert-tf intent train --tune`. The ConveRT paper names the options of the network
-# but not their values.
+# The grids for `convert-tf intent train --tune`. The ConveRT paper names the network's options but
+# not the values it tried.
 GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
     "network": {"hidden_dim": (256, 512), "dropout": (0.5, 0.75), "learning_rate": (0.2, 0.7)},
     "logistic": {"logistic_c": (1.0, 3.0, 10.0, 30.0, 100.0)},
@@ -99,7 +100,7 @@ def train_step(head: Head, inputs: np.ndarray, labels: np.ndarray, learning_rate
     Args:
       head: two layers.
       inputs: float32 `[batch, inputs]`, after dropout.
-      labels: int `[batch]`.
+      labels: int `[batch]`, the label of each example.
       learning_rate: the learning rate of this step.
 
     Returns:
@@ -141,11 +142,11 @@ def train_head(
     """Train a head.
 
     Args:
-      options: `head`, `seed` and the options of the head.
-      encodings: float32 `[n, dim]`, of length 1.
+      options: `head`, `seed` and the options for this kind of head.
+      encodings: float32 `[n, dim]`, normalised to length 1.
       labels: int `[n]`, from 0 without gaps; for logistic regression also bool `[n, labels]`.
-      weights: float `[n]`, positive weights of the examples; 1 by default.
-      validation: encodings and labels for `patience` of a network.
+      weights: float `[n]`, positive weights of the examples. Default: equal weights.
+      validation: encodings and labels for the `patience` of a network.
 
     Raises:
       ValueError: if the trained weights are not finite numbers.
@@ -173,18 +174,18 @@ def train_network(
     """Train a network: dropout, one hidden layer with ReLU, softmax.
 
     The defaults are from PolyAI's benchmark. An epoch has `ceil(n / batch_size)` steps. The
-    learning rate falls by the same amount after each epoch, to 0 at the end. If training takes
-    minutes, its progress is shown on standard error.
+    learning rate falls linearly to 0, after each epoch. If training takes minutes, the progress is
+    shown on standard error.
 
     Args:
-      encodings: float32 `[n, dim]`, of length 1.
-      labels: int `[n]`, from 0 without gaps.
+      encodings: float32 `[n, dim]`, normalised to length 1.
+      labels: int `[n]`, the label of each example, from 0 without gaps.
       hidden_dim, dropout, learning_rate, epochs, batch_size: as in `IntentClassifier`.
       patience: training stops after this many epochs without better accuracy on `validation`. The
         weights of the best epoch are then kept. 0, or no validation data, trains all epochs.
-      seed: seed of weights, batches and dropout. The same seed gives the same weights.
-      weights: float `[n]`, positive: how often an example is drawn, relative to others.
-      validation: encodings and labels.
+      seed: seed for weights, batches and dropout. The same seed gives the same weights.
+      weights: float `[n]`, positive: how often each example is drawn, relative to the others.
+      validation: encodings and labels for `patience`.
 
     Raises:
       ValueError: if the trained weights are not finite numbers.
@@ -196,12 +197,12 @@ def train_network(
     rng = np.random.default_rng(seed)
     head = initial_network(encodings.shape[1], hidden_dim, int(labels.max()) + 1, rng)
     kept = np.float32(1 - dropout)
-    # NumPy draws differently with shares and without, so equal weights are passed as None.
+    # NumPy's draws differ with and without shares, so equal weights are passed as None.
     shares = None if weights is None or np.ptp(weights) == 0 else weights / weights.sum()
     shape = (batch_size, encodings.shape[1])
     steps = -(-len(labels) // batch_size)
     best, best_accuracy, best_epoch = head, -1.0, 0
-    # Such small products gain nothing from more threads, and with one thread sums are always equal.
+    # Such small products gain nothing from more threads, and one thread always gives equal sums.
     with threadpool_limits(1, "blas"), Progress("steps", total=epochs * steps) as progress:
         for epoch in range(epochs):
             rate = learning_rate * (1 - epoch / epochs)
@@ -211,7 +212,7 @@ def train_network(
                 if dropout:
                     inputs *= rng.random(shape, dtype=np.float32) < kept
                     inputs /= kept
-                # check_step reports an overflow once.
+                # check_step reports overflows.
                 with np.errstate(over="ignore", invalid="ignore"):
                     loss = train_step(head, inputs, labels[chosen], rate)
                 check_step(epoch * steps + step + 1, loss, learning_rate)
@@ -247,11 +248,12 @@ def train_logistic(
       encodings: float32 `[n, dim]`, or a sparse array.
       labels: int `[n]`, from 0 without gaps; or bool `[n, labels]`.
       c: scikit-learn's `C`, the inverse weight of the L2 penalty.
-      weights: float `[n]`, weights of the examples; 1 by default.
+      weights: float `[n]`, weights of the examples. Default: equal weights.
 
     Returns:
-      One layer. Its outputs are logits, or log-odds if labels are bool. If all examples or no
-      examples have a label, its log-odds are those of its share.
+      A head with one layer. Its outputs are logits, or log-odds if labels are bool. For a label
+      that all examples or no examples have, the log-odds are constant and computed from the label's
+      frequency.
     """
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits
@@ -259,11 +261,12 @@ def train_logistic(
     regression = LogisticRegression(C=c, max_iter=2000)
     if labels.ndim == 1:
         with threadpool_limits(1, "blas"), warnings.catch_warnings():
-            # scikit-learn takes labels with one or two examples each for a regression problem.
+            # If labels have only one or two examples each, scikit-learn warns of a regression
+            # problem.
             warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
             regression.fit(encodings, labels, weights)
         kernel, bias = regression.coef_.T, regression.intercept_
-        if kernel.shape[1] == 1:  # two classes have one logit, and the other is 0
+        if kernel.shape[1] == 1:  # for two classes, scikit-learn has one logit; the other is 0
             kernel, bias = np.pad(kernel, [(0, 0), (1, 0)]), np.pad(bias, (1, 0))
         return Head([DenseLayer(kernel.astype(np.float32), bias.astype(np.float32))])
     kernel = np.zeros((encodings.shape[1], labels.shape[1]), np.float32)
@@ -294,11 +297,11 @@ def head_arrays(head: Head) -> dict[str, np.ndarray]:
 
 
 def head_of_arrays(arrays: Mapping[str, np.ndarray]) -> Head:
-    """Return the head from the result of `head_arrays`.
+    """Restore the head from the result of `head_arrays`.
 
     Raises:
       KeyError: if a kernel or a bias is missing.
-      ValueError: if their shapes do not fit.
+      ValueError: if the shapes of a kernel and a bias do not fit.
     """
     kernels = sorted(name for name in arrays if name.startswith("kernel_")) or ["kernel_0"]
     biases = [name.replace("kernel", "bias") for name in kernels]

@@ -1,4 +1,4 @@
-"""Overlaps, likely errors and duplicates in a set of labelled texts."""
+"""Find overlapping intents, likely labelling errors and duplicates in labelled texts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from convert_tf.intents.multi import split_labels, truth_of
 from convert_tf.intents.predictor import rounded
 from convert_tf.storage.messages import shortened
 
-_NEAREST = 3  # nearness to an intent is the mean over this many examples
+_NEAREST = 3  # nearness to an intent is the mean cosine to this many examples
 _DUPLICATE_COSINE = 0.95
 _ROWS_AT_ONCE = 2048
 _MAX_LISTED = 200
@@ -25,25 +25,29 @@ Inspection = dict[str, Any]
 def inspect_examples(
     encodings: IntentEncodings, data: LabelledTexts, *, label_separator: str | None = None
 ) -> Inspection:
-    """Look for intents that overlap, examples with a wrong label, and duplicates across intents.
+    """Look for overlapping intents, mislabelled examples, and duplicates across intents.
 
-    The nearness of an example to an intent is the mean of its cosines to the three nearest other
-    examples of that intent. An example is a suspect if another intent is nearer than its own.
+    An example's nearness to an intent is its mean cosine to the three nearest other examples of
+    this intent. An example is a suspect if another intent is nearer than its own.
 
     Args:
       encodings: encodings from one encoder or several.
       data: labelled texts of at least two intents.
-      label_separator: joins the labels of a text with several intents, which is an example of each.
-        None if each text has one intent.
+      label_separator: the separator between labels, if texts may have several intents. Such a text
+        is an example of each of its intents. None if each text has one intent.
 
     Returns:
-      `examples`, their number. `intents`, each with `examples` and `own`, the share of its examples
-      that are nearest to it (None for a single example); the smallest share comes first.
-      `overlaps`, pairs of intents with `texts` and `share`, the share of their examples that are
-      nearer to the other intent; the largest share comes first. `suspects`, each with `text`,
-      `label`, `nearest`, `margin` and its `number` from 0; the largest margin comes first.
-      `duplicates`, pairs with `texts`, `labels` and a `cosine` of 0.95 or more. Only the first 200
-      suspects and duplicates are returned; `num_suspects` and `num_duplicates` are their numbers.
+      A dict with
+      - `examples`, the number of texts;
+      - `intents`, each with `examples` and `own`, the share of its examples that are nearest to it
+        (None for a single example), the smallest share first;
+      - `overlaps`, pairs of `intents` with `examples`, `texts` and `share`, the share of their
+        examples that are nearer to the other intent, the largest share first;
+      - `suspects`, each with its `number` from 0, `text`, `label`, `nearest` and `margin`, the
+        largest margin first;
+      - `duplicates`, pairs with `texts`, `labels` and a `cosine` of 0.95 or more;
+      - `num_suspects` and `num_duplicates`, the total numbers. Only the first 200 of each are
+        returned.
 
     Raises:
       ValueError: if there are fewer than two intents.
@@ -96,13 +100,13 @@ def compared_examples(
     """Compare each example with all others.
 
     Args:
-      vectors: float `[n, dim]`, of length 1.
+      vectors: float `[n, dim]`, encodings of the examples, normalised to length 1.
       truth: bool `[n, intents]`, the intents of each example.
 
     Returns:
-      The nearness of each example to each intent, without the example itself, float32 `[n,
-      intents]`; minus infinity if an intent has no other example. And pairs of close texts with
-      different intents, with their cosines.
+      A tuple of the nearness of each example to each intent, not counting the example itself,
+      float32 `[n, intents]`, minus infinity if an intent has no other example; and a list of pairs
+      of close texts with different intents, as two indices and the cosine.
     """
     nearness = np.full(truth.shape, -np.inf, np.float32)
     pairs = []
@@ -156,7 +160,7 @@ def _overlaps(
 
 
 def inspection_text(report: Inspection, *, shown: int = 10) -> str:
-    """Return the first findings of each kind for a terminal."""
+    """Format the first findings of each kind for a terminal."""
     lines = [f"{report['examples']:,} examples of {len(report['intents'])} intents"]
     lines.append(f"\nintents that overlap ({len(report['overlaps'])} pairs):")
     for row in report["overlaps"][:shown]:

@@ -1,4 +1,4 @@
-"""Find texts that are surely not in English. An English classifier would give them any intent."""
+"""Find texts that are certainly not English, to which a classifier would give random intents."""
 
 import functools
 from collections.abc import Sequence
@@ -6,18 +6,19 @@ from typing import Any
 
 from convert_tf.extras import needs
 
-# Probability of English. It is lower for 0.05 % of short English requests, and for 86 % of requests
-# in 26 other languages (docs/lab). For texts without known letters it is 0.007.
+# If the probability of English is lower than this, a text is certainly in another language. It is
+# lower for 0.05 % of short English requests, and for 86 % of requests in 26 other languages
+# (docs/lab). For texts without known letters, the probability is 0.007.
 _SURELY_OTHER = 0.001
 
 
 def other_languages(texts: Sequence[str]) -> list[str | None]:
-    """Return the languages of the texts that are surely not in English.
+    """Return the languages of the texts that are certainly not in English.
 
     Reference: Lui and Baldwin, "langid.py: An off-the-shelf language identification tool", 2012.
 
     Args:
-      texts: the texts. The result is hardly ever sure for short texts, names and numbers.
+      texts: the texts. Short texts, names and numbers are hardly ever certain.
 
     Returns:
       The ISO 639-1 code of the most probable language, such as `"de"`, or None for each text that
@@ -37,7 +38,7 @@ def other_languages(texts: Sequence[str]) -> list[str | None]:
 
 @functools.cache
 def _identifier() -> Any:
-    """Return the model of 97 languages. It loads in a second and needs 0.2 ms per text."""
+    """Return a model that knows 97 languages. It loads in a second and takes 0.2 ms per text."""
     with needs("languages", "Telling languages"):
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
 

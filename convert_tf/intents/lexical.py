@@ -1,9 +1,9 @@
 """Logistic regression on the words and letters of a text (TF-IDF).
 
-An encoder learns that two texts mean the same, and so forgets names and rare words. This model
-remembers them. scikit-learn trains it, but predictions only need numpy, so an `.onnx` file works
-without scikit-learn. Two regular expressions define the terms, so that a TensorFlow graph counts
-the same terms (`convert_tf.intents.serving`).
+An encoder learns which texts mean the same, and so it loses names and rare words. This model keeps
+them. It is trained with scikit-learn, but predictions only need numpy, so an `.onnx` file works
+without scikit-learn. Terms are defined by simple rules, so that a TensorFlow graph can count the
+same terms (`convert_tf.intents.serving`).
 
 Reference: Joachims, "Text Categorization with Support Vector Machines", 1998 (TF-IDF).
 """
@@ -20,25 +20,25 @@ import numpy as np
 from convert_tf.intents.head import DenseLayer, Head, train_logistic
 from convert_tf.text.characters import fold
 
-# In cross-validation on the training files of BANKING77 and CLINC150, 3 and 4 were about as good as
-# 2 to 5, with smaller tables. Pairs of words cost accuracy.
+# In cross-validation on the training files of BANKING77 and CLINC150, widths 3 and 4 were about as
+# good as 2 to 5, with smaller tables. Adding pairs of words lowered the accuracy.
 CHARACTER_WIDTHS = (3, 4)
-# Separators of words. \w of `re` is [\p{L}\p{N}_] of RE2.
+# Separators between words. \w in `re` is [\p{L}\p{N}_] in RE2.
 _BETWEEN = re.compile(r"\W+")
 _C = 10.0
-_MOST_TERMS = 15_000  # of each kind; the most frequent are kept
-_FEW_EXAMPLES = 3_000  # up to this number, the regression has one feature per example
+_MOST_TERMS = 15_000  # maximum number of terms of each kind; the most frequent ones are kept
+_FEW_EXAMPLES = 3_000  # up to this many examples, the regression has one feature per example
 
 
 @dataclasses.dataclass(frozen=True)
 class LexicalModel:
-    """Terms, their weights and a regression on them.
+    """Terms with their weights, and a regression on the TF-IDF of these terms.
 
     Attributes:
       words: the known words.
       characters: the known sequences of three and four characters, spaces included.
-      rarity: float32 `[words + characters]`, inverse document frequencies.
-      head: one layer, from TF-IDF to logits of the intents.
+      rarity: float32 `[words + characters]`, the inverse document frequencies.
+      head: a head with one layer, from TF-IDF to the logits of the intents.
 
     Example:
       model = train_lexical(["where is my card?", …], labels)
@@ -52,7 +52,7 @@ class LexicalModel:
 
     @cached_property
     def _places(self) -> list[tuple[Callable[[str], list[str]], dict[str, int]]]:
-        """Return, for both kinds, the function that finds terms and the rows of known terms."""
+        """Return, for both kinds of terms, a function that finds them, and rows of known terms."""
         words = {term: row for row, term in enumerate(self.words)}
         runs = {term: row for row, term in enumerate(self.characters, len(words))}
         return [(word_terms, words), (character_terms, runs)]
@@ -66,9 +66,10 @@ class LexicalModel:
         return logits
 
     def term_weights(self, text: str) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return rows of known terms and their TF-IDF, for words and for character sequences.
+        """Return the rows and the TF-IDF of a text's known terms, for words and for characters.
 
-        A weight is (1 + ln count) · rarity, divided by the length of the vector of its kind.
+        A weight is (1 + ln count) · rarity, divided by the length of the vector for its kind of
+        terms.
         """
         terms_and_weights = []
         for terms, places in self._places:
@@ -83,7 +84,7 @@ class LexicalModel:
 
 
 def plain_words(text: str) -> str:
-    """Return the folded text in lower case, with one space between words."""
+    """Return a text folded to plain characters, in lower case, with one space between words."""
     return _BETWEEN.sub(" ", fold(text).lower()).strip()
 
 
@@ -93,7 +94,7 @@ def word_terms(text: str) -> list[str]:
 
 
 def character_terms(text: str) -> list[str]:
-    """Return all sequences of three and four characters of a text with a space at both ends."""
+    """Return all sequences of three and four characters in a text padded with spaces."""
     padded = f" {plain_words(text)} "
     first, last = CHARACTER_WIDTHS
     return [
@@ -106,12 +107,13 @@ def character_terms(text: str) -> list[str]:
 def train_lexical(
     texts: Sequence[str], labels: np.ndarray, weights: np.ndarray | None = None
 ) -> LexicalModel:
-    """Learn terms and the regression on them.
+    """Learn terms, their weights and the regression.
 
     Args:
       texts: the examples.
-      labels: int `[texts]`, from 0 without gaps; or bool `[texts, labels]`, for log-odds of each.
-      weights: float `[texts]`, weights of the examples; 1 by default.
+      labels: int `[texts]`, from 0 without gaps; or bool `[texts, labels]`, to predict log-odds for
+        each label.
+      weights: float `[texts]`, weights of the examples. Default: equal weights.
     """
     if not any(map(word_terms, texts)):  # only punctuation
         number = int(labels.max()) + 1 if labels.ndim == 1 else labels.shape[1]
@@ -133,11 +135,11 @@ def train_lexical(
 
 
 def _regression(features: Any, labels: np.ndarray, weights: np.ndarray | None) -> Head:
-    """Train logistic regression. If examples are few, use as many features as examples.
+    """Train logistic regression. If there are few examples, use one feature per example.
 
-    The weights of the best solution are sums of examples, X'A. With XX' = UΛU', the features U√Λ
-    have the same products as X, and so the same logits. If their weights are V, the weights for X
-    are X'UΛ^-½V.
+    The weights of the best solution are combinations of examples, X'A. With XX' = UΛU', the
+    features U√Λ have the same inner products as X, and so give the same logits. If V are the
+    weights for these features, the weights for X are X'UΛ^-½V.
     """
     if features.shape[0] > _FEW_EXAMPLES:
         return train_logistic(features, labels, c=_C, weights=weights)
@@ -162,11 +164,11 @@ def lexical_arrays(model: LexicalModel) -> dict[str, np.ndarray]:
 
 
 def lexical_of_arrays(arrays: Mapping[str, np.ndarray]) -> LexicalModel | None:
-    """Return the model from the result of `lexical_arrays`, or None if it has no such arrays.
+    """Restore the model from the result of `lexical_arrays`, or return None without such arrays.
 
     Raises:
-      KeyError: if a part is missing.
-      ValueError: if the parts have different numbers of terms.
+      KeyError: if an array is missing.
+      ValueError: if the arrays have different numbers of terms.
     """
     if not {"words", "rarity"} & arrays.keys():
         return None

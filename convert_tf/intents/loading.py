@@ -9,21 +9,22 @@ from convert_tf.intents.encodings import MAX_TEXTS
 def load_classifier(
     path: str | os.PathLike[str], *, encoder: Any = None, max_texts: int = MAX_TEXTS
 ) -> Any:
-    """Open a classifier of one or of several intents.
+    """Open a classifier for texts with one intent or with several intents.
 
     Args:
       path: a folder from `convert-tf intent train`, or an `.onnx` file from `convert-tf intent
         export`.
-      encoder: the encoder of a folder, or a list, if it was moved; None for its recorded path.
+      encoder: the encoder of a folder's classifier, or a list of encoders, if it has moved; None
+        uses the recorded path.
       max_texts: number of encodings that an `.onnx` file keeps in memory.
 
     Returns:
       An `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
 
     Raises:
-      ValueError: if there is no such classifier, its encoder has changed, or `encoder` is given for
-        an `.onnx` file, which contains its own.
-      MissingLibraryError: if an `.onnx` file is opened and `onnxruntime` is not installed.
+      ValueError: if the path is not a classifier, its encoder has changed, or `encoder` is given
+        for an `.onnx` file, which already contains an encoder.
+      MissingLibraryError: if `path` is an `.onnx` file and `onnxruntime` is not installed.
 
     Example:
       load_classifier("model/").predict(["where is my card?"])

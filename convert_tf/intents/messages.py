@@ -1,4 +1,4 @@
-"""Mask, count and encode messages of a log, and find those that a classifier is unsure of."""
+"""Mask, count and encode messages from a log, and find messages with uncertain answers."""
 
 import re
 from collections import Counter
@@ -10,12 +10,12 @@ import numpy as np
 from convert_tf.intents.encodings import IntentEncodings, encodes
 from convert_tf.storage.progress import Progress
 
-# With this limit, half of the messages with unknown intents are unsure, and one in nine of the
-# others (docs/lab).
+# With this limit, answers are uncertain for half of the messages with unknown intents, and for one
+# in nine of the other messages (docs/lab).
 MIN_CONFIDENCE = 0.8
-COMPARED = 2_000  # messages and examples whose distances are compared
-CENTRAL = 5  # messages shown of a group
-MAX_TEXT = 90  # characters printed of a message
+COMPARED = 2_000  # number of messages and of examples whose distances are compared
+CENTRAL = 5  # number of messages shown per group
+MAX_TEXT = 90  # number of characters printed per message
 _MESSAGES_AT_ONCE = 4096
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*\w")
 # One or several words with digits: a telephone number, an account, a date.
@@ -33,8 +33,8 @@ def counted_messages(texts: Iterable[str], *, mask: bool = False) -> Counter[str
     """Count each distinct message, without white space around it.
 
     Args:
-      texts: messages; empty ones are left out.
-      mask: whether numbers and e-mail addresses are masked.
+      texts: messages. Empty messages are left out.
+      mask: whether to mask numbers and e-mail addresses.
 
     Raises:
       ValueError: if no message is left.
@@ -61,7 +61,7 @@ def in_batches(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def encode_of(encoder: Any, classifier: Any) -> Callable[[list[str]], np.ndarray]:
-    """Return the function that encodes messages: the classifier's, or one for comparing texts.
+    """Return a function that encodes messages: the classifier's, or else the encoder's.
 
     Raises:
       ValueError: if both are None.
@@ -76,20 +76,21 @@ def encode_of(encoder: Any, classifier: Any) -> Callable[[list[str]], np.ndarray
 
 
 def rest_text(rows: Sized, shown: int) -> list[str]:
-    """Return a line with the number of rows that are not printed; `""` if all are."""
+    """Return a line with the number of rows that are not printed; `[]` if all are printed."""
     return [f"          … and {len(rows) - shown:,} more"] if len(rows) > shown else []
 
 
 def unsure(classifier: Any, texts: Sequence[str], min_confidence: float) -> np.ndarray:
-    """Return which texts a classifier is unsure of.
+    """Return which texts a classifier does not answer confidently.
 
     Args:
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
       texts: messages, none empty.
-      min_confidence: the least probability of a sure answer.
+      min_confidence: minimum probability of a confident answer.
 
     Returns:
-      bool `[texts]`, true for texts without an intent or with a lower probability.
+      bool `[texts]`, true for texts that get no intent, or whose highest probability is lower than
+      `min_confidence`.
     """
     outside = classifier.decision.out_of_scope_label
     has_none = [answer == outside for answer in classifier.predict(texts).tolist()]

@@ -25,15 +25,15 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.messages import shortened
 
 _SIGNIFICANCE = 0.01
-# Each period is grouped anew, and groups may be split or joined differently. So their shares vary
-# more than shares of random messages, and their standard errors are doubled.
+# Messages are grouped anew in each period, and groups may be split or joined differently. So the
+# groups' shares vary more than random draws would, and their standard errors are doubled.
 _GROUP_ERROR = 2.0
-# A message is far if it is farther from the examples than all but this share of examples are from
-# one another.
+# A message is far from the examples if its distance to the nearest example is exceeded only by this
+# share of the examples' distances to their nearest other example.
 _FAR_SHARE = 0.1
 # Two shares are tested at this level, so about one in 25 pairs of equal weeks gives a false alarm.
 _ALARM = 0.04
-# Names of these shares in `changes`. Parentheses keep them apart from intents.
+# Names for these shares in `changes`. The parentheses distinguish them from intents.
 _SHARES = {"unsure": "(not answered surely)", "far": "(far from the examples)"}
 
 
@@ -50,30 +50,35 @@ def monitor_messages(
     """Count the intents of messages, and compare the messages with the training data.
 
     Args:
-      texts: messages of a period, for example of a week.
+      texts: messages from a period, such as a week.
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
       since: the result for an earlier period.
       min_size, min_confidence, mask: as in `discover_intents`.
-      seed: of samples.
+      seed: seed for the samples.
 
     Returns:
-      `messages`, their number; `unsure`, the number that no intent answers confidently; `far`, the
-      number that are farther from the nearest example than nine out of ten examples are from
-      theirs; `intents`, the number of messages by intent (a message with several intents is counted
-      for each); `drift` with `farther`, how often a message is farther from the nearest example
-      than an example is from the nearest other one, and `p_value`, from the Mann-Whitney test that
-      this is chance; `groups` of unsure messages, each with `label`, `words`, `size`, `share` and
-      five `texts`. `far` and `drift` are None without examples.
+      A dict with
+      - `messages`, the number of messages;
+      - `unsure`, the number of messages that no intent answers confidently;
+      - `far`, the number of messages that are farther from the nearest example than nine out of ten
+        examples are from the nearest other example; None without examples;
+      - `intents`, the number of messages by intent. A message with several intents is counted for
+        each;
+      - `drift`, with `farther`, how often a message is farther from the nearest example than an
+        example is from the nearest other example, and `p_value`, the p-value of this in a
+        Mann-Whitney test; None without examples;
+      - `groups` of unsure messages, each with `label`, `words`, `size`, `share` and five `texts`.
 
-      With `since`, groups also have `before`, the share of the same earlier group, or 0. `changes`
-      lists significant changes by a test of two proportions, each with `name`, `before`, `now` and
-      `p_value` after Bonferroni's correction. Standard errors of groups are doubled, because groups
-      are made anew in each period. First come the shares `unsure` and `far` (significant at 4 %),
-      under the names `(not answered surely)` and `(far from the examples)`. Then come intents and
-      groups (significant at 1 %), including those that are gone, the largest change first.
+      With `since`, groups also have `before`, the share of the same group in the earlier period, or
+      0. `changes` lists significant changes by a test of two proportions, each with `name`,
+      `before`, `now` and `p_value` after Bonferroni correction. Standard errors for groups are
+      doubled, because messages are grouped anew in each period. The shares `unsure` and `far`
+      (significant at 4 %) come first, under the names `(not answered surely)` and `(far from the
+      examples)`. Intents and groups (significant at 1 %), including groups that no longer exist,
+      follow, the largest change first.
 
     Raises:
-      ValueError: if there is no message, or `since` is not such a result.
+      ValueError: if there are no messages, or `since` is not a result of this function.
     """
     if since is not None:
         _check_report(since)
@@ -82,7 +87,7 @@ def monitor_messages(
     intents = Counter({str(label): 0 for label in classifier.classes_})
     rejected: list[str] = []
     examples = _example_vectors(classifier, seed)
-    cosines: list[float] = []  # from each message to the nearest example
+    cosines: list[float] = []  # of each message and the nearest example
     for chosen in in_batches(messages):
         is_unsure = unsure(classifier, chosen, min_confidence)
         answers = classifier.predict(chosen)
@@ -121,7 +126,7 @@ def monitor_messages(
 
 
 def _groups(rejected: list[str], total: int, **options: Any) -> list[dict[str, Any]]:
-    """Return groups of the messages that are not answered confidently, of `total` messages."""
+    """Group the messages that are not answered confidently. Shares refer to `total` messages."""
     if len({*rejected}) < 2:
         return []
     return [
@@ -135,7 +140,7 @@ def _groups(rejected: list[str], total: int, **options: Any) -> list[dict[str, A
 
 
 def _check_report(report: Any) -> None:
-    """Raise `ValueError` if a report for `since` lacks something, for example after an edit."""
+    """Raise `ValueError` if the report passed as `since` is incomplete, such as after an edit."""
 
     def check(is_right: bool, message: str) -> None:
         if not is_right:
@@ -170,7 +175,7 @@ def _check_report(report: Any) -> None:
 
 
 def _example_vectors(classifier: Any, seed: int) -> np.ndarray | None:
-    """Return vectors of at most 2,000 examples, of length 1; None if there are fewer than two."""
+    """Return unit vectors of at most 2,000 examples; None if there are fewer than two examples."""
     examples = getattr(classifier, "examples_", None)
     if examples is None or len(examples.texts) < 2:
         return None
@@ -178,14 +183,14 @@ def _example_vectors(classifier: Any, seed: int) -> np.ndarray | None:
 
 
 def _cosines_between(examples: np.ndarray) -> np.ndarray:
-    """Return the cosine of each example to the nearest other one: float `[examples]`."""
+    """Return the cosine of each example and the nearest other example: float `[examples]`."""
     between = examples @ examples.T
     np.fill_diagonal(between, -1)
     return between.max(axis=1)  # type: ignore[no-any-return]
 
 
 def _drift(between: np.ndarray, cosines: Sequence[float]) -> dict[str, float]:
-    """Compare how close examples and messages are to the nearest other example, by cosine."""
+    """Compare examples and messages by their cosines to the nearest (other) example."""
     from scipy.stats import mannwhitneyu
 
     test = mannwhitneyu(between, cosines, alternative="greater")
@@ -196,10 +201,10 @@ def _drift(between: np.ndarray, cosines: Sequence[float]) -> dict[str, float]:
 def _add_earlier_shares(
     groups: Sequence[dict[str, Any]], earlier: Sequence[Mapping[str, Any]], encode: Any
 ) -> list[Mapping[str, Any]]:
-    """Add the share of the nearest earlier group to each group, if the two are close enough.
+    """Add `before` to each group: the share of the nearest earlier group if it is close enough.
 
     Returns:
-      The earlier groups that are gone, because no group is close enough.
+      The earlier groups that no longer exist, because no group is close enough.
     """
     cosines = np.zeros((len(groups), len(earlier)))
     if cosines.size:
@@ -213,7 +218,7 @@ def _add_earlier_shares(
 def _changes(
     report: Report, since: Mapping[str, Any], gone: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return significant changes. `gone` are the earlier groups that are gone."""
+    """Return significant changes. `gone` are the earlier groups that no longer exist."""
     numbers = np.array([since["messages"], report["messages"]])
     before, now = since["intents"], report["intents"]
     rows = [
@@ -245,11 +250,11 @@ def _tested(
     """Return the rows whose two shares differ, by a test of two proportions.
 
     Args:
-      rows: name, earlier share and present share.
-      numbers: number of messages in each period, `[2]`.
-      significance: highest p-value, after Bonferroni's correction.
-      num_tests: number of tested shares, for this correction.
-      error_factor: factor of the standard error of random draws.
+      rows: tuples of a name, the earlier share and the present share.
+      numbers: number of messages in the two periods, `[2]`.
+      significance: maximum p-value after Bonferroni correction.
+      num_tests: number of tested shares, for the correction.
+      error_factor: factor for the standard error of random draws.
     """
     changes = []
     for name, before, now in rows:
@@ -263,7 +268,7 @@ def _tested(
 
 
 def monitoring_text(report: Report, *, shown: int = 10) -> str:
-    """Return the result for a terminal."""
+    """Format the result of `monitor_messages` for a terminal."""
     total, drift = report["messages"], report["drift"]
     far = "" if report["far"] is None else f", {report['far'] / total:.1%} far from the examples"
     lines = [f"{total:,} messages, {report['unsure'] / total:.1%} not answered surely{far}"]

@@ -1,4 +1,4 @@
-"""Classifiers of texts with several intents, or none.
+"""Classifiers for texts that may have several intents, or none.
 
 Reference: arXiv 2204.13021 (NLU++: texts with several intents).
 """
@@ -30,9 +30,9 @@ LabelSet = tuple[str, ...]
 class MultiIntentClassifier(SeveralOptions, TextClassifier):
     """Classifies texts that may have several intents, or none.
 
-    A scikit-learn estimator of texts. Each intent has two logistic regressions, on the encoding of
-    the text and on its words. Cross-validation sets the weight of words, the temperature and the
-    threshold.
+    A scikit-learn estimator that takes texts. Each intent has two logistic regressions, one on the
+    text's encoding and one on its words. The weight of words, the temperature and the threshold are
+    fitted by cross-validation.
 
     Args:
       encoder: see `IntentClassifier`.
@@ -41,12 +41,12 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
       threshold: intents with this probability or more are answered. None fits the threshold with
         the highest micro F1.
       label_separator: the character that joins the intents of a text in files.
-      random_state: seed of the folds.
+      random_state: seed for the folds.
       kind: the kind of encodings, `"sentence"`, `"reduced"` or `"similarity"`.
 
     Attributes:
       classes_: the intents, sorted.
-      parts_: the heads, whose outputs are log-odds.
+      parts_: the trained head and word model, whose outputs are log-odds.
       mixture_: the weight of words and the temperature.
       threshold_: the threshold.
 
@@ -66,7 +66,7 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
 
         Args:
           texts: the examples, in a list, an array or a table of one column.
-          labels: the intents of each example, in a list, a tuple or a set, which may be empty.
+          labels: a list, tuple or set with the intents of each example, which may be empty.
           sample_weight: weight of each example; None for equal weights.
 
         Raises:
@@ -103,7 +103,7 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        # scikit-learn's folds for classifiers refuse lists of labels.
+        # scikit-learn's folds for classifiers do not accept lists of labels.
         tags.estimator_type = None
         return tags
 
@@ -153,11 +153,11 @@ def truth_of(sets: Sequence[LabelSet], classes: np.ndarray) -> np.ndarray:
 
 
 def best_threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
-    """Return the threshold of a grid with the highest micro F1. Ties go to the nearest to 0.5.
+    """Return the threshold, from a grid, with the highest micro F1, the closest to 0.5 in ties.
 
     Args:
-      probabilities: float `[n, intents]`.
-      truth: bool `[n, intents]`.
+      probabilities: float `[n, intents]`, the predicted probabilities.
+      truth: bool `[n, intents]`, the right intents.
     """
 
     def f1(threshold: float) -> float:

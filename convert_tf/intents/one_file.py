@@ -38,21 +38,21 @@ def export_one_file(
     """Write a classifier and its encoder as one file.
 
     Args:
-      classifier: a classifier that was fitted on one module or one `.onnx` file.
-      output: the file; its parent folders are created.
-      network_bits: bits of the encoder's weights. A classifier with an `.onnx` file as its encoder
-        keeps the bits of that file, and its answers. For a module, 8 bits are smaller and faster,
-        and about 2 in 100 answers differ. With 32 bits, only answers between equally probable
-        intents may differ.
+      classifier: a fitted classifier, whose encoder is one module or one `.onnx` file.
+      output: the file to write. Its parent folders are created.
+      network_bits: number of bits for the encoder's weights. If the encoder is an `.onnx` file, its
+        bits and the classifier's answers do not change. For a module, 8 bits are smaller and
+        faster, but about 2 in 100 answers differ. With 32 bits, only answers between equally
+        probable intents may differ.
       overwrite: whether to replace an existing file.
 
     Returns:
-      `output`.
+      The path of the file.
 
     Raises:
-      ValueError: if `output` exists, or another process writes it; if there are several encoders,
-        or the encoder is neither a module with a subword vocabulary nor an `.onnx` file, or has
-        other bits.
+      ValueError: if `output` exists, or another process is writing it; if there are several
+        encoders; if the encoder is neither a module with a subword vocabulary nor an `.onnx` file;
+        or if an `.onnx` file has other bits than `network_bits`.
       MissingLibraryError: if a package is missing.
     """
     encoders = encoder_paths(classifier.encoder)
@@ -91,7 +91,7 @@ class IntentFile(Predictor):
       classes_: the intents, sorted.
       decision: the rule that turns probabilities into answers.
       threshold_: the threshold; None if every text gets an intent.
-      parts_: the head, the words and the mean encodings of intents.
+      parts_: the head, the word model and the mean encodings of the intents.
       mixture_: the weight of words and the temperature.
       encoder: the path of the file, which is also an encoder.
       sentence_encoder: the encoder in the file.

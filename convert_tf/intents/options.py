@@ -1,4 +1,4 @@
-"""Parameters of classifiers: their defaults, checks and flags, without scikit-learn."""
+"""Parameters of intent classifiers, with defaults, checks and flags, without scikit-learn."""
 
 import dataclasses
 import functools
@@ -15,12 +15,12 @@ from convert_tf.intents.examples import NAMES
 from convert_tf.intents.head import HEADS, LOGISTIC_C
 
 SEPARATORS = ("+", "|")
-# How an evaluation treats texts with untrained intents: answers are wrong, or right if rejected.
+# How to score texts with untrained intents: all answers are wrong, or rejections are right.
 UNTRAINED = ("wrong", "out_of_scope")
 _of_network = functools.partial(option, group=OPTIMISATION)
 
 
-# Classifiers compare and print like scikit-learn's, so the dataclass must not define this.
+# Classifiers compare and print like scikit-learn's, so the dataclass must not define these methods.
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class ClassifierOptions:
     """Parameters of both kinds of classifiers.
@@ -53,7 +53,7 @@ class IntentOptions(ClassifierOptions):
       hidden_dim: Network: number of units in the hidden layer.
       dropout: Network: share of the encoding that is set to 0 in training.
       learning_rate: Network: rate of the first epoch; it falls linearly to 0.
-      epochs: Network: largest number of training epochs.
+      epochs: Network: maximum number of training epochs.
       batch_size: Network: number of examples per step, drawn with replacement.
       patience: Network: stop after this many epochs without better accuracy on validation examples,
         and keep the best epoch. 0 trains all epochs. The ConveRT paper stops after 5.

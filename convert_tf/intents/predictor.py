@@ -1,4 +1,4 @@
-"""A trained classifier: its answers and explanations."""
+"""Answer texts with a trained classifier, and explain the answers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from convert_tf.intents.folder import Saved
 
 _DIGITS = 4
-_NEAREST = 5  # examples that explain an answer
-# Explaining n words answers n texts, so the time would grow with the square of the length.
+_NEAREST = 5  # number of nearest examples in an explanation
+# To explain n words, n texts are answered, so the time would grow with the square of the length.
 _MAX_EXPLAINED_WORDS = 100
-_MAX_EXPLAINED_CHARACTERS = 500_000  # in these texts
+_MAX_EXPLAINED_CHARACTERS = 500_000  # maximum total length of these texts
 
 
 class Predictor:
@@ -29,13 +29,13 @@ class Predictor:
 
     Attributes:
       classes_: the intents, sorted.
-      parts_: head, words and mean encodings.
-      mixture_: the combination of head and words.
-      threshold_: the threshold for texts out of scope, or with several intents that of an intent;
-        None without a threshold.
+      parts_: the head, the word model and the mean encodings.
+      mixture_: how the outputs of the head and the word model are combined.
+      threshold_: the threshold below which a text is out of scope; for texts with several intents,
+        the threshold from which an intent is answered. None without a threshold.
       thresholds_: a threshold for each intent, float64 `[intents]`, or None.
       best_params_: the options that a grid search chose.
-      examples_: the texts and labels of `fit`; None if they are not kept.
+      examples_: the texts and labels passed to `fit`; None if they are not kept.
     """
 
     classes_: np.ndarray
@@ -53,7 +53,7 @@ class Predictor:
         raise NotImplementedError
 
     def _take(self, saved: "Saved") -> None:
-        """Take the trained parts, thresholds and examples of a saved classifier."""
+        """Take over the trained parts, thresholds and examples from a saved classifier."""
         self.classes_, self.threshold_ = saved.decision.classes, saved.decision.threshold
         self.thresholds_ = saved.decision.thresholds
         self.parts_, self.mixture_ = saved.parts, saved.mixture
@@ -68,7 +68,7 @@ class Predictor:
         raise NotImplementedError
 
     def outputs(self, texts: Iterable[str]) -> Outputs:
-        """Return the outputs of the head and of the words, before they are combined.
+        """Return the outputs of the head and the word model, before they are combined.
 
         Raises:
           ValueError: if a text is empty.
@@ -88,9 +88,9 @@ class Predictor:
         return self.outputs(texts).probabilities(self.mixture_)
 
     def predict(self, texts: Iterable[str]) -> np.ndarray:
-        """Return the intent of each text or `out_of_scope_label`: `[texts]`.
+        """Return the intent of each text, or `out_of_scope_label`: `[texts]`.
 
-        A classifier of several intents returns sorted tuples of intents.
+        A classifier for several intents returns a sorted tuple of intents for each text.
 
         Raises:
           ValueError: if a text is empty.
@@ -99,7 +99,7 @@ class Predictor:
         return self.decision.answers(outputs.probabilities(self.mixture_), outputs.nearest)
 
     def scope_scores(self, texts: Iterable[str]) -> np.ndarray:
-        """Return how certain it is that texts are in scope, float32 `[texts]`; see `threshold_`."""
+        """Return the scores that are compared with `threshold_`: float32 `[texts]`."""
         outputs = self.outputs(texts)
         return self.decision.scores(outputs.probabilities(self.mixture_), outputs.nearest)
 
@@ -110,7 +110,7 @@ class Predictor:
         texts, labels = self.examples_
         if self._example_vectors is None:
             self._example_vectors = self.encode(texts)
-        # Concatenated vectors of several encoders are longer than 1.
+        # The concatenated vectors of several encoders do not have length 1.
         cosines = unit_rows(self._example_vectors) @ unit_rows(self.encode([text]))[0]
         return [
             {"text": texts[i], "label": labels[i], "cosine": rounded(cosines[i])}
@@ -118,21 +118,22 @@ class Predictor:
         ]
 
     def explain(self, text: str) -> dict[str, Any]:
-        """Explain the most probable intent of a text against the second.
+        """Explain why the most probable intent of a text is preferred to the second.
 
-        The effect of a word is how far the log-odds of the two intents fall when the word is left
-        out. The classifier answers each shorter text, so effects are exact, but they do not add up.
+        The effect of a word is how much the log-odds between the two intents fall if the word is
+        left out. The classifier answers each shortened text, so effects are exact, but they do not
+        add up.
 
         Args:
           text: a message.
 
         Returns:
-          `intent` and `second`; `margin`, the difference of their probabilities; `words`, the
-          largest effect first, each with `word`, `effect` and `lexical`, the part of the effect
-          that comes from the model of words; `examples`, the five nearest training examples, each
-          with `text`, `label` and `cosine`. It is empty if the classifier does not keep its
-          examples. In a long text only the first words are explained, 100 at most; then
-          `words_left_out` is the number of the others.
+          A dict with `intent` and `second`, the two intents; `margin`, the difference between their
+          probabilities; `words`, the largest effect first, each with `word`, `effect` and
+          `lexical`, the part of the effect that comes from the word model; and `examples`, the five
+          nearest training examples, each with `text`, `label` and `cosine`. `examples` is empty if
+          the classifier does not keep its examples. In a long text, only the first words are
+          explained, at most 100; `words_left_out` is then the number of the other words.
 
         Raises:
           ValueError: if the text is empty, or the classifier answers with several intents.
@@ -153,7 +154,7 @@ class Predictor:
         best, second = np.argsort(-probabilities, kind="stable")[:2]
 
         def effects_of(logits: np.ndarray) -> np.ndarray:
-            """Return how much smaller each later row's lead is than the first: `[rows - 1]`."""
+            """Return how much each later row's lead is below the first row's: `[rows - 1]`."""
             leads = logits[:, best] - logits[:, second]
             return leads[0] - leads[1:]
 
@@ -189,9 +190,9 @@ class Answer(NamedTuple):
       text: the text.
       intent: the intent, or the classifier's `out_of_scope_label`; None without an answer. Several
         intents are joined by the classifier's `label_separator`.
-      confidence: the highest probability; 0 for an empty text. With several intents it is the
-        lowest of their probabilities; without an intent, 1 minus the highest probability.
-      shares: `(intent, probability)`, the most probable first; empty for an empty text.
+      confidence: confidence of the answer; see `SingleIntent.confidence` and
+        `SeveralIntents.confidence`. 0 without an answer.
+      shares: tuples of intent and probability, the most probable first; empty without an answer.
       explanation: see `Predictor.explain`; None if it was not requested.
       language: language of the text if it has no answer because it is not in English; else None.
     """
@@ -204,7 +205,7 @@ class Answer(NamedTuple):
     language: str | None = None
 
     def described(self, top_k: int = 1) -> dict[str, Any]:
-        """Return the answer as JSON values, with `intents` if several are asked for."""
+        """Return the answer as a JSON object, with the `top_k` `intents` if `top_k` exceeds 1."""
         names = ("text", "intent", "confidence")
         values: dict[str, Any] = {name: getattr(self, name) for name in names}
         if top_k > 1 and self.shares:
@@ -223,13 +224,14 @@ def answer_texts(
     explains: bool = False,
     english_only: bool = False,
 ) -> list[Answer]:
-    """Return the answers to texts, as programs and services print them.
+    """Return the answers to texts, in the form that programs and services print.
 
     Args:
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
-      texts: the texts. Empty texts and white space have no intent.
+      texts: the texts. Texts that are empty or only white space get no intent.
       explains: whether to explain each answer.
-      english_only: whether texts that are surely not in English get their `language` and no intent.
+      english_only: whether texts that are certainly not in English get their `language` instead of
+        an intent.
 
     Raises:
       ValueError: if `explains` is set and the classifier answers with several intents.

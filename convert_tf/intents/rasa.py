@@ -1,4 +1,4 @@
-"""Read Rasa's training data (`nlu.yml`) as Rasa 3.6 does. Lines that Rasa would ignore are errors.
+"""Read Rasa training data (`nlu.yml`) as Rasa 3.6 does. Lines that Rasa would ignore are errors.
 
 `tests/clients/real/nlu_probe.py` compares this with Rasa's own reader.
 """
@@ -14,13 +14,13 @@ from yaml.scanner import ScannerError
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.messages import listed, shortened
 
-# Keys of the blocks of a file, by the key that gives the kind of a block.
+# The keys that a block may have, by the key that shows the kind of the block.
 _BLOCKS = {name: {name, "examples"} for name in ("intent", "synonym", "regex", "lookup")}
 _BLOCKS["intent"].add("metadata")
 _LAST_VERSION = (3, 1)
 _MAX_TEXT = 40  # characters of a line in a message
 _TAG = "tag:yaml.org,2002:"
-# Plain scalars that are not strings for ruamel.yaml, the YAML 1.2 parser of Rasa.
+# Plain scalars that ruamel.yaml, Rasa's YAML 1.2 parser, does not read as strings.
 _NO_STRING = re.compile(
     r"""^(?: ~|null|Null|NULL| |true|True|TRUE|false|False|FALSE|=
     |[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+]?[0-9]+)?
@@ -43,23 +43,24 @@ _MARK_VALUES = {"entity": (str,), "role": (str,), "group": (str,), "value": (str
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads YAML 1.2 as Rasa's parser does. Its nodes have line numbers."""
+    """Reads YAML 1.2 in the same way as Rasa's parser. Nodes have line numbers."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (PyYAML copies it)
 
     def flatten_mapping(self, node: Any) -> None:
-        """Merge mappings (`<<`), each key once, and refuse keys that a mapping has twice."""
+        """Merge mappings (`<<`), keeping each key once, and reject mappings with repeated keys."""
         seen: set[str] = set()
         for key, _ in node.value:
             if (name := str(key.value)) in seen:
                 raise ConstructorError(None, None, f"{name!r} a second time", key.start_mark)
             seen.add(name)
         super().flatten_mapping(node)
-        # Merges of merges would otherwise grow without end. A mapping's own keys come last.
+        # Without this, nested merges would grow exponentially. A mapping's own keys come last, so
+        # they win.
         node.value = [*{str(key.value): (key, value) for key, value in node.value}.values()]
 
     def scan_block_scalar_indentation(self) -> Any:
-        """Refuse a tab after the spaces of the first line, as Rasa's parser does."""
+        """Reject a tab after the indentation of the first line, as Rasa's parser does."""
         indentation = super().scan_block_scalar_indentation()
         if self.peek() == "\t":
             problem = "a tab where an indentation space is expected"
@@ -67,7 +68,7 @@ class _Loader(yaml.SafeLoader):
         return indentation
 
     def scan_directive(self) -> Any:
-        """Refuse unknown directives, which PyYAML ignores."""
+        """Reject unknown directives, which PyYAML ignores."""
         token = super().scan_directive()
         if token.name not in ("YAML", "TAG"):
             raise ScannerError(None, None, f"unknown directive {token.name}", token.start_mark)
@@ -81,25 +82,25 @@ for _name in ("bool", "int", "float", "timestamp"):  # these values are not used
 
 
 def read_nlu(content: str, path: str) -> list[tuple[int, str, str]]:
-    """Read the examples of intents. Synonyms, regular expressions and lookup tables have none.
+    """Read the examples of intents. Synonyms, regular expressions and lookup tables are skipped.
 
     Args:
       content: the content of the file.
       path: the name of the file, for messages.
 
     Returns:
-      The line, the text without entity marks, and the intent of each example. An intent may have a
-      response key (`faq/ask_name`).
+      A list of (line, text, intent) for the examples. Entity marks are removed from texts. An
+      intent may have a response key (`faq/ask_name`).
 
     Raises:
-      ValueError: if the file is not training data of Rasa, or Rasa would ignore a line.
+      ValueError: if the file is not Rasa training data, or Rasa would ignore a line.
     """
     fields = _fields(_root(_unescaped(content, path), path))
     blocks = fields.get("nlu")
     if not isinstance(blocks, yaml.SequenceNode):
         raise ValueError(
-            f"{path!r} has no list `nlu` of intents with `examples`. Pass a file of Rasa's "
-            "training data, or a CSV."
+            f"{path!r} has no `nlu` list of intents. Pass a Rasa training data file, in which "
+            "`nlu` lists intents and their `examples`, or a CSV file."
         )
     document = _Document()
     document.check_version(fields.get("version"))
@@ -155,14 +156,14 @@ def _no_yaml(path: str, reason: str) -> ValueError:
 
 
 class _Document:
-    """The examples and the faults of a file."""
+    """The examples and the faults in a file."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, str, str]] = []
         self.faults: set[tuple[int, str]] = set()
 
     def check_version(self, node: Any) -> None:
-        """Record a fault if the version is newer than Rasa reads. Rasa only compares numbers."""
+        """Record a fault if the version is too new for Rasa, which compares numbers only."""
         if node is None or _is_null(node):
             return
         if not _is_string(node):
@@ -250,7 +251,7 @@ class _Document:
 
 
 def _fields(node: Any) -> dict[str, Any]:
-    """Return the values of a mapping by key; nothing for other nodes."""
+    """Return the values in a mapping node by key; an empty dict for other nodes."""
     pairs = node.value if isinstance(node, yaml.MappingNode) else ()
     return {key.value: value for key, value in pairs}
 
@@ -258,8 +259,8 @@ def _fields(node: Any) -> dict[str, Any]:
 def _marks(text: str) -> Iterator[re.Match[str]]:
     """Yield the matches of `_MARK.finditer` in linear time.
 
-    A closing bracket closes all opening brackets before it. If it ends no mark for the first of
-    them, it ends none for the others.
+    A closing bracket closes all opening brackets before it. If no mark starts at the first of these
+    opening brackets, none starts at the others.
     """
     closings = {"(": ")", "{": "}", "[": "]"}
     following: dict[str, int] = {}

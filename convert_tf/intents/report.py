@@ -20,7 +20,7 @@ from convert_tf.storage.messages import listed, shortened
 _NONE = "(out of scope)"
 _EXAMPLES, _SHOWN = 3, 10
 _MAX_TEXT = 90  # characters
-# The printed name of each score of a report.
+# The printed name of each score in a report.
 SCORES = {
     "accuracy": "accuracy",
     "micro_f1": "micro F1",
@@ -29,7 +29,7 @@ SCORES = {
     "upper_accuracy": "accuracy of upper levels",
     "calibration_error": "expected calibration error of the confidence",
 }
-_SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # shares of texts that are answered
+_SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # shares of answered texts in the coverage rows
 
 Report = dict[str, Any]
 
@@ -45,32 +45,34 @@ def evaluate_classifier(
 
     Args:
       classifier: a fitted `IntentClassifier`, `MultiIntentClassifier` or `IntentFile`.
-      data: texts whose labels are intents, or the classifier's `out_of_scope_label`. Labels of
-        several intents are joined by its `label_separator`.
-      precision: share of answered texts that must be right; see `threshold_for_precision`.
+      data: texts whose labels are intents or the classifier's `out_of_scope_label`. Several labels
+        of a text are joined with the classifier's `label_separator`.
+      precision: required share of right answers among the answered texts; see
+        `threshold_for_precision`.
       untrained: `"wrong"` counts every answer to a text with an untrained intent as an error;
-        `"out_of_scope"` counts such a text as out of scope.
+        `"out_of_scope"` counts such texts as out of scope.
 
     Returns:
-      `examples`; `macro_f1`, the mean over the intents that occur in the texts; `threshold`;
-      `untrained`, the number of texts with each untrained intent; `intents`, the worst F1 first,
-      each with `examples`, `precision`, `recall` and `f1`; `data_sha256` of the texts and labels;
-      and `wrong`, the numbers of the texts that are answered wrong, from 0.
+      A dict with `examples`, the number of texts in scope; `macro_f1`, the mean F1 over the intents
+      that occur in the texts; the `threshold`; `untrained`, the number of texts for each untrained
+      intent; `intents`, the worst F1 first, each with `examples`, `precision`, `recall` and `f1`;
+      `data_sha256`, a checksum of the texts and labels; and `wrong`, the numbers of the texts with
+      wrong answers, from 0.
 
-      If texts have one intent, also `untrained_as`, the argument `untrained`; `accuracy` on texts
-      in scope (a rejection is an error); `calibration_error`, the expected calibration error of the
-      highest probability on texts in scope; `out_of_scope`, with `examples` and `recall`, if there
-      are such texts; `coverage`, the accuracy by the share of answered texts (see `coverage_rows`);
-      `upper_accuracy`, the accuracy of the upper levels, if labels have levels
-      (`faq/opening_hours`); `precision_threshold`, with `precision`; `confusions`, the most
-      frequent first, each with `intent`, `predicted`, `number` and `texts`; `labels` and `matrix`,
-      the counts by true (rows) and predicted label.
+      If each text has one intent, the dict also has `untrained_as`, the argument `untrained`;
+      `accuracy` on in-scope texts (a rejection is an error); `calibration_error`, the expected
+      calibration error of the highest probability on in-scope texts; `coverage`, the accuracy by
+      the share of answered texts (see `coverage_rows`); `confusions`, the most frequent first, each
+      with `intent`, `predicted`, `number` and `texts`; and `labels` and `matrix`, the counts by
+      true (rows) and predicted label. If there are out-of-scope texts, it has `out_of_scope`, with
+      `examples` and `recall`. If labels have levels (`faq/opening_hours`), it has `upper_accuracy`,
+      the accuracy of the upper levels. If `precision` is given, it has `precision_threshold`.
 
-      If texts have several intents, also `micro_f1`; `exact_match`, the share of texts with exactly
-      the right intents; and `errors`, each with `text`, `missed` and `wrong`.
+      If texts may have several intents, the dict also has `micro_f1`; `exact_match`, the share of
+      texts with exactly the right intents; and `errors`, each with `text`, `missed` and `wrong`.
 
     Raises:
-      ValueError: if there is no text, or `untrained` is unknown.
+      ValueError: if there are no texts, or `untrained` is unknown.
     """
     check(untrained in UNTRAINED, f"untrained must be {' or '.join(UNTRAINED)}.", untrained)
     if not data.texts:
@@ -85,7 +87,7 @@ def evaluate_classifier(
         [_NONE if label in is_none else label for label in map(str, labels)]
         for labels in (data.labels, classifier.predict(data.texts))
     )
-    # Upper levels are answers too.
+    # An answer may also be an upper level.
     labels = [*trained, *sorted({*predicted, *true} - {*trained, _NONE}), _NONE]
     matrix = confusion_matrix(true, predicted, labels=labels)
     intents = _intent_rows(true, predicted, labels[:-1])
@@ -94,7 +96,7 @@ def evaluate_classifier(
     best = classifier.classes_[probabilities.argmax(axis=1)].astype(str)
     is_right, is_in = best == np.array(true), np.array(true) != _NONE
     num_inside, num_outside = int(is_in.sum()), int((~is_in).sum())
-    # The label of texts out of scope is not an answer, even if it was trained.
+    # The out-of-scope label does not count as an answer, even if it was trained.
     answered = confidence[best != outside], is_right[best != outside]
     report: Report = {
         "examples": num_inside,
@@ -127,32 +129,32 @@ def evaluate_classifier(
 
 
 def _upper_accuracy(true: Sequence[str], predicted: Sequence[str]) -> float:
-    """Return how often the upper level of texts in scope is right."""
+    """Return the share of in-scope texts whose upper level is answered correctly."""
     pairs = [pair for pair in zip(true, predicted, strict=True) if pair[0] != _NONE]
     return float(np.mean([upper_level(label) == upper_level(answer) for label, answer in pairs]))
 
 
 def data_checksum(data: LabelledTexts) -> str:
-    """Return a checksum of texts and labels in their order."""
+    """Return a checksum of the texts and labels, which depends on their order."""
     rows = ([text, str(label)] for text, label in zip(*data, strict=True))
     return checksum(json.dumps(row).encode() for row in rows)
 
 
 def _counted(labels: Sequence[str], known: set[str]) -> dict[str, int]:
-    """Return the counts of all labels that are not known, in alphabetical order."""
+    """Count all labels that are not in `known`, in alphabetical order."""
     return {label: labels.count(label) for label in sorted({*labels} - known)}
 
 
 def coverage_rows(confidence: np.ndarray, is_right: np.ndarray) -> list[dict[str, float]]:
-    """Return the risk-coverage curve: the accuracy if only sure answers are given.
+    """Return the risk-coverage curve: the accuracy if only confident answers are given.
 
     Args:
       confidence: float `[n]`, the highest probability of each text.
       is_right: bool `[n]`; False for texts out of scope.
 
     Returns:
-      Rows with `threshold`, `answered` (the share of texts with this confidence or more) and their
-      `accuracy`. Without texts there are no rows.
+      A list of rows with `threshold`, `answered`, the share of texts with at least this confidence,
+      and `accuracy`, the share of right answers to these texts. Empty without texts.
     """
     order = np.sort(confidence)[::-1]
     places = [max(round(share * len(order)), 1) - 1 for share in _SHARES if len(order)]
@@ -162,14 +164,14 @@ def coverage_rows(confidence: np.ndarray, is_right: np.ndarray) -> list[dict[str
 def threshold_for_precision(
     confidence: np.ndarray, is_right: np.ndarray, precision: float
 ) -> dict[str, float] | None:
-    """Return the row of `coverage_rows` that answers the most texts with this precision.
+    """Return the threshold that answers the most texts with at least this precision.
 
     Args:
       confidence, is_right: see `coverage_rows`.
-      precision: the share of answers that must be right.
+      precision: required share of right answers.
 
     Returns:
-      The row; None if no threshold reaches the precision.
+      A row as in `coverage_rows`; None if no threshold reaches the precision.
     """
     values, places = np.unique(-confidence, return_inverse=True)
     answered = np.cumsum(np.bincount(places))
@@ -223,7 +225,7 @@ def _evaluate_multi(classifier: Any, data: LabelledTexts) -> Report:
 
 
 def _intent_rows(true: Any, predicted: Any, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the scores of each intent that has examples, the worst F1 first.
+    """Return the scores for each intent that has examples, the worst F1 first.
 
     Args:
       true, predicted: labels `[n]`; or bool `[n, intents]`, in the order of `names`.
@@ -286,7 +288,7 @@ def report_text(report: Report) -> str:
         for row in errors[:_SHOWN]:
             missed, wrong = (", ".join(row[name]) or "–" for name in ("missed", "wrong"))
             lines += [f"  {shortened(row['text'], _MAX_TEXT)}", f"      {missed}; {wrong}"]
-    # Rejections depend on the threshold. They would hide which intents look alike.
+    # Rejections depend on the threshold, and would hide which intents look alike.
     pairs = report.get("confusions", ())
     confused = [row for row in pairs if _NONE not in (row["intent"], row["predicted"])]
     if confused:
@@ -305,8 +307,8 @@ def _coverage_line(row: Mapping[str, float]) -> str:
 def confusion_chart(report: Report) -> Any:
     """Draw the confusion matrix, with confused intents next to each other.
 
-    Right answers are blue. Wrong answers are red, with their number. The darker a cell, the larger
-    its share of the row.
+    Right answers are blue. Wrong answers are red and show their number. A darker cell has a larger
+    share of its row.
     """
     from matplotlib.figure import Figure
 

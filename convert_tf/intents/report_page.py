@@ -1,4 +1,4 @@
-"""An HTML page of groups of messages."""
+"""An HTML page that shows groups of messages."""
 
 from collections.abc import Sequence
 from html import escape
@@ -14,7 +14,7 @@ _STYLE = (
 
 
 def discovery_page(report: Report) -> str:
-    """Return an HTML page of the groups. It loads nothing from elsewhere."""
+    """Return an HTML page that shows the groups. The page needs no other files."""
     parts = [
         "<!doctype html>",
         '<html lang="en"><meta charset="utf-8"><title>Groups of messages</title>',

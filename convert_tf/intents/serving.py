@@ -32,7 +32,7 @@ _TEXTS = tf.TensorSpec([None], tf.string, name="texts")
 
 
 class LexicalModule(tf.Module):
-    """The model of words as a TensorFlow graph.
+    """The word model as a TensorFlow graph.
 
     Masking: none; rows do not depend on each other.
 
@@ -82,7 +82,7 @@ def _table(terms: Sequence[str]) -> Any:
 
 
 def _tf_idf(terms: tf.RaggedTensor, table: Any, rarity: tf.Tensor) -> tf.Tensor:
-    """Return the TF-IDF as in `convert_tf.intents.lexical`: float32 `[batch, known terms]`."""
+    """Return TF-IDF features as in `convert_tf.intents.lexical`: float32 `[batch, known terms]`."""
     size, batch = tf.shape(rarity)[0], terms.nrows()
     places = tf.ragged.map_flat_values(table.lookup, terms)
     flat = places.value_rowids() * tf.cast(size + 1, tf.int64) + places.values
@@ -105,8 +105,8 @@ def single_intent(
 
     Args:
       decision: the rule that turns probabilities into answers.
-      probabilities: float32 `[batch, intents]`.
-      nearest: cosines to the nearest intent, float32 `[batch]`.
+      probabilities: float32 `[batch, intents]`, the probabilities of the intents for each text.
+      nearest: float32 `[batch]`, the cosine of each text to the nearest intent.
     """
     confidence = tf.reduce_max(probabilities, axis=1)
     best, outside = tf.argmax(probabilities, axis=1), str(decision.out_of_scope_label)
@@ -193,11 +193,11 @@ class IntentModule(tf.Module):
           texts: string `[batch]`.
 
         Returns:
-          `intent` string `[batch]`, with `out_of_scope_label` for texts without an intent;
-          `confidence` float32 `[batch]`, see `SingleIntent`; `probabilities` float32 `[batch,
-          intents]`; and `labels` string `[batch, intents]`, the intents of the probabilities. If
-          texts have several intents, `intent` joins them with `label_separator`, and `confidence`
-          is their lowest probability, or 1 minus the highest probability without intents.
+          A dict with `intent`, string `[batch]`, which is `out_of_scope_label` for rejected texts;
+          `confidence`, float32 `[batch]`, see `SingleIntent.confidence`; `probabilities`, float32
+          `[batch, intents]`; and `labels`, string `[batch, intents]`, the intents that the
+          probabilities belong to. If texts may have several intents, `intent` has them joined with
+          `label_separator`; see `SeveralIntents.confidence` for the confidence.
         """
         encodings = tf.concat([self._unit_encodings(one, texts) for one in self.encoders], axis=1)
         values = encodings
@@ -250,16 +250,16 @@ def export_serving(
 ) -> None:
     """Write a classifier as one SavedModel, which needs tensorflow_text but not convert_tf.
 
-    Its only signature, `serving_default`, takes `texts`.
+    The SavedModel's only signature, `serving_default`, takes `texts`.
 
     Args:
-      classifier: a fitted classifier with modules as encoders.
-      folder: the folder; its parents are created.
+      classifier: a fitted classifier, all of whose encoders are modules.
+      folder: the folder to write. Its parents are created.
       overwrite: whether to replace an existing serving module.
 
     Raises:
       ValueError: if the folder exists, or holds something else, or an encoder is not a module.
-      FileWriteError: if it cannot be written. No partial folder is left.
+      FileWriteError: if the folder cannot be written. No partial folder is left behind.
     """
     output = serving_folder(folder, overwrite=overwrite)
     module = IntentModule(classifier)

@@ -1,4 +1,4 @@
-"""Suggest which messages of a log to label next.
+"""Suggest which messages from a log to label next.
 
 Reference: Zhdanov, "Diverse mini-batch active learning", 2019 (arXiv 1901.05954).
 """
@@ -13,7 +13,7 @@ from convert_tf.text.characters import fold
 
 BUDGET = 100
 _LEAST_WEIGHT = 1e-6
-_CANDIDATES = 20  # per suggested message
+_CANDIDATES = 20  # number of candidates per suggested message
 
 
 def suggest_messages(
@@ -27,23 +27,23 @@ def suggest_messages(
 ) -> list[str]:
     """Return the messages to label next.
 
-    The candidates are the messages that the classifier is least sure of, twenty times `budget`.
-    k-means makes `budget` groups of them. The less sure the classifier is of a message, the more
-    the message weighs. The most central message of each group is suggested. Without a classifier,
-    candidates are drawn at random and weigh the same. Examples that the classifier keeps are not
-    suggested.
+    The candidates are the messages with the least certain answers, twenty times as many as
+    `budget`. k-means divides the candidates into `budget` groups, giving more weight to messages
+    with less certain answers. The most central message in each group is suggested. Without a
+    classifier, candidates are drawn at random and have equal weights. Examples that the classifier
+    keeps are never suggested.
 
     Args:
-      texts: messages of a log.
+      texts: messages from a log.
       encoder, classifier, mask: as in `discover_intents`.
       budget: number of messages to suggest.
-      seed: seed of the draw and of k-means.
+      seed: seed for the draw and for k-means.
 
     Returns:
-      `budget` different messages, the least sure first.
+      `budget` distinct messages, the least certain first.
 
     Raises:
-      ValueError: if there are fewer than `budget` distinct messages besides the examples.
+      ValueError: if there are fewer than `budget` distinct messages that are not examples.
     """
     from sklearn.cluster import KMeans
 
@@ -79,7 +79,7 @@ def _plain(text: str) -> str:
 
 
 def _example_texts(classifier: Any, mask: bool) -> set[str]:
-    """Return the plain texts of the examples that a classifier keeps."""
+    """Return the texts of the examples that a classifier keeps, normalised by `_plain`."""
     examples = getattr(classifier, "examples_", None)
     texts = [] if examples is None else [text.strip() for text in examples.texts]
     return {_plain(masked(text) if mask else text) for text in texts}

@@ -1,1 +1,1 @@
-"""Readers of tables: CSV, TSV, JSON lines and Parquet, and texts that are lines or a column."""
+"""Readers for tables (CSV, TSV, JSON lines, Parquet), and for texts in lines or in a column."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# Names of texts and of labels, in the order of preference.
+# Names for columns with texts or labels, in order of preference.
 TEXT = (
     "text", "utterance", "sentence", "query", "question", "message", "input", "phrase", "example",
     "request",
@@ -14,16 +14,16 @@ LABEL = (
     "label", "intent", "label_text", "label_name", "intent_name", "category", "class", "target",
     "tag", "topic",
 )  # fmt: skip
-# Names of columns with labels as words. Files often have a column with numbers of labels too.
+# Names for columns with labels in words. Files often have a column with the labels' numbers, too.
 LABEL_NAMES = ("label_text", "label_name", "intent_name", "intent")
 SOURCE = "source"
 CANDIDATES = ("context", "candidates", "label")
 TURNS = (
     "turns", "messages", "conversations", "conversation", "dialog", "dialogue", "utterances", "data"
 )  # fmt: skip
-# Names of contexts, each with the names of its responses. If an object has several pairs of names,
-# the first one is used. It may have `instruction`, `context` and `response`, or `context`,
-# `question` and `answer`.
+# Names for contexts, each with the names for its responses. If an object matches several pairs of
+# names, the first pair is used. For example, an object may have `instruction`, `context` and
+# `response`, or `context`, `question` and `answer`.
 _RESPONSES_OF = (
     ("instruction", "output response"),
     ("context", "response"),
@@ -55,7 +55,7 @@ _RESPONSES_OF = (
 PAIR_NAMES = [
     (context, response) for context, responses in _RESPONSES_OF for response in responses.split()
 ]
-# Names of candidates in a table without contexts.
+# Names for columns with candidates in a table without contexts.
 _CANDIDATE = ("candidate", "response", "answer", "reply", "passage", "document")
 # A first line with at least two of these names is the header of a table.
 KNOWN = {*TEXT, *LABEL, *_CANDIDATE, SOURCE, "id", *(name for pair in PAIR_NAMES for name in pair)}
@@ -65,23 +65,23 @@ Cells = Sequence[str]
 
 @functools.lru_cache(2**12)
 def column_name(name: str) -> str:
-    """Return the name of a column as a key, such as `intent_name` for `Intent Name `."""
+    """Return a column name in normalised form: `intent_name` for `Intent Name `."""
     return "_".join(name.lower().replace("-", " ").split())
 
 
 def column_names(header: Sequence[str]) -> list[str]:
-    """Return the names of a header as keys (`column_name`)."""
+    """Return the names in a header in normalised form; see `column_name`."""
     return [column_name(name) for name in header]
 
 
 def with_column_names(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object with its keys as column names. Keys that already are take precedence."""
+    """Return an object with normalised keys. Keys that are already normalised take precedence."""
     named = {column_name(key): value for key, value in fields.items()}
     return named | {key: value for key, value in fields.items() if key in named}
 
 
 def filled(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that have a value. pandas writes NaN for missing values."""
+    """Return the fields that are not None or NaN, which pandas writes for missing values."""
     return {key: value for key, value in fields.items() if value is not None and value == value}
 
 
@@ -91,15 +91,15 @@ def first_of(wanted: Sequence[str], names: Any) -> str | None:
 
 
 def names_of_pair(names: Iterable[str]) -> tuple[str, str] | None:
-    """Return the names of the context and the response, or None if they are not clear.
+    """Return the names of the context and the response, or None if it is unclear which they are.
 
     Args:
-      names: keys or columns, in lower case.
+      names: all keys or column names, in lower case.
     """
     return _pair_among(tuple(names))
 
 
-@functools.lru_cache(2**10)  # rows of a file have the same names
+@functools.lru_cache(2**10)  # the rows of a file usually have the same names
 def _pair_among(names: Names) -> tuple[str, str] | None:
     for context, response in PAIR_NAMES:
         if context in names and response in names:
@@ -117,13 +117,13 @@ def names_of_labelled(names: Sequence[str]) -> Names | None:
 
 
 def name_of_text(names: Sequence[str]) -> Names | None:
-    """Return the name of the text, or None."""
+    """Return the name of the text in a tuple, or None if it is missing."""
     name = first_of(TEXT, names)
     return None if name is None else (name,)
 
 
 def name_of_candidate(names: Sequence[str]) -> Names | None:
-    """Return the name of the candidate: the response of a pair, or another text; or None."""
+    """Return the name of the candidate (a pair's response, or another text) in a tuple, or None."""
     pair = None if "candidate" in names else names_of_pair(names)
     name = pair[1] if pair else first_of((*_CANDIDATE, *TEXT), names)
     return None if name is None else (name,)
@@ -140,17 +140,18 @@ def _refused(file: Any, first: Cells, rest: Iterator[Cells]) -> None:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that a reader of tables needs.
+    """The columns that a caller needs from a table.
 
     Args:
-      what: their content for messages, such as `"texts and labels"`.
-      names: how a user can name them, for messages.
-      find: function from all names to the names of these columns; None if one is missing.
-      is_row: function that returns whether a JSON value is a row, not an object around a list of
-        rows. None uses `find`.
-      without_header: function of a file, its first row, which names no known columns, and an
-        iterator of the other rows. It returns names of the columns and an iterator of all rows;
-        None if the table cannot be read without a header.
+      what: description of the columns' content for messages, such as `"texts and labels"`.
+      names: column names to suggest to the user in messages.
+      find: function that takes all column names of a table and returns the names of the needed
+        columns, or None if one is missing.
+      is_row: function that returns whether a JSON value is a row, rather than an object that
+        contains a list of rows. None uses `find`.
+      without_header: function that is called if the first row has no known column names. It takes
+        the file, the first row and an iterator over the other rows. It returns the column names and
+        an iterator over all rows, or None if the table cannot be read without a header.
     """
 
     what: str

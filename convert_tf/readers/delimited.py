@@ -1,4 +1,4 @@
-"""Tables in CSV or TSV, row by row: the delimiter, quotes, the header."""
+"""Read CSV and TSV tables row by row: find the delimiter and the header, and handle quotes."""
 
 import contextlib
 import csv
@@ -19,23 +19,23 @@ from convert_tf.storage.messages import listed, shortened
 _DELIMITERS = {".csv": (",", ";", "\t", "|"), ".tsv": ("\t",), ".tab": ("\t",)}
 _OTHER_DELIMITERS = ("\t", ",", ";", "|")
 TABLE_SUFFIXES = tuple(_DELIMITERS)
-_SEPARATOR_LINE = re.compile(r"sep=.?")  # line in which spreadsheets name the delimiter
+_SEPARATOR_LINE = re.compile(r"sep=.?")  # a first line in which spreadsheets name the delimiter
 _HEAD_LINES = 100
 _HEAD_CHARACTERS = 2**16
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
-_MAX_NAME = 70  # characters of a column or key in a message
-# Python has one limit for all threads, so only one thread at a time raises it.
+_MAX_NAME = 70  # maximum length of a column name or key in a message
+# All threads share Python's field size limit, so only one thread at a time may raise it.
 _LIMIT = threading.Lock()
 
 
 def suffix(path: str) -> str:
-    """Return the suffix of a file in lower case, without the suffix of its compression."""
+    """Return the suffix of a file name in lower case, ignoring a compression suffix."""
     stem, last = os.path.splitext(path)
     return (os.path.splitext(stem)[1] if last.lower() in COMPRESSED_SUFFIXES else last).lower()
 
 
 def quoted(names: Any) -> str:
-    """List names in quotes with their white space, cut if they are long."""
+    """List names in quotes, which show white space. Long names are cut."""
     return listed(
         [repr(name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…") for name in names],
         shown=10,
@@ -45,18 +45,20 @@ def quoted(names: Any) -> str:
 def delimited_rows(
     file: TableFile, stream: io.BufferedReader, columns: Columns
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table by the names of their columns. A missing field is None.
+    """Yield the rows of a table as dicts by column name. Missing fields are None.
 
-    If a quote does not close, or closes within a field, the row cannot be used. A file that counts
-    such rows reads the line by itself if it then has as many columns as the first row.
+    If a quote is not closed, or closes within a field, the row cannot be used. A file that counts
+    unusable rows then tries to read the row's first line alone, and uses it if it has as many
+    columns as the first row.
 
     Args:
-      file: the file. Its name allows some delimiters, and its first lines show which one it has.
-      stream: the decompressed bytes.
-      columns: the columns that are needed.
+      file: the file. Its suffix limits the possible delimiters, and its first lines decide between
+        them.
+      stream: the decompressed bytes of the file.
+      columns: the needed columns.
 
     Raises:
-      ValueError: if the table is not UTF-8, or lacks a column or has it twice.
+      ValueError: if the table is not UTF-8, or a needed column is missing or occurs twice.
     """
     # Bytes that are not UTF-8 become lone surrogates.
     with io.TextIOWrapper(
@@ -107,7 +109,7 @@ def _unknown_header(file: TableFile, first: Cells, delimiter: str, columns: Colu
 
 
 class _Line(NamedTuple):
-    """A line of a file and its number, from 1. `reason` is set if no row may contain the line."""
+    """A line and its number, from 1. If `reason` is set, rows with this line cannot be used."""
 
     text: str
     number: int
@@ -117,8 +119,8 @@ class _Line(NamedTuple):
 class _Lines:
     """The lines of a file for `csv.reader`. `row` has the lines of the current row.
 
-    If a quote does not close, the lines after it become part of the row. They are given back and
-    read again.
+    If a quote is not closed, `csv.reader` takes the following lines as part of the row. These lines
+    can be given back and read again.
     """
 
     def __init__(self, text: io.TextIOWrapper, file: TableFile) -> None:
@@ -137,7 +139,7 @@ class _Lines:
         return line.text
 
     def head(self) -> list[str]:
-        """Return the first lines. They will be read again."""
+        """Return the first lines of the file without consuming them."""
         length = 0
         for line in itertools.islice(self._unread, _HEAD_LINES):
             self._again.append(line)
@@ -147,7 +149,7 @@ class _Lines:
         return [line.text for line in self._again]
 
     def give_back(self, *, keeps: int) -> None:
-        """Keep only the first lines of the row. The others will be read again."""
+        """Keep only the first `keeps` lines of the row. The other lines will be read again."""
         self._again.extendleft(reversed(self.row[keeps:]))
         self._file.lines = self.row[0].number
         self.row = self.row[:keeps]
@@ -166,7 +168,7 @@ class _Lines:
             elif not is_whole and self._file.is_cut_off:
                 yield _Line("\n", number, "unfinished_line")
             elif not text.isascii() and (escaped := _ESCAPED_BYTE.search(text)):
-                # All further lines are in the same encoding, so the whole file is refused.
+                # The other lines probably have the same encoding, so the whole file is rejected.
                 byte = ord(escaped.group()) - 0xDC00
                 raise ValueError(
                     f"{self._file.name}, line {number:,}, is not UTF-8: it has the byte "
@@ -177,30 +179,30 @@ class _Lines:
 
 
 def _score(head: Sequence[str], delimiter: str, columns: Columns) -> tuple[bool, float, int]:
-    """Rate a delimiter.
+    """Rate a delimiter by the first lines of a file.
 
     Returns:
-      Whether there is a header, the share of rows with two columns, and the number of columns of
-      the first row.
+      A tuple to compare: whether the first row is a header, the share of rows with two columns (0
+      if it is at most half), and the number of columns in the first row.
     """
     reader = csv.reader(
         (line.replace("\0", "") for line in head), delimiter=delimiter, skipinitialspace=True
     )
     rows = []
-    with contextlib.suppress(csv.Error):  # a long field, before which there may be a header
+    with contextlib.suppress(csv.Error):  # rows before an overlong field are still rated
         for row in reader:
             if any(row):
                 rows.append(_without_empty_end(row))
     if not rows:
         return False, 0.0, 0
     part = sum(len(row) == 2 for row in rows) / len(rows)
-    # If only a minority of the rows are pairs, some texts happen to contain the delimiter.
+    # If only a minority of rows have two columns, the delimiter occurs in texts by chance.
     is_header = columns.find(column_names(rows[0])) is not None
     return is_header, part if part > 0.5 else 0.0, len(rows[0])
 
 
 def _rows(lines: _Lines, delimiter: str, file: TableFile) -> Iterator[list[str]]:
-    """Yield the rows of a table, without blank ones. Rows that cannot be used are skipped."""
+    """Yield the non-blank rows of a table. Unusable rows are skipped."""
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
     num_columns = None
     while True:
@@ -228,9 +230,9 @@ def _rows(lines: _Lines, delimiter: str, file: TableFile) -> Iterator[list[str]]
 
 
 def _long_row(reader: Any, lines: _Lines) -> list[str]:
-    """Read a row with a line that is longer than a field may be for `csv`; [] if it is another row.
+    """Read a row again if a line is longer than `csv`'s field limit; else return [].
 
-    For all other rows, the limit of `csv`, 131,072 characters, stops a quote that does not close.
+    The limit, 131,072 characters, is not raised for other rows, so that it stops unclosed quotes.
     """
     longest = max(len(line.text) for line in lines.row)
     with _LIMIT:
@@ -248,7 +250,7 @@ def _long_row(reader: Any, lines: _Lines) -> list[str]:
 
 
 def _line_as_row(line: str, delimiter: str, num_columns: int | None) -> list[str]:
-    """Return the row of a line with wrong quotes, or [] if it has more or fewer columns."""
+    """Read a line with wrong quotes as a row; [] if its number of columns is not `num_columns`."""
     readings = [
         next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), []),
         line.rstrip("\r\n").split(delimiter),
@@ -257,7 +259,7 @@ def _line_as_row(line: str, delimiter: str, num_columns: int | None) -> list[str
 
 
 def _without_empty_end(row: Cells) -> list[str]:
-    """Drop empty columns at the end, which spreadsheets write. At least two columns stay."""
+    """Drop empty cells at the end, which spreadsheets write, but keep at least two cells."""
     size = len(row)
     while size > 2 and not row[size - 1].strip():
         size -= 1
@@ -265,5 +267,5 @@ def _without_empty_end(row: Cells) -> list[str]:
 
 
 def shown_value(value: Any) -> str:
-    """Return a value for a message, cut if it is long."""
+    """Return the `repr` of a value for a message, cut if it is long."""
     return shortened(repr(value), _MAX_NAME)

@@ -1,4 +1,4 @@
-"""Files of rows and lines, with the error messages for unusable rows."""
+"""Read files line by line or row by row, with error messages for unusable rows."""
 
 import codecs
 import io
@@ -11,7 +11,7 @@ from convert_tf.storage.lines import MAX_LINE_BYTES, InputFile, read_pieces
 
 AS_UTF8 = "Save the file as UTF-8, for example with iconv -f WINDOWS-1252 -t UTF-8."
 _REPAIR = "Repair it, or remove it."
-# The problem with a row and its remedy, by the reason.
+# Descriptions of problems with a row, with their remedies, by reason.
 _SENTENCES = {
     "line_too_long": f"is longer than {{limit:,}} bytes. {_REPAIR}",
     "invalid_utf8": f"is not UTF-8{{detail}}. {AS_UTF8}",
@@ -25,10 +25,11 @@ _SENTENCES = {
 
 
 class UnusableError(ValueError):
-    """Error: a row or a part of it cannot be used; `reason` is the name of its counter.
+    """A row, or a part of it, cannot be used.
 
-    `is_bad` is true if something is missing or malformed, and false if a rule excludes the row.
-    `detail` goes into the message of a file whose rows are not counted.
+    `reason` is the name of the counter for such rows. `is_bad` is true if something is missing or
+    malformed, and false if a rule excludes the row. `detail` is added to the error message if the
+    file does not count unusable rows.
     """
 
     def __init__(self, reason: str, *, is_bad: bool = True, detail: str = "") -> None:
@@ -40,12 +41,12 @@ class UnusableError(ValueError):
 
 @dataclass
 class TableFile(InputFile):
-    """A file of rows. An unusable row is an error.
+    """A file with rows, in which an unusable row is an error.
 
     Attributes:
-      max_line_bytes: longer lines cannot be used.
-      lines: number of the last line that was read, from 1.
-      unit: what `lines` counts: `"line"`, `"entry"` of a list, or `"row"` of a Parquet file.
+      max_line_bytes: maximum length of a line. Longer lines cannot be used.
+      lines: number of the last line read so far, from 1.
+      unit: the unit of `lines`: `"line"`, `"entry"` for a list, or `"row"` for a Parquet file.
     """
 
     max_line_bytes: int = MAX_LINE_BYTES
@@ -54,19 +55,19 @@ class TableFile(InputFile):
 
     @property
     def place(self) -> str:
-        """The file and the last line that was read, for messages."""
+        """The file name and the number of the last line read, for messages."""
         return f"{self.name}, {self.unit} {self.lines:,},"
 
     @property
     def repairs(self) -> bool:
-        """Whether a line with wrong quotes is read as well as possible, and is not an error."""
+        """Whether to read lines with wrong quotes as well as possible. If not, they are errors."""
         return False
 
     def skip(self, reason: str, *, is_bad: bool = True, detail: str = "") -> None:
-        """Raise the error of the current row.
+        """Raise an error for the current row if it is malformed.
 
         Args:
-          reason: why the row cannot be used.
+          reason: why the row cannot be used, a key of `_SENTENCES` or another name.
           is_bad: whether the row is malformed. Rows that a rule excludes are not errors.
           detail: details to add to the message.
 
@@ -80,14 +81,14 @@ class TableFile(InputFile):
             raise ValueError(f"{self.place} {sentence}")
 
     def skipping(self) -> "_Skipping":
-        """Return a block that skips the current row if it finds the row unusable."""
+        """Return a context that skips the current row if its block raises `UnusableError`."""
         return _Skipping(self)
 
     def note(self, problem: str, reason: str = "") -> None:
-        """Record a problem.
+        """Record a problem with the file.
 
         Raises:
-          ValueError: if the file ended too early.
+          ValueError: if the file ends too early.
         """
         super().note(problem, reason)
         if self.is_cut_off:
@@ -96,7 +97,8 @@ class TableFile(InputFile):
 
 
 class _Skipping:
-    # Every line of a dump enters this block. One made with contextlib takes five times as long.
+    # Every line of a dump enters this context manager. With contextlib it would take five times as
+    # long.
     def __init__(self, file: TableFile) -> None:
         self._file = file
 
@@ -116,16 +118,16 @@ def read_lines(file: TableFile) -> Iterator[bytes]:
 
 
 def lines_in(pieces: Iterable[bytes], file: TableFile) -> Iterator[bytes]:
-    """Yield all lines in pieces of a file's bytes, without their line ends.
+    """Split the bytes of a file into lines, without line ends.
 
-    A line that is too long is skipped as `line_too_long`. The last, incomplete line of a truncated
-    or damaged archive is skipped as `unfinished_line`.
+    A line that is too long is skipped as `line_too_long`. An incomplete last line in a truncated or
+    damaged archive is skipped as `unfinished_line`.
 
     Args:
-      pieces: the decompressed bytes.
-      file: counts the lines and limits their length.
+      pieces: the decompressed bytes of the file, in pieces of any size.
+      file: the file, which counts the lines and limits their length.
     """
-    rest: list[bytes] = []  # pieces of the line that is not finished yet
+    rest: list[bytes] = []  # pieces of the current, incomplete line
     rest_bytes = 0
     is_first = True
     for piece in pieces:
@@ -153,10 +155,10 @@ def lines_in(pieces: Iterable[bytes], file: TableFile) -> Iterator[bytes]:
 
 
 def decoded(line: bytes) -> str:
-    """Return a line as text.
+    """Decode a line.
 
     Raises:
-      UnusableError: if it is not UTF-8; the reason is `invalid_utf8`.
+      UnusableError: if the line is not UTF-8. The reason is `invalid_utf8`.
     """
     try:
         return line.decode("utf-8")
@@ -166,17 +168,17 @@ def decoded(line: bytes) -> str:
 
 
 def decoded_lines(stream: io.BufferedReader, file: TableFile) -> Iterator[str]:
-    """Yield the lines of an open file as texts, without their line ends."""
+    """Yield the lines of an open file as strings, without line ends."""
     for line in lines_in(iter(stream.read1, b""), file):
         with file.skipping():
             yield decoded(line).removesuffix("\r")
 
 
 def json_in_line(line: bytes, *, is_dump: bool = False) -> Any:
-    """Return the value of a line of JSON. `is_dump` is passed to `json_of_texts`.
+    """Parse a line of JSON. `is_dump` is passed to `json_of_texts`.
 
     Raises:
-      UnusableError: if it is not JSON; the reason is `invalid_utf8` or `not_json`.
+      UnusableError: if the line is not valid JSON. The reason is `invalid_utf8` or `not_json`.
     """
     text = decoded(line).removeprefix("\ufeff")
     try:

@@ -1,4 +1,4 @@
-"""Rows of Parquet files, with DuckDB."""
+"""Read the rows of Parquet files with DuckDB."""
 
 import glob
 import os
@@ -10,12 +10,12 @@ from convert_tf.readers.files import TableFile
 from convert_tf.storage.content import is_parquet
 
 _ROWS_AT_ONCE = 1000
-# A name such as `label=a/x.parquet` must not add a column.
+# A path such as `label=a/x.parquet` must not add a column `label`.
 _SELECT = "SELECT * FROM read_parquet(?, hive_partitioning = false, binary_as_string = true)"
 
 
 def is_parquet_file(file: TableFile) -> bool:
-    """Return whether a file is Parquet. Standard input and pipes are not, as they have no end."""
+    """Return whether a file is Parquet. Standard input and pipes are never read as Parquet."""
     if file.is_standard_input or not os.path.isfile(file.path):
         return False
     with file.open() as stream:
@@ -34,11 +34,11 @@ def parquet_rows(file: TableFile) -> Iterator[dict[str, Any]]:
 
     file.unit, file.kind = "row", "plain"
     size = os.path.getsize(file.path)
-    # One thread keeps the order and holds one group of rows.
+    # With one thread, rows stay in order and only one row group is in memory.
     config: dict[str, Any] = {"threads": 1, "autoinstall_known_extensions": False}
     with duckdb.connect(config=config) as connection:
         try:
-            # A bracket in a name is not a pattern.
+            # Brackets in a file name must not be read as a pattern.
             connection.execute(_SELECT, [glob.escape(file.path)])
             names = [column[0] for column in connection.description or ()]
             while rows := connection.fetchmany(_ROWS_AT_ONCE):

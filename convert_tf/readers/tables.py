@@ -1,4 +1,4 @@
-"""The reader of tables: rows of CSV, TSV, JSON lines, one JSON value, or Parquet.
+"""Read the rows of tables: CSV, TSV, JSON lines, one JSON value, or Parquet.
 
 ```
 text,label
@@ -7,11 +7,11 @@ where is my card?,card_arrival
 
 The format of a file is recognised by its bytes: JSON by its first characters, Parquet by its magic
 number. Anything else is CSV or TSV. Texts are UTF-8, or UTF-16 with a byte order mark. All files
-but Parquet may be compressed (`convert_tf.storage.lines`). A row is a mapping from names of columns
-to values: texts in CSV and TSV, any value in JSON and Parquet, None if a value is missing. Names
-are as in `convert_tf.readers.columns`, and do not depend on case, white space and hyphens.
+except Parquet may be compressed (`convert_tf.storage.lines`). A row is a dict from column names to
+values: strings in CSV and TSV, any value in JSON and Parquet, None for missing values. Column names
+are normalised (`convert_tf.readers.columns`): case, white space and hyphens do not matter.
 
-A reader of anything other than rows is a loop over the rows:
+A reader for anything other than rows is a loop over the rows:
 
 ```
 for row in read_rows(file, COLUMNS):
@@ -19,8 +19,8 @@ for row in read_rows(file, COLUMNS):
         yield example_of(row)
 ```
 
-`file.place` is the file and line for messages. `TableFile` raises an error at the first row that
-cannot be used; `convert_tf.corpora.dumps.CountedFile` counts such rows.
+`file.place` names the file and line in messages. A `TableFile` raises an error at the first
+unusable row; a `convert_tf.corpora.dumps.CountedFile` counts unusable rows instead.
 """
 
 import io
@@ -37,26 +37,27 @@ from convert_tf.storage.json_text import holds_one_value, json_of_texts
 from convert_tf.storage.lines import open_decompressed
 
 JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
-_MAX_VALUE_BYTES = 2**30  # size limit of a file that is one value, because it is read as a whole
+_MAX_VALUE_BYTES = 2**30  # size limit for a file with one JSON value, which is read as a whole
 
 
 def read_rows(file: TableFile, columns: Columns, *, is_json: bool = False) -> Iterator[Any]:
-    """Yield the rows of a file in their order. Memory does not grow with the file.
+    """Yield the rows of a file in order. Memory use does not grow with the file.
 
-    Only a file that is one JSON value is read as a whole. If that value is a list of objects, or an
-    object around one such list, each of them is a row; so is each object of a list in a line.
+    Only a file that consists of one JSON value is read as a whole. If this value is a list of
+    objects, or an object that contains one such list, each object in the list is a row. The same
+    holds for a list on a line of JSON lines.
 
     Args:
-      file: the file. Its `lines` is the number of the current row's last line.
+      file: the file. While a row is processed, `file.lines` is the number of the row's last line.
       columns: the columns that the caller needs.
-      is_json: whether a file is JSON if its bytes and suffix do not show it.
+      is_json: whether to read the file as JSON even if neither its bytes nor its suffix show this.
 
     Yields:
-      Mappings by names of columns; from JSON also other values.
+      Dicts by column name. Rows from JSON may also be other values.
 
     Raises:
-      ValueError: if the file is not a table, a CSV lacks a column or has it twice, or a row cannot
-        be used and the file does not count such rows.
+      ValueError: if the file is not a table, a needed column of a CSV is missing or occurs twice,
+        or a row cannot be used and the file does not count such rows.
       MissingLibraryError: if the file is Parquet and DuckDB is not installed.
       OSError: if the file cannot be read.
     """
@@ -75,7 +76,7 @@ def rows_in(
 
     Args:
       stream: the decompressed bytes of `file`.
-      is_json: whether it is JSON. The suffix of its name may show this too.
+      is_json: whether the file is JSON. If not, its suffix may still show that it is.
     """
     if not (is_json or suffix(file.path) in JSON_SUFFIXES):
         yield from delimited_rows(file, stream, columns)
@@ -85,10 +86,10 @@ def rows_in(
 
 
 def _json_rows(file: TableFile, lines: Iterator[bytes], columns: Columns) -> Iterator[Any]:
-    """Yield the values of lines of JSON. If the whole file is a list, yield its entries.
+    """Yield the rows in JSON lines, or in a file that is a single JSON value.
 
     Args:
-      file: counts lines, or entries.
+      file: the file, which counts lines, or entries if it is a single value.
       lines: the non-empty lines of the file.
       columns: as in `read_rows`.
     """
@@ -129,7 +130,7 @@ def _whole_value(file: TableFile, lines: Iterable[bytes]) -> Any:
 
 
 def _entries(value: Any, columns: Columns) -> list[Any]:
-    """Return the rows of a list, which may be the only list of rows in an object."""
+    """Return the rows in a JSON value: a row, a list of rows, or an object with one such list."""
     if isinstance(value, dict) and not columns.holds_row(value):
         lists = [one for one in value.values() if _are_objects(one)]
         lists = [one for one in lists if columns.holds_row(one[0])] or lists

@@ -1,8 +1,8 @@
-"""Texts of a file: one per line, or a column of a table.
+"""Read texts from a file: one per line, or from a column of a table.
 
 A file is a table if it begins like JSON or Parquet, if its name ends in `.csv`, `.tsv` or `.tab`,
-or if its first line is a header. A table without a column of texts is refused, so its rows are
-never taken for texts.
+or if its first line is a header. A table without a text column is an error, so that its rows are
+never mistaken for texts.
 """
 
 import csv
@@ -20,7 +20,7 @@ from convert_tf.storage.content import HEAD_BYTES, JSON, check_format
 from convert_tf.storage.lines import STANDARD_INPUT, open_decompressed
 from convert_tf.storage.messages import shortened
 
-_LEAST_LINES_OF_TABLE = 5  # with the same number of tabs in each
+_LEAST_LINES_OF_TABLE = 5  # this many lines with equally many tabs are a table
 _MAX_NAME = 40  # characters
 _MAX_SHOWN = 70
 _WORD = re.compile(r"\w+")
@@ -29,23 +29,24 @@ Find = Callable[[Sequence[str]], names.Names | None]
 
 
 class Texts:
-    """The texts of a file, in its order. Empty lines and cells are included.
+    """The texts in a file, in order. Empty lines and cells are included.
 
     Args:
       path: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file; `"-"` for standard input, compressed or
         not.
-      find: returns the column of the texts from the names of all columns, `name_of_text` or
-        `name_of_candidate` of `convert_tf.readers.columns`.
+      find: function that takes all column names and returns the name of the text column:
+        `name_of_text` or `name_of_candidate` from `convert_tf.readers.columns`.
 
     Attributes:
-      name: the path, or the name of standard input for messages.
-      is_typed: whether the lines are typed at a terminal. Such lines are never a table.
+      name: the path, or "standard input", for messages.
+      is_typed: whether the user types the lines at a terminal. Typed lines are never read as a
+        table.
       total_bytes: size of the file; 0 if unknown.
 
     Raises:
       OSError: if the file cannot be opened.
-      ValueError: while reading, if the file is not text or has another format, is a table without
-        such a column, a line is not UTF-8 or too long, or an archive is damaged.
+      ValueError: while reading, if the file is not text or has an unsupported format, it is a table
+        without a text column, a line is not UTF-8 or too long, or an archive is damaged.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, find: Find = names.name_of_text) -> None:
@@ -61,7 +62,7 @@ class Texts:
 
     @property
     def bytes_done(self) -> int:
-        """The number of bytes that were read from the file."""
+        """The number of bytes read from the file so far."""
         return self._file.compressed_bytes
 
     def __iter__(self) -> Iterator[str]:
@@ -85,7 +86,7 @@ class Texts:
         )
 
     def _text(self, row: object) -> str:
-        """Return the text of a row; `""` if it has none."""
+        """Return the text in a row; `""` if the text is missing."""
         place = self._file.place
         columns = self._find([*row]) if isinstance(row, dict) else None
         if columns is None or not isinstance(row, dict):
@@ -114,7 +115,7 @@ def filled_texts(texts: Texts) -> Iterator[str]:
 def _one_column(
     file: TableFile, first: Cells, rest: Iterator[Cells]
 ) -> tuple[Sequence[str], Iterator[Cells]] | None:
-    """Read a table of one column without a header."""
+    """Read a table with one column and no header as texts."""
     if len(first) != 1:
         return None
 
@@ -126,7 +127,7 @@ def _one_column(
 
 
 def _has_header(head: bytes, find: Find) -> bool:
-    """Return whether the first line of a text file is a header, or all lines have equal tabs."""
+    """Return whether the first line is a header, or all lines have the same number of tabs."""
     lines = head.decode("utf-8", "ignore").removeprefix("\ufeff").split("\n")[:-1]
     for delimiter in ",;\t|":
         try:
@@ -141,7 +142,7 @@ def _has_header(head: bytes, find: Find) -> bool:
         if find(header) and max(map(len, header)) <= _MAX_NAME:
             if len({*header} & names.KNOWN) >= 2:
                 return True
-            # The names of the other columns are words, and each line has a field for each.
+            # All column names are single words, and each line has a field for every column.
             if len(rows) > 1 and is_even and all(_WORD.fullmatch(cell.strip()) for cell in rows[0]):
                 return True
         if delimiter == "\t" and is_even and len(rows) >= _LEAST_LINES_OF_TABLE:

@@ -1,10 +1,9 @@
-"""Training runs: their folder, their steps, and what happens between the steps.
+"""The training loop: take steps, evaluate, write checkpoints, and resume.
 
-`carry_out` trains from the newest checkpoint in the folder of a run. It draws a batch and takes a
-step, again and again. At fixed intervals it evaluates and writes a checkpoint. A run ends at its
-last step, when the process is told to end, or when the loss or a weight is not a number.
-
-`take_steps` alone trains a task in memory and writes nothing.
+`carry_out` trains from the newest checkpoint in the run's folder. It repeatedly takes a batch and
+trains on it for one step. At fixed intervals it evaluates the model and writes a checkpoint. A run
+ends after its last step, when the process is told to end, or when the loss or a weight is NaN or
+infinite. `take_steps` can also train a task in memory, which writes nothing.
 """
 
 import contextlib
@@ -56,7 +55,7 @@ LOCK_FILE = ".lock"
 
 @contextlib.contextmanager
 def only_run_in(folder: Path) -> Iterator[None]:
-    """Lock the folder of a run during the block. The lock also ends if the process is killed."""
+    """Lock the run's folder during the block. The lock ends even if the process is killed."""
     if kind_of(folder).is_module:
         raise ValueError(
             f"{str(folder)!r} is a module and cannot hold a training run. Choose another --output."
@@ -69,19 +68,21 @@ def only_run_in(folder: Path) -> Iterator[None]:
 
 
 def carry_out(task: Task) -> Path:
-    """Train until the last step, from the newest checkpoint in the folder if there is one.
+    """Train until the last step, resuming from the newest checkpoint if the folder has one.
 
-    Before the call, lock the folder (`only_run_in`) and set the seed.
+    The caller must have locked the folder (`only_run_in`) and set the seed.
 
     Returns:
-      The run's folder, a model directory with the best weights.
+      The path of the run's folder, a model directory with the best weights.
 
     Raises:
       CheckpointError: if the checkpoints in the folder belong to another model, or are damaged.
-      FloatingPointError: if the loss or a weight became NaN; the last checkpoint is kept.
+      FloatingPointError: if the loss or a weight became NaN or infinite. The last checkpoint is
+        kept.
       OSError: if a file cannot be read or written.
-      NotFinishedError: on SIGTERM, after the current step was finished and the state was saved. If
-        one of several processes (`processes.join_processes`) is told to end, all raise it.
+      NotFinishedError: on SIGTERM, after finishing the current step and saving the state. If one of
+        several processes (`processes.join_processes`) is told to end, all processes raise this
+        error.
     """
     processes, steps = task.processes, task.config.steps
     with termination_noted() as termination:
@@ -116,17 +117,17 @@ def carry_out(task: Task) -> Path:
 
 
 def take_steps(task: Task, step: int = 0, termination: Termination | None = None) -> None:
-    """Take the steps after `step`, until the last one or until the process is told to end.
+    """Take the remaining steps, until the last one or until the process is told to end.
 
     Args:
       task: the task to train.
-      step: number of steps done; 0 for a task in memory.
-      termination: notes whether the process is told to end; None for a task in memory.
+      step: number of steps already done; 0 for a task in memory.
+      termination: records whether the process was told to end; None for a task in memory.
 
     Raises:
       NonFiniteError: if the loss or a weight became NaN or infinite.
-      NotFinishedError: if the process was told to end. The state is saved.
-      ValueError, OSError: from the batches and the files of the run.
+      NotFinishedError: if the process was told to end. The state has been saved.
+      ValueError, OSError: if a batch cannot be made, or a file cannot be read or written.
     """
     steps, termination = _Steps(task, step), termination or Termination()
     try:
@@ -177,7 +178,7 @@ class _Steps:
         self._batch_facts: Mapping[str, Any] = {}
 
     def take(self, batch: Batch) -> None:
-        """Train on a batch, and show how far the run is."""
+        """Train on a batch, and from time to time print the progress."""
         logs = self._train_step(batch.inputs)
         self.step += 1
         self.count(batch, logs)
@@ -193,7 +194,7 @@ class _Steps:
             self._track({**logs, **speed, **rate})
 
     def count(self, batch: Batch, logs: dict[str, Any]) -> None:
-        """Count a trained batch, and note the means of its metrics."""
+        """Count a batch after training on it, and remember the means of the metrics."""
         loss = float(logs["loss"])
         if not math.isfinite(loss):
             raise NonFiniteError(f"a loss of {loss}", self.step, self.task.remedy)
@@ -217,7 +218,7 @@ class _Steps:
         )
 
     def pause_where_due(self, *, is_ending: bool) -> None:
-        """Evaluate and write a checkpoint if they are due at this step."""
+        """Evaluate the model or write a checkpoint if either is due at this step."""
         config, processes = self.task.config, self.task.processes
         is_last = self.step >= config.steps
         is_evaluated = (is_last or self.step % config.eval_every == 0) and not is_ending
@@ -241,12 +242,12 @@ class _Steps:
         self.go_on()
 
     def go_on(self) -> None:
-        """Reset the means of the metrics and the speed."""
+        """Start measuring metrics and speed afresh, before the next step."""
         self.task.model.reset_metrics()
         self.clock.start()
 
     def _refuse_non_finite_weights(self) -> None:
-        """Raise an error before bad weights are saved: the loss only shows them a step later."""
+        """Raise an error if weights are NaN or infinite, which the loss shows only a step later."""
         for variable in self.task.model.trainable_variables:
             if not np.isfinite(keras.ops.convert_to_numpy(variable)).all():
                 what = f"a value that is not a number in {variable.path}"
@@ -278,11 +279,11 @@ class _Steps:
     def _write_rows(self) -> None:
         folder = self.task.folder
         write_file(folder / METRICS_FILE, "".join(json.dumps(r) + "\n" for r in self.rows))
-        if len(self.rows) > 1:  # one point makes no curve
+        if len(self.rows) > 1:  # a single point is not a curve
             write_picture(folder / CURVE_FILE, lambda: self.task.curve(self.rows))
 
     def _facts(self) -> dict[str, Any]:
-        """Return what `training.json` records about a checkpoint."""
+        """Return the content of `training.json` for a checkpoint at this step."""
         return {
             **self.task.facts(),
             **self._batch_facts,
@@ -316,9 +317,9 @@ class NonFiniteError(FloatingPointError):
     """The loss or a weight is NaN or infinite.
 
     Args:
-      what: what is NaN or infinite, such as "the loss is nan".
+      what: description of the problem, such as "a loss of nan".
       step: number of the step.
-      remedy: what to do.
+      remedy: sentence that says what the user can do.
     """
 
     def __init__(self, what: str, step: int, remedy: str) -> None:
@@ -326,13 +327,13 @@ class NonFiniteError(FloatingPointError):
 
 
 class Clock:
-    """A clock for the steps, without evaluations and checkpoints.
+    """Measures the time and speed of the steps, without evaluations and checkpoints.
 
     Args:
-      before: the `total` of earlier processes of the run.
+      before: the `total` when the run was last interrupted; empty for a new run.
 
     Attributes:
-      per_second, steps_per_second: units and steps a second since the clock was started.
+      per_second, steps_per_second: units and steps per second since the last start.
     """
 
     def __init__(self, before: dict[str, float]) -> None:
@@ -341,25 +342,25 @@ class Clock:
         self.start()
 
     def start(self) -> None:
-        """Start the clock, for the first time or after a pause."""
+        """Start the clock, at the beginning or after a pause."""
         self._started = time.perf_counter(), time.process_time()
         self._units = self._steps = 0
 
     def count(self, units: int) -> None:
-        """Count a step."""
+        """Count a step that processed this many units."""
         self._units += units
         self._steps += 1
         seconds = max(time.perf_counter() - self._started[0], 1e-9)
         self.per_second, self.steps_per_second = self._units / seconds, self._steps / seconds
 
     def pause(self) -> None:
-        """Add the time since the start to the total."""
+        """Stop the clock, and add the time since its start to the total."""
         self._total["seconds"] += time.perf_counter() - self._started[0]
         self._total["cpu_seconds"] += time.process_time() - self._started[1]
 
     def total(self) -> dict[str, float]:
-        """`seconds` of all steps, and `cpu_seconds` of all threads in them.
+        """Return the time of all steps: `seconds` elapsed, and `cpu_seconds` summed over threads.
 
-        Other programs on the machine hardly change `cpu_seconds`.
+        Other programs on the machine hardly affect `cpu_seconds`.
         """
         return {name: round(seconds, 3) for name, seconds in self._total.items()}

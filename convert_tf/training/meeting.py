@@ -1,8 +1,8 @@
-"""Let the processes of a run meet before JAX connects them.
+"""Wait until all processes of a run are there, before JAX connects them.
 
-JAX ends a process with a stack dump if another one does not connect. Here each process first tells
-process 0 its number, on the port that JAX uses afterwards. If a process is missing when the time is
-up, all others report which one.
+If a process does not connect, JAX ends the others with a stack dump. So each process first reports
+its number to process 0, on the port that JAX uses afterwards. If a process is missing when the time
+is up, the other processes report its number.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ _ALL_CAME = "all came"
 _BIND_ADDRESS = "JAX_COORDINATOR_BIND_ADDRESS"  # JAX's own variable
 _SECONDS_FOR_GREETING = 5.0
 _SECONDS_BETWEEN_TRIES = 0.2
-# Process 0 may have started later, and knows who is missing.
+# If process 0 started later, it also times out later, and its answer says which process is missing.
 _GRACE_SECONDS = 5.0
 _MAX_LINE_BYTES = 4096
 
@@ -28,11 +28,11 @@ def meet(address: str, number: int, index: int, *, seconds: float) -> str | None
     Args:
       address: host and port on which process 0 listens, `host:port`.
       number: number of processes.
-      index: number of this one, from 0.
-      seconds: how long to wait.
+      index: number of this process, from 0.
+      seconds: maximum time to wait.
 
     Returns:
-      In process 0, the `host:port` on which it listened, for JAX. None in the others.
+      In process 0, the `host:port` on which it listened, to pass to JAX. In other processes None.
 
     Raises:
       ValueError: if the address is wrong or cannot be reached, or processes are missing, have the
@@ -57,16 +57,16 @@ def meet(address: str, number: int, index: int, *, seconds: float) -> str | None
     with _listening(host.strip("[]"), int(port), address, until) as server:
         place, port = server.getsockname()[:2]
         peers = _arrived(server, address, number, until, seconds)
-    # The port is free again, so JAX can listen on it.
+    # The port has been closed, so JAX can now listen on it.
     _answer(peers, _ALL_CAME)
     return f"[{place}]:{port}" if ":" in place else f"{place}:{port}"
 
 
 def _listening(host: str, port: int, address: str, until: float) -> socket.socket:
-    """Listen on a port of an address. An earlier run that is just ending may still use it briefly.
+    """Listen on a port. Wait while it is in use, because an earlier run may still be ending.
 
-    If `host` is not an address of this machine, listen on all addresses. A Kubernetes service, for
-    example, has an address that no pod has.
+    If `host` is not an address of this machine, listen on all addresses. For example, the address
+    of a Kubernetes service does not belong to any pod.
     """
     place = _own_address(host)
     while True:
@@ -91,7 +91,7 @@ def _listening(host: str, port: int, address: str, until: float) -> socket.socke
 
 
 def _own_address(host: str) -> str | None:
-    """Return the address of a host name; None if it has none that other hosts can connect to."""
+    """Return the address of a host name, or None if other hosts cannot connect to it."""
     try:
         place = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
         is_loopback = ipaddress.ip_address(place.partition("%")[0]).is_loopback
@@ -104,7 +104,7 @@ def _own_address(host: str) -> str | None:
 def _arrived(
     server: socket.socket, address: str, number: int, until: float, seconds: float
 ) -> dict[int, socket.socket]:
-    """Wait for the other processes, and return their connections by number."""
+    """Wait for the other processes, and return their connections by process number."""
     peers: dict[int, socket.socket] = {}
     while True:
         for index in [index for index, peer in peers.items() if _is_gone(peer)]:
@@ -130,7 +130,7 @@ def _arrived(
             _line(peer, min(remaining, _SECONDS_FOR_GREETING)).removeprefix(_GREETING).split()
         )
         if len(greeting) != 2 or not all(map(str.isdecimal, greeting)):
-            peer.close()  # not a process of a run
+            peer.close()  # another program connected
             continue
         index, total = map(int, greeting)
         sentence = ""
@@ -149,7 +149,7 @@ def _arrived(
 def _come(
     address: str, place: tuple[str, int], number: int, index: int, until: float, seconds: float
 ) -> None:
-    """Report to process 0, and wait for its answer."""
+    """Report this process to process 0, and wait until all have arrived."""
     reason = "no answer"
     while (remaining := until - time.monotonic()) > 0:
         try:
@@ -184,7 +184,7 @@ def _answer(peers: dict[int, socket.socket], sentence: str) -> None:
 
 
 def _line(connection: socket.socket, seconds: float) -> str:
-    """Return a line without its line feed, or the received part of it if the rest does not come."""
+    """Receive a line without its line feed; only a part of it if the rest does not arrive."""
     until = time.monotonic() + seconds
     received = b""
     with contextlib.suppress(OSError):
@@ -198,7 +198,7 @@ def _line(connection: socket.socket, seconds: float) -> str:
 
 
 def _is_gone(connection: socket.socket) -> bool:
-    """Return whether the peer closed the connection. It sends nothing after its greeting."""
+    """Return whether the peer closed the connection. Peers send nothing after the greeting."""
     connection.setblocking(False)
     try:
         return not connection.recv(1, socket.MSG_PEEK)

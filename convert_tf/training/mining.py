@@ -1,4 +1,4 @@
-"""Mine hard negatives from token ids: wrong responses that a trained model ranks high.
+"""Mine hard negatives from token ids: wrong responses to which a trained model gives high ranks.
 
 `convert_tf.data.negatives` describes the files of the folder.
 """
@@ -26,7 +26,7 @@ from convert_tf.storage.progress import Progress
 from convert_tf.training.encoder.data import open_data
 from convert_tf.training.encoder.evaluation import encode_batches
 
-BATCH_SIZE = 512  # examples that are encoded together
+BATCH_SIZE = 512  # number of examples encoded together
 
 
 def mine(
@@ -42,32 +42,32 @@ def mine(
     precision: str = "auto",
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Mine hard negatives for the examples of the train split, and write them.
+    """Mine hard negatives for the train split, and write them.
 
-    A multi-context model ranks by the encoding of the context and the earlier turns. Memory holds
-    the encodings of one block and the result. The folder gets its name when it is complete.
+    A multi-context model ranks by its encoding of the context and the earlier turns. The encodings
+    of one block are in memory at a time. The folder gets its final name when it is complete.
 
     Args:
-      checkpoint: model directory of a dual encoder with the vocabulary of the token ids.
+      checkpoint: model directory of a dual encoder with the same vocabulary as the token ids.
       data: folder of token ids.
       output: folder to write.
-      max_examples: number of examples to mine for, from the first one on; 0 for all. The others get
-        no negatives.
+      max_examples: mine negatives for this many examples, from the first one on; 0 for all. The
+        other examples get no negatives.
       negatives: maximum number of negatives per example, at least 1.
-      skip_top: number of the best wrong responses to skip.
-      margin: skip responses whose cosine exceeds that of the right one by more than this; None
-        keeps all.
-      block_size: maximum number of examples in a block, at least 2; blocks have about equal sizes.
-      precision: precision of the encoder, as `Training.precision`.
+      skip_top: number of top-ranked wrong responses to skip.
+      margin: skip a response if its cosine exceeds the right response's cosine by more than this;
+        None keeps all responses.
+      block_size: maximum number of examples per block, at least 2. Blocks have about equal sizes.
+      precision: precision of the encoder, as in `Training.precision`.
       overwrite: whether to replace negatives in `output`.
 
     Returns:
-      The content of `negatives.json`; `found`, the share of the requested negatives that was found;
-      `most_used`, how often the most frequent response is used; and `seconds`.
+      A dict with the content of `negatives.json`, and `found`, the share of the requested negatives
+      that was found; `most_used`, how often the most frequent negative is used; and `seconds`.
 
     Raises:
-      ValueError: if `data` has no token ids or another vocabulary, no negative was found, or
-        `output` is not empty.
+      ValueError: if `data` does not contain token ids or has another vocabulary, no negatives were
+        found, or `output` is not empty.
       OSError: if a file cannot be read or written.
     """
     place = FORMAT.output(output, overwrite=overwrite)
@@ -119,7 +119,7 @@ def mine(
 
 
 def _opened(data: str, checkpoint: str) -> Any:
-    """Return the training examples of a folder of token ids, cut to the lengths of the model."""
+    """Open the training examples in a folder of token ids, cut to the model's `max_tokens`."""
     if kind_of(data) is not Kind.TOKEN_IDS:
         raise ValueError(
             f"{data!r} has no token ids. Write some with `convert-tf tokenize` and pass them as "
@@ -134,7 +134,7 @@ def _opened(data: str, checkpoint: str) -> Any:
 def _mined(
     encoder: DualEncoder, examples: Any, block: range, progress: Progress, **options: Any
 ) -> np.ndarray:
-    """Return the hard negatives of the examples of a block; see `hard_negatives`."""
+    """Return the hard negatives for a block of examples; see `hard_negatives`."""
     contexts, responses = _encode(encoder, SelectedExamples(examples, block), progress)
     numbers = np.arange(block.start, block.stop)
     return hard_negatives(
@@ -150,7 +150,7 @@ def _mined(
 def _encode(
     encoder: DualEncoder, examples: Examples, progress: Progress
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return contexts and responses of examples, float32 `[examples, encoding_dim]` each."""
+    """Encode the contexts and responses of examples, float32 `[examples, encoding_dim]` each."""
     context = "both_encoding" if encoder.config.multi_context else "context_encoding"
     batches = EvaluationBatches(examples, encoder.config.max_tokens, batch_size=BATCH_SIZE)
     names = (context, "response_encoding")

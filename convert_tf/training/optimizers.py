@@ -1,4 +1,4 @@
-"""Optimizers of runs, and the schedules of their learning rates."""
+"""Optimizers for training runs, and their learning rate schedules."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,17 +9,17 @@ from keras import ops
 from convert_tf.config.train import RankingTraining
 from convert_tf.numerics.devices import is_tensorflow_on_cpu
 
-LOSS_SCALE = 128.0  # static, with mixed_float16
+LOSS_SCALE = 128.0  # the static loss scale for mixed_float16
 ADADELTA_RHO = 0.9  # arXiv 1911.03688 §3.1
-WEIGHT_DECAY = 0.01  # of AdamW (arXiv 1905.01969 §5.1)
+WEIGHT_DECAY = 0.01  # for AdamW (arXiv 1905.01969 §5.1)
 
 
 def learning_rate_schedule(
     config: RankingTraining,
 ) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Return a schedule: linear warm-up from 0, then cosine decay to the final learning rate.
+    """Return a schedule with linear warm-up from 0, then cosine decay.
 
-    The last step has the final learning rate.
+    The last step uses `final_learning_rate`.
     """
     return keras.optimizers.schedules.CosineDecay(
         0.0 if config.warmup_steps else config.learning_rate,
@@ -53,11 +53,11 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def _with_embedding_clip(base: type, table: Any, max_norm: float) -> type:
-    """Return an optimizer class that makes gradients dense and clips that of `table` by its norm.
+    """Return an optimizer class that makes gradients dense and clips the gradient for `table`.
 
-    TensorFlow's gradient of a gathered table consists of slices, one for each time that a row was
-    read. The norm of the slices is not the norm of the gradient, and Keras cannot divide slices by
-    a loss scale.
+    In TensorFlow, the gradient for an embedding table consists of slices, one for each time a row
+    was read. The norm of the slices is not the norm of the gradient, and Keras cannot divide slices
+    by a loss scale.
     """
 
     class WithEmbeddingClip(base):  # type: ignore[misc, valid-type]
@@ -69,7 +69,7 @@ def _with_embedding_clip(base: type, table: Any, max_norm: float) -> type:
             )
 
         def _prepare(self, grad: Any, variable: Any) -> Any:
-            # Gradients still carry the loss scale here.
+            # Gradients are still multiplied by the loss scale here.
             limit = max_norm * (self.loss_scale_factor or 1.0) if variable is table else 0.0
             if hasattr(grad, "indices"):
                 if is_tensorflow_on_cpu():
@@ -94,14 +94,14 @@ def make_optimizer(
     precision: str,
     extend: Callable[[Any], Any] | None = None,
 ) -> keras.optimizers.Optimizer:
-    """Return the optimizer of a run.
+    """Return the optimizer for a run.
 
     Args:
-      config: has the optimizer, the learning rates and the steps.
+      config: training options. The optimizer, the learning rates and the steps are used.
       embedding_table: the variable whose gradient is clipped.
-      embedding_clip: largest L2 norm of that gradient; 0 turns clipping off.
-      precision: name of a dtype policy; `mixed_float16` turns the static loss scale on.
-      extend: function that returns a subclass of the optimizer's class, or None.
+      embedding_clip: maximum L2 norm of the gradient for `embedding_table`; 0 turns clipping off.
+      precision: name of a dtype policy. `mixed_float16` turns on the static loss scale.
+      extend: function that takes the optimizer's class and returns a subclass of it, or None.
 
     Returns:
       A Keras optimizer.
@@ -131,8 +131,8 @@ def make_optimizer(
 def current_learning_rate(optimizer: keras.optimizers.Optimizer) -> float:
     """Return the learning rate of an optimizer's next step.
 
-    It is computed from local copies, because one of several processes cannot compute alone with
-    arrays that all of them hold.
+    It is computed from local copies, because a single process cannot compute with arrays that are
+    distributed over several processes.
     """
     scalars = [(v, ops.convert_to_numpy(v)) for v in optimizer.variables if v.shape == ()]
     with keras.StatelessScope(scalars):
@@ -140,17 +140,17 @@ def current_learning_rate(optimizer: keras.optimizers.Optimizer) -> float:
 
 
 def decaying_on_plateau(base: Any) -> Any:
-    """Return a subclass of an optimizer class, with a factor on the learning rate.
+    """Return a subclass of an optimizer class whose learning rate has an adjustable factor.
 
-    The factor is a variable of the optimizer. It is saved and restored with the others, and a
-    compiled step sees it change.
+    The factor is a variable of the optimizer, so it is saved and restored with the optimizer's
+    other variables, and compiled steps see it change.
 
     Args:
-      base: a class of `keras.optimizers`.
+      base: a class from `keras.optimizers`.
 
     Returns:
-      The class. Its variable `plateau_factor`, 1 at first, multiplies the learning rate, and
-      `decay(factor)` multiplies that variable.
+      The subclass. Its variable `plateau_factor`, initially 1, multiplies the learning rate. Its
+      method `decay(factor)` multiplies `plateau_factor`.
 
     Reference: arXiv 1905.01969 §5.1.
     """

@@ -1,4 +1,4 @@
-"""Train on a user's file of pairs or dialogues without further commands."""
+"""Prepare a user's file of pairs or dialogues, so that `train` can read it directly."""
 
 import json
 import math
@@ -17,8 +17,8 @@ from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import json_file
 
-SOURCE_FILE = "source.json"  # in the run's folder; it names the file that the data was made from
-DEV_EXAMPLES = 200  # number of dev examples, if the file has enough
+SOURCE_FILE = "source.json"  # in the run's folder; records which file the data was made from
+DEV_EXAMPLES = 200  # number of dev examples to hold out, if the file has enough
 MAX_DEV_FRACTION = 0.3
 EPOCHS = 10
 MIN_STEPS = 300
@@ -31,8 +31,8 @@ class OwnFile:
 
     Args:
       data: the data folder.
-      vocabulary: the vocabulary file; None for the checkpoint's.
-      eval_splits: `("dev",)`; empty if that split has too few examples to rank.
+      vocabulary: the vocabulary file; None to use the vocabulary of `init_from`.
+      eval_splits: `("dev",)`; empty if the dev split has too few examples to rank.
       num_train: number of examples in the train split.
     """
 
@@ -42,12 +42,12 @@ class OwnFile:
     num_train: int
 
     def sizes(self, batch_size: int | None = None) -> dict[str, int]:
-        """Return batch size, steps and intervals of the recipe `small` for this number of examples.
+        """Adapt the recipe `small` to this number of examples: batch size, steps and intervals.
 
         A run has ten epochs, but at least 300 and at most 4,000 steps.
 
         Args:
-          batch_size: pairs of a batch; by default 128, or half the examples if that is less.
+          batch_size: number of pairs per batch. Default: 128, or half the examples if that is less.
         """
         recipe = TRAIN_RECIPES["small"]
         batch_size = batch_size or max(2, min(recipe["batch_size"], self.num_train // 2))
@@ -66,16 +66,16 @@ class OwnFile:
 def prepare_own_file(
     path: str, run: str, *, vocabulary: str | None, learns_vocabulary: bool
 ) -> OwnFile:
-    """Prepare a file in the folder of a run. A resumed run uses the files prepared before.
+    """Prepare a file in the run's folder. A resumed run reuses the data prepared before.
 
     Args:
-      path: pairs or dialogues (`convert_tf.corpora.pairs`), compressed or not.
-      run: the run's folder; the data goes to `data/`, the vocabulary to `vocab.txt`.
-      vocabulary: a vocabulary file to use.
-      learns_vocabulary: whether to learn a vocabulary if none is given.
+      path: file of pairs or dialogues (`convert_tf.corpora.pairs`), compressed or not.
+      run: the run's folder. The data is written to `data/` and the vocabulary to `vocab.txt`.
+      vocabulary: a vocabulary file to use, or None.
+      learns_vocabulary: whether to learn a vocabulary if `vocabulary` is None.
 
     Raises:
-      ValueError: if the file holds no pairs, or the run has the data of another file.
+      ValueError: if the file holds no pairs, or the run's data was made from another file.
       OSError: if the file cannot be read, or its data cannot be written.
     """
     folder = Path(run)
@@ -113,11 +113,11 @@ def prepare_own_file(
 
 
 def _prepare(path: str, data: str) -> None:
-    corpus = CORPORA["pairs"]  # has no limits: a user's file is meant to be used whole
+    corpus = CORPORA["pairs"]  # it has no length limits, so all of the user's pairs are used
     conversations = corpus.read(dumps.CountedFile(path))
     pairs = sum(max(len(one.turns) - one.first_answer, 0) for one in conversations)
     fraction = max(PrepareOptions().dev_fraction, DEV_EXAMPLES / max(pairs, 1))
-    # If there turn out to be too few dev examples to rank, they are trained on instead.
+    # If the dev split turns out too small for ranking, prepare again without a dev split.
     for dev_fraction in [fraction, 0.0] if fraction <= MAX_DEV_FRACTION else [0.0]:
         options = PrepareOptions(dev_fraction=dev_fraction, num_shards=_ONE_SHARD)
         corpora = {corpus.name: [path]}

@@ -1,9 +1,9 @@
-"""Training on several devices: the GPUs of a host, and processes on one host or on several.
+"""Train on several devices: the GPUs in a host, and processes on one or several hosts.
 
-Keras spreads each batch over all devices and keeps the same weights on each
-(`keras.distribution.DataParallel`, JAX only). The loss is that of the whole batch, with the
-responses of all devices as negatives. Each process reads, tokenizes and packs its own share of
-every batch.
+Keras spreads each batch over all devices and keeps the same weights on each device
+(`keras.distribution.DataParallel`, JAX only). The loss is computed over the whole batch, with the
+responses on all devices as negatives. Each process reads, tokenizes and packs its share of every
+batch.
 """
 
 import contextlib
@@ -29,15 +29,15 @@ from convert_tf.config.base import PRECISIONS
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.training.meeting import meet
 
-# Exit statuses after which the same command resumes the run, for clusters that restart it. 75 is
-# EX_TEMPFAIL of sysexits.h.
+# Exit statuses after which the same command resumes the run. A cluster can restart the run when it
+# sees one of them. 75 is EX_TEMPFAIL in sysexits.h.
 NOT_FINISHED = 75
 PEER_LOST = 76
 FROM_CLUSTER = "auto"
 JOIN_TIMEOUT = 300  # seconds
 SIGNAL = signal.SIGTERM
 SHARED_FILE = ".processes"
-# Network file systems show a new file to other hosts after a while.
+# On network file systems, new files become visible to other hosts only after a while.
 SECONDS_UNTIL_SHARED = 20.0
 _JAX_STATUS = re.compile(
     "(ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION|INTERNAL|UNAVAILABLE|UNKNOWN): "
@@ -72,7 +72,7 @@ class Processes:
             print(line, file=sys.stderr, flush=True)
 
     def gather(self, *values: int) -> np.ndarray:
-        """Gather values of all processes, int32 `[processes, values]`. All must call it."""
+        """Gather values from all processes: int32 `[processes, values]`. All must call this."""
         of_process = np.array(values, np.int32)
         if self.number == 1:
             return of_process[None]
@@ -84,7 +84,7 @@ class Processes:
     def together(self) -> Iterator[None]:
         """Run a block in every process, and raise an error in all processes if one of them fails.
 
-        Otherwise the others would wait for the process that ended.
+        Otherwise the other processes would wait forever for the failed one.
 
         Raises:
           ValueError: if the block raised an error in another process.
@@ -108,7 +108,7 @@ ALONE = Processes()
 class NotFinishedError(SystemExit):
     """The run was told to end and has saved its state. The same command resumes it.
 
-    The program ends with the status 75, so that nobody takes the run for finished.
+    The program exits with status 75, which shows that the run is not finished.
     """
 
     def __init__(self) -> None:
@@ -132,9 +132,9 @@ class Termination:
 
 @contextlib.contextmanager
 def termination_noted() -> Iterator[Termination]:
-    """Note a SIGTERM while the block runs, in the main thread.
+    """Record a SIGTERM during the block instead of ending the process. Main thread only.
 
-    Clusters send it before they take a machine back. The run then saves its state and ends.
+    Clusters send SIGTERM before they take a machine back. The run can then save its state and end.
     """
     termination = Termination()
     if threading.current_thread() is not threading.main_thread():
@@ -144,12 +144,12 @@ def termination_noted() -> Iterator[Termination]:
     try:
         yield termination
     finally:
-        # None means that a library set the handler, as JAX does for several processes.
+        # `before` is None if C code set the handler, as JAX does for several processes.
         signal.signal(SIGNAL, before if before is not None else signal.SIG_DFL)
 
 
 def refuse_failed(failed: np.ndarray) -> None:
-    """Raise `ValueError` if a process failed, so that `failed`, `[processes]`, is not 0 for it."""
+    """Raise `ValueError` if a process failed. `failed`, `[processes]`, is not 0 for failures."""
     if failed.any():
         raise ValueError(
             f"Process {', '.join(map(str, np.flatnonzero(failed)))} stopped, and its output says "
@@ -163,18 +163,18 @@ def join_processes(
     coordinator: str | None = None,
     join_timeout: float = JOIN_TIMEOUT,
 ) -> None:
-    """Join the other processes of a run; do nothing if nothing is given.
+    """Join the other processes of a run. Without any arguments, do nothing.
 
-    Must be called before anything is computed. Arguments that are not given are taken from
-    `KERAS_DISTRIBUTION_NUM_PROCESSES`, `_PROCESS_ID` and `_JOB_ADDRESSES`.
+    Must be called before JAX computes anything. Missing arguments are taken from the environment
+    variables `KERAS_DISTRIBUTION_NUM_PROCESSES`, `_PROCESS_ID` and `_JOB_ADDRESSES`.
 
     Args:
       num_processes: number of processes.
       process_id: number of this process, from 0.
-      coordinator: host and port on which process 0 listens, `host:port`. `auto` asks the cluster
-        for all arguments that are not given (Slurm, Open MPI, Kubernetes, Cloud TPU; see
+      coordinator: host and port on which process 0 listens, `host:port`. With `auto`, missing
+        arguments come from the cluster (Slurm, Open MPI, Kubernetes or Cloud TPU; see
         `jax.distributed.initialize`).
-      join_timeout: seconds to wait for the others.
+      join_timeout: seconds to wait for the other processes.
 
     Raises:
       ValueError: if an argument is missing, the backend is not JAX, or a process did not join.
@@ -233,7 +233,7 @@ def join_processes(
 
 
 def _told_by_cluster(given: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Return `given`, with None replaced by the cluster's values if there is a cluster."""
+    """Return `given` with None replaced by values from the cluster, if JAX detects one."""
     try:
         # JAX has no public function for this.
         from jax._src.clusters import ClusterEnv
@@ -277,21 +277,21 @@ def running_processes() -> Processes:
 
 
 def agreed_precision(processes: Processes, requested: str) -> str:
-    """Return the precision for all processes. Process 0 chooses it, because timings differ.
+    """Return the same precision in all processes. Process 0 chooses it, because timings differ.
 
     Args:
-      processes: the processes of the run; all must call this.
-      requested: a `Training.precision`.
+      processes: the processes of the run. All of them must call this function.
+      requested: the requested precision, as in `Training.precision`.
 
     Returns:
-      A dtype policy name.
+      The name of a dtype policy.
     """
     chosen = PRECISIONS.index(choose_precision(requested))
     return PRECISIONS[processes.gather(chosen)[0, 0]]
 
 
 def num_devices(processes: Processes) -> tuple[int, int]:
-    """Return the number of training devices of all processes, and of this process."""
+    """Return the number of training devices in all processes, and in this process."""
     if keras.backend.backend() != "jax":
         return 1, 1
     import jax
@@ -312,10 +312,11 @@ def spread_over_devices(
 
     Args:
       processes: the processes of the run.
-      batch_size: examples of a batch, or of a micro-batch, of all processes.
+      batch_size: number of examples that all processes together encode at once, in a batch or
+        micro-batch.
 
     Raises:
-      ValueError: if the devices cannot have equal shares of a batch.
+      ValueError: if a batch cannot be divided evenly among the devices.
     """
     devices, _ = num_devices(processes)
     if devices == 1:
@@ -343,17 +344,16 @@ def _say_which_gpu() -> None:
 
 @contextlib.contextmanager
 def leaving_at_once(processes: Processes) -> Iterator[None]:
-    """End this process at once if another one is gone, or if this one is interrupted or fails.
+    """End this process at once if another process is gone, or if this one fails or is interrupted.
 
-    The exit status is `PEER_LOST` if another one is gone, otherwise 1.
-
-    On a normal exit, Python calls JAX, which waits up to five minutes for all processes. Errors
-    that all processes raise, as in `Processes.together`, are passed on.
+    The exit status is `PEER_LOST` if another process is gone, otherwise 1. A normal exit would call
+    JAX, which waits up to five minutes for all processes. Errors that all processes raise, as in
+    `Processes.together`, are passed on.
     """
     try:
         yield
     except BaseException as error:
-        # JAX reports a failed collective as RuntimeError or as ValueError.
+        # JAX reports a failed collective operation as RuntimeError or as ValueError.
         is_of_jax = isinstance(error, RuntimeError) or _JAX_STATUS.match(str(error))
         of_all = (ValueError, FloatingPointError, OSError, NotFinishedError)
         is_of_all = isinstance(error, of_all) and not is_of_jax
@@ -375,7 +375,7 @@ def leaving_at_once(processes: Processes) -> Iterator[None]:
 
 
 def check_same(processes: Processes, facts: str) -> None:
-    """Raise `ValueError` unless all processes have the same `facts`, a summary of their input."""
+    """Raise `ValueError` unless `facts`, a summary of the input, is the same in all processes."""
     checksums = processes.gather(zlib.crc32(facts.encode()) & 0x7FFFFFFF)[:, 0]
     other = np.flatnonzero(checksums != checksums[0])
     if len(other):
@@ -386,7 +386,7 @@ def check_same(processes: Processes, facts: str) -> None:
 
 
 def check_shared(processes: Processes, folder: Path) -> None:
-    """Raise `ValueError` unless all processes see the same folder; process 0 makes it."""
+    """Raise `ValueError` unless all processes see the same folder, which process 0 has made."""
     marker = folder / SHARED_FILE
     token = int(processes.gather(random.SystemRandom().randrange(1 << 30))[0, 0])
     with processes.together():
@@ -414,12 +414,12 @@ def _reads(path: Path) -> str:
 
 
 def rows_of_a_share(row_multiple: int, processes: Processes) -> int:
-    """Return the number that the rows of a process's share are a multiple of.
+    """Return the multiple to pad the number of rows in a process's share to.
 
-    Multiples keep the number of shapes small.
+    Padding to a multiple keeps the number of shapes small.
 
     Args:
-      row_multiple: number that the rows of a whole batch are a multiple of, approximately.
+      row_multiple: the approximate multiple for the rows of a whole batch.
       processes: the processes of the run.
     """
     _, local_devices = num_devices(processes)
@@ -430,17 +430,18 @@ def rows_of_a_share(row_multiple: int, processes: Processes) -> int:
 def as_share(
     batch: Mapping[str, np.ndarray], *, rows: int, index: int, padding_id: int
 ) -> dict[str, np.ndarray]:
-    """Return a packed batch as a process's share of a larger one.
+    """Convert a packed batch into a process's share of a larger batch.
 
     Args:
-      batch: the dict of `packing.pack_batch` or `pack_micro_batches`. Only token ids, lengths and
+      batch: a batch from `packing.pack_batch` or `pack_micro_batches`. Only token ids, lengths and
         slots are changed.
-      rows: rows of every share, at least as many as the batch has.
+      rows: number of rows in every share, at least as many as the batch has.
       index: number of the share, from 0.
-      padding_id: id of padding.
+      padding_id: token id for padding.
 
     Returns:
-      The batch with rows of padding added, and slots counted from the first row of the first share.
+      The batch with padding rows added, and with slots that count from the first row of the first
+      share.
     """
     segments = batch["segment_lengths"].shape[-1]
     other_axes = [(0, 0)] * (batch["token_ids"].ndim - 1)
@@ -462,21 +463,21 @@ def agreed_batches(
     *,
     padding_id: int,
 ) -> Iterator[Any]:
-    """Yield each batch as this process's share of a step, which all processes take or none.
+    """Yield each batch as this process's share of a step. Either all processes take a step or none.
 
-    Before each step, the processes gather a few numbers: how many rows a share has, and whether a
-    process was told to end or has failed.
+    Before each step, the processes exchange a few numbers: how many rows each share has, and
+    whether a process was told to end or has failed.
 
     Args:
       processes: the processes of the run.
-      batches: `loop.Batch` of packed batches of this process's examples.
-      local: whether this process was told to end.
-      agreed: set if one of the processes was told to end before the current step. `local` may
-        change during a step, before the others know of it.
-      padding_id: id of padding.
+      batches: packed batches of this process's examples, as `task.Batch`.
+      local: records whether this process was told to end.
+      agreed: set if any process was told to end before the current step. All processes see the same
+        value, whereas `local` may change during a step, before the other processes know.
+      padding_id: token id for padding.
 
     Raises:
-      ValueError: if a batch could not be made in another process.
+      ValueError: if another process could not make its batch.
       Exception: any error that `batches` raises.
     """
     while True:

@@ -1,8 +1,9 @@
-"""Checkpoints `checkpoints/step-N/`, from which a run resumes.
+"""Write and read the checkpoints `checkpoints/step-N/`, from which a run resumes.
 
 Each checkpoint is a model directory (`convert_tf.checkpoints.folder`) with `training_state.npz` and
-the checksums of all its files. It is written under another name and renamed when it is complete.
-The last few are kept, so a run that was killed at any moment resumes from the newest complete one.
+the checksums of all its files. It is written under a temporary name and renamed when it is
+complete. The last few checkpoints are kept, so a run that is killed at any moment can resume from
+the newest complete one.
 """
 
 import io
@@ -28,12 +29,12 @@ from convert_tf.training.task import Task
 
 CHECKPOINTS_FOLDER = "checkpoints"
 STATE_FILE = "training_state.npz"
-# Options of the data that do not change the order of the examples.
+# Data options that do not affect the order of the training examples.
 _NOT_OF_ORDER = ("dev_data", "eval_splits", "turn_prefixes")
 
 
 def step_folder(step: int) -> str:
-    """Return the name of the folder of a checkpoint."""
+    """Return the folder name of the checkpoint after a step."""
     return f"step-{step:08d}"
 
 
@@ -51,10 +52,10 @@ def newest_checkpoint(run: str | os.PathLike) -> Path | None:
     """Return the newest undamaged checkpoint, and print what is wrong with newer ones.
 
     Returns:
-      None for a run that has none yet.
+      The checkpoint's folder, or None if the run has no checkpoints yet.
 
     Raises:
-      CheckpointError: if there are checkpoints, but all of them are damaged.
+      CheckpointError: if the run has checkpoints, but all of them are damaged.
     """
     damages: list[str] = []
     for folder in saved_checkpoints(run):
@@ -77,9 +78,10 @@ def newest_checkpoint(run: str | os.PathLike) -> Path | None:
 
 
 def resumed_checkpoint(task: Task) -> Path | None:
-    """Return the newest checkpoint, or None. It must have the same model and vocabulary.
+    """Return the newest checkpoint of a task's run, or None if it has none.
 
-    Changes of other options are printed.
+    The checkpoint must have the same model and vocabulary as the task. Changes of other options are
+    printed.
     """
     newest, file = newest_checkpoint(task.folder), task.folder / task.run_file
     if newest is None:
@@ -124,7 +126,7 @@ def resumed_checkpoint(task: Task) -> Path | None:
 
 
 def options_before(run_file: Path) -> dict[str, Any]:
-    """Return the options in a run file, by name, without those of the model."""
+    """Return the options in a run file by name, without the model's options."""
     options: dict[str, Any] = {}
     for name, value in json_file(run_file).items():
         if name != "model":
@@ -133,18 +135,19 @@ def options_before(run_file: Path) -> dict[str, Any]:
 
 
 def save_training_state(task: Task, *, step: int, facts: dict[str, Any]) -> Path:
-    """Write `checkpoints/step-N/`, then remove all but the newest checkpoints.
+    """Write `checkpoints/step-N/`, then remove old checkpoints.
 
     Args:
-      task: the task in its state after `step`. Its `keep_checkpoints` newest checkpoints stay.
+      task: the task in its state after `step`. Its `config.keep_checkpoints` newest checkpoints are
+        kept.
       step: number of optimizer steps done.
       facts: the content of `training.json`.
 
     Returns:
-      The new folder.
+      The path of the new checkpoint.
 
     Raises:
-      FileWriteError: if it could not be written. Earlier checkpoints are unchanged.
+      FileWriteError: if the checkpoint could not be written. Earlier checkpoints are unchanged.
     """
     final = task.folder / CHECKPOINTS_FOLDER / step_folder(step)
     with OutputFolder(final, replaceable=["*"], overwrite=True).open() as written:
@@ -154,7 +157,7 @@ def save_training_state(task: Task, *, step: int, facts: dict[str, Any]) -> Path
             for kind, variables in _state(task.model).items()
             for i, variable in enumerate(variables)
         }
-        content = io.BytesIO()  # NumPy would report a failed zip file again later
+        content = io.BytesIO()  # if writing a zip file fails, NumPy raises a second error later
         np.savez(content, step=step, **state)
         write_file(written / STATE_FILE, content.getvalue())
         record_checksums(written, [STATE_FILE])
@@ -164,7 +167,7 @@ def save_training_state(task: Task, *, step: int, facts: dict[str, Any]) -> Path
 
 
 def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
-    """Read weights and optimizer state of `checkpoints/step-N/` into `model`.
+    """Load the weights and the optimizer state in `checkpoints/step-N/` into `model`.
 
     Returns:
       The number of steps done.
@@ -197,17 +200,17 @@ def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
 
 
 def _state(model: Objective) -> dict[str, list[Any]]:
-    """Return the state of a run in addition to the encoder's weights.
+    """Return the variables that make up a run's state, apart from the encoder's weights.
 
-    Dropout layers only have seeds if their rate is not 0. A run may resume with other rates, and
-    then starts with new seeds.
+    Dropout layers only have seeds if their rate is not 0. If a run resumes with other rates, it
+    starts with new seeds.
     """
     layers = model._flatten_layers()
     seeds = [seed for layer in layers for seed in getattr(layer, "_seed_generators", ())]
     encoder_ids = {id(v) for v in model.encoder.trainable_variables}
     return {
         "optimizer": [model.steps_done, *model.optimizer.variables],
-        # Weights that only the objective has, such as the output layer of a language model.
+        # Weights that belong only to the objective, such as a language model's output layer.
         "objective": [v for v in model.trainable_variables if id(v) not in encoder_ids],
         "dropout": [seed.state for seed in seeds],
     }

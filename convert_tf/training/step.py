@@ -1,4 +1,4 @@
-"""One step of training: a model with its loss, on TensorFlow and on JAX."""
+"""One training step: a model with its loss, on TensorFlow and on JAX."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,16 +13,16 @@ from convert_tf.numerics.devices import compiles_shapes
 class Objective(keras.Model):
     """A model with its loss and its metrics.
 
-    A kind of run defines `outputs_of`, `loss_of` and `measures_of`.
+    Subclasses define `outputs_of`, `loss_of` and `measures_of`.
 
     Args:
-      encoder: the model that is trained, and saved alone as the result of a run.
-      means: names of the metrics, which are means.
-      l2: factor of the sum of squared matrix weights of the encoder. Biases are not penalised. This
-        includes those per relative position, which are a matrix because each head has a row.
+      encoder: the model to train. It is saved, without the objective, as the result of a run.
+      means: names of the metrics. Each metric is reported as a mean.
+      l2: factor for the L2 penalty, the sum of the encoder's squared matrix weights. Biases are not
+        penalised, not even the relative position biases, which are matrices with a row per head.
 
     Attributes:
-      steps_done: int32 `[]`, the number of trained steps.
+      steps_done: int32 `[]`, the number of training steps so far.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Objective(keras.Model):
         raise NotImplementedError
 
     def measures_of(self, inputs: dict[str, Any], outputs: Any) -> Iterator[tuple[str, Any, Any]]:
-        """Yield the name of a metric, its values for a batch, and their weights or None."""
+        """Yield the name, the values for a batch, and the weights (or None) of each metric."""
         yield from ()
 
     def call(self, inputs: dict[str, Any], training: bool = False) -> Any:
@@ -74,7 +74,7 @@ class Objective(keras.Model):
 
 
 def compile_with(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
-    """Compile `model` with its optimizer, whose loss scale is static."""
+    """Compile a model with an optimizer. Keras must not add a dynamic loss scale."""
     optimizer.build(model.trainable_variables)
     model.compile(optimizer=optimizer, auto_scale_loss=False, jit_compile=compiles_shapes())
 
@@ -94,7 +94,7 @@ class _TensorFlowStep:
         return self._step((inputs,))
 
     def _trace(self, inputs: dict[str, np.ndarray]) -> None:
-        """Trace the step for any number of rows, not first for the number in the first batch."""
+        """Trace the step for any number of rows at once, not only for the first batch's number."""
         import tensorflow as tf
 
         specs = {name: tf.TensorSpec((None, *x.shape[1:]), x.dtype) for name, x in inputs.items()}
@@ -102,7 +102,7 @@ class _TensorFlowStep:
         self._is_traced = True
 
     def sync(self) -> None:
-        """Do nothing: the step assigns its variables itself."""
+        """Do nothing, because the step updates the model's variables itself."""
 
 
 class _JaxStep:
@@ -142,7 +142,7 @@ class _JaxStep:
         return tuple([variable.value for variable in of_kind] for of_kind in self._variables())
 
     def _on_devices(self, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
-        """Return a batch on all devices. Each process passes its share."""
+        """Distribute a batch over all devices. Each process passes its share."""
         if self._distribution is None:
             return inputs
         import jax
@@ -155,10 +155,10 @@ class _JaxStep:
 
 
 def make_step(model: Objective) -> _JaxStep | _TensorFlowStep:
-    """Return the step of a compiled model, on Keras's backend.
+    """Return a function that trains a compiled model for one step on Keras's backend.
 
-    The step takes the inputs of a batch and returns the metrics since the last reset, as scalars.
-    Its `sync` writes the state into the variables of the model. Call it before you read or set
-    them.
+    The function takes the inputs of a batch and returns the metrics since the last reset, as
+    scalars. Its method `sync` writes the state into the model's variables. Call `sync` before you
+    read or set these variables.
     """
     return _JaxStep(model) if keras.backend.backend() == "jax" else _TensorFlowStep(model)

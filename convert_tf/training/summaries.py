@@ -1,4 +1,4 @@
-"""The curve of a run, `curve.png`, and its summaries for TensorBoard."""
+"""Draw the curves of a run, `curve.png`, and write its summaries for TensorBoard."""
 
 import io
 import os
@@ -12,20 +12,20 @@ from convert_tf.extras import MissingLibraryError, needs
 from convert_tf.figures import picture
 from convert_tf.storage.files import writing
 
-# Vertical axes of the curves of encoders and rankers.
+# Labels of the vertical axes in the curves for encoders and rankers.
 RECALL = "recall, %"
 LOSS = "loss since the last point, nats per pair"
 
 
 class EventFile:
-    """One event file of TensorBoard.
+    """An event file for TensorBoard.
 
     Args:
-      log_dir: its folder, which is created.
+      log_dir: folder for the file. It is created if it does not exist.
 
     Raises:
       MissingLibraryError: if tensorboard is not installed.
-      FileWriteError: if the file could not be written. `scalars` may raise it too.
+      FileWriteError: if the file could not be written. `scalars` may also raise this error.
     """
 
     def __init__(self, log_dir: str) -> None:
@@ -39,14 +39,14 @@ class EventFile:
         self._path = os.path.join(log_dir, name)
         with writing(self._path):
             os.makedirs(log_dir, exist_ok=True)
-            # tensorboard's own EventFileWriter opens its file with TensorFlow if that is installed.
+            # tensorboard's EventFileWriter would open the file with TensorFlow if it is installed.
             self._file = open(self._path, "xb", buffering=0)  # noqa: SIM115 (closed by close)
         self._record = io.BytesIO()
         self._records = RecordWriter(self._record)
         self._write(self._new_event(wall_time=time.time(), file_version="brain.Event:2"))
 
     def scalars(self, step: int, values: dict[str, Any]) -> None:
-        """Write one number for each name."""
+        """Write the numbers measured at a step, by name."""
         summary = self._new_summary()
         for name, value in values.items():
             summary.value.add(tag=name, simple_value=float(value))
@@ -87,17 +87,18 @@ def curves(
     *,
     horizontal: str = "pairs",
 ) -> Any:
-    """Draw measurements of a run.
+    """Draw the measurements of a run as curves.
 
     Args:
       rows: rows of `metrics.jsonl`.
-      panels: the lines of each panel, by the label of its vertical axis; two panels or more. A line
-        is an entry of the rows and a metric in it, such as `("dev", "R100@1")`; or an empty text
-        and a number of the row itself. Recalls are shown in percent.
-      horizontal: the number of a row on the horizontal axis.
+      panels: the curves in each panel, by the label of the panel's vertical axis; at least two
+        panels. A curve is given by an entry of the rows and a metric in this entry, such as
+        `("dev", "R100@1")`, or by `""` and a metric in the row itself. Recalls are shown in
+        percent.
+      horizontal: the entry of the rows to put on the horizontal axis.
 
     Returns:
-      A figure, from which `picture` makes a PNG.
+      A figure, which `picture` turns into a PNG.
     """
     from matplotlib.figure import Figure
 

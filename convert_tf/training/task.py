@@ -1,4 +1,4 @@
-"""The task of a run: its model, its batches, and how it is evaluated and saved."""
+"""The base class for tasks: the model and batches of a run, and how it is evaluated and saved."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from convert_tf.training.step import Objective
 
 RUN_FILE = "train_config.json"
 
-# Takes the number of a step and the numbers measured at that step, by name.
+# A tracker takes the number of a step and the values measured at this step, by name.
 Tracker = Callable[[int, dict[str, float]], object]
 
 
@@ -23,8 +23,9 @@ class Batch(NamedTuple):
 
     Attributes:
       inputs: the input of the model.
-      units: number of pairs or tokens in it, for the speed.
-      facts: added to the facts of later checkpoints, such as the position in the data.
+      units: number of pairs or tokens in the batch, to measure the speed.
+      facts: entries to add to `training.json` in later checkpoints, such as the position in the
+        data.
     """
 
     inputs: dict[str, np.ndarray]
@@ -35,23 +36,24 @@ class Batch(NamedTuple):
 class Task:
     """The task of one run. `convert_tf.training.loop.carry_out` trains it.
 
-    A task in memory writes nothing: `convert_tf.training.loop.take_steps` changes the weights of
-    its model. It needs a configuration, a model and batches, and needs no method that writes files.
+    A task in memory is trained by `convert_tf.training.loop.take_steps`, which only changes the
+    weights of its model. It needs a configuration, a model and batches, but none of the methods for
+    writing files.
 
     Attributes:
       folder: the run's folder.
-      config: the options of training.
+      config: training options.
       vocabulary: the vocabulary file that is copied into each checkpoint.
       model: the compiled model with its losses.
       run_file: name of the file that stores `options`.
       unit: unit of the speed, such as pairs.
-      padding_id: id of padding in packed batches, for training with several processes.
+      padding_id: token id for padding in packed batches, for training with several processes.
       processes: the processes that train together.
-      trackers: functions that get the same numbers as TensorBoard: losses, speed and learning rate
-        every 50 steps, and evaluations, with names such as `dev/R100@1`. With several processes,
-        only the first one calls them.
-      in_memory: whether the task writes no folder, checkpoints or log.
-      remedy: what a user can do if the loss or a weight is not a number.
+      trackers: functions that get the same values as TensorBoard: losses, speed and learning rate
+        every 50 steps, and evaluation results with names such as `dev/R100@1`. With several
+        processes, only the first process calls them.
+      in_memory: whether the task writes no files.
+      remedy: sentence that tells users what to do if the loss or a weight is NaN or infinite.
     """
 
     folder: Path
@@ -74,7 +76,7 @@ class Task:
         raise NotImplementedError
 
     def batches(self, step: int) -> Iterable[Batch]:
-        """Return endless batches, from a step on."""
+        """Return endless batches, starting after `step` steps."""
         raise NotImplementedError
 
     def evaluate(
@@ -85,35 +87,35 @@ class Task:
         Args:
           step: number of steps done.
           logs: means of the metrics since the last evaluation or checkpoint.
-          rows: the results so far.
+          rows: the earlier rows of `metrics.jsonl`.
 
         Returns:
-          The entries for this step in `metrics.jsonl`, without its time.
+          The entries for this step's row in `metrics.jsonl`. The loop adds the step and the times.
         """
         return {}
 
     def score(self, row: dict[str, Any]) -> float | None:
-        """Return the score of a result. The best weights are kept; if it is None, the last ones."""
+        """Return the score of a row. The best weights are kept; if it is None, the last weights."""
         return None
 
     def curve(self, rows: list[dict[str, Any]]) -> bytes:
-        """Return `curve.png` of the results."""
+        """Draw the rows of `metrics.jsonl`, and return the content of `curve.png`."""
         raise NotImplementedError
 
     def facts(self) -> dict[str, Any]:
-        """Return what `training.json` records about the training."""
+        """Return the task's entries in `training.json`."""
         raise NotImplementedError
 
     def model_changes(self, earlier: Path) -> dict[str, tuple[Any, Any]]:
-        """Return the differences to a checkpoint's model: name → (value there, value here)."""
+        """Compare the model with a checkpoint's: name of an option → (value there, value here)."""
         raise NotImplementedError
 
     def to_agree_on(self, resume_from: Path | None) -> Any:
-        """Return values that must be the same in all processes, given the checkpoint to resume."""
+        """Return values that must be equal in all processes that resume from this checkpoint."""
         return None
 
     def start(self, resumed: dict[str, Any] | None) -> None:
-        """Set initial weights. Called once before the steps, if any are left.
+        """Set initial weights. Called once before the first step, unless the run is complete.
 
         Args:
           resumed: None in a new run, else the facts of the checkpoint whose weights were loaded.
@@ -123,9 +125,10 @@ class Task:
         """Write a model directory.
 
         Args:
-          folder: the folder.
-          facts: the content of its `training.json`.
-          is_best: whether it is the result of the run, not a checkpoint to resume from.
+          folder: the folder to write to.
+          facts: the content of the folder's `training.json`.
+          is_best: whether the directory is the result of the run rather than a checkpoint to resume
+            from.
         """
         further = self.saved_with_best() if is_best else {}
         save_checkpoint(
@@ -133,5 +136,5 @@ class Task:
         )
 
     def saved_with_best(self) -> dict[str, Any]:
-        """Return additional arguments of `save_checkpoint` for the result of the run."""
+        """Return additional arguments for `save_checkpoint` when the result of the run is saved."""
         return {}

@@ -21,12 +21,12 @@ from convert_tf.extras import needs
 
 _SECONDS_TO_CONNECT = 10
 _SECONDS_FOR_WORKERS = 60
-# The wrong version of Python, no Python, or a missing package.
+# A wrong Python version, no Python, or a missing package.
 _PYTHON_FAULT = re.compile(
     r"PYTHON_VERSION_MISMATCH|Cannot run program \"[^\"]+\"|No module named '[\w.]+'"
 )
 _PYTHON_ERROR = re.compile(r"^\w[\w.]*(?:Error|Exception): [^\n]+", re.MULTILINE)
-# Errors of this package. Their messages are complete.
+# Errors raised by this package. Their messages need no explanation.
 _OWN_ERROR = re.compile(r"^convert_tf\.[\w.]+Error: ([^\n]+)", re.MULTILINE)
 _FULL_DISK = "No space left on device"
 _HOST = re.compile(r"\(TID \d+\) \((\S+) executor")
@@ -35,10 +35,10 @@ _JAVA_ERROR = re.compile(r"^: (?:[\w.]+(?:Error|Exception): )?([^\n]+)", re.MULT
 
 @contextlib.contextmanager
 def cluster(master: str) -> Iterator[Any]:
-    """Connect to a cluster and yield its SparkContext. Errors of Spark are reduced to a sentence.
+    """Connect to a cluster and yield its SparkContext. Spark's errors are reduced to a sentence.
 
     Args:
-      master: address of the cluster, as Spark's `--master`.
+      master: address of the cluster, as for Spark's `--master`.
 
     Raises:
       OSError: if Java, the master or workers are missing, or a step failed.
@@ -62,14 +62,14 @@ def cluster(master: str) -> Iterator[Any]:
 
 
 def _check_reachable(master: str) -> None:
-    """Raise an error if there is no Java or no master. Spark would try for minutes."""
+    """Raise an error if Java or the master is missing. Spark would keep trying for minutes."""
     java = os.path.join(os.environ.get("JAVA_HOME", ""), "bin", "java")
     if not (os.path.exists(java) or shutil.which("java")):
         raise OSError("Spark needs Java 17 or later, and no java is on PATH. Install it.")
     if not master.startswith("spark://"):
         return
     errors = []
-    for address in master.removeprefix("spark://").split(","):  # several, for high availability
+    for address in master.removeprefix("spark://").split(","):  # high availability has several
         host, _, port = address.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_CONNECT).close()
@@ -97,7 +97,7 @@ def _wait_for_workers(context: Any, master: str) -> None:
 
 
 def _sentence(error: Exception, master: str) -> str:
-    """Return a sentence on what failed on the cluster."""
+    """Return one sentence that says what failed on the cluster."""
     text = str(error)
     if fault := _PYTHON_FAULT.search(text):
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -135,10 +135,10 @@ def _sentence(error: Exception, master: str) -> str:
 def problems_of_worker(
     folder: str, files: Sequence[str], libraries: Sequence[str], version: str, _: Iterable[Any]
 ) -> Iterator[str]:
-    """Yield a sentence if this worker cannot do the work.
+    """Yield an error message if this worker cannot do the work.
 
     Args:
-      folder: folder to which workers write files, on a disk that all machines share.
+      folder: folder that workers write files to, on a disk that all machines share.
       files: absolute paths of input files.
       libraries: modules that workers import.
       version: version of this package on the driver's machine.
@@ -165,7 +165,7 @@ def problems_of_worker(
 def check_workers(
     context: Any, folder: str, files: Iterable[str], *, libraries: Sequence[str]
 ) -> None:
-    """Run one small task for each core of the cluster.
+    """Check the workers by running one small task per core of the cluster.
 
     Args:
       context: the SparkContext.
@@ -174,7 +174,7 @@ def check_workers(
     Raises:
       OSError: if a worker has another version of this package, or does not see the files.
     """
-    # A folder of the same name on another disk would not have this file.
+    # If a worker has a folder with the same name on another disk, this file is missing in it.
     seen = os.path.join(folder, f"seen-by-workers-{uuid.uuid4().hex}")
     Path(seen).touch()
     try:

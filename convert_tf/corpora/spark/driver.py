@@ -1,10 +1,10 @@
 """Prepare a data folder on a Spark cluster: `prepare --engine=spark`.
 
-The functions and the resulting files are the same as on one machine. Spark groups the turns of a
-thread with one shuffle and sorts the examples into their shards with another. To drop equal pairs,
-it needs a third shuffle between the two. Each attempt of a task writes files under names of its
-own, on a disk that all machines share. The driver keeps the files of one attempt per task and gives
-them their final names.
+The steps and the resulting files are the same as on one machine. Spark groups turns by thread with
+one shuffle and sorts examples into their shards with another. Dropping equal pairs takes a third
+shuffle between these two. Each attempt of a task writes its files under unique names, on a disk
+that all machines share. The driver keeps the files from one attempt per task and gives them their
+final names.
 """
 
 import dataclasses
@@ -29,11 +29,11 @@ from convert_tf.corpora.spark.tasks import (
 )
 from convert_tf.data.shards import add_empty_shards, shard_name
 
-_BYTES_PER_PARTITION = 16 * 2**20  # compressed bytes, about 150 MB of lines
+_BYTES_PER_PARTITION = 16 * 2**20  # compressed; about 150 MB of lines
 
 
 class _Shuffle(NamedTuple):
-    """Items sorted in their new partitions. An additional partition, the last, has the notes."""
+    """Items after a shuffle, sorted within partitions. One further partition holds the notes."""
 
     items: Any
     num_partitions: int
@@ -46,10 +46,10 @@ def prepare_with_spark(
 
     Args:
       inputs, output: as for `convert_tf.corpora.data_folder.prepare`. All machines must see the
-        files and the folder under the same path.
-      master: address of the cluster, as Spark's `--master`.
-      **others: further arguments of `prepare`. The options `memory_limit` and `temp_dir` are not
-        used.
+        files and the folder under the same paths.
+      master: address of the cluster, as for Spark's `--master`.
+      **others: further arguments of `prepare`. The options `memory_limit` and `temp_dir` are
+        ignored.
 
     Returns:
       The report, as written to `report.json`.
@@ -57,13 +57,13 @@ def prepare_with_spark(
     Raises:
       ValueError: as for `prepare`.
       OSError: if Spark does not start, the cluster cannot be reached or cannot do the work, or a
-        step fails even after Spark repeated it.
+        step still fails after Spark has repeated it.
     """
 
     def engine(run: Preparation) -> None:
         with cluster(master) as context:
             written = _written(run, context)
-        # From here on, no attempt is still writing.
+        # No attempt of a task is writing any more.
         num_shards = run.options.num_shards
         for one in written:
             run.steps.merge(one.steps)
@@ -84,7 +84,7 @@ def _lines(paths: Iterable[str]) -> Iterator[bytes]:
 
 
 def _written(run: Preparation, context: Any) -> list[FileWritten]:
-    """Do all steps. Return the files of the attempts that Spark kept, in the order of shards."""
+    """Run all steps. Return the files written by the attempts that Spark kept, in shard order."""
     tasks = Tasks(run.options, folder=run.scratch, working_folder=os.getcwd(), states=run.states)
     sizes = {
         (what, path): run.states[path].size for what, paths in run.paths.items() for path in paths
@@ -101,7 +101,7 @@ def _written(run: Preparation, context: Any) -> list[FileWritten]:
     check_workers(context, tasks.folder, [path for _, path in sizes], libraries=LIBRARIES)
 
     def rows_of(files: Sequence[tuple[str, str]]) -> Any:
-        """Return the rows of files with their kinds. Each file is a task, the largest first."""
+        """Return the rows in files, given with their kinds. Each file is a task, largest first."""
         items = context.parallelize(sorted(files, key=lambda file: -sizes[file]), len(files) or 1)
         return items.mapPartitions(tasks.read)
 
@@ -122,11 +122,11 @@ def _written(run: Preparation, context: Any) -> list[FileWritten]:
 
 
 def _count(run: Preparation, shuffles: Sequence[_Shuffle]) -> None:
-    """Reset the counts, and add up the notes of all shuffles so far.
+    """Reset the counts, and add up the notes from all shuffles so far.
 
-    The job that fetches the notes makes Spark run the steps before a new shuffle. The next job
-    reads the same shuffle. If Spark lost outputs of a shuffle and repeated their tasks, the notes
-    and the rows both come from the repeated tasks.
+    Fetching the notes is a job that makes Spark run the steps before the newest shuffle. The next
+    job reads the same shuffle. If Spark loses outputs of a shuffle and repeats their tasks, both
+    the notes and the rows come from the repeated tasks.
 
     Raises:
       ValueError: if an input file cannot be used, or too many lines are unusable.
@@ -139,7 +139,7 @@ def _count(run: Preparation, shuffles: Sequence[_Shuffle]) -> None:
                 reads[note.what, note.file.name] = note
             else:
                 run.steps.merge(note)
-        # In the order in which one machine reads the files.
+        # Files are added in the order in which a single machine would read them.
         for what, paths in run.paths.items():
             for read in (reads[what, path] for path in paths if (what, path) in reads):
                 if read.error:

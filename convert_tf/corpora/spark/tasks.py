@@ -1,10 +1,10 @@
 """The tasks of `prepare` on the workers of a Spark cluster, without TensorFlow and PySpark.
 
-The order of the sorted rows does not depend on the number of tasks, or on how often Spark repeats
-one. A step also yields notes: objects for the driver, such as counts. Spark keeps the output of one
-attempt of each task, so each note arrives once. If Spark loses an output, it repeats the task and
-reads its input file again. If the file has changed by then, the task fails, because rows with the
-earlier content are already in use.
+The order of the sorted rows does not depend on the number of tasks, or on how often Spark repeats a
+task. A step also yields notes: objects for the driver, such as counts. Spark keeps the output from
+one attempt of each task, so each note arrives once. If Spark loses an output, it repeats the task,
+which reads its input file again. If the file has changed in the meantime, the task fails, because
+rows with the earlier content are already in use.
 """
 
 import functools
@@ -23,10 +23,10 @@ from convert_tf.data.shards import in_record_file, serialize_example
 from convert_tf.storage.files import DISK_IS_FULL, FileWriteError, writing
 from convert_tf.storage.lines import FileState
 
-NUM_TEXT_FILES = 16  # one for each first digit of a text's hash
+NUM_TEXT_FILES = 16  # one file for each first hexadecimal digit of the texts' hashes
 LIBRARIES = ("google_crc32c", "zstandard")  # required on workers
 
-# A row and None, or NOTE and an object. Spark partitions and sorts by the first element.
+# Either a row and None, or NOTE and an object. Spark partitions and sorts by the first element.
 Item = tuple[tuple[str, ...], Any]
 NOTE = ()
 
@@ -35,7 +35,7 @@ NOTE = ()
 class FileRead:
     """A note about a file that was read.
 
-    `error` is the error that ends the run, because another attempt would read the same.
+    `error` is an error that ends the run, because another attempt would read the same content.
     """
 
     what: str
@@ -45,11 +45,11 @@ class FileRead:
 
 @dataclass
 class FileWritten:
-    """A file that one attempt of a task wrote: records of a shard, or lines with single texts.
+    """A file written by one attempt of a task: the records of a shard, or lines of single texts.
 
-    `split` is `""` for single texts. `number` is the shard or the first digit of the hashes.
-    `error` is the error that ends the run: the disk that all workers share is full, so other
-    attempts would fail too, after a long time.
+    `split` is `""` for single texts. `number` is the shard, or the first digit of the texts'
+    hashes. `error` is an error that ends the run: the disk that all workers share is full, so other
+    attempts would also fail, after a long time.
     """
 
     path: str
@@ -61,13 +61,13 @@ class FileWritten:
 
 @dataclass(frozen=True)
 class Tasks:
-    """The steps, each of which turns the items of a partition into new items.
+    """The steps on the workers. Each step turns the items in a partition into new items.
 
     Args:
       options: rules, sizes and limits.
       folder: folder for the written files, on a disk that all workers share.
-      working_folder: folder of input files with relative names.
-      states: the states of the input files when the run started, by name.
+      working_folder: folder that relative names of input files refer to.
+      states: the state of each input file when the run started, by name.
     """
 
     options: PrepareOptions
@@ -76,7 +76,7 @@ class Tasks:
     states: Mapping[str, FileState]
 
     def read(self, files: Iterable[tuple[str, str]]) -> Iterator[Item]:
-        """Read the rows of files, each given with its kind."""
+        """Read the rows in files, which are given as (kind, path)."""
         for what, path in files:
             steps, bad_lines = Steps(self.options), BadLines(self.options.max_bad_lines)
             place = os.path.join(self.working_folder, path)
@@ -91,11 +91,11 @@ class Tasks:
             yield NOTE, steps
 
     def replace(self, kind: str, items: Iterable[Item]) -> Iterator[Item]:
-        """Turn sorted rows of turns into examples and texts, or drop duplicates from pairs.
+        """Turn sorted turns into examples and single texts, or drop duplicates from sorted pairs.
 
         Args:
-          kind: `TURNS` or `PAIRS`. Other rows are passed on.
-          items: the sorted items of a partition.
+          kind: the kind of rows to replace, `TURNS` or `PAIRS`. Other rows are passed on.
+          items: the sorted items in a partition.
         """
         steps = Steps(self.options)
         new_rows = steps.rows_of_threads if kind == TURNS else steps.unique_pairs
@@ -106,7 +106,7 @@ class Tasks:
         yield NOTE, steps
 
     def write(self, items: Iterable[Item]) -> Iterator[FileWritten]:
-        """Write sorted rows to files with names of this attempt."""
+        """Write sorted rows to files with names that are unique to this attempt."""
         for (split, number), rows in itertools.groupby(_rows(items), key=_target):
             path = os.path.join(self.folder, uuid.uuid4().hex)
             steps = Steps(self.options)
@@ -138,28 +138,28 @@ class Tasks:
                 file.flush()
                 os.fsync(file.fileno())
         finally:
-            with writing(self.folder):  # writes the rest of the buffer
+            with writing(self.folder):  # closing writes the rest of the buffer
                 file.close()
 
     @functools.cached_property
     def files(self) -> dict[tuple[str, int], int]:
-        """The numbers of all files that `write` may write, by split and number of `FileWritten`."""
+        """Indices of the files that `write` may write, by `split` and `number` of `FileWritten`."""
         sizes = {**self.options.num_shards, "": NUM_TEXT_FILES}
         files = [(split, number) for split in sizes for number in range(sizes[split])]
         return {file: number for number, file in enumerate(files)}
 
     def file_of(self, row: Row) -> int:
-        """Return the number of the file that a row belongs to."""
+        """Return the index of the file that a row belongs to."""
         return self.files[_target(row)]
 
 
 def thread_or_pair_of(row: Row) -> int:
-    """Return a number that is the same for all turns of a thread, and for equal pairs."""
+    """Return a number that is the same for all turns in a thread, or for all equal pairs."""
     return zlib.crc32(row.key.split(" ", 1)[0].encode())
 
 
 def partition(number_of: Callable[[Row], int], num_partitions: int, key: tuple[str, ...]) -> int:
-    """Return the partition of a key. Notes go to an additional one, the last.
+    """Return the partition for a key. Notes go to one further partition after the others.
 
     Args:
       number_of: function that returns the same number for rows of the same partition.
@@ -184,7 +184,7 @@ def _rows(items: Iterable[Item]) -> Iterator[Row]:
 
 
 def _target(row: Row) -> tuple[str, int]:
-    """Return the split of a row and its shard; for texts `""` and the first digit of the hash."""
+    """Return a row's split and shard; for single texts, `""` and the first digit of the hash."""
     if row.kind == TEXTS:
         return "", int(row.key[0], NUM_TEXT_FILES)
     return split_and_shard(row.key)

@@ -1,13 +1,13 @@
 """Wikipedia article search: find the article that a sentence comes from.
 
-Files have StarSpace's labelDoc format: one article per line, its sentences separated by tabs. Each
-article makes one example. One of its sentences is the context, and the article without that
-sentence is the right candidate. The wrong candidates are 10,000 other articles.
+Files have StarSpace's labelDoc format: one article per line, with tabs between its sentences. Each
+article becomes one example. One of its sentences is the context, and the rest of the article is the
+right candidate. The wrong candidates are 10,000 other articles.
 
 A hash of the article chooses the sentence, so the choice does not depend on the order of the file.
-Wrong articles lack a sentence too, so that all examples of a block of 10,001 articles have the same
-candidates. A file with fewer articles is one block. The last block of a longer file starts 10,001
-articles before its end. Articles of one sentence are not used.
+Wrong candidates also lack their chosen sentence, so all examples in a block of 10,001 articles
+share the same candidates. A file with fewer articles is a single block. The last block of a longer
+file consists of the file's last 10,001 articles. Articles with only one sentence are not used.
 
 Reference: arXiv 1905.01969 §3, Table 1; arXiv 1709.03856 §5.3.
 """
@@ -32,7 +32,7 @@ class _Article(NamedTuple):
 def is_label_doc(head: Sequence[str]) -> bool:
     """Return whether the first non-empty lines of a file look like articles, not like a table.
 
-    In articles most lines have tabs, but the number of tabs varies.
+    In a file of articles, most lines have tabs, but the number of tabs varies.
     """
     tabs = [line.count("\t") for line in head]
     return 2 * sum(map(bool, tabs)) > len(tabs) and len(set(tabs)) > 1
@@ -59,7 +59,7 @@ def read_articles(file: TableFile) -> Iterator[TaskItem]:
 
 
 def _items(articles: Sequence[_Article], first: int) -> Iterator[TaskItem]:
-    """Yield the items of the articles from number `first` on."""
+    """Yield items for the articles of a block, from index `first` on."""
     candidates = tuple(article.rest for article in articles)
     for place, article in itertools.islice(enumerate(articles), first, None):
         _, sentence, rest = article

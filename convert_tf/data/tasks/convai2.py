@@ -1,4 +1,4 @@
-r"""ConvAI2 in the "fb" format of its files, with and without candidates.
+r"""Read ConvAI2 in its "fb" file format, with or without candidates.
 
 ```
 1 your persona: i like to ski.
@@ -7,11 +7,11 @@ r"""ConvAI2 in the "fb" format of its files, with and without candidates.
 4 do you ski often ?\tevery winter .\t\tevery winter .|no .
 ```
 
-Lines of a dialogue are numbered from 1. A line with tabs has the partner's turn, the reply, an
-unused field and the candidates, separated by `|`. Each reply is an example. Its context is
-everything before it. The lines of the persona, exactly as in the file, are the first turns.
-Files without candidates have the right reply as the only candidate. The partner's turn
-`__SILENCE__` is omitted.
+The lines of each dialogue are numbered from 1. A line with tabs has the partner's turn, the reply,
+an unused field, and the candidates, separated by `|`. Each reply becomes an example, whose context
+is everything before the reply. The persona lines, exactly as in the file, are the first turns. In
+files without candidates, the right reply is the only candidate. A partner's turn `__SILENCE__` is
+omitted.
 
 Reference: arXiv 1905.01969 §3; parl.ai/docs/tasks, ConvAI2.
 """
@@ -28,9 +28,9 @@ _NUMBERED = re.compile(r"(\d+) (.*)", re.DOTALL)
 
 
 def is_convai2(head: Sequence[str]) -> bool:
-    """Return whether a file begins like ConvAI2's files.
+    """Return whether a file begins like a ConvAI2 file.
 
-    Their first lines are numbered 1 and 2, and have a persona or a tab.
+    In such a file, the first two lines are numbered 1 and 2, and each has a persona or a tab.
     """
     lines = [_NUMBERED.fullmatch(line) for line in head[:2]]
     return bool(lines) and all(
@@ -40,7 +40,7 @@ def is_convai2(head: Sequence[str]) -> bool:
 
 
 def read_convai2(file: TableFile) -> Iterator[TaskItem]:
-    """Yield the replies of a file. A dialogue ends at a line that is missing or malformed."""
+    """Yield an item for each reply. After a missing or malformed line, the dialogue is skipped."""
     turns: list[str] = []
     dialogue: tuple[str, ...] = ()
     number = 0  # number of the last line of the dialogue; −1 after a problem
@@ -78,7 +78,7 @@ def read_convai2(file: TableFile) -> Iterator[TaskItem]:
             yield problem_item(place, "missing_reply", "The line has no reply after a tab.")
             number = -1
             continue
-        # Both speakers' views of a dialogue, and all of its replies, belong to one split.
+        # Both speakers' views of a dialogue, with all replies, must be in the same split.
         dialogue = dialogue or tuple(turn for turn in (message, reply) if turn != _SILENCE)[:1]
         yield _item(place, turns, reply, candidates, dialogue)
         turns.append(_unescaped(reply))

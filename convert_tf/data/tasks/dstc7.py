@@ -1,4 +1,4 @@
-"""DSTC7, track 1, subtask 1: the Ubuntu and Advising dialogues as JSON.
+"""Read DSTC7, track 1, subtask 1: the Ubuntu and Advising dialogues as JSON.
 
 ```
 [
@@ -12,10 +12,11 @@
 ]
 ```
 
-Items are read one at a time if each bracket has its own line, as in the published files, or each
-item has its own line. Test files have no answers. The answers are in another file in the same
-folder, in lines `example-id TAB candidate-id TAB utterance`. It must have its published name:
-`ubuntu_test_subtask_1.json` needs `ubuntu_responses_subtask_1.tsv`. Both may be compressed.
+Items are read one at a time if brackets are on lines of their own, as in the published files, or if
+each item is on a single line. Test files contain no answers. The answers are in a second file in
+the same folder, in lines of the form `example-id TAB candidate-id TAB utterance`. This file must
+have its published name: `ubuntu_test_subtask_1.json` needs `ubuntu_responses_subtask_1.tsv`. Both
+files may be compressed.
 
 Reference: arXiv 1901.03461; arXiv 1905.01969 §3.
 """
@@ -38,7 +39,7 @@ _TEST_FILE = re.compile(r"(.*_)test(_subtask_\d.*)\.json")
 
 
 def is_dstc7(head: Sequence[str]) -> bool:
-    """Return whether a file begins like DSTC7's files."""
+    """Return whether a file begins like a DSTC7 file."""
     return any(f'"{_MESSAGES}"' in line for line in head)
 
 
@@ -46,7 +47,7 @@ def read_dstc7(file: TableFile) -> Iterator[TaskItem]:
     """Yield the items of a file.
 
     Args:
-      file: the file. The answers of a test file are found by its path.
+      file: the file. For a test file, the answers are looked up in the same folder.
 
     Raises:
       ValueError: if the file is not JSON or ends too early, or the answers cannot be read.
@@ -84,7 +85,7 @@ def read_dstc7(file: TableFile) -> Iterator[TaskItem]:
 
 
 def _values(file: TableFile) -> Iterator[tuple[int, Any]]:
-    """Yield the number of each item's first line, and the item, or a text if it is faulty."""
+    """Yield the line number and value of each item; the value of a bad item is an error text."""
     lines = numbered_lines(file)
     first = next(lines, None)
     if first is None:
@@ -99,9 +100,9 @@ def _values(file: TableFile) -> Iterator[tuple[int, Any]]:
 
 
 def _values_of_list(lines: Iterator[tuple[int, str]], path: str) -> Iterator[tuple[int, Any]]:
-    """Yield the items of a list whose brackets have their own lines.
+    """Yield the items of a list whose brackets are on lines of their own.
 
-    An item is a single line, or ends at a closing bracket with the indentation of its opening
+    An item is a single line, or it ends at a closing bracket that is indented like its opening
     bracket.
     """
     item: list[str] = []
@@ -143,7 +144,7 @@ def _parsed(text: str, line: int) -> Any:
 
 
 def _answers_of(path: str) -> dict[str, set[str]]:
-    """Return the ids of the right candidates by example, from the file next to a test file."""
+    """Read the ids of the right candidates for each example from the file next to a test file."""
     folder, name = os.path.split(path)
     match = _TEST_FILE.match(name)
     if match is None:

@@ -1,4 +1,4 @@
-"""The formats of the papers' tasks, and how to recognise them."""
+"""The file formats of the papers' tasks, and how to recognise each of them."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -15,12 +15,12 @@ from convert_tf.readers.files import TableFile
 from convert_tf.readers.parquet import is_parquet_file
 from convert_tf.storage.lines import InputFile, open_decompressed
 
-_HEAD_LINES = 20  # the format is recognised by this number of first non-empty lines
-_MAX_HEAD_BYTES = 2**20  # longest of these lines
+_HEAD_LINES = 20  # number of first non-empty lines by which a format is recognised
+_MAX_HEAD_BYTES = 2**20  # maximum length of such a line
 
 
 def head_of(path: str) -> list[str]:
-    """Return the first non-empty lines of a text file; none for Parquet files and pipes."""
+    """Return the first non-empty lines of a text file; `[]` for Parquet files and pipes."""
     if not os.path.isfile(path) or is_parquet_file(TableFile(path)):
         return []
     with open_decompressed(InputFile(path)) as stream:
@@ -30,13 +30,13 @@ def head_of(path: str) -> list[str]:
 
 
 class TaskFormat(NamedTuple):
-    """A format.
+    """A file format of a task.
 
     Attributes:
-      name: name of the flag of `prepare`.
+      name: name of the flag of `prepare` for this format.
       is_format: recognises the format by the first non-empty lines of a file.
       read: yields the items of a file; see `items`.
-      description: help of the flag.
+      description: help text of the flag.
       is_distinct: whether the format cannot be mistaken for a table of pairs.
     """
 
@@ -49,8 +49,8 @@ class TaskFormat(NamedTuple):
     def items(self, file: TableFile) -> Iterator[TaskItem]:
         """Yield the items of a file.
 
-        If all examples must have the same number of candidates, an example with another number than
-        the first one has a problem too.
+        If all examples must have the same number of candidates, an example whose number differs
+        from the first example's gets a problem too.
         """
         usual = 0
         for item in self.read(file):
@@ -66,7 +66,7 @@ class TaskFormat(NamedTuple):
             yield item
 
 
-# A file has the first format that recognises it.
+# The first format that recognises a file is used.
 TASK_FORMATS = (
     TaskFormat(
         "dstc7",
@@ -100,7 +100,7 @@ TASK_FORMATS = (
 
 
 def task_format_of(head: Sequence[str]) -> TaskFormat | None:
-    """Return the format of a file, or None if it has none of them.
+    """Return the task format of a file, or None if no format recognises it.
 
     Args:
       head: the first non-empty lines of the file.

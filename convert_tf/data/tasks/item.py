@@ -1,4 +1,4 @@
-"""The items that the readers of tasks yield."""
+"""Items that the task readers yield: examples, and problems of the rows that cannot be used."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class Problem(NamedTuple):
 
     Attributes:
       reason: name of the counter in the report of `prepare`.
-      sentence: the problem for messages, without file and line.
+      sentence: description of the problem for messages, without file and line.
       is_bad: whether the example is malformed, rather than excluded by the rules of the task.
     """
 
@@ -31,13 +31,14 @@ class Problem(NamedTuple):
 
 
 class TaskItem(NamedTuple):
-    """One example of a file, or a problem, or an example with a problem.
+    """An example from a file, a problem, or an example with a problem.
 
     Attributes:
       line: number of the line where the example starts, from 1.
-      example: the example; None if it has no right answer that could be used.
-      problem: the problem; None if there is none. An example with a problem cannot be ranked.
-      dialogue: texts that all examples of a dialogue share. They decide its split.
+      example: the example; None if it has no usable right answer.
+      problem: the problem, or None. An example with a problem is not ranked.
+      dialogue: texts that all examples of a dialogue share. They decide which split the dialogue is
+        in.
       has_usual_number: whether all examples of the file must have the same number of candidates.
     """
 
@@ -79,10 +80,10 @@ class LabelledRow(NamedTuple):
     """A context with one candidate.
 
     Attributes:
-      line: number of its line, from 1.
+      line: number of the row's line, from 1.
       turns: the context, oldest turn first.
       candidate: the candidate.
-      is_right: whether it is right.
+      is_right: whether the candidate is right.
     """
 
     line: int
@@ -94,7 +95,7 @@ class LabelledRow(NamedTuple):
 def grouped_items(
     rows: Iterable[LabelledRow | TaskItem], *, has_usual_number: bool
 ) -> Iterator[TaskItem]:
-    """Yield an example for consecutive rows with the same context.
+    """Yield one item for each run of consecutive rows with the same context.
 
     Contexts without a right candidate are excluded.
 

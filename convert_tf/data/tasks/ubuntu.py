@@ -1,4 +1,4 @@
-r"""Ubuntu V2 as CSV; Ubuntu V1, Douban and E-commerce as labelled lines, the format of SMN and DAM.
+r"""Read Ubuntu V2 (CSV), and Ubuntu V1, Douban and E-commerce in the line format of SMN and DAM.
 
 ```
 Context,Utterance,Label
@@ -7,8 +7,10 @@ Context,Ground Truth Utterance,Distractor_0,…,Distractor_8
 is it open ? __eou__ __eot__,until nine __eou__,i have a cat __eou__,…
 ```
 
-`__eot__` ends a turn, and `__eou__` an utterance. Spaces join the utterances of a turn.
-In the other layout, a line has a label, the turns of the context, the oldest first, and a reply:
+`__eot__` ends a turn, and `__eou__` ends an utterance. The utterances of a turn are joined with
+spaces.
+
+In the line format, a line has a label, the turns of the context, oldest first, and a reply:
 
 ```
 1\tis it open ?\twhich pool ?\tthe big one .\tuntil nine .
@@ -61,7 +63,7 @@ _COLUMNS = Columns(
 
 
 def is_ubuntu(head: Sequence[str]) -> bool:
-    """Return whether a file is the CSV of V2, or most of its first lines have a label and turns."""
+    """Return whether a file begins like V2's CSV, or most of its first lines have a label."""
     is_csv = bool(head) and bool(_HEADER.match(head[0]))
     return is_csv or _are_labelled(head)
 
@@ -75,7 +77,7 @@ def read_ubuntu(file: TableFile, head: Sequence[str]) -> Iterator[TaskItem]:
 
     Args:
       file: the file.
-      head: its first non-empty lines, by which the layout is recognised.
+      head: the file's first non-empty lines, by which the layout is recognised.
     """
     if _are_labelled(head):
         yield from grouped_items(_labelled_lines(file), has_usual_number=True)
@@ -102,7 +104,7 @@ def read_ubuntu(file: TableFile, head: Sequence[str]) -> Iterator[TaskItem]:
 
 def _labelled_row(row: Mapping[str, Any], file: TableFile) -> LabelledRow | TaskItem:
     context, utterance, value = (row.get(name) for name in _LABELLED)
-    label = str(value)  # JSON has a number, and tables written by pandas have 1.0
+    label = str(value)  # the value may be a number in JSON, and 1.0 in tables written by pandas
     if (
         not isinstance(context, str)
         or not isinstance(utterance, str)

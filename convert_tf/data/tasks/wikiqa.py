@@ -1,12 +1,12 @@
-r"""WikiQA: find the sentences of an article that answer a question. There may be several.
+r"""Read WikiQA: find the sentences in an article that answer a question, one or more.
 
-Files have tabs between columns and no quotes. The native `.tsv` has the header `QuestionID`,
+Columns are separated by tabs, without quotes. The original `.tsv` has the header `QuestionID`,
 `Question`, `DocumentID`, `DocumentTitle`, `SentenceID`, `Sentence`, `Label`. The `.txt` has no
-header, and the columns are question, sentence and label.
+header; its columns are question, sentence and label.
 
-Consecutive rows of a question are one example. Questions without a right sentence are not used, as
-in the published results. SentenceIDs such as `D1-0`, `D1-1` count the sentences of a question, so
-they show a missing row.
+Consecutive rows with the same question are one example. Questions without a right sentence are not
+used, as in the published results. SentenceIDs such as `D1-0`, `D1-1` count the sentences for a
+question, so a gap shows that a row is missing.
 
 Reference: aclanthology.org/D15-1237.
 """
@@ -30,7 +30,7 @@ _LINE = re.compile(r"[^\t]+\t[^\t]*\t[01]\s*")
 
 
 def is_wikiqa(head: Sequence[str]) -> bool:
-    """Return whether a file has the header, or most of its first lines look like the `.txt`."""
+    """Return whether a file has WikiQA's header, or its first lines mostly look like the `.txt`."""
     is_txt = 2 * sum(map(bool, map(_LINE.fullmatch, head))) > len(head)
     return is_txt or (bool(head) and _is_header(head[0]))
 
@@ -40,7 +40,7 @@ def _is_header(line: str) -> bool:
 
 
 def read_wikiqa(file: TableFile) -> Iterator[TaskItem]:
-    """Yield the questions of a file."""
+    """Yield an item for each question in a file."""
     return grouped_items(_rows(file), has_usual_number=False)
 
 
@@ -72,11 +72,12 @@ def _rows(file: TableFile) -> Iterator[LabelledRow | TaskItem]:
 
 
 def _other_id(cells: Sequence[str], before: Sequence[str] | None) -> str:
-    """Return the SentenceID that a row should have; empty if it has it, or if this is not known.
+    """Return the SentenceID that a row should have; `""` if it is correct or cannot be checked.
 
     Args:
-      cells: a row of the `.tsv`.
-      before: the row before it, of empty cells for the first row; None if it is malformed.
+      cells: the cells of a row in the `.tsv`.
+      before: the cells of the previous row, all empty for the first row; None if the previous row
+        is malformed.
     """
     name, _, number = cells[_SENTENCE_ID].rpartition("-")
     if before is None or not number.isdecimal():

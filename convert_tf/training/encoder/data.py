@@ -1,4 +1,4 @@
-"""The data of a dual encoder's run: its examples, and the batches made of them."""
+"""The data for training a dual encoder: its examples, and the batches made from them."""
 
 import functools
 from collections.abc import Sequence
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from convert_tf.data.records import RecordFolder
 
 
-# A folder of token ids or of records; the latter needs TensorFlow.
+# A folder of token ids or of records. Reading records needs TensorFlow.
 Folder: TypeAlias = "ArrayFolder | RecordFolder"
 
 
 def open_data(
     data: str, vocabulary: str | None, model: ModelConfig | None, init_from: str | None
 ) -> tuple[Folder, ModelConfig]:
-    """Open the folder of training data, and return it with the model that fits its vocabulary.
+    """Open the training data, and return it with the model configuration for its vocabulary.
 
     Raises:
-      CheckpointError: if the vocabulary is not that of `init_from`.
-      ValueError: if there is no model or no vocabulary, or token ids were made with another
+      CheckpointError: if the vocabulary differs from the vocabulary of `init_from`.
+      ValueError: if there is no model or no vocabulary, or the token ids were made with another
         vocabulary.
     """
     if init_from is not None:
@@ -72,7 +72,7 @@ def open_data(
 
 
 def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Folder:
-    """Open a folder of records or of token ids. Only records need `num_oov_buckets`.
+    """Open a folder of records or token ids. `num_oov_buckets` is only used for records.
 
     Raises:
       ValueError: if there is no vocabulary, it does not fit the token ids, or TensorFlow is
@@ -101,12 +101,12 @@ def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Fold
 
 
 def share_of_unknown(folder: Folder, examples: Examples, data: str) -> float:
-    """Return the share of unknown tokens in the first examples, and warn if it is more than half.
+    """Return the share of unknown tokens in the first examples, and warn if it exceeds one half.
 
     Args:
-      folder: the folder of the examples.
+      folder: the folder that the examples come from.
       examples: the training split.
-      data: name of the folder.
+      data: name of the folder, for messages.
     """
     if not examples.num_examples:
         raise ValueError(f"{data!r} has no training examples. Prepare it again with more text.")
@@ -121,11 +121,11 @@ def share_of_unknown(folder: Folder, examples: Examples, data: str) -> float:
 
 
 def open_splits(folder: Folder, model: ModelConfig, config: PairTraining) -> dict[str, Examples]:
-    """Open the splits that a run reads, with earlier turns if the model reads them.
+    """Open the splits that a run reads. Earlier turns are included if the model reads them.
 
     Raises:
-      ValueError: if a split is missing, damaged, or has too few examples; or if an option for
-        earlier turns does not fit the model or the data.
+      ValueError: if a split is missing, damaged or too small, or if an option for earlier turns
+        does not fit the model or the data.
     """
     if config.turn_prefixes and not model.multi_context:
         raise ValueError(reads_no_turns("turn_prefixes"))
@@ -157,7 +157,7 @@ def open_splits(folder: Folder, model: ModelConfig, config: PairTraining) -> dic
 
 
 def reads_no_turns(flag: str) -> str:
-    """Return the error message for a flag about earlier turns if the model does not read them."""
+    """Return the error message for a flag that needs a model that reads earlier turns."""
     return (
         f"{flag} is for models that read earlier turns, and this one has multi_context=False. Omit "
         f"--{flag}, or use --model=convert_multi_context."
@@ -168,13 +168,13 @@ def as_token_ids(examples: Examples, data: str, rule: str, flag: str) -> ArrayEx
     """Return `examples` if they are token ids, and raise an error otherwise.
 
     Args:
-      examples: examples of a split.
-      data: their folder.
-      rule: how the error begins, such as "Teacher vectors go with".
+      examples: the examples of a split.
+      data: name of the examples' folder, for the error.
+      rule: beginning of the error message, such as "Teacher vectors go with".
       flag: the flag that needs token ids.
 
     Raises:
-      ValueError: if they are records.
+      ValueError: if the examples are records.
     """
     if isinstance(examples, ArrayExamples):
         return examples
@@ -185,10 +185,10 @@ def as_token_ids(examples: Examples, data: str, rule: str, flag: str) -> ArrayEx
 
 
 def trained_examples(examples: Examples, config: PairTraining) -> Examples:
-    """Return the examples of the training split that are trained on.
+    """Select the examples to train on from the training split.
 
     Raises:
-      ValueError: if `source_shares` is given for records or for unknown sources, or leaves too few
+      ValueError: if `source_shares` is given for records, names unknown sources, or leaves too few
         examples.
     """
     first = config.first_train_example
@@ -206,7 +206,7 @@ def trained_examples(examples: Examples, config: PairTraining) -> Examples:
 
 
 def _check_all_taught(teacher: TeacherVectors, name: str, trained_on: Examples) -> None:
-    """Raise `ValueError` if some training examples have no vectors."""
+    """Raise `ValueError` if some training examples have no teacher vectors."""
     numbers = trained_on.load(np.arange(trained_on.num_examples))
     missing = np.setdiff1d(numbers, teacher.numbers, assume_unique=True)
     if len(missing):
@@ -220,7 +220,7 @@ def _check_all_taught(teacher: TeacherVectors, name: str, trained_on: Examples) 
 
 
 class EncoderData:
-    """The examples of a run, and the model that fits their vocabulary.
+    """The examples for a run, and the model configuration for their vocabulary.
 
     Args:
       model, config, vocabulary, init_from: as for `train`.
@@ -229,14 +229,15 @@ class EncoderData:
 
     Attributes:
       config, init_from, is_resumed, processes: as given.
-      source, model: the folder of the examples, and the model that fits its vocabulary.
-      examples: the splits that the run reads.
-      trained_on: the examples of the training split that are trained on.
+      source: the folder that the examples come from.
+      model: the model configuration, with the vocabulary of the folder.
+      examples: the opened splits, by name.
+      trained_on: the selected examples from the training split.
       unknown_share: share of unknown tokens in the first examples.
 
     Raises:
-      ValueError: if the data is unusable, or negatives are missing, damaged, or were mined from
-        other texts.
+      ValueError: if the data is unusable, or hard negatives are missing, damaged, or were mined
+        from other texts.
     """
 
     def __init__(
@@ -271,12 +272,12 @@ class EncoderData:
     def teacher_vectors(
         self, folder: str, *, flag: str = "teacher", is_for_all: bool = False
     ) -> TeacherVectors:
-        """Open a teacher's vectors of the pairs.
+        """Open a teacher's vectors for the pairs.
 
         Args:
-          folder: folder that `convert-tf teach` wrote.
-          flag: the flag that names it; see `TeacherVectors`.
-          is_for_all: whether all examples that are trained on must have vectors.
+          folder: folder written by `convert-tf teach`.
+          flag: the flag that names the folder; see `TeacherVectors`.
+          is_for_all: whether all examples to train on must have vectors.
 
         Raises:
           ValueError: if the data are records, or vectors are missing, damaged, or belong to other
@@ -291,10 +292,10 @@ class EncoderData:
 
     @functools.cached_property
     def utterances(self) -> UtteranceDraws:
-        """The single texts that are trained on in addition to pairs.
+        """The single texts to train on in addition to the pairs.
 
         Raises:
-          ValueError: if they have another vocabulary than the pairs.
+          ValueError: if the single texts have a different vocabulary from the pairs.
         """
         examples = self.open_texts(self.config.utterances, UTTERANCES)
         return UtteranceDraws(
@@ -302,15 +303,15 @@ class EncoderData:
         )
 
     def open_texts(self, path: str, holds: str) -> ArrayExamples:
-        """Open token ids of further texts.
+        """Open the token ids of single texts or triplets.
 
         Args:
-          path: folder that `convert-tf tokenize` wrote.
-          holds: the kind of examples that it must have, `utterances` or `triplets`.
+          path: folder written by `convert-tf tokenize`.
+          holds: the required kind of examples, `utterances` or `triplets`.
 
         Raises:
-          ValueError: if it holds no training texts, or another kind of texts, or has another
-            vocabulary than the pairs.
+          ValueError: if the folder has no training texts, another kind of examples, or a different
+            vocabulary from the pairs.
         """
         folder = ArrayFolder(path)
         rule = "Further texts must have the tokens of the pairs"
@@ -332,14 +333,16 @@ class EncoderData:
         """Return this process's training batches.
 
         Args:
-          additions: further texts and columns; each is added once.
-          precision: name of the dtype policy, which decides how many rows a batch has.
+          additions: further texts and columns for each batch. An addition that occurs twice is
+            added once.
+          precision: name of the dtype policy. It decides what the number of rows must be a multiple
+            of.
         """
         config = self.config
-        # Two losses may read the same texts, which are added once.
+        # Two losses may read the same texts, which must be added only once.
         added = list({id(x): x for x in (*self._negatives, *additions)}.values())
         row_multiple = 1
-        encoded = config.micro_batch or config.batch_size  # pairs at once
+        encoded = config.micro_batch or config.batch_size  # number of pairs encoded at once
         if compiles_shapes():
             texts = len(self.trained_on.names) + sum(len(addition.names) for addition in added)
             row_multiple = compiled_row_multiple(texts * encoded)
@@ -359,7 +362,7 @@ class EncoderData:
         )
 
     def evaluation_batches(self) -> dict[str, EvaluationBatches]:
-        """Return the batches of each evaluation split."""
+        """Return the batches for each evaluation split, and print how much of them is padding."""
         eval_sets = {
             split: EvaluationBatches(
                 self.examples[split], self.model.max_tokens, max_examples=self.config.eval_examples

@@ -1,4 +1,4 @@
-"""Encoding of examples in training, and evaluation: R100@1 and MRR on held-out examples."""
+"""Encode examples with the Keras model, and measure R100@1 and MRR on held-out examples."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -21,11 +21,11 @@ def encode_batches(
     Args:
       encoder: the model.
       batches: packed batches.
-      names: names of the outputs; all by default.
-      count: called with the number of examples of each batch.
+      names: names of the outputs to return. Default: all outputs.
+      count: called with the number of examples in each batch.
 
     Returns:
-      The outputs by name, `[examples, …]`.
+      A dict of the outputs by name, `[examples, …]`.
     """
     parts: list[dict[str, np.ndarray]] = []
     for batch in batches:
@@ -43,10 +43,11 @@ def evaluate_encoder(encoder: DualEncoder, batches: Iterable[dict[str, Any]]) ->
       batches: packed batches.
 
     Returns:
-      `R100@1`, `MRR`, `examples`. For a multi-context model these use the encoding of both texts,
-      and `context/R100@1` is added. If at least 100 examples have earlier turns, there are also
-      `with_history/examples` and, for these examples, `extra_context/R100@1`,
-      `with_history/R100@1` (both texts) and `with_history/context/R100@1`.
+      A dict with `R100@1`, `MRR` and `examples`. A multi-context model is measured with its
+      encoding of the context and the earlier turns; the dict then also has `context/R100@1`. If at
+      least 100 examples have earlier turns, the dict also has `with_history/examples` and, for
+      these examples, `extra_context/R100@1` (earlier turns alone), `with_history/R100@1` (context
+      and earlier turns) and `with_history/context/R100@1` (context alone).
 
     Raises:
       ValueError: if there are fewer than 100 examples, or an encoding is NaN.

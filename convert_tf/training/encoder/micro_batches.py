@@ -1,7 +1,8 @@
-"""Encode a batch in micro-batches, with the memory of one micro-batch.
+"""Encode a batch in micro-batches, with the memory that one micro-batch needs.
 
-Only the encodings of a micro-batch are kept. The loss reads the encodings of the whole batch. For
-the gradient, each micro-batch is encoded again with the same seeds, so dropout is the same.
+After a micro-batch is encoded, only its encodings are kept. The loss reads the encodings of the
+whole batch. For the gradient, each micro-batch is encoded again with the same seeds, so dropout is
+the same.
 
 Reference: arXiv 2101.06983 §3.2 (same loss and gradient as for the whole batch); arXiv
 1604.06174 (recomputation instead of storage).
@@ -24,19 +25,19 @@ def is_in_micro_batches(inputs: dict[str, Any]) -> bool:
 def encode_micro_batches(
     encoder: DualEncoder, inputs: dict[str, Any], *, training: bool = False
 ) -> dict[str, Any]:
-    """Encode a batch in the memory of one micro-batch.
+    """Encode a batch with the memory that one micro-batch needs.
 
     Args:
-      encoder: the dual encoder. Its own `call` encodes each micro-batch.
-      inputs: the result of `packing.pack_micro_batches`: `token_ids` int32 `[rows, micro-batches,
+      encoder: the dual encoder.
+      inputs: a batch from `packing.pack_micro_batches`: `token_ids` int32 `[rows, micro-batches,
         tokens]`, `segment_lengths` int32 `[rows, micro-batches, segments]`, and `…_slots` int32
-        `[examples of a micro-batch, micro-batches]`, or `[examples of a micro-batch × k,
-        micro-batches]`. Other entries are not encoded.
-      training: whether to use dropout and update ranges.
+        `[n, micro-batches]`, where n is the number of texts with this name in a micro-batch. Other
+        entries are ignored.
+      training: whether to use dropout and update the quantizer's ranges.
 
     Returns:
-      The encoder's outputs for all examples, `[batch, …]` or `[batch × k, …]`, in the order of the
-      batch. Example e is in micro-batch e mod the number of micro-batches.
+      A dict of the encoder's outputs for all examples, `[batch, …]` or `[batch × k, …]`, in the
+      order of the batch.
     """
     packed = {
         name: ops.swapaxes(value, 0, 1)
@@ -47,12 +48,12 @@ def encode_micro_batches(
     untrained = encoder.non_trainable_variables
     kinds = (
         encoder.trainable_variables,
-        [v for v in untrained if id(v) not in weights],  # the seeds of dropout
-        # The quantizer's range and counter, and layers that are not trained.
+        [v for v in untrained if id(v) not in weights],  # the seeds for dropout
+        # The quantizer's range and counter, and the weights of frozen layers.
         [v for v in untrained if id(v) in weights],
     )
     trained, seeds, others = ([ops.convert_to_tensor(v) for v in kind] for kind in kinds)
-    # TensorFlow refuses a custom gradient that depends on variables other than its arguments.
+    # TensorFlow rejects custom gradients that depend on variables other than the arguments.
     others = [ops.stop_gradient(value) for value in others]
 
     def encode_part(of_trained: Any, inputs: Any) -> tuple[dict[str, Any], list[Any], list[Any]]:
@@ -64,9 +65,9 @@ def encode_micro_batches(
         after = [[scope.get_current_value(v) for v in kind] for kind in kinds[1:]]
         return outputs, *after
 
-    # Of this encoding, only the seeds after the first micro-batch are computed. Each later
-    # micro-batch starts with the seeds at which the one before ends. All start with the quantizer's
-    # values from before the step, so that a step counts once.
+    # Only the seeds after the first micro-batch are used from this encoding. Each later micro-batch
+    # starts with the seeds with which the previous one ends. All of them start with the quantizer's
+    # values from before the step, so that the step is counted only once.
     first = encode_part(trained, (tree.map_structure(lambda x: x[0], packed), seeds))
     numbers = ops.arange(ops.shape(packed["token_ids"])[0])[:, None]
     starts = [
@@ -100,24 +101,24 @@ def _map_on_tensorflow(
     *,
     like: Any,
 ) -> tuple[dict[str, Any], list[Any], list[Any]]:
-    """Encode micro-batches one after the other, with a gradient that encodes them again.
+    """Encode micro-batches one after another, with a gradient that encodes them again.
 
-    TensorFlow has no loop whose gradient recomputes.
+    TensorFlow has no built-in loop whose gradient recomputes the forward pass.
 
     Args:
-      encode_part: function of the values of the trained variables and the inputs of a micro-batch.
-        Returns a dict of outputs, and two lists of values without a gradient. It must not read
-        variables.
-      trained: values of the trained variables, for which the gradient is computed.
-      inputs: a structure of `[micro-batches, …]`.
-      like: the results for one micro-batch. Only their shapes and types are used.
+      encode_part: function that encodes one micro-batch, given the values of the trained variables
+        and the micro-batch's inputs. It returns a dict of outputs, and two lists of values without
+        a gradient. It must not read variables.
+      trained: the values of the trained variables, for which the gradient is computed.
+      inputs: a structure of tensors `[micro-batches, …]`.
+      like: the results for one micro-batch. Only their shapes and dtypes are used.
 
     Returns:
-      The results, `[micro-batches, …]` each.
+      The results of `encode_part`, stacked to `[micro-batches, …]`.
     """
     import tensorflow as tf
 
-    # Parallel micro-batches would need memory for all of them.
+    # Encoding micro-batches in parallel would need the memory of all of them.
     one_by_one = {"parallel_iterations": 1}
     signature = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), like)
     names = [name for name, value in like[0].items() if value.dtype.is_floating]
@@ -126,7 +127,7 @@ def _map_on_tensorflow(
     def plus(total: Any, gradient: Any) -> Any:
         if gradient is None:
             return total
-        if isinstance(gradient, tf.IndexedSlices):  # the gradient of a gathered table
+        if isinstance(gradient, tf.IndexedSlices):  # the gradient of an embedding table
             return tf.tensor_scatter_nd_add(total, gradient.indices[:, None], gradient.values)
         return total + gradient
 
@@ -156,7 +157,7 @@ def _map_on_tensorflow(
 
         return [results[0][name] for name in names], gradient
 
-    # Keras gives variables, which tf.custom_gradient does not take.
+    # Keras may pass variables, which tf.custom_gradient does not accept.
     with_gradient = encode(*map(tf.convert_to_tensor, trained))
     outputs, *after = results
     return {**outputs, **dict(zip(names, with_gradient, strict=True))}, *after

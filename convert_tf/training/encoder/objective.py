@@ -1,4 +1,4 @@
-"""A dual encoder with the losses that it is trained on.
+"""A dual encoder together with its training losses.
 
 Reference: arXiv 1911.03688 §2.1 ("Input-Response Interaction", "Quantization"), §2.2, §3.1.
 """
@@ -21,19 +21,19 @@ EMBEDDING_CLIP = 1.0  # arXiv 1911.03688 §3.1
 
 
 class EncoderObjective(Objective):
-    """A dual encoder with the sum of its losses.
+    """A dual encoder whose loss is the weighted sum of several losses.
 
     Args:
       encoder: the dual encoder.
-      config: scales of the cosines, and l2.
-      parts: the losses. Losses with a weight above 0 are summed, the others only measured. None
+      config: training options. The scales of the cosines and `l2` are used.
+      parts: the losses. Losses with a weight above 0 are summed; the others are only measured. None
         uses the losses in `config`.
 
     Call arguments:
-      inputs: the packed batch that `DualEncoder` takes, with the columns that the losses read.
+      inputs: a packed batch for `DualEncoder`, with the columns that the losses read.
 
     Returns:
-      dict of the encoder's outputs and the `scale` of the cosines, a scalar.
+      A dict of the encoder's outputs and `scale`, the scalar that multiplies the cosines.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class EncoderObjective(Objective):
     def similarity(self, reduced: Any) -> Any:
         """Map reduced encodings to similarity vectors, `[texts, reduced_dim]` → `[texts, dim]`.
 
-        Without a teacher there is no map, and r itself is returned.
+        Without a teacher, the model has no similarity map and returns `reduced` unchanged.
         """
         return self.teacher_projection(reduced) if self.has_similarity_map else reduced
 
     @property
     def has_similarity_map(self) -> bool:
-        """Whether similarity vectors differ from r."""
+        """Whether the model has a map from reduced encodings to similarity vectors."""
         return hasattr(self, "teacher_projection")
 
     def outputs_of(self, inputs: dict[str, Any], training: bool) -> dict[str, Any]:
@@ -98,12 +98,12 @@ def make_objective(
     *,
     precision: str,
 ) -> EncoderObjective:
-    """Return `encoder` with its losses, compiled with its optimizer.
+    """Return the dual encoder with its losses, compiled with an optimizer.
 
     Args:
       encoder: the dual encoder.
-      config: options of the objective and of the optimizer.
-      parts: the losses; None for the ones in `config`.
+      config: options for the objective and the optimizer.
+      parts: the losses; None for the losses in `config`.
       precision: name of a dtype policy.
     """
     encoder.trunk.jit_compile_feed_forward()

@@ -1,7 +1,7 @@
-"""Options of the training of dual encoders: all fields, the recipes, and the defaults of a run.
+"""Options for training dual encoders: all fields, the recipes, and the defaults for a run.
 
-Importing this module loads neither Keras nor TensorFlow, because commands make flags of the
-options.
+Importing this module loads neither Keras nor TensorFlow, because commands turn the options into
+flags.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from convert_tf.training.encoder.losses.base import Loss
 _LossOptions: Any = dataclasses.make_dataclass(
     "_LossOptions",
     (),
-    # A class must come before its base classes.
+    # Python requires a class to come before its base classes.
     bases=tuple(
         sorted({loss.Options for loss in LOSSES}, key=lambda c: (-len(c.__mro__), c.__name__))
     ),
@@ -29,9 +29,9 @@ _LossOptions: Any = dataclasses.make_dataclass(
 
 @dataclasses.dataclass(frozen=True)
 class EncoderTraining(_LossOptions, PairTraining):
-    """Options of the training of dual encoders: the fields of `PairTraining` and of each loss.
+    """Options for training dual encoders: the fields of `PairTraining` and of every loss.
 
-    The loss is the mean over the batch, not the sum as in equation 1.
+    The loss is the mean over the batch, not the sum as in equation 1 (arXiv 1911.03688).
     """
 
     def __post_init__(self) -> None:
@@ -52,12 +52,12 @@ class EncoderTraining(_LossOptions, PairTraining):
         )
 
     def losses(self) -> list[Loss]:
-        """Return all losses of convert_tf with these options, even those with a weight of 0."""
+        """Return all built-in losses with these options, even losses with a weight of 0."""
         return [loss(self) for loss in LOSSES]
 
 
 def train_recipe(name: str, **overrides: Any) -> EncoderTraining:
-    """Return a recipe with `overrides` of single fields; see `overridden`.
+    """Return the options of a recipe, with some fields overridden; see `overridden`.
 
     Raises:
       ValueError: if `name` is not a recipe, or an override is not a field.
@@ -75,12 +75,13 @@ def chosen_options(
     init_from: str | None,
     recipe: str | None,
 ) -> tuple[ModelConfig | None, EncoderTraining, str | None]:
-    """Return the model, the options and the vocabulary of a run; see `train`.
+    """Return the model, the options and the vocabulary for a run; see `train` for the arguments.
 
-    A file is prepared in `output`.
+    If the data is a file, it is prepared in `output` first.
 
     Raises:
-      ValueError: if there is no data or no model, or if an option or the recipe has no effect.
+      ValueError: if there is no data or no model, or if an option or the recipe would have no
+        effect.
       OSError: if the file cannot be read, or its data cannot be written.
     """
     complete = training if isinstance(training, EncoderTraining) else None

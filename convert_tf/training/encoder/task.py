@@ -1,4 +1,4 @@
-"""Training of dual encoders, as `train.py` starts it."""
+"""Train dual encoders: the function `train` and its task."""
 
 import contextlib
 import dataclasses
@@ -53,32 +53,36 @@ def train(
     """Train a dual encoder, or resume a run that was stopped.
 
     Args:
-      model: configuration of the model, or the name of a preset; `vocab_size` and `tokenizer` come
-        from the vocabulary. None uses the model of `init_from`.
-      training: options of training and of the data. A dict of some fields is completed by the
-        recipe. `data` may be a file of pairs or dialogues, which is prepared in `output`.
-      output: the run's folder. If it has checkpoints, training resumes from the newest.
-      vocabulary: vocabulary file; None uses that of `init_from` or of a folder of token ids, or
-        learns one from a file.
-      init_from: a run, a module, or a released name, whose weights are the initial ones.
-      recipe: name of the recipe that completes a dict: `small` (the default for a file), `paper`
-        (the default for a folder) or `paper_finetune`.
-      losses: your own losses, in addition to the ones in `training`.
-      evaluators: functions by name. Each takes the encoder and returns numbers by name, which are
-        reported with the evaluation splits. Without splits, the first number of the first function
-        selects the best weights.
-      trackers: functions that are called with a step and the numbers measured there; see `Task`.
+      model: configuration of the model, or the name of a preset. `vocab_size` and `tokenizer` are
+        taken from the vocabulary. None uses the configuration of `init_from`.
+      training: options for training and for the data. A dict may have only some fields; the recipe
+        supplies the others. `data` may be a file of pairs or dialogues, which is prepared in
+        `output`.
+      output: the run's folder. If it has checkpoints, training resumes from the newest one.
+      vocabulary: vocabulary file. If None, the vocabulary of `init_from` or of the folder of token
+        ids is used, or a vocabulary is learnt from the file.
+      init_from: a run, a module or a released name to take the initial weights from.
+      recipe: name of the recipe that supplies the fields missing in a dict: `small` (the default
+        for a file), `paper` (the default for a folder) or `paper_finetune`.
+      losses: your own losses, in addition to the losses in `training`.
+      evaluators: functions by name. Each function takes the encoder and returns numbers by name,
+        which are reported together with the evaluation splits. Without evaluation splits, the first
+        number that the first function returns selects the best weights.
+      trackers: functions that are called with a step and the numbers measured at this step; see
+        `Task`.
 
     Returns:
-      `output`, which holds the weights that are best on the first evaluation split.
+      The path `output`. The folder holds the weights with the best R100@1 on the first evaluation
+      split.
 
     Raises:
       ValueError: if the data is unusable, another run is in this folder, or a vocabulary or a
         checkpoint does not match (`CheckpointError`).
-      FloatingPointError: if the loss or a weight became NaN; the last checkpoint is kept.
+      FloatingPointError: if the loss or a weight became NaN or infinite. The last checkpoint is
+        kept.
       OSError: if a file cannot be read or written.
-      NotFinishedError: on SIGTERM, after the current step was finished and the state was saved. It
-        is a `SystemExit` with the status 75. If several processes train together
+      NotFinishedError: on SIGTERM, after finishing the current step and saving the state. It is a
+        `SystemExit` with status 75. If several processes train together
         (`processes.join_processes`), all of them stop.
     """
     processes, folder = running_processes(), Path(output)
@@ -117,10 +121,10 @@ def train(
 
 
 def opened_losses(data: EncoderData, losses: Sequence[Loss]) -> list[Loss]:
-    """Return the losses that apply to the model, after they opened their files.
+    """Let the losses that apply to the model open their files, and return these losses.
 
     Raises:
-      ValueError: if a file of a loss is missing, damaged or does not fit the data.
+      ValueError: if a file that a loss reads is missing, damaged or does not fit the data.
     """
     used = [loss for loss in losses if loss.applies_to(data.model)]
     for loss in used:
@@ -129,11 +133,11 @@ def opened_losses(data: EncoderData, losses: Sequence[Loss]) -> list[Loss]:
 
 
 class EncoderTask(Task):
-    """A dual encoder that is trained on losses. It has random weights until it starts.
+    """The task of training a dual encoder. Its weights are random until `start` is called.
 
     Args:
       data: the data of the run.
-      losses: the losses, which have opened their files.
+      losses: the losses, which must have opened their files (`opened_losses`).
       folder: the run's folder.
       precision: name of a dtype policy.
       evaluators: see `train`.
@@ -207,7 +211,7 @@ class EncoderTask(Task):
         return None
 
     def curve(self, rows: list[dict[str, Any]]) -> bytes:
-        # With history_only, the loss of the context alone does not change.
+        # With history_only, the ranking loss of the context alone stays constant.
         loss = "both_ranking_loss" if self.config.history_only else "ranking_loss"
         recalls = [(split, name) for split in self.config.eval_splits for name in _DRAWN]
         return curves(rows, {RECALL: recalls, LOSS: [("", loss)]})
@@ -239,7 +243,7 @@ class EncoderTask(Task):
             projection = Path(data.init_from) / checkpoint.PROJECTION_FILE
             files = [*checkpoint.weights_files(data.init_from), projection]
             initial = [file_checksum(path) for path in files if path.is_file()]
-        # Hosts may have the data in different places.
+        # The path of the data may differ between hosts.
         options = dataclasses.replace(self.config, data="")
         return data.model, options, numbers, data.trained_on.num_examples, initial
 
@@ -256,7 +260,7 @@ class EncoderTask(Task):
             loss.start(init_from)
 
     def _keep(self, folder: str, facts: dict[str, Any]) -> None:
-        """Keep the facts and weights of the earlier model that are still valid for this one."""
+        """Keep the facts and weights of the earlier model that stay valid for this model."""
         names = ["initial_weights"]
         names += [name for loss in self.losses for name in loss.facts_to_keep()]
         kept = {name: facts[name] for name in names if facts.get(name) is not None}

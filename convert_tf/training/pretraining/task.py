@@ -1,4 +1,4 @@
-"""Pre-training of BERT-like trunks, alternately on masked language modelling and next utterances.
+"""Pre-train BERT-like trunks, alternating masked language modelling and next utterances.
 
 Reference: arXiv 1905.01969 §4.1 ("Pre-training Procedure").
 """
@@ -45,25 +45,25 @@ def _objective_of(metric: str) -> str:
 
 
 def _weighted_mean(values: Any, weights: Any) -> Any:
-    """Return Σ values·weights / Σ weights, `[n]` → `[]`; 0 if all weights are 0."""
+    """Return Σ values·weights / Σ weights, `[n]` → `[]`, or 0 if all weights are 0."""
     return ops.sum(values * weights) / ops.maximum(ops.sum(weights), 1.0)
 
 
 class PretrainingObjective(Objective):
-    """A trunk with both pre-training objectives. Each batch is for one of them; the other weighs 0.
+    """A trunk with both pre-training objectives. In each batch, one of them has weight 0.
 
     The language model passes the vectors of masked tokens through a dense layer, GELU and layer
-    norm. It scores them with the token table itself and a bias per token. The next utterance is
-    predicted from the vector of the first [S], after a dense layer and tanh.
+    norm. It scores all tokens with the trunk's token table and a bias per token. The next utterance
+    is predicted from the vector of the first [S], after a dense layer and tanh.
 
     Args:
       trunk: the trunk to train.
 
     Call arguments:
-      inputs: dict of `data.pretraining_batches.masked_batch`.
+      inputs: a batch as returned by `data.pretraining_batches.masked_batch`.
 
     Returns:
-      dict of `token_logits` float32 `[M, num_rows]` and `next_logits` float32 `[batch]`.
+      A dict of `token_logits`, float32 `[M, num_rows]`, and `next_logits`, float32 `[batch]`.
 
     Reference: arXiv 1905.01969 §4.1; arXiv 1810.04805 §3.1.
     """
@@ -123,24 +123,24 @@ class PretrainingObjective(Objective):
         yield from zip(_MEANS, (masked, is_found, following, is_right), weights, strict=True)
 
     def _cross_entropies(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> tuple[Any, Any]:
-        """Return the cross-entropies of masked tokens `[M]` and of pairs `[batch]`, in nats."""
+        """Return the cross-entropies for masked tokens `[M]` and for pairs `[batch]`, in nats."""
         masked = keras.losses.sparse_categorical_crossentropy(
             inputs["masked_targets"], outputs["token_logits"], from_logits=True
         )
         logits = outputs["next_logits"]
-        # log(1 + e^−z) for pairs that belong together, log(1 + e^z) for the others.
+        # The loss is log(1 + e^−z) for texts that belong together, and log(1 + e^z) for others.
         return masked, ops.softplus(ops.where(inputs["next_labels"] > 0.5, -logits, logits))
 
 
 def make_pretraining(
     trunk: BertTrunk, config: Pretraining, *, precision: str
 ) -> PretrainingObjective:
-    """Return `trunk` with its objectives, compiled with Adam.
+    """Return the trunk with its objectives, compiled with Adam.
 
     Args:
-      trunk: the trunk.
-      config: has the learning rate and the warm-up.
-      precision: name of a dtype policy; `mixed_float16` turns the static loss scale on.
+      trunk: the trunk to train.
+      config: training options. The learning rate and the warm-up are used.
+      precision: name of a dtype policy. `mixed_float16` turns on the static loss scale.
     """
     model = PretrainingObjective(trunk, name="pretraining")
     optimizer = keras.optimizers.Adam(
@@ -167,24 +167,26 @@ def pretrain(
     """Pre-train a trunk, or resume a run that was stopped.
 
     Args:
-      config: options of training and of the data.
-      output: the run's folder. If it has checkpoints, training resumes from the newest.
-      model: preset of the trunk; None uses the trunk of `init_from`.
-      overrides: other fields of the preset.
-      vocabulary: vocabulary file; None uses that of `init_from` or of a folder of token ids.
-      num_oov_buckets: number of ids that unknown tokens share; WordPiece has none.
+      config: options for training and for the data.
+      output: the run's folder. If it has checkpoints, training resumes from the newest one.
+      model: name of a preset for the trunk; None uses the trunk of `init_from`.
+      overrides: fields of the preset to change.
+      vocabulary: vocabulary file. If None, the vocabulary of `init_from` or of the folder of token
+        ids is used.
+      num_oov_buckets: number of ids that unknown tokens share; ignored for WordPiece.
       init_from: a BERT-shaped model directory, or a Hugging Face folder.
       trackers: see `Task`.
 
     Returns:
-      `output`, a model directory.
+      The path `output`, a model directory.
 
     Raises:
       ValueError: if the data is unusable, another run is in this folder, or a vocabulary or a model
         does not match.
-      FloatingPointError: if the loss became NaN; the last checkpoint is kept.
+      FloatingPointError: if the loss or a weight became NaN or infinite. The last checkpoint is
+        kept.
       OSError: if a file cannot be read or written.
-      NotFinishedError: on SIGTERM, after the state was saved; a `SystemExit` with the status 75.
+      NotFinishedError: on SIGTERM, after saving the state. It is a `SystemExit` with status 75.
     """
     run_folder = Path(output)
     with only_run_in(run_folder):
@@ -217,7 +219,7 @@ def pretrain(
 
 
 def _trunk_config(folder: Folder, model: str, overrides: dict[str, Any]) -> BertConfig:
-    """Return the preset for the folder's vocabulary, with the special tokens of WordPiece."""
+    """Return a preset adapted to the folder's vocabulary, including WordPiece's special tokens."""
     if folder.tokenizer_name == "wordpiece":
         lines = folder.vocabulary.read_text(encoding="utf-8").split("\n")
         for field, token in (
@@ -234,20 +236,20 @@ def _trunk_config(folder: Folder, model: str, overrides: dict[str, Any]) -> Bert
 
 
 class PretrainingTask(Task):
-    """A trunk in pre-training.
+    """The task of pre-training a trunk.
 
-    The weights with the lowest sum of both losses on the evaluation split are kept.
+    The weights with the lowest sum of both losses on the dev split are kept.
 
     Args:
-      trunk: with its initial weights.
+      trunk: the trunk, with its initial weights.
       data: folder of the training data.
-      config: options of training.
+      config: training options.
       folder: the run's folder.
 
     Attributes:
       trunk, config, folder: as given.
       precision: name of the dtype policy.
-      parameters: number of weights of the trunk.
+      parameters: number of trainable parameters in the trunk.
       unknown_share: share of unknown tokens in the first examples.
     """
 
@@ -317,10 +319,11 @@ class PretrainingTask(Task):
 
 
 def _trained_means(logs: dict[str, float]) -> dict[str, float]:
-    """Return the metrics of the objectives that have had a batch.
+    """Return only the metrics of objectives that have had a batch.
 
     Args:
-      logs: means of the metrics of `PretrainingObjective`; a loss is 0 if nothing was counted.
+      logs: means of the metrics of `PretrainingObjective`. A loss of 0 means that its objective has
+        had no batch.
     """
     return {name: logs[name] for name in _MEANS if logs.get(f"{_objective_of(name)}_loss")}
 
@@ -328,9 +331,9 @@ def _trained_means(logs: dict[str, float]) -> dict[str, float]:
 def evaluate_pretraining(
     model: PretrainingObjective, batches: Iterable[dict[str, np.ndarray]]
 ) -> dict[str, float]:
-    """Return loss and accuracy of both objectives, by the names of the model's metrics.
+    """Return the losses and accuracies of both objectives, by metric name.
 
-    They are means over all masked tokens and all pairs.
+    They are means over all masked tokens, or over all pairs.
     """
     sums, weights = dict.fromkeys(_MEANS, 0.0), dict.fromkeys(_MEANS, 0.0)
     for batch in batches:

@@ -1,4 +1,4 @@
-"""The data of a run that fine-tunes a ranker: examples, candidates and negatives."""
+"""The data for fine-tuning a ranker: examples, candidates and negatives."""
 
 import os
 
@@ -22,27 +22,27 @@ from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.ranking.checkpoint import make_tokenize, pad_multiple
 from convert_tf.training.teaching.vectors import first_places
 
-_DEV_LIST = 20  # candidates per context when a cross-encoder ranks records
+_DEV_LIST = 20  # candidates per context when a cross-encoder is evaluated on records
 
 
 class RankerData:
-    """The opened data of a run.
+    """The data for a run that fine-tunes a ranker.
 
     Args:
-      config: the options of training.
+      config: training options.
       ranker: configuration of the ranker.
-      vocabulary: vocabulary of the ranker.
+      vocabulary: vocabulary file of the ranker.
 
     Attributes:
-      config: the options, with the default intervals filled in.
+      config: the options, with default intervals filled in.
       examples: the training examples.
-      dev: the examples that the ranker is evaluated on, with candidates to rank.
+      dev: the examples for evaluation, with candidates to rank.
       unknown_share: share of unknown tokens in the first training examples.
-      batches: the batches of training, without end.
+      batches: endless training batches.
 
     Raises:
-      ValueError: if there are too few examples, they are damaged or have another vocabulary, or
-        there are no negatives.
+      ValueError: if there are too few examples, they are damaged or have another vocabulary, or an
+        example has no negatives.
       OSError: if a file cannot be read.
     """
 
@@ -79,7 +79,7 @@ class RankerData:
         )
 
     def first_contexts(self, number: int) -> np.ndarray:
-        """Return the first contexts, up to a number: int32 `[contexts, tokens]`, padded."""
+        """Return up to `number` first contexts as padded token ids: int32 `[contexts, tokens]`."""
         numbers = np.arange(min(number, self.examples.num_examples))
         return padded(self.examples.contexts, numbers, self._padding_id)
 
@@ -94,18 +94,18 @@ def open_examples(
 ) -> RankingExamples:
     """Open a candidates file, records or token ids for a ranker.
 
-    Token ids need no TensorFlow. They do not store where a turn ends, so their contexts have no
-    earlier turns.
+    Reading token ids does not need TensorFlow. Token ids do not record where turns end, so their
+    contexts have no earlier turns.
 
     Args:
       data: the file or the folder.
-      split: split of a folder.
+      split: name of the folder's split. Ignored for a file.
       config: configuration of the ranker.
-      vocabulary: vocabulary of the ranker.
-      max_examples: number of examples to read; None for all.
+      vocabulary: vocabulary file of the ranker.
+      max_examples: maximum number of examples to read; None for all.
 
     Raises:
-      ValueError: if there are no examples, they are damaged, or the token ids have another
+      ValueError: if there are no examples, an example is damaged, or the token ids have another
         vocabulary.
       OSError: if the file cannot be read.
     """
@@ -148,13 +148,14 @@ def _stored_examples(
 
 
 def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> RankingExamples:
-    """Return examples with candidates to rank: their own, or the responses of other examples.
+    """Return examples with candidates to rank: the given ones, or responses from other examples.
 
-    Records have no wrong candidates. A bi- or poly-encoder then ranks the responses of a block of
-    100 examples. A cross-encoder, which reads each pair, ranks the responses of 20 examples.
+    Records have no wrong candidates. For records, a bi- or poly-encoder ranks the responses in a
+    block of 100 examples. A cross-encoder, which must read every pair, ranks the responses in a
+    block of 20 examples.
 
     Raises:
-      ValueError: if there are fewer examples than a block.
+      ValueError: if there are fewer examples than a block needs.
     """
     if any(len(given) > 1 for given in examples.candidates):
         return examples
@@ -168,7 +169,7 @@ def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> Ranking
     right = np.concatenate(examples.candidates[:usable]).reshape(-1, size)
     candidates, labels = [], []
     for block in right:
-        # If several contexts of the block have the same right text, it is one candidate.
+        # A text that is the right response for several contexts becomes a single candidate.
         texts, places = np.unique(block, return_inverse=True)
         candidates += [texts] * size
         labels += [*places[:, None]]
@@ -177,7 +178,7 @@ def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> Ranking
 
 
 def open_sampler(examples: RankingExamples, config: RankerTraining) -> NegativeSampler | None:
-    """Return the sampler of negatives; None to use the other responses of the batch.
+    """Return the negative sampler, or None if a batch's other responses are the negatives.
 
     Raises:
       ValueError: if an example has no wrong candidate, or negatives were mined from other data.
@@ -191,7 +192,7 @@ def open_sampler(examples: RankingExamples, config: RankerTraining) -> NegativeS
 
 
 def _mined_places(examples: RankingExamples, config: RankerTraining) -> np.ndarray:
-    """Return int64 `[examples, mined]`, indices into the pool; −1 if fewer were mined."""
+    """Return mined negatives, int64 `[examples, mined]`: indices into the pool, or −1."""
     if kind_of(config.data) is not Kind.TOKEN_IDS:
         raise ValueError(
             f"Mined negatives go with token ids (--hard_negatives), and {config.data!r} holds "
@@ -207,6 +208,6 @@ def _mined_places(examples: RankingExamples, config: RankerTraining) -> np.ndarr
     )
     number = examples.num_examples
     mined = negatives.numbers(np.arange(number))
-    places = np.concatenate(examples.candidates)  # examples of token ids have one response each
-    is_there = (mined >= 0) & (mined < number)  # --max_examples may have left some out
+    places = np.concatenate(examples.candidates)  # each example of token ids has one response
+    is_there = (mined >= 0) & (mined < number)  # --max_examples may exclude some mined examples
     return np.where(is_there, places[np.where(is_there, mined, 0)], -1)

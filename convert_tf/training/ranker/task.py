@@ -1,4 +1,4 @@
-"""Fine-tuning of rankers, as `train.py --head` starts it: objective and task.
+"""Fine-tune rankers: the objective, the task, and `train_ranker`, which `train --head` calls.
 
 Reference: arXiv 1905.01969 §4.2 to §4.4, §5.1, §5.3.
 """
@@ -31,22 +31,22 @@ from convert_tf.training.step import Objective, compile_with
 from convert_tf.training.summaries import LOSS, RECALL, curves
 from convert_tf.training.task import Batch, Task, Tracker
 
-_RESCALED_ON = 256  # contexts on which the outputs of the trunk are measured
+_RESCALED_ON = 256  # number of contexts for measuring the trunk's outputs before rescaling
 _PLATEAU_DECAY = 0.4  # arXiv 1905.01969 §5.1
 
 
 class CandidateRanking(Objective):
-    """A ranker with its objective: pick each context's right candidate.
+    """A ranker with its objective, which is to pick each context's right candidate.
 
     Args:
-      encoder: the ranker. It has this name because functions for checkpoints save `encoder`.
-      config: label smoothing and l2.
+      encoder: the ranker. It is named `encoder` because checkpoints save the attribute `encoder`.
+      config: training options. Label smoothing and `l2` are used.
 
     Call arguments:
-      inputs: a batch of `RankingBatches`.
+      inputs: a batch from `RankingBatches`.
 
     Returns:
-      float32 `[batch, candidates]`, the scores.
+      The scores, float32 `[batch, candidates]`.
 
     Reference: arXiv 1905.01969 §4.2, §4.3.
     """
@@ -80,10 +80,11 @@ def freeze(ranker: RankerModel, how: str, *, trainable_blocks: int = 1) -> None:
     """Freeze a part of the trunk.
 
     Args:
-      ranker: the ranker, changed in place before its optimizer is built.
-      how: `nothing`, `embeddings` (the tables of tokens, positions and segments, and the norm), or
-        `all_but_top_k` (these and all blocks but the last ones).
-      trainable_blocks: k.
+      ranker: the ranker, which is changed in place. Its optimizer must not have been built yet.
+      how: the part to freeze: `nothing`, `embeddings` (the tables for tokens, positions and
+        segments, and the norm), or `all_but_top_k` (the embeddings, and all blocks except the last
+        k).
+      trainable_blocks: k, the number of last blocks to train with `all_but_top_k`.
 
     Raises:
       ValueError: if the trunk has fewer than k blocks.
@@ -110,7 +111,7 @@ def freeze(ranker: RankerModel, how: str, *, trainable_blocks: int = 1) -> None:
 def make_ranker_training(
     ranker: RankerModel, config: RankerTraining, *, precision: str
 ) -> CandidateRanking:
-    """Return `ranker` with its objective, compiled with its optimizer."""
+    """Return the ranker with its objective, compiled with an optimizer."""
     freeze(ranker, config.freeze, trainable_blocks=config.trainable_blocks)
     model = CandidateRanking(ranker, config)
     optimizer = make_optimizer(
@@ -120,7 +121,7 @@ def make_ranker_training(
         precision=precision,
         extend=decaying_on_plateau,
     )
-    if config.optimizer == "adamw":  # as in BERT, biases and norms do not decay
+    if config.optimizer == "adamw":  # as in BERT, biases and norms have no weight decay
         vectors = [v for v in model.trainable_variables if len(v.shape) < 2]
         optimizer.exclude_from_weight_decay(var_list=vectors)
     compile_with(model, optimizer)
@@ -139,22 +140,24 @@ def train_ranker(
     """Fine-tune a ranker, or resume a run that was stopped.
 
     Args:
-      head: the head.
-      options: fields of `RankerTraining`; see `ranker_options` for the others.
-      init_from: model directory of a dual encoder or a ranker, or a dual encoder's module or name.
-      output: the run's folder. If it has checkpoints, training resumes from the newest.
+      head: configuration of the head.
+      options: fields of `RankerTraining`. `ranker_options` supplies the missing fields.
+      init_from: model directory of a dual encoder or a ranker, or a dual encoder's module or
+        released name.
+      output: the run's folder. If it has checkpoints, training resumes from the newest one.
       recipe: one of `RANKER_RECIPES`; see `ranker_options` for the default.
       trackers: see `Task`.
 
     Returns:
-      `output`, a ranker's model directory with the best weights on the dev data.
+      The path `output`, a model directory of the ranker with the best weights on the dev data.
 
     Raises:
       ValueError: if the data or options are unusable, another run is in this folder, or checkpoints
         do not match.
-      FloatingPointError: if the loss or a weight became NaN; the last checkpoint is kept.
+      FloatingPointError: if the loss or a weight became NaN or infinite. The last checkpoint is
+        kept.
       OSError: if a file cannot be read or written.
-      NotFinishedError: on SIGTERM, after the state was saved; a `SystemExit` with the status 75.
+      NotFinishedError: on SIGTERM, after saving the state. It is a `SystemExit` with status 75.
     """
     config = ranker_options(head.head, options, init_from=init_from, recipe=recipe)
     folder = Path(output)
@@ -179,16 +182,17 @@ def train_ranker(
 def ranker_options(
     head: str, options: Mapping[str, Any], *, init_from: str | None, recipe: str | None = None
 ) -> RankerTraining:
-    """Complete the given options of a run.
+    """Supply the options of a run that are not given.
 
-    Without a recipe, a file of a task that has one as `data` selects it, for example `convai2`.
-    Other data select `paper`.
+    If no recipe is given and `data` is the file of a task that has a recipe, for example `convai2`,
+    this recipe is used. For other data, the recipe is `paper`.
 
-    Folders are evaluated on their own dev split. With the recipe `paper`, a cross-encoder ranks the
-    given candidates of a file, or random responses from a folder. See `ranker_recipe` for the rest.
+    For a folder, the evaluation uses the folder's dev split. With the recipe `paper`, a
+    cross-encoder gets its negatives from the given candidates of a file, or samples responses from
+    a folder. See `ranker_recipe` for the other options.
 
     Raises:
-      ValueError: if there is no data or no trained trunk, or options have no effect.
+      ValueError: if there is no data or no trained trunk, or if an option would have no effect.
     """
     options = dict(options)
     data = options.get("data", "")
@@ -211,15 +215,15 @@ def ranker_options(
 
 
 class RankerTask(Task):
-    """A ranker on a trained trunk; see `train_ranker`.
+    """The task of fine-tuning a ranker; see `train_ranker`.
 
-    The weights with the highest R@1 on the dev data are kept. The learning rate falls whenever the
-    loss on these data is not the lowest so far.
+    The weights with the highest R@1 on the dev data are kept. The learning rate is reduced whenever
+    the loss on the dev data is not the lowest so far.
 
     Args:
       ranker: the ranker, with its initial weights.
       data: the data of the run.
-      vocabulary: the vocabulary of both.
+      vocabulary: the vocabulary file that the ranker and the data use.
       started: facts about the start of the run: `precision` and `init_from`.
       folder: the run's folder.
 
@@ -303,7 +307,7 @@ class RankerTask(Task):
 
 
 def _weights_of(folder: str) -> str:
-    """Return the kind of the weights in a folder, as `ranker_recipe` names it."""
+    """Return the kind of weights in a folder, by the name that `ranker_recipe` expects."""
     kind = kind_of(folder)
     if kind is Kind.RANKER:
         model = load_ranker_config(folder).model

@@ -1,7 +1,8 @@
 """Teach the similarity vectors of a trained encoder to tell opposites apart.
 
-Only the map from r to these vectors is trained. The encoder does not change, and neither do the
-vectors of contexts and responses. The texts are encoded once, so a step is a few matrix products.
+Only the similarity map, from reduced encodings r to similarity vectors, is trained. The encoder
+itself and its context and response encodings do not change. The texts are encoded once, so a step
+takes only a few matrix products.
 """
 
 import os
@@ -33,9 +34,9 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.progress import Progress
 from convert_tf.training.teaching.similarity import encoded_texts, output_folder, training_texts
 
-_TRIPLETS, _TEXTS, _HELD, _TAUGHT = 128, 128, 256, 192  # numbers of examples in a step
+_TRIPLETS, _TEXTS, _HELD, _TAUGHT = 128, 128, 256, 192  # number of examples of each kind per step
 _WEIGHTS = ("opposites", "intent_contrast", "holding")
-_SCALE = 20.0  # of cosines
+_SCALE = 20.0  # factor for cosines in a softmax
 _HELD_OUT_EVERY = 20
 
 
@@ -48,26 +49,28 @@ def teach_opposites(
     *,
     teacher: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """Train the similarity map of an encoder on triplets, and write the encoder with it.
+    """Train the similarity map of an encoder on triplets, and write the encoder with the new map.
 
-    A twentieth of the anchors is held out for the measurements. Triplets that share a text with a
-    held-out triplet are not trained on.
+    One in twenty anchors is held out for measurements. Triplets that share a text with a held-out
+    triplet are not trained on.
 
     Args:
-      checkpoint: a dual encoder's run or module with similarity vectors. From a module, a model
-        directory is written with its rounded weights.
-      token_ids: folder of single texts, tokenized with the model's vocabulary. If texts have
-        labels, these are their intents.
+      checkpoint: run or module of a dual encoder with similarity vectors. For a module, the new
+        model directory has the module's rounded weights.
+      token_ids: folder of single texts, tokenized with the encoder's vocabulary. Labels of texts
+        are used as intents.
       triplets: folder of triplets, tokenized with the same vocabulary.
-      output: folder of the encoder with the new map; None replaces the map of `checkpoint`.
-      options: weights and steps; None for the defaults.
-      teacher: folder of teacher vectors of the single texts; with it, the map also learns which
-        texts are close to each other for the teacher.
+      output: folder for the encoder with the new map; None replaces the map in `checkpoint`.
+      options: loss weights and number of steps; None for the defaults.
+      teacher: folder of teacher vectors for the single texts. If it is given, the map also learns
+        which texts the teacher considers similar.
 
     Returns:
-      `triplets` and `texts`, the numbers that were read; `before` and `after`, the shares of the
-      held-out triplets whose anchor is nearer to the paraphrase than to the opposite, for the kinds
-      `sentence` and `similarity`; `cosine`, that of the similarity vectors before and after.
+      A dict with `triplets` and `texts`, the numbers of triplets and texts trained on; `before` and
+      `after`, for sentence encodings (`sentence`) and similarity vectors (`similarity`) the share
+      of held-out triplets in which the anchor is closer to the paraphrase than to the opposite;
+      `cosine`, the mean cosine between the texts' similarity vectors before and after training; and
+      the options.
 
     Raises:
       ValueError: if the encoder has no similarity vectors, a folder holds another kind of texts or
@@ -126,7 +129,7 @@ def teach_opposites(
 
 
 def opposites_report(facts: dict[str, Any]) -> str:
-    """Return the result of `teach_opposites` as text."""
+    """Format the result of `teach_opposites` for a terminal."""
     shares = ", ".join(
         f"{kind} {100 * facts['before'][kind]:.1f} → {100 * facts['after'][kind]:.1f}"
         for kind in facts["after"]
@@ -150,26 +153,29 @@ def map_batches(
     steps: int,
     teacher: TeacherVectors | None = None,
 ) -> Iterator[tuple[dict[str, np.ndarray]]]:
-    """Yield the inputs of each step that trains a map, as Keras reads them.
+    """Yield the inputs for each step of training a similarity map, in the form that Keras reads.
 
     Args:
-      texts: single texts.
+      texts: the single texts.
       triplets: the triplets.
-      reduced: `[texts, reduced_dim]`, r of the texts.
-      of_triplets: `[triplets, 3, reduced_dim]`, r of the texts of triplets.
-      used: int64, the numbers of the triplets to draw.
-      kernel: float32 `[reduced_dim, dim]`, the map before the training.
-      seed: seed of the order.
+      reduced: `[texts, reduced_dim]`, reduced encodings of the single texts.
+      of_triplets: `[triplets, 3, reduced_dim]`, reduced encodings of the texts in the triplets.
+      used: int64, the numbers of the triplets to draw from.
+      kernel: float32 `[reduced_dim, dim]`, the map before training.
+      seed: seed for the draws.
       steps: number of steps.
-      teacher: the teacher's vectors of the texts, or None.
+      teacher: the teacher's vectors for the single texts, or None.
 
     Yields:
-      A dict. For each name of `TRIPLET`, it has float32 `[triplets, reduced_dim]`, and as
-      `{name}_groups` int32 `[triplets]`, equal numbers for equal texts. `text` is float32
-      `[texts, reduced_dim]`, with `intent_groups` and `intent_names` (see `UtteranceDraws`). `held`
-      is float32 `[held, reduced_dim]`, with `held_similarity` and `held_sentence`, the vectors of
-      these texts before the training. With a teacher, `taught` is float32 `[taught, reduced_dim]`
-      and `teacher` is float32 `[taught, teacher_dim]`, its vectors.
+      A tuple with one dict:
+      - for each name in `TRIPLET`, its reduced encodings, float32 `[triplets, reduced_dim]`, and
+        `{name}_groups`, int32 `[triplets]`, in which equal texts have equal numbers;
+      - `text`, float32 `[texts, reduced_dim]`: single texts, with `intent_groups` and
+        `intent_names` (see `UtteranceDraws`);
+      - `held`, float32 `[held, reduced_dim]`: texts whose vectors should not change, with
+        `held_similarity` and `held_sentence`, their vectors before training;
+      - with a teacher, `taught`, float32 `[taught, reduced_dim]`, and `teacher`, float32 `[taught,
+        teacher_dim]`, the teacher's vectors for the same texts.
     """
     draws = UtteranceDraws(texts, per_pair=2, seed=seed)
     draws.draw_in_pairs()
@@ -200,17 +206,18 @@ def map_batches(
 
 
 class MapModel(keras.Model):
-    """The map as a Keras model with its loss.
+    """The similarity map as a Keras model with its loss.
 
     The loss of a step is opposites · L_opposites + intent_contrast · L_intents + holding · L_held +
-    teaching · L_taught. Each is a sum over sentence encodings and similarity vectors. L_opposites
-    and L_intents are the means of `opposite_losses` and `intent_losses`. L_held is the mean of 1 −
-    the cosine to the vector before the training. L_taught is the mean of `taught_ranking_losses` of
-    the cosines of each text to the others, with the teacher's cosines as the target.
+    teaching · L_taught. Each term is summed over two kinds of vectors, sentence encodings and
+    similarity vectors. L_opposites and L_intents are the means of `opposite_losses` and
+    `intent_losses`. L_held is the mean of 1 − cosine between a text's vectors before and during
+    training. L_taught is the mean of `taught_ranking_losses`, which compares each text's cosines to
+    the other texts with the teacher's cosines.
 
     Args:
       kernel: float32 `[reduced_dim, dim]`, the initial map.
-      options: the weights.
+      options: the weights of the terms.
     """
 
     def __init__(self, kernel: np.ndarray, options: MapTraining) -> None:
@@ -221,14 +228,14 @@ class MapModel(keras.Model):
         self.built = True
 
     def call(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Return the vectors of the held texts."""
+        """Return the vectors of the texts in `held`, by kind."""
         return self._vectors(inputs["held"])
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None,
         sample_weight: Any = None, training: bool = True,
     ) -> Any:  # fmt: skip
-        """Return the loss of a step's inputs; see `map_batches`."""
+        """Return the loss for the inputs of a step; see `map_batches`."""
         options, total = self._options, 0.0
         triplets = [self._vectors(x[name]) for name in TRIPLET]
         groups = [x[f"{name}_groups"] for name in TRIPLET]
@@ -269,15 +276,15 @@ def _cosines(vectors: Any) -> Any:
 def trained_map(
     kernel: np.ndarray, batches: Iterator[tuple[dict[str, np.ndarray]]], options: MapTraining
 ) -> np.ndarray:
-    """Train a map.
+    """Train a similarity map.
 
     Args:
       kernel: float32 `[reduced_dim, dim]`, the initial map.
       batches: the inputs of each step, from `map_batches`.
-      options: weights and steps.
+      options: loss weights, learning rate and number of steps.
 
     Returns:
-      float32 `[reduced_dim, dim]`.
+      The trained map, float32 `[reduced_dim, dim]`.
     """
     steps = options.map_steps
     rate = options.map_learning_rate * float(np.sqrt(np.mean(kernel**2)))
@@ -300,10 +307,10 @@ def _opened(path: str, holds: str, encoder: DualEncoder, vocabulary: Any) -> Arr
 
 
 def _held_out(triplets: ArrayExamples) -> tuple[np.ndarray, np.ndarray]:
-    """Return which triplets are held out, and which share no text with them: bool `[triplets]`."""
+    """Return which triplets are held out, and which share no text with these: bool `[triplets]`."""
     ids = triplets.token_ids(np.arange(triplets.num_examples))
     groups = packing.text_groups(ids).reshape(len(TRIPLET), -1)
-    # Groups are checksums of texts, so every n-th one is a random choice.
+    # Groups are checksums of texts, so every n-th group is a random choice.
     is_held_out = np.isin(groups[0], np.unique(groups[0])[::_HELD_OUT_EVERY])
     is_used = ~np.isin(groups, groups[:, is_held_out]).any(axis=0)
     if not is_used.any():
@@ -314,7 +321,7 @@ def _held_out(triplets: ArrayExamples) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _vectors(reduced: np.ndarray, kernel: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the vectors of texts, of length 1, by kind."""
+    """Return the similarity vectors and sentence encodings of texts, normalised to length 1."""
     reduced = reduced.astype(np.float32)
     return {
         "similarity": unit_rows(reduced @ kernel),
@@ -323,7 +330,7 @@ def _vectors(reduced: np.ndarray, kernel: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _shares(of_triplets: np.ndarray, kernel: np.ndarray) -> dict[str, float]:
-    """Return the share of triplets whose paraphrase is nearer than their opposite, by kind."""
+    """Return, by kind, the share of triplets whose paraphrase is closer than the opposite."""
     sides: Sequence[dict[str, np.ndarray]] = [_vectors(of_triplets[:, i], kernel) for i in range(3)]
     return {
         kind: float(np.mean(np.sum(sides[0][kind] * (sides[1][kind] - sides[2][kind]), axis=1) > 0))

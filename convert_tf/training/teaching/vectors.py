@@ -1,4 +1,4 @@
-"""Write a teacher's vectors of training texts, which are restored from token ids.
+"""Write a teacher's vectors for training texts. The texts are restored from token ids.
 
 `convert_tf.data.teacher_vectors` describes the files of the folder.
 """
@@ -29,24 +29,24 @@ from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import read_vocabulary
 from convert_tf.training.teaching.teacher import Encode, calls_at_once
 
-CHUNK = 8_192  # examples after which the progress is stored
+CHUNK = 8_192  # the progress is saved after this many examples
 _UNKNOWN = "\ufffd"
 _DONE_FILE = "done.json"
-_EVERY_SUBWORD = 64  # the vectors of these subwords show whether the teacher is the same
-_SAME_VECTORS = 0.02  # tolerance of a value; results in bfloat16 depend on the machine
-_WORK_VERSION = 6  # until version 5, both sides of a teacher were written together
+_EVERY_SUBWORD = 64  # vectors of every 64th subword show whether the teacher is the same
+_SAME_VECTORS = 0.02  # absolute tolerance, because bfloat16 results depend on the machine
+_WORK_VERSION = 6  # up to version 5, both sides of a teacher were written together
 
 
 class StoredTexts:
-    """Restore texts from token ids: in lower case, and cut as they are stored.
+    """Restores texts from token ids. The texts are in lower case and cut to the stored tokens.
 
-    Ids only have hashes of characters outside the vocabulary. In the texts these are U+FFFD.
+    Characters outside the vocabulary are only stored as hashes, so they become U+FFFD.
 
     Args:
-      folder: the token ids.
+      folder: the folder of token ids.
 
     Attributes:
-      entries: the entries of the vocabulary as texts, without the marker of a word's start.
+      entries: the vocabulary entries as texts, without the marker for the start of a word.
 
     Raises:
       ValueError: if the vocabulary cannot be read, or a package is missing.
@@ -69,7 +69,7 @@ class StoredTexts:
             pieces = read_vocabulary(folder.vocabulary)
             self.entries = [piece.removeprefix(WORD_START) for piece in pieces]
             pieces += [_UNKNOWN] * folder.num_oov_buckets
-            # The last entry ends a text.
+            # The last entry marks the end of a text.
             self._pieces = np.array([*pieces, BETWEEN_TEXTS], object)
 
     def __call__(self, ids: TokenIds) -> list[str]:
@@ -86,18 +86,20 @@ class StoredTexts:
 
 
 def first_places(examples: ArrayExamples, names: Sequence[str], numbers: np.ndarray) -> np.ndarray:
-    """Return where each text occurs first. A turn is often a response and later a context.
+    """Return where each text occurs for the first time.
 
-    This takes about 50 bytes of memory for each text.
+    Texts are often repeated: a turn may be a response and later a context. This takes about 50
+    bytes of memory per text.
 
     Args:
       examples: the token ids.
-      names: names of the texts of an example.
+      names: names of the texts in each example.
       numbers: int64 `[n]`, numbers of the examples.
 
     Returns:
-      int64 `[names × n]`. Text c of example e is at `names · e + c`, and the value is the first
-      index of an equal text. Two different texts are taken for equal once in 2⁶⁴ pairs.
+      int64 `[names × n]`. Text c of example e has the index `names · e + c`, and the value there is
+      the first index of an equal text. Two different texts are mistaken for equal once in 2⁶⁴
+      pairs.
     """
     digests = np.empty((len(numbers), len(names)), np.uint64)
     for start in range(0, len(numbers), CHUNK):
@@ -109,7 +111,7 @@ def first_places(examples: ArrayExamples, names: Sequence[str], numbers: np.ndar
 
 
 def _digests(texts: TokenIds) -> np.ndarray:
-    """Return uint64 `[texts]`: sums of hashes of the tokens with their positions and the length."""
+    """Return a hash of each text, uint64 `[texts]`, from its tokens, their order and its length."""
     splits = texts.row_splits.astype(np.int64)
     places = np.arange(len(texts.flat)) - np.repeat(splits[:-1], np.diff(splits))
     tokens = (places.astype(np.uint64) << np.uint64(32)) + texts.flat.astype(np.uint64)
@@ -127,29 +129,30 @@ def write_teacher_vectors(
     max_examples: int | None = None,
     source_shares: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Encode the texts of the train split, equal ones once, and each entry of the vocabulary.
+    """Write a teacher's vectors for the texts in the train split and for all vocabulary entries.
 
-    The texts are restored from their tokens (`StoredTexts`). So the teacher reads the same part of
-    each text as a model that is trained on the token ids.
+    Equal texts are encoded once. The texts are restored from their token ids (`StoredTexts`), so
+    the teacher reads the same part of each text as a model that is trained on the token ids.
 
     Args:
-      token_ids: folder of token ids of pairs or of single texts.
-      output: folder to write. It gets its name when it is complete. Until then, the work is kept
-        next to it, and the next call resumes it.
-      teacher: function that encodes texts; or one for `context` and one for `response`, if a text
-        has different vectors on the two sides. The vocabulary is encoded as contexts.
+      token_ids: folder of token ids of pairs or single texts.
+      output: folder to write. It gets its final name when it is complete. Until then, unfinished
+        work is kept in a folder next to it, and the next call resumes from there.
+      teacher: function that encodes texts; or a dict of functions for `context` and `response`, if
+        the teacher encodes the two sides differently. The vocabulary is then encoded as contexts.
       name: name of the teacher.
-      max_examples: number of examples that get vectors; the others have zeros.
-      source_shares: shares of the sources. Only examples that a run with these shares would draw
-        get vectors, starting with the first.
+      max_examples: number of examples to encode, from the first one on; None for all. The others
+        get zeros.
+      source_shares: share of examples to keep, by source. Only examples that a run with these
+        shares would draw get vectors.
 
     Returns:
-      The content of `teacher.json`.
+      A dict with the content of `teacher.json`.
 
     Raises:
-      ValueError: if the token ids lack one of the sources; if shares or a teacher for each side are
-        given for single texts; if no example is drawn; if `output` exists, or another process
-        writes it.
+      ValueError: if the token ids lack one of the sources; if shares or separate teachers for the
+        sides are given for single texts; if the shares leave no example; if `output` exists, or
+        another process is writing it.
       OSError: if a file cannot be read or written.
     """
     if os.path.exists(output):
@@ -160,7 +163,7 @@ def write_teacher_vectors(
             f"{str(folder.folder)!r} holds single texts, and --sides and --source_shares are for "
             "pairs. Pass token ids of pairs, or omit these options."
         )
-    # Teachers, and the names of the texts that each of them encodes.
+    # The teachers, with the names of the texts that each of them encodes.
     teachers: list[tuple[Encode, tuple[str, ...]]]
     if isinstance(teacher, Mapping):
         teachers = [(teacher[side], (side,)) for side in PAIR]
@@ -200,9 +203,10 @@ def write_teacher_vectors(
 def _read_done(
     work: Path, settings: dict[str, Any], some_subwords: np.ndarray, num_subwords: int
 ) -> dict[str, Any] | None:
-    """Return the progress of an earlier run with the same settings, or None.
+    """Return the progress of an earlier call with the same settings, or None.
 
-    `some_subwords`, float `[n, dim]`, distinguish two teachers with the same name.
+    `some_subwords`, float `[n, dim]`, are the teacher's vectors for every 64th subword. They
+    distinguish two teachers with the same name.
     """
     with contextlib.suppress(OSError, ValueError):
         done = parsed_json((work / _DONE_FILE).read_text())
@@ -215,7 +219,7 @@ def _read_done(
 
 
 def _vocabulary_vectors(encode: Encode, subwords: Sequence[str]) -> np.ndarray:
-    """Return float16 `[vocab_size, dim]`."""
+    """Encode all vocabulary entries: float16 `[vocab_size, dim]`."""
     vectors = []
     with Progress("subwords", total=len(subwords)) as progress:
         for start in range(0, len(subwords), CHUNK):
@@ -226,10 +230,10 @@ def _vocabulary_vectors(encode: Encode, subwords: Sequence[str]) -> np.ndarray:
 
 
 class _TaughtExamples:
-    """The examples that get vectors. Arguments and errors are those of `write_teacher_vectors`.
+    """The examples that get vectors; see `write_teacher_vectors` for arguments and errors.
 
     Attributes:
-      facts: entries of `teacher.json`.
+      facts: entries for `teacher.json` that describe the examples.
     """
 
     def __init__(
@@ -268,20 +272,20 @@ class _TaughtExamples:
         dim: int,
         start: int,
     ) -> Iterator[int]:
-        """Write the vectors of some texts of each example, zeros where an example gets none.
+        """Write the vectors for some texts in each example, and zeros for examples without vectors.
 
-        Text c of taught example e has the index `names · e + c`.
+        Text c of the e-th example that gets vectors has the index `names · e + c`.
 
         Args:
-          work: folder of the files, with any files that an earlier call began.
+          work: folder for the files. It may contain files that an earlier call began.
           texts: restores texts from token ids.
           encode: the teacher.
-          names: names of the texts.
-          dim: width of the vectors.
+          names: names of the texts to encode in each example.
+          dim: dimension of the vectors.
           start: number of examples that an earlier call wrote.
 
         Yields:
-          The number of written examples, after each chunk.
+          The number of examples written so far, after each chunk.
         """
         shape = (self._examples.num_examples, dim)
         arrays = [
@@ -299,7 +303,7 @@ class _TaughtExamples:
             return numbers[places // width]
 
         def encoded(chunk: range) -> tuple[range, np.ndarray, np.ndarray]:
-            """Return which places of a chunk have new texts, and the vectors of these texts."""
+            """Return the chunk, the indices of its new texts, and the vectors of these texts."""
             places = np.arange(width * chunk.start, width * chunk.stop)
             new = places[first_of[places] == places]
             rows = numbers[chunk.start : chunk.stop]

@@ -1,4 +1,4 @@
-"""The losses of dual encoders. Each file of this folder that defines one adds it to the list."""
+"""Losses for dual encoders. `LOSSES` lists the losses that the files in this folder define."""
 
 import importlib
 import pkgutil
@@ -7,7 +7,7 @@ from convert_tf.training.encoder.losses.base import Loss
 
 
 def _found() -> tuple[type[Loss], ...]:
-    """Return the subclasses of `Loss` that the files of this folder define, by file name."""
+    """Return the subclasses of `Loss` that the files in this folder define, in file name order."""
     modules = [
         importlib.import_module(f"{__name__}.{module.name}")
         for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name)

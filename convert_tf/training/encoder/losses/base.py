@@ -1,4 +1,4 @@
-"""The base class of the losses of dual encoders."""
+"""The base class of all losses for dual encoders."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,25 +12,27 @@ if TYPE_CHECKING:
 
 
 class Loss:
-    """A loss of dual encoders, added to the others with a weight.
+    """A loss for dual encoders. Training minimises the weighted sum of all losses.
 
-    A subclass in a file of this folder is a loss of `convert-tf train`: the fields of its `Options`
-    become flags. Users pass losses of their own to `train`. Only `name` and `__call__` are needed.
-    Files of this folder import Keras inside functions, so that `--help` need not wait for it.
+    Every subclass in a file in this folder is a loss of `convert-tf train`, and the fields of its
+    `Options` become flags. Users can also pass their own losses to `train`. A subclass only needs
+    `name` and `__call__`. Files in this folder import Keras inside functions, so that `--help` does
+    not have to wait for Keras.
 
     Args:
-      options: the options of the run, among them the fields of `Options`. None for a loss that is
-        passed to `train`, unless it is made with some.
-      weight: factor of the loss; by default the one in the options, or 1 without options.
+      options: the options of the run, which include the fields of `Options`. None for a user's loss
+        without options.
+      weight: factor of the loss in the sum. Default: the weight in the options, or 1 without
+        options.
 
     Attributes:
       name: name of the loss. Its mean is reported as `{name}_loss`.
       Options: fields that become flags, under the heading `Options.heading`.
-      weight_option: the field that is the weight; `name` by default.
+      weight_option: name of the option that holds the weight. Default: `name`.
       metrics: names of the metrics that `measures` yields.
-      additions: what `open` returned.
-      model: the model with its losses, set by `build`. `model.similarity(r)` maps reduced encodings
-        to similarity vectors.
+      additions: the texts and columns that `open` returned.
+      model: the `EncoderObjective` that the loss belongs to, set by `build`. `model.similarity(r)`
+        maps reduced encodings to similarity vectors.
 
     Example:
       class Length(Loss):
@@ -62,25 +64,25 @@ class Loss:
         return False
 
     def applies_to(self, model: ModelConfig) -> bool:
-        """Return whether the loss is opened and measured. With a weight of 0 it is not trained."""
+        """Return whether to open and measure the loss. With a weight of 0, it is not trained."""
         return self.weight > 0
 
     def check(self, losses: Sequence["Loss"]) -> None:
         """Raise `ValueError` if the options do not fit each other or the other losses.
 
         Args:
-          losses: all losses of the run, including those with a weight of 0.
+          losses: all losses in the run, including losses with a weight of 0.
         """
 
     def open(self, data: "EncoderData") -> Sequence[Addition]:
-        """Open what the loss reads in addition to the pairs.
+        """Open the data that the loss reads in addition to the pairs.
 
         Args:
           data: the data of the run.
 
         Returns:
-          Columns and texts to add to each batch. A text called `{name}` is in the batch as
-          `{name}_slots`, and its reduced encoding is `outputs["reduced_{name}"]`.
+          Columns and texts to add to each batch. For a text named `{name}`, the batch has the
+          column `{name}_slots`, and its reduced encoding is `outputs["reduced_{name}"]`.
 
         Raises:
           ValueError: if the files are missing, damaged or do not fit the data.
@@ -88,10 +90,11 @@ class Loss:
         return ()
 
     def build(self, model: Any) -> None:
-        """Add layers to the model, or freeze some, before its optimizer is made.
+        """Add layers to the model, or freeze some of its layers, before its optimizer is made.
 
         Args:
-          model: an `EncoderObjective`. A layer that becomes its attribute is trained and saved.
+          model: an `EncoderObjective`. A layer that is assigned to an attribute of the model is
+            trained and saved in checkpoints.
         """
         self.model = model
 
@@ -99,34 +102,35 @@ class Loss:
         """Return the loss of each example, float32 `[batch]`, or its mean `[]`.
 
         Args:
-          inputs: the batch: the columns that `TrainingBatches` yields, and those of `additions`.
-            `candidates_of` in `ranking.py` finds the copies of right responses in it.
-          outputs: the outputs of `DualEncoder`, of the whole batch also with micro-batches, and the
-            `scale` of cosines.
+          inputs: the batch: the columns that `TrainingBatches` yields, and the columns from
+            `additions`. `candidates_of` in `ranking.py` finds copies of right responses in the
+            batch.
+          outputs: the outputs of `DualEncoder` for the whole batch, even with micro-batches, and
+            the `scale` of the cosines.
         """
         raise NotImplementedError
 
     def measures(
         self, inputs: dict[str, Any], outputs: dict[str, Any]
     ) -> Iterator[tuple[str, Any, Any]]:
-        """Yield the name of a metric, its values, and their weights or None.
+        """Yield the name, the values, and the weights (or None) of each metric.
 
-        By default the only metric is the loss. `metrics.jsonl` has the means of a metric's values
-        since the row before.
+        By default, the loss is the only metric. Each row in `metrics.jsonl` has the mean of a
+        metric's values since the previous row.
         """
         for metric in self.metrics:
             yield metric, self(inputs, outputs), None
 
     def facts(self) -> dict[str, Any]:
-        """Return what `training.json` records about the loss besides its options."""
+        """Return the entries that `training.json` has for the loss in addition to its options."""
         return {}
 
     def facts_to_keep(self) -> Sequence[str]:
-        """Return the names of the initial model's facts that are still true after training."""
+        """Return the names of entries in the initial model's `training.json` that stay true."""
         return ()
 
     def start(self, init_from: str | None) -> None:
-        """Set initial weights. Called once in a new run, when the encoder has its initial weights.
+        """Set initial weights. Called once in a new run, after the encoder's weights are set.
 
         Args:
           init_from: the model that the run starts from, or None.
@@ -136,9 +140,9 @@ class Loss:
         """Keep the parts of an earlier model that this run does not train.
 
         Args:
-          folder: the initial model, or the run that resumes.
+          folder: the folder of the initial model, or of the run that is resumed.
         """
 
     def to_save(self) -> dict[str, Any]:
-        """Return arguments of `save_checkpoint` for the best weights."""
+        """Return further arguments for `save_checkpoint` when the best weights are saved."""
         return {}

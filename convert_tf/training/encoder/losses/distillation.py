@@ -1,4 +1,4 @@
-"""The loss that learns the vectors of another sentence encoder."""
+"""The distillation loss, which learns the vectors of another sentence encoder."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,19 +15,19 @@ from convert_tf.training.encoder.losses.base import Loss
 if TYPE_CHECKING:
     from convert_tf.training.encoder.data import EncoderData
 
-FITTED_EXAMPLES = 4_096  # examples that a map to the teacher's vectors is fitted to
-_TURNED_EXAMPLES = 1_024  # examples that determine the order of the numbers of similarity vectors
+FITTED_EXAMPLES = 4_096  # examples for fitting an initial map to the teacher's vectors
+_TURNED_EXAMPLES = 1_024  # examples for rotating the map, which orders the similarity dimensions
 
 
 @dataclasses.dataclass(frozen=True)
 class DistillationOptions(Config):
-    """Options of the distillation of a teacher's vectors.
+    """Options for distilling a teacher's vectors.
 
     Attributes:
       teacher: Folder of teacher vectors from convert-tf teach.
-      utterance_teacher: Folder of teacher vectors of --utterances.
+      utterance_teacher: Folder of teacher vectors for --utterances.
       distillation: Weight of the loss that learns the vectors of --teacher.
-      start_from_teacher: Initialise the subword table from the vectors of --teacher.
+      start_from_teacher: Initialise the subword table with --teacher's vectors for the subwords.
     """
 
     heading: ClassVar[str] = "Distillation loss"
@@ -39,12 +39,12 @@ class DistillationOptions(Config):
 
 
 class Distillation(Loss):
-    """Distance of mapped encodings r from the vectors of a teacher.
+    """Cosine distance between mapped reduced encodings and a teacher's vectors.
 
-    The loss of an example is Σ (1 − cos(r K, t)) over its context and response and its single
-    texts. t is the teacher's vector of a text. The matrix K, `[reduced_dim, teacher_dim]`, is
-    trained too. A run saves K, and K rotated to similarity vectors
-    (`convert_tf.models.distillation`).
+    The loss of an example is Σ (1 − cos(r K, t)) over its context, its response and its single
+    texts. r is the reduced encoding of a text, and t is the teacher's vector for this text. The
+    matrix K, `[reduced_dim, teacher_dim]`, is trained too. A run saves both K and the similarity
+    map, which is K after a rotation (`convert_tf.models.distillation`).
 
     Example:
       options = {"data": "ids/", "teacher": "vectors/", "distillation": 1.0}
@@ -54,9 +54,9 @@ class Distillation(Loss):
     name = "distillation"
     Options = DistillationOptions
     kept_map: Any = None  # an earlier model's map to similarity vectors
-    dim = 0  # of the teacher's vectors
-    # Examples that the map is fitted to, and their vectors. These are the pairs, or the single
-    # texts if pairs have no vectors.
+    dim = 0  # dimension of the teacher's vectors
+    # Examples for fitting the map, and their vectors. The examples are the pairs, or the single
+    # texts if the pairs have no vectors.
     targets: Any = None
     is_alone = True
 
@@ -109,7 +109,7 @@ class Distillation(Loss):
             self.options.utterance_teacher, texts, vocab_size=data.source.vocab_size
         )
         if self.targets is None:
-            # Examples are stored by source, so a random sample has some from every source.
+            # Examples are stored by source. A random sample covers all sources.
             drawn = np.random.default_rng(0).permutation(vectors.numbers)[:FITTED_EXAMPLES]
             self.targets = SelectedExamples(texts, drawn), vectors
         pairs = self.targets[1]
@@ -185,8 +185,8 @@ class Distillation(Loss):
     def _start_map(self, init_from: str) -> None:
         """Start the map to the teacher's vectors from the initial run's map.
 
-        A random map would undo in its first steps what that run has learnt. A module has no such
-        map, so one is fitted to some of the training texts.
+        With a random map, the first steps would undo what the initial run has learnt. A module does
+        not contain this map, so a map is fitted to some of the training texts instead.
         """
         from convert_tf.checkpoints.folder import load_teacher_projection
         from convert_tf.models.distillation import fitted_map
@@ -206,13 +206,13 @@ class Distillation(Loss):
             print("the map to the teacher's vectors is fitted to training texts")
 
     def _taught_texts(self, max_examples: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the reduced encodings and the teacher's vectors of some texts."""
+        """Return reduced encodings and teacher vectors for the first training texts."""
         from convert_tf.training.teaching.similarity import taught_texts
 
         return taught_texts(self.model.encoder, *self.targets, max_examples=max_examples)
 
     def keep(self, folder: str) -> None:
-        # With several processes no map is fitted, because no single process can use all variables.
+        # Several processes cannot fit a map, because no single process can read all variables.
         if not (self._learns_map and self.is_alone):
             from convert_tf.checkpoints.folder import load_similarity_map
 

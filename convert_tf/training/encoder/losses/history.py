@@ -1,4 +1,4 @@
-"""Two ranking losses of models that read earlier turns."""
+"""Two ranking losses for models that read earlier turns."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class HistoryOptions(RankingOptions):
-    """Options of the losses for earlier turns. Their weight is that of the ranking loss.
+    """Options for the losses on earlier turns. They have the same weight as the ranking loss.
 
     Attributes:
       history_only: Train only the side networks of a multi-context model that read earlier turns.
@@ -26,12 +26,13 @@ class HistoryOptions(RankingOptions):
 
 
 class History(Ranking):
-    """Ranking losses of a multi-context model given the earlier turns, and given both texts.
+    """Ranking losses for a multi-context model's other two encodings.
 
-    Each is `Ranking` with another encoding in place of the context's. An example without earlier
-    turns has neither loss, but its response is a negative for the others. Both losses are sums over
-    the examples with earlier turns, divided by the batch size. The paper does not say how to
-    combine them.
+    One loss ranks responses by the encoding of the earlier turns, and the other by the encoding of
+    context and earlier turns together. Each is computed like `Ranking`, with this encoding in place
+    of the context's. An example without earlier turns adds nothing to these losses, but its
+    response is a negative for the other examples. Both losses are sums over the examples with
+    earlier turns, divided by the batch size. The paper does not say how to combine them.
 
     Reference: arXiv 1911.03688 §2.2.
 
@@ -85,5 +86,5 @@ class History(Ranking):
             model.encoder.freeze_all_but_history()
 
     def facts_to_keep(self) -> Sequence[str]:
-        # r does not change, so measurements of the map to similarity vectors stay true.
+        # r does not change, so what was measured for the similarity map stays true.
         return ("teacher", "similarity", "opposites") if self.options.history_only else ()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class IntentContrastOptions(Config):
-    """Options of the loss of labelled texts.
+    """Options for the loss on labelled texts.
 
     Attributes:
       intent_contrast: Weight of the loss that pulls together --utterances with the same label.
@@ -26,11 +26,11 @@ class IntentContrastOptions(Config):
 
 
 class IntentContrast(Loss):
-    """Supervised contrastive loss of single texts, some of which have an intent.
+    """Supervised contrastive loss on single texts, some of which have an intent.
 
-    For a text i it is the mean of −log softmax_j(scale · cos(r_i, r_j)) over the other texts j with
-    the same intent. The softmax is over these and the texts with other intents. The loss is the
-    mean over all texts whose intent another text has too.
+    For a text i, the loss is the mean of −log softmax_j(scale · cos(r_i, r_j)) over the other texts
+    j with the same intent. The softmax runs over these texts and over the texts with other intents.
+    The total is the mean over all texts that share their intent with another text in the batch.
 
     Reference: arXiv 2004.11362 §3.2.2 equation 2 (L_out).
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class OppositesOptions(Config):
-    """Options of the loss of opposites.
+    """Options for the opposites loss.
 
     Attributes:
       triplets: Folder of token ids from convert-tf tokenize --triplets.
@@ -30,16 +30,16 @@ class OppositesOptions(Config):
 
 
 class Opposites(Loss):
-    """Cross-entropy of picking a text's paraphrase among all paraphrases and opposites of a batch.
+    """Cross-entropy of picking a text's paraphrase among all paraphrases and opposites in a batch.
 
-    A triplet i has an anchor a, a paraphrase p and an opposite o. For each kind of vector v, its
-    loss is −log softmax_i(scale · cos(v(a_i), v(c))) over the candidates c = p_1, …, p_n, o_1, …,
-    o_n. Texts equal to the anchor or to its paraphrase are not wrong candidates. The kinds are the
-    reduced encoding r and, with a teacher, the similarity vectors (`EncoderObjective.similarity`);
-    the loss is the mean over the kinds.
+    A triplet i has an anchor a_i, a paraphrase p_i and an opposite o_i. For each kind of vector v,
+    the triplet's loss is −log softmax_i(scale · cos(v(a_i), v(c))) over the candidates c = p_1, …,
+    p_n, o_1, …, o_n. Candidates that equal the anchor or its paraphrase do not count as wrong. The
+    kinds of vectors are the reduced encoding r and, with a teacher, the similarity vector
+    (`EncoderObjective.similarity`). The loss is the mean over the kinds.
 
-    The metric `opposites_accuracy` is the share of triplets whose paraphrase is nearer to the
-    anchor than their opposite.
+    The metric `opposites_accuracy` is the share of triplets in which the paraphrase is closer to
+    the anchor than the opposite is.
 
     Reference: arXiv 1705.00652 §4.4, with hard negatives as in arXiv 2104.08821 §4.
 

@@ -1,4 +1,4 @@
-"""The ranking loss: pick the response of each context from the batch."""
+"""The ranking loss: pick the right response to each context from the batch."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from convert_tf.training.encoder.losses.base import Loss
 
 @dataclasses.dataclass(frozen=True)
 class RankingOptions(Config):
-    """Options of the ranking loss.
+    """Options for the ranking loss.
 
     Attributes:
       ranking: Weight of the ranking loss. 0 learns only from the other losses.
@@ -23,13 +23,13 @@ class RankingOptions(Config):
 
 
 class Ranking(Loss):
-    """Cross-entropy of picking the response of each context.
+    """Cross-entropy of picking the right response to each context.
 
-    For a context x and the responses y of its batch it is
-    −Σ_j t_j log softmax_j(scale · cos(x, y)), where t is 1 − `label_smoothing` for the right
-    response and the rest is spread evenly. J in equation 1 is a sum over examples; the loss here is
-    their mean. Mined negatives are responses for every context. Responses with equal
-    `response_groups` are not negatives of one another.
+    For a context x and the responses y_j in its batch, the loss is −Σ_j t_j log softmax_j(scale ·
+    cos(x, y_j)). The target t_j is 1 − `label_smoothing` for the right response, and the rest is
+    spread evenly over the others. J in equation 1 is a sum over examples; the loss here is their
+    mean. Mined negatives are candidates for every context. Responses with equal `response_groups`
+    are not negatives for one another.
 
     Reference: arXiv 1911.03688 §2.1 equation 1, §3.1.
 
@@ -49,7 +49,7 @@ class Ranking(Loss):
         super().__init__(options, weight=weight)
 
     def applies_to(self, model: ModelConfig) -> bool:
-        return True  # measured even if only other losses are trained
+        return True  # the ranking is measured even if only other losses are trained
 
     def __call__(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> Any:
         return sum(
@@ -65,7 +65,8 @@ class Ranking(Loss):
         for objective, cosines, counts in self._ranked(outputs):
             prefix, losses = self._prefix(objective), self._losses(inputs, outputs, cosines)
             right = ops.diagonal(cosines)[:, None]
-            # Mined negatives are left out, so that the share is comparable with runs without them.
+            # Mined negatives are left out, so that accuracies are comparable with runs without
+            # negatives.
             cosines = cosines[:, : ops.shape(cosines)[0]]
             is_first = ops.sum(ops.cast(cosines >= right, "int32"), axis=1) == 1
             yield f"{prefix}batch_accuracy", ops.cast(is_first, "float32"), counts
@@ -84,10 +85,10 @@ class Ranking(Loss):
         )
 
     def _ranked(self, outputs: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-        """Yield the name, the cosines and the mask of each objective.
+        """Yield the name, the cosines and the mask for each objective.
 
-        Cosines are `[batch, batch]`, or `[batch, batch + batch × k]` with mined negatives. The mask
-        is `[batch]`: 1 if the example has earlier turns or does not need them, else 0.
+        The cosines are `[batch, batch]`, or `[batch, batch + batch × k]` with mined negatives. The
+        mask is `[batch]`: 0 if the objective needs earlier turns and the example has none, else 1.
         """
         from keras import ops
 
@@ -102,11 +103,16 @@ class Ranking(Loss):
 
 
 def candidates_of(inputs: dict[str, Any]) -> Any:
-    """Return the candidates of each context, bool `[batch, columns]`; None for all.
+    """Return which responses are candidates for each context, or None if all of them are.
 
     Args:
-      inputs: a batch. With `response_groups`, int32 `[batch]`, and `negative_groups`, int32
-        `[batch × k]`, copies of the right response are not candidates.
+      inputs: a batch. If it has `response_groups`, int32 `[batch]`, and with negatives
+        `negative_groups`, int32 `[batch × k]`, further copies of the right response are not
+        candidates.
+
+    Returns:
+      bool `[batch, columns]`, with a column for each response in the batch and then for each mined
+      negative; or None.
     """
     from keras import ops
 

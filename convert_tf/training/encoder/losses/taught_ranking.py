@@ -1,4 +1,4 @@
-"""The loss that learns how a teacher ranks the responses of a batch."""
+"""The loss that learns how a teacher ranks the responses in a batch."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class TaughtRankingOptions(Config):
-    """Options of the loss of a teacher's ranking.
+    """Options for learning a teacher's ranking.
 
     Attributes:
       ranking_teacher: Folder of vectors from teach --sides, for --ranking_distillation.
@@ -30,11 +30,11 @@ class TaughtRankingOptions(Config):
 
 
 class TaughtRanking(Loss):
-    """Cross-entropy between a teacher's choice and the model's, without mined negatives.
+    """Cross-entropy between the teacher's and the model's choice of response.
 
-    It is −Σ_j softmax_j(scale · cos(X, Y)) log softmax_j(scale · cos(x, y)). x is the model's
-    encoding of a context, y those of the responses in the batch. X and Y are the teacher's vectors
-    of the same texts.
+    For a context, the loss is −Σ_j softmax_j(scale · cos(X, Y_j)) log softmax_j(scale · cos(x,
+    y_j)). x is the model's encoding of the context, and y_j is its encoding of the j-th response in
+    the batch. X and Y_j are the teacher's vectors for the same texts. Mined negatives are not used.
 
     Reference: arXiv 1503.02531 §2, with temperature 1.
 
