@@ -36,19 +36,19 @@ NAME_OF_NUMBER = {3: "three", 4: "four", 5: "five", 8: "eight", 20: "twenty"}
 # Sentences with numbers, which the code has: page, sentence, and what stands for the braces.
 NUMBERS = [
     ("docs/architecture.md", "segment `slot % {0}` of row `slot // {0}`", packing.SEGMENTS_PER_ROW),
-    ("docs/data.md", "`context/{}`), with a `source`", schema.MAX_EXTRA_CONTEXTS - 1),
+    ("docs/data.md", "`context/{}`) and a `source`", schema.MAX_EXTRA_CONTEXTS - 1),
     ("docs/data.md", "and {} other pairs", len(columns.PAIR_NAMES) - 5),
-    ("docs/encode.md", "largest number of texts in a batch ({})", sentence_encoder.BATCH_SIZE),
-    ("docs/encode.md", "(`cache_size`, {:,} of each kind)",
+    ("docs/encode.md", "maximum number of texts in a batch ({})", sentence_encoder.BATCH_SIZE),
+    ("docs/encode.md", "(`cache_size`, {:,} for each kind)",
      inspect.signature(EncoderClient).parameters["cache_size"].default),
     ("docs/encode.md", "For shorter vectors pass {}, {} or {}", signatures.SHORTER_DIMS),
     ("docs/intents.md", "dropout {dropout}, {hidden_dim} units, a learning rate of {learning_rate} "
      "that falls to 0, batches of {batch_size}, {epochs} epochs", NETWORK),
     ("docs/intents.md", "An intent with at least {} examples gets its own",
      NAME_OF_NUMBER[cross_validation._ENOUGH]),
-    ("docs/intents.md", "one in {} of your in-scope examples is rejected",
+    ("docs/intents.md", "reject one in {} of your in-scope examples",
      NAME_OF_NUMBER[round(1 / cross_validation._REJECTED_SHARE)]),
-    ("docs/intents.md", "With fewer than {} intents the weight is {:.0f}",
+    ("docs/intents.md", "With fewer than {} intents, the weight is {:.0f}",
      (NAME_OF_NUMBER[cross_validation._ENOUGH_INTENTS], decision.COSINE_WEIGHT)),
     ("docs/intents.md", "are explained: at most {}", predictor._MAX_EXPLAINED_WORDS),
     ("docs/intents.md", "more than {:,} characters", predictor._MAX_EXPLAINED_CHARACTERS),
@@ -56,12 +56,13 @@ NUMBERS = [
      messages.MIN_CONFIDENCE),
     ("docs/intents.md", "groups smaller than `--min_size` ({})", discover.MIN_SIZE),
     ("docs/intents.md", "explains {:.0f} % of the variance", 100 * discover._EXPLAINED),
-    ("docs/intents.md", "About {:,} messages are clustered", discover._SAMPLE),
-    ("docs/intents.md", "writes the {} messages of the log", suggest.BUDGET),
+    ("docs/intents.md", "A sample of about {:,} messages is clustered", discover._SAMPLE),
+    ("docs/intents.md", "writes the {} messages whose labels", suggest.BUDGET),
     ("docs/intents.md", "(far from the examples)` | p < {}", monitor._ALARM),
     ("docs/intents.md", "| an intent | p < {}", monitor._SIGNIFICANCE),
-    ("docs/intents.md", "cosine of their centres is {} or more", discover.SAME_GROUP),
-    ("docs/intents.md", "holds up to {} messages of each group", NAME_OF_NUMBER[messages.CENTRAL]),
+    ("docs/intents.md", "cosine between their centres is {} or more", discover.SAME_GROUP),
+    ("docs/intents.md", "contains up to {} messages from each group",
+     NAME_OF_NUMBER[messages.CENTRAL]),
     ("docs/training.md", "about {} pairs as the dev split", own_file.DEV_EXAMPLES),
     ("docs/training.md", "for at least {} and at most {:,} steps",
      (own_file.MIN_STEPS, TRAIN_RECIPES["small"]["steps"])),
@@ -77,9 +78,10 @@ DEFAULTS = [
     ("docs/data.md", "occurrences ({}) are always in the vocabulary",
      "vocabulary --alphabet_min_count"),
     ("docs/page.md", "`http://127.0.0.1:{}`", "demo --port"),
-    ("docs/search.md", "`--max_candidates`, {:,} by default", "index search --max_candidates"),
+    ("docs/search.md", "`--max_candidates` texts, {:,} by default",
+     "index search --max_candidates"),
     ("docs/several_machines.md", "`--join_timeout` ({} seconds)", "train --join_timeout"),
-    ("docs/training.md", "({:,} examples of the train split)", "evaluate --train_examples"),
+    ("docs/training.md", "(by default {:,} from the train split)", "evaluate --train_examples"),
 ]  # fmt: skip
 
 
@@ -112,16 +114,16 @@ def test_limits_of_the_service_are_those_of_the_code():
     for sentence in (
         f"{application._MAX_RESULTS:,} results of a request (contexts × `top_k`), or "
         f"{application._MAX_RESULT_CHARACTERS:,} characters in them",
-        f"(up to {application._MAX_EXPLAINED_WORDS:,} words a request;",
+        f"(up to {application._MAX_EXPLAINED_WORDS:,} words per request",
         f"head takes {server._FOR_HEAD:.0f} s, or whose body takes {middleware._FOR_BODY:.0f} s",
         f"open connections: {server._MOST_CONNECTIONS:,}, or fewer",
         f"answers its open requests within {server.GRACE} s",
-        f"A body that is still being received has {server._TO_END:.0f} s",
+        f"A request whose body is still being received has {server._TO_END:.0f} s",
         f"Idle connections stay open for {server._KEEP_ALIVE} s",
     ):
         assert sentence in page, sentence
     assert access._ID.fullmatch(b"a" * 128) and not access._ID.fullmatch(b"a" * 129)
-    assert "if it consists of at most 128 letters" in page
+    assert "with at most 128 letters" in page
 
 
 def test_the_table_of_column_names_is_that_of_the_code():
