@@ -96,7 +96,7 @@ def test_of_a_folder_its_nlu_files(tmp_path):
         ("a.csv", b"text,label\nhi,a\n  ,b\nhi,\n", "line 3 without text, line 4 without label"),
         ("a.csv", b"text,label\ncaf\xe9,order\n", "line 2, is not UTF-8.* byte 0xE9.*iconv"),
         ("a.csv", b'text,label\n"a" b,order\n', "line 2, has a quote that .* within a field"),
-        ("a.yml", b"stories: []\n", "list `nlu` of intents"),
+        ("a.yml", b"stories: []\n", "`nlu` list of intents"),
         ("a.csv", b"text,label\nwhere is it, please,order\n", r"line 2, has more .*\(3 and"),
         ("a.csv", b"text,label,text\nhi,a,b\n", "has 2 columns named 'text'"),
         ("a.csv", b"text|\tlevel \nhi,a\n", r"separated by '\\t': 'text\|', 'level '\. Name"),
