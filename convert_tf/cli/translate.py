@@ -16,8 +16,8 @@ Flags:
   input: Array of vectors, x.npy.
   output: Array to write, x.npy.
   kind: Kind of the vectors. Default: the kind in INPUT.json, or sentence.
-  texts: Texts for fitting the map, one per line, as similar as possible to the texts behind
-    --input. Default: a thousand made-up texts.
+  texts: Texts for fitting the map, one per line, as similar as possible to the texts
+    that --input was made from. Default: a thousand made-up texts.
   overwrite: Replace an existing file.
 """
 

@@ -196,7 +196,7 @@ def rows_of(columns: Sequence[Iterator[bytes]]) -> Iterator[tuple[bytes, ...]]:
 
 
 def windows(columns: Sequence[Iterator[bytes]], *, batch_size: int) -> Iterator[Columns]:
-    """Divide columns of texts from iterators into pieces, each of which is sorted by length.
+    """Divide columns of texts from iterators into pieces that are sorted by length.
 
     A piece has `WINDOW_TEXTS` texts, or fewer if they are long.
     """

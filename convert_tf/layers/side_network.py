@@ -1,4 +1,4 @@
-"""Side networks: feed-forward networks, of which contexts and responses have one each."""
+"""Side networks: a feed-forward network for contexts, and another one for responses."""
 
 from typing import Any
 

@@ -110,7 +110,7 @@ class TrainedRanker(TextRanker):
 
 
 def pad_multiple() -> int:
-    """Return the number of which padded widths are multiples.
+    """Return the number that padded widths are multiples of.
 
     It is large if shapes are compiled.
     """

@@ -14,7 +14,7 @@ HEAD_BYTES = 1024  # number of first bytes that decide what a file is
 _FEW_BYTES = 32  # too few to tell whether they are text
 _MAX_NUL_SHARE = 0.1
 _MAX_CONTROL_SHARE = 0.02  # of control characters, if the bytes are not UTF-8
-# In most alphabets, UTF-16 without a byte order mark is also valid UTF-8, of which half the
+# In most alphabets, UTF-16 without a byte order mark is also valid UTF-8, but then half of the
 # characters are control characters.
 _MAX_CONTROL_SHARE_OF_UTF8 = 0.3
 _CONTROL = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")

@@ -54,7 +54,7 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
 def whole_file(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yield a hidden name next to a file for the block to write to, and rename it at the end.
 
-    Partial copies of this file that dead processes on this host left behind are deleted.
+    Partial copies of this file from dead processes on this host are deleted.
 
     Args:
       path: the file. An existing file is replaced.

@@ -29,7 +29,7 @@ from convert_tf.storage.progress import Progress
 
 _HELD_OUT_EVERY = 20
 _FEWEST_HELD_OUT = 3  # two texts have only one cosine, so a correlation is not defined
-_COMPARED_TEXTS = 2_000  # maximum number of held-out texts of which all pairs are compared
+_COMPARED_TEXTS = 2_000  # maximum number of held-out texts; all their pairs are compared
 
 
 def fit_similarity(
