@@ -1,4 +1,4 @@
-"""What `benchmarks/papers.py` measures: commands for cells of the papers' tables."""
+"""The commands with which `benchmarks/papers.py` measures cells of the papers' tables."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -17,7 +17,7 @@ _TRUNK = (
     "--vocab SUBWORDS.txt --num_oov_buckets 10 --model bert_tiny --dropout 0 --max_tokens 64 "
     "--batch_tokens 4000 --learning_rate 2e-3 --warmup_steps 300 --eval_every 5000 --steps 12000"
 )
-# Folders and files that several cells read, with the commands that make them.
+# Folders and files that several cells read, and the commands that make them.
 MADE = {
     "REDDIT": ("prepare --input RC_2015 --output REDDIT",),
     "REDDIT_IDS": (f"tokenize --data REDDIT --vocab {_VOCAB} --output REDDIT_IDS",),
@@ -32,16 +32,17 @@ MADE = {
 
 
 class Cell(NamedTuple):
-    """Commands that measure one cell of a table, or several with one command.
+    """Commands that measure one or several cells of a table.
 
     Attributes:
-      name: paper, table and what is measured. Unique.
-      commands: of `convert-tf`, or `python` and a script of this project. RUN stands for the folder
-        of the run, BERT for `--bert`, SEED for the seed, and a name of `MADE` for its folder. The
-        last one writes `RUN/result/evaluation.json`; `benchmarks/heads.py` writes `RUN/heads.json`
-        for all seeds; `benchmarks/ablations.py` writes into `RUN/ablations`.
+      name: a unique name that gives the paper, the table and what is measured.
+      commands: commands of `convert-tf` (without this word), or `python` with a script of this
+        project. RUN stands for the folder of the run, BERT for `--bert`, SEED for the seed, and a
+        name in `MADE` for its folder. The last command writes `RUN/result/evaluation.json`. There
+        are two exceptions: `benchmarks/heads.py` writes `RUN/heads.json` with all seeds, and
+        `benchmarks/ablations.py` writes to `RUN/ablations`.
       seeds: number of seeds.
-      paper: the paper's figures by row, or by `""` for all rows.
+      paper: the paper's figure for each row of the result. The key `""` stands for all rows.
     """
 
     name: str
@@ -53,13 +54,13 @@ class Cell(NamedTuple):
 _MULTI = "convert_multi_context"
 _CONVAI2 = "--candidates valid_self_original.txt"
 _DSTC7 = "--candidates ubuntu_test_subtask_1.json"
-# All examples of a test file are in one folder; most of them in its train split.
+# `prepare` divides a test file into splits too. Most of its examples are in the train split.
 _UBUNTU_BLOCKS = "--data UBUNTU_TEST --split train"
 _CONVAI2_BLOCKS = "--data CONVAI2_TEST --split train"
 
 
 def _module(name: str) -> str:
-    """The module of a released name, which by itself stands for the 8-bit .onnx file."""
+    """Return the module of a released encoder, whose bare name stands for the 8-bit .onnx file."""
     return f"hub_modules/{name}/1" if name.startswith("convert") else name
 
 
@@ -94,7 +95,7 @@ def _heads(heads: str, options: str) -> tuple[str]:
 
 
 def _of_poly_4(*figures: str) -> dict[str, str]:
-    """Paper's figures by head, of bi-encoders to cross-encoders."""
+    """Return the paper's figures by head, in order from the bi-encoder to the cross-encoder."""
     heads = ("bi mean", *(f"poly {m} learnt mean" for m in (16, 64, 360)), "cross")
     return dict(zip(heads, figures, strict=False))
 
@@ -114,7 +115,7 @@ _ON_MINILM_3 = (
 )
 _ON_REDDIT = f"{_OF_CONVAI2} {_ON_OWN_TRUNK.format(9000, 'REDDIT_BERT')}"
 _ALL_HEADS = "bi,poly 16 learnt,poly 64 learnt,poly 360 learnt,cross"
-# With so few steps, ADADELTA hardly moves the weights.
+# ADADELTA would hardly change the weights in so few steps.
 _FEW_STEPS = "--optimizer adam --learning_rate {} --warmup_steps 5 "
 _FT = _FEW_STEPS.format("5e-5") + "--steps 100 --batch_size 32 --eval_every 25 --eval_examples 300 "
 _FT_MULTI = (

@@ -1,4 +1,4 @@
-"""Measure small versions of the papers' tables, and write them into docs/papers.md.
+"""Measure small versions of the papers' tables, and write them to docs/papers.md.
 
 ```
 make papers DATA=tasks/
@@ -6,14 +6,15 @@ python benchmarks/papers.py --data tasks/ --bert MiniLM/ --cells "poly 7" --outp
 python benchmarks/papers.py --write
 ```
 
-The cells are in `paper_cells.py`. `--data` is a folder with the published files of the tasks, under
-the names of its `FILES` (or the same names with .zst or .gz). The project does not include them.
-Cells whose files or whose `--bert` are missing are skipped, and the script says so. The commands of
-a cell run in `--data`, for each seed. Folders and files that several cells read are made once
-(`MADE`). Cells that are in the results are not measured again.
+`paper_cells.py` defines the cells of the tables. `--data` is a folder with the published files of
+the tasks, which the project does not include. `FILES` in `paper_cells.py` lists their names; files
+may also be compressed (.zst, .gz). If a cell needs a file or `--bert` and it is missing, the script
+reports this and skips the cell. The commands of a cell run in the folder `--data`, once for each
+seed. Folders and files that several cells read are made only once (`MADE`). Cells that are already
+in the results are not measured again.
 
-The results are in docs/papers.json. Each row of the page's section "Small tables" is made from
-them; `--write` does only this. ± is the standard deviation over seeds.
+The results are stored in docs/papers.json. The script makes the rows of the page's section "Small
+tables" from them; with `--write` it does nothing else. ± is the standard deviation over seeds.
 """
 
 import datetime
@@ -41,17 +42,17 @@ PAGE = ROOT / "docs" / "papers.md"
 START, END = "<!-- make papers: start -->\n", "<!-- make papers: end -->\n"
 NOT_YET = "not measured yet"
 _HEADER = "| cell | examples | N | steps | seeds | ours | paper | date |\n" + 8 * "|---" + "|\n"
-_DATA = flags.DEFINE_string("data", None, "Folder of the tasks' files.")
-_BERT = flags.DEFINE_string("bert", None, "Hugging Face folder of a BERT, for some cells.")
-_CELLS = flags.DEFINE_list("cells", [], "Starts of the names of cells; all by default.")
-_OUTPUT = flags.DEFINE_string("output", "runs/papers", "Folder of the runs.")
-_RESULTS = flags.DEFINE_string("results", str(RESULTS), "JSON file of the results.")
-_PAGE = flags.DEFINE_string("page", str(PAGE), "Page with the section of the tables.")
-_WRITE = flags.DEFINE_boolean("write", False, "Only write the page from the results.")
+_DATA = flags.DEFINE_string("data", None, "Folder with the files of the tasks.")
+_BERT = flags.DEFINE_string("bert", None, "Hugging Face folder of a BERT; some cells need it.")
+_CELLS = flags.DEFINE_list("cells", [], "Measure only cells whose names begin with these words.")
+_OUTPUT = flags.DEFINE_string("output", "runs/papers", "Folder for the runs.")
+_RESULTS = flags.DEFINE_string("results", str(RESULTS), "JSON file for the results.")
+_PAGE = flags.DEFINE_string("page", str(PAGE), "Page to write the tables to.")
+_WRITE = flags.DEFINE_boolean("write", False, "Measure nothing, only write the page.")
 
 
 def stored_files(data: Path) -> dict[str, str]:
-    """Return the names of the tasks' files that a folder has, by their published names."""
+    """Return the tasks' files in a folder: their names on disk by published name."""
     return {
         name: name + suffix
         for name in FILES
@@ -61,7 +62,7 @@ def stored_files(data: Path) -> dict[str, str]:
 
 
 def words_of(cell: Cell) -> set[str]:
-    """Return the words of a cell's commands, and of those that make the folders it reads."""
+    """Return all words of a cell's commands and of the commands that make its input folders."""
     words: set[str] = set()
     commands = [*cell.commands]
     while commands:
@@ -72,23 +73,25 @@ def words_of(cell: Cell) -> set[str]:
 
 
 def missing(cell: Cell, files: Mapping[str, str], bert: str | None) -> list[str]:
-    """Return what a cell needs and does not have."""
+    """Return the names of the files and flags that a cell needs but that are missing."""
     words = words_of(cell)
     needed = [name for name in FILES if name in words and name not in files]
     return needed + (["--bert"] if "BERT" in words and not bert else [])
 
 
 def run(command: str, values: Mapping[str, str], *, data: Path, made: str = "") -> None:
-    """Run a command of a cell in the folder of the tasks' files.
+    """Run a command of a cell in the folder with the tasks' files.
+
+    If the command reads a folder or file of `MADE` that does not exist yet, this is made first.
 
     Args:
-      command: the command.
-      values: what the names in it stand for.
+      command: the command, as in `Cell.commands`.
+      values: replacements for names in the command, such as RUN and SEED.
       data: folder to run in.
-      made: name of `MADE` that the command writes.
+      made: the name in `MADE` whose folder or file this command makes; `""` for commands of cells.
 
     Raises:
-      ValueError: if it fails.
+      ValueError: if the command fails.
     """
     for name in [*shlex.split(command)]:
         if name in MADE and name != made and not Path(values[name]).exists():
@@ -111,7 +114,7 @@ def run(command: str, values: Mapping[str, str], *, data: Path, made: str = "") 
 def measure(
     cell: Cell, seed: int, *, data: Path, bert: str | None, output: Path
 ) -> dict[str, dict[str, Any]]:
-    """Run the commands of a cell, and return the figures of each row by seed.
+    """Run the commands of a cell, and return the figures of its rows for each seed.
 
     Raises:
       ValueError: if a command fails.
@@ -132,10 +135,10 @@ def measure(
     steps = 0
     if (rows := folder / "run" / "metrics.jsonl").is_file():
         steps = json.loads(rows.read_text(encoding="utf-8").splitlines()[-1])["step"]
-    if "rows" not in report:  # of intents
+    if "rows" not in report:  # a report on intents
         figures = {"": {"accuracy": report["accuracy"]}}
         return {str(seed): {"figures": figures, "examples": report["examples"], "steps": steps}}
-    # Without the paths of this machine.
+    # The results must not contain paths of this machine.
     names = [
         re.sub(r"\S*/(?:hub_modules|\d+(?=/run))/", "", row["name"]).replace(bert or "\0", "BERT")
         for row in report["rows"]
@@ -150,7 +153,7 @@ def measure(
 
 
 def results_of_heads(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the figures of `benchmarks/heads.py` by seed."""
+    """Return the figures in an output of `benchmarks/heads.py` by seed."""
     results: dict[str, dict[str, Any]] = {}
     for row in rows:
         ranks = row["ranks"]
@@ -166,7 +169,10 @@ def results_of_heads(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, A
 
 
 def results_of_ablations(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the figures of `benchmarks/ablations.py` by seed, with differences from the first."""
+    """Return the figures in an output of `benchmarks/ablations.py` by seed.
+
+    Differences are from the seed's first variant.
+    """
     results: dict[str, dict[str, Any]] = {}
     for row in rows:
         result = results.setdefault(
@@ -187,8 +193,8 @@ def figure(values: Sequence[float], metric: str) -> str:
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """Return the rows of all cells as Markdown: for each table of the papers, its commands too."""
-    lines = ["The folders and files that several commands read:\n\n"]
+    """Return the results of all cells as Markdown: a table and its commands for each section."""
+    lines = ["Several of the commands below read these folders and files, made as follows:\n\n"]
     for name, commands in MADE.items():
         lines.append(f"- {name}: {_shown(commands)}\n")
     for heading, cells in itertools.groupby(CELLS, lambda cell: cell.name.partition(": ")[0]):
@@ -233,11 +239,11 @@ def _rows(cell: Cell, result: Mapping[str, Any] | None) -> list[str]:
 
 
 def with_table(page: str, results: Mapping[str, Any]) -> str:
-    """Return the page with the table of the results between its marks."""
+    """Return the page with the tables of the results between its markers."""
     before, _, rest = page.partition(START)
     _, end, after = rest.partition(END)
     if not end:
-        raise ValueError(f"The page has no marks {START.strip()} and {END.strip()}.")
+        raise ValueError(f"The page has no markers {START.strip()} and {END.strip()}.")
     return f"{before}{START}\n{table(results)}\n{END}{after}"
 
 
@@ -256,8 +262,8 @@ def main(argv: list[str]) -> None:
         return
     if not _DATA.value:
         sys.exit(
-            "papers.py: the tasks' files are not part of the project. Pass their folder: make "
-            f"papers DATA=FOLDER, with {', '.join(FILES)}."
+            "papers.py: the tasks' files are not part of the project. Pass a folder with them: "
+            f"make papers DATA=FOLDER. The files are {', '.join(FILES)}."
         )
     data = Path(_DATA.value)
     for cell in CELLS:
