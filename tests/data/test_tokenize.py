@@ -349,7 +349,7 @@ def test_wrong_input_leaves_nothing(corpus, tmp_path):
         assert not [name for name in os.listdir(tmp_path) if "ids" in name]
 
     fails("No such file", vocabulary=tmp_path / "none.txt")
-    fails("holds no records of the split train", data=tmp_path)
+    fails("has no records of the split train", data=tmp_path)
     damaged = tmp_path / "damaged"
     shutil.copytree(corpus.records, damaged)
     shard = next(damaged.glob("train-00001-*"))
