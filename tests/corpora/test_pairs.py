@@ -100,7 +100,7 @@ def test_two_columns_of_one_name_are_refused(table):
 def test_another_encoding_names_file_and_line(table):
     rows = ["question,answer", *(f"Why {number}?,So." for number in range(20_000)), "Où?,Ici."]
     with pytest.raises(
-        ValueError, match=r"faq\.csv, line 20,002, is not UTF-8: it has the byte 0xF9"
+        ValueError, match=r"faq\.csv, line 20,002, is not UTF-8: it contains the byte 0xF9"
     ):
         table("\n".join(rows).encode("latin-1"))
 

@@ -296,7 +296,7 @@ def test_carriage_returns_blank_lines_and_archives_change_nothing(tmp_path, name
 
 
 def test_a_file_of_no_known_format_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"file\.txt has no columns of contexts, candidates"):
+    with pytest.raises(ValueError, match=r"file\.txt has no columns for contexts, candidates"):
         list(read_candidates(written(tmp_path, ["question,answer", "is it open ?,yes"])))
 
 
