@@ -56,8 +56,8 @@ def test_parquet_has_a_column_of_texts(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("faq.csv", b"frage,antwort\nWo?,Da.\n", "no columns for texts.*'frage', 'antwort'.*'text'"),
-        ("faq.csv", b"hi\nwell, no\nyo\n", r"line 2, has more fields than the first row \(2 instead"),
+        ("faq.csv", b"frage,antwort\nWo?,Da.\n", "columns for texts.*'frage', 'antwort'.*'text'"),
+        ("faq.csv", b"hi\nwell, no\nyo\n", r"line 2, has more fields than the first row \(2 in"),
         ("log.txt", b"9:00\thi\n" * 9, "no columns for texts.*2 columns"),
         (
             "a.jsonl",
