@@ -216,7 +216,7 @@ def test_whatever_csv_writes_is_read(tmp_path_factory, rows, delimiter, line_bre
         ("17,pool,Until nine.\n", "has 3.*'17', 'pool', 'Until nine.'.*'context' and 'response'"),
         (
             "Text,Label\nhi,greet\n",
-            "columns 'Text' and 'Label', which hold labelled texts.*intent train",
+            "columns 'Text' and 'Label', which contain labelled texts.*intent train",
         ),
         ("sentence1,sentence2\na,b\n", "labelled texts, not pairs"),
     ],

@@ -316,9 +316,9 @@ def _middle(value: int):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_facts(version=2), "has version 2 of its format, and this convert_tf reads version 1"),
-        (_facts(padding_id="9"), "lacks padding_id or has another type"),
-        (_facts(dtype="float32"), "lacks dtype or has another type"),
+        (_facts(version=2), "has version 2 of its format, but this version of convert_tf reads"),
+        (_facts(padding_id="9"), "with a wrong value: padding_id"),
+        (_facts(dtype="float32"), "with a wrong value: dtype"),
         (_facts(vocabulary_sha256="0"), "vocab.txt' is not the vocabulary"),
         (_facts(vocabulary="none.txt"), "lacks its vocabulary"),
         (_text("{"), r"arrays\.json"),
