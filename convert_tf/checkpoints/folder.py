@@ -43,7 +43,7 @@ _ModelT = TypeVar("_ModelT", DualEncoder, RankerModel, BertTrunk)
 
 
 def weights_files(folder: str | os.PathLike) -> list[Path]:
-    """Return the files that hold the weights of a run or module."""
+    """Return the paths of the files with the weights of a run or module."""
     if kind_of(folder).is_module:
         return sorted((Path(folder) / "variables").iterdir())
     return [_weights_file(folder)]
@@ -67,7 +67,8 @@ def save_checkpoint(
 ) -> None:
     """Write a model to a folder.
 
-    A new folder appears complete or not at all. In an existing folder, this holds for each file.
+    A new folder appears complete or not at all. In an existing folder, each file appears complete
+    or not at all.
 
     Args:
       folder: the folder, which is created if necessary.

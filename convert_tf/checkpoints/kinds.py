@@ -45,7 +45,7 @@ class CheckpointError(ValueError):
 
 
 class Kind(enum.Enum):
-    """Kinds of folders and files. The values are their descriptions in error messages."""
+    """Kinds of folders and files. The values describe the kinds in error messages."""
 
     DUAL_ENCODER = "the run of a dual encoder (from convert-tf train)"
     RANKER = "the run of a ranker (from convert-tf train --head)"

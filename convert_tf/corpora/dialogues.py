@@ -229,7 +229,7 @@ def _turns_in(values: Collection[Any]) -> list[Turn | None]:
 
 
 def _turns_of(value: Any) -> list[Turn]:
-    """Return the turn in a list entry, or both turns if the entry is a pair; [] if it has none."""
+    """Return the turn in a list entry, or both turns of a pair; [] if the entry has no text."""
     if isinstance(value, str):
         return [Turn(value)]
     if not isinstance(value, dict):
@@ -249,7 +249,10 @@ def _turns_of(value: Any) -> list[Turn]:
 
 
 def _spoken(content: Any) -> str | None:
-    """Return the text in a turn's content, such as a list of text and image parts; None if none."""
+    """Return the text in a turn's content, or None if it has no text.
+
+    The content may be a list of text and image parts.
+    """
     if isinstance(content, str):
         return content
     if isinstance(content, list) and content:

@@ -143,7 +143,7 @@ def _example(value: Any) -> CandidateExample:
     labels = [int(i) if isinstance(i, float) and i.is_integer() else i for i in labels]
     # In Python, True is an int, but it is not a label.
     if not labels or not all(type(i) is int and 0 <= i < len(candidates) for i in labels):
-        raise ValueError(f"label {label!r} for {len(candidates)} candidates")
+        raise ValueError(f"label {label!r} does not fit {len(candidates)} candidates")
     return CandidateExample(tuple(turns), tuple(candidates), tuple(sorted(set(labels))))
 
 

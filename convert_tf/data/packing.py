@@ -36,7 +36,7 @@ class TokenIds(NamedTuple):
         return np.diff(self.row_splits)
 
     def take(self, numbers: np.ndarray) -> "TokenIds":
-        """Return the texts with these `numbers`, int `[n]`, in the same order."""
+        """Return the texts with the given `numbers`, int `[n]`, in the order of the numbers."""
         lengths = self.lengths[numbers]
         flat = self.flat[joined_ranges(self.row_splits[numbers], lengths)]
         return TokenIds(flat, np.concatenate([[0], np.cumsum(lengths)]))
@@ -97,12 +97,12 @@ def by_name(values: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
 
     Args:
       values: `[names × examples]`: the values for all texts with the first name, then for all texts
-        with the second name, ….
+        with the second name, and so on.
       names: names of the texts. If a name occurs k times, each example has k texts with this name.
 
     Returns:
       A dict with an array for each name: `[examples]`, or `[examples × k]` for a name that occurs k
-      times, with all values for the first example first.
+      times. In the second case, the values are ordered by example.
     """
     rows = values.reshape(len(names), -1)
     return {
@@ -232,7 +232,7 @@ def pack_batch(
     """Return a batch for `DualEncoder`.
 
     Args:
-      token_ids: the texts with the first name, then the same number with the second name, ….
+      token_ids: the texts with the first name, then as many texts with the second name, and so on.
       names: names of the texts, such as `("context", "response")`; see `by_name`.
       row_tokens, row_multiple: see `packed_places`.
       padding_id: token id for padding.

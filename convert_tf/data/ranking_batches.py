@@ -149,7 +149,7 @@ class NegativeSampler:
         self.most = min(self.count, int(available.max()))
 
     def draw(self, example: int, random: np.random.Generator) -> np.ndarray:
-        """Draw up to `count` wrong candidates: int64 `[up to count]`, indices into the pool."""
+        """Draw wrong candidates for an example, at most `count`: int64 indices into the pool."""
         if self.source == "given":
             return random.permutation(self._given(example))[: self.count]
         left_out = self.examples.right(example)

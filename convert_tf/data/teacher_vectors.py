@@ -132,8 +132,8 @@ class TeacherVectors:
 
         Returns:
           A dict of `{flag}_context` and `{flag}_response`, or of `{flag}_text` for single texts,
-          float16 `[batch, dim]` each. Losses are computed in float32, but float16 halves the memory
-          for the transfer.
+          float16 `[batch, dim]` each. Losses are computed in float32, but transferring float16
+          arrays takes half the memory.
 
         Raises:
           ValueError: if a file was truncated.

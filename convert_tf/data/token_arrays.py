@@ -262,7 +262,9 @@ class ArrayExamples:
             raise _damaged(f"an offset exceeds the number of ids, {len(ids)}", offsets_path)
         flat = ids[places].astype(np.int32)
         if len(flat) and not 0 <= flat.min() <= flat.max() < self.padding_id:
-            raise _damaged(f"id {flat.max()} among ids below {self.padding_id}", ids_path)
+            raise _damaged(
+                f"an id is {flat.max()}, but ids must be below {self.padding_id}", ids_path
+            )
         return TokenIds(flat, np.cumsum(np.concatenate([[0], lengths])))
 
     def thinned(self, shares: Mapping[str, float], start: int, stop: int) -> np.ndarray:
@@ -305,7 +307,10 @@ class ArrayExamples:
         places = self.column("sources")
         if len(places) and not 0 <= places.min() <= places.max() < len(self.source_names):
             path = Path(self._folder) / column_file(self._split, "sources")
-            raise _damaged(f"source {places.max()} of {len(self.source_names)}", path)
+            raise _damaged(
+                f"a source has number {places.max()}, but there are {len(self.source_names)} sources",
+                path,
+            )
         return places
 
     def column(self, name: str) -> np.ndarray:
@@ -318,7 +323,7 @@ class ArrayExamples:
         return FORMAT.mapped(self._folder, file, COLUMN_DTYPE, shape).checked()
 
     def checksum(self, names: Iterable[str]) -> str:
-        """Return the SHA-256 of the texts with the given names. All of these texts are read."""
+        """Return the SHA-256 of the stored texts with the given names. Their files are read."""
         files = (file for name in names for file in self._files[name])
         return checksum(np.ascontiguousarray(f.checked()).view(np.uint8).data for f in files)
 

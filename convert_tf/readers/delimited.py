@@ -35,7 +35,7 @@ def suffix(path: str) -> str:
 
 
 def quoted(names: Any) -> str:
-    """Return a list of names in quotes, which make white space visible. Long names are cut."""
+    """List names in quotes, so that white space is visible. Long names are cut."""
     return listed(
         [repr(name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…") for name in names],
         shown=10,

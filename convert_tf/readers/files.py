@@ -60,7 +60,7 @@ class TableFile(InputFile):
 
     @property
     def repairs(self) -> bool:
-        """Whether lines with malformed quotes are read as well as possible or raise an error."""
+        """Whether to read lines with malformed quotes as well as possible, without an error."""
         return False
 
     def skip(self, reason: str, *, is_bad: bool = True, detail: str = "") -> None:

@@ -123,7 +123,7 @@ class MappedFile:
         self.array = np.asarray(array)
 
     def checked(self) -> np.ndarray:
-        """Return the array, which should be read immediately, after checking the file's size.
+        """Check the size of the file, and return the array, which should be read immediately.
 
         Raises:
           ValueError: if the file became shorter.

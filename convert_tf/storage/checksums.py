@@ -129,8 +129,8 @@ def _recorded(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
         return {}
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"{path!r} is damaged: it does not hold checksums in JSON ({error}). Copy the folder "
-            "again, or create it again."
+            f"{path!r} is damaged: it does not contain checksums in JSON ({error}). Copy the "
+            "folder again, or create it again."
         ) from error
 
 

@@ -27,7 +27,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 class FileWriteError(OSError):
-    """Error: a file could not be written. `errno`, `strerror` and `filename` say why and which."""
+    """Error: the file `filename` could not be written. `errno` and `strerror` say why."""
 
     def __str__(self) -> str:
         return (

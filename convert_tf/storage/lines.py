@@ -124,7 +124,7 @@ class InputFile:
             )
 
     def note(self, problem: str, reason: str = "") -> None:
-        """Record a problem with the file (see the attribute); `reason` gives details."""
+        """Record a `problem` with the file. `reason` gives details, which are not recorded here."""
         self.problem = problem
 
     @property

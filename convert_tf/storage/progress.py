@@ -1,4 +1,4 @@
-"""Show the progress of long work as a line, which a terminal rewrites and a log repeats."""
+"""Show the progress of long work: one line that is updated on a terminal, or lines in a log."""
 
 import datetime
 import sys

@@ -199,7 +199,7 @@ class _Trie:
         return trie
 
     def _accept(self, min_count: int) -> None:
-        """Accept candidates from long to short, and subtract their counts from their prefixes'."""
+        """Accept candidates from long to short, and reduce the counts of their prefixes."""
         taken = np.zeros(self.levels[-1].keys.size, np.int64)
         for index in range(len(self.levels) - 1, -1, -1):
             level = self.levels[index]

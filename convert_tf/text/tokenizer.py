@@ -32,7 +32,7 @@ _ANY_LENGTH = 2**31 - 1
 
 
 class _Numbered(tf.lookup.KeyValueTensorInitializer):
-    """Maps each entry to its index. The indices are not saved, but computed when it is loaded."""
+    """Maps each entry to its index. The indices are not saved, but computed on loading."""
 
     def __init__(self, entries: list[str] | list[bytes]) -> None:
         self._entries = tf.constant(entries)

@@ -228,7 +228,7 @@ def test_shares_of_what_is_not_there_are_refused(copy):
         examples.thinned({"none": 0.5}, 0, NUM_TRAIN)
     places = np.load(copy / "train-sources.npy")
     np.save(copy / "train-sources.npy", places + 1)
-    with pytest.raises(ValueError, match=r"source 3 of 3, in .*train-sources"):
+    with pytest.raises(ValueError, match=r"number 3, but there are 3 sources, in .*train-sources"):
         examples.thinned({"chat": 0.5}, 0, NUM_TRAIN)
     np.save(copy / "train-sources.npy", places[:-1])
     with pytest.raises(ValueError, match=r"train-sources\.npy holds .* instead of int32 of shape"):
@@ -330,7 +330,7 @@ def _middle(value: int):
         (_array("ids", lambda ids: ids.astype(np.int32)), r"holds int32 .* instead of uint16"),
         (_array("ids", lambda ids: ids[:-1]), "token ids are damaged.*context"),
         (_array("offsets", lambda offsets: offsets[:-1]), "token ids are damaged.*context"),
-        (_array("ids", _middle(57)), "are damaged: id 57 among ids below 57.*context-ids"),
+        (_array("ids", _middle(57)), "are damaged: an id is 57, but .* below 57.*context-ids"),
         (_array("offsets", _middle(10**6)), "are damaged: an offset.*context-offsets"),
         (_array("offsets", _middle(-5)), "are damaged: an offset.*context-offsets"),
     ],

@@ -62,7 +62,7 @@ def cluster(master: str) -> Iterator[Any]:
 
 
 def _check_reachable(master: str) -> None:
-    """Raise an error if Java or the master is missing. Spark itself would try for minutes."""
+    """Raise an error if Java or the master is missing. Spark would keep trying to connect."""
     java = os.path.join(os.environ.get("JAVA_HOME", ""), "bin", "java")
     if not (os.path.exists(java) or shutil.which("java")):
         raise OSError("Spark needs Java 17 or later, and no java is on PATH. Install it.")

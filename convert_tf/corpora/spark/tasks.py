@@ -35,7 +35,8 @@ NOTE = ()
 class FileRead:
     """A note about a file that was read.
 
-    `error` is an error that ends the run, because another attempt would read the same content.
+    `error` is set if the file cannot be used. It ends the run, because another attempt would read
+    the same content.
     """
 
     what: str

@@ -40,7 +40,10 @@ def is_convai2(head: Sequence[str]) -> bool:
 
 
 def read_convai2(file: TableFile) -> Iterator[TaskItem]:
-    """Yield an item for each reply. After a missing or malformed line, the dialogue is skipped."""
+    """Yield an item for each reply.
+
+    After a missing or malformed line, the rest of the dialogue is skipped.
+    """
     turns: list[str] = []
     dialogue: tuple[str, ...] = ()
     number = 0  # number of the last line of the dialogue; −1 after a problem

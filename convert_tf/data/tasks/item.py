@@ -100,7 +100,7 @@ def grouped_items(
     Contexts without a correct candidate become items with a problem.
 
     Args:
-      rows: the rows of a file, with an item with a problem in place of each malformed row.
+      rows: the rows of a file. Each malformed row is replaced by an item with a problem.
       has_usual_number: see `TaskItem`.
     """
     group: list[LabelledRow] = []
