@@ -308,7 +308,7 @@ class ArrayExamples:
         if len(places) and not 0 <= places.min() <= places.max() < len(self.source_names):
             path = Path(self._folder) / column_file(self._split, "sources")
             raise _damaged(
-                f"a source has number {places.max()}, but there are {len(self.source_names)} sources",
+                f"a source has number {places.max()}, but there are only {len(self.source_names)}",
                 path,
             )
         return places

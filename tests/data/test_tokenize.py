@@ -228,7 +228,7 @@ def test_shares_of_what_is_not_there_are_refused(copy):
         examples.thinned({"none": 0.5}, 0, NUM_TRAIN)
     places = np.load(copy / "train-sources.npy")
     np.save(copy / "train-sources.npy", places + 1)
-    with pytest.raises(ValueError, match=r"number 3, but there are 3 sources, in .*train-sources"):
+    with pytest.raises(ValueError, match=r"number 3, but there are only 3, in .*train-sources"):
         examples.thinned({"chat": 0.5}, 0, NUM_TRAIN)
     np.save(copy / "train-sources.npy", places[:-1])
     with pytest.raises(ValueError, match=r"train-sources\.npy holds .* instead of int32 of shape"):
