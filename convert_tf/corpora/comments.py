@@ -157,7 +157,7 @@ class Rules(Config):
       drop_repeats: Drop responses that repeat their context.
       deduplicate: Keep one of several identical pairs, the one with the smallest thread id. exact
         compares all characters; folded ignores case and white space.
-      min_score: Drop responses with a lower score on Reddit.
+      min_score: Drop responses with a score below this on Reddit.
       more_pairs: Add two kinds of examples to the train split. In the first, the last two turns
         form one context. In the second, the context is a Reddit title and the response is the text
         of its post.

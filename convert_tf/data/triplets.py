@@ -28,7 +28,7 @@ from convert_tf.readers.files import TableFile
 from convert_tf.readers.tables import read_rows
 from convert_tf.storage.messages import shortened
 
-_MAX_SHOWN = 60  # characters
+_MAX_SHOWN = 60  # maximum length of a row in a message, in characters
 
 
 class Triplet(NamedTuple):

@@ -38,7 +38,7 @@ from convert_tf.storage.messages import shortened
 
 TEXT = ("text",)
 NO_LABEL = -1
-_MAX_SHOWN = 60  # characters
+_MAX_SHOWN = 60  # maximum length of a row in a message, in characters
 _COLUMNS = columns.Columns("texts", names=("text",), find=columns.name_of_text)
 
 

@@ -21,8 +21,8 @@ from convert_tf.storage.files import write_file, writing
 from convert_tf.storage.folders import OutputFolder, put_aside
 from convert_tf.storage.json_text import parsed_json, written_json
 
-# The errors that numpy raises for damaged files. They are so many because numpy parses headers as
-# Python and unpacks archives. Wrong sizes in a damaged header cause a MemoryError.
+# The errors that numpy raises for damaged files. There are many kinds, because numpy parses headers
+# as Python and unpacks archives. Wrong sizes in a damaged header cause a MemoryError.
 _OF_DAMAGE = (
     EOFError, KeyError, MemoryError, NotImplementedError, OverflowError, RecursionError,
     RuntimeError, SyntaxError, TypeError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,

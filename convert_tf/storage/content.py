@@ -13,7 +13,7 @@ from collections.abc import Collection
 HEAD_BYTES = 1024  # number of bytes at the start of a file that decide its format
 _FEW_BYTES = 32  # fewer bytes than this do not show whether they are text
 _MAX_NUL_SHARE = 0.1
-_MAX_CONTROL_SHARE = 0.02  # of control characters, if the bytes are not UTF-8
+_MAX_CONTROL_SHARE = 0.02  # maximum share of control characters if the bytes are not UTF-8
 # In most alphabets, UTF-16 without a byte order mark is also valid UTF-8, but then half of the
 # characters are control characters.
 _MAX_CONTROL_SHARE_OF_UTF8 = 0.3

@@ -277,7 +277,7 @@ def lock_output(lock: FileIO, work: str) -> None:
         raise
     if not is_still_at_its_place(lock):
         raise ValueError(refused)
-    with contextlib.suppress(OSError):  # on a full disk, the lock holds without the note
+    with contextlib.suppress(OSError):  # on a full disk, the lock works without the note
         lock.truncate(0)
         lock.write(f"{os.getpid()} {socket.gethostname()}\n".encode())
 

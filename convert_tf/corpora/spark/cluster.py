@@ -69,7 +69,7 @@ def _check_reachable(master: str) -> None:
     if not master.startswith("spark://"):
         return
     errors = []
-    for address in master.removeprefix("spark://").split(","):  # high availability has several
+    for address in master.removeprefix("spark://").split(","):  # several with high availability
         host, _, port = address.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_CONNECT).close()
@@ -154,7 +154,7 @@ def problems_of_worker(
     for library in libraries:
         importlib.import_module(library)
     with tempfile.TemporaryFile(dir=folder):
-        pass  # the worker can write there
+        pass  # this raises an error if the worker cannot write to the folder
     if __version__ != version:
         yield (
             f"Worker {worker} has version {__version__} of convert_tf, but this machine has "

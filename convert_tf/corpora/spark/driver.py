@@ -29,7 +29,7 @@ from convert_tf.corpora.spark.tasks import (
 )
 from convert_tf.data.shards import add_empty_shards, shard_name
 
-_BYTES_PER_PARTITION = 16 * 2**20  # compressed; about 150 MB of lines
+_BYTES_PER_PARTITION = 16 * 2**20  # of compressed input, which is about 150 MB of lines
 
 
 class _Shuffle(NamedTuple):

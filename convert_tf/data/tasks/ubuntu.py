@@ -84,7 +84,7 @@ def read_ubuntu(file: TableFile, head: Sequence[str]) -> Iterator[TaskItem]:
     if _are_labelled(head):
         yield from grouped_items(_labelled_lines(file), has_usual_number=True)
         return
-    # A row of JSON may be any value.
+    # A row of JSON may be any value, not only an object.
     objects = (row if isinstance(row, dict) else {} for row in read_rows(file, _COLUMNS))
     first = next(objects, None)
     if first is None:
