@@ -228,7 +228,7 @@ def _sentences(pieces: Iterable[bytes], file: InputFile) -> Iterator[str]:
             parser.close()
     except ContentError:
         raise
-    except (ElementTree.ParseError, LookupError, ValueError) as error:  # LookupError: unknown encoding
+    except (ElementTree.ParseError, LookupError, ValueError) as error:  # LookupError: encoding
         raise ContentError(
             f"{file.name} is not complete XML ({error}). Copy it again, or convert it to plain "
             "text."
