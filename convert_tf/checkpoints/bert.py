@@ -32,16 +32,17 @@ def load_bert(
     """Load a BERT-like trunk.
 
     Args:
-      folder: a run of `convert-tf pretrain`, or a Hugging Face BERT.
-      dropout: drop rate in training.
+      folder: a run of `convert-tf pretrain`, or the folder of a Hugging Face BERT.
+      dropout: dropout rate for training.
       dtype: precision policy of the trunk's computations.
 
     Returns:
-      `(trunk, vocabulary path)`. `convert_tf.text.tokenizer.load_tokenizer` takes the path.
+      The trunk, and the path of its vocabulary, which `convert_tf.text.tokenizer.load_tokenizer`
+      takes.
 
     Raises:
       ValueError: if the folder is incomplete or damaged, is not a supported BERT, or has a
-        different vocabulary from the run's.
+        vocabulary that the model was not trained with.
     """
     if kind_of(folder, Kind.BERT, Kind.HUGGING_FACE) is Kind.BERT:
         config = read_config(folder, BertConfig.from_json, Kind.BERT)
@@ -61,7 +62,7 @@ def load_bert(
 def _json_object(path: Path) -> dict[str, Any]:
     values = json_file(path)
     if not isinstance(values, dict):
-        raise ValueError(f"{str(path)!r} is not a JSON object. Copy the right file there.")
+        raise ValueError(f"{str(path)!r} is not a JSON object. Copy the correct file there.")
     return values
 
 
@@ -97,8 +98,8 @@ def bert_config_of(folder: str | os.PathLike[str]) -> BertConfig:
     missing = sorted(set(names.values()) - set(vocabulary))
     if missing:
         raise ValueError(
-            f"{str(folder / VOCABULARY_FILE)!r} lacks the special tokens {missing}. Copy the right "
-            "file there."
+            f"{str(folder / VOCABULARY_FILE)!r} lacks the special tokens {missing}. Copy the "
+            "correct file there."
         )
     try:
         return BertConfig(
@@ -118,7 +119,7 @@ def bert_config_of(folder: str | os.PathLike[str]) -> BertConfig:
         )
     except KeyError as error:
         raise ValueError(
-            f"{str(folder / CONFIG_FILE)!r} lacks {error}. Copy the right file there."
+            f"{str(folder / CONFIG_FILE)!r} lacks {error}. Copy the correct file there."
         ) from error
 
 
@@ -133,7 +134,7 @@ def _load_safetensors(trunk: BertTrunk, path: Path) -> None:
 
     try:
         with safe_open(path, framework="numpy") as file:
-            # Some files spell names differently.
+            # Some files have other names for the same tensors.
             names = {
                 name.removeprefix("bert.")
                 .replace("LayerNorm.gamma", "LayerNorm.weight")
@@ -163,7 +164,12 @@ def _load_safetensors(trunk: BertTrunk, path: Path) -> None:
 def _values(
     trunk: BertTrunk, read: Callable[[str], np.ndarray]
 ) -> Iterator[tuple[Any, np.ndarray]]:
-    """Yield the trunk's variables with their values. `read` takes a name from `BertModel`."""
+    """Yield the trunk's variables with their values.
+
+    Args:
+      trunk: the trunk.
+      read: function that returns a tensor, given its name in Hugging Face's `BertModel`.
+    """
     embedding = trunk.embedding
     # Some tables are padded with rows after the vocabulary, because that is faster on GPUs.
     yield embedding.table, read("embeddings.word_embeddings.weight")[: embedding.table.shape[0]]

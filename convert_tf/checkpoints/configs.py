@@ -18,9 +18,9 @@ def read_config(
     """Read the configuration of a run or module.
 
     Args:
-      folder: the folder.
+      folder: folder of the run or module.
       parse: function that turns the text of `config.json` into the configuration.
-      *expected: the allowed kinds of folders.
+      *expected: the kinds of folders that are allowed.
 
     Raises:
       ValueError: if the folder is of another kind, or its configuration is damaged.

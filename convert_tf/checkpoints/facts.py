@@ -13,7 +13,7 @@ from convert_tf.storage.checksums import check_files
 from convert_tf.storage.json_text import parsed_json
 
 TRAINING_FILE = "training.json"
-READ_TOKENS = "read_tokens"  # key in training.json: how many tokens per text a module reads
+READ_TOKENS = "read_tokens"  # key in training.json: number of tokens that a module reads per text
 _OBJECTS = ("train", "evaluation", "time")
 
 
@@ -22,11 +22,11 @@ def read_tokens(training: Mapping[str, Any], max_tokens: int | None) -> int:
 
     Args:
       training: training facts of the model to export.
-      max_tokens: the number that the user asked for. With None, a module keeps its maximum, and
+      max_tokens: the maximum that the user asked for. With None, a module keeps its maximum, and
         other models get 512.
 
     Raises:
-      ValueError: if the number is not positive.
+      ValueError: if `max_tokens` is not positive.
     """
     if max_tokens is None:
         return int(training.get(READ_TOKENS, MAX_TOKENS))
@@ -72,13 +72,13 @@ def unknown_in_training(facts: Mapping[str, Any]) -> float:
 
 
 def data_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts about an encoder's training data; empty for rankers."""
+    """Return the part of the training facts that describes an encoder's data; `{}` for rankers."""
     data = facts.get("data")
     return data if isinstance(data, dict) else {}
 
 
 def shown_name(path: str) -> str:
-    """Return a folder's name for model cards. If the name is a number, the parent is included."""
+    """Return a folder's name for model cards, with its parent if it is a version or a step."""
     *parents, name = Path(path).parts or ("",)
     is_numbered = re.fullmatch(r"\d+|step-\d+", name)
     return "/".join([*parents[-1:], name]) if is_numbered else name

@@ -1,11 +1,12 @@
 """Read and write the files of a run's model: `config.json`, vocabulary, `model.weights.h5`.
 
-The model has the best weights on the dev split. The checkpoints from which a run resumes are in
-`convert_tf.training.state`.
+The weights are those with the best result on the dev split. `convert_tf.training.state` reads and
+writes the checkpoints from which a run resumes.
 
-Instead of `model.weights.h5` there may be `model.weights.8bit.npz`, a quarter of its size
-(`hub_modules/recipes/rounded.py` writes it). `sha256.json` has the checksums of the files, which
-are checked on reading. Encoders can also be read from modules, which have rounded weights.
+Instead of `model.weights.h5` there may be `model.weights.8bit.npz`, which has a quarter of the size
+and is written by `hub_modules/recipes/rounded.py`. `sha256.json` has the checksums of the files,
+which are checked when the files are read. Encoders can also be read from modules, which have
+rounded weights.
 """
 
 import io
@@ -42,14 +43,14 @@ _ModelT = TypeVar("_ModelT", DualEncoder, RankerModel, BertTrunk)
 
 
 def weights_files(folder: str | os.PathLike) -> list[Path]:
-    """Return the files that hold the weights of a run or module."""
+    """Return the paths of the files with the weights of a run or module."""
     if kind_of(folder).is_module:
         return sorted((Path(folder) / "variables").iterdir())
     return [_weights_file(folder)]
 
 
 def _weights_file(folder: str | os.PathLike) -> Path:
-    """Return the file with the weights, or with rounded weights if there are no exact ones."""
+    """Return the path of the exact weights, or of the rounded weights if only these exist."""
     exact, rounded = (Path(folder) / name for name in (WEIGHTS_FILE, ROUNDED_WEIGHTS_FILE))
     return rounded if rounded.is_file() and not exact.is_file() else exact
 
@@ -64,18 +65,22 @@ def save_checkpoint(
     similarity_map: np.ndarray | None = None,
     is_rounded: bool = False,
 ) -> None:
-    """Write a model: a new folder as a whole, or the files of an existing one, each atomically.
+    """Write a model to a folder.
+
+    A new folder appears complete or not at all. In an existing folder, each file appears complete
+    or not at all.
 
     Args:
       folder: the folder, which is created if necessary.
-      encoder: the model.
-      vocabulary: the vocabulary file to copy, with the settings of WordPiece in the same folder.
+      encoder: the model to write.
+      vocabulary: the vocabulary file to copy. For WordPiece, the tokenizer's settings in the same
+        folder are copied too.
       training: facts about the training, JSON values by name.
       teacher_projection: float32 `[reduced_dim, teacher_dim]`, the linear map from r to a teacher's
         vectors; None for a model without a teacher.
       similarity_map: float32 `[reduced_dim, dim]`, the linear map from r to similarity vectors;
-        None for a model without them.
-      is_rounded: whether to store matrices in 8 bits.
+        None for a model without such vectors.
+      is_rounded: whether to store matrices with 8 bits per weight.
 
     Raises:
       CheckpointError: if the folder is a module.
@@ -113,7 +118,7 @@ def save_checkpoint(
 
 
 def _rounded_weights(model: Model) -> bytes:
-    """Return the weights with matrices in 8 bits. The subword table keeps its trained range."""
+    """Return the weights, with 8-bit matrices. The subword table keeps its trained range."""
     tables = {}
     for layer in model._flatten_layers():
         if getattr(layer, "quantizer", None) is not None and layer.built:
@@ -146,8 +151,12 @@ class _WeightsInMemory(io.BytesIO):
 def load_weights(encoder: Model, folder: str | os.PathLike) -> None:
     """Load the weights of a run, or of an encoder's module, into `encoder`.
 
+    Args:
+      encoder: a model with the same configuration as the stored model.
+      folder: folder of the run or module.
+
     Raises:
-      ValueError: if the file is missing, damaged, or has other shapes.
+      ValueError: if the weights are missing, damaged, or have other shapes.
     """
     reads_module = kind_of(folder).is_module and isinstance(encoder, DualEncoder)
     path = Path(folder) / "variables" if reads_module else _weights_file(folder)
@@ -165,18 +174,22 @@ def load_weights(encoder: Model, folder: str | os.PathLike) -> None:
     except (OSError, ValueError, KeyError) as error:
         raise CheckpointError(
             f"The weights in {path} are damaged or do not match {CONFIG_FILE} ({error}). Use "
-            "another run or module, or make it again."
+            "another run or module, or create this one again."
         ) from error
 
 
 def load_initial_weights(encoder: DualEncoder, folder: str | os.PathLike) -> None:
     """Load the initial weights of a training run from another encoder.
 
-    Either of the two may be multi-context, and the other encoder may have fewer blocks
-    (`DualEncoder.start_from`).
+    Each of the two encoders may be multi-context or not, and the other encoder may have fewer
+    blocks (`DualEncoder.start_from`).
+
+    Args:
+      encoder: the encoder to train.
+      folder: run or module of the other encoder.
 
     Raises:
-      ValueError: if a file is missing, damaged, or has other shapes.
+      ValueError: if the weights are missing, damaged, or have other shapes.
     """
     config = load_config(folder)
     is_shallower = len(config.max_relative_attention) < len(encoder.trunk.blocks)
@@ -193,12 +206,16 @@ def load_initial_weights(encoder: DualEncoder, folder: str | os.PathLike) -> Non
     except ValueError as error:
         raise CheckpointError(
             f"The weights of {str(folder)!r} do not fit the model ({error}). Choose a --model with "
-            "the same shapes, or start from another one."
+            "the same shapes, or start from another run or module."
         ) from error
 
 
 def load_teacher_projection(folder: str | os.PathLike, teacher: str) -> np.ndarray | None:
-    """Return the linear map from r to this teacher's vectors; None if the folder has none.
+    """Return the linear map from r to a teacher's vectors; None if the folder has no such map.
+
+    Args:
+      folder: folder of a run.
+      teacher: name of the teacher, which must be the one that the run was trained with.
 
     Raises:
       ValueError: if the file is damaged.
@@ -209,7 +226,7 @@ def load_teacher_projection(folder: str | os.PathLike, teacher: str) -> np.ndarr
 
 
 def load_similarity_map(folder: str | os.PathLike) -> np.ndarray | None:
-    """Return the map from r to similarity vectors, `[reduced_dim, dim]`; None if there is none.
+    """Return the linear map from r to similarity vectors, `[reduced_dim, dim]`, or None.
 
     Args:
       folder: run or module of a dual encoder.
@@ -249,14 +266,14 @@ def load_checkpoint(
     Args:
       folder: run or module of a dual encoder.
       dtype: precision policy of the encoder's computations.
-      attention_dropout: drop rate in further training.
+      attention_dropout: dropout rate after self-attention, in further training.
 
     Returns:
       The encoder and the path of its vocabulary, which `vocabulary.fitting_tokenizer` takes.
 
     Raises:
-      ValueError: if the folder is incomplete or damaged, or its vocabulary is not the one it was
-        trained with.
+      ValueError: if the folder is incomplete or damaged, or its vocabulary is not the one that the
+        encoder was trained with.
     """
     config = load_config(folder)
     encoder = DualEncoder(config, attention_dropout=attention_dropout, dtype=dtype)
@@ -264,14 +281,14 @@ def load_checkpoint(
 
 
 def with_weights(model: _ModelT, folder: str | os.PathLike) -> tuple[_ModelT, Path]:
-    """Load the weights of a run or module into a new model with its configuration.
+    """Load the weights of a run or module into a new model with the same configuration.
 
     Returns:
       The model and the path of its vocabulary.
 
     Raises:
-      ValueError: if the folder is incomplete or damaged, or its vocabulary is not the one it was
-        trained with.
+      ValueError: if the folder is incomplete or damaged, or its vocabulary is not the one that the
+        model was trained with.
     """
     vocabulary = checked_vocabulary(folder, model.config)
     load_weights(model, folder)

@@ -1,9 +1,9 @@
 """The identity of the encoder that made some vectors: its checksum, its form and its name.
 
 Indexes, classifiers, arrays from `convert-tf embed` and reports from `convert-tf intent monitor`
-store this identity. Different versions of convert_tf may write the file of a released encoder. The
-identity depends only on the weights and the exporter, so it stays the same until the exporter
-changes.
+store this identity. The `.onnx` file of a released encoder may be written by different versions of
+convert_tf. The identity depends only on the weights and the exporter, so it stays the same until
+the exporter changes.
 """
 
 import os
@@ -16,8 +16,8 @@ from convert_tf.checkpoints.released import ALL_RELEASES, EXPORTER, ONNX_SUFFIX
 
 ORIGIN_KEY = "origin"  # in the metadata of an .onnx file, the last entry before the checksum
 _ORIGIN = re.compile(rb"([0-9a-f]{64}) (onnx-\d+-\d+-\d+)")
-_TAIL_BYTES = 256  # enough for this entry and the checksum
-_DIGITS = 16
+_TAIL_BYTES = 256  # enough bytes for the entry `ORIGIN_KEY` and the checksum
+_DIGITS = 16  # number of digits of the checksum in a fingerprint
 
 
 class EncoderIdentity(NamedTuple):
@@ -48,7 +48,7 @@ class EncoderIdentity(NamedTuple):
 
     @property
     def fingerprint(self) -> str:
-        """A short text that differs between encoders."""
+        """A short text that is different for each encoder."""
         return "-".join(filter(None, [self.checksum[:_DIGITS], self.form]))
 
     def __str__(self) -> str:
@@ -79,7 +79,11 @@ def identity_of(path: str | os.PathLike[str]) -> EncoderIdentity:
 
 
 def identity_from_json(described: Any) -> EncoderIdentity | None:
-    """Return the identity in a JSON file; None if there is none."""
+    """Return the identity described in a JSON file; None if there is no valid identity.
+
+    Args:
+      described: the value in the JSON file, as from `EncoderIdentity.to_json`.
+    """
     if not isinstance(described, Mapping):
         return None
     checksum, form = described.get("checksum"), described.get("form")
@@ -89,7 +93,13 @@ def identity_from_json(described: Any) -> EncoderIdentity | None:
 
 
 def origin_text(source: str | os.PathLike[str], *, network_bits: int, max_tokens: int) -> str:
-    """Return the metadata `ORIGIN_KEY` of an `.onnx` file that is exported from a run or module."""
+    """Return the value of the metadata `ORIGIN_KEY` for the `.onnx` file of a run or module.
+
+    Args:
+      source: the run or module that is exported.
+      network_bits: number of bits per weight of the exported network.
+      max_tokens: maximum number of tokens per text that the network reads.
+    """
     return f"{model_checksum(source)} onnx-{network_bits}-{max_tokens}-{EXPORTER}"
 
 

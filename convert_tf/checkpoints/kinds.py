@@ -18,9 +18,9 @@ SAFETENSORS_FILE = "model.safetensors"
 ONNX_FILES = ("onnx/model_quantized.onnx", "onnx/model.onnx")
 _MODEL_TYPE = "convert_tf"
 STATIC_TYPE = "model2vec"
-# Backends that encode texts. With `auto`, names of encoders stand for their ONNX form.
+# Backends that encode texts. With `auto`, the name of an encoder stands for its ONNX form.
 BACKENDS = ("auto", "tensorflow")
-# TensorFlow adds a number to the names of assets that exist already.
+# TensorFlow adds a number to the name of an asset if the name is already in use.
 VOCABULARY_ASSETS = tuple(f"assets/vocab.{kind}" for kind in ("txt", "model", "*_[0-9]"))
 # Patterns that match all files in a module's folder.
 MODULE_FILES = (
@@ -45,14 +45,14 @@ class CheckpointError(ValueError):
 
 
 class Kind(enum.Enum):
-    """Kinds of folders and files. The values are their descriptions in error messages."""
+    """Kinds of folders and files. The values describe the kinds in error messages."""
 
     DUAL_ENCODER = "the run of a dual encoder (from convert-tf train)"
     RANKER = "the run of a ranker (from convert-tf train --head)"
     BERT = "the run of a BERT (from convert-tf pretrain)"
-    HUGGING_FACE = "the folder of a Hugging Face BERT, which has no encodings of ours"
+    HUGGING_FACE = "the folder of a Hugging Face BERT, which is only a trunk"
     HUGGING_FACE_ENCODER = "an encoder of convert-tf export --format huggingface"
-    STATIC = "a folder of static vectors (from convert-tf export), which model2vec opens"
+    STATIC = "a folder of static vectors (from convert-tf export), which model2vec can open"
     ENCODER_MODULE = "the module of an encoder (from convert-tf export)"
     RANKER_MODULE = "the module of a ranker (from convert-tf export)"
     ONNX = "an .onnx file (from convert-tf export)"
@@ -88,11 +88,13 @@ def kind_of(path: str | os.PathLike[str], *expected: Kind) -> Kind:
     """Return the kind of a folder or file, without checking that it is complete.
 
     A folder with a damaged `config.json` counts as the run of a dual encoder, and an unknown
-    SavedModel as the module of an encoder. Reading these gives a better error message.
+    SavedModel counts as the module of an encoder. When such a folder is read, the error message is
+    better than a message from this function.
 
     Args:
       path: a folder or file. An `.onnx` file is recognised by its name.
-      *expected: the allowed kinds. Without any, the result may be `Kind.UNKNOWN`.
+      *expected: the kinds that are allowed. Without this argument, all kinds are allowed, and the
+        result may be `Kind.UNKNOWN`.
 
     Raises:
       ValueError: if the kind is not one of `expected`.
@@ -166,7 +168,7 @@ def _kind_of_config(path: Path) -> Kind:
 def files_that_count(path: str | os.PathLike) -> list[Path]:
     """Return the files that identify a model: weights and vocabulary, or an `.onnx` file.
 
-    The graph of a module is not among them, because exporting the same model again may change it.
+    The graph of a module is not one of them, because exporting the same model again may change it.
     """
     root = Path(path)
     if root.is_file():

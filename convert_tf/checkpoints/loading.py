@@ -23,7 +23,8 @@ def load_model(
     """Load a trained model as a Keras model.
 
     Args:
-      folder: a run, an encoder's module or its released name, or the folder of a Hugging Face BERT.
+      folder: a run, the module of an encoder, the name of a released encoder, or the folder of a
+        Hugging Face BERT.
       dtype: precision policy of the model's computations.
 
     Returns:
@@ -32,7 +33,7 @@ def load_model(
 
     Raises:
       ValueError: if the folder is not a model, is incomplete or damaged, or its vocabulary is not
-        the one it was trained with.
+        the one that the model was trained with.
 
     Example:
       ranker, vocabulary = load_model("runs/poly")
@@ -62,22 +63,25 @@ def load_ranker(folder: str | os.PathLike, *, dtype: str = "float32") -> tuple[R
 
     Args:
       folder: the run of a ranker.
-      dtype: precision policy of its computations.
+      dtype: precision policy of the ranker's computations.
 
     Returns:
       The ranker and the path of its vocabulary.
 
     Raises:
-      ValueError: if the folder is incomplete or damaged, or its vocabulary is not the one it was
-        trained with.
+      ValueError: if the folder is incomplete or damaged, or its vocabulary is not the one that the
+        ranker was trained with.
     """
     return checkpoint.with_weights(make_ranker(load_ranker_config(folder), dtype=dtype), folder)
 
 
 def trained_scale(folder: str | os.PathLike) -> float:
-    """Return the factor for cosines with which a dual encoder's best weights were trained.
+    """Return the scale by which cosines were multiplied when the best weights were trained.
 
-    If the factor was not recorded, return √encoding_dim, the final factor in the paper.
+    If the scale was not recorded, return √encoding_dim, the final scale in the paper.
+
+    Args:
+      folder: run or module of a dual encoder.
     """
     facts = checkpoint.training_facts(folder)
     encoding_dim = load_config(folder).encoding_dim
@@ -101,8 +105,8 @@ def initial_ranker(
     """Return a ranker that starts from a trained model.
 
     Args:
-      folder: run or module of a dual encoder, run of a ranker, or BERT-like trunk. From a ranker,
-        the weights of the head are copied too if they have the same shapes.
+      folder: the run or module of a dual encoder, the run of a ranker, or a BERT-like trunk. From a
+        ranker, the weights of the head are also copied if they have the same shapes.
       head: configuration of the new head. A scale of 0 is replaced by the scale of the trained
         model.
       **options: see `make_ranker`.
@@ -136,7 +140,7 @@ def initial_ranker(
 
 
 def _copy_weights(source: Any, target: Any) -> None:
-    """Copy variables with the same path, shape and dtype."""
+    """Copy the values of variables that have the same path, shape and dtype."""
     sources = {v.path: v for v in source.variables}
     for variable in target.variables:
         value = sources.get(variable.path)

@@ -11,13 +11,13 @@ from convert_tf.models.encoder import DualEncoder
 def load_variables(encoder: DualEncoder, values: EncoderVariables) -> None:
     """Load stored weights into an encoder.
 
-    Modules store weights as 16-bit floats, bytes with a scale for each column, or float32
+    Modules store weights as 16-bit floats, as bytes with a scale for each column, or as float32
     (`convert_tf.export.hub.weights`). Rounded weights stay rounded. A module that was called and
     saved again also has float32 weights, which take precedence.
 
     Args:
-      encoder: an encoder with the same configuration as the stored encoder, and float32 variables.
-      values: the weights.
+      encoder: an encoder with float32 variables and the configuration of the stored encoder.
+      values: the stored weights.
 
     Raises:
       ValueError: if a weight is missing, damaged, or has another shape.
@@ -45,6 +45,6 @@ def module_similarity_map(folder: str | os.PathLike[str]) -> np.ndarray | None:
     """Return the similarity map of a module, float32 `[reduced_dim, dim]`; None if it has none.
 
     Raises:
-      ValueError: if the file is missing or damaged.
+      ValueError: if the module's variables are missing or damaged.
     """
     return ModuleVariables(folder).similarity_map

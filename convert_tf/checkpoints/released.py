@@ -1,11 +1,11 @@
 """Released modules, referred to by name.
 
-A name is looked up in these places, in this order: `hub_modules/NAME/VERSION` in the current
-folder; this folder in the clone that contains the package or from which pip installed it; the
-installed package `convert-tf-modules`; and the files of a release, which are downloaded once.
-`scripts/release.py` writes releases. For encoding texts, a name stands for an `.onnx` file. If this
-file does not exist, it is made from the module once, without TensorFlow, and stored in the cache of
-downloads.
+A name is looked up in four places, in this order: the folder `hub_modules/NAME/VERSION` in the
+current folder; the same folder in the clone that contains the package or from which pip installed
+it; the installed package `convert-tf-modules`; and the files of a release, which are downloaded
+once. `scripts/release.py` writes releases. When texts are encoded, a name stands for an `.onnx`
+file. If this file does not exist, it is made from the module, without TensorFlow, and stored in the
+cache of downloads.
 """
 
 import contextlib
@@ -99,15 +99,16 @@ RANKER_RELEASES = {
     }
 }
 ALL_RELEASES = ChainMap(RANKER_RELEASES, RELEASES)  # encoders first
-# The newest version of each encoder. The name alone stands for it.
+# The newest version of each encoder. A name without a version stands for this version.
 RELEASED = {name: max(versions) for name, versions in RELEASES.items()}
-# Address of the release. Empty until there is a public one, because somebody else could claim an
-# unused address.
+# Address of the release. It is empty until there is a public release, because somebody else could
+# claim an unused address.
 RELEASE_URL = ""
 URL_VARIABLE = "CONVERT_TF_MODULES_URL"
 MODULES_PACKAGE = "convert_tf_modules"
 ONNX_SUFFIX = ".onnx"
-# Increased when the exporter writes different .onnx files. It is part of their identity.
+# Version of the exporter, a part of the identity of .onnx files. Increase it whenever the exporter
+# writes different files.
 EXPORTER = 5
 _NAME = re.compile(
     rf"(?P<name>{'|'.join(ALL_RELEASES)})(?:/(?P<version>[1-9]\d*))?(?P<onnx>\{ONNX_SUFFIX})?"
@@ -115,7 +116,7 @@ _NAME = re.compile(
 
 
 class ModuleNameError(ValueError):
-    """Error: there is no model of this name, or it cannot be downloaded."""
+    """Error: there is no model with the given name, or it cannot be downloaded."""
 
 
 def module_path(name: str) -> str:
@@ -127,10 +128,10 @@ def module_path(name: str) -> str:
         `.onnx` for the `.onnx` file of an encoder.
 
     Returns:
-      The path of a folder or of an `.onnx` file.
+      The path of the module's folder, or of the `.onnx` file.
 
     Raises:
-      ModuleNameError: if there is no module of this name, or it cannot be downloaded.
+      ModuleNameError: if there is no module with this name, or it cannot be downloaded.
 
     Example:
       module = hub.load(convert_tf.module_path("convert"))
@@ -180,10 +181,10 @@ def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> s
     """Return the path of a model that may be given by name.
 
     Args:
-      path: a path, the name of a released encoder or ranker, or `hf://owner/name` of the Hugging
-        Face hub. Existing paths take precedence.
-      wants_module: whether the name of an encoder stands for the module, to train or export it.
-        Otherwise it stands for the 8-bit `.onnx` file.
+      path: a path, the name of a released encoder or ranker, or `hf://owner/name` for an encoder on
+        the Hugging Face hub. An existing path takes precedence over a name.
+      wants_module: whether the name of an encoder stands for the module, for example to train or
+        export it. Otherwise the name stands for the 8-bit `.onnx` file.
 
     Raises:
       ModuleNameError: if the model cannot be downloaded, its name is used for something else, or
@@ -212,14 +213,15 @@ def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> s
 
 
 def as_onnx(folder: Path, *, graph: str = "") -> Path:
-    """Return the path of an encoder's 8-bit `.onnx` file, which is written into the cache once.
+    """Return the path of an encoder's 8-bit `.onnx` file in the cache, which is made if necessary.
 
-    `convert-tf export` writes it in a separate process, to free its 800 MB of memory afterwards.
-    Other weights, or another version of convert_tf or of the exporter, have a different file.
+    `convert-tf export` makes the file in a separate process, which frees its 800 MB of memory when
+    it ends. For other weights, or another version of convert_tf or of the exporter, there is a
+    different file.
 
     Args:
-      folder: a module or a Hugging Face folder.
-      graph: the file of a Hugging Face folder to return instead, such as
+      folder: the folder of a module, or a Hugging Face folder.
+      graph: path in a Hugging Face folder of a file to return instead, such as
         `"onnx/model_quantized.onnx"`.
 
     Raises:
@@ -231,7 +233,10 @@ def as_onnx(folder: Path, *, graph: str = "") -> Path:
     key = checksum([f"{__version__}:{EXPORTER}:{weights}".encode()])[:16]
 
     def export(work: Path) -> Path:
-        print(f"note: writing {name} as ONNX, once, into {cache_folder()}", file=sys.stderr)
+        print(
+            f"note: converting {name} to ONNX in {cache_folder()} (only needed once)",
+            file=sys.stderr,
+        )
         package = str(Path(__file__).resolve().parents[2])
         paths = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
         output, file = work / f"{name}{ONNX_SUFFIX}", work / f"{name}{ONNX_SUFFIX}"
@@ -247,7 +252,7 @@ def as_onnx(folder: Path, *, graph: str = "") -> Path:
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
             raise ModuleNameError(
-                f"{str(folder)!r} could not be written as ONNX: "
+                f"{str(folder)!r} could not be converted to ONNX: "
                 f"{reason.removeprefix('convert-tf export: ')}"
             )
         return file
@@ -274,7 +279,12 @@ def _local_folders() -> list[Path]:
 
 
 def release_file(name: str) -> Path:
-    """Return a file of the release, or the unpacked folder of an archive. It is downloaded once.
+    """Return the path of a file of the release, or of an archive's unpacked folder.
+
+    The file is downloaded if it is not in the cache.
+
+    Args:
+      name: name of the file in the release.
 
     Raises:
       DownloadError: if the download fails, or there is no address of a release.
@@ -286,14 +296,16 @@ def release_file(name: str) -> Path:
 
 
 def hub_folder(address: str) -> str:
-    """Return the folder of an encoder in the cache of `huggingface_hub`. Download it if necessary.
+    """Return the folder of an encoder from the Hugging Face hub, downloading it if necessary.
+
+    The folder is in the cache of `huggingface_hub`.
 
     Args:
       address: `hf://owner/name`.
 
     Raises:
       ModuleNameError: if `huggingface_hub` is not installed, the encoder cannot be downloaded, or
-        it is not an encoder of convert_tf.
+        the model is not an encoder of convert_tf.
     """
     try:
         folder = _downloaded(address, CONFIG_FILE).parent
@@ -302,7 +314,8 @@ def hub_folder(address: str) -> str:
         # All files come from the same revision, even if somebody publishes a new one now.
         for files in ((TOKENIZER_FILE,), (*ONNX_FILES, SAFETENSORS_FILE)):
             _downloaded(address, *files, revision=folder.name)
-        with contextlib.suppress(FileNotFoundError):  # optional: the ONNX files have its checksum
+        # This file is optional. The ONNX files contain its checksum.
+        with contextlib.suppress(FileNotFoundError):
             _downloaded(address, SAFETENSORS_FILE, revision=folder.name)
     except (ImportError, OSError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), repr(error)).rstrip(". ")
@@ -313,7 +326,13 @@ def hub_folder(address: str) -> str:
 
 
 def _downloaded(address: str, *files: str, revision: str | None = None) -> Path:
-    """Download the first of these files that the model has, and return its path."""
+    """Download the first of some files that the model has, and return its path.
+
+    Args:
+      address: `hf://owner/name`.
+      *files: paths of files in the model's repository, in order of preference.
+      revision: revision of the repository; None for the newest.
+    """
     with needs("huggingface", "The hub"):
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError

@@ -1,7 +1,7 @@
-"""Archives of arrays rounded to 8 bits, a quarter of their size.
+"""Archives of arrays that are rounded to 8 bits, which take a quarter of the space of float32.
 
-An `.npz` archive holds an array `a` unchanged, or as `a.codes` (bytes), `a.scales` and optionally
-`a.offset`. Its values are then codes · scales + offset.
+An `.npz` archive contains an array `a` either unchanged or as `a.codes` (bytes), `a.scales` and
+optionally `a.offset`. In the second case, the values of the array are codes · scales + offset.
 """
 
 import io
@@ -15,7 +15,7 @@ from convert_tf.numerics.byte_codes import pack_kernel
 from convert_tf.storage.arrays import load_arrays
 
 _CODES, _SCALES, _OFFSET = ".codes", ".scales", ".offset"
-SMALLEST_SIDE = 64  # smaller matrices need few bytes and stay unchanged
+SMALLEST_SIDE = 64  # smaller matrices stay unchanged, because they need few bytes anyway
 
 
 def rounded_archive(
@@ -27,7 +27,7 @@ def rounded_archive(
     Args:
       arrays: arrays by name. Float matrices of at least 64 × 64 are rounded to 8 bits, with a scale
         for each column.
-      tables: arrays that are rounded already: uint8 codes, an offset and a step, from
+      tables: arrays that are already rounded, by name: uint8 codes, an offset and a step, as from
         `byte_codes.pack_table`.
 
     Raises:
@@ -50,7 +50,7 @@ def rounded_archive(
 
 
 def rounded_arrays(file: str | os.PathLike[str] | BinaryIO) -> dict[str, np.ndarray]:
-    """Return the arrays of an archive. Rounded ones become float32.
+    """Return the arrays in an archive, by name. Rounded arrays are returned as float32.
 
     Raises:
       OSError: if the file cannot be read.

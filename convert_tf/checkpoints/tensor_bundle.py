@@ -26,11 +26,12 @@ _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 6: "i1", 9: "<i8", 10: "?", 19
 class EncoderVariables(Protocol):
     """Interface of classes that read an encoder's stored weights, such as `ModuleVariables`.
 
+    `ModuleVariables` describes `weight` and `table`.
+
     Attributes:
       is_folded: whether the weights of feed-forward layers include the slope of the GELU.
-      similarity_map: float32 `[reduced_dim, dim]`; None if there is none.
-
-    `weight` and `table` are described in `ModuleVariables`.
+      similarity_map: the linear map from r to similarity vectors, float32 `[reduced_dim, dim]`;
+        None if there is no such map.
     """
 
     @property
@@ -45,7 +46,7 @@ class EncoderVariables(Protocol):
 
 
 class ModuleVariables:
-    """The variables of a module by their attribute paths, starting at `EncoderModule`.
+    """The variables of a module, by their attribute paths within `EncoderModule`.
 
     Args:
       folder: folder of the module.
@@ -86,7 +87,7 @@ class ModuleVariables:
         return self._key(path) is not None
 
     def weight(self, number: int) -> np.ndarray:
-        """Return a weight of the network, float32, in the order of `network_variables`."""
+        """Return a weight of the network, float32. `number` is its index in `network_variables`."""
         computed = f"weights/_computed/{number}"
         # In modules of earlier versions, which have no flag, this array is always valid.
         flag = "weights/_is_unpacked"
@@ -100,8 +101,8 @@ class ModuleVariables:
         """Return the subword table and the range of its 8-bit values.
 
         Returns:
-          A pair: the table, float32 `[num_ids, dim]`; and the lowest and the highest value that 8
-          bits can express, both scalars, or None if the table is not stored in 8 bits.
+          A pair: the table, float32 `[num_ids, dim]`; and the lowest and the highest value that the
+          8-bit codes can express, both scalars, or None if the table is not stored with 8 bits.
         """
         values = self["table/_values"].astype(np.float32)
         if "table/_offset" not in self:
@@ -184,7 +185,12 @@ def _fields(message: bytes) -> dict[int, list[Any]]:
 
 
 def slice_key(key: bytes, extents: list[tuple[int, int]]) -> bytes:
-    """Return the key of a slice, as TensorFlow's `EncodeTensorNameSlice`."""
+    """Return the key of a slice, in the same way as TensorFlow's `EncodeTensorNameSlice`.
+
+    Args:
+      key: the key of the whole array.
+      extents: for each axis, the start and the length of the slice.
+    """
     escaped = key.replace(b"\xff", b"\xff\x00").replace(b"\x00", b"\x00\xff")
     numbers = itertools.chain.from_iterable(extents)
     return b"".join([b"\x00", escaped, b"\x00\x01", bytes([1, len(extents)]),
@@ -192,7 +198,7 @@ def slice_key(key: bytes, extents: list[tuple[int, int]]) -> bytes:
 
 
 def _ordered(number: int) -> bytes:
-    """Encode a non-negative number so that bytes sort as numbers: 7 bits per byte."""
+    """Encode a non-negative number with 7 bits per byte, so that codes sort like the numbers."""
     length = number.bit_length() // 7 + 1
     return (number | ((1 << length) - 1) << 7 * length).to_bytes(length, "big")
 
@@ -221,7 +227,11 @@ def _read_block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes,
 
 
 def _varints(content: bytes, place: int, count: int) -> list[int]:
-    """Decode `count` numbers of variable length. The position after them is the last item."""
+    """Decode `count` numbers of variable length, starting at `place`.
+
+    Returns:
+      The numbers, followed by the position after them.
+    """
     numbers = []
     for _ in range(count):
         number, shift = 0, 0

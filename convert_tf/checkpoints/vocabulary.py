@@ -40,8 +40,8 @@ def checked_vocabulary(
         raise CheckpointError(f"{str(path)!r} is missing. Copy the model's vocabulary there.")
     if training_facts(folder).get("vocabulary_sha256", sha256) != sha256:
         raise CheckpointError(
-            f"{str(path)!r} is not the vocabulary that the model was trained with. Copy the right "
-            "file there."
+            f"{str(path)!r} is not the vocabulary that the model was trained with. Copy the "
+            "correct file there."
         )
     return path
 
@@ -53,12 +53,12 @@ def check_same_vocabulary(
 
     Args:
       given: the file to check.
-      expected: the file that it must be equal to; it may be missing.
-      rule: why they must be equal: a sentence without its full stop.
-      remedy: what to do if they are not: a sentence.
+      expected: the file that it must be equal to.
+      rule: sentence that says why they must be equal, without its full stop.
+      remedy: sentence that says what to do if they are not equal.
 
     Raises:
-      ValueError: if the files differ, or the expected one is missing.
+      ValueError: if the files differ, or the expected file is missing.
     """
     if not Path(expected).is_file():
         raise CheckpointError(f"{rule}. {str(expected)!r} is missing. {remedy}")
@@ -103,5 +103,5 @@ def _check_fits(tokenizer: "Tokenizer | PlainTokenizer", config: ModelConfig | B
     if received != expected:
         raise CheckpointError(
             f"The vocabulary does not fit the model: it has {received} (tokenizer, entries, hash "
-            f"buckets), and the model needs {expected}. Use the vocabulary in the model's folder."
+            f"buckets), but the model needs {expected}. Use the vocabulary in the model's folder."
         )

@@ -1,7 +1,7 @@
 """Read Amazon's questions and answers (McAuley et al.) by the rules of PolyAI's AmazonQA data.
 
-The published files have two layouts. Both have a Python dictionary on each line. JSON lines with
-the same keys are also read:
+The published files have a Python dictionary on each line, in one of the two layouts below. JSON
+lines with the same keys are also read.
 
 ```
 {'asin': 'B01', 'question': "Does it fit my phone?", 'answer': 'It fits all phones.', …}
@@ -11,15 +11,15 @@ the same keys are also read:
 CSV and TSV files have a row for each answer, with the columns `questionText` and `answerText`. If a
 row has no `asin`, a hash of the question decides the split.
 
-The rules: Each question forms an example with each of its answers. Both texts must have 4 to 59
-words. Words are counted by the single spaces between them, so a double space counts as an extra,
-empty word. The number of characters is not limited, and texts are not changed. The product id
-decides the split. If several examples have the same question and answer, PolyAI keep the example
-with the smallest product id, compared as strings. A reader sees only one file, so the engine finds
-these duplicates.
+PolyAI's rules are as follows. Each question forms an example with each of its answers. Both texts
+must have 4 to 59 words. Words are counted by the single spaces between them, so a double space
+counts as an extra, empty word. The number of characters is not limited, and texts are not changed.
+The product id decides the split. If several examples have the same question and answer, PolyAI keep
+the example with the smallest product id, compared as strings. A reader sees only one file, so the
+engine drops these duplicates.
 
 Two things differ from PolyAI's script. If a line is not a dictionary or lacks a field, their script
-stops; this reader skips and counts the line. Texts that consist only of spaces are not used.
+stops, but this reader skips and counts the line. Texts that consist only of spaces are not used.
 
 Reference: github.com/PolyAI-LDN/conversational-datasets, amazon_qa.
 """
@@ -55,9 +55,10 @@ def read(file: CountedFile) -> Iterator[Conversation]:
     Args:
       file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file. Lines longer than 2 MiB are dropped. The
         file counts unusable lines as `invalid_utf8`, `not_a_dictionary`, `missing_question`,
-        `missing_asin`, …; questions and answers with a field that is missing or not a string as
-        `missing_answerText`, `wrong_type_answerText`, …; and questions and answers that the rules
-        exclude as `question_too_short`, `question_too_long`, `answer_too_short`, `answer_too_long`.
+        `missing_asin` and so on. It counts questions and answers with a field that is missing or
+        not a string as `missing_answerText`, `wrong_type_answerText` and so on. It counts questions
+        and answers that the rules exclude as `question_too_short`, `question_too_long`,
+        `answer_too_short` or `answer_too_long`.
     """
     if suffix(file.path) in TABLE_SUFFIXES:
         yield from _read_table(file)

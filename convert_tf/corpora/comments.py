@@ -1,7 +1,7 @@
 """Parse objects from comment and submission dumps, and normalise and clean their texts.
 
-These are pure functions, independent of engines and file formats. An unusable object raises
-`UnusableError`.
+The functions are pure and do not depend on engines or file formats. They raise `UnusableError` for
+an unusable object.
 
 Reference: github.com/PolyAI-LDN/conversational-datasets, reddit; arXiv 1904.06472 §3.1.
 """
@@ -119,7 +119,7 @@ class Comment(NamedTuple):
 
     `parent_id` is `TITLE_ID` for a top-level comment and None for the title. `body` is trimmed to
     the highest length limit in the rules. If the text was longer, `is_trimmed` is true, and `rest`
-    has the remaining characters if the rules need them. `score` is None if the dump has no score.
+    has the remaining characters if the rules need them. `score` is None if the dump gives no score.
     """
 
     id: str
@@ -135,32 +135,34 @@ class Comment(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules(Config):
-    """The rules that decide which turns make examples. The defaults are PolyAI's for Reddit.
+    """The rules that decide which turns become examples. The defaults are PolyAI's for Reddit.
 
     Attributes:
-      min_context_length: Shortest context, in characters.
-      max_context_length: Longest context, in characters.
-      min_response_length: Shortest response, in characters.
-      max_response_length: Longest response, in characters.
+      min_context_length: Minimum length of a context, in characters.
+      max_context_length: Maximum length of a context, in characters.
+      min_response_length: Minimum length of a response, in characters.
+      max_response_length: Maximum length of a response, in characters.
       max_extra_length: Earlier turns are cut to this many characters, at the end of a word.
-      long: Whether longer texts are dropped or cut. A context keeps its end and a response its
-        beginning. Both are cut at the end of a sentence if possible.
-      max_path_length: Largest number of comments in an example, from 2 to 11. A conversation
-        without a title may have one turn more.
-      unescape_html: Replace HTML entities such as &gt; with their characters before lengths are
-        checked, even if they are escaped twice. Zero-width characters are removed.
+      long: Whether texts above the maximum length are dropped or cut. A context keeps its end, and
+        a response keeps its beginning. Texts are cut at the end of a sentence if possible.
+      max_path_length: Maximum number of comments in an example, from 2 to 11. An example from a
+        conversation without a title may have one more turn.
+      unescape_html: Replace HTML entities such as &gt; with the characters they stand for, before
+        lengths are checked. Entities that are escaped twice are also replaced, and zero-width
+        characters are removed.
       strip_quotes: Remove quoted lines (> ...) from texts.
       strip_urls: Remove URLs, pictures and polls from texts. The text of a Markdown link stays.
       drop_bots: Drop examples whose context or response is by a bot or a moderators' account.
       drop_self_replies: Drop responses by the author of the context.
       drop_repeats: Drop responses that repeat their context.
       deduplicate: Keep one of several identical pairs, the one with the smallest thread id. exact
-        compares all characters, folded ignores case and white space.
-      min_score: Drop responses with a lower score on Reddit.
-      more_pairs: Add examples to the train split: the last two turns as one context, and a Reddit
-        title with the text of its post.
-      single_texts: Also write single texts: texts of train threads that are in no example, and the
-        sentences of long texts.
+        compares all characters; folded ignores case and white space.
+      min_score: Drop responses with a score below this on Reddit.
+      more_pairs: Add two kinds of examples to the train split. In the first, the last two turns
+        form one context. In the second, the context is a Reddit title and the response is the text
+        of its post.
+      single_texts: Also write single texts: texts from train threads that are in no example, and
+        the sentences of long texts.
       subreddits: Read only these subreddits. Case is ignored. Default: all.
       exclude_subreddits: Do not read these subreddits.
     """
@@ -240,8 +242,8 @@ def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[s
     """Parse and clean an object from a comments dump.
 
     Args:
-      fields: the object.
-      rules: decide how texts are cleaned and which subreddits are read.
+      fields: the fields of the object, by name.
+      rules: the rules that decide how texts are cleaned and which subreddits are read.
       changed: counter to which the number of texts changed by each cleaning rule is added.
 
     Raises:
@@ -294,7 +296,7 @@ def clean_turn(
 
     Args:
       turn: a turn whose body is the whole original text.
-      rules: decide how the text is cleaned and trimmed.
+      rules: the rules that decide how the text is cleaned and trimmed.
       changed: counter to which the number of texts changed by each rule is added.
       is_reddit: see `is_removal_notice`.
     """
@@ -319,7 +321,7 @@ def _normalised_id(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _identifier(fields: Mapping[str, Any], name: str) -> str:
-    """Return an id as a base-36 string. Older dumps store ids as integers, and pandas as floats."""
+    """Return an id as a base-36 string. Older dumps have integer ids, and pandas writes floats."""
     value = fields.get(name)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -369,7 +371,7 @@ def is_removal_notice(text: str, *, is_reddit: bool = True) -> bool:
     """Return whether a text is only a notice that the original text was removed.
 
     Args:
-      text: a body or a title.
+      text: the body of a comment, the text of a post, or a title.
       is_reddit: whether the text is from Reddit. In other corpora, only notices in brackets and
         notices by deletion tools are recognised, because a genuine answer may be "Your post was
         removed because …".

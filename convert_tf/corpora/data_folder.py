@@ -1,4 +1,4 @@
-"""Write the data folder of `prepare` with any engine: records, and a report with a plot."""
+"""Write the data folder of `prepare`, with any engine: records, and a report with a plot."""
 
 import dataclasses
 import itertools
@@ -38,14 +38,14 @@ class Preparation:
     """A run of `prepare`: its input, its counts and its folders.
 
     Args:
-      options: rules, sizes and limits.
+      options: rules, sizes and limits of the run.
       paths: paths of the input files, by kind.
       folder: folder for records and single texts.
       scratch: folder for temporary files.
 
     Attributes:
-      steps: the steps that make the rows, with their counts.
-      bad_lines: number of unusable lines in all files, and the first places.
+      steps: the steps that make rows from files, with their counts.
+      bad_lines: number of unusable lines in all files, and the places of the first ones.
       files: the files read so far, by kind. The engine adds them.
       states: the state of each input file when the run started, by path. If a file has changed by
         the time it is read, the run ends with an error.
@@ -104,9 +104,9 @@ def prepare(
       engine: function that does the work, on one machine or on a cluster.
       submissions: files of Reddit submissions.
       corpora: files of other corpora, by name of the corpus.
-      options: rules, sizes and limits.
+      options: rules, sizes and limits; None for the defaults.
       vocabulary: a vocabulary file to measure text lengths with. If None, a vocabulary is learnt
-        from a sample.
+        from a sample of the texts.
       tokenize: whether to also write token ids, made with `vocabulary`, to `ids/` in the folder.
       overwrite: whether to replace existing records in the folder.
 
@@ -122,8 +122,8 @@ def prepare(
     """
     if tokenize and vocabulary is None:
         raise ValueError(
-            "--tokenize needs --vocab. Learn a vocabulary from the records first (convert-tf "
-            "vocabulary); then run convert-tf tokenize on them, or this command with --vocab."
+            "--tokenize needs --vocab. First learn a vocabulary from the records with convert-tf "
+            "vocabulary. Then run convert-tf tokenize on the records, or this command with --vocab."
         )
     options = options or PrepareOptions()
     target = OutputFolder(
@@ -160,7 +160,7 @@ def _why_no_example(run: Preparation) -> str:
     left_out = ", ".join(f"{number:,} {reason}" for reason, number in reasons.most_common())
     return (
         f"The input yields no examples. It has {total.comments:,} usable turns; dropped: "
-        f"{left_out or 'nothing'}. Check that each flag names the right kind of file, and that "
+        f"{left_out or 'nothing'}. Check that each flag names files of the correct kind, and that "
         "the length limits are not too strict."
     )
 
@@ -237,7 +237,7 @@ def _subword_lengths(texts: Mapping[str, Sequence[str]], vocabulary: str | None)
 
 
 def small_vocabulary(num_texts: int, *, at_least: int = 1) -> SubwordConfig:
-    """Return options for learning a vocabulary from few texts. All of their characters are kept.
+    """Return options for learning a vocabulary from few texts that keeps all their characters.
 
     Args:
       num_texts: number of texts.
@@ -260,9 +260,9 @@ def _file_facts(file: CountedFile) -> dict[str, Any]:
 
 
 def table(report: Mapping[str, Any]) -> str:
-    """Format the counts in a report as a short table, followed by places of unusable lines.
+    """Format the counts in a report as a short table, followed by the places of unusable lines.
 
-    The places are the first few in the whole run and the first one in each file.
+    The table lists the first few unusable lines of the run, and the first one of each file.
     """
     counts, examples = report["threads"], report["examples"]
     rows = {"turns read": counts["comments"], "threads": counts["threads"]}

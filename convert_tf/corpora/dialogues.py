@@ -12,7 +12,7 @@ Objects may have many shapes, which are recognised by their keys:
 {"turns": [{"text": "Is the pool open?", "speaker": "guest"}, {"text": "Until nine."}]}
 ```
 
-Next to `turns`, `source` and `id` are optional. Other fields are ignored.
+Besides `turns`, an object may have `source` and `id`. Other fields are ignored.
 """
 
 import unicodedata
@@ -39,11 +39,13 @@ _SHOWN_KEYS = 12
 _TEXTS = ("text", "content", "value", "utterance", "message", "body")
 _SPEAKERS = ("speaker", "author", "role", "from")
 _ROLES = ("role", "from")
-# Messages in these roles are not part of the dialogue: prompts and tool calls.
+# Messages in these roles, such as prompts and tool calls, are not part of the dialogue.
 _UNSPOKEN = {"system", "developer", "tool", "function", "observation", "function_call"}
-_HOLDS_TURNS = {"context", "prompt"}  # lists in these fields are turns; others are alternatives
+# A list in one of these fields has the turns of one context. Other lists have alternatives.
+_HOLDS_TURNS = {"context", "prompt"}
 _CALLS = ("tool_calls", "function_call")
-FURTHER_INPUT = {"instruction": "input"}  # this field's text is added to the context on a new line
+# The text of the second field is added to the context in the first field, on a new line.
+FURTHER_INPUT = {"instruction": "input"}
 
 
 def read(file: CountedFile) -> Iterator[Conversation]:
@@ -59,23 +61,24 @@ def read(file: CountedFile) -> Iterator[Conversation]:
 def conversations_in(rows: Iterable[Any], file: CountedFile) -> Iterator[Conversation]:
     """Yield the dialogues and pairs in a file's rows (`convert_tf.readers.tables`).
 
-    The source of a dialogue is the object's `source`, or else the file name without folder and
-    suffixes. A dialogue with an id gets the conversation id `source/id`. Otherwise the conversation
-    id is a hash of the dialogue's texts, so copies in different files are in the same split. The
-    conversation id of a pair is a hash of its context that ignores case and white space
-    (`pair_id`).
+    The source of a dialogue is the object's `source`. Without it, the source is the file name
+    without folder and suffixes. A dialogue with an id gets the conversation id `source/id`.
+    Otherwise the conversation id is a hash of the dialogue's texts, so copies in different files
+    are in the same split. The conversation id of a pair is a hash of its context that ignores case
+    and white space (`pair_id`).
 
     A turn that is empty or has no text ends a conversation, because the turn after it does not
-    answer the turn before it. The turns before and after become two conversations with the same id.
+    answer the turn before it. The turns on each side of it become separate conversations with the
+    same id.
 
     Args:
       rows: the rows of the file.
-      file: the file, which counts unusable rows as `not_an_object`, `unknown_keys`,
-        `missing_turns`, `wrong_type_turns`, `wrong_type_source`, `wrong_type_id`,
-        `too_long_source`, `too_long_id`, `too_few_turns` (no turn is followed by another); unusable
-        pairs as `lists_on_both_sides`, `empty_context`, `empty_response`, and as `missing_` or
-        `wrong_type_` with the name of the column; and unusable turns as `wrong_type_turn`,
-        `empty_turn`.
+      file: the file, which counts what cannot be used. Unusable rows are counted as
+        `not_an_object`, `unknown_keys`, `missing_turns`, `wrong_type_turns`, `wrong_type_source`,
+        `wrong_type_id`, `too_long_source`, `too_long_id` or `too_few_turns` (no turn is followed by
+        another). Unusable pairs are counted as `lists_on_both_sides`, `empty_context` or
+        `empty_response`, or as `missing_` or `wrong_type_` with the name of the column. Unusable
+        turns are counted as `wrong_type_turn` or `empty_turn`.
 
     Raises:
       ValueError: if the first object has an unknown shape.
@@ -97,8 +100,9 @@ def conversations_in(rows: Iterable[Any], file: CountedFile) -> Iterator[Convers
             elif was_first:
                 keys = ", ".join(repr(key[:40]) for key in [*fields][:_SHOWN_KEYS]) or "none"
                 raise ValueError(
-                    f"{file.place} has no keys of a pair or a dialogue. Its keys are {keys}. "
-                    "Rename two of them to 'context' and 'response', or a list of turns to 'turns'."
+                    f"{file.place} is neither a pair nor a dialogue (its keys: {keys}). Rename "
+                    "two keys to 'context' and 'response', or the key with the list of turns to "
+                    "'turns'."
                 )
             else:
                 raise UnusableError("unknown_keys")
@@ -128,7 +132,7 @@ def pairs_of(
     """Yield the pairs in an object or in a table row.
 
     Args:
-      fields: the object or row, with keys in lower case.
+      fields: the fields of the object or row, with keys in lower case.
       names: the names of the context and response fields, as returned by `names_of_pair`.
       source: name of the corpus.
       file: the file, which counts pairs without a context or response.
@@ -225,7 +229,7 @@ def _turns_in(values: Collection[Any]) -> list[Turn | None]:
 
 
 def _turns_of(value: Any) -> list[Turn]:
-    """Return the turn in a list entry, or both turns if the entry is a pair; [] if it has none."""
+    """Return the turn in a list entry, or both turns of a pair; [] if the entry has no text."""
     if isinstance(value, str):
         return [Turn(value)]
     if not isinstance(value, dict):
@@ -245,7 +249,10 @@ def _turns_of(value: Any) -> list[Turn]:
 
 
 def _spoken(content: Any) -> str | None:
-    """Return the text in a turn's content, which may be a list of text and image parts, or None."""
+    """Return the text in a turn's content, or None if it has no text.
+
+    The content may be a list of text and image parts.
+    """
     if isinstance(content, str):
         return content
     if isinstance(content, list) and content:
@@ -263,7 +270,7 @@ def _pairs_in(fields: Mapping[str, Any], names: tuple[str, str]) -> Iterator[lis
     response follows them.
 
     Args:
-      fields: the object, with keys in lower case.
+      fields: the fields of the object, with keys in lower case.
       names: the names of the context and response fields, as returned by `names_of_pair`.
 
     Raises:
@@ -290,7 +297,7 @@ def _alternatives(value: Any, name: str, *, are_turns: bool) -> list[list[Turn]]
     if value is None:
         raise UnusableError(f"missing_{name}")
     if isinstance(value, dict) and not _turns_of(value):
-        value = value.get("text")  # answers in SQuAD have this form
+        value = value.get("text")  # an object with the answers, as in SQuAD
     if isinstance(value, list):
         is_chat = any(isinstance(one, dict) and any(r in one for r in _ROLES) for one in value)
         if value and (are_turns or is_chat):

@@ -1,4 +1,4 @@
-"""Read plain documents as conversations, whose turns are the sentences.
+"""Read plain documents as conversations whose turns are sentences.
 
 A file is plain text with one sentence per line and an empty line between documents, as for BERT's
 pre-training. A line with tabs is a whole document, with tabs between its sentences (StarSpace's
@@ -22,7 +22,7 @@ _MAX_SENTENCES = 10_000  # longer documents are divided, to limit memory
 
 
 def read(file: CountedFile) -> Iterator[Conversation]:
-    """Yield each document as a conversation, whose turns are the sentences.
+    """Yield each document as a conversation whose turns are the document's sentences.
 
     The conversation id is a hash of the first two sentences, so copies of a document are in the
     same split.

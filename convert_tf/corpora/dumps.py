@@ -1,7 +1,7 @@
 """Read corpus files: conversations, fields of JSON objects, and files that count unusable lines.
 
-Lines have a maximum length. `CountedFile` counts unusable lines by reason. From a truncated or
-damaged archive, the lines before the damage are read.
+Lines above a maximum length are not used. `CountedFile` counts unusable lines by reason. If an
+archive is truncated or damaged, the lines before the damage are read.
 """
 
 import glob
@@ -37,9 +37,9 @@ class Conversation(NamedTuple):
     """Consecutive turns, oldest first, from a corpus that is not a tree of comments.
 
     The md5 of `id` decides the split, as for a Reddit thread. Conversations with the same id are in
-    the same split. The id must not depend on where the corpus is stored or in which order. `source`
-    names the corpus. Each turn from index `first_answer` on answers the turn before it; earlier
-    turns are only context.
+    the same split. The id must not depend on where the corpus is stored, or on the order of its
+    conversations. `source` is the name of the corpus. Starting at index `first_answer`, each turn
+    answers the turn before it. Earlier turns are only context.
     """
 
     id: str
@@ -83,7 +83,7 @@ def name_field(fields: Mapping[str, Any], name: str, *, kinds: Any = str) -> str
     """Return an optional short text, such as an author; `""` if the field is missing or empty.
 
     Args:
-      fields: the object.
+      fields: the fields of an object, by name.
       name: name of the field.
       kinds: allowed types. Values that are not strings are converted to strings.
 
@@ -115,7 +115,7 @@ class BadLines:
     first: list[str] = field(default_factory=list)
 
     def add(self, later: "BadLines") -> None:
-        """Add the unusable lines in later files.
+        """Add the unusable lines in files that were read later.
 
         Raises:
           ValueError: if there are more unusable lines than `limit`.
@@ -134,7 +134,7 @@ class CountedFile(TableFile):
     """A file that counts the lines that were read and, by reason, the lines that were not used.
 
     Attributes:
-      bad_lines: the malformed lines in all files of a run.
+      bad_lines: number and places of the malformed lines in all files of a run.
       skipped: number of unused lines and turns, by reason.
       warnings: messages about the file as a whole.
       num_bad: number of malformed lines in this file.
@@ -172,7 +172,7 @@ class CountedFile(TableFile):
             self.bad_lines.add(BadLines(count=1, first=[place]))
 
     def check_readable(self, num_used: int) -> None:
-        """Check that a file was usable, after reading it. Skipped if the user allows bad lines.
+        """After a file was read, check that enough of its lines could be used.
 
         Args:
           num_used: number of turns that could be used.
@@ -192,7 +192,7 @@ class CountedFile(TableFile):
                 "--max_bad_lines."
             )
         if not num_used and not self.warnings:
-            self.warn("nothing in it could be used")
+            self.warn("nothing in this file could be used")
 
     def warn(self, message: str) -> None:
         """Record a message about the file as a whole."""
@@ -204,18 +204,18 @@ class CountedFile(TableFile):
             print(f"warning: {warning}", file=sys.stderr)
 
     def note(self, problem: str, reason: str = "") -> None:
-        """Record that a file is damaged or empty: warn, and count damage as one unused line."""
+        """Record a warning that the file is damaged or empty. Damage counts as one unused line."""
         self.problem = problem
         if not self.is_cut_off:
             self.warn("the file is empty")
             return
         self.skip(f"{problem}_archive" if self.kind != "plain" else "truncated_file")
         what = f"this is {self.damage}{reason and ', '}{reason}"
-        self.warn(f"{what}; kept the {self.lines} lines before")
+        self.warn(f"{what}; kept the {self.lines} lines before that point")
 
 
 def find_files(patterns: Sequence[str]) -> list[str]:
-    """Return the files that match names or glob patterns, sorted and without repetitions.
+    """Return the paths of the files that match names or glob patterns, sorted, each path once.
 
     Raises:
       ValueError: if a pattern matches no file.
@@ -247,8 +247,9 @@ def read_objects(file: CountedFile) -> Iterator[dict[str, Any]]:
 def split_dump(path: str, output: str, *, part_bytes: int, overwrite: bool = False) -> list[str]:
     """Split a dump into several compressed files, so that many tasks can read it at once.
 
-    Either all parts are written or none. One line and the window of the archive are in memory at a
-    time. The window is 2 GiB for monthly Reddit dumps, and a few MiB for the parts.
+    Either all parts are written or none. One line and the decompression window of the archive are
+    in memory at a time. The window takes 2 GiB for monthly Reddit dumps, but only a few MiB for the
+    parts.
 
     Args:
       path: a dump, compressed or not.

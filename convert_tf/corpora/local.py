@@ -1,7 +1,7 @@
 """Prepare data on one machine: turn dumps and other corpora into a data folder.
 
 An external sort groups the comments in the dumps by thread. A second sort puts the examples from
-threads and conversations into shard order. Only one thread at a time is in memory.
+threads and conversations into shard order. Only one thread of comments is in memory at a time.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ class ExternalSorter:
 
     Args:
       folder: an existing folder for temporary files.
-      name: name of the sorter's files, different for each sorter in the folder.
+      name: name for the sorter's files, which must differ between the sorters in the folder.
       memory_limit: DuckDB's memory limit, such as `"512MB"`.
 
     Raises:
@@ -69,8 +69,8 @@ class ExternalSorter:
             self._connection = duckdb.connect(config=config)
         except duckdb.Error as error:
             raise ValueError(
-                f"{memory_limit!r} is not a size of memory ({error}). Pass a number with a unit, "
-                "for example 1GB."
+                f"{memory_limit!r} is not a valid memory size ({error}). Pass a number with a "
+                "unit, for example 1GB."
             ) from error
         self._path = os.path.join(folder, f"{name}.tsv")
         self._file = open(  # noqa: SIM115 (closed in close())
@@ -108,7 +108,7 @@ class ExternalSorter:
                 ) from error
             raise
         if num_sorted != self.num_rows:
-            message = f"DuckDB gave {num_sorted:,} of {self.num_rows:,} rows back"
+            message = f"DuckDB returned {num_sorted:,} of {self.num_rows:,} rows"
             raise OSError(errno.EIO, message, self._path)
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ def _sort(rows: Iterable[Row], sorters: Mapping[str, ExternalSorter]) -> None:
 
 
 def _sorted(sorter: ExternalSorter, unit: str) -> Iterator[tuple[str, str]]:
-    """Yield a sorter's rows in order, show the progress, and delete the rows at the end."""
+    """Yield a sorter's rows in order, with a progress line, and delete the rows at the end."""
     with Progress(unit, total=sorter.num_rows) as progress:
         yield from progress.counted(sorter.sorted_rows())
     sorter.close()

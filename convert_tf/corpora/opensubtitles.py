@@ -1,4 +1,4 @@
-r"""Read subtitles by the rules of PolyAI's OpenSubtitles data: each line answers the one before.
+r"""Read subtitles by the rules of PolyAI's OpenSubtitles data: each line answers the previous one.
 
 A file is plain text with one subtitle line per line, or a subtitle file with times, from which the
 lines are extracted first. PolyAI's script
@@ -9,27 +9,28 @@ lines are extracted first. PolyAI's script
 3. strips spaces and hyphens from both ends;
 4. drops empty lines. They are in no example and in no history.
 
-The order matters: a name after a hyphen or a bracket stays, as in `- ANNA: Hi` and `[door] ANNA:`.
+The order of these steps matters: a name after a hyphen or a bracket stays, as in `- ANNA: Hi` and
+`[door] ANNA:`.
 
 A line and the line before it form an example if both have 9 to 127 characters. A line of another
-length forms no example, but stays in the history of later lines. So the context is always the
-previous line. Extra contexts are up to 10 lines before the context, uncut and of any length.
-Duplicates are kept.
+length forms no example, but stays in the history of later lines. The context is therefore always
+the previous line. The extra contexts are up to 10 lines before the context, uncut and of any
+length. Duplicates are kept.
 
 The file name decides the split, without the folder and the compression suffix, but with any other
 suffix. PolyAI cut their single file for a language with `split -a 3 -l 100000 en.txt lines/lines-`.
-Here, files of more than 100,000 lines are read as if they had been cut in the same way. So
-`lines.gz` gives the same splits as PolyAI's files `lines-aaa`, `lines-aab`, …
+Here, files of more than 100,000 lines are read as if they had been cut in the same way. `lines.gz`
+therefore gives the same splits as PolyAI's files `lines-aaa`, `lines-aab` and so on.
 
 In `.srt` and `.vtt`, numbers, time codes, styles, tags and positions are dropped. A caption becomes
 one line of text, because its line breaks only make it fit on a screen. A dash at the start of a
 line marks another speaker, so it starts a new line of text. In OPUS's `.xml`, each sentence is a
 line.
 
-Three things differ from PolyAI's script. `\r` before a line break is dropped. If a line is not
-UTF-8, the script stops; this reader skips and counts the line. The script ran on Python 2, where
-`\w` matches only ASCII letters. Here `\w` matches letters in all scripts, so names such as `Émile:`
-are removed too.
+Three things differ from PolyAI's script. This reader drops `\r` before a line break. If a line is
+not UTF-8, the script stops, but this reader skips and counts the line. The script ran on Python 2,
+where `\w` matches only ASCII letters. Here `\w` matches letters in all scripts, so names such as
+`Émile:` are removed too.
 
 Reference: github.com/PolyAI-LDN/conversational-datasets, opensubtitles.
 """
@@ -50,7 +51,7 @@ from convert_tf.storage.lines import InputFile, open_decompressed
 
 LINES_PER_FILE = 100_000
 SOURCE = "opensubtitles"
-_MAX_LINE_BYTES = 10_000  # limits memory, which holds a conversation of 100,000 lines
+_MAX_LINE_BYTES = 10_000  # limits memory, because up to 100,000 lines are in memory at a time
 _SPEAKER = re.compile(r"(?:^|[.!?]\s)\w+:")
 _BRACKETED = re.compile(r"[\[(][^\])]*[\])]")
 _CODE = r"(?:\d+:)?\d{1,3}:\d{1,2}(?:[,.:]\d{1,3})?"
@@ -81,9 +82,9 @@ def read(file: CountedFile) -> Iterator[Conversation]:
     Args:
       file: plain text with one subtitle line per line, or `.srt`, `.vtt` or OPUS's `.xml`, possibly
         compressed as `.gz`, `.zst`, `.bz2` or `.xz`. Lines longer than 10,000 bytes are dropped.
-        The file counts unusable lines as `invalid_utf8`, `line_too_long` and `unfinished_line`,
-        lines that are empty before or after cleaning as `nothing_said`, and conversations of fewer
-        than two lines as `too_few_turns`.
+        The file counts unusable lines as `invalid_utf8`, `line_too_long` and `unfinished_line`. It
+        counts lines that are empty before or after cleaning as `nothing_said`, and conversations of
+        fewer than two lines as `too_few_turns`.
 
     Raises:
       ContentError: if the file has another format, or its XML is damaged.
@@ -108,7 +109,7 @@ def read(file: CountedFile) -> Iterator[Conversation]:
 
 
 def _lines(stream: io.BufferedReader, file: CountedFile) -> Iterator[str]:
-    """Yield the subtitle lines in a file, whose format is recognised by the first bytes."""
+    """Yield the subtitle lines in a file. The first bytes of the file show its format."""
     head = stream.peek()[:HEAD_BYTES]
     kind = check_format(file.name, head, read=(SUBRIP, WEBVTT, XML))
     text = head.decode("utf-8", "ignore").removeprefix("\ufeff")
@@ -136,7 +137,7 @@ def _text_lines(pieces: Iterator[bytes], file: CountedFile) -> Iterator[str]:
 
 
 def clean_line(line: str) -> str:
-    """Return the spoken text in a subtitle line by PolyAI's rules; `""` if nothing is spoken.
+    """Return the spoken text in a subtitle line, by PolyAI's rules; `""` if nothing is spoken.
 
     Args:
       line: a line with or without its line break.
@@ -227,7 +228,7 @@ def _sentences(pieces: Iterable[bytes], file: InputFile) -> Iterator[str]:
             parser.close()
     except ContentError:
         raise
-    except (ElementTree.ParseError, LookupError, ValueError) as error:  # also unknown encodings
+    except (ElementTree.ParseError, LookupError, ValueError) as error:  # LookupError: encoding
         raise ContentError(
             f"{file.name} is not complete XML ({error}). Copy it again, or convert it to plain "
             "text."

@@ -27,8 +27,9 @@ class Corpus:
 
     Args:
       name: name of the corpus and of its flag.
-      read: yields the conversations in a file, which counts unused lines and turns.
-      rules: fields of `comments.Rules` that differ from the defaults.
+      read: function that yields the conversations in a file. The file counts unused lines and
+        turns.
+      rules: fields of `comments.Rules` that differ from the defaults, with their values.
       description: help text of the flag.
     """
 
@@ -39,7 +40,7 @@ class Corpus:
 
 
 # Users expect to find all of their answers, so lengths are not limited. Repeated rows are dropped,
-# because in a batch one copy would be a wrong answer for the other.
+# because in a batch, one copy would count as a wrong answer to the other.
 _EVERYTHING_ONCE: dict[str, Any] = {
     **dict.fromkeys(("min_context_length", "min_response_length"), 1),
     **dict.fromkeys(("max_context_length", "max_response_length", "max_extra_length"), _NO_LIMIT),
@@ -64,21 +65,21 @@ _CORPORA = (
     Corpus(
         "amazon_qa",
         amazon_qa.read,
-        _EVERYTHING_ONCE,  # the reader counts words
+        _EVERYTHING_ONCE,  # the reader itself limits lengths, in words
         "AmazonQA (McAuley et al.), files qa_*.json.gz. Only texts of 4 to 59 words are used.",
     ),
     Corpus(
         "opensubtitles",
         opensubtitles.read,
         {"max_extra_length": _NO_LIMIT},
-        "Subtitles: plain text, .srt, .vtt or OPUS's .xml. Each line answers the one before.",
+        "Subtitles: plain text, .srt, .vtt or OPUS's .xml. Each line answers the previous line.",
     ),
     Corpus(
         "documents",
         documents.read,
         _EVERYTHING_ONCE,
         "Plain text with one sentence per line and empty lines between documents; or one "
-        "document per line, its sentences separated by tabs.",
+        "document per line, with tabs between its sentences.",
     ),
     *(
         Corpus(task.name, functools.partial(read_task, task=task), _EVERYTHING, task.description)
@@ -94,14 +95,14 @@ class PrepareOptions(Config):
 
     Attributes:
       rules: the rules for Reddit.
-      corpus_rules: the rules for other corpora by name. All other corpora have their defaults in
+      corpus_rules: rules for other corpora, by name. A corpus without an entry uses its defaults in
         `CORPORA`.
-      num_shards: number of files by split.
+      num_shards: number of record files, by split.
       dev_fraction: Share of all data in the dev split. It is taken from PolyAI's train split.
-      memory_limit: Memory for sorting.
+      memory_limit: Maximum memory for sorting, for example 1GB.
       temp_dir: Folder for temporary files. Default: next to --output.
-      max_bad_lines: Stop if more lines are unusable. By default, stop only if nearly all lines of a
-        file are.
+      max_bad_lines: Stop if more lines than this are unusable. By default, stop only if nearly all
+        lines of a file are unusable.
     """
 
     rules: Rules = dataclasses.field(default_factory=Rules)
@@ -123,7 +124,7 @@ class PrepareOptions(Config):
         )
 
     def rules_by_corpus(self, paths: Mapping[str, Collection[Any]]) -> dict[str, Rules]:
-        """Return the rules for each corpus that a run reads. `paths` has the files by corpus."""
+        """Return the rules for each corpus that a run reads, given its `paths` by kind of file."""
         kinds = (kind for kind, files in paths.items() if files)
         names = dict.fromkeys(kind if kind in CORPORA else REDDIT for kind in kinds)
         return {name: self.rules_of(name) for name in names}

@@ -28,7 +28,7 @@ from convert_tf.data.tasks.formats import head_of, task_format_of
 from convert_tf.readers.columns import LABEL, TEXT, Cells, column_names
 from convert_tf.readers.tables import read_rows
 
-# Two columns with such names hold labelled texts, or pairs of texts with the same meaning.
+# Two columns with such names have labelled texts, or pairs of texts with the same meaning.
 _OTHER_NAMES = {*TEXT, *LABEL, "sentence1", "sentence2", "premise", "hypothesis", "summary"}
 
 
@@ -37,13 +37,13 @@ def read(file: CountedFile) -> Iterator[Conversation]:
 
     The conversation id is a hash of the context that ignores case and white space, so all answers
     to a question are in the same split. A model is then never tested on a question from its
-    training data, and a right answer never counts as a wrong one.
+    training data, and a correct answer never counts as a wrong one.
 
     Args:
       file: a table (`convert_tf.readers.tables`). In JSON, a list of two texts is also a pair. The
         file counts unusable rows as `too_many_columns`, `malformed_quotes`, `nul_character`,
-        `line_too_long`, `unfinished_line`, `not_json`, `invalid_utf8`, or by the reasons listed in
-        `convert_tf.corpora.dialogues.conversations_in`.
+        `line_too_long`, `unfinished_line`, `not_json` or `invalid_utf8`, or for the reasons listed
+        in `convert_tf.corpora.dialogues.conversations_in`.
 
     Raises:
       ValueError: if the file is neither a table nor JSON; if it is neither UTF-8 nor UTF-16 with a
@@ -70,9 +70,9 @@ def _without_header(
         return None
     if {*column_names(first)} <= _OTHER_NAMES:
         raise ValueError(
-            f"{file.name} has the columns {first[0]!r} and {first[1]!r}, which hold labelled "
-            "texts, not pairs. Pass it to convert-tf intent train, or name the columns 'context' "
-            "and 'response'."
+            f"{file.name} has the columns {first[0]!r} and {first[1]!r}, which contain labelled "
+            "texts, not pairs. Pass the file to convert-tf intent train, or name its columns "
+            "'context' and 'response'."
         )
     file.warn(
         "the first row has no known column names, so it is read as a pair; if it is a header, "

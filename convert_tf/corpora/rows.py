@@ -1,6 +1,6 @@
 """The steps of `prepare` on any engine: read rows, make examples from threads, drop duplicates.
 
-This module needs neither TensorFlow nor an engine. An engine sorts the rows between the steps and
+This module does not import TensorFlow or an engine. An engine sorts the rows between the steps and
 adds up the counts.
 """
 
@@ -24,9 +24,9 @@ _SAMPLE_SIZE = 20_000  # number of train examples whose lengths are measured
 class Row(NamedTuple):
     """A row to sort. `key` and `payload` are ASCII without tabs and line breaks.
 
-    There are four kinds. `TURNS` are Reddit turns, sorted by thread. `PAIRS` are examples, sorted
-    by a hash of context and response to find duplicates. `EXAMPLES` are examples to write, sorted
-    by their place in the output. `TEXTS` are single texts, sorted by hash.
+    There are four kinds of rows. `TURNS` are Reddit turns, sorted by thread. `PAIRS` are examples,
+    sorted by a hash of context and response to find duplicates. `EXAMPLES` are examples to write,
+    sorted by their place in the output. `TEXTS` are single texts, sorted by a hash of the text.
     """
 
     kind: str
@@ -39,13 +39,13 @@ SortedRows = Iterable[tuple[str, str]]
 
 
 class Steps:
-    """The steps of a run, or of a task in it, and their counts.
+    """The steps of a run, or of one task of a run, with their counts.
 
     `sample` has the first examples in each train shard. Shards are in the order of a hash, so the
     sample is random, but the same in every run.
 
     Args:
-      options: rules, sizes and limits.
+      options: rules, sizes and limits of the run.
 
     Attributes:
       counts: counts of how turns were used or why they were dropped, by source.
@@ -67,7 +67,7 @@ class Steps:
         self._sampled: Counter[int] = Counter()
 
     def merge(self, other: "Steps") -> None:
-        """Add the counts of another task, which wrote no shards or later shards than this task."""
+        """Add the counts of another task. If it wrote shards, they must come after this task's."""
         for source, counts in other.counts.items():
             self.counts[source] = threads.total_counts([self.counts[source], counts])
         for source, numbers in other.examples.items():
@@ -131,9 +131,9 @@ class Steps:
         *,
         first_answer: int | None = None,
     ) -> Iterator[Row]:
-        """Yield the examples from a thread, and its texts that are in no example.
+        """Yield the examples from a thread, and the thread's texts that are in no example.
 
-        `first_answer` is the attribute of a conversation; it is None for a Reddit thread.
+        `first_answer` is the attribute of a `Conversation`; it is None for a Reddit thread.
         """
         split = threads.split_of(comments[0].thread_id, dev_fraction=self.options.dev_fraction)
         rules = rules.of_split(split)
@@ -157,8 +157,8 @@ class Steps:
             if rules.deduplicate != "no":
                 thread = json.dumps(example.thread_id)  # ASCII, without tabs
                 pair = threads.pair_key(example, rules)
-                # Additional examples are sorted last, so an ordinary example is kept if it has the
-                # same pair.
+                # Additional examples are sorted last, so an ordinary example with the same pair is
+                # kept instead.
                 order = int(example.is_additional)
                 yield Row(PAIRS, f"{pair} {order} {thread} {key}", payload)
             else:

@@ -5,15 +5,15 @@ dumps, a few comments are deleted, too short, too long or without a parent, so t
 `convert-tf prepare` have something to count.
 
 The texts come from `sample_topics.txt`. Questions and answers use different names for an object,
-and the questions, answers and reactions for an intent share few words. So responses cannot be found
-by matching words.
+and the questions, answers and reactions for an intent share few words. Responses therefore cannot
+be found by matching words.
 
-The sections of `sample_topics.txt` are separated by empty lines. The first section has situations,
-`a | b = c | d`: remarks to add to the question, and remarks to add to the answer. The second
-section has intents that fit all topics. Every other section is a topic and begins with its name. In
-a topic, `a, b = c, d` is an object, which questions call a or b and answers call c or d. Lines that
-begin with `?`, `>` and `<` are phrasings for the question, the answer and the reaction in an
-intent.
+The sections of `sample_topics.txt` are separated by empty lines. The first section has situations
+of the form `a | b = c | d`, where a and b are remarks to add to the question, and c and d are
+remarks to add to the answer. The second section has intents that fit all topics. Every other
+section is a topic and begins with its name. In a topic, `a, b = c, d` is an object, which questions
+call a or b and answers call c or d. Lines that begin with `?`, `>` and `<` are phrasings for the
+question, the answer and the reaction in an intent.
 """
 
 import itertools
@@ -39,9 +39,9 @@ _RAMBLING = " I could go on about this for hours, and I will, because it matters
 class Question(NamedTuple):
     """The question of a thread, with its answers.
 
-    `asked` has the names for the object in questions, and `answered` its names in answers.
-    `questions`, `answers` and `reactions` are phrasings for the intent. `situation` has the remarks
-    to add to the question, and the remarks to add to the answer.
+    `asked` has the names that questions use for the object, and `answered` the names that answers
+    use. `questions`, `answers` and `reactions` are phrasings for the intent. `situation` has the
+    remarks to add to the question, and the remarks to add to the answer.
     """
 
     subreddit: str
@@ -99,8 +99,8 @@ class SampleThreads:
         questions = [*all_questions()]
         if num_threads > len(questions):
             raise ValueError(
-                f"num_threads must be at most {len(questions)}, the number of questions that the "
-                f"generator knows. Received: {num_threads}."
+                f"num_threads must be at most {len(questions)}, the number of different questions "
+                f"that can be generated. Received: {num_threads}."
             )
         for question in self._rng.sample(questions, num_threads):
             yield self._thread(question)
@@ -171,7 +171,12 @@ def sample_texts(seed: int = 0) -> Iterator[str]:
 
 
 def write_sample(folder: str, *, seed: int = 0, num_threads: int = NUM_THREADS) -> list[str]:
-    """Write `RC_sample.zst` and `RS_sample.zst`.
+    """Write a sample dump: comments to `RC_sample.zst` and submissions to `RS_sample.zst`.
+
+    Args:
+      folder: the folder to write to.
+      seed: the same seed gives the same threads.
+      num_threads: number of threads in the dump.
 
     Returns:
       The paths of the two files.

@@ -1,4 +1,4 @@
-"""Read the papers' tasks (`convert_tf.data.tasks`) as conversations, with right answers only."""
+"""Read the papers' tasks (`convert_tf.data.tasks`) as conversations, with correct answers only."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from convert_tf.data.tasks.item import TaskItem
 
 
 def read_task(file: CountedFile, task: TaskFormat) -> Iterator[Conversation]:
-    """Yield a conversation for each right answer to each example. Its last turn is the answer.
+    """Yield a conversation for each correct answer to each example. The answer is the last turn.
 
     The conversation id is a hash of the texts that the dialogue's examples share
     (`TaskItem.dialogue`), so all examples in a dialogue are in the same split.
@@ -17,8 +17,8 @@ def read_task(file: CountedFile, task: TaskFormat) -> Iterator[Conversation]:
     Args:
       file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file. It counts unusable examples by the reasons
         that the format's reader gives, and examples without a context as `empty_context`. It warns
-        of examples that have a different number of candidates from the first example. The answers
-        in such examples are still used.
+        about examples that do not have as many candidates as the first example. The answers in such
+        examples are still used.
       task: format of the file.
 
     Raises:
@@ -34,7 +34,7 @@ def read_task(file: CountedFile, task: TaskFormat) -> Iterator[Conversation]:
         yield from _conversations(item, file, task.name)
         file.lines = last
     if number:
-        file.warn(f"{first} Examples like this: {number:,}. Their right answers are used.")
+        file.warn(f"{first} Examples like this: {number:,}. Their correct answers are used.")
 
 
 def _conversations(item: TaskItem, file: CountedFile, source: str) -> Iterator[Conversation]:

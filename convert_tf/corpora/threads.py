@@ -1,6 +1,6 @@
 """Make context-response examples from threads, by the rules of PolyAI's Reddit data.
 
-These are pure functions on tuples, independent of engines and file formats. A thread is a forest of
+The functions are pure and do not depend on engines or file formats. A thread is a forest of
 comments. If the submission's title is known, it is the root turn. Every comment that answers a turn
 in the thread is a candidate example. The comment is the response, the turn that it answers is the
 context, and the turns before the context are the extra contexts, most recent first.
@@ -91,6 +91,10 @@ def split_of(thread_id: str, *, dev_fraction: float = 0.01) -> str:
     The test split is the same as PolyAI's. The dev split takes `dev_fraction` of all threads from
     the end of PolyAI's train split.
 
+    Args:
+      thread_id: id of the thread.
+      dev_fraction: share of all threads in the dev split.
+
     Returns:
       `"train"`, `"dev"` or `"test"`.
     """
@@ -104,8 +108,8 @@ def output_key(example: Example, split: str, *, num_shards: int) -> str:
     """Return the sort key for an example: its split, its shard, and its place in the shard.
 
     The key does not depend on the order of the input. Shard and place come from a hash of
-    everything that distinguishes examples. So a thread's examples are far apart, and every shard is
-    well mixed when sorted by key.
+    everything that distinguishes examples. A thread's examples are therefore far apart, and every
+    shard is well mixed when it is sorted by key.
 
     Args:
       example: an example.
@@ -122,7 +126,8 @@ def pair_key(example: Example, rules: Rules) -> str:
 
     Args:
       example: an example.
-      rules: `deduplicate` decides whether pairs may differ in case and white space.
+      rules: the rules. Their `deduplicate` decides whether equal pairs may differ in case and white
+        space.
     """
     pair: tuple[str, ...] = (example.context, example.response)
     if rules.deduplicate == "folded":
@@ -135,7 +140,7 @@ def comments_of(conversation: Conversation, rules: Rules, changed: Counter[str])
 
     Args:
       conversation: a conversation.
-      rules: decide how texts are cleaned.
+      rules: the rules that decide how texts are cleaned.
       changed: counter to which the number of texts changed by each rule is added.
     """
     turns = (
@@ -164,8 +169,8 @@ def create_examples(
 
     Args:
       comments: the comments in one thread, in any order, and its title if it is known.
-      rules: decide which comments become examples.
-      counts: counts to update.
+      rules: the rules that decide which comments become examples.
+      counts: the counts to update.
       source: name of the corpus.
       is_conversation: whether the thread is a conversation without a title. An example may then
         have one more turn.
@@ -237,7 +242,7 @@ def _example(
 
 
 def _fitting(turn: Comment, role: str, rules: Rules, counts: ThreadCounts) -> str:
-    """Return a turn's text, cut if it is too long. Contexts keep the end, responses the start."""
+    """Return a turn's text, cut if too long. Contexts keep their end, responses their beginning."""
     text = turn.body + turn.rest
     shortest, longest = rules.limits(role)
     if len(text) <= longest:
@@ -254,12 +259,12 @@ def _last_two_as_one(path: list[Comment], rules: Rules) -> tuple[str, list[Comme
 
     Args:
       path: response, context and earlier turns, most recent first.
-      rules: length limits, and whether long turns are cut.
+      rules: the rules, which give length limits and say whether long turns are cut.
 
     Returns:
       A tuple of the joined context and the path without the earlier of the joined turns. The
-      context is `""` if a turn cannot be used (for example, deleted or by a bot), or if there is no
-      room for the earlier turn.
+      context is `""` if a turn cannot be used (for example, because it is deleted or by a bot), or
+      if there is no room for the earlier turn.
     """
     last = path[1]
     if _skip_reason(last, rules, "context") not in ("", "context_too_short"):
@@ -292,7 +297,7 @@ def unused_texts(
     Args:
       comments: the turns in a thread, including its title and post.
       examples: the examples from this thread, as returned by `create_examples`.
-      rules: length limits and `drop_bots`.
+      rules: the rules, of which the length limits and `drop_bots` are used.
     """
     known = {text for example in examples for text in (example.context, example.response)}
     for turn in comments:
@@ -342,8 +347,11 @@ def _reachable_ids(turns: Mapping[str, Comment]) -> set[str]:
 def reply_path(turns: Mapping[str, Comment], turn_id: str, *, max_length: int) -> list[Comment]:
     """Return a comment, the turn that it answers, the turn before that, and so on to the root.
 
-    The path has at most `max_length` comments, and also the title if the path reaches the top of
-    the thread. The comment must not be in or below a reply cycle.
+    Args:
+      turns: the turns of a thread by id.
+      turn_id: id of the comment, which must not be in or below a reply cycle.
+      max_length: maximum number of comments in the path. The title is added if the path reaches the
+        top of the thread.
     """
     path = [turns[turn_id]]
     while (parent_id := path[-1].parent_id) is not None and parent_id in turns:

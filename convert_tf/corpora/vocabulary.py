@@ -28,7 +28,7 @@ from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.text.vocabulary import write_vocabulary
 
 _BATCH = 1000
-# SentencePiece's result depends on the number of threads, so it is the same on all machines.
+# SentencePiece's result depends on the number of threads, so all machines use the same number.
 _PIECE_THREADS = 16
 _IN_GRAPH = tf.TensorSpec([None], tf.string)
 
@@ -51,7 +51,7 @@ def read_sentences(paths: Sequence[str]) -> Iterator[bytes]:
 
 
 def _read_lines(path: str) -> Iterator[bytes]:
-    """Yield the UTF-8 lines in a text file. A warning gives the number of other lines."""
+    """Yield the lines of a text file that are UTF-8. Warnings give the numbers of skipped lines."""
     file = dumps.CountedFile(path)
     num_read, head = 0, b""
     for line in read_lines(file):
@@ -106,7 +106,7 @@ def in_graph(
 
 
 def count_words(sentences: Iterable[bytes]) -> WordCounter:
-    """Count the runs (`convert_tf.text.runs`) in texts."""
+    """Count the words (runs, see `convert_tf.text.runs`) in texts."""
     counter = WordCounter()
     for words in in_graph(lambda batch: runs.split_runs(batch).values, sentences):
         counter.add(words)
@@ -153,7 +153,7 @@ def train_sentencepiece(sentences: Iterable[bytes], *, vocab_size: int) -> bytes
     except RuntimeError as error:
         raise ValueError(
             f"SentencePiece cannot learn {vocab_size} pieces from these texts ({error}). Pass "
-            "more text, or a different --vocab_size."
+            "more text or a different --vocab_size."
         ) from None
     return model.getvalue()
 
@@ -173,7 +173,7 @@ def learn(
       paths: as for `read_sentences`.
       output: the vocabulary file to write.
       tokenizer: "subword" or "sentencepiece".
-      config: options for the subword learner. Default: the paper's.
+      config: options for the subword learner; None for the paper's.
       vocab_size: maximum number of pieces in a SentencePiece model.
       max_sentences: maximum number of texts. If there are more, a random sample is drawn.
 

@@ -1,8 +1,8 @@
-"""Turn stored examples of either kind into packed batches, with numpy alone.
+"""Turn stored examples, as records or token ids, into packed batches, with numpy alone.
 
 The training order is computed from a seed, without reading the examples. Examples are numbered
-consecutively across all shards of a split. They are stored in the order of a hash, so neighbours
-are unrelated.
+consecutively across all shards of a split. They are stored in the order of a hash, so neighbouring
+examples are unrelated.
 """
 
 import dataclasses
@@ -16,16 +16,16 @@ from convert_tf.data import packing
 from convert_tf.data.schema import Addition, Examples
 from convert_tf.numerics.devices import compiles_shapes
 
-CHUNK_SIZE = 1024  # examples that are read at once, if the buffer holds many times as many
-CHUNKS_PER_BUFFER = 16
+CHUNK_SIZE = 1024  # maximum number of consecutive examples that are read as one chunk
+CHUNKS_PER_BUFFER = 16  # a small buffer gets smaller chunks, so that it still holds this many
 
 
 class Group(NamedTuple):
-    """Examples that are in memory together.
+    """Examples that are in memory at the same time.
 
     Attributes:
-      numbers: int64 `[examples]`, the numbers of the examples in the split, in reading order: one
-        chunk after another.
+      numbers: int64 `[examples]`, the numbers of the examples in the split, in the order in which
+        they are read: one chunk after another.
       permutation: int64 `[examples]`, indices into `numbers`, in training order.
     """
 
@@ -46,7 +46,7 @@ class ExampleOrder:
     Args:
       num_examples: number of examples in the split.
       shuffle_buffer: maximum number of examples per group.
-      seed: a non-negative integer.
+      seed: a non-negative integer that determines the order.
 
     Raises:
       ValueError: if there are no examples.
@@ -72,7 +72,7 @@ class ExampleOrder:
         The permutation of the first group omits the examples before that position.
 
         Args:
-          position: number of examples to skip. Skipped groups are not read.
+          position: number of examples to skip, which may exceed an epoch.
         """
         epoch, within = divmod(position, self.num_examples)
         while True:
@@ -102,21 +102,21 @@ class TrainingBatches:
     """Endless packed batches in the order of `ExampleOrder`.
 
     A batch may span two epochs, so all examples are seen equally often. One group of the order is
-    in memory at a time. Each iteration starts at `skip_batches`.
+    in memory at a time. Each iteration starts after the first `skip_batches` batches.
 
     Args:
       examples: the examples to train on.
       batch_size: number of examples per batch.
       row_tokens: number of tokens per packed row.
       shuffle_buffer: maximum number of examples in memory at once. Batches are drawn from these.
-      seed: seed for the order.
+      seed: a non-negative integer that determines the order.
       skip_batches: number of batches that the run has already seen. These batches are not read.
-      row_multiple: the number of rows per batch is a multiple of this.
-      micro_batches: number of parts that each batch is divided into; they are encoded one after
-        another.
-      part: `(i, n)` packs only the i-th of n equal parts of each batch.
-      marks_duplicates: whether to mark equal responses within a batch.
-      additions: further texts and columns for each batch.
+      row_multiple: empty rows are added until the number of rows per batch is a multiple of this.
+      micro_batches: number of parts that each batch is divided into. The parts are encoded one
+        after another.
+      part: with `(i, n)`, only the i-th of n equal parts of each batch is packed, counted from 0.
+      marks_duplicates: whether to add columns that mark equal responses within a batch.
+      additions: sources of further texts and columns for each batch, such as mined negatives.
 
     Yields:
       Dicts as returned by `packing.pack_batch`, or by `packing.pack_micro_batches` for several
@@ -189,13 +189,14 @@ class TrainingBatches:
 
 @dataclasses.dataclass
 class EvaluationBatches:
-    """Packed batches of the first examples, in order. If steps are compiled, few shapes occur.
+    """Packed batches of the first examples of a split, in stored order.
 
-    Each iteration reads the examples again.
+    Each iteration reads the examples again. If steps are compiled for each shape, empty rows are
+    added to the batches so that few shapes occur.
 
     Args:
       examples: the examples to encode.
-      max_tokens: number of tokens in the longest text.
+      max_tokens: maximum number of tokens per text.
       max_examples: maximum number of examples; None for all.
       batch_size: number of examples per batch. The last batch may be smaller.
 

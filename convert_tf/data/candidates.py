@@ -1,11 +1,11 @@
 """Read contexts with given candidates, from tables or from the files of the papers' tasks.
 
 A JSON line is `{"context": ["oldest turn", …, "newest turn"], "candidates": ["…", …], "label": 0}`.
-A context with a single turn may be a string. If several candidates are right, the label is a list.
-Other keys are ignored. Other kinds of tables have columns with the same names
-(`convert_tf.readers.tables`). In CSV and TSV files, candidates, turns and labels are written as
-JSON. `convert_tf.data.tasks` reads the published task formats, which are recognised by the first
-lines of a file.
+The label is the index of the correct candidate, or a list of indices if several are correct. A
+context with a single turn may be a string. Other keys are ignored. Other kinds of tables have
+columns with the same names (`convert_tf.readers.tables`). In CSV and TSV files, lists of
+candidates, turns and labels are written as JSON. `convert_tf.data.tasks` reads the published task
+formats, which are recognised by the first lines of a file.
 """
 
 import itertools
@@ -41,7 +41,7 @@ def extra_context(turns: Sequence[str], *, numbered: bool = False) -> str:
       turns: all turns of the context, oldest first.
       numbered: whether to prefix the turns with `0: `, `1: `, …, where 0 is the most recent.
 
-    Reference: arXiv 1911.03688 §2.2; §3.1 for the numbers.
+    Reference: arXiv 1911.03688 §2.2; §3.1 for the numbered turns.
     """
     earlier = [turn for turn in reversed(turns[:-1][-MAX_EXTRA_CONTEXTS:]) if turn]
     if numbered:
@@ -50,7 +50,7 @@ def extra_context(turns: Sequence[str], *, numbered: bool = False) -> str:
 
 
 def read_candidates(path: str | os.PathLike) -> Iterator[CandidateExample]:
-    """Yield the examples of a file, in its order.
+    """Yield the examples in a file, in the order of the file.
 
     Args:
       path: a table, or a file in the format of one of the papers' tasks.
@@ -78,9 +78,9 @@ def _examples_of_table(file: TableFile) -> Iterator[CandidateExample]:
             yield _example(row)
         except ValueError as error:
             raise ValueError(
-                f"{file.place} is not an example ({error}). Each row needs a context (a text, or "
-                "turns, oldest first), candidates (texts) and a label (the number of the right "
-                "candidate, from 0, or a list of numbers). Repair that row."
+                f"{file.place} is not an example ({error}). Each row needs a context (a text, or a "
+                "list of turns, oldest first), a list of candidates, and a label (the index of the "
+                "correct candidate, counted from 0, or a list of indices). Repair that row."
             ) from error
 
 
@@ -104,12 +104,12 @@ def _examples_of_task(file: TableFile, task: TaskFormat) -> Iterator[CandidateEx
 def read_examples(
     data: str, split: str, *, max_examples: int | None = None
 ) -> Iterator[CandidateExample]:
-    """Read the examples from a candidates file, or from one split of a folder of records.
+    """Yield the examples in a candidates file, or in one split of a folder of records.
 
     Args:
-      data: the file, or the folder. In a folder, the response is the only candidate for its
+      data: path of the file or folder. In a folder, the response is the only candidate for its
         context.
-      split: name of the folder's split. Ignored for a file.
+      split: name of the split to read from a folder. Ignored for a file.
       max_examples: maximum number of examples to read; None for all.
 
     Raises:
@@ -130,7 +130,7 @@ def _example(value: Any) -> CandidateExample:
         raise ValueError("not a JSON object")
     fields: list[Any] = [value.get(name) for name in CANDIDATES]
     context, candidates, label = fields
-    if isinstance(candidates, str):  # from a CSV
+    if isinstance(candidates, str):  # a cell in CSV, where lists are written as JSON
         candidates, label = _cell(candidates), _cell(label)
         is_list = isinstance(context, str) and context.startswith("[")
         context = _cell(context) if is_list else context
@@ -141,9 +141,9 @@ def _example(value: Any) -> CandidateExample:
     labels = label if isinstance(label, list) else [label]
     # Tables written by pandas may have 0.0 for 0.
     labels = [int(i) if isinstance(i, float) and i.is_integer() else i for i in labels]
-    # `true` is not 1.
+    # In Python, True is an int, but it is not a label.
     if not labels or not all(type(i) is int and 0 <= i < len(candidates) for i in labels):
-        raise ValueError(f"label {label!r} for {len(candidates)} candidates")
+        raise ValueError(f"label {label!r} does not fit {len(candidates)} candidates")
     return CandidateExample(tuple(turns), tuple(candidates), tuple(sorted(set(labels))))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from convert_tf.data.packing import joined_ranges
 
 BLOCK_SIZE = 131_072  # examples per block; negatives come from the same block
-_GROUP = 64  # columns per group; the highest score of each group is found first
+_GROUP = 64  # columns per group; `top_columns` finds the highest score of each group first
 _SCORE_BYTES = 64 << 20  # bytes of scores in memory at a time
 
 
@@ -31,7 +31,7 @@ def top_columns(scores: np.ndarray, k: int) -> np.ndarray:
     maxima = scores.reshape(rows, width, groups).max(axis=1)
     best = np.argpartition(maxima, groups - k, axis=1)[:, groups - k :]
     places = (best[:, None, :] + groups * np.arange(width)[None, :, None]).reshape(rows, -1)
-    places.sort(axis=1)  # so that equal scores stay in order
+    places.sort(axis=1)  # so that columns with equal scores stay in order
     values = np.take_along_axis(scores, places, axis=1)
     order = np.argsort(-values, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(places, order, axis=1)
@@ -50,23 +50,24 @@ def hard_negatives(
 ) -> np.ndarray:
     """Return the highest-ranked wrong responses for each context in a block.
 
-    Equal responses are ranked once. A response does not count as wrong if an equal context has it
-    anywhere in the block. The cost is contexts × distinct responses × dim multiplications.
+    Equal responses are ranked as one. A response does not count as wrong if it answers an equal
+    context anywhere in the block. The cost is contexts × distinct responses × dim multiplications.
 
     Args:
       contexts, responses: float32 `[examples, dim]`, encodings normalised to length 1.
       context_groups, response_groups: int32 `[examples]`, equal numbers for equal texts.
       negatives: maximum number of responses per context.
       skip_top: number of top-ranked wrong responses to skip.
-      margin: skip a response if its cosine exceeds the right response's cosine by more than this;
-        None keeps all responses.
-      count: called with the number of contexts that were searched since the previous call.
+      margin: a wrong response is skipped if its cosine with the context exceeds the cosine of the
+        correct response by more than this. None keeps all responses.
+      count: function that is called with the number of contexts that were searched since the
+        previous call.
 
     Returns:
       int32 `[examples, negatives]`. Each entry is the number of an example in the block whose
       response is a negative, the highest-ranked first. Missing negatives are −1.
 
-    Reference: arXiv 2007.00808 (negatives mined by the model itself); arXiv 2010.08191 (false
+    Reference: arXiv 2007.00808 (negatives that the model itself mines); arXiv 2010.08191 (false
     negatives among the top ranks).
     """
     examples, dim = contexts.shape

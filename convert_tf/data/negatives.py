@@ -3,11 +3,13 @@
 A folder written by `convert-tf mine` contains
 
 - `negatives.json`: the `version` of the format, the `split` (train), its number of `examples`, the
-  SHA-256 of their contexts and responses (`texts_sha256`), the maximum number of `negatives` per
+  SHA-256 of the contexts and responses (`texts_sha256`), the maximum number of `negatives` per
   example, and the `dtype` of the array. It also records how the negatives were found: the
-  `checkpoint`, the SHA-256 of its weights, the number of `mined_examples`, and the options;
-- `train-negatives.npy`, int32 `[examples, negatives]`: numbers of examples in the same split, the
-  highest-ranked first. Missing negatives are −1.
+  `checkpoint` that ranked the responses, the SHA-256 of its weights, the number of
+  `mined_examples`, and the options;
+- `train-negatives.npy`, int32 `[examples, negatives]`: for each example, the numbers of the
+  examples in the same split whose responses are its negatives, the highest-ranked first. Missing
+  negatives are −1.
 """
 
 import os
@@ -46,7 +48,7 @@ class HardNegatives:
       folder: folder written by `convert-tf mine`.
       examples: the token ids of the split `train`.
       per_pair: number of negatives to draw per example.
-      seed: seed for the draws.
+      seed: a non-negative integer that determines the draws.
 
     Raises:
       ValueError: if the folder is incomplete or damaged, belongs to other token ids, or has fewer
@@ -64,14 +66,15 @@ class HardNegatives:
         mined = facts["split"], facts["examples"], facts["texts_sha256"]
         if mined != ("train", examples.num_examples, examples.checksum(PAIR)):
             raise ValueError(
-                f"The negatives in {str(folder)!r} were mined from other texts than these token "
-                "ids. Mine negatives from these with `convert-tf mine`, or train on the token ids "
-                "that were mined."
+                f"The negatives in {str(folder)!r} were not mined from these token ids. Mine "
+                "negatives from these token ids with `convert-tf mine`, or train on the token ids "
+                "from which the negatives were mined."
             )
         if per_pair > facts["negatives"]:
             raise ValueError(
-                f"{str(folder)!r} holds {facts['negatives']} negatives for each example, fewer "
-                f"than negatives_per_pair {per_pair}. Lower --negatives_per_pair, or mine more."
+                f"{str(folder)!r} contains only {facts['negatives']} negatives per example, but "
+                f"negatives_per_pair is {per_pair}. Lower --negatives_per_pair, or mine more "
+                "negatives."
             )
         self.per_pair = per_pair
         self.names = ("negative",) * per_pair
@@ -97,16 +100,17 @@ class HardNegatives:
         mined = np.asarray(self._mined.checked()[examples], np.int64)
         if mined.min(initial=-1) < -1 or mined.max(initial=-1) >= self._examples.num_examples:
             raise ValueError(
-                f"The negatives are damaged: numbers go from {mined.min()} to {mined.max()}, and "
-                f"the split has {self._examples.num_examples} examples. {FORMAT.remedy}"
+                f"The negatives are damaged: their numbers range from {mined.min()} to "
+                f"{mined.max()}, but the split has {self._examples.num_examples} examples. "
+                f"{FORMAT.remedy}"
             )
         return mined
 
     def draw(self, examples: np.ndarray, epochs: np.ndarray) -> np.ndarray:
         """Draw negatives for some examples. The draw depends only on seed, epoch and example.
 
-        If an example has fewer mined negatives than `per_pair`, random other examples fill up the
-        rest.
+        If an example has fewer mined negatives than `per_pair`, the rest are the responses of
+        random other examples.
 
         Args:
           examples: int64 `[examples]`, numbers of examples.
@@ -117,7 +121,7 @@ class HardNegatives:
           No mined negative occurs twice for an example.
 
         Raises:
-          ValueError: see `numbers`.
+          ValueError: as for `numbers`.
         """
         mined = self.numbers(examples)
         keys = scattered(np.full(len(examples), self.seed, np.uint64))

@@ -1,6 +1,6 @@
 """Pack several texts into one row, so that little computation is spent on padding.
 
-Batches are drawn first and packed afterwards. If the texts for a batch were chosen by length, their
+The texts for a batch are drawn first and packed afterwards. If they were chosen by length, their
 lengths would decide which texts serve as negatives for each other.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 
 SEGMENTS_PER_ROW = 16
 ROW_TOKENS = 64  # tokens per packed row if no text is longer
-ROW_MULTIPLE = 32  # batches have a multiple of this many rows if steps are compiled per shape
-_TEXTS_OF_MULTIPLE = 1024  # texts per batch for which ROW_MULTIPLE gives few shapes
+ROW_MULTIPLE = 32  # the number of rows is a multiple of this if steps are compiled per shape
+_TEXTS_OF_MULTIPLE = 1024  # number of texts per batch for which ROW_MULTIPLE gives few shapes
 
 
 class TokenIds(NamedTuple):
@@ -32,22 +32,22 @@ class TokenIds(NamedTuple):
 
     @property
     def lengths(self) -> np.ndarray:
-        """Number of tokens of each text, int `[texts]`."""
+        """Number of tokens in each text, int `[texts]`."""
         return np.diff(self.row_splits)
 
     def take(self, numbers: np.ndarray) -> "TokenIds":
-        """Return the texts numbered `numbers`, int `[n]`, in this order."""
+        """Return the texts with the given `numbers`, int `[n]`, in the order of the numbers."""
         lengths = self.lengths[numbers]
         flat = self.flat[joined_ranges(self.row_splits[numbers], lengths)]
         return TokenIds(flat, np.concatenate([[0], np.cumsum(lengths)]))
 
 
 def compiled_row_multiple(texts: int) -> int:
-    """Return the multiple to pad the number of rows to if steps are compiled per shape.
+    """Return the multiple to which the number of rows is padded if steps are compiled per shape.
 
     Between batches, the number of rows varies by about the square root of the number of texts. The
-    multiple grows at the same rate, in powers of 2, so batches of any size have one to three
-    shapes. Compiling one shape takes up to a minute on a GPU.
+    multiple grows at the same rate, in powers of 2. Batches of any size therefore have only one to
+    three shapes. Compiling one shape takes up to a minute on a GPU.
 
     Args:
       texts: number of texts encoded at once.
@@ -57,20 +57,20 @@ def compiled_row_multiple(texts: int) -> int:
 
 
 def partly_compiled_row_multiple(pairs: int) -> int:
-    """Return the multiple to pad the number of rows to if only parts of a step are compiled.
+    """Return the multiple to which the number of rows is padded if parts of a step are compiled.
 
     Args:
       pairs: number of pairs encoded at once.
 
     Returns:
-      A multiple of at most 16, and at most a tenth of the rows that conversational turns need. It
-      gives a handful of shapes.
+      A multiple of at most 16. It is also at most a tenth of the number of rows that conversational
+      turns need. Batches then have only a handful of shapes.
     """
     return min(max(pairs // 16, 1), 16)
 
 
 def joined_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Concatenate several ranges of numbers: `lengths[0]` numbers from `starts[0]` on, and so on.
+    """Concatenate ranges of numbers: `lengths[0]` numbers starting at `starts[0]`, and so on.
 
     Args:
       starts: int `[ranges]`, the first number of each range.
@@ -85,7 +85,7 @@ def joined_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def join_texts(parts: Sequence[TokenIds]) -> TokenIds:
-    """Concatenate several collections of texts."""
+    """Concatenate several collections of texts into one."""
     lengths = [part.lengths for part in parts]
     return TokenIds(
         np.concatenate([part.flat for part in parts]), np.cumsum(np.concatenate([[0], *lengths]))
@@ -97,12 +97,12 @@ def by_name(values: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
 
     Args:
       values: `[names × examples]`: the values for all texts with the first name, then for all texts
-        with the second name, ….
+        with the second name, and so on.
       names: names of the texts. If a name occurs k times, each example has k texts with this name.
 
     Returns:
       A dict with an array for each name: `[examples]`, or `[examples × k]` for a name that occurs k
-      times, with all values for the first example first.
+      times. In the second case, the values are ordered by example.
     """
     rows = values.reshape(len(names), -1)
     return {
@@ -141,7 +141,7 @@ def assign_rows(lengths: np.ndarray, row_tokens: int) -> tuple[np.ndarray, np.nd
     lengths = np.asarray(lengths, dtype=np.int64)
     if len(lengths) and lengths.max() > row_tokens:
         raise ValueError(
-            f"A text has {lengths.max()} tokens, and a row holds {row_tokens}. Truncate the text "
+            f"A text has {lengths.max()} tokens, but a row holds {row_tokens}. Truncate the text "
             "or use longer rows."
         )
     rows, segments, starts = (np.zeros(len(lengths), np.int32) for _ in range(3))
@@ -168,7 +168,7 @@ def assign_rows(lengths: np.ndarray, row_tokens: int) -> tuple[np.ndarray, np.nd
 
 
 class Places(NamedTuple):
-    """Where packed texts are in their rows.
+    """The places of packed texts in their rows.
 
     Attributes:
       segment_lengths: int32 `[rows, 16]`, the number of tokens in each text of a row; 0 for unused
@@ -232,15 +232,15 @@ def pack_batch(
     """Return a batch for `DualEncoder`.
 
     Args:
-      token_ids: the texts with the first name, then the same number with the second name, ….
+      token_ids: the texts with the first name, then as many texts with the second name, and so on.
       names: names of the texts, such as `("context", "response")`; see `by_name`.
       row_tokens, row_multiple: see `packed_places`.
       padding_id: token id for padding.
 
     Returns:
-      A dict of int32 arrays: `token_ids` `[rows, row_tokens]`, `segment_lengths` `[rows, 16]`, and
-      for each name `{name}_slots` `[examples]`, or `[examples × k]` for a name that occurs k times.
-      `Places` describes segments and slots.
+      A dict of int32 arrays: `token_ids` `[rows, row_tokens]`; `segment_lengths` `[rows, 16]`; and
+      for each name, `{name}_slots` `[examples]`, or `[examples × k]` for a name that occurs k
+      times. `Places` describes segments and slots.
     """
     places = packed_places(token_ids.lengths, row_tokens, row_multiple=row_multiple)
     return {
@@ -270,9 +270,9 @@ def pack_micro_batches(
 
     Returns:
       A dict of int32 arrays: `token_ids` `[rows, micro_batches, row_tokens]` and `segment_lengths`
-      `[rows, micro_batches, 16]`, with as many rows as the largest micro-batch needs, and for each
-      name `{name}_slots` `[examples / micro_batches, micro_batches]`. The first axis is k times as
-      long for a name that occurs k times.
+      `[rows, micro_batches, 16]`, with as many rows as the largest micro-batch needs; and for each
+      name, `{name}_slots` `[examples / micro_batches, micro_batches]`. If a name occurs k times,
+      the first axis of its array is k times as long.
     """
     numbers = np.arange(len(token_ids.lengths)).reshape(len(names), -1, micro_batches)
     parts = [
@@ -291,7 +291,7 @@ def pack_micro_batches(
 
 
 def padding_share(batches: Iterable[Mapping[str, Any]]) -> float:
-    """Return the share of the token positions in packed batches that is padding, from 0 to 1."""
+    """Return which share of the token positions in packed batches is padding, from 0 to 1."""
     positions = real = 0
     for batch in batches:
         positions += int(np.prod(batch["token_ids"].shape))

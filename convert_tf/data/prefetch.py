@@ -1,4 +1,4 @@
-"""Iterate with threads that prepare the next items while the current one is used."""
+"""Iterators whose next items are prepared in threads while the current item is used."""
 
 import collections
 import contextlib
@@ -35,14 +35,14 @@ def in_order(
 
 @contextlib.contextmanager
 def prefetched(items: Iterable[_Item], *, depth: int = 2) -> Iterator[Iterator[_Item]]:
-    """Iterate in a thread, a few items ahead of the `with` block that takes the items.
+    """Iterate in a thread, a few items ahead of the `with` block that uses the items.
 
     The block gets the items in the order of the iterable. If the iterable raises an error, the
-    block gets it after all items before the error. When the block ends, the thread finishes its
-    current item and stops.
+    block gets the earlier items first and then the error. When the block ends, the thread finishes
+    its current item and stops.
 
     Args:
-      items: the iterable.
+      items: the iterable to take items from.
       depth: number of items to prepare in advance.
 
     Example:

@@ -1,12 +1,13 @@
 """Make batches for pre-training BERT-shaped trunks, with numpy alone.
 
-Batches for masked language modelling alternate with batches for next-utterance prediction. Their
-rows are [S] context [S] [S] response [S] (`BertConfig.surrounds_each`), of similar length within a
-batch:
+Batches for masked language modelling alternate with batches for next-utterance prediction. Each row
+is [S] context [S] [S] response [S] (`BertConfig.surrounds_each`). The rows of a batch have similar
+lengths. The two objectives are:
 
-- masked: 15 % of the text's tokens are predicted. Of these, 80 % are replaced by [MASK] and 10 % by
-  a random token; 10 % stay. [S] and padding are never masked.
-- next utterance: half of the responses belong to another context.
+- masked language modelling: 15 % of the text's tokens are predicted. Of these, 80 % are replaced by
+  [MASK] and 10 % by a random token; 10 % are left unchanged. [S] and padding are never masked.
+- next-utterance prediction: the model predicts whether a response belongs to its context. Half of
+  the responses are taken from another context.
 
 Reference: arXiv 1905.01969 §4.1; arXiv 1810.04805 §3.1.
 """
@@ -25,7 +26,7 @@ from convert_tf.data.schema import Examples
 
 WIDTH_MULTIPLE = 8
 MASK_RATE = 0.15  # share of tokens to predict (arXiv 1905.01969 §4.1)
-MASKED_MULTIPLE = 64  # so that few shapes are compiled
+MASKED_MULTIPLE = 64  # the number of predicted tokens is padded to a multiple, for few shapes
 MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
 NEXT_SHARE = 0.5  # share of contexts that keep their own response (arXiv 1905.01969 §4.1)
 
@@ -70,15 +71,15 @@ def row_lengths(
 def arranged(
     texts: TokenIds, contexts: np.ndarray, responses: np.ndarray, config: BertConfig
 ) -> Rows:
-    """Arrange pairs of texts in rows. If a pair is too long, the context loses its oldest tokens.
+    """Arrange pairs of texts in rows. If a pair is too long, its context's first tokens are cut.
 
     Args:
       texts: the contexts and responses.
       contexts, responses: int64 `[batch]`, for each pair, the numbers of its texts in `texts`.
-      config: configuration of the trunk, with the special ids and `max_positions`.
+      config: configuration of the trunk, which gives the special ids and `max_positions`.
 
     Returns:
-      Rows whose length is a multiple of 8 tokens, but at most `max_positions`.
+      Rows with a length that is a multiple of 8 tokens, but at most `max_positions`.
     """
     room = config.max_positions - config.num_special
     lengths = texts.lengths
@@ -110,7 +111,7 @@ def arranged(
 def _batch(
     rows: Rows, ids: np.ndarray, slots: np.ndarray, targets: np.ndarray, is_next: np.ndarray | None
 ) -> dict[str, np.ndarray]:
-    """Return a batch for one objective. The weights of the other objective are 0."""
+    """Return a batch for one objective. The example weights for the other objective are 0."""
     padding = (0, -len(slots) % MASKED_MULTIPLE or (0 if len(slots) else MASKED_MULTIPLE))
     labels = np.zeros(len(ids)) if is_next is None else is_next
     return {
@@ -132,16 +133,16 @@ def masked_batch(
 
     Args:
       rows: the rows to mask.
-      config: configuration of the trunk, with `mask_id` and `num_ids`.
+      config: configuration of the trunk, which gives `mask_id` and `num_ids`.
       mask_rate: share of the text's tokens to predict.
-      rng: random generator that draws these tokens and their replacements.
+      rng: random generator that draws the tokens to predict and their replacements.
 
     Returns:
       A dict with
       - `rows`, `segment_ids` and `mask`, `[batch, tokens]`: see `Rows`;
       - `masked_slots`, int32 `[M]`: slots of the tokens to predict. The slot of token n in row b is
         `b * tokens + n`;
-      - `masked_targets`, int32 `[M]`: the right token ids;
+      - `masked_targets`, int32 `[M]`: the original ids of these tokens;
       - `masked_weights`, float32 `[M]`: 1, or 0 for entries that pad M to a multiple of 64;
       - `next_labels` and `next_weights`, float32 `[batch]`: 0.
 
@@ -159,7 +160,7 @@ def masked_batch(
 
 
 def next_utterance_batch(rows: Rows, is_next: np.ndarray) -> dict[str, np.ndarray]:
-    """Return a batch for next-utterance prediction. It has the same keys as `masked_batch`.
+    """Return a batch for next-utterance prediction, with the same keys as from `masked_batch`.
 
     Args:
       rows: pairs of texts.
@@ -170,7 +171,11 @@ def next_utterance_batch(rows: Rows, is_next: np.ndarray) -> dict[str, np.ndarra
 
 
 def random_responses(number: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Choose a response for each of `number` contexts. About half of the contexts keep their own.
+    """Choose a response for each context. About half of the contexts keep their own response.
+
+    Args:
+      number: number of contexts.
+      rng: random generator that chooses the responses.
 
     Returns:
       A tuple: for each context, the number of its chosen response, int64 `[number]`, and whether
@@ -187,8 +192,8 @@ def batches_by_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray
 
     Args:
       lengths: int64 `[examples]`, the number of tokens in each row.
-      batch_tokens: maximum number of tokens per batch, padding included. A longer row becomes a
-        batch of its own.
+      batch_tokens: maximum number of tokens per batch, padding included. A row that is longer than
+        this becomes a batch of its own.
 
     Returns:
       For each batch, the indices of its examples.
@@ -203,16 +208,16 @@ def batches_by_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray
 
 
 class _Halves:
-    """Examples in two halves: one to mask, and one in which some responses are exchanged.
+    """Examples in two halves: one is masked, and in the other some responses are exchanged.
 
     Args:
-      texts: all contexts, then all responses.
+      texts: the contexts of all examples, then the responses of all examples.
       config: configuration of the trunk.
       batch_tokens: maximum number of tokens per batch, padding included.
       rng: random generator that chooses the responses of the second half.
 
     Attributes:
-      batches: for each half, its batches of pairs of similar length, as indices into the half.
+      batches: for each half, batches of pairs of similar length, as indices into the half.
     """
 
     def __init__(
@@ -232,11 +237,11 @@ class _Halves:
         ]
 
     def masked(self, chosen: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Return the masked batch of the pairs numbered `chosen` in the first half."""
+        """Return the masked batch with the pairs numbered `chosen` in the first half."""
         return masked_batch(self._rows(0, chosen), self._config, rng=rng)
 
     def next_utterance(self, chosen: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the next-utterance batch of the pairs numbered `chosen` in the second half."""
+        """Return the next-utterance batch with the pairs numbered `chosen` in the second half."""
         return next_utterance_batch(self._rows(1, chosen), self._is_next[chosen])
 
     def _rows(self, half: int, chosen: np.ndarray) -> Rows:
@@ -246,18 +251,18 @@ class _Halves:
 
 @dataclasses.dataclass
 class PretrainingBatches:
-    """Endless batches for both objectives in turn. They depend only on the seed and the data.
+    """Endless batches for the two objectives in turn, which depend only on the seed and the data.
 
-    Each group of the order is divided into two halves. One half is masked. In the other half, some
+    Each group of examples is divided into two halves. One half is masked. In the other half, some
     responses are exchanged. The pairs of each half are divided into batches of similar length, and
     the batches are shuffled. If one half has more batches than the other, its surplus is dropped.
 
     Args:
-      examples: contexts and responses.
+      examples: the contexts and responses to train on.
       config: configuration of the trunk.
       batch_tokens: maximum number of tokens per batch, padding included.
       shuffle_buffer: maximum number of examples per group.
-      seed: a non-negative integer.
+      seed: a non-negative integer that determines order, masks and exchanged responses.
       position: position to resume from. Earlier groups are not read.
 
     Yields:
@@ -303,9 +308,10 @@ class PretrainingBatches:
 def evaluation_batches(
     examples: Examples, config: BertConfig, *, max_examples: int, batch_tokens: int
 ) -> list[dict[str, np.ndarray]]:
-    """Return batches for both objectives from the first examples. All calls return the same.
+    """Return batches for both objectives from the first examples of a split.
 
-    Half of the examples are masked, and the other half are for next-utterance prediction.
+    Half of the examples are masked, and the other half are for next-utterance prediction. Every
+    call with the same arguments returns the same batches.
     """
     number = min(max_examples, examples.num_examples)
     texts = examples.token_ids(examples.load(np.arange(number)))

@@ -24,7 +24,7 @@ class RankingExamples(NamedTuple):
       contexts: the contexts, with their turns joined.
       pool: the distinct candidate texts.
       candidates: for each context, the indices of its candidates in the pool, int64.
-      labels: for each context, the indices of the right candidates among its candidates, int64.
+      labels: for each context, the indices of the correct candidates among its candidates, int64.
     """
 
     contexts: TokenIds
@@ -37,7 +37,7 @@ class RankingExamples(NamedTuple):
         return len(self.candidates)
 
     def right(self, example: int) -> np.ndarray:
-        """Return an example's right candidates, as int64 indices into the pool."""
+        """Return an example's correct candidates, as int64 indices into the pool."""
         return self.candidates[example][self.labels[example]]
 
 
@@ -49,6 +49,12 @@ def tokenize_examples(
     max_candidate_tokens: int,
 ) -> RankingExamples:
     """Tokenize examples. Long contexts keep their last tokens, long candidates their first.
+
+    Args:
+      examples: contexts with candidates. All turns of a context are joined.
+      tokenize: function that returns the token ids of texts.
+      max_context_tokens: maximum number of tokens per context.
+      max_candidate_tokens: maximum number of tokens per candidate.
 
     Raises:
       ValueError: if there are no examples.
@@ -83,7 +89,7 @@ def padded(
       token_ids: the token ids of the texts.
       texts: int `[n]`, indices of the texts to select; −1 gives a row of padding.
       padding_id: token id for padding.
-      multiple: the width of the rows is a multiple of this.
+      multiple: padding is added until the width of the rows is a multiple of this.
 
     Returns:
       int32 `[n, tokens]`, right-padded.
@@ -107,9 +113,10 @@ class NegativeSampler:
     Args:
       examples: the training examples.
       source: where wrong candidates come from. `given` draws from the example's candidates,
-        `sampled` from the right candidates of other examples, and `mined` from `mined`.
-      count: number of candidates to draw. If fewer are given, fewer are drawn. If fewer were mined,
-        the others are sampled.
+        `sampled` from the correct candidates of other examples, and `mined` from the candidates in
+        `mined`.
+      count: number of candidates to draw. With `given`, fewer are drawn if the example has fewer
+        wrong candidates. With `mined`, missing candidates are sampled.
       mined: int `[examples, n]`, indices of mined candidates in the pool, −1 for missing ones. Only
         for the source `mined`.
 
@@ -136,13 +143,13 @@ class NegativeSampler:
         if not available.all():
             raise ValueError(
                 f"Context {available.argmin()} has no wrong candidate with "
-                f"negatives_from={self.source}, and training needs at least one. Use data with "
+                f"negatives_from={self.source}, but training needs at least one. Use data with "
                 "wrong candidates, another --negatives_from, or more data."
             )
         self.most = min(self.count, int(available.max()))
 
     def draw(self, example: int, random: np.random.Generator) -> np.ndarray:
-        """Draw up to `count` wrong candidates: int64 `[up to count]`, indices into the pool."""
+        """Draw wrong candidates for an example, at most `count`: int64 indices into the pool."""
         if self.source == "given":
             return random.permutation(self._given(example))[: self.count]
         left_out = self.examples.right(example)
@@ -165,30 +172,33 @@ class NegativeSampler:
 
 @dataclasses.dataclass
 class RankingBatches:
-    """Endless padded batches. A batch depends only on the seed and its number.
+    """Endless padded batches. A batch depends only on the data, the seed and its number.
 
-    Each epoch permutes the examples, sorts every 16 batches of them by context length, and permutes
-    the batches. The last partial batch of an epoch is dropped.
+    In each epoch, the examples are permuted. Then the examples of every 16 batches are sorted by
+    context length, divided into batches again, and the batches are permuted. The last partial batch
+    of an epoch is dropped.
 
     Args:
       examples: the training examples.
       batch_size: number of contexts per batch. If there are fewer contexts, a batch has all of
         them.
       padding_id: token id for padding.
-      seed: seed for the order and the negatives.
-      sampler: draws the negatives. If None, the negatives are the right candidates of the other
+      seed: a non-negative integer that determines the order and the negatives.
+      sampler: draws the negatives. If None, the negatives are the correct candidates of the other
         contexts in the batch.
-      skip_batches: number of batches to skip, for a run that resumes.
-      pad_multiple: the widths of token id arrays are multiples of this.
+      skip_batches: number of batches to skip when a run resumes.
+      pad_multiple: the widths of the arrays of token ids are padded to multiples of this.
 
     Attributes:
       batches_per_epoch: number of batches per epoch.
 
     Yields:
-      A dict with `context_ids`, int32 `[B, T]`; `candidate_ids`, int32 `[B, T]`, or `[B, K, T]`
-      with a sampler; `labels`, int32 `[B]`, the column of the right candidate; and
-      `candidate_mask`, bool `[B, B]`, or `[B, K]` with a sampler, false for padding and for further
-      right candidates.
+      A dict with
+      - `context_ids`, int32 `[B, T]`;
+      - `candidate_ids`, int32 `[B, T]`, or `[B, K, T]` with a sampler;
+      - `labels`, int32 `[B]`: for each context, the column of the correct candidate;
+      - `candidate_mask`, bool `[B, B]`, or `[B, K]` with a sampler: false for padding and for
+        further correct candidates.
     """
 
     examples: RankingExamples
@@ -243,7 +253,7 @@ class RankingBatches:
             negatives = self.sampler.draw(example, random)
             candidates[row, 0] = right[row]
             candidates[row, 1 : 1 + len(negatives)] = negatives
-        # The position must not give away the right candidate.
+        # The position must not give away the correct candidate.
         order = random.permuted(np.tile(np.arange(columns), (size, 1)), axis=1)
         candidates = np.take_along_axis(candidates, order, axis=1)
         flat = self._padded(examples.pool, candidates.ravel())

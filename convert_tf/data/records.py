@@ -1,10 +1,10 @@
 """Examples on disk: sharded TFRecords in the schema of PolyAI's conversational-datasets.
 
-A data folder contains `train-00000-of-00016.tfrecord`, `dev-…`, `test-…`. A record is a
-`tf.train.Example` of bytes features: `context`, `response`, `context/0` … `context/9` (0 is the
-turn just before `context`; missing turns have no feature), `subreddit`, `thread_id`,
-`context_author`, `response_author`; and `source`, the corpus, which PolyAI's records lack. Other
-features are ignored.
+A data folder contains the files `train-00000-of-00016.tfrecord`, `dev-…`, `test-…` and so on. A
+record is a `tf.train.Example` with these bytes features: `context`, `response`, `context/0` …
+`context/9` (0 is the turn just before `context`; missing turns have no feature), `subreddit`,
+`thread_id`, `context_author` and `response_author`. There is also `source`, the name of the corpus,
+which PolyAI's records lack. Other features are ignored.
 """
 
 import contextlib
@@ -35,20 +35,20 @@ _OF_TURNS = {"extra_contexts", "extra_context", "all_turns"}
 def parse_texts(
     serialized: tf.Tensor, names: Sequence[str], *, turn_prefixes: bool = False
 ) -> list[tf.Tensor]:
-    """Return texts from records. Can be called inside `tf.function`.
+    """Return texts from records. This function can be called inside `tf.function`.
 
     Args:
       serialized: string `[B]`, serialised records.
-      names: names of features, or of texts made from the earlier turns: `extra_contexts`, all ten
-        earlier turns, most recent first; `extra_context`, the same turns joined with single spaces;
-        and `all_turns`, the earlier turns and the context joined, oldest first, as rankers read
-        them.
+      names: names of features, or of texts that are made from the earlier turns. `extra_contexts`
+        are the ten earlier turns, most recent first. `extra_context` has these turns joined with
+        single spaces. `all_turns`, which rankers read, has the earlier turns and the context
+        joined, oldest first.
       turn_prefixes: whether to prefix the turns in `extra_context` with `0: `, `1: `, …, where 0 is
         the most recent.
 
     Returns:
-      A tensor for each name: string `[B]`, or `[B, 10]` for `extra_contexts`; `""` where a record
-      lacks the text.
+      A tensor for each name: string `[B]`, or `[B, 10]` for `extra_contexts`. Where a record lacks
+      the text, the tensor has `""`.
     """
     reads_turns = not _OF_TURNS.isdisjoint(names)
     others = {*names, *(EXTRA_FEATURES if reads_turns else ())} - _OF_TURNS
@@ -91,8 +91,8 @@ def write_shards(
             path = os.path.join(folder, shards.shard_name(split, shard, num_shards[split]))
             if os.path.exists(path):
                 raise ValueError(
-                    f"Examples must be sorted by shard. Received: more of shard {shard} of {split} "
-                    "after other shards."
+                    f"Examples must be sorted by shard. Received: an example for shard {shard} of "
+                    f"{split} after examples for other shards."
                 )
             with contextlib.closing(tf.io.TFRecordWriter(path)) as writer:
                 for _, _, example in group:
@@ -130,7 +130,7 @@ class RecordExamples:
       tokenizer: a tokenizer from `convert_tf.text`.
       max_tokens: longer texts are cut to this many tokens.
       with_extra_contexts: whether to read the earlier turns too, joined into one text.
-      turn_prefixes: whether to number the earlier turns; see `parse_texts`.
+      turn_prefixes: whether to prefix the earlier turns with numbers; see `parse_texts`.
       joins_turns: whether to join all turns into one context, oldest first. Long contexts then keep
         their last tokens.
 
@@ -192,10 +192,10 @@ class RecordExamples:
         return records.numpy()
 
     def token_ids(self, loaded: np.ndarray) -> TokenIds:
-        """Return the token ids in records: all texts with the first name, then with the second, ….
+        """Return the token ids of records: all texts with the first name, then the second, ….
 
         Raises:
-          ValueError: if the records do not have this schema.
+          ValueError: if the records do not have the schema of this module.
         """
         with naming_records(self.folder, self.split):
             flat, row_splits = self._token_ids(loaded)
@@ -240,7 +240,7 @@ class RecordFolder:
         self._tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)
         self.tokenizer_name = self._tokenizer.name
         self.vocab_size = self._tokenizer.vocab_size
-        self.num_oov_buckets = self._tokenizer.num_oov_buckets  # WordPiece has none
+        self.num_oov_buckets = self._tokenizer.num_oov_buckets  # 0 for WordPiece
         self.vocabulary = Path(vocabulary)
 
     def open(self, split: str, *, max_tokens: int, **options: bool) -> RecordExamples:

@@ -1,4 +1,4 @@
-"""Examples, the names of their features in records, and collections of examples."""
+"""Types for examples and collections of examples, and the names of features in records."""
 
 from typing import NamedTuple, Protocol
 
@@ -14,9 +14,9 @@ EXTRA_FEATURES = tuple(f"context/{index}" for index in range(MAX_EXTRA_CONTEXTS)
 
 
 class Example(NamedTuple):
-    """A context, its response and up to ten earlier turns, most recent first.
+    """A context with its response and up to ten earlier turns, most recent first.
 
-    `is_additional` is true if other examples contain the same turns. It is not stored in records.
+    `is_additional` is true if other examples contain the same turns. Records do not store it.
     """
 
     thread_id: str
@@ -37,7 +37,7 @@ class TurnExample(NamedTuple):
     Attributes:
       turns: the turns before the response, oldest first; the last one is the record's `context`.
       response: the next turn.
-      source: the corpus; `""` if the record has none.
+      source: name of the corpus; `""` if the record does not give it.
     """
 
     turns: tuple[str, ...]
@@ -51,7 +51,7 @@ class CandidateExample(NamedTuple):
     Attributes:
       turns: turns of the context, oldest first; an empty context has no turns.
       candidates: at least one candidate; a text may occur several times.
-      labels: indices of the right candidates, ascending; at least one.
+      labels: indices of the correct candidates, ascending; at least one.
     """
 
     turns: tuple[str, ...]
@@ -88,7 +88,7 @@ class Examples(Protocol):
         """
 
     def token_ids(self, loaded: np.ndarray) -> TokenIds:
-        """Return the texts of loaded examples: all with the first name, then with the second, ….
+        """Return the texts of loaded examples: all with the first name, then the second, ….
 
         Raises:
           ValueError: if the stored data are damaged.
@@ -119,9 +119,9 @@ class Addition(Protocol):
           epochs: int64 `[examples]`, how often each example was seen before.
 
         Returns:
-          A tuple `(texts, columns)`. `texts` has all texts with the first name, then with the
-          second, …; it is None if there are no texts. `columns` maps names to arrays whose first
-          axis counts examples or texts.
+          A tuple `(texts, columns)`. `texts` has all texts with the first name, then all with the
+          second, and so on; it is None if there are no texts. `columns` maps names to arrays whose
+          first axis counts examples or texts.
         """
 
 

@@ -19,7 +19,7 @@ from convert_tf.data.schema import EXTRA_FEATURES, SPLITS, Example
 from convert_tf.extras import needs
 
 _SHARD_NAME = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
-MARK_EVERY = 32  # records between two remembered offsets
+MARK_EVERY = 32  # records between two offsets that the index stores
 _BYTES_AROUND_DATA = 16
 _read_length = struct.Struct("<Q").unpack_from
 
@@ -59,15 +59,15 @@ def list_shards(folder: str, split: str) -> list[str]:
     paths = [p for p in record_files(folder) if os.path.basename(p).startswith(f"{split}-")]
     if not paths:
         raise ValueError(
-            f"{folder!r} holds no records of the split {split} ({split}-?????-of-?????.tfrecord). "
+            f"{folder!r} has no records of the split {split} ({split}-?????-of-?????.tfrecord). "
             f"Splits are {', '.join(SPLITS)}. Write records with `convert-tf prepare`."
         )
     num_shards = int(paths[-1].rsplit("-", 1)[1].removesuffix(".tfrecord"))
     expected = {shard_name(split, index, num_shards) for index in range(num_shards)}
     if wrong := sorted(expected.symmetric_difference(map(os.path.basename, paths))):
         raise ValueError(
-            f"Shards in {folder!r} are missing, or left over from another run: "
-            f"{', '.join(wrong[:3])}. Write the folder again."
+            f"Shards in {folder!r} are missing or left over from another run: "
+            f"{', '.join(wrong[:3])}. Write the folder again with `convert-tf prepare`."
         )
     return paths
 
@@ -96,7 +96,7 @@ _NAMES = [(name, b"\x0a" + varint(len(name)) + name.encode("ascii")) for name in
 
 
 def serialize_example(example: Example) -> bytes:
-    """Return an example's record, byte for byte as TensorFlow's deterministic serialisation."""
+    """Return an example's record, byte for byte as TensorFlow serialises it deterministically."""
     extras = dict(zip(EXTRA_FEATURES, example.extra_contexts, strict=False))
     entries = []
     for name, field in _NAMES:
@@ -154,7 +154,7 @@ class RecordIndex:
         self.num_records = int(self._firsts[-1])
 
     def locate(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        """Locate the records in the ranges from `starts[i]` to `stops[i]`, as runs within one file.
+        """Locate the records in ranges from `starts[i]` to `stops[i]`, as runs within one file.
 
         Args:
           starts, stops: int `[ranges]`, numbers of records. A range does not include its stop.

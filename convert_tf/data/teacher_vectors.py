@@ -1,4 +1,4 @@
-"""Teacher vectors on disk: encodings of the training texts by another encoder.
+"""Teacher vectors on disk: encodings of the training texts, made by another encoder.
 
 A folder written by `convert-tf teach` contains
 
@@ -45,15 +45,15 @@ def taught_names(examples: Examples) -> tuple[str, ...]:
 
 
 class TeacherVectors:
-    """A teacher's vectors for the training examples, which are added to the batches.
+    """A teacher's vectors for the training examples, to add to batches.
 
     Args:
       folder: folder written by `convert-tf teach`.
-      examples: the token ids of the examples.
+      examples: the token ids of the training examples.
       vocab_size: number of vocabulary entries.
-      flag: the flag that names the folder, `teacher` or `ranking_teacher`. Column names begin with
-        the flag. With `ranking_teacher`, a text may have two vectors, one as a context and one as a
-        response.
+      flag: the flag with which the user passed the folder, `teacher` or `ranking_teacher`. Column
+        names begin with it. With `ranking_teacher`, a text may have two vectors, one as a context
+        and one as a response.
 
     Attributes:
       teacher: name of the teacher.
@@ -79,8 +79,8 @@ class TeacherVectors:
         if flag == "teacher" and facts.get("has_sides"):
             raise ValueError(
                 f"A text in {str(folder)!r} may have one vector as a context and another as a "
-                "response, and --teacher needs one. Pass the folder as --ranking_teacher, or write "
-                "vectors with `convert-tf teach` without --sides."
+                "response, but --teacher needs a single vector per text. Pass the folder as "
+                "--ranking_teacher, or write vectors with `convert-tf teach` without --sides."
             )
         if "joined_sources" in facts:
             raise ValueError(
@@ -98,8 +98,8 @@ class TeacherVectors:
         is_complete = all(isinstance(split.get(name), int) for name in needed)
         if not is_complete or not expected.items() <= split.items():
             raise ValueError(
-                f"The vectors in {str(folder)!r} belong to different texts or sources from the "
-                f"train split of these token ids. {FORMAT.remedy}"
+                f"The vectors in {str(folder)!r} belong to different texts or sources: they do "
+                f"not match the train split of these token ids. {FORMAT.remedy}"
             )
         self.numbers = np.arange(split["taught"])
         if shares:
@@ -133,7 +133,7 @@ class TeacherVectors:
         Returns:
           A dict of `{flag}_context` and `{flag}_response`, or of `{flag}_text` for single texts,
           float16 `[batch, dim]` each. Losses are computed in float32, but transferring float16
-          takes half the memory.
+          arrays takes half the memory.
 
         Raises:
           ValueError: if a file was truncated.

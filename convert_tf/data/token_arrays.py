@@ -11,9 +11,10 @@ A folder written by `convert-tf tokenize` contains
 - for each split, `{split}-{name}-ids.npy`, the token ids of all texts, one text after another, and
   `{split}-{name}-offsets.npy`, int64 `[examples + 1]`, the positions where texts begin and end.
   Pairs have the names `context`, `response` and `extra_context` (the earlier turns, most recent
-  first, joined with single spaces). `TEXTS_OF` has the names for other kinds of examples.
+  first, joined with single spaces). `TEXTS_OF` lists the names for other kinds of examples.
 
-Token ids are stored with 16 bits if all ids fit, including the padding id, else with 32 bits.
+Token ids are stored as 16-bit numbers if all ids fit, including the padding id. Otherwise they are
+stored as 32-bit numbers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -85,7 +86,7 @@ class ArrayFolder:
     Attributes:
       tokenizer_name, vocab_size, num_oov_buckets: properties that a model must match.
       vocabulary: path of the vocabulary in the folder.
-      max_tokens: number of tokens that the texts were cut to.
+      max_tokens: number of tokens to which longer texts were cut.
       sources: names of the texts' sources.
       holds: the kind of examples: `pairs`, `utterances` (`convert_tf.data.utterances`) or
         `triplets` (`convert_tf.data.triplets`).
@@ -115,7 +116,7 @@ class ArrayFolder:
         if file_checksum(self.vocabulary) != facts["vocabulary_sha256"]:
             raise ValueError(
                 f"{str(self.vocabulary)!r} is not the vocabulary that the token ids were made "
-                "with. Put the right file there."
+                "with. Copy the correct file there."
             )
 
     def open(
@@ -150,9 +151,9 @@ class ArrayFolder:
             )
         if holds != self.holds:
             raise ValueError(
-                f"{str(self.folder)!r} holds {_SHOWN[self.holds]}. Pass it with "
-                f"--{_FLAGS[self.holds]}. Here token ids of {_SHOWN[holds]} are needed, which "
-                f"`convert-tf tokenize --{_FLAGS[holds]}` writes."
+                f"{str(self.folder)!r} contains token ids of {_SHOWN[self.holds]}; pass it as "
+                f"--{_FLAGS[self.holds]}. Token ids of {_SHOWN[holds]} are needed here; write them "
+                f"with `convert-tf tokenize --{_FLAGS[holds]}`."
             )
         if split not in self._facts["splits"]:
             raise ValueError(
@@ -213,9 +214,9 @@ class ArrayExamples:
             ids, offsets = (file.array for file in files)
             if len(offsets) != self.num_examples + 1 or offsets[0] or offsets[-1] != len(ids):
                 raise ValueError(
-                    f"The token ids are damaged: {len(offsets)} offsets from {offsets[:1]} to "
-                    f"{offsets[-1:]} for {len(ids)} ids of {self.num_examples} examples, {name} of "
-                    f"{split} in {str(folder)!r}. {FORMAT.remedy}"
+                    f"The token ids are damaged: there are {len(offsets)} offsets from "
+                    f"{offsets[:1]} to {offsets[-1:]} for {len(ids)} ids of {self.num_examples} "
+                    f"examples, in {name} of {split} in {str(folder)!r}. {FORMAT.remedy}"
                 )
             self._files[name] = files
 
@@ -224,7 +225,7 @@ class ArrayExamples:
         return numbers
 
     def token_ids(self, loaded: np.ndarray) -> TokenIds:
-        """Return the texts of examples: all with the first name, then with the second, ….
+        """Return the texts of examples: all with the first name, then the second, ….
 
         Args:
           loaded: int64 `[examples]`, numbers of examples.
@@ -233,7 +234,7 @@ class ArrayExamples:
           The int32 token ids of names × examples texts.
 
         Raises:
-          ValueError: see `texts`.
+          ValueError: as for `texts`.
         """
         return join_texts([self.texts(name, loaded) for name in self.names])
 
@@ -255,25 +256,27 @@ class ArrayExamples:
         begins = offsets[examples]
         lengths = np.minimum(offsets[examples + 1] - begins, self.max_tokens)
         if lengths.min(initial=0) < 0 or begins.min(initial=0) < 0:
-            raise _damaged("an offset below the one before it", offsets_path)
+            raise _damaged("an offset is lower than the previous one", offsets_path)
         places = joined_ranges(begins, lengths)
         if places.max(initial=-1) >= len(ids):
-            raise _damaged(f"an offset beyond the last of {len(ids)} ids", offsets_path)
+            raise _damaged(f"an offset exceeds the number of ids, {len(ids)}", offsets_path)
         flat = ids[places].astype(np.int32)
         if len(flat) and not 0 <= flat.min() <= flat.max() < self.padding_id:
-            raise _damaged(f"id {flat.max()} among ids below {self.padding_id}", ids_path)
+            raise _damaged(
+                f"an id is {flat.max()}, but ids must be below {self.padding_id}", ids_path
+            )
         return TokenIds(flat, np.cumsum(np.concatenate([[0], lengths])))
 
     def thinned(self, shares: Mapping[str, float], start: int, stop: int) -> np.ndarray:
-        """Keep a share of each source's examples in a range.
+        """Select a share of each source's examples in a range of examples.
 
         Examples are stored in the order of a hash, so evenly spaced examples are as good as a
         random sample.
 
         Args:
-          shares: for each source, the share of its examples to keep, from 0 to 1. All examples from
-            other sources are kept.
-          start, stop: the range of example numbers, without `stop`.
+          shares: for each source name, the share of its examples to keep, from 0 to 1. All examples
+            from other sources are kept.
+          start, stop: the range of example numbers, which does not include `stop`.
 
         Returns:
           int64 `[n]`, the numbers of the kept examples, ascending.
@@ -304,7 +307,10 @@ class ArrayExamples:
         places = self.column("sources")
         if len(places) and not 0 <= places.min() <= places.max() < len(self.source_names):
             path = Path(self._folder) / column_file(self._split, "sources")
-            raise _damaged(f"source {places.max()} of {len(self.source_names)}", path)
+            raise _damaged(
+                f"a source has number {places.max()}, but there are only {len(self.source_names)}",
+                path,
+            )
         return places
 
     def column(self, name: str) -> np.ndarray:
@@ -317,7 +323,7 @@ class ArrayExamples:
         return FORMAT.mapped(self._folder, file, COLUMN_DTYPE, shape).checked()
 
     def checksum(self, names: Iterable[str]) -> str:
-        """Return the SHA-256 of the texts with the given names. All of these texts are read."""
+        """Return the SHA-256 of the stored texts with the given names. Their files are read."""
         files = (file for name in names for file in self._files[name])
         return checksum(np.ascontiguousarray(f.checked()).view(np.uint8).data for f in files)
 

@@ -1,6 +1,7 @@
-"""Write the token ids of records and single texts, for training without TensorFlow.
+"""Write the token ids of records, single texts and triplets to a folder.
 
-`convert_tf.data.token_arrays` describes the folder.
+Training on such a folder does not need TensorFlow. `convert_tf.data.token_arrays` describes the
+files in it.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ from convert_tf.storage.progress import Progress
 from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.text.vocabulary import SETTINGS_FILE, VOCABULARY_FILES
 
-BATCH_SIZE = 1024  # records or single texts
+BATCH_SIZE = 1024  # records, single texts or triplets
 
 # The texts of a batch of examples, and the values in the columns, such as the examples' sources.
 TextsAndColumns: TypeAlias = tuple[Sequence[TokenIds], Mapping[str, Sequence[str | None]]]
@@ -39,9 +40,9 @@ class _Writer:
     """Writes a folder of token ids.
 
     Args:
-      folder: an empty folder.
-      tokenizer: a tokenizer from `convert_tf.text`. The writer reads its attributes and its
-        vocabulary file.
+      folder: an empty folder to write to.
+      tokenizer: a tokenizer from `convert_tf.text`. The writer copies its vocabulary file and
+        records its attributes.
       max_tokens: maximum number of tokens per text.
       columns: names of the columns to write in addition to the texts.
     """
@@ -160,18 +161,18 @@ def tokenize_records(
     """Write the token ids for all splits of a folder of records.
 
     A few batches of records are in memory at a time. The folder gets its final name when it is
-    complete. If a run is killed, the next run deletes the files it left.
+    complete. If a run is killed, the next run deletes the incomplete files that it left.
 
     Args:
       data: folder of records.
       output: folder to write.
-      vocabulary: vocabulary file, which is copied.
-      max_tokens: longer texts are cut to this many tokens; a model may read fewer.
-      num_oov_buckets: number of ids that unknown tokens share, as in the model.
-      overwrite: whether to replace token ids in `output`.
+      vocabulary: vocabulary file, which is copied into the folder.
+      max_tokens: longer texts are cut to this many tokens. A model may read fewer.
+      num_oov_buckets: number of ids that unknown tokens share. The model must have the same number.
+      overwrite: whether to replace existing token ids in `output`.
 
     Returns:
-      The content of `arrays.json`, and `seconds`.
+      The content of `arrays.json`, with the duration as `seconds`.
 
     Raises:
       ValueError: if there are no records, a record is damaged, the vocabulary cannot be read, or
@@ -208,7 +209,7 @@ def tokenize_utterances(
     ignored_labels: Collection[str] = (),
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Write the token ids of files of single texts, each text once.
+    """Write the token ids of the single texts in files. Repeated texts are written once.
 
     The files are read once for each split. The folder gets its final name when it is complete.
 
@@ -217,11 +218,12 @@ def tokenize_utterances(
       output: folder to write.
       vocabulary, max_tokens, num_oov_buckets, overwrite: as in `tokenize_records`.
       dev_fraction: share of the intents, and of the texts without an intent, to put in the split
-        `dev`, from 0 to below 1. The rest is in `train`.
-      ignored_labels: sources whose labels are not intents, such as the forums of titles.
+        `dev`, from 0 to below 1. The rest are in `train`.
+      ignored_labels: names of sources whose labels are not intents. For example, the label of a
+        post's title may be its forum.
 
     Returns:
-      The content of `arrays.json`, and `seconds`.
+      The content of `arrays.json`, with the duration as `seconds`.
 
     Raises:
       ValueError: if there is no file or no text, a row has no text, `dev_fraction` is out of range,
@@ -266,7 +268,9 @@ def tokenize_triplets(
     num_oov_buckets: int = 1000,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Write the token ids of triplet files. The folder gets its final name when it is complete.
+    """Write the token ids of the triplets in files.
+
+    The folder gets its final name when it is complete.
 
     Args:
       patterns: file names or patterns.
@@ -274,7 +278,7 @@ def tokenize_triplets(
       vocabulary, max_tokens, num_oov_buckets, overwrite: as in `tokenize_records`.
 
     Returns:
-      The content of `arrays.json`, and `seconds`.
+      The content of `arrays.json`, with the duration as `seconds`.
 
     Raises:
       ValueError: if there is no file or no row, a row is not a triplet, the vocabulary cannot be

@@ -1,7 +1,7 @@
 """Triplets of texts on disk: an anchor, a text that means the same, and one that does not.
 
-Triplets are read from tables (`convert_tf.readers.tables`), such as JSON lines. `source` may be
-missing. Other columns are ignored:
+Triplets are read from tables (`convert_tf.readers.tables`), such as JSON lines. The column `source`
+is optional, and other columns are ignored. A line looks like this:
 
 ```
 {"anchor": "turn on the light", "positive": "switch the lamp on", "negative": "turn off the light"}
@@ -28,7 +28,7 @@ from convert_tf.readers.files import TableFile
 from convert_tf.readers.tables import read_rows
 from convert_tf.storage.messages import shortened
 
-_MAX_SHOWN = 60  # characters
+_MAX_SHOWN = 60  # maximum length of a row in a message, in characters
 
 
 class Triplet(NamedTuple):
@@ -49,7 +49,7 @@ _COLUMNS = columns.Columns(
 def read_triplets(patterns: Sequence[str]) -> Iterator[Triplet]:
     """Yield the triplets in files, ordered by pattern and then by file name.
 
-    White space around a text is dropped.
+    White space around texts is removed.
 
     Args:
       patterns: file names or patterns.
@@ -75,8 +75,7 @@ def _triplet(row: Any, file: TableFile) -> Triplet:
     if not all(isinstance(text, str) for text in texts) or not all(map(str.strip, texts[:3])):
         raise ValueError(
             f"{file.place} is not a triplet: {shortened(repr(row), _MAX_SHOWN)}. It must have an "
-            "'anchor', a 'positive' and a 'negative', all of them strings. Repair it, or remove "
-            "it."
+            "'anchor', a 'positive' and a 'negative', which must be strings. Repair or remove it."
         )
     anchor, positive, negative = map(str.strip, texts[:3])
     return Triplet(anchor, positive, negative, texts[3])
@@ -86,12 +85,13 @@ def _triplet(row: Any, file: TableFile) -> Triplet:
 class TripletDraws:
     """Draws triplets for each position in the order of pairs.
 
-    A resumed run draws the same triplets. Each triplet is drawn once before any is drawn again.
+    A resumed run draws the same triplets as an uninterrupted one. Each triplet is drawn once before
+    any is drawn again.
 
     Args:
-      examples: the triplets.
+      examples: the triplets to draw from.
       per_pair: number of triplets per pair.
-      seed: seed for the order.
+      seed: a non-negative integer that determines the order of the triplets.
     """
 
     examples: ArrayExamples
@@ -102,7 +102,7 @@ class TripletDraws:
     def __post_init__(self) -> None:
         number = self.examples.num_examples
         self.names = tuple(name for name in TRIPLET for _ in range(self.per_pair))
-        # The triplets of a batch usually belong to at most two epochs.
+        # The triplets of a batch usually belong to at most two epochs, so two orders are cached.
         self._order = functools.lru_cache(maxsize=2)(
             lambda epoch: np.random.default_rng([self.seed, epoch]).permutation(number)
         )
@@ -110,10 +110,10 @@ class TripletDraws:
     def of_batch(
         self, numbers: np.ndarray, positions: np.ndarray, epochs: np.ndarray
     ) -> tuple[TokenIds, dict[str, np.ndarray]]:
-        """Return the texts of a batch; see `convert_tf.data.schema.Addition`.
+        """Return the triplets for a batch; see `convert_tf.data.schema.Addition`.
 
-        The columns are `{name}_groups`, int32 `[pairs × per_pair]`, for each name in `TRIPLET`.
-        Equal texts have equal numbers.
+        For each name in `TRIPLET`, the column `{name}_groups` is int32 `[pairs × per_pair]`, in
+        which equal texts have equal numbers.
         """
         drawn = self.draw(positions)
         texts = self.examples.token_ids(drawn.T.ravel())

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 MAX_SHARE = 0.5
-SAMPLE = 1024  # examples to check
+SAMPLE = 1024  # number of examples whose tokens are checked
 
 
 def checked_share(
@@ -21,10 +21,10 @@ def checked_share(
     """Return the share of unknown tokens, and warn if it is more than half.
 
     Args:
-      ids: the token ids, `[tokens]`.
+      ids: the token ids of the texts, `[tokens]`.
       vocabulary: the vocabulary file.
       tokenizer: name of the tokenizer. A WordPiece vocabulary has an entry for unknown words.
-      vocab_size: number of vocabulary entries. Ids from this number on are buckets for unknown
+      vocab_size: number of vocabulary entries. Ids that are not below this number stand for unknown
         tokens.
       what: description of the texts for the warning, such as "the texts of data/".
     """
@@ -48,6 +48,7 @@ def warn_of_unknown(share: float, vocabulary: str | os.PathLike[str], what: str)
     if share > MAX_SHARE:
         warnings.warn(
             f"{share:.0%} of the tokens of {what} are unknown to {os.fspath(vocabulary)}. Check "
-            "that it is the vocabulary for them, or learn one with convert-tf vocabulary.",
+            "that this vocabulary was made for such texts, or learn one with convert-tf "
+            "vocabulary.",
             stacklevel=2,
         )

@@ -1,7 +1,7 @@
-"""Single texts on disk, some with a label, for training in addition to pairs.
+"""Single texts on disk, which may have labels. Training can use them in addition to pairs.
 
-Single texts are read from tables (`convert_tf.readers.tables`), such as JSON lines. `source` and
-`label` may be missing. Other columns are ignored:
+Single texts are read from tables (`convert_tf.readers.tables`), such as JSON lines. The columns
+`source` and `label` are optional, and other columns are ignored. A line looks like this:
 
 ```
 {"text": "where is my card?", "source": "bank", "label": "card_arrival"}
@@ -12,10 +12,10 @@ Single texts are read from tables (`convert_tf.readers.tables`), such as JSON li
 
 - the entry `utterances` in `arrays.json`, with the list `labels`;
 - for each split, `{split}-labels.npy`, int32 `[examples]`: the index of each example's label in
-  this list, −1 for no label.
+  this list, or −1 for an example without a label.
 
-If two sources use the same label, it stands for two intents: `greet` may mean different things for
-two bots.
+If two sources use the same label, it stands for two intents, because `greet` may mean different
+things in two bots.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ from convert_tf.storage.messages import shortened
 
 TEXT = ("text",)
 NO_LABEL = -1
-_MAX_SHOWN = 60  # characters
+_MAX_SHOWN = 60  # maximum length of a row in a message, in characters
 _COLUMNS = columns.Columns("texts", names=("text",), find=columns.name_of_text)
 
 
@@ -53,7 +53,7 @@ class Utterance(NamedTuple):
 def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
     """Yield each text in files once, ordered by pattern and then by file name.
 
-    White space around a text is dropped. Finding repeated texts takes about 100 bytes of memory per
+    White space around texts is removed. Finding repeated texts takes about 100 bytes of memory per
     text.
 
     Args:
@@ -89,7 +89,7 @@ def _utterance(row: Any, file: TableFile) -> Utterance:
     if chosen[0] is None or not all(isinstance(text, str) for text in texts):
         raise ValueError(
             f"{file.place} is not an utterance: {shortened(repr(row), _MAX_SHOWN)}. It must have "
-            "a 'text' and may have a 'source' and a 'label', all of them strings. Repair it, or "
+            "a 'text' and may have a 'source' and a 'label', which must be strings. Repair or "
             "remove it."
         )
     return Utterance(texts[0].strip(), *texts[1:])
@@ -98,8 +98,12 @@ def _utterance(row: Any, file: TableFile) -> Utterance:
 def is_held_out(utterance: Utterance, dev_fraction: float) -> bool:
     """Return whether a text belongs to the split `dev`.
 
-    All texts with the same intent are in the same split, so the intents in `dev` are never trained
-    on.
+    All texts with the same intent are in the same split, so `dev` only has intents that do not
+    occur in training.
+
+    Args:
+      utterance: the text, with its source and label.
+      dev_fraction: share of the intents, and of the texts without an intent, in `dev`.
     """
     key = f"{utterance.source}\n{utterance.label or utterance.text}"
     return int.from_bytes(short_digest(key.encode()), "big") < dev_fraction * 2**64
@@ -109,13 +113,13 @@ def is_held_out(utterance: Utterance, dev_fraction: float) -> bool:
 class UtteranceDraws:
     """Draws single texts for each position in the order of pairs.
 
-    A resumed run draws the same texts. Each text is drawn once before any is drawn again, apart
-    from the partners that `draw_in_pairs` adds.
+    A resumed run draws the same texts as an uninterrupted one. Each text is drawn once before any
+    is drawn again, apart from the partners that `draw_in_pairs` adds.
 
     Args:
-      examples: the single texts.
+      examples: the single texts to draw from.
       per_pair: number of single texts per pair.
-      seed: seed for the order.
+      seed: a non-negative integer that determines the order of the texts.
       teacher: a teacher's vectors for the texts, or None.
 
     Attributes:
@@ -137,7 +141,7 @@ class UtteranceDraws:
         self.names = ("utterance",) * self.per_pair
         self.in_pairs = False
         number = self.examples.num_examples
-        # The texts of a batch usually belong to at most two epochs.
+        # The texts of a batch usually belong to at most two epochs, so two orders are cached.
         self._order = functools.lru_cache(maxsize=2)(
             lambda epoch: np.random.default_rng([self.seed, epoch]).permutation(number)
         )
@@ -151,7 +155,7 @@ class UtteranceDraws:
     def draw_in_pairs(self) -> None:
         """Draw texts in pairs from now on: every second text has the intent of the text before it.
 
-        If the intent has no other text, a random other text is drawn.
+        If that intent has no other text, a random other text is drawn.
 
         Raises:
           ValueError: if `per_pair` is odd.
@@ -166,7 +170,7 @@ class UtteranceDraws:
     def of_batch(
         self, numbers: np.ndarray, positions: np.ndarray, epochs: np.ndarray
     ) -> tuple[TokenIds, dict[str, np.ndarray]]:
-        """Return the texts of a batch; see `convert_tf.data.schema.Addition`."""
+        """Return the single texts for a batch; see `convert_tf.data.schema.Addition`."""
         texts = self.draw(positions)
         return self.token_ids(texts.T.ravel()), self.columns(texts.ravel())
 
@@ -212,7 +216,7 @@ class UtteranceDraws:
         return columns if self.teacher is None else columns | self.teacher.columns(numbers)
 
     def _partners(self, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Return another text of the same intent for each text, or a random other text."""
+        """Return another text with the same intent for each text, or a random other text."""
         keys = scattered(np.full(places.shape, self.seed, np.uint64))
         keys = scattered(keys + places.astype(np.uint64))
         intents = self.intents[numbers]

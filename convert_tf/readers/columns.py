@@ -14,7 +14,7 @@ LABEL = (
     "label", "intent", "label_text", "label_name", "intent_name", "category", "class", "target",
     "tag", "topic",
 )  # fmt: skip
-# Names for columns with labels in words. Files often have a column with the labels' numbers, too.
+# Names for columns with labels in words. Files often have a second column that numbers the labels.
 LABEL_NAMES = ("label_text", "label_name", "intent_name", "intent")
 SOURCE = "source"
 CANDIDATES = ("context", "candidates", "label")
@@ -22,8 +22,8 @@ TURNS = (
     "turns", "messages", "conversations", "conversation", "dialog", "dialogue", "utterances", "data"
 )  # fmt: skip
 # Names for contexts, each with the names for its responses. If an object matches several pairs of
-# names, the first pair is used. For example, an object may have `instruction`, `context` and
-# `response`, or `context`, `question` and `answer`.
+# names, the first of these pairs is used. For example, an object may have `instruction`, `context`
+# and `response`, or `context`, `question` and `answer`.
 _RESPONSES_OF = (
     ("instruction", "output response"),
     ("context", "response"),
@@ -75,7 +75,7 @@ def column_names(header: Sequence[str]) -> list[str]:
 
 
 def with_column_names(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object with normalised keys. Keys that are already normalised take precedence."""
+    """Return the fields with normalised keys. Keys that are already normalised take precedence."""
     named = {column_name(key): value for key, value in fields.items()}
     return named | {key: value for key, value in fields.items() if key in named}
 
@@ -91,7 +91,7 @@ def first_of(wanted: Sequence[str], names: Any) -> str | None:
 
 
 def names_of_pair(names: Iterable[str]) -> tuple[str, str] | None:
-    """Return the names of the context and the response, or None if it is unclear which they are.
+    """Return the names of the context and the response, or None if they cannot be determined.
 
     Args:
       names: all keys or column names, in lower case.
@@ -111,26 +111,29 @@ def _pair_among(names: Names) -> tuple[str, str] | None:
 
 
 def names_of_labelled(names: Sequence[str]) -> Names | None:
-    """Return the names of the text and the label, or None if one is missing."""
+    """Return the names of the columns with text and label, or None if one is missing."""
     pair = first_of(TEXT, names), first_of(LABEL, names)
     return None if None in pair else pair  # type: ignore[return-value]
 
 
 def name_of_text(names: Sequence[str]) -> Names | None:
-    """Return the name of the text in a tuple, or None if it is missing."""
+    """Return a tuple with the name of the text column, or None if there is no such column."""
     name = first_of(TEXT, names)
     return None if name is None else (name,)
 
 
 def name_of_candidate(names: Sequence[str]) -> Names | None:
-    """Return the name of the candidate (a pair's response, or another text) in a tuple, or None."""
+    """Return a tuple with the name of the candidate column, or None if there is no such column.
+
+    In a table of pairs, the candidates are the responses. In other tables, they are the texts.
+    """
     pair = None if "candidate" in names else names_of_pair(names)
     name = pair[1] if pair else first_of((*_CANDIDATE, *TEXT), names)
     return None if name is None else (name,)
 
 
 def names_of_candidates(names: Sequence[str]) -> Names | None:
-    """Return the names of the context, the candidates and the label, or None if one is missing."""
+    """Return the names of the columns for ranking examples, or None if one of them is missing."""
     return CANDIDATES if {*CANDIDATES} <= {*names} else None
 
 
@@ -143,8 +146,8 @@ class Columns:
     """The columns that a caller needs from a table.
 
     Args:
-      what: description of the columns' content for messages, such as `"texts and labels"`.
-      names: column names to suggest to the user in messages.
+      what: description of what the columns contain, for messages, such as `"texts and labels"`.
+      names: column names that messages suggest to the user.
       find: function that takes all column names of a table and returns the names of the needed
         columns, or None if one is missing.
       is_row: function that returns whether a JSON value is a row, rather than an object that

@@ -35,7 +35,7 @@ def suffix(path: str) -> str:
 
 
 def quoted(names: Any) -> str:
-    """List names in quotes, which show white space. Long names are cut."""
+    """List names in quotes, so that white space is visible. Long names are cut."""
     return listed(
         [repr(name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…") for name in names],
         shown=10,
@@ -47,13 +47,13 @@ def delimited_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table as dicts by column name. Missing fields are None.
 
-    If a quote is not closed, or closes within a field, the row cannot be used. A file that counts
-    unusable rows then tries to read the row's first line alone, and uses it if it has as many
-    columns as the first row.
+    If a quote is not closed, or closes within a field, the row cannot be used. If the file counts
+    unusable rows, the row's first line is then read alone. It is used if it has as many columns as
+    the first row.
 
     Args:
-      file: the file. Its suffix limits the possible delimiters, and its first lines decide between
-        them.
+      file: the file. Its suffix limits the possible delimiters, and its first lines decide which of
+        them is used.
       stream: the decompressed bytes of the file.
       columns: the needed columns.
 
@@ -85,7 +85,7 @@ def delimited_rows(
             names, others = whole
         for row in others:
             if any(cell.strip() for cell in row[len(names) :]):
-                detail = f"{len(row)} and not {len(names)}"
+                detail = f"{len(row)} instead of {len(names)}"
                 file.skip("too_many_columns", detail=detail)  # a delimiter without quotes
             else:
                 yield dict(itertools.zip_longest(names, row[: len(names)]))
@@ -103,13 +103,14 @@ def _unknown_header(file: TableFile, first: Cells, delimiter: str, columns: Colu
     number = "one column" if len(first) == 1 else f"{len(first)} columns"
     by = "" if len(first) == 1 else f", separated by {delimiter!r}"
     return ValueError(
-        f"{file.name} has no columns of {columns.what}. Its first row has {number}{by}: "
-        f"{quoted(first)}. Name {' and '.join(map(repr, columns.names))} there."
+        f"{file.name} has no columns for {columns.what}. Its first row has {number}{by}: "
+        f"{quoted(first)}. As column names in the first row, use "
+        f"{' and '.join(map(repr, columns.names))}."
     )
 
 
 class _Line(NamedTuple):
-    """A line and its number, from 1. If `reason` is set, rows with this line cannot be used."""
+    """A line and its number, counted from 1. If `reason` is set, a row with it cannot be used."""
 
     text: str
     number: int
@@ -119,8 +120,8 @@ class _Line(NamedTuple):
 class _Lines:
     """The lines of a file for `csv.reader`. `row` has the lines of the current row.
 
-    If a quote is not closed, `csv.reader` takes the following lines as part of the row. These lines
-    can be given back and read again.
+    If a quote is not closed, `csv.reader` treats the following lines as part of the row. These
+    lines can be given back and read again.
     """
 
     def __init__(self, text: io.TextIOWrapper, file: TableFile) -> None:
@@ -171,7 +172,7 @@ class _Lines:
                 # The other lines probably have the same encoding, so the whole file is rejected.
                 byte = ord(escaped.group()) - 0xDC00
                 raise ValueError(
-                    f"{self._file.name}, line {number:,}, is not UTF-8: it has the byte "
+                    f"{self._file.name}, line {number:,}, is not UTF-8: it contains the byte "
                     f"0x{byte:02X}. {AS_UTF8}"
                 )
             else:
@@ -230,9 +231,10 @@ def _rows(lines: _Lines, delimiter: str, file: TableFile) -> Iterator[list[str]]
 
 
 def _long_row(reader: Any, lines: _Lines) -> list[str]:
-    """Read a row again if a line is longer than `csv`'s field limit; else return [].
+    """Read a row again if one of its lines exceeds the field limit of `csv`; else return [].
 
-    The limit, 131,072 characters, is not raised for other rows, so that it stops unclosed quotes.
+    The limit is 131,072 characters. It is raised only for such rows, because for other rows it
+    stops quotes that are not closed.
     """
     longest = max(len(line.text) for line in lines.row)
     with _LIMIT:
@@ -250,7 +252,7 @@ def _long_row(reader: Any, lines: _Lines) -> list[str]:
 
 
 def _line_as_row(line: str, delimiter: str, num_columns: int | None) -> list[str]:
-    """Read a line with wrong quotes as a row; [] if its number of columns is not `num_columns`."""
+    """Read a line with malformed quotes as a row; [] if it does not have `num_columns` columns."""
     readings = [
         next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), []),
         line.rstrip("\r\n").split(delimiter),

@@ -25,11 +25,11 @@ _SENTENCES = {
 
 
 class UnusableError(ValueError):
-    """A row, or a part of it, cannot be used.
+    """Error: a row, or a part of it, cannot be used.
 
-    `reason` is the name of the counter for such rows. `is_bad` is true if something is missing or
-    malformed, and false if a rule excludes the row. `detail` is added to the error message if the
-    file does not count unusable rows.
+    `reason` is the name under which such rows are counted. `is_bad` is true if something is missing
+    or malformed, and false if a rule excludes the row. `detail` is added to the error message if
+    the file does not count unusable rows.
     """
 
     def __init__(self, reason: str, *, is_bad: bool = True, detail: str = "") -> None:
@@ -41,11 +41,11 @@ class UnusableError(ValueError):
 
 @dataclass
 class TableFile(InputFile):
-    """A file with rows, in which an unusable row is an error.
+    """A file with rows. An unusable row raises an error.
 
     Attributes:
-      max_line_bytes: maximum length of a line. Longer lines cannot be used.
-      lines: number of the last line read so far, from 1.
+      max_line_bytes: maximum length of a line in bytes. Longer lines cannot be used.
+      lines: number of the last line that was read, counted from 1.
       unit: the unit of `lines`: `"line"`, `"entry"` for a list, or `"row"` for a Parquet file.
     """
 
@@ -55,12 +55,12 @@ class TableFile(InputFile):
 
     @property
     def place(self) -> str:
-        """The file name and the number of the last line read, for messages."""
+        """The file name and the number of the last line that was read, for messages."""
         return f"{self.name}, {self.unit} {self.lines:,},"
 
     @property
     def repairs(self) -> bool:
-        """Whether to read lines with wrong quotes as well as possible. If not, they are errors."""
+        """Whether to read lines with malformed quotes as well as possible, without an error."""
         return False
 
     def skip(self, reason: str, *, is_bad: bool = True, detail: str = "") -> None:
@@ -68,7 +68,7 @@ class TableFile(InputFile):
 
         Args:
           reason: why the row cannot be used, a key of `_SENTENCES` or another name.
-          is_bad: whether the row is malformed. Rows that a rule excludes are not errors.
+          is_bad: whether the row is malformed. For a row that a rule excludes, no error is raised.
           detail: details to add to the message.
 
         Raises:
@@ -97,8 +97,8 @@ class TableFile(InputFile):
 
 
 class _Skipping:
-    # Every line of a dump enters this context manager. With contextlib it would take five times as
-    # long.
+    # Every line of a dump enters this context manager. A context manager made with contextlib would
+    # take five times as long.
     def __init__(self, file: TableFile) -> None:
         self._file = file
 
@@ -125,7 +125,7 @@ def lines_in(pieces: Iterable[bytes], file: TableFile) -> Iterator[bytes]:
 
     Args:
       pieces: the decompressed bytes of the file, in pieces of any size.
-      file: the file, which counts the lines and limits their length.
+      file: the file. It counts the lines and limits their length.
     """
     rest: list[bytes] = []  # pieces of the current, incomplete line
     rest_bytes = 0

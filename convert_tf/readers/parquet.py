@@ -23,7 +23,7 @@ def is_parquet_file(file: TableFile) -> bool:
 
 
 def parquet_rows(file: TableFile) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet file. Nested columns are lists and dicts.
+    """Yield the rows of a Parquet file. The values in nested columns are lists and dicts.
 
     Raises:
       ValueError: if the file is damaged.

@@ -11,7 +11,7 @@ except Parquet may be compressed (`convert_tf.storage.lines`). A row is a dict f
 values: strings in CSV and TSV, any value in JSON and Parquet, None for missing values. Column names
 are normalised (`convert_tf.readers.columns`): case, white space and hyphens do not matter.
 
-A reader for anything other than rows is a loop over the rows:
+To turn the rows into examples, loop over them:
 
 ```
 for row in read_rows(file, COLUMNS):
@@ -19,8 +19,8 @@ for row in read_rows(file, COLUMNS):
         yield example_of(row)
 ```
 
-`file.place` names the file and line in messages. A `TableFile` raises an error at the first
-unusable row; a `convert_tf.corpora.dumps.CountedFile` counts unusable rows instead.
+In messages, `file.place` names the file and line. A `TableFile` raises an error at the first
+unusable row. A `convert_tf.corpora.dumps.CountedFile` counts unusable rows instead.
 """
 
 import io
@@ -116,7 +116,7 @@ def _whole_value(file: TableFile, lines: Iterable[bytes]) -> Any:
         if len(content) > _MAX_VALUE_BYTES:
             raise ValueError(
                 f"{file.name} is one JSON value of more than {_MAX_VALUE_BYTES:,} bytes. Write "
-                "one object per line, for example with jq -c '.[]'."
+                "one object per line instead, for example with jq -c '.[]'."
             )
     if file.is_cut_off:
         raise ValueError(f"{file.name} is {file.damage}. Copy it again.")
@@ -124,8 +124,8 @@ def _whole_value(file: TableFile, lines: Iterable[bytes]) -> Any:
         return json_of_texts(bytes(content))
     except ValueError as error:
         raise ValueError(
-            f"{file.name} is not valid JSON ({error}). It must have one object in each line, or be "
-            "one list. Repair it, or write it again."
+            f"{file.name} is not valid JSON ({error}). It must have one object per line, or be a "
+            "single list. Repair it, or write it again."
         ) from error
 
 

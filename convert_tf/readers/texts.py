@@ -1,8 +1,8 @@
 """Read texts from a file: one per line, or from a column of a table.
 
 A file is a table if it begins like JSON or Parquet, if its name ends in `.csv`, `.tsv` or `.tab`,
-or if its first line is a header. A table without a text column is an error, so that its rows are
-never mistaken for texts.
+or if its first line is a header. A table without a text column raises an error, so that its rows
+are never mistaken for texts.
 """
 
 import csv
@@ -20,8 +20,8 @@ from convert_tf.storage.content import HEAD_BYTES, JSON, check_format
 from convert_tf.storage.lines import STANDARD_INPUT, open_decompressed
 from convert_tf.storage.messages import shortened
 
-_LEAST_LINES_OF_TABLE = 5  # this many lines with equally many tabs are a table
-_MAX_NAME = 40  # characters
+_LEAST_LINES_OF_TABLE = 5  # at least this many lines, all with the same number of tabs
+_MAX_NAME = 40  # maximum length of a column name in a header, in characters
 _MAX_SHOWN = 70
 _WORD = re.compile(r"\w+")
 
@@ -41,7 +41,7 @@ class Texts:
       name: the path, or "standard input", for messages.
       is_typed: whether the user types the lines at a terminal. Typed lines are never read as a
         table.
-      total_bytes: size of the file; 0 if unknown.
+      total_bytes: size of the file in bytes; 0 if it is unknown.
 
     Raises:
       OSError: if the file cannot be opened.
@@ -92,8 +92,8 @@ class Texts:
         if columns is None or not isinstance(row, dict):
             shown = f"the keys {', '.join(map(repr, row))}" if isinstance(row, dict) else repr(row)
             raise ValueError(
-                f"{place} has no text: {shortened(shown, _MAX_SHOWN)}. Name the key of its text "
-                "'text'."
+                f"{place} has no text, only {shortened(shown, _MAX_SHOWN)}. Rename the key of the "
+                "text to 'text'."
             )
         if not self._column:
             print(f"{self.name} is a table; reading its column {columns[0]!r}", file=sys.stderr)
@@ -102,7 +102,7 @@ class Texts:
         if not isinstance(text, str):
             shown = shortened(repr(text), _MAX_SHOWN)
             raise ValueError(
-                f"{place} has {shown} as {self._column!r}, which is not a string. Repair it."
+                f"{place} has {shown} as {self._column!r}, which is not a string. Repair the file."
             )
         return text
 

@@ -1,6 +1,6 @@
 """Arrays on disk: numpy files, folders of mapped arrays, and arrays that are written in pieces.
 
-Reading a damaged file raises `ValueError`, whatever the damage.
+Reading a damaged file always raises `ValueError`, whatever is wrong with the file.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ from convert_tf.storage.files import write_file, writing
 from convert_tf.storage.folders import OutputFolder, put_aside
 from convert_tf.storage.json_text import parsed_json, written_json
 
-# The errors that numpy raises for damaged files. numpy parses headers as Python and unpacks
-# archives. Wrong sizes in a damaged header cause a MemoryError.
+# The errors that numpy raises for damaged files. There are many kinds, because numpy parses headers
+# as Python and unpacks archives. Wrong sizes in a damaged header cause a MemoryError.
 _OF_DAMAGE = (
     EOFError, KeyError, MemoryError, NotImplementedError, OverflowError, RecursionError,
     RuntimeError, SyntaxError, TypeError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
@@ -62,7 +62,7 @@ def load_array(path: str | os.PathLike[str], *, is_mapped: bool = False) -> np.n
 
 
 def load_arrays(file: str | os.PathLike[str] | BinaryIO) -> dict[str, Any]:
-    """Load the arrays in an `.npz` file by name. Errors are as for `load_array`."""
+    """Load the arrays in an `.npz` file, by name. The errors are the same as for `load_array`."""
     with _one_kind_of_error():
         archive = np.load(file)
         if isinstance(archive, np.ndarray):
@@ -83,10 +83,10 @@ class MappedFile:
 
     Args:
       path: the file.
-      dtype: type of its values.
-      shape: shape of its array; −1 for any size.
+      dtype: the dtype that the array must have.
+      shape: the shape that the array must have; −1 for an axis of any size.
       what: name of the kind of folder, for messages.
-      remedy: last sentence of messages.
+      remedy: sentence that tells users what to do. Messages end with it.
 
     Attributes:
       path: the file.
@@ -123,7 +123,7 @@ class MappedFile:
         self.array = np.asarray(array)
 
     def checked(self) -> np.ndarray:
-        """Return the array, for immediate reading.
+        """Check the size of the file, and return the array, which should be read immediately.
 
         Raises:
           ValueError: if the file became shorter.
@@ -147,11 +147,11 @@ class FolderFormat:
     Args:
       what: name of the kind of folder, for messages.
       facts_file: name of the JSON file.
-      version: version of the format.
-      kinds: required entries of the JSON file with their types.
-      dtypes: allowed values for the entry `dtype`.
-      remedy: last sentence of messages.
-      other_files: pattern for the names of the other files, for `files` and `output`.
+      version: version of the format, which must be the version in the JSON file.
+      kinds: required entries of the JSON file, with their types.
+      dtypes: allowed values for the entry `dtype` in the JSON file.
+      remedy: sentence that tells users what to do. Messages end with it.
+      other_files: regular expression for the names of the other files, for `files` and `output`.
     """
 
     what: str
@@ -178,14 +178,14 @@ class FolderFormat:
         version = facts.get("version") if isinstance(facts, dict) else None
         if version != self.version:
             raise ValueError(
-                f"{path} has version {version!r} of its format, and this convert_tf reads version "
-                f"{self.version}. {self.remedy}"
+                f"{path} has version {version!r} of its format, but this version of convert_tf "
+                f"reads version {self.version}. {self.remedy}"
             )
         wrong = [name for name, kind in self.kinds.items() if not isinstance(facts.get(name), kind)]
         if wrong or facts.get("dtype") not in self.dtypes:
             raise ValueError(
-                f"{path} lacks {', '.join(wrong or ['dtype'])} or has another type there. "
-                f"{self.remedy}"
+                f"{path} lacks entries or has entries with a wrong value: "
+                f"{', '.join(wrong or ['dtype'])}. {self.remedy}"
             )
         return facts
 
@@ -198,20 +198,20 @@ class FolderFormat:
         return content
 
     def files(self, folder: str) -> list[str]:
-        """Return the files in a folder, the JSON file last; none if the JSON file is missing."""
+        """Return the files in a folder, the JSON file last; `[]` if the JSON file is missing."""
         if not os.path.isfile(os.path.join(folder, self.facts_file)):
             return []
         names = sorted(name for name in os.listdir(folder) if re.fullmatch(self.other_files, name))
         return [os.path.join(folder, name) for name in (*names, self.facts_file)]
 
     def output(self, folder: str | os.PathLike[str], *, overwrite: bool) -> OutputFolder:
-        """Return an output folder, which may only replace a folder of the same kind."""
+        """Return an output folder that may only replace a folder of the same kind."""
         return OutputFolder(folder, data_files=self.files, is_own=True, overwrite=overwrite)
 
     def mapped(
         self, folder: str | os.PathLike[str], name: str, dtype: str, shape: tuple[int, ...]
     ) -> MappedFile:
-        """Return one of the folder's arrays, mapped."""
+        """Return one of the folder's arrays as a mapped file; see `MappedFile`."""
         return MappedFile(Path(folder) / name, dtype, shape, what=self.what, remedy=self.remedy)
 
 
@@ -219,12 +219,12 @@ class GrowingArray:
     """A `.npy` file that is written in pieces.
 
     Args:
-      path: the file.
-      dtype: type of its values.
+      path: the file to write.
+      dtype: dtype of the array.
       row_shape: shape of each entry; `()` for an array with one dimension.
 
     Attributes:
-      size: number of entries so far.
+      size: number of entries that have been written so far.
 
     Raises:
       FileWriteError: if the file could not be written. All methods may raise it.
@@ -246,7 +246,7 @@ class GrowingArray:
             self._file.write(self._header())
 
     def append(self, values: np.ndarray) -> None:
-        """Append entries, converted to the array's type."""
+        """Append entries, which are converted to the array's dtype."""
         with writing(self._path):
             self._file.write(values.astype(self._dtype, copy=False).tobytes())
         self.size += len(values)

@@ -1,8 +1,8 @@
 """SHA-256 checksums of bytes, files and folders, in hexadecimal digits.
 
-Folders that other commands read have a file `sha256.json`, with the checksum of each file by name.
-While a file is being replaced, the list has all checksums that the file may have, and `""` if the
-file may be missing.
+Folders that other commands read have a file `sha256.json`, which gives the checksum of each file by
+name. While a file is being replaced, `sha256.json` lists all checksums that the file may have, and
+`""` if the file may be missing.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ def checksum(pieces: Iterable[bytes | memoryview]) -> str:
 
 
 def short_digest(content: bytes) -> bytes:
-    """Return a digest of eight bytes (BLAKE2b). Millions of digests fit in little memory."""
+    """Return an eight-byte digest (BLAKE2b). Even millions of digests take little memory."""
     return hashlib.blake2b(content, digest_size=8).digest()
 
 
@@ -39,8 +39,8 @@ def fingerprint(files: Iterable[tuple[str, str | os.PathLike[str]]]) -> str:
     """Return the SHA-256 of files, including their names and sizes.
 
     Args:
-      files: the name and the path of each file, in a fixed order. The result does not depend on
-        paths.
+      files: the name and the path of each file, in a fixed order. The result depends on the names,
+        but not on the paths.
     """
 
     def pieces() -> Iterator[bytes]:
@@ -60,8 +60,8 @@ def _pieces(path: str | os.PathLike[str]) -> Iterator[bytes]:
 def write_files(folder: str | os.PathLike[str], contents: Mapping[str, bytes | str]) -> None:
     """Write files and their checksums into a folder. Each file is written completely or not at all.
 
-    If the process is killed between two files, the folder contains old and new files. Neither are
-    treated as damaged.
+    If the process is killed between two files, the folder contains old and new files. `check_files`
+    accepts both.
 
     Args:
       folder: an existing folder.
@@ -96,9 +96,9 @@ def check_files(folder: str | os.PathLike[str], *names: str) -> None:
     """Raise an error if files were changed or are missing.
 
     Args:
-      folder: a folder. Folders without checksums, from earlier versions, are not checked.
+      folder: a folder. A folder without checksums, from an earlier version, is not checked.
       *names: files, relative to the folder; by default all files that have a checksum. A file
-        without one is not checked, even if it is missing.
+        without a checksum is not checked, even if it is missing.
 
     Raises:
       ValueError: if a file is damaged, changed or missing, or the checksums are damaged.
@@ -129,8 +129,8 @@ def _recorded(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
         return {}
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"{path!r} is damaged: it does not hold checksums in JSON ({error}). Copy the folder "
-            "again, or create it again."
+            f"{path!r} is damaged: it does not contain checksums in JSON ({error}). Copy the "
+            "folder again, or create it again."
         ) from error
 
 

@@ -1,19 +1,19 @@
-"""Detect what a file is from its first bytes. Only this module decides it.
+"""Detect the format of a file from its first bytes. No other module decides this.
 
 Texts come in many formats and containers. A reader that expects another format would count the
 bytes as damaged lines, or take time codes and brackets for text. Therefore every reader of text
-files checks the content before it reads a line. If it is not text, the error names its format and
-says what to do instead.
+files checks the content before it reads a line. If the content is not text, the error names its
+format and says what to do instead.
 """
 
 import codecs
 import re
 from collections.abc import Collection
 
-HEAD_BYTES = 1024  # number of first bytes that decide what a file is
-_FEW_BYTES = 32  # too few to tell whether they are text
+HEAD_BYTES = 1024  # number of bytes at the start of a file that decide its format
+_FEW_BYTES = 32  # fewer bytes than this do not show whether they are text
 _MAX_NUL_SHARE = 0.1
-_MAX_CONTROL_SHARE = 0.02  # of control characters, if the bytes are not UTF-8
+_MAX_CONTROL_SHARE = 0.02  # maximum share of control characters if the bytes are not UTF-8
 # In most alphabets, UTF-16 without a byte order mark is also valid UTF-8, but then half of the
 # characters are control characters.
 _MAX_CONTROL_SHARE_OF_UTF8 = 0.3
@@ -25,8 +25,8 @@ _AS_TEXT = "Save it as plain text in UTF-8 and pass that file."
 _SAVE = "Save it as CSV or plain text in UTF-8 and pass that file."
 _TO_CSV = "Write it as CSV or JSON lines, for example with pandas or DuckDB, and pass that file."
 
-# The first bytes of a format, the format's name and a remedy. The first match counts. Other binary
-# formats, such as pictures, need no entry.
+# The first bytes of a format, the format's name, and what to do. The first match is used. Other
+# binary formats, such as pictures, need no entry.
 _BINARY: tuple[tuple[bytes, str, str], ...] = (
     (rb"PK\x03\x04.{0,990}xl/", "an Excel workbook", _AS_CSV),
     (rb"PK\x03\x04.{0,990}word/", "a Word document", _AS_TEXT),
@@ -84,12 +84,12 @@ _FORMATS: tuple[tuple[str, str, str], ...] = (
     (
         r"(?:[^\n]*\n){0,20}?##[ \t]*(intent|synonym|regex|lookup)[ \t]*:",
         RASA_MARKDOWN,
-        "Write a text a line.",
+        "Write one text per line.",
     ),
     (
         r"(?:[ \t]*(?:#[^\n]*|---)?\r?\n){0,20}(version:[ \t]*[\"']?\d|nlu:[ \t]*(\r?\n|\Z))",
         RASA_YAML,
-        "Write a text a line.",
+        "Write one text per line.",
     ),
 )
 
@@ -103,7 +103,7 @@ _COMPRESSIONS: tuple[tuple[bytes, str], ...] = (
 
 
 class ContentError(ValueError):
-    """Error: a file is not text, or its text has a format that the reader does not accept."""
+    """Error: a file is not text, or its text is in a format that the reader does not accept."""
 
 
 def compression(head: bytes) -> str:
@@ -124,7 +124,7 @@ def check_is_text(name: str, head: bytes) -> None:
       head: first bytes of the file, decompressed.
 
     Raises:
-      ContentError: if the file is not text. The message says what it is and what to do.
+      ContentError: if the file is not text. The message says what the file is and what to do.
     """
     matches = ((what, remedy) for rule, what, remedy in _BINARY if re.match(rule, head, re.DOTALL))
     what, remedy = next(matches, ("", ""))
@@ -157,7 +157,7 @@ def check_format(name: str, head: bytes, *, read: Collection[str] = ()) -> str:
 
 
 def wide_encoding(head: bytes) -> str:
-    """Return `"UTF-16"` or `"UTF-32"` if a text starts with its byte order mark; else `""`."""
+    """Return `"UTF-16"` or `"UTF-32"` if a text starts with that byte order mark; else `""`."""
     # UTF-32's mark begins with UTF-16's mark.
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "UTF-32"

@@ -1,4 +1,4 @@
-"""Download, check and cache the files of a release, also from several processes at once."""
+"""Download, check and cache the files of a release, even from several processes at once."""
 
 import gzip
 import http.client
@@ -26,13 +26,13 @@ _SUMS_LINE = re.compile(r"([0-9a-f]{64}) [ *](\S+)")
 
 
 class DownloadError(ValueError):
-    """Error: a release file could not be downloaded. The message says which one and why."""
+    """Error: a release file could not be downloaded. The message says which file and why."""
 
 
 def cache_folder() -> Path:
     """Return the folder for downloads: `CONVERT_TF_CACHE`, or `convert_tf` in the user's cache.
 
-    For a user without a home folder, it is in the folder for temporary files.
+    For a user without a home folder, `convert_tf` is in the folder for temporary files.
     """
     chosen = os.environ.get("CONVERT_TF_CACHE")
     if chosen:
@@ -44,24 +44,25 @@ def cache_folder() -> Path:
 
 
 def fetched(base: str, name: str, *, folder: Path | None = None) -> Path:
-    """Return the path of a release file. It is downloaded if it is not in the cache.
+    """Return the path of a release file, which is downloaded if it is not in the cache.
 
-    A file in the cache was checked when it was downloaded, and files of a release never change. If
-    several processes need the same file, one downloads it and the others wait. A process that is
-    killed leaves no partial file.
+    A file is checked when it is downloaded. It is not checked again, because files of a release
+    never change. If several processes need the same file, one downloads it and the others wait. A
+    process that is killed leaves no partial file.
 
     Args:
       base: address of the release, without the file name; http, https or file.
-      name: name of the file. For an archive, `x.tar.gz`, the folder with its unpacked files is
-        returned.
+      name: name of the file. For an archive, such as `x.tar.gz`, the folder with its unpacked files
+        is returned.
       folder: folder for downloads; None for `cache_folder()`.
 
     Returns:
-      A file, or a folder.
+      The path of a file or folder.
 
     Raises:
-      DownloadError: if the release has no such file, it could not be downloaded, or it is damaged.
-      FileWriteError: if it could not be written.
+      DownloadError: if the release has no such file, or the file could not be downloaded or is
+        damaged.
+      FileWriteError: if the file could not be written.
     """
     base = base.rstrip("/")
     place = (folder or cache_folder()) / checksum([base.encode()])[:16]
@@ -76,17 +77,18 @@ def fetched(base: str, name: str, *, folder: Path | None = None) -> Path:
 
 
 def made_once(target: Path, make: Callable[[Path], Path]) -> Path:
-    """Return a file or folder in the cache. Make it first if it is missing.
+    """Return the path of a file or folder in the cache, which is made first if it is missing.
 
     If several processes need the file, one makes it and the others wait. A process that is killed
     leaves no partial file.
 
     Args:
-      target: where it is kept.
-      make: function that writes it into an empty folder, its argument, and returns its path.
+      target: path of the file or folder in the cache.
+      make: function that gets an empty folder, writes the file or folder into it, and returns the
+        path of what it wrote.
 
     Raises:
-      FileWriteError: if it could not be written.
+      FileWriteError: if the file or folder could not be written.
     """
     if target.exists():
         return target
@@ -97,8 +99,8 @@ def made_once(target: Path, make: Callable[[Path], Path]) -> Path:
             is_locked = lock_file(lock, waits=True)
             if target.exists():  # another process was first
                 return target
-            if is_locked:  # without a lock, they may belong to a running process
-                for left in place.glob(f".new-{target.name}-*"):  # from a killed process
+            if is_locked:  # without a lock, these folders may belong to a running process
+                for left in place.glob(f".new-{target.name}-*"):  # left by a killed process
                     shutil.rmtree(left, ignore_errors=True)
             with tempfile.TemporaryDirectory(
                 prefix=f".new-{target.name}-", dir=place, ignore_cleanup_errors=True
@@ -114,7 +116,7 @@ def made_once(target: Path, make: Callable[[Path], Path]) -> Path:
 
 
 def _listed(base: str, name: str) -> str:
-    """Return a file's checksum from the list in the release."""
+    """Return a file's checksum, as listed in the release."""
     url = f"{base}/{SUMS_FILE}"
     pieces = itertools.islice(_downloaded(url), _MAX_SUMS_PIECES)
     text = b"".join(pieces).decode("utf-8", "replace")
@@ -134,8 +136,8 @@ def _download(url: str, path: Path, *, expected: str) -> None:
     if received != expected:
         raise DownloadError(
             f"The download of {url} is damaged: its {path.stat().st_size:,} bytes have the SHA-256 "
-            f"{received[:12]}…, and {SUMS_FILE} says {expected[:12]}…. Try again. If the error "
-            "stays, the release itself is damaged."
+            f"{received[:12]}…, but {SUMS_FILE} says {expected[:12]}…. Try again. If the error "
+            "persists, the release itself is damaged."
         )
 
 
@@ -156,7 +158,7 @@ def _downloaded(url: str) -> Iterator[bytes]:
 
 
 def _unpacked(archive: Path) -> Path:
-    """Unpack an archive and return the folder. Paths that lead out of it are refused."""
+    """Unpack an archive and return the folder. Paths that lead out of the folder are refused."""
     folder = archive.with_name("unpacked")
     try:
         with tarfile.open(archive, "r:gz") as tar:

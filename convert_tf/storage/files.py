@@ -1,7 +1,7 @@
 """Write files that appear complete or not at all, and lock files.
 
-A lock ends with its process and records its holder. On a file system without locks, commands print
-a warning and go on.
+A lock is released when its process ends. The lock file records which process holds the lock. On a
+file system without locks, commands print a warning and continue.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ _TEMPORARY = re.compile(r"\.new-(?:(?P<host>[0-9a-f]{8})-)?(?P<process>\d+)\.(?P
 
 _DAY = 86_400.0  # seconds
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Errors from file systems without locks: NFS without its lock daemon, Lustre without its option
-# `flock`, many mounted buckets.
+# Errors from file systems without locks, such as NFS without its lock daemon, Lustre without its
+# option `flock`, and many mounted buckets.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 class FileWriteError(OSError):
-    """Error: a file could not be written. `errno`, `strerror` and `filename` say why and where."""
+    """Error: the file `filename` could not be written. `errno` and `strerror` say why."""
 
     def __str__(self) -> str:
         return (
@@ -52,15 +52,17 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield a hidden name next to a file for the block to write to, and rename it at the end.
+    """Yield a hidden path for the block to write to. At the end, rename it to the final path.
 
-    Partial copies of this file from dead processes on this host are deleted.
+    The hidden path is in the same folder. Partial copies of the file from dead processes on this
+    host are deleted.
 
     Args:
-      path: the file. An existing file is replaced.
+      path: the final path. An existing file is replaced.
 
     Raises:
-      FileWriteError: if it could not be written or renamed. The file at `path` is unchanged.
+      FileWriteError: if the file could not be written or renamed. An existing file at `path` is
+        then unchanged.
     """
     folder, name = os.path.split(os.fspath(path))
     temporary = os.path.join(folder, f".new-{_host()}-{os.getpid()}.{name}")
@@ -74,7 +76,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[str]:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
     finally:
-        # On a read-only file system, removing a missing file is an error too.
+        # On a read-only file system, even removing a missing file raises an error.
         with contextlib.suppress(OSError):
             os.remove(temporary)
 
@@ -87,7 +89,7 @@ def only_writer(path: str | os.PathLike[str]) -> Iterator[None]:
     one. Temporary files (`whole_file`) of killed processes are deleted.
 
     Args:
-      path: the file or folder that is written at the end; its parents are created.
+      path: the file or folder that the block writes. Its parents are created.
 
     Raises:
       ValueError: if another process is writing the same output.
@@ -118,8 +120,9 @@ def remove_leftovers(
     this host cannot tell whether the other process is alive.
 
     Args:
-      folder: the folder; unless `only_dead`, no other process may be writing these files.
-      name: name of the file; None for all.
+      folder: the folder of the files. Unless `only_dead` is set, no other process may be writing
+        these files.
+      name: final name of the files to delete; None for all partial files in the folder.
       only_dead: whether to keep the files of running processes.
     """
     for entry in os.listdir(folder):
@@ -158,8 +161,8 @@ def check_replaceable(
 
     Args:
       path: the file to write.
-      is_own: function that returns whether a file was written by the same command.
-      overwrite: whether such a file may be replaced.
+      is_own: function that returns whether the file at a path was written by the same command.
+      overwrite: whether a file from the same command may be replaced.
 
     Raises:
       ValueError: if the file exists and `overwrite` is false, or if the existing file was not
@@ -187,7 +190,8 @@ def write_file(path: str | os.PathLike[str], content: bytes | str) -> None:
       content: bytes, or text to write as UTF-8.
 
     Raises:
-      FileWriteError: if it could not be written. The file at `path` is unchanged.
+      FileWriteError: if the file could not be written. An existing file at `path` is then
+        unchanged.
     """
     content = content.encode("utf-8") if isinstance(content, str) else content
     with whole_file(path) as temporary, writing(path), open(temporary, "wb") as file:
@@ -223,7 +227,8 @@ def lock_file(lock: IOBase, *, waits: bool) -> bool:
       waits: whether to wait while another process holds the lock.
 
     Returns:
-      Whether the file is locked. If the file system has no locks, a warning names the folder.
+      Whether the file is locked. If not, the file system has no locks, and a warning names the
+      folder.
 
     Raises:
       BlockingIOError: if another process holds the lock, unless `waits`.
@@ -253,8 +258,8 @@ def lock_output(lock: FileIO, work: str) -> None:
     The host is recorded because a lock may remain after its machine has gone down.
 
     Args:
-      lock: from `opened_lock`.
-      work: what the holder of the lock is doing, such as "writing 'out.npy'", for the message.
+      lock: a lock file from `opened_lock`.
+      work: description of what the holder does, for the message, such as "writing 'out.npy'".
 
     Raises:
       ValueError: if another process holds the lock, or has just deleted the file. The message names
@@ -272,7 +277,7 @@ def lock_output(lock: FileIO, work: str) -> None:
         raise
     if not is_still_at_its_place(lock):
         raise ValueError(refused)
-    with contextlib.suppress(OSError):  # on a full disk, the lock holds without the note
+    with contextlib.suppress(OSError):  # on a full disk, the lock works without the note
         lock.truncate(0)
         lock.write(f"{os.getpid()} {socket.gethostname()}\n".encode())
 

@@ -33,19 +33,20 @@ class OutputFolder:
     output undoes the moves.
 
     Args:
-      output: the folder; its parents are created, and a link is followed.
-      data_files: function that lists the files in a folder that belong to a run. Temporary files
-        are then inside an existing folder, which may be on another disk. None for a folder that is
-        replaced as a whole.
-      replaceable: patterns of relative paths. A folder may be replaced as a whole if all its files
-        match, at least one of them the first pattern. An empty folder may always be replaced.
+      output: path of the folder. Its parents are created, and a link is followed.
+      data_files: function that lists the files in a folder that belong to a run. If the folder
+        exists, temporary files are then inside it, because it may be on a different disk from
+        its parent. None for a folder that is replaced as a whole.
+      replaceable: patterns of relative paths. A folder may be replaced as a whole if each of its
+        files matches one of the patterns and at least one file matches the first pattern. An empty
+        folder may always be replaced.
       is_own: with `data_files`, whether a folder that contains none of the listed files must be
         empty, except for hidden files.
-      temp_dir: folder for `scratch`; if empty, next to the output.
+      temp_dir: folder in which `scratch` is created; if empty, `scratch` is next to the output.
       overwrite: whether results of an earlier run may be replaced.
 
     Attributes:
-      scratch: a folder for temporary files during `open`.
+      scratch: folder for temporary files, which exists during `open`.
 
     Raises:
       ValueError: if the output is a file, contains results from an earlier run or other files, or
@@ -82,7 +83,7 @@ class OutputFolder:
         if temp_dir:
             place = checksum([self.output.encode("utf-8", "surrogateescape")])[:12]
             self.scratch = os.path.join(os.path.abspath(temp_dir), f".{name}-{place}.new")
-        # With a journal, `open` first undoes the moves of a killed run, and then checks the folder.
+        # If there is a journal, `open` first undoes the moves of a killed run and then checks.
         if not os.path.exists(self._journal):
             self._check()
 
@@ -125,7 +126,7 @@ class OutputFolder:
                     raise
                 raise FileWriteError(error.errno, error.strerror, where) from error
             finally:
-                if is_still_at_its_place(lock):  # else another process uses the folder
+                if is_still_at_its_place(lock):  # otherwise another process uses the folder
                     self._undo_moves()
                     shutil.rmtree(self.scratch, ignore_errors=True)
                     shutil.rmtree(self._work, ignore_errors=True)
@@ -135,7 +136,7 @@ class OutputFolder:
             return
         if not os.path.isdir(self.output):
             raise ValueError(
-                f"{self.output!r} is a file, and --output must be a folder. Choose another one."
+                f"{self.output!r} is a file, but --output must be a folder. Choose another path."
             )
         old = [self.output] if self._data_files is None else self._data_files(self.output)
         if old and not self._overwrite:
@@ -150,7 +151,7 @@ class OutputFolder:
             stranger = min((name for name in others if name[0] != "."), default="")
         if stranger:
             raise ValueError(
-                f"{self.output!r} holds files that this command did not write, such as "
+                f"{self.output!r} contains files that this command did not write, such as "
                 f"{stranger}. Choose another --output, or empty the folder."
             )
 
@@ -220,7 +221,7 @@ def _removed_if_empty(folder: str) -> Iterator[None]:
 
 
 def put_aside(output: str | os.PathLike[str]) -> str:
-    """Return a sentence on where a killed run moved earlier files; `""` if no run did so.
+    """Return a sentence that says where a killed run left earlier files; `""` if none did so.
 
     Args:
       output: a folder in which a file is missing.

@@ -1,4 +1,4 @@
-"""Read JSON that may come from other programs or be damaged, and write JSON."""
+"""Read JSON, which may come from other programs or be damaged, and write JSON."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def joined_halves(text: str) -> str:
 
 
 def parsed_json(text: str | bytes, **options: Any) -> Any:
-    """Parse JSON. Options are as for `json.loads`, which is called nowhere else.
+    """Parse JSON. The options are those of `json.loads`, which no other function calls.
 
     Raises:
       ValueError: if the text is not JSON, or is nested too deeply for Python's parser.
@@ -74,7 +74,7 @@ def json_of_texts(text: str | bytes, *, is_dump: bool = False) -> Any:
 
 
 def written_json(value: Any, **options: Any) -> str:
-    """Return readable JSON for a file. Options are as for `json.dumps`."""
+    """Return readable JSON for a file. The options are those of `json.dumps`."""
     return json.dumps(value, indent=2, **options) + "\n"
 
 
@@ -91,13 +91,13 @@ def json_file(path: str | os.PathLike[str]) -> Any:
         return parsed_json(content.decode("utf-8"))
     except ValueError as error:
         raise ValueError(
-            f"{os.fspath(path)!r} is not valid JSON: {error}. Copy it again, or run the command "
-            "that wrote it again, with a new folder."
+            f"{os.fspath(path)!r} is not valid JSON: {error}. Copy it again, or repeat the command "
+            "that wrote it, with a new folder."
         ) from error
 
 
 def holds_one_value(first_lines: Sequence[str]) -> bool:
-    """Return whether a JSON file holds one value over several lines, not one value per line.
+    """Return whether a JSON file contains one value over several lines, not one value per line.
 
     Args:
       first_lines: the first two non-empty lines of the file, or its only one.
@@ -105,7 +105,7 @@ def holds_one_value(first_lines: Sequence[str]) -> bool:
     start = first_lines[0].strip() if first_lines else ""
     if start.startswith("["):
         return not _is_json(start)
-    # Whether an object continues on the next line. A line that was cut off does not count.
+    # The object must continue on the next line. A line that was merely cut off does not count.
     is_open = start.startswith("{") and start.endswith((",", "{", "[", ":"))
     return is_open and (start == "{" or not any(map(_is_json, first_lines)))
 

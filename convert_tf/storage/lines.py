@@ -1,7 +1,7 @@
 """Text files, compressed or not, as streams of decompressed bytes.
 
-An archive is decompressed in small pieces, so little memory is needed. From a truncated or damaged
-archive, the data before the damage are read, and the damage is recorded.
+An archive is decompressed in small pieces, so little memory is needed. If an archive is truncated
+or damaged, the data before the damage are read, and the damage is recorded.
 """
 
 import bz2
@@ -23,7 +23,7 @@ from convert_tf.storage.content import HEAD_BYTES, check_is_text, compression, w
 
 STANDARD_INPUT = "-"
 MAX_LINE_BYTES = 32 * 2**20
-_MAX_WINDOW_BYTES = 2**31  # monthly Reddit dumps are written with zstd's longest window
+_MAX_WINDOW_BYTES = 2**31  # zstd's longest window, with which monthly Reddit dumps are written
 _PLAIN_PIECE = 2**20
 # One 4-byte zstd block can stand for 128 KiB, so 1 KiB of input is at most 32 MiB of output.
 _ARCHIVE_PIECE = 1024
@@ -37,10 +37,10 @@ class FileChangedError(OSError):
 
 
 class FileState(NamedTuple):
-    """The size, time and start of a file, which show whether it has changed.
+    """The size, time and start of a file, which show whether the file has changed.
 
     Attributes:
-      size: in bytes.
+      size: size of the file in bytes.
       modified: time of the last change, in nanoseconds.
       start: SHA-256 of the first 64 KiB; empty if the file is not a regular file.
     """
@@ -66,15 +66,15 @@ def file_state(path: str) -> FileState:
 
 @dataclass
 class InputFile:
-    """A file to read, and facts about it.
+    """A file to read, and facts about it that are known after reading.
 
     Attributes:
-      path: the file.
+      path: path of the file.
       name: name of the file for messages; the path by default.
       kind: `"zst"`, `"bz2"`, `"gz"`, `"xz"` or `"plain"`; empty before the first byte is read.
-      compressed_bytes: size of the file on disk.
-      problem: `"empty"`; `"truncated"` for an archive, or for a file that became shorter while it
-        was read; `"damaged"` for an archive; otherwise empty.
+      compressed_bytes: number of bytes that have been read from disk so far.
+      problem: `"empty"`; `"truncated"` for an incomplete archive, or for a file that became shorter
+        while it was read; `"damaged"` for a damaged archive; empty if there is no problem.
       is_standard_input: whether to read standard input instead.
       state: the state that the file must have (`check_unchanged`); None for any.
     """
@@ -94,15 +94,15 @@ class InputFile:
         """Open the file as a binary stream.
 
         Raises:
-          ValueError: if it is a folder.
-          OSError: if it cannot be opened.
+          ValueError: if the path is a folder.
+          OSError: if the file cannot be opened.
         """
         if self.is_standard_input:
             # A buffered stream would wait until its buffer is full, even after a typed line.
             return getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
         if os.path.isdir(self.path):
             raise ValueError(
-                f"{self.name} is a folder. Pass the files in it, as '{self.name.rstrip('/')}/*'."
+                f"{self.name} is a folder. Pass the files in it: '{self.name.rstrip('/')}/*'."
             )
         return open(self.path, "rb")
 
@@ -111,7 +111,7 @@ class InputFile:
 
         Raises:
           FileChangedError: if the file changed.
-          OSError: if it cannot be read.
+          OSError: if the file cannot be read.
         """
         if self.state is None:
             return
@@ -124,7 +124,7 @@ class InputFile:
             )
 
     def note(self, problem: str, reason: str = "") -> None:
-        """Record a problem; `reason` gives details."""
+        """Record a `problem` with the file. `reason` gives details, which are not recorded here."""
         self.problem = problem
 
     @property
@@ -147,7 +147,7 @@ def _zstd_decompressor() -> Any:
     return zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).decompressobj()
 
 
-# Each returns an object with `decompress`, `eof` and `unused_data`.
+# Functions that return an object with `decompress`, `eof` and `unused_data`.
 _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
     "zst": _zstd_decompressor,
     "bz2": bz2.BZ2Decompressor,
@@ -171,9 +171,9 @@ def zst_written(path: str) -> Iterator[BinaryIO]:
 def read_pieces(file: InputFile) -> Iterator[bytes]:
     """Yield the decompressed bytes of a text file in UTF-8.
 
-    UTF-16 and UTF-32 are converted if the file starts with a byte order mark. Lines that end in a
-    carriage return, as in old spreadsheets, are converted too. Truncation and damage are recorded
-    in `file`.
+    UTF-16 and UTF-32 are converted if the file starts with a byte order mark. If lines end in a
+    carriage return, as in old spreadsheets, the line ends are converted too. Truncation and damage
+    are recorded in `file`.
 
     Raises:
       ContentError: if the file is not text.
@@ -223,7 +223,7 @@ def _decompressed(file: InputFile) -> Iterator[bytes]:
                 if decompressor.eof:
                     decompressor, is_inside = make(), False
                 if not is_inside and not piece.strip(b"\0"):
-                    break  # zero padding after a stream is legal
+                    break  # a stream may be followed by zero padding
                 is_inside = True
                 try:
                     data = decompressor.decompress(piece)

@@ -4,21 +4,27 @@ from collections.abc import Iterable, Sequence
 
 
 def shortened(text: str, max_characters: int) -> str:
-    """Return a text on one line, cut to `max_characters` if it is too long."""
+    """Return a text as one line, cut to `max_characters` if it is too long."""
     text = " ".join(text.split())
     return text if len(text) <= max_characters else f"{text[: max_characters - 1]}…"
 
 
 def listed(parts: Sequence[object], *, shown: int = 5, separator: str = ", ") -> str:
-    """Return the first parts of a list, and how many more there are."""
+    """Join the first parts of a list, and say how many more there are.
+
+    Args:
+      parts: the parts, which are converted to strings.
+      shown: maximum number of parts to show.
+      separator: text between two parts.
+    """
     more = f"{separator.rstrip(', ')} and {len(parts) - shown} more" if len(parts) > shown else ""
     return separator.join(map(str, parts[:shown])) + more
 
 
 def aligned(tables: Iterable[Sequence[Sequence[str]]]) -> str:
-    """Return tables for a terminal, with the first column left-aligned.
+    """Return tables for a terminal, in which only the first column is left-aligned.
 
-    Empty tables are omitted.
+    The other columns are right-aligned. Empty tables are omitted.
     """
     lines: list[str] = []
     for rows in filter(None, tables):

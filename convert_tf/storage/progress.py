@@ -1,4 +1,4 @@
-"""Show the progress of long work: a line that is rewritten on a terminal or repeated in a log."""
+"""Show the progress of long work: one line that is updated on a terminal, or lines in a log."""
 
 import datetime
 import sys
@@ -30,8 +30,8 @@ class Progress:
     ```
 
     Args:
-      what: name of the items, as in "1,200 comments".
-      total: number of items; 0 if unknown.
+      what: plural name of the items, such as "comments".
+      total: number of items; 0 if it is unknown.
       total_bytes: size of the input in bytes; 0 if progress is measured in items.
     """
 
@@ -54,7 +54,7 @@ class Progress:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
     def add(self, number: int = 1, *, bytes_done: int = 0) -> None:
-        """Count items, and record the position in the input, in bytes."""
+        """Count `number` more items, and record the position in the input, in bytes."""
         self.count += number
         self.bytes_done = bytes_done
         now = time.monotonic()
@@ -68,7 +68,7 @@ class Progress:
                 print(line, file=sys.stderr, flush=True)
 
     def counted(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yield items and count them."""
+        """Yield the items, counting each of them."""
         for item in items:
             self.add()
             yield item

@@ -1,8 +1,8 @@
-r"""Classes of characters, and folding of texts that look the same to a reader.
+r"""Classes of characters, and a function that folds texts that look the same to a reader.
 
 The classes are in `unicode_tables.json`, which `scripts.derive_unicode_tables` makes from
 TensorFlow's tables. All tokenizers read these tables: in a graph, in plain Python, in the browser
-and in folders for Hugging Face programs. They therefore all fold texts in the same way.
+and in folders for Hugging Face programs. All tokenizers therefore fold texts in the same way.
 """
 
 import re
@@ -16,12 +16,12 @@ TABLES: dict[str, str] = json_file(Path(__file__).with_name("unicode_tables.json
 
 
 def numbers_of(table: str) -> Iterator[int]:
-    """Yield the numbers in a table."""
+    """Yield the numbers in one of the `TABLES`, which are written in base 36."""
     return (int(number, 36) for number in TABLES[table].split())
 
 
 def ranges_of(table: str) -> Iterator[range]:
-    """Yield the ranges of code points in a table of gaps and lengths."""
+    """Yield the ranges of code points in a table that lists gaps and lengths in turn."""
     numbers = numbers_of(table)
     end = 0
     for gap, length in zip(numbers, numbers, strict=True):
@@ -31,7 +31,7 @@ def ranges_of(table: str) -> Iterator[range]:
 
 
 def character_class(table: str) -> str:
-    """Return a table's characters for a class in a regular expression, without brackets."""
+    """Return a table's characters as a class for a regular expression, without brackets."""
     return "".join(rf"\U{points.start:08x}-\U{points[-1]:08x}" for points in ranges_of(table))
 
 
@@ -39,7 +39,7 @@ _CLASSES = {
     name: character_class(name)
     for name in ("spaces", "unseen", "joiners", "pictures", "hyphens", "alike", "composing")
 }
-# Most texts have none of these characters, so folding does not change them.
+# Folding does not change a text without these characters. Most texts have none of them.
 _MAY_CHANGE = re.compile(
     f"[{''.join(_CLASSES[name] for name in _CLASSES if name not in ('spaces', 'pictures'))}]"
     f"|(?! )[{_CLASSES['spaces']}]|  |^ | $"
@@ -83,7 +83,7 @@ def fold(text: str) -> str:
         return text
     text = _UNSEEN.sub("", _SPACE.sub(" ", text))
     text = _HYPHEN.sub("-", _LOST_JOINERS.sub("", text))
-    # Done first, so that marks join characters that stay.
+    # NFC comes first, so that marks join the characters that folding keeps.
     text = unicodedata.normalize("NFC", text)
     text = _ALIKE.sub(lambda run: unicodedata.normalize("NFKC", run[0]), text)
     text = unicodedata.normalize("NFC", text)

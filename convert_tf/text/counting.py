@@ -1,7 +1,8 @@
 """Exact word counts in bounded memory.
 
 When the table of words is full, it is sorted and written to disk as a part. The parts are merged at
-the end. Rare words are dropped only then, so the result does not depend on the order of the input.
+the end. Rare words are only dropped after this merge, so the result does not depend on the order of
+the input.
 """
 
 import collections
@@ -39,7 +40,7 @@ class WordCounter:
         self._parts: list[IO[bytes]] = []
 
     def add(self, words: Iterable[bytes | str]) -> None:
-        """Count words. All must be `str`, or all UTF-8 `bytes`."""
+        """Count words, which must be either all `str` or all UTF-8 `bytes`."""
         self._table.update(words)
         if len(self._table) > self.max_table:
             self._spill()

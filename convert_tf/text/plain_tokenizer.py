@@ -1,8 +1,8 @@
 """Subword tokenizer without TensorFlow, with the same ids as `SubwordTokenizer`.
 
-`convert_tf.text.runs` splits texts into runs with TensorFlow ops, and describes these runs. The
-classes of characters come from TensorFlow (`unicode_tables.json`, made by
-`scripts.derive_unicode_tables`), not from Python's Unicode version.
+`convert_tf.text.runs` describes the runs into which texts are split, and splits texts with
+TensorFlow ops. The classes of characters come from TensorFlow (`unicode_tables.json`, made by
+`scripts.derive_unicode_tables`), not from Python's version of Unicode.
 """
 
 import itertools
@@ -130,7 +130,7 @@ class _Runs(dict[str, tuple[int, ...]]):
 class PlainTokenizer:
     """Subword tokenizer in plain Python; see `convert_tf.text.tokenizer.SubwordTokenizer`.
 
-    The tokenizer caches the ids for up to `CACHED_RUNS` short runs. It is thread-safe.
+    The tokenizer is thread-safe. It caches the ids for up to `CACHED_RUNS` short runs.
 
     Args:
       subwords: the vocabulary in the order of ids (`convert_tf.text.vocabulary`).
@@ -169,13 +169,13 @@ class PlainTokenizer:
         """Fold texts, split them into tokens and return their ids.
 
         Args:
-          texts: strings or bytes.
-          max_tokens: longer texts are cut.
-          keeps_last: whether long texts lose their first tokens instead of their last ones.
+          texts: strings or UTF-8 bytes.
+          max_tokens: maximum number of tokens per text; longer texts are cut. None for no limit.
+          keeps_last: whether long texts keep their last tokens instead of their first ones.
 
         Returns:
-          `(ids, row_splits)`: the ids of all texts one after another, int32 `[all tokens]`; and the
-          boundaries of the texts, int64 `[texts + 1]`.
+          `(ids, row_splits)`: the ids of all texts, one text after another, int32 `[all tokens]`;
+          and the boundaries of the texts, int64 `[texts + 1]`.
         """
         ids = array("i")
         row_splits = array("q", [0])
@@ -191,7 +191,7 @@ class PlainTokenizer:
         return np.array(ids, np.int32), np.array(row_splits, np.int64)
 
     def run_ids(self, run: str) -> list[int]:
-        """Return the ids for a run, which is given without its marker."""
+        """Return the ids of a run's tokens. The run is given without its word-start marker."""
         id_of, longest = self._id_of, self._longest
         text = WORD_START + run
         ids = []
@@ -216,9 +216,9 @@ class PlainTokenizer:
         )
         text = fold(text)
         if max_tokens is not None:
-            # A token covers at most as many characters as the longest subword, and a space. Cutting
-            # the text may change its last two tokens, so enough characters for two more tokens are
-            # read.
+            # A token covers at most as many characters as the longest subword, plus a space.
+            # Cutting the text may change its last two tokens, so enough characters for two more
+            # tokens are kept.
             text = text[: (self._longest + 1) * (max_tokens + 2)]
         # Unlike the runs from `convert_tf.text.runs.split_runs`, these runs have no marker, and
         # single spaces between words are runs too.

@@ -1,14 +1,15 @@
-r"""Split text into runs with TensorFlow ops. `plain_tokenizer.restored_texts` undoes it.
+r"""Split texts into runs with TensorFlow ops. `plain_tokenizer.restored_texts` restores the texts.
 
 Text is lower-cased. Word runs (characters that are neither punctuation nor separators, Unicode `P`
 and `Z`) alternate with runs of punctuation and separators. A single space between two word runs is
 dropped. Every remaining run starts with the word-start marker. A marker between two word characters
 therefore means that there was a space.
 
-The marker may also occur in a text. It is escaped, so that a marker in a run is always at its start
-and the text can be restored: U+FE4E is doubled, the marker U+FE4F becomes U+FE4E U+FE4D, and NUL
-becomes U+FE4E U+FE4C, because TensorFlow's lower-casing stops at NUL. All of these characters are
-rare punctuation. Once escaped, they survive clients that strip the marker from tokens.
+The marker may also occur in a text. There it is escaped, so that a marker in a run is always at the
+start of the run and the text can be restored. The escape character U+FE4E is doubled, the marker
+U+FE4F becomes U+FE4E U+FE4D, and NUL becomes U+FE4E U+FE4C, because TensorFlow's lower-casing stops
+at NUL. The escapes consist of rare punctuation marks. They survive clients that strip the marker
+from tokens.
 """
 
 import re
@@ -27,7 +28,7 @@ _CUT = b"\xff"
 
 
 def _class(*tables: str) -> str:
-    """Return the characters in some tables for an RE2 character class, without brackets."""
+    """Return the characters in some tables as a class for RE2, without brackets."""
     return "".join(
         rf"\x{{{points.start:x}}}-\x{{{points[-1]:x}}}"
         for table in tables
@@ -86,7 +87,7 @@ def lower(strings: tf.Tensor) -> tf.Tensor:
       String tensor of the same shape, valid UTF-8.
     """
     # `tf.strings.lower` depends on the locale: a Turkish locale has different rules for the letter
-    # I. These letters are therefore replaced first.
+    # I. The letters I and İ are therefore replaced first.
     strings = tf.strings.lower(strings)
     strings = tf.strings.regex_replace(strings, "\u0130", "i\u0307")
     strings = tf.strings.regex_replace(strings, "\0", "\ufffd")
@@ -118,7 +119,8 @@ def split_runs(strings: tf.Tensor) -> tf.RaggedTensor:
       least one character.
     """
     text = normalize(strings)
-    # Replaced twice: matches cannot overlap, but a one-letter word belongs to two matches.
+    # The replacement runs twice, because matches cannot overlap but a one-letter word belongs to
+    # two matches.
     for _ in range(2):
         text = tf.strings.regex_replace(text, f"({_WORD}) ({_WORD})", b"\\1" + _CUT + b"\\2")
     text = tf.strings.regex_replace(text, f"{_MARK}+", _CUT + b"\\0" + _CUT)

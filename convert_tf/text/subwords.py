@@ -1,9 +1,10 @@
 """Learn a subword vocabulary from word counts.
 
-The algorithm is Tensor2Tensor's `SubwordTextEncoder.build_from_token_counts`. It has several
-iterations:
+The algorithm is Tensor2Tensor's `SubwordTextEncoder.build_from_token_counts`. Each of several
+iterations has three steps:
 
-1. Cut every word greedily into the subwords from the last iteration (at first into characters).
+1. Cut every word greedily into the subwords of the previous iteration. In the first iteration, cut
+   it into characters.
 2. Count each substring that starts where a piece starts. Each occurrence counts as often as its
    word.
 3. From the longest to the shortest, accept a substring if its count is at least `min_count`.
@@ -55,13 +56,13 @@ def learn_subwords(
     """Learn subwords from counted words.
 
     Each character in the alphabet is in the vocabulary twice: alone and after the word-start
-    marker. Every word of known characters can therefore be cut into tokens without a token that is
-    only the marker. The result does not depend on the order of `word_counts`.
+    marker. If a word consists of known characters, it can therefore always be cut into tokens, none
+    of which is the marker alone. The result does not depend on the order of `word_counts`.
 
     Args:
       word_counts: number of occurrences of each word. A word is the marker followed by at least
         one character.
-      config: options; by default those in the paper.
+      config: options for learning; None for those in the paper.
 
     Returns:
       The subwords, the most frequent first.
@@ -109,8 +110,8 @@ class _Corpus:
         for word in word_counts:
             if len(word) < 2 or word.rfind(WORD_START) != 0:
                 raise ValueError(
-                    f"Words must start with the marker {WORD_START!r} and not contain it again. "
-                    f"Received: {word!r}. Split texts with convert_tf.text.runs.split_runs."
+                    f"Words must start with the marker {WORD_START!r} and must not contain it "
+                    f"again. Received: {word!r}. Split texts with convert_tf.text.runs.split_runs."
                 )
         words = list(word_counts)
         counts = np.fromiter((word_counts[word] for word in words), np.int64, len(words))
@@ -151,7 +152,7 @@ class _Level:
 
     def __post_init__(self) -> None:
         self.accepted = np.zeros(self.keys.size, bool)  # [nodes]
-        self.useful = self.accepted.copy()  # [nodes], true if it or an extension is accepted
+        self.useful = self.accepted.copy()  # [nodes], whether it or an extension is accepted
 
 
 class _Trie:
@@ -198,7 +199,7 @@ class _Trie:
         return trie
 
     def _accept(self, min_count: int) -> None:
-        """Accept candidates from long to short. Prefixes lose the counts of accepted candidates."""
+        """Accept candidates from long to short, and reduce the counts of their prefixes."""
         taken = np.zeros(self.levels[-1].keys.size, np.int64)
         for index in range(len(self.levels) - 1, -1, -1):
             level = self.levels[index]

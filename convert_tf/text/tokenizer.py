@@ -1,9 +1,9 @@
 """Tokenizers that run inside a TensorFlow graph and are saved with an exported module.
 
 `SubwordTokenizer` (the paper's subwords), `SentencePieceTokenizer` and `WordPieceTokenizer` (BERT)
-share the interface `Tokenizer`; `load_tokenizer` chooses one of them by the vocabulary file. The
-first two lower-case text in the same way. They hash each token that is not in the vocabulary to one
-of the ids after the vocabulary's ids.
+share the interface `Tokenizer`. `load_tokenizer` chooses one of them by the vocabulary file. The
+first two lower-case text in the same way. If a token is not in the vocabulary, they hash it to one
+of the ids that follow the vocabulary's ids.
 
 `WordPieceTokenizer` gives the same ids as Hugging Face's `BertTokenizer`, with one exception:
 special tokens in a text, such as a literal `[MASK]`, are split like any other text.
@@ -32,7 +32,7 @@ _ANY_LENGTH = 2**31 - 1
 
 
 class _Numbered(tf.lookup.KeyValueTensorInitializer):
-    """Maps each entry to its index. The indices are not saved but computed on loading."""
+    """Maps each entry to its index. The indices are not saved, but computed on loading."""
 
     def __init__(self, entries: list[str] | list[bytes]) -> None:
         self._entries = tf.constant(entries)
@@ -133,12 +133,12 @@ class Tokenizer(tf.Module):
 
         Args:
           texts: strings or bytes. Surrogates (half an emoji, for example) are read as U+FFFD.
-          max_tokens: longer texts are cut.
-          keeps_last: whether long texts lose their first tokens instead of their last ones.
+          max_tokens: maximum number of tokens per text; longer texts are cut.
+          keeps_last: whether long texts keep their last tokens instead of their first ones.
 
         Returns:
-          `(ids, row_splits)`: the ids of all texts one after another, int32 `[all tokens]`; and the
-          boundaries of the texts, int64 `[B + 1]`.
+          `(ids, row_splits)`: the ids of all texts, one text after another, int32 `[all tokens]`;
+          and the boundaries of the texts, int64 `[B + 1]`.
         """
         valid_texts = [whole_characters(text) if isinstance(text, str) else text for text in texts]
         ids = self.token_ids(valid_texts)
@@ -150,7 +150,11 @@ class Tokenizer(tf.Module):
         return int(np.count_nonzero(ids >= self.vocab_size))
 
     def bytes_of(self, num_tokens: int) -> int | None:
-        """Return how many bytes of a text suffice to find its first tokens; None for all bytes."""
+        """Return how many bytes of a text determine its first tokens; None if all bytes do.
+
+        Args:
+          num_tokens: number of tokens at the start of the text.
+        """
         return None
 
     def _ids(self, tokens: tf.Tensor) -> tf.Tensor:
@@ -210,18 +214,18 @@ class SubwordTokenizer(Tokenizer):
         return tf.RaggedTensor.from_row_splits(ids, row_splits, validate=False)
 
     def bytes_of(self, num_tokens: int) -> int:
-        """Return how many bytes of a text suffice to find its first tokens.
+        """Return how many bytes of a text determine its first tokens.
 
-        A token covers at most as many characters as the longest subword, and a space. A character
-        has at most 4 bytes. Cutting a text may change its last two tokens. (A Greek sigma followed
-        by extremely many accents is not handled.)
+        A token covers at most as many characters as the longest subword, plus a space. A character
+        has at most 4 bytes. Cutting a text may change its last two tokens, so there are bytes for
+        two more. (A Greek sigma followed by extremely many accents is not handled.)
         """
         return 4 * (self._longest + 1) * (num_tokens + 2)
 
     def _cut(self, strings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return pieces `[N]`, whether each is only a marker `[N]`, and row splits without them.
+        """Return pieces `[N]`, whether each is only a marker `[N]`, and row splits without markers.
 
-        The op makes a marker a separate piece if the character after the marker is unknown.
+        If the character after a marker is unknown, the op returns the marker as a separate piece.
         """
         words = runs.split_runs(tf.convert_to_tensor(strings))
         pieces = self._cutter.tokenize(words.values)
@@ -264,7 +268,7 @@ _PASS = "Pass the vocab.txt of a BERT model."
 _FIRST_LINES = (b"[PAD]", b"[UNK]", b"[CLS]", b"[unused")  # in WordPiece vocabularies
 _MAX_WORD_CHARACTERS = 100
 _WHITE_SPACE = r"[\t\n\r\p{Z}]"
-# U+FFFD and control characters. White space is replaced before.
+# U+FFFD and control characters. White space has been replaced before these are removed.
 _REMOVED = r"[\x{FFFD}\p{C}]"
 _CHINESE = (
     r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}"
@@ -371,8 +375,8 @@ def _read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
             raise ValueError("not a JSON object")
     except ValueError as error:
         raise VocabularyError(
-            f"{file} is damaged ({error}). Copy it again, or delete it to take the casing from "
-            "the vocabulary."
+            f"{file} is damaged ({error}). Copy it again. If you delete it, the vocabulary decides "
+            "whether letters are lower-cased."
         ) from error
     return settings
 

@@ -1,8 +1,8 @@
-r"""Subword vocabulary files: one subword per line, in UTF-8. Line numbers from 0 are the ids.
+r"""Subword vocabulary files: one subword per line, in UTF-8. The line numbers, from 0, are the ids.
 
-A subword may contain any character. Backslash, newline, carriage return and other characters that a
-reader may interpret as a line break or byte order mark are written as `\\`, `\n`, `\r` and
-`\uXXXX`.
+A subword may contain any character. Backslash, newline and carriage return are written as `\\`,
+`\n` and `\r`. Other characters that a reader may interpret as a line break or byte order mark are
+written as `\uXXXX`.
 """
 
 import os
@@ -20,7 +20,7 @@ VOCABULARY_FILES = {
     "sentencepiece": "vocab.model",
     "wordpiece": "vocab.txt",
 }
-# File next to a WordPiece vocabulary, which says whether to lower-case letters.
+# This file next to a WordPiece vocabulary says whether to lower-case letters.
 SETTINGS_FILE = "tokenizer_config.json"
 
 _SHORT = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
@@ -79,7 +79,7 @@ def check_subwords(subwords: Sequence[str], *, source: str = "the list") -> None
         if len(subword) == 1 and WORD_START + subword not in line_of:
             raise VocabularyError(
                 f"{source} contains {subword!r} (line {number}) but not {WORD_START + subword!r}. "
-                "Without it, old clients misalign tokens and vectors. Add this line at the end."
+                "Without it, old clients misalign tokens and vectors. Add it as the last line."
             )
 
 
@@ -126,9 +126,9 @@ def parse_vocabulary(text: str, *, source: str) -> list[str]:
         lines.pop()
     if lines and not any(line.startswith(WORD_START) for line in lines):
         raise VocabularyError(
-            f"None of the {len(lines):,} lines of {source} starts with {WORD_START!r}, so it is "
-            f"text or the vocabulary of another tokenizer. {_LEARN} For BERT, pass its vocab.txt; "
-            "for SentencePiece, its .model file."
+            f"None of the {len(lines):,} lines of {source} starts with {WORD_START!r}, so the file "
+            f"is text or the vocabulary of another tokenizer. {_LEARN} For BERT, pass its "
+            "vocab.txt; for SentencePiece, its .model file."
         )
     for number, line in enumerate(lines, 1):
         if not _LINE.fullmatch(line):

@@ -181,7 +181,7 @@ def test_an_onnx_file_is_written_from_the_module_once(local_module, capsys, monk
         first, second = threads.map(module_path, ["convert.onnx"] * 2)
     assert first == second
     assert SentenceEncoder("convert.onnx").encode(TEXTS).shape == (2, 128)
-    assert capsys.readouterr().err.count(f"writing {FILE} as ONNX, once") == 1
+    assert capsys.readouterr().err.count(f"converting {FILE} to ONNX in") == 1
     cache = released.Path(first).parents[1]
     assert not [*cache.glob("*/.new-*")]
     with monkeypatch.context() as patch:
@@ -190,7 +190,7 @@ def test_an_onnx_file_is_written_from_the_module_once(local_module, capsys, monk
     assert other != released.Path(first)
     other.unlink()
     (local_module / "assets" / "vocab.txt").write_text("another vocabulary\n")
-    with pytest.raises(ModuleNameError, match=r"could not be written as ONNX: .*vocab"):
+    with pytest.raises(ModuleNameError, match=r"could not be converted to ONNX: .*vocab"):
         module_path("convert.onnx")
     assert [*map(str, cache.glob("*/*.onnx"))] == [first]
 
@@ -218,7 +218,7 @@ def test_two_processes_write_one_file(tiny_release_command, nowhere):
     commands = [tiny_release_command(output) for output in ("a.npy", "b.npy")]
     errors = [command.communicate()[1] for command in commands]
     assert [command.returncode for command in commands] == [0, 0], errors
-    assert "".join(errors).count("as ONNX, once") == 1
+    assert "".join(errors).count("to ONNX in") == 1
     np.testing.assert_array_equal(np.load("a.npy"), np.load("b.npy"))
     (file,) = (nowhere / "cache").rglob("*.onnx")
     assert not [*file.parent.glob(".new-*")]
@@ -227,7 +227,7 @@ def test_two_processes_write_one_file(tiny_release_command, nowhere):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_process_that_is_ended_writes_nothing(number, tiny_release_command, nowhere):
     command = tiny_release_command("a.npy")
-    assert "as ONNX, once" in command.stderr.readline()
+    assert "to ONNX in" in command.stderr.readline()
     os.killpg(command.pid, number)  # as Ctrl-C, or a container that is stopped
     _, errors = command.communicate()
     assert command.returncode

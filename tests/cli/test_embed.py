@@ -78,7 +78,7 @@ def test_each_line_is_a_row(embed):
 def test_of_a_table_its_texts_are_encoded(embed, tmp_path):
     table = b'id,message,intent\n1,"hi, you",greet\n2,,none\n3,"a\nb",bye\n'
     assert embed(table)[:, 0].tolist() == [7, 0, 3]
-    with pytest.raises(SystemExit, match=r"no columns of texts.*2 columns"):
+    with pytest.raises(SystemExit, match=r"no columns for texts.*2 columns"):
         embed(b"9:00\tbye\n" * 9)
 
 

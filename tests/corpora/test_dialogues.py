@@ -174,7 +174,7 @@ def test_shapes_are_read_by_their_keys(write_dump, value, expected, form):
 )
 def test_other_shapes_are_refused_with_their_keys(write_dump, value, keys):
     for content in (json_lines([value] * 2), json.dumps([value], indent=1).encode()):
-        message = rf"a\.jsonl, (line|entry) 1, has no keys .* Its keys are {keys}\."
+        message = rf"a\.jsonl, (line|entry) 1, is neither .* \(its keys: {keys}\)\."
         with pytest.raises(ValueError, match=message):
             _texts(write_dump("a.jsonl", content))
 

@@ -100,7 +100,7 @@ def test_two_columns_of_one_name_are_refused(table):
 def test_another_encoding_names_file_and_line(table):
     rows = ["question,answer", *(f"Why {number}?,So." for number in range(20_000)), "Où?,Ici."]
     with pytest.raises(
-        ValueError, match=r"faq\.csv, line 20,002, is not UTF-8: it has the byte 0xF9"
+        ValueError, match=r"faq\.csv, line 20,002, is not UTF-8: it contains the byte 0xF9"
     ):
         table("\n".join(rows).encode("latin-1"))
 
@@ -216,7 +216,7 @@ def test_whatever_csv_writes_is_read(tmp_path_factory, rows, delimiter, line_bre
         ("17,pool,Until nine.\n", "has 3.*'17', 'pool', 'Until nine.'.*'context' and 'response'"),
         (
             "Text,Label\nhi,greet\n",
-            "columns 'Text' and 'Label', which hold labelled texts.*intent train",
+            "columns 'Text' and 'Label', which contain labelled texts.*intent train",
         ),
         ("sentence1,sentence2\na,b\n", "labelled texts, not pairs"),
     ],

@@ -78,7 +78,7 @@ def test_round_trip(write_dump, tmp_path, capsys):
     output = tmp_path / "data"
     options = PrepareOptions(rules=Rules(unescape_html=True), num_shards=SMALL)
     prepare([dump, others, empty], str(output), submissions=[titles], options=options)
-    assert "RC_3.gz: nothing in it could be used" in capsys.readouterr().err
+    assert "RC_3.gz: nothing in this file could be used" in capsys.readouterr().err
     shards = ("test-00000-of-00001", "train-00000-of-00002", "train-00001-of-00002")
     assert sorted(path.name for path in output.iterdir()) == [
         *("report.json", "report.png"),

@@ -41,7 +41,7 @@ def test_rows_of_any_length(tmp_path, length):
 
 
 def test_memory_limit_must_be_understood(tmp_path):
-    with pytest.raises(ValueError, match="'lots' is not a size of memory"):
+    with pytest.raises(ValueError, match="'lots' is not a valid memory size"):
         ExternalSorter(str(tmp_path), name="rows", memory_limit="lots")
 
 

@@ -295,7 +295,7 @@ def test_a_worker_that_does_not_see_the_disk_ends_the_run(write_dump, tmp_path, 
         ("at\nconvert_tf.storage.lines.FileChangedError: RC_1 was changed\n", "RC_1 was changed"),
         (
             "(TID 7) (10.0.0.3 executor 1): java.io.IOException: No space left on device\n",
-            "A disk of worker 10.0.0.3 of M is full. Free space in the folders of Spark's temp",
+            "A disk of worker 10.0.0.3 of M is full. Free space in the folders for Spark's temp",
         ),
         ("OSError: [Errno 28] No space left on device\n", "A disk of a worker of M is full"),
         ("called x\n: org.S: bad\n\tat x", "Spark failed on M: org.S: bad"),

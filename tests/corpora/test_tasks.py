@@ -125,7 +125,7 @@ def test_what_cannot_be_used_is_counted_with_its_line(tmp_path):
 def test_another_number_of_candidates_is_said(tmp_path, capsys, name, lines, message):
     path = written(tmp_path, lines)
     _, _, file = read(name, path)
-    expected = f"{path}: {message} Their right answers are used."
+    expected = f"{path}: {message} Their correct answers are used."
     assert (file.warnings, file.skipped) == ([expected], {})
     prepare([], str(tmp_path / "data"), corpora={name: [path]})
     assert f"warning: {expected}\n" in capsys.readouterr().err

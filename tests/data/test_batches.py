@@ -89,7 +89,7 @@ def test_nothing_and_only_empty_texts():
 
 
 def test_a_text_longer_than_a_row_is_an_error():
-    with pytest.raises(ValueError, match=r"has 21 tokens, and a row holds 20"):
+    with pytest.raises(ValueError, match=r"has 21 tokens, but a row holds 20"):
         assign_rows(np.array([3, 21]), 20)
 
 

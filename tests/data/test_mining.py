@@ -151,11 +151,11 @@ def test_responses_are_those_of_the_token_ids(tmp_path, mined):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"examples": 49}, "mined from other texts"),
-        ({"split": "dev"}, "mined from other texts"),
-        ({"texts_sha256": "0"}, "mined from other texts"),
+        ({"examples": 49}, "not mined from these token ids"),
+        ({"split": "dev"}, "not mined from these token ids"),
+        ({"texts_sha256": "0"}, "not mined from these token ids"),
         ({"version": 2}, "version 2"),
-        ({"dtype": "int64"}, "lacks dtype or has another type"),
+        ({"dtype": "int64"}, "with a wrong value: dtype"),
         ({"negatives": 3}, r"shape \(50, 3\)"),
     ],
 )

@@ -91,7 +91,7 @@ def test_a_full_disk_is_an_error_of_the_system(tmp_path, monkeypatch, writer):
 
 def test_examples_that_are_not_sorted_by_shard_are_refused(tmp_path):
     shards = [("train", shard, _example(shard)) for shard in (0, 1, 0)]
-    with pytest.raises(ValueError, match="more of shard 0 of train"):
+    with pytest.raises(ValueError, match="an example for shard 0 of train"):
         write_shards(str(tmp_path), shards, num_shards={"train": 2})
 
 

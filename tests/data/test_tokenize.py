@@ -228,7 +228,7 @@ def test_shares_of_what_is_not_there_are_refused(copy):
         examples.thinned({"none": 0.5}, 0, NUM_TRAIN)
     places = np.load(copy / "train-sources.npy")
     np.save(copy / "train-sources.npy", places + 1)
-    with pytest.raises(ValueError, match=r"source 3 of 3, in .*train-sources"):
+    with pytest.raises(ValueError, match=r"number 3, but there are only 3, in .*train-sources"):
         examples.thinned({"chat": 0.5}, 0, NUM_TRAIN)
     np.save(copy / "train-sources.npy", places[:-1])
     with pytest.raises(ValueError, match=r"train-sources\.npy holds .* instead of int32 of shape"):
@@ -316,9 +316,9 @@ def _middle(value: int):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_facts(version=2), "has version 2 of its format, and this convert_tf reads version 1"),
-        (_facts(padding_id="9"), "lacks padding_id or has another type"),
-        (_facts(dtype="float32"), "lacks dtype or has another type"),
+        (_facts(version=2), "has version 2 of its format, but this version of convert_tf reads"),
+        (_facts(padding_id="9"), "with a wrong value: padding_id"),
+        (_facts(dtype="float32"), "with a wrong value: dtype"),
         (_facts(vocabulary_sha256="0"), "vocab.txt' is not the vocabulary"),
         (_facts(vocabulary="none.txt"), "lacks its vocabulary"),
         (_text("{"), r"arrays\.json"),
@@ -330,7 +330,7 @@ def _middle(value: int):
         (_array("ids", lambda ids: ids.astype(np.int32)), r"holds int32 .* instead of uint16"),
         (_array("ids", lambda ids: ids[:-1]), "token ids are damaged.*context"),
         (_array("offsets", lambda offsets: offsets[:-1]), "token ids are damaged.*context"),
-        (_array("ids", _middle(57)), "are damaged: id 57 among ids below 57.*context-ids"),
+        (_array("ids", _middle(57)), "are damaged: an id is 57, but .* below 57.*context-ids"),
         (_array("offsets", _middle(10**6)), "are damaged: an offset.*context-offsets"),
         (_array("offsets", _middle(-5)), "are damaged: an offset.*context-offsets"),
     ],
@@ -349,7 +349,7 @@ def test_wrong_input_leaves_nothing(corpus, tmp_path):
         assert not [name for name in os.listdir(tmp_path) if "ids" in name]
 
     fails("No such file", vocabulary=tmp_path / "none.txt")
-    fails("holds no records of the split train", data=tmp_path)
+    fails("has no records of the split train", data=tmp_path)
     damaged = tmp_path / "damaged"
     shutil.copytree(corpus.records, damaged)
     shard = next(damaged.glob("train-00001-*"))

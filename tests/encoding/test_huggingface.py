@@ -99,7 +99,7 @@ def changed(path, **values):
         ),
         (
             lambda f: changed(f / "config.json", model_type="bert"),
-            "a Hugging Face BERT, which has no encodings of ours. Pass",
+            "a Hugging Face BERT, which is only a trunk. Pass",
         ),
     ],
 )

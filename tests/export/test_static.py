@@ -97,7 +97,7 @@ def test_files(folder, subwords):
 
 
 def test_our_encoders_say_what_the_folder_is(folder):
-    with pytest.raises(ValueError, match=r"a folder of static vectors .* which model2vec opens"):
+    with pytest.raises(ValueError, match=r"a folder of static vectors .* which model2vec can open"):
         SentenceEncoder(folder)
 
 

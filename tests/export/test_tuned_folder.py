@@ -97,7 +97,7 @@ def test_the_module_has_the_trained_weights(tuned, tmp_path):
 def test_a_saved_folder_opens(tuned, exported, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CONVERT_TF_CACHE", str(tmp_path / "cache"))
     found = SentenceEncoder(tuned)
-    assert found.path == str(tuned) and "as ONNX, once" in capsys.readouterr().err
+    assert found.path == str(tuned) and "to ONNX in" in capsys.readouterr().err
     export_model(tuned, tmp_path / "tuned.onnx")
     assert_same_vectors(found, SentenceEncoder(tmp_path / "tuned.onnx"), share=1e-2)
     SentenceEncoder(tuned)

@@ -213,7 +213,7 @@ def test_every_intent_of_two_is_validated_on_and_trained():
 
 def test_columns_with_endless_names_are_shown_in_short(tmp_path):
     (tmp_path / "data.csv").write_text("x" * 200_000 + ",label\nx,y\n")
-    with pytest.raises(ValueError, match="has no columns of texts and labels") as caught:
+    with pytest.raises(ValueError, match="has no columns for texts and labels") as caught:
         data.read_labelled(tmp_path / "data.csv")
     assert len(str(caught.value)) < 500
 

@@ -56,13 +56,13 @@ def test_parquet_has_a_column_of_texts(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("faq.csv", b"frage,antwort\nWo?,Da.\n", "no columns of texts.*'frage', 'antwort'.*'text'"),
-        ("faq.csv", b"hi\nwell, no\nyo\n", r"line 2, has more fields than the first row \(2 and"),
-        ("log.txt", b"9:00\thi\n" * 9, "no columns of texts.*2 columns"),
+        ("faq.csv", b"frage,antwort\nWo?,Da.\n", "columns for texts.*'frage', 'antwort'.*'text'"),
+        ("faq.csv", b"hi\nwell, no\nyo\n", r"line 2, has more fields than the first row \(2 in"),
+        ("log.txt", b"9:00\thi\n" * 9, "no columns for texts.*2 columns"),
         (
             "a.jsonl",
             b'{"frage": "Wo?"}\n',
-            "line 1, has no text: the keys 'frage'. Name the key of its text 'text'",
+            "line 1, has no text, only the keys 'frage'. Rename the key of the text to 'text'",
         ),
         (
             "a.jsonl",

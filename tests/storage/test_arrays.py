@@ -142,11 +142,11 @@ def test_a_folder_says_what_is_in_it(tmp_path):
     ("facts", "message"),
     [
         (None, "Cannot read .*rows.json of the folder of rows: "),
-        ([], "has version None of its format, and this convert_tf reads version 3"),
+        ([], "has version None of its format, but this version of convert_tf reads version 3"),
         ({"version": 2, **FACTS}, "has version 2 of its format"),
-        ({"version": 3, "texts": 2}, "lacks dtype "),
-        ({"version": 3, "texts": "2", "dtype": "float32"}, "lacks texts "),
-        ({"version": 3, "texts": 2, "dtype": "int8"}, "lacks dtype "),
+        ({"version": 3, "texts": 2}, "with a wrong value: dtype"),
+        ({"version": 3, "texts": "2", "dtype": "float32"}, "with a wrong value: texts"),
+        ({"version": 3, "texts": 2, "dtype": "int8"}, "with a wrong value: dtype"),
     ],
 )
 def test_a_folder_of_another_kind_is_refused(tmp_path, facts, message):

@@ -57,7 +57,7 @@ def test_a_prepared_file_is_found_again_and_another_one_refused(tmp_path):
 def test_an_unusable_file_can_be_repaired(tmp_path):
     path = tmp_path / "faq.csv"
     path.write_text("a,b,c\n1,2,3\n")
-    with pytest.raises(ValueError, match="no columns of contexts"):
+    with pytest.raises(ValueError, match="no columns for contexts"):
         _prepare(path, tmp_path / "run")
     assert _prepare(_faq(path, 20), tmp_path / "run").num_train > 0
 

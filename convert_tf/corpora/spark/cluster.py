@@ -21,7 +21,7 @@ from convert_tf.extras import needs
 
 _SECONDS_TO_CONNECT = 10
 _SECONDS_FOR_WORKERS = 60
-# A wrong Python version, no Python, or a missing package.
+# Messages about a wrong Python version, a missing Python, or a missing package.
 _PYTHON_FAULT = re.compile(
     r"PYTHON_VERSION_MISMATCH|Cannot run program \"[^\"]+\"|No module named '[\w.]+'"
 )
@@ -35,13 +35,13 @@ _JAVA_ERROR = re.compile(r"^: (?:[\w.]+(?:Error|Exception): )?([^\n]+)", re.MULT
 
 @contextlib.contextmanager
 def cluster(master: str) -> Iterator[Any]:
-    """Connect to a cluster and yield its SparkContext. Spark's errors are reduced to a sentence.
+    """Connect to a cluster and yield its SparkContext. Spark's errors are cut to one sentence.
 
     Args:
-      master: address of the cluster, as for Spark's `--master`.
+      master: address of the cluster, in the form of Spark's `--master`.
 
     Raises:
-      OSError: if Java, the master or workers are missing, or a step failed.
+      OSError: if Java, the master or the workers are missing, or a step failed.
     """
     with needs("spark", "Work on a cluster"):
         from py4j.protocol import Py4JError
@@ -62,14 +62,14 @@ def cluster(master: str) -> Iterator[Any]:
 
 
 def _check_reachable(master: str) -> None:
-    """Raise an error if Java or the master is missing. Spark would keep trying for minutes."""
+    """Raise an error if Java or the master is missing. Spark would keep trying to connect."""
     java = os.path.join(os.environ.get("JAVA_HOME", ""), "bin", "java")
     if not (os.path.exists(java) or shutil.which("java")):
         raise OSError("Spark needs Java 17 or later, and no java is on PATH. Install it.")
     if not master.startswith("spark://"):
         return
     errors = []
-    for address in master.removeprefix("spark://").split(","):  # high availability has several
+    for address in master.removeprefix("spark://").split(","):  # several with high availability
         host, _, port = address.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_CONNECT).close()
@@ -103,8 +103,8 @@ def _sentence(error: Exception, master: str) -> str:
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
         return (
             f"The Python of the workers of {master} cannot run the tasks ({fault[0]}). Set "
-            f"PYSPARK_PYTHON to the path of a Python {here} on the workers that has convert_tf "
-            "with its extra [spark], and onnxruntime for embed."
+            f"PYSPARK_PYTHON to the path of a Python {here} on the workers in which convert_tf "
+            "is installed with its extra [spark], and also onnxruntime for embed."
         )
     if "JAVA_GATEWAY_EXITED" in text:
         return (
@@ -123,8 +123,8 @@ def _sentence(error: Exception, master: str) -> str:
         host = _HOST.search(text)
         return (
             f"A disk of {f'worker {host[1]}' if host else 'a worker'} of {master} is full. Free "
-            "space in the folders of Spark's temporary files (SPARK_LOCAL_DIRS of the workers or "
-            "spark.local.dir, by default /tmp), or set them to a larger disk."
+            "space in the folders for Spark's temporary files (SPARK_LOCAL_DIRS of the workers or "
+            "spark.local.dir, by default /tmp), or move these folders to a larger disk."
         )
     if python_error := _PYTHON_ERROR.search(text):
         return f"A step on {master} failed: {python_error[0]}"
@@ -138,9 +138,9 @@ def problems_of_worker(
     """Yield an error message if this worker cannot do the work.
 
     Args:
-      folder: folder that workers write files to, on a disk that all machines share.
-      files: absolute paths of input files.
-      libraries: modules that workers import.
+      folder: folder to which the workers write files, on a disk that all machines share.
+      files: absolute paths of the input files.
+      libraries: modules that the workers must be able to import.
       version: version of this package on the driver's machine.
     """
     worker = platform.node()
@@ -148,13 +148,13 @@ def problems_of_worker(
     if missing:
         yield (
             f"Worker {worker} does not see {missing[0]!r}. Put input and output on a disk that all "
-            "workers share under one path."
+            "workers share under the same path."
         )
         return
     for library in libraries:
         importlib.import_module(library)
     with tempfile.TemporaryFile(dir=folder):
-        pass  # the worker can write there
+        pass  # this raises an error if the worker cannot write to the folder
     if __version__ != version:
         yield (
             f"Worker {worker} has version {__version__} of convert_tf, but this machine has "
@@ -169,7 +169,7 @@ def check_workers(
 
     Args:
       context: the SparkContext.
-      folder, files, libraries: as for `problems_of_worker`. Files may have relative paths.
+      folder, files, libraries: as for `problems_of_worker`, but paths may be relative.
 
     Raises:
       OSError: if a worker has another version of this package, or does not see the files.

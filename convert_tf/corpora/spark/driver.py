@@ -29,7 +29,7 @@ from convert_tf.corpora.spark.tasks import (
 )
 from convert_tf.data.shards import add_empty_shards, shard_name
 
-_BYTES_PER_PARTITION = 16 * 2**20  # compressed; about 150 MB of lines
+_BYTES_PER_PARTITION = 16 * 2**20  # of compressed input, which is about 150 MB of lines
 
 
 class _Shuffle(NamedTuple):
@@ -47,7 +47,7 @@ def prepare_with_spark(
     Args:
       inputs, output: as for `convert_tf.corpora.data_folder.prepare`. All machines must see the
         files and the folder under the same paths.
-      master: address of the cluster, as for Spark's `--master`.
+      master: address of the cluster, in the form of Spark's `--master`.
       **others: further arguments of `prepare`. The options `memory_limit` and `temp_dir` are
         ignored.
 
@@ -101,7 +101,7 @@ def _written(run: Preparation, context: Any) -> list[FileWritten]:
     check_workers(context, tasks.folder, [path for _, path in sizes], libraries=LIBRARIES)
 
     def rows_of(files: Sequence[tuple[str, str]]) -> Any:
-        """Return the rows in files, given with their kinds. Each file is a task, largest first."""
+        """Return the rows in files, given as (kind, path). Each file is a task, largest first."""
         items = context.parallelize(sorted(files, key=lambda file: -sizes[file]), len(files) or 1)
         return items.mapPartitions(tasks.read)
 

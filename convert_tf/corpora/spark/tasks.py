@@ -23,10 +23,10 @@ from convert_tf.data.shards import in_record_file, serialize_example
 from convert_tf.storage.files import DISK_IS_FULL, FileWriteError, writing
 from convert_tf.storage.lines import FileState
 
-NUM_TEXT_FILES = 16  # one file for each first hexadecimal digit of the texts' hashes
+NUM_TEXT_FILES = 16  # one file for each possible first hexadecimal digit of a text's hash
 LIBRARIES = ("google_crc32c", "zstandard")  # required on workers
 
-# Either a row and None, or NOTE and an object. Spark partitions and sorts by the first element.
+# A pair: a row and None, or NOTE and an object. Spark partitions and sorts by the first element.
 Item = tuple[tuple[str, ...], Any]
 NOTE = ()
 
@@ -35,7 +35,8 @@ NOTE = ()
 class FileRead:
     """A note about a file that was read.
 
-    `error` is an error that ends the run, because another attempt would read the same content.
+    `error` is set if the file cannot be used. It ends the run, because another attempt would read
+    the same content.
     """
 
     what: str
@@ -47,9 +48,9 @@ class FileRead:
 class FileWritten:
     """A file written by one attempt of a task: the records of a shard, or lines of single texts.
 
-    `split` is `""` for single texts. `number` is the shard, or the first digit of the texts'
-    hashes. `error` is an error that ends the run: the disk that all workers share is full, so other
-    attempts would also fail, after a long time.
+    `split` is `""` for single texts. `number` is the number of the shard, or the first digit of the
+    texts' hashes. `error` is set if the disk that all workers share is full. It ends the run,
+    because other attempts would also fail, after a long time.
     """
 
     path: str
@@ -64,7 +65,7 @@ class Tasks:
     """The steps on the workers. Each step turns the items in a partition into new items.
 
     Args:
-      options: rules, sizes and limits.
+      options: rules, sizes and limits of the run.
       folder: folder for the written files, on a disk that all workers share.
       working_folder: folder that relative names of input files refer to.
       states: the state of each input file when the run started, by name.

@@ -2,12 +2,13 @@
 
 Files have StarSpace's labelDoc format: one article per line, with tabs between its sentences. Each
 article becomes one example. One of its sentences is the context, and the rest of the article is the
-right candidate. The wrong candidates are 10,000 other articles.
+correct candidate. The wrong candidates are 10,000 other articles.
 
 A hash of the article chooses the sentence, so the choice does not depend on the order of the file.
-Wrong candidates also lack their chosen sentence, so all examples in a block of 10,001 articles
-share the same candidates. A file with fewer articles is a single block. The last block of a longer
-file consists of the file's last 10,001 articles. Articles with only one sentence are not used.
+The chosen sentence is also removed from the articles that serve as wrong candidates, so all
+examples in a block of 10,001 articles share the same candidates. A file with fewer articles is a
+single block. The last block of a longer file consists of the file's last 10,001 articles. Articles
+with only one sentence are not used.
 
 Reference: arXiv 1905.01969 §3, Table 1; arXiv 1709.03856 §5.3.
 """
@@ -45,7 +46,7 @@ def read_articles(file: TableFile) -> Iterator[TaskItem]:
     for line, text in numbered_lines(file):
         sentences = [sentence for cell in text.split("\t") if (sentence := cell.strip())]
         if len(sentences) < 2:
-            sentence = "The article has one sentence, and the task needs two."
+            sentence = "The article has fewer than two sentences, but the task needs two."
             yield problem_item(line, "too_few_sentences", sentence, is_bad=False)
             continue
         query = sentences.pop(zlib.crc32(text.encode()) % len(sentences))
@@ -59,7 +60,7 @@ def read_articles(file: TableFile) -> Iterator[TaskItem]:
 
 
 def _items(articles: Sequence[_Article], first: int) -> Iterator[TaskItem]:
-    """Yield items for the articles of a block, from index `first` on."""
+    """Yield items for the articles of a block, starting at index `first`."""
     candidates = tuple(article.rest for article in articles)
     for place, article in itertools.islice(enumerate(articles), first, None):
         _, sentence, rest = article

@@ -7,11 +7,11 @@ r"""Read ConvAI2 in its "fb" file format, with or without candidates.
 4 do you ski often ?\tevery winter .\t\tevery winter .|no .
 ```
 
-The lines of each dialogue are numbered from 1. A line with tabs has the partner's turn, the reply,
-an unused field, and the candidates, separated by `|`. Each reply becomes an example, whose context
-is everything before the reply. The persona lines, exactly as in the file, are the first turns. In
-files without candidates, the right reply is the only candidate. A partner's turn `__SILENCE__` is
-omitted.
+The lines of each dialogue are numbered from 1. A line with tabs has four fields: the partner's
+turn, the reply, an unused field, and the candidates, separated by `|`. Each reply becomes an
+example, whose context is everything before the reply. The persona lines, exactly as in the file,
+are the first turns of the context. In files without candidates, the correct reply is the only
+candidate. If the partner's turn is `__SILENCE__`, it is omitted.
 
 Reference: arXiv 1905.01969 §3; parl.ai/docs/tasks, ConvAI2.
 """
@@ -40,7 +40,10 @@ def is_convai2(head: Sequence[str]) -> bool:
 
 
 def read_convai2(file: TableFile) -> Iterator[TaskItem]:
-    """Yield an item for each reply. After a missing or malformed line, the dialogue is skipped."""
+    """Yield an item for each reply.
+
+    After a missing or malformed line, the rest of the dialogue is skipped.
+    """
     turns: list[str] = []
     dialogue: tuple[str, ...] = ()
     number = 0  # number of the last line of the dialogue; −1 after a problem
@@ -78,7 +81,7 @@ def read_convai2(file: TableFile) -> Iterator[TaskItem]:
             yield problem_item(place, "missing_reply", "The line has no reply after a tab.")
             number = -1
             continue
-        # Both speakers' views of a dialogue, with all replies, must be in the same split.
+        # A dialogue may occur twice, from the view of each speaker. Both must be in the same split.
         dialogue = dialogue or tuple(turn for turn in (message, reply) if turn != _SILENCE)[:1]
         yield _item(place, turns, reply, candidates, dialogue)
         turns.append(_unescaped(reply))

@@ -12,7 +12,7 @@
 ]
 ```
 
-Items are read one at a time if brackets are on lines of their own, as in the published files, or if
+Items are read one at a time if brackets are on separate lines, as in the published files, or if
 each item is on a single line. Test files contain no answers. The answers are in a second file in
 the same folder, in lines of the form `example-id TAB candidate-id TAB utterance`. This file must
 have its published name: `ubuntu_test_subtask_1.json` needs `ubuntu_responses_subtask_1.tsv`. Both
@@ -85,7 +85,7 @@ def read_dstc7(file: TableFile) -> Iterator[TaskItem]:
 
 
 def _values(file: TableFile) -> Iterator[tuple[int, Any]]:
-    """Yield the line number and value of each item; the value of a bad item is an error text."""
+    """Yield the line number and value of each item. The value of a bad item is an error message."""
     lines = numbered_lines(file)
     first = next(lines, None)
     if first is None:
@@ -100,10 +100,10 @@ def _values(file: TableFile) -> Iterator[tuple[int, Any]]:
 
 
 def _values_of_list(lines: Iterator[tuple[int, str]], path: str) -> Iterator[tuple[int, Any]]:
-    """Yield the items of a list whose brackets are on lines of their own.
+    """Yield the items of a list whose brackets are on separate lines.
 
-    An item is a single line, or it ends at a closing bracket that is indented like its opening
-    bracket.
+    An item is a single line, or it ends at a closing bracket with the same indentation as its
+    opening bracket.
     """
     item: list[str] = []
     start, number, is_closed = 0, 1, False
@@ -144,13 +144,14 @@ def _parsed(text: str, line: int) -> Any:
 
 
 def _answers_of(path: str) -> dict[str, set[str]]:
-    """Read the ids of the right candidates for each example from the file next to a test file."""
+    """Read the ids of each example's correct candidates from the answers file of a test file."""
     folder, name = os.path.split(path)
     match = _TEST_FILE.match(name)
     if match is None:
         raise ValueError(
-            f"{path}: The examples have no answers, and the file is not named as a test file "
-            "(ubuntu_test_subtask_1.json), whose answers are in ubuntu_responses_subtask_1.tsv."
+            f"{path}: The examples have no answers. Only test files have their answers in another "
+            "file, for example ubuntu_test_subtask_1.json in ubuntu_responses_subtask_1.tsv. Pass "
+            "a file with answers, or give the test file its published name."
         )
     wanted = os.path.join(folder, f"{match[1]}responses{match[2]}.tsv")
     names = [wanted, *(wanted + suffix for suffix in sorted(COMPRESSED_SUFFIXES))]

@@ -15,8 +15,8 @@ from convert_tf.readers.files import TableFile
 from convert_tf.readers.parquet import is_parquet_file
 from convert_tf.storage.lines import InputFile, open_decompressed
 
-_HEAD_LINES = 20  # number of first non-empty lines by which a format is recognised
-_MAX_HEAD_BYTES = 2**20  # maximum length of such a line
+_HEAD_LINES = 20  # number of non-empty lines at the start of a file that show its format
+_MAX_HEAD_BYTES = 2**20  # maximum length of one of these lines
 
 
 def head_of(path: str) -> list[str]:
@@ -34,8 +34,8 @@ class TaskFormat(NamedTuple):
 
     Attributes:
       name: name of the flag of `prepare` for this format.
-      is_format: recognises the format by the first non-empty lines of a file.
-      read: yields the items of a file; see `items`.
+      is_format: function that recognises the format by the first non-empty lines of a file.
+      read: function that yields the items of a file, before `items` checks them.
       description: help text of the flag.
       is_distinct: whether the format cannot be mistaken for a table of pairs.
     """
@@ -49,8 +49,8 @@ class TaskFormat(NamedTuple):
     def items(self, file: TableFile) -> Iterator[TaskItem]:
         """Yield the items of a file.
 
-        If all examples must have the same number of candidates, an example whose number differs
-        from the first example's gets a problem too.
+        If all examples must have the same number of candidates, an example that has a different
+        number from the first example also gets a problem.
         """
         usual = 0
         for item in self.read(file):

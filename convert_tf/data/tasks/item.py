@@ -1,4 +1,4 @@
-"""Items that the task readers yield: examples, and problems of the rows that cannot be used."""
+"""Items that the task readers yield: examples, and problems with rows that cannot be used."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from convert_tf.storage.lines import open_decompressed
 
 
 def numbered_lines(file: TableFile) -> Iterator[tuple[int, str]]:
-    """Yield the non-empty lines of a file with their numbers, from 1."""
+    """Yield the non-empty lines of a file with their line numbers, which start at 1."""
     with open_decompressed(file) as stream:
         for line in decoded_lines(stream, file):
             if line.strip():
@@ -20,9 +20,9 @@ class Problem(NamedTuple):
     """Why an example cannot be used.
 
     Attributes:
-      reason: name of the counter in the report of `prepare`.
+      reason: name under which the report of `prepare` counts the problem.
       sentence: description of the problem for messages, without file and line.
-      is_bad: whether the example is malformed, rather than excluded by the rules of the task.
+      is_bad: whether the example is malformed; false if the rules of the task exclude it.
     """
 
     reason: str
@@ -34,12 +34,12 @@ class TaskItem(NamedTuple):
     """An example from a file, a problem, or an example with a problem.
 
     Attributes:
-      line: number of the line where the example starts, from 1.
-      example: the example; None if it has no usable right answer.
+      line: number of the line where the example starts, counted from 1.
+      example: the example; None if it has no usable correct answer.
       problem: the problem, or None. An example with a problem is not ranked.
       dialogue: texts that all examples of a dialogue share. They decide which split the dialogue is
         in.
-      has_usual_number: whether all examples of the file must have the same number of candidates.
+      has_usual_number: whether all examples in the file must have the same number of candidates.
     """
 
     line: int
@@ -50,7 +50,7 @@ class TaskItem(NamedTuple):
 
 
 def problem_item(line: int, reason: str, sentence: str, *, is_bad: bool = True) -> TaskItem:
-    """Return an item with a problem."""
+    """Return an item without an example, but with a problem; see `Problem` for the arguments."""
     return TaskItem(line, problem=Problem(reason, sentence, is_bad))
 
 
@@ -65,10 +65,10 @@ def example_item(
     """Return an item with an example.
 
     Args:
-      line: number of the line where the example starts, from 1.
+      line: number of the line where the example starts, counted from 1.
       turns: the context, oldest turn first. Empty turns are dropped.
       candidates: at least one candidate.
-      labels: indices of the right candidates, ascending; at least one.
+      labels: indices of the correct candidates, ascending; at least one.
       dialogue: texts that all examples of the dialogue share. Default: the first turn.
     """
     filled = tuple(filter(None, map(str.strip, turns)))
@@ -80,10 +80,10 @@ class LabelledRow(NamedTuple):
     """A context with one candidate.
 
     Attributes:
-      line: number of the row's line, from 1.
+      line: number of the row's line, counted from 1.
       turns: the context, oldest turn first.
-      candidate: the candidate.
-      is_right: whether the candidate is right.
+      candidate: a candidate for the context.
+      is_right: whether the candidate is correct.
     """
 
     line: int
@@ -97,10 +97,10 @@ def grouped_items(
 ) -> Iterator[TaskItem]:
     """Yield one item for each run of consecutive rows with the same context.
 
-    Contexts without a right candidate are excluded.
+    Contexts without a correct candidate become items with a problem.
 
     Args:
-      rows: the rows, with problems in place of malformed rows.
+      rows: the rows of a file. Each malformed row is replaced by an item with a problem.
       has_usual_number: see `TaskItem`.
     """
     group: list[LabelledRow] = []

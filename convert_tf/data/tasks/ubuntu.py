@@ -1,5 +1,7 @@
 r"""Read Ubuntu V2 (CSV), and Ubuntu V1, Douban and E-commerce in the line format of SMN and DAM.
 
+Ubuntu V2 has CSV files with one of these headers:
+
 ```
 Context,Utterance,Label
 is it open ? __eou__ hello ? __eou__ __eot__ which pool ? __eou__ __eot__,the big one __eou__,1
@@ -10,15 +12,15 @@ is it open ? __eou__ __eot__,until nine __eou__,i have a cat __eou__,…
 `__eot__` ends a turn, and `__eou__` ends an utterance. The utterances of a turn are joined with
 spaces.
 
-In the line format, a line has a label, the turns of the context, oldest first, and a reply:
+In the line format, each line has a label, the turns of the context, oldest first, and a reply:
 
 ```
 1\tis it open ?\twhich pool ?\tthe big one .\tuntil nine .
 0\tis it open ?\twhich pool ?\tthe big one .\ti have a cat .
 ```
 
-Consecutive rows or lines with the same context are one example. Contexts without a right reply are
-not used.
+Consecutive rows or lines with the same context form one example. Contexts without a correct reply
+are not used.
 
 Reference: arXiv 1506.08909 (Ubuntu); arXiv 1612.01627 (SMN); ACL P18-1103 (DAM).
 """
@@ -63,7 +65,7 @@ _COLUMNS = Columns(
 
 
 def is_ubuntu(head: Sequence[str]) -> bool:
-    """Return whether a file begins like V2's CSV, or most of its first lines have a label."""
+    """Return whether a file begins like Ubuntu V2, or most of its first lines have a label."""
     is_csv = bool(head) and bool(_HEADER.match(head[0]))
     return is_csv or _are_labelled(head)
 
@@ -77,12 +79,12 @@ def read_ubuntu(file: TableFile, head: Sequence[str]) -> Iterator[TaskItem]:
 
     Args:
       file: the file.
-      head: the file's first non-empty lines, by which the layout is recognised.
+      head: the first non-empty lines of the file, which show its layout.
     """
     if _are_labelled(head):
         yield from grouped_items(_labelled_lines(file), has_usual_number=True)
         return
-    # A row of JSON may be any value.
+    # A row of JSON may be any value, not only an object.
     objects = (row if isinstance(row, dict) else {} for row in read_rows(file, _COLUMNS))
     first = next(objects, None)
     if first is None:
@@ -129,5 +131,5 @@ def _labelled_lines(file: TableFile) -> Iterator[LabelledRow | TaskItem]:
         if label in ("0", "1") and len(turns) > 1:
             yield LabelledRow(number, tuple(turns[:-1]), turns[-1], label == "1")
         else:
-            sentence = "The line must be a label (0 or 1), turns and a reply, between tabs."
+            sentence = "The line must have a label (0 or 1), turns and a reply, separated by tabs."
             yield problem_item(number, "malformed_line", sentence)

@@ -1,12 +1,12 @@
-r"""Read WikiQA: find the sentences in an article that answer a question, one or more.
+r"""Read WikiQA, whose task is to find the sentences in an article that answer a question.
 
 Columns are separated by tabs, without quotes. The original `.tsv` has the header `QuestionID`,
 `Question`, `DocumentID`, `DocumentTitle`, `SentenceID`, `Sentence`, `Label`. The `.txt` has no
 header; its columns are question, sentence and label.
 
-Consecutive rows with the same question are one example. Questions without a right sentence are not
-used, as in the published results. SentenceIDs such as `D1-0`, `D1-1` count the sentences for a
-question, so a gap shows that a row is missing.
+Consecutive rows with the same question form one example, which may have several correct sentences.
+Questions without a correct sentence are not used, as in the published results. SentenceIDs such as
+`D1-0`, `D1-1` number the sentences for a question, so a gap shows that a row is missing.
 
 Reference: aclanthology.org/D15-1237.
 """
@@ -60,7 +60,7 @@ def _rows(file: TableFile) -> Iterator[LabelledRow | TaskItem]:
                     if expected := _other_id(cells, before):
                         wrong = (
                             f"The SentenceID is {cells[_SENTENCE_ID]}, not {expected}: a row is "
-                            "missing, or there twice."
+                            "missing or occurs twice."
                         )
                         yield problem_item(number, "missing_sentence", wrong)
                     before = cells

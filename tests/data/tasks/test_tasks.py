@@ -121,7 +121,7 @@ def test_answers_of_a_dstc7_test_file_are_in_another_file(tmp_path, suffix):
     with pytest.raises(ValueError, match=r"tsv.*:1 has no candidate id"):
         list(read_candidates(path))
     other = written(tmp_path, task_files.dstc7(items), "mine.json")
-    with pytest.raises(ValueError, match=r"mine\.json.*not named as a test file"):
+    with pytest.raises(ValueError, match=r"mine\.json.*Only test files have"):
         list(read_candidates(other))
 
 
@@ -296,7 +296,7 @@ def test_carriage_returns_blank_lines_and_archives_change_nothing(tmp_path, name
 
 
 def test_a_file_of_no_known_format_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"file\.txt has no columns of contexts, candidates"):
+    with pytest.raises(ValueError, match=r"file\.txt has no columns for contexts, candidates"):
         list(read_candidates(written(tmp_path, ["question,answer", "is it open ?,yes"])))
 
 
