@@ -50,7 +50,7 @@ _DIM = flags.DEFINE_integer(
 )
 _SPANS = flags.DEFINE_list("max_relative_attention", ["3", "5", "48"], "Span of each block.")
 _SPLIT = flags.DEFINE_string("split", "dev", "Split to evaluate on.")
-_EXAMPLES = flags.DEFINE_integer("examples", 10_000, "Evaluate this many of its first examples.")
+_EXAMPLES = flags.DEFINE_integer("examples", 10_000, "Evaluate the first N examples of the split.")
 
 BASELINE = "ConveRT"
 ONE_BUCKET_FOLDER = "ids_one_bucket"
@@ -273,8 +273,8 @@ def main(argv: list[str]) -> None:
     share, examples = results[0]["r100_1"] / 100, results[0]["examples"]
     error = 100 * math.sqrt(share * (1 - share) / examples)
     print(
-        f"{results[0]['pairs']:,} pairs each, {examples:,} examples of {_SPLIT.value}: a standard "
-        f"error of {error:.2f} points for one run."
+        f"Each run took {results[0]['pairs']:,} pairs and was evaluated on {examples:,} examples "
+        f"of {_SPLIT.value}. The standard error of one run is {error:.2f} points."
     )
     if kind_of(_DATA.value) is Kind.TOKEN_IDS:
         print(f"{100 * unknown_share(_DATA.value):.3f} % of the training tokens are hashed.")

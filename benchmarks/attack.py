@@ -117,7 +117,7 @@ def attack_with_a_dump(folder: Path) -> tuple[dict[str, Any], list[str]]:
         "damaged lines": damaged,
     }
     if p.returncode:
-        return found, [f"prepare ended with {p.returncode}"]
+        return found, [f"prepare ended with status {p.returncode}"]
     report = json.loads((data / "report.json").read_text())
     read, bad = report["threads"]["comments"], report["bad_lines"]["count"]
     faults = []
@@ -140,7 +140,9 @@ def _run(command: list[str]) -> None:
     """Run a command; if it fails, raise `RuntimeError` with its standard error."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
+        raise RuntimeError(
+            f"{' '.join(command)} ended with status {done.returncode}: {done.stderr}"
+        )
 
 
 def _training(folder: Path, name: str) -> list[str]:
@@ -180,7 +182,7 @@ def attack_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
             kills += 1
             begun += 0 < _last_step(killed) < _STEPS.value
         elif code:
-            faults.append(f"train ended with {code}: {said[-500:]!r}")
+            faults.append(f"train ended with status {code}: {said[-500:]!r}")
         else:  # the run has finished, so another one starts
             done += 1
             shutil.move(killed, folder / "runs" / f"killed_{done}")
@@ -263,7 +265,7 @@ def attack_writers_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
             code, said = _killed_after(moment, [*command, "--overwrite"])
             kills += code == -signal.SIGKILL
             if code not in (0, -signal.SIGKILL):
-                faults.append(f"{name} ended with {code}: {said[-500:]!r}")
+                faults.append(f"{name} ended with status {code}: {said[-500:]!r}")
             if target.exists() and not np.array_equal(read(), expected):
                 faults.append(f"{name} has changed after the command was killed")
         _run([*command, "--overwrite"])

@@ -169,7 +169,7 @@ def timed(function) -> float:
 
 
 class Machine:
-    """Measures the rates that limit any search: memory reads and matrix products per second."""
+    """Measures the rates that limit any search: bytes read and FLOPs of a matrix product."""
 
     def __init__(self):
         rng = np.random.default_rng(0)
@@ -202,7 +202,7 @@ def main(argv: list[str]) -> None:
         row_bytes = caches[counts[0]].stored(0, 1)[0].nbytes
         machine = Machine()
         samples: dict[tuple[str, int], list[tuple[float, float]]] = {}
-        for turn in range(-2, _TURNS.value):  # the first two warm up
+        for turn in range(-2, _TURNS.value):  # the first two turns are for warm-up
             for key, value in machine.measure().items():
                 rates[key] += [value] * (turn >= 0)
             context = next(contexts)

@@ -71,7 +71,7 @@ def main(argv: list[str]) -> None:
         shares = (100 * is_right[:, :k].any(axis=1).mean() for k in _AMONG)
         places = zip(_AMONG, shares, strict=True)
         among = ", ".join(f"correct one among the best {k}: {share:.1f} %" for k, share in places)
-        print(f"{kind}, nearest of {len(descriptions)}: {among}", flush=True)
+        print(f"{kind}, nearest of {len(descriptions)} descriptions: {among}", flush=True)
         for head, lexical in itertools.product(_HEADS.value, (None, "auto")):
             seeds = range(_SEEDS.value if head == "network" else 1)
             options = {"head": head, "lexical": lexical}

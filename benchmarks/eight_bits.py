@@ -28,7 +28,7 @@ _ENCODER = flags.DEFINE_string("encoder", None, "Folder of a module or run.", re
 _DATA = flags.DEFINE_string("data", None, "Folder of records.", required=True)
 _SIMILARITY = flags.DEFINE_list("similarity", [], "CSV files of text pairs and their scores.")
 _EXAMPLES = flags.DEFINE_integer(
-    "max_examples", 10_000, "Rank this many of the first examples, in blocks of 100."
+    "max_examples", 10_000, "Rank the first N examples, in blocks of 100."
 )
 
 _BLOCK = 100

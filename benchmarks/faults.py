@@ -117,7 +117,9 @@ def attack_with_a_full_disk(
                     f"{name} succeeded although files were limited to {limit} of {size} bytes"
                 )
             elif words := _fault_of_words(said):
-                faults.append(f"{name} at {limit} of {size} bytes ended with {code} and {words}")
+                faults.append(
+                    f"{name} at {limit} of {size} bytes ended with status {code} and {words}"
+                )
             if path.exists():
                 faults.append(f"{name} at {limit} of {size} bytes left {path.name}")
             faults += [f"{name} left {each}" for each in left(path.parent)]
@@ -146,7 +148,7 @@ def attack_with_the_clock(
         jump = {"LD_PRELOAD": str(library), "JUMP_AFTER": str(rng.choice((0, 20, 200)))}
         code, said = _ended([*command, "--overwrite"], env={**os.environ, **jump})
         if code:
-            faults.append(f"{name} ended with {code} when the clock jumped: {said[-300:]!r}")
+            faults.append(f"{name} ended with status {code} when the clock jumped: {said[-300:]!r}")
         elif not np.array_equal(read(), expected):
             faults.append(f"{name} has changed after the clock jumped")
     return {"clocks that jumped back": len(targets)}, faults
@@ -176,7 +178,7 @@ def attack_with_two_writers(
             faults.append(f"neither of two writers wrote {name}: {ends[0][0][-300:]!r}")
         for said, code in ends:
             if code and (words := _fault_of_words(said)):
-                faults.append(f"one of two writers of {name} ended with {code} and {words}")
+                faults.append(f"one of two writers of {name} ended with status {code} and {words}")
         if not np.array_equal(read(), expected):
             faults.append(f"{name} has changed after two writers")
         faults += [f"two writers of {name} left {each}" for each in left(path.parent)]

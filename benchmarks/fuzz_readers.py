@@ -238,7 +238,9 @@ def check(name: str, path: str) -> str:
         assert Path(path).name in str(error) and "\n" not in str(error), str(error)
         assert not isinstance(error, UnicodeError), error
         return "refused"
-    assert found or not Path(path).read_bytes().strip(), "nothing was read, and nothing said"
+    assert found or not Path(path).read_bytes().strip(), (
+        "the reader read nothing and reported nothing"
+    )
     json.dumps(found, ensure_ascii=False).encode("utf-8")
     return "read"
 

@@ -29,7 +29,9 @@ from typing import Any
 import numpy as np
 from absl import app, flags
 
-_TASK = flags.DEFINE_enum("task", "given", ["given", "records", "in_batch"], "Task.")
+_TASK = flags.DEFINE_enum(
+    "task", "given", ["given", "records", "in_batch"], "Data and negatives to use."
+)
 _TRUNK = flags.DEFINE_string("trunk", None, "Dual encoder or BERT-like trunk to start from.")
 _DATA = flags.DEFINE_string("data", None, "Candidates file or folder of records to train on.")
 _EVAL = flags.DEFINE_string("eval_data", None, "Candidates file or folder of records to rank.")

@@ -9,10 +9,10 @@ Each line of a file has `source`, `text` and `label`. Each source with enough in
 A few examples of each intent are drawn for training, and other texts are used for testing.
 
 For each data set the table shows accuracy in percent. There is a column for each kind of encoding
-with each fixed weight of the word model. The column `by itself` is `IntentClassifier`, which
-chooses the kind, the weight and whether to use intent names on held-out examples. The column `in
-hindsight` is the best fixed choice on the test texts, which no rule can know beforehand. The last
-rows are means, and mean differences from `IntentClassifier` ± their standard errors.
+with each fixed weight of the word model. The column `by itself` is `IntentClassifier`, which uses
+held-out examples to choose the kind, the weight, and whether to use intent names. The column
+`in hindsight` is the best fixed choice on the test texts, which no rule can know beforehand. The
+last rows are means, and mean differences from `IntentClassifier` ± their standard errors.
 """
 
 import collections

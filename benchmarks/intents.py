@@ -51,7 +51,7 @@ _LEXICAL = flags.DEFINE_boolean("lexical", False, "Add rows with the word model.
 _NAMES = flags.DEFINE_boolean("names", False, "Add rows that also use intent names.")
 _TFIDF = flags.DEFINE_boolean("tfidf", False, "Add a row for TF-IDF and logistic regression.")
 _FINETUNE = flags.DEFINE_multi_string("finetune", [], "Add a row for this encoder, fine-tuned.")
-_UNTRAINED = flags.DEFINE_string("untrained", None, "Add an encoder of this shape, untrained.")
+_UNTRAINED = flags.DEFINE_string("untrained", None, "Add rows for an untrained copy of this run.")
 _VECTORS = flags.DEFINE_multi_string(
     "vectors", [], "NAME=FILE.npz: add rows for stored vectors (benchmarks/minilm_vectors.py)."
 )

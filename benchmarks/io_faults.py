@@ -477,7 +477,7 @@ def _wrong_words(status: int, said: str) -> str:
         return f"status 0, but said {said[-300:]!r}" if lines else ""
     if status == 1 and len(lines) == 1 and lines[0].startswith("convert-tf"):
         return ""
-    return f"ended with {status} and said {said[-400:]!r}"
+    return f"ended with status {status} and said {said[-400:]!r}"
 
 
 def _failures(calls: str, every: int, rng: random.Random) -> Iterator[Failure]:

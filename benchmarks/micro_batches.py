@@ -27,7 +27,7 @@ from convert_tf.training.encoder.objective import make_objective
 from convert_tf.training.encoder.options import EncoderTraining
 
 _MODEL = flags.DEFINE_enum("model", "convert", sorted(MODEL_PRESETS), "Preset of the model.")
-_DIM = flags.DEFINE_integer("dim", 0, "Width that replaces the preset's; 0 keeps the preset's.")
+_DIM = flags.DEFINE_integer("dim", 0, "Width of all layers; 0 for the preset's.")
 _BATCH = flags.DEFINE_integer("batch_size", 2048, "Pairs per step.")
 _MICRO = flags.DEFINE_list(
     "micro_batch", ["0", "512", "128"], "Pairs to encode at a time; 0 for all."

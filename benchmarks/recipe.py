@@ -39,7 +39,9 @@ _DIM = flags.DEFINE_integer(
     "embedding_dim", 128, "Width; the other widths keep the paper's ratios."
 )
 _SPANS = flags.DEFINE_list("max_relative_attention", ["3", "5", "48"], "Span of each block.")
-_EXAMPLES = flags.DEFINE_integer("examples", 5_000, "Evaluate the first examples of the dev split.")
+_EXAMPLES = flags.DEFINE_integer(
+    "examples", 5_000, "Evaluate the first N examples of the dev split."
+)
 _EVALUATIONS = flags.DEFINE_integer("evaluations", 8, "Points per curve.")
 _SEED = flags.DEFINE_integer("seed", 0, "As in train.py.")
 

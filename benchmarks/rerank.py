@@ -25,7 +25,7 @@ _ENCODER = flags.DEFINE_string("encoder", "convert", "Encoder that finds the can
 _RANKERS = flags.DEFINE_list("rankers", [], "Folders of rankers: runs or modules.")
 _TOP_N = flags.DEFINE_integer("top_n", 10, "Candidates to rank again.")
 _EXAMPLES = flags.DEFINE_integer(
-    "max_examples", 2_000, "Rank the first examples, in blocks of 100."
+    "max_examples", 2_000, "Rank the first N examples, in blocks of 100."
 )
 _ALL_TURNS = flags.DEFINE_bool("all_turns", False, "Rankers read the earlier turns too.")
 

@@ -77,7 +77,7 @@ def main(_):
             run()
             times[name].append(1e3 * (time.perf_counter() - started) / _WEIGHTS)
     for name, own in times.items():
-        print(f"{name:34}{min(own):7.3f} ms at best, {statistics.median(own):7.3f} ms")
+        print(f"{name:34}minimum {min(own):7.3f} ms, median {statistics.median(own):7.3f} ms")
 
 
 if __name__ == "__main__":

@@ -309,7 +309,7 @@ class Attack:
             said = again.communicate(timeout=_SECONDS)[1]
             outcome += f", then status {again.returncode}"
             if again.returncode:
-                faults.append(f"the next run ended with {again.returncode}: {said[-300:]!r}")
+                faults.append(f"the next run ended with status {again.returncode}: {said[-300:]!r}")
             else:
                 faults += self._faults_of_output("the next run")
         return outcome, seconds, faults

@@ -8,8 +8,8 @@ python benchmarks/static_vectors.py --encoder convert_small --static static --pa
 ```
 
 For each file of --pairs, the script prints the Spearman correlation, × 100, of cosines with human
-scores. For each --intents, it prints the accuracy of `IntentClassifier` in percent, with neither
-the word model nor intent names, and the CPU milliseconds to encode one test text.
+scores. For each value of --intents, it prints the accuracy of `IntentClassifier` in percent, with
+neither the word model nor intent names, and the CPU milliseconds to encode one test text.
 """
 
 import csv
@@ -24,7 +24,7 @@ from scipy.stats import spearmanr
 from convert_tf import IntentClassifier, SentenceEncoder
 from convert_tf.numerics.vectors import unit_rows
 
-_ENCODER = flags.DEFINE_string("encoder", None, "Name or folder.", required=True)
+_ENCODER = flags.DEFINE_string("encoder", None, "Released name or folder.", required=True)
 _STATIC = flags.DEFINE_multi_string("static", [], "Folder from convert-tf export --format static.")
 _PAIRS = flags.DEFINE_multi_string("pairs", [], "CSV file: sentence1, sentence2, score.")
 _INTENTS = flags.DEFINE_multi_string("intents", [], "TRAIN=TEST: CSV files: text, label.")

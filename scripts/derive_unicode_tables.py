@@ -31,7 +31,8 @@ from convert_tf.storage.json_text import written_json
 from convert_tf.text import runs
 
 _SURROGATES = range(0xD800, 0xE000)
-# The code handles these: `runs.lower` NUL and the dotted capital I, and the sigma by its place.
+# Special cases in the code: `runs.lower` replaces NUL and the dotted capital I, and the form of a
+# small sigma depends on its place.
 _NOT_TRIED = {0, 0x130, 0x3A3}
 
 # Control characters for spacing, and characters that are drawn as blanks.
@@ -88,7 +89,7 @@ def derive() -> dict[str, str]:
     marks = tf.strings.regex_full_match(tf.constant(texts), r"[\p{P}\p{Z}]").numpy()
 
     def sigma_is_final(before: str) -> list[bool]:
-        """Return for each character whether a sigma after `before` and it becomes a final sigma."""
+        """Return, for each character, whether a sigma after `before` and the character is final."""
         tried = tf.constant([before.encode() + text + "Σ".encode() for text in texts])
         return [text.endswith("ς".encode()) for text in runs.lower(tried).numpy().tolist()]
 

@@ -437,7 +437,7 @@ def main(_: list[str]) -> None:
             output.write_text(json.dumps(tried, indent=1), encoding="utf-8")
             print(
                 f"{i + 1}/{len(pairs)}  {time.monotonic() - started:.0f} s  "
-                f"{'killed' if is_dead else 'SURVIVED'} by {len(tests)} tests  {mutant.name}",
+                f"{'killed by' if is_dead else 'SURVIVED'} {len(tests)} tests  {mutant.name}",
                 flush=True,
             )
         for _, mutant in pairs:

@@ -5,8 +5,9 @@
     python scripts/release.py --output release/
 
 With `make release TAG=v0.1.0`, the version and the changelog must match the tag. The folder also
-gets `SHA256SUMS` of all its files. Put the folder on a web server, and set `CONVERT_TF_MODULES_URL`
-to its address to use it. Archives are reproducible: the same files give the same bytes.
+gets `SHA256SUMS` of all its files. To use the release, put the folder on a web server and set
+`CONVERT_TF_MODULES_URL` to its address. Archives are reproducible: the same files give the same
+bytes.
 
 The web page and the npm package come from `make web`. If that has not been run, they are left out.
 """

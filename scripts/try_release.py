@@ -64,7 +64,7 @@ try:
 except ImportError:
     pass
 else:
-    raise SystemExit("TensorFlow is here")
+    raise SystemExit("TensorFlow is installed, but must not be")
 """
 _USE_IN_NODE = """
 import { load } from "convert-tf";
