@@ -39,11 +39,13 @@ from convert_tf.figures import BLUE, GREY, picture, write_picture
 from convert_tf.storage.files import write_file
 from convert_tf.storage.messages import as_markdown
 
-_DATA = flags.DEFINE_string("data", None, "Token ids, or records with --vocab.", required=True)
+_DATA = flags.DEFINE_string(
+    "data", None, "Folder of token ids, or of records with --vocab.", required=True
+)
 _VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary for records.")
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for the runs.", required=True)
 _VARIANTS = flags.DEFINE_list("variants", None, "Variants to train, as in A,D+E+F; all by default.")
-_SEEDS = flags.DEFINE_integer("seeds", 1, "Number of seeds: 0, 1, ….")
+_SEEDS = flags.DEFINE_integer("seeds", 1, "Number of seeds, starting at 0.")
 _STEPS = flags.DEFINE_integer("steps", 1000, "Training steps of each run.")
 _DIM = flags.DEFINE_integer(
     "embedding_dim", 128, "Width; the other widths keep the paper's ratios."

@@ -1,4 +1,4 @@
-"""Test the commands under attack: damaged dumps, killed processes, faults and fuzzed input.
+"""Test commands with damaged dumps, killed processes, full disks and fuzzed input.
 
 ```
 python benchmarks/attack.py --folder /tmp/attack --gigabytes 2 --minutes 60 --kills 20
@@ -15,13 +15,14 @@ The script prints what it tried. Its exit status is 1 if one of these rules was 
 - A command whose disk fills up ends with an error of one line and leaves no file under the final
   name. A clock that jumps back changes nothing. If two processes write the same output, at least
   one of them writes it, and the other explains in one line why it did not (`benchmarks/faults.py`).
-- Models and indexes that somebody has tampered with are refused in one line and open no other file.
+- Models and indexes that somebody has tampered with are refused with an error of one line, and no
+  other files are opened.
 - Modules and 8-bit `.onnx` files accept any text and any bytes. Vectors are finite and do not
   depend on the batch. The text can be restored from its tokens, and both tokenizers give the same
   tokens.
-- A file with flipped, missing or added bytes, or with other content, is refused in one line or read
-  correctly. In half of the cases its checksum is removed or updated. Such a file may be read with
-  different content.
+- A file with flipped, missing or added bytes, or with other content, is refused with an error of
+  one line or read correctly. In half of the cases, its checksum is removed or updated. The content
+  that is read may differ then.
 """
 
 import functools
@@ -71,7 +72,7 @@ _STEPS = flags.DEFINE_integer("steps", 600, "Steps of the training run.")
 _ENCODER = flags.DEFINE_string(
     "encoder", "hub_modules/convert_small/2", "Module to fuzz with texts."
 )
-_FULL_DISKS = flags.DEFINE_integer("full_disks", 3, "Full disks for each command.")
+_FULL_DISKS = flags.DEFINE_integer("full_disks", 3, "How often each command meets a full disk.")
 _TARGETS = flags.DEFINE_list("targets", [], "Names of outputs to attack; all by default.")
 _SEED = flags.DEFINE_integer("seed", 0, "Random seed.")
 

@@ -5,9 +5,10 @@ python benchmarks/candidates.py --output candidates.json
 python benchmarks/candidates.py --init_from convert --contexts valid_self_original.txt
 ```
 
-This repeats Tables 5 and 9 of arXiv 1905.01969. Contexts are encoded one at a time, with random
-weights or with a trained trunk (`--init_from`). Contexts are random tokens or come from a file
-(`--contexts`). Candidates are random vectors of length 1, because only their shape matters.
+The script repeats the measurements of Tables 5 and 9 of arXiv 1905.01969. Contexts are encoded one
+at a time, with random weights or with a trained trunk (`--init_from`). Contexts are random tokens
+or come from a file (`--contexts`). Candidates are random vectors of length 1, because only their
+shape matters.
 
 The rows are measured in turns, so that other programs on the machine slow all of them equally. The
 script prints medians, and ratios to the bi-encoder of the same turn. The cross-encoder is timed
@@ -180,6 +181,7 @@ class Machine:
         self._out = np.empty((2048, 2048), np.float32)
 
     def measure(self) -> dict[str, float]:
+        """Return both rates per second by name."""
         reading = min(timed(lambda: self._read @ self._vector) for _ in range(2))
         product = timed(lambda: np.matmul(self._square, self._square, out=self._out))
         return {"bytes_per_s": self._read.nbytes / reading, "flop_per_s": 2 * 2048**3 / product}

@@ -8,8 +8,8 @@ python benchmarks/descriptions.py --test banking77.test.csv --encoder hub_module
 
 The names of the intents serve as their descriptions. Each row is a classifier from
 `IntentClassifier.from_descriptions`, for each kind of encoding and head, with and without the word
-model. With `--train`, these examples are added to the descriptions, and further rows use only the
-examples.
+model. With `--train`, the examples in that file are added to the descriptions, and further rows use
+only the examples.
 
 The rows called `nearest` pick the description with the highest cosine, without training. They also
 show how often the correct description is among the best few, as when an assistant chooses a tool.

@@ -5,10 +5,10 @@ python benchmarks/eight_bits.py --encoder hub_modules/convert_small/2 --data dat
     --similarity stsb.dev.csv,sick.valid.csv
 ```
 
-The script exports both files. For each file of --similarity it prints Spearman's correlation,
-× 100, of the cosines of `encode` with human scores. For the test examples in --data it prints
-R100@1, and the difference with its standard error. For each kind of encoding it prints 1 − cosine,
-× 1,000, between the vectors of both files, as the mean over the texts.
+The script exports a 32-bit and an 8-bit file. For each file of --similarity it prints Spearman's
+correlation, × 100, of the cosines of `encode` with human scores. For the test examples in --data it
+prints R100@1, and the difference with its standard error. For each kind of encoding it prints
+1 − cosine, × 1,000, between the vectors of the two exports, as the mean over the texts.
 """
 
 import csv

@@ -30,7 +30,9 @@ from convert_tf.storage.json_text import written_json
 
 _BERT = flags.DEFINE_string("bert", None, "Hugging Face folder of a BERT model.", required=True)
 _TRAIN = flags.DEFINE_string("train", None, "Labelled texts to train on.", required=True)
-_VALIDATION = flags.DEFINE_string("validation", None, "Texts to pick an epoch.", required=True)
+_VALIDATION = flags.DEFINE_string(
+    "validation", None, "Texts for choosing the epoch.", required=True
+)
 _TEST = flags.DEFINE_string("test", None, "Labelled texts to test on.", required=True)
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for evaluation.json.", required=True)
 _EPOCHS = flags.DEFINE_integer("epochs", 20, "Passes over the training texts.")

@@ -10,10 +10,10 @@ python benchmarks/heads.py --tables given.json,records.json
 
 There are three tasks:
 
-- `given` trains on the candidates in files, and ranks those in files.
+- `given` trains on candidates from files, and ranks candidates from files.
 - `records` trains bi- and poly-encoders against the other responses of the batch, and
   cross-encoders against sampled responses. It ranks each response among the 100 of its block.
-- `in_batch` trains like `records`, and ranks the candidates in files.
+- `in_batch` trains like `records`, and ranks candidates from files.
 
 Results are added to the output after each run. If you repeat a command, finished runs are skipped.
 The third command prints means and standard deviations over seeds.
@@ -37,7 +37,7 @@ _DATA = flags.DEFINE_string("data", None, "Candidates file or folder of records 
 _EVAL = flags.DEFINE_string("eval_data", None, "Candidates file or folder of records to rank.")
 _OUTPUT = flags.DEFINE_string("output", None, "JSON file; runs in it are skipped.")
 _HEADS = flags.DEFINE_list("heads", [], "Heads; all except those in EXTRA by default.")
-_SEEDS = flags.DEFINE_integer("seeds", 3, "Number of seeds: 0, 1, ….")
+_SEEDS = flags.DEFINE_integer("seeds", 3, "Number of seeds, starting at 0.")
 _EXAMPLES = flags.DEFINE_integer("examples", 1_200, "Training examples, each used once.")
 _EVALUATED = flags.DEFINE_integer("evaluated", 1_000, "Contexts that bi and poly rank.")
 _JOINT = flags.DEFINE_integer("evaluated_jointly", 100, "Contexts that cross ranks.")

@@ -5,7 +5,7 @@ python benchmarks/io_faults.py
 python benchmarks/io_faults.py --commands "sample,intent train" --every 7 --seed 3
 ```
 
-A library in C, loaded with LD_PRELOAD, intercepts the command's calls of the C library. It counts
+A library in C, loaded with LD_PRELOAD, intercepts the command's calls to the C library. It counts
 the calls that act on files in the command's folder: open, read, write, fsync, rename, lock, make a
 folder and truncate. The n-th call fails with an operating system error that fits the call. In some
 runs all later calls of certain kinds fail too, as on a full disk ("from then on" in reports). The

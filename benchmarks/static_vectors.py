@@ -27,7 +27,7 @@ from convert_tf.numerics.vectors import unit_rows
 _ENCODER = flags.DEFINE_string("encoder", None, "Released name or folder.", required=True)
 _STATIC = flags.DEFINE_multi_string("static", [], "Folder from convert-tf export --format static.")
 _PAIRS = flags.DEFINE_multi_string("pairs", [], "CSV file: sentence1, sentence2, score.")
-_INTENTS = flags.DEFINE_multi_string("intents", [], "TRAIN=TEST: CSV files: text, label.")
+_INTENTS = flags.DEFINE_multi_string("intents", [], "TRAIN=TEST, two CSV files: text, label.")
 
 
 def table(path: str) -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Measure the recall that `convert-tf translate` loses: recall@10 among 100,000 candidates.
+"""Measure how `convert-tf translate` lowers recall@10 among 100,000 candidates.
 
 ```
 python benchmarks/translation.py --pairs pairs.csv --encoder convert_small --to convert
