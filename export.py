@@ -1,4 +1,4 @@
-"""`python export.py …` is `convert-tf export …`."""
+"""Run `convert-tf export`, so that `python export.py …` does the same."""
 
 import sys
 

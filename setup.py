@@ -1,4 +1,4 @@
-"""For tools that call setup.py; the package is described in pyproject.toml."""
+"""Support tools that call setup.py. The package is described in pyproject.toml."""
 
 from setuptools import setup
 

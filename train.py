@@ -1,4 +1,4 @@
-"""`python train.py …` is `convert-tf train …`."""
+"""Run `convert-tf train`, so that `python train.py …` does the same."""
 
 import sys
 

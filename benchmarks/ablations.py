@@ -1,4 +1,4 @@
-"""The ablations of ConveRT's Table 4, for equal steps, seeds and examples.
+"""Train the ablations of ConveRT's Table 4 on equal steps, seeds and examples.
 
 ```
 python benchmarks/ablations.py --data ids/ --output runs/ablations --steps 1000
@@ -6,16 +6,17 @@ python benchmarks/ablations.py --data data/ --vocab vocab.txt --output runs/abla
     --embedding_dim 512 --max_relative_attention 3,5,48,48,48,48 -- --batch_size=256
 ```
 
-Each variant is a run of `train.py` in a folder of its own. The same command again reads those that
-are done and goes on with the one that was stopped. Flags behind `--` go to `train.py` and count
-beyond what is set here. Prints a table, and writes `ablations.json` and `ablations.png`.
+Each variant is a run of `train.py` in a separate folder. If you repeat the command, finished runs
+are read, and an interrupted run is resumed. Flags after `--` are passed to `train.py` and override
+the flags that this script sets. The script prints a table and writes `ablations.json` and
+`ablations.png`.
 
-Variant D needs token ids with one bucket. From records they are made while training; of a folder
-of token ids a copy is written in which all unknown characters have one id, which is what
-`convert-tf tokenize --num_oov_buckets=1` writes.
+Variant D needs token ids with a single out-of-vocabulary (OOV) bucket. Records are tokenized with
+one bucket during training. For a folder of token ids, the script writes a copy in which all unknown
+characters have the same id, as `convert-tf tokenize --num_oov_buckets=1` would write.
 
-CPU time is that of the steps, of all threads, behind the first evaluation. Reference: arXiv
-1911.03688 §4.2, Table 4, whose runs had 966,000 steps of 512 pairs.
+CPU time is the time of all threads, averaged over the steps after the first evaluation. Reference:
+arXiv 1911.03688 §4.2, Table 4, whose runs had 966,000 steps of 512 pairs.
 """
 
 import json
@@ -38,16 +39,20 @@ from convert_tf.figures import BLUE, GREY, picture, write_picture
 from convert_tf.storage.files import write_file
 from convert_tf.storage.messages import as_markdown
 
-_DATA = flags.DEFINE_string("data", None, "Token ids, or records with --vocab.", required=True)
-_VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary of records.")
-_OUTPUT = flags.DEFINE_string("output", None, "Folder of the runs.", required=True)
-_VARIANTS = flags.DEFINE_list("variants", None, "Some of them, as A,D+E+F; all by default.")
-_SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds 0, 1, ….")
-_STEPS = flags.DEFINE_integer("steps", 1000, "Steps of each run.")
-_DIM = flags.DEFINE_integer("embedding_dim", 128, "Width; others follow with the paper's ratios.")
-_SPANS = flags.DEFINE_list("max_relative_attention", ["3", "5", "48"], "One for each block.")
-_SPLIT = flags.DEFINE_string("split", "dev", "Split that is evaluated on.")
-_EXAMPLES = flags.DEFINE_integer("examples", 10_000, "Examples of it, the first ones.")
+_DATA = flags.DEFINE_string(
+    "data", None, "Folder of token ids, or of records with --vocab.", required=True
+)
+_VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary for records.")
+_OUTPUT = flags.DEFINE_string("output", None, "Folder for the runs.", required=True)
+_VARIANTS = flags.DEFINE_list("variants", None, "Variants to train, as in A,D+E+F; all by default.")
+_SEEDS = flags.DEFINE_integer("seeds", 1, "Number of seeds, starting at 0.")
+_STEPS = flags.DEFINE_integer("steps", 1000, "Training steps of each run.")
+_DIM = flags.DEFINE_integer(
+    "embedding_dim", 128, "Width; the other widths keep the paper's ratios."
+)
+_SPANS = flags.DEFINE_list("max_relative_attention", ["3", "5", "48"], "Span of each block.")
+_SPLIT = flags.DEFINE_string("split", "dev", "Split to evaluate on.")
+_EXAMPLES = flags.DEFINE_integer("examples", 10_000, "Evaluate the first N examples of the split.")
 
 BASELINE = "ConveRT"
 ONE_BUCKET_FOLDER = "ids_one_bucket"
@@ -76,7 +81,7 @@ TABLE_4 = {
 
 
 def switches(variant: str, spans: Sequence[str]) -> dict[str, Any]:
-    """The flags of `train.py` that make a variant of the model with these spans."""
+    """Return the `train.py` flags that define a variant of the model with these spans."""
     longest = str(max(map(int, spans)))
     known: dict[str, dict[str, Any]] = {
         "A": {"num_heads": 8},
@@ -91,11 +96,11 @@ def switches(variant: str, spans: Sequence[str]) -> dict[str, Any]:
 
 
 def write_with_one_bucket(data: str, output: Path) -> None:
-    """Writes a copy of token ids in which all unknown characters have one id.
+    """Write a copy of token ids in which all unknown characters have the same id.
 
     Args:
       data: folder of token ids.
-      output: folder to write; one that is there is left as it is.
+      output: folder to write. An existing folder of token ids is not changed.
     """
     if kind_of(output) is Kind.TOKEN_IDS:
         return
@@ -119,7 +124,7 @@ def write_with_one_bucket(data: str, output: Path) -> None:
 
 
 def data_of(variant: str) -> dict[str, Any]:
-    """The flags of the data that a variant is trained on."""
+    """Return the `train.py` flags for the data that a variant is trained on."""
     if kind_of(_DATA.value) is Kind.TOKEN_IDS and "num_oov_buckets" in switches(
         variant, _SPANS.value
     ):
@@ -130,9 +135,9 @@ def data_of(variant: str) -> dict[str, Any]:
 
 
 def run(variant: str, seed: int, more: Sequence[str]) -> dict[str, Any]:
-    """Trains a variant, or reads what it left; its figures."""
+    """Train a variant unless its run has finished, and return its results."""
     folder = Path(_OUTPUT.value).absolute() / f"{variant}-seed{seed}"
-    interval = math.ceil(_STEPS.value / 2)  # two evaluations, between which steps are timed
+    interval = math.ceil(_STEPS.value / 2)  # steps are timed between the two evaluations
     options = {
         **model_options(_DIM.value, _SPANS.value),
         **data_of(variant),
@@ -141,7 +146,7 @@ def run(variant: str, seed: int, more: Sequence[str]) -> dict[str, Any]:
         "learning_rate": 1e-3,
         "final_learning_rate": 1e-5,
         "warmup_steps": _STEPS.value // 10,
-        "embedding_dropout": 0,  # no pair is seen twice
+        "embedding_dropout": 0,  # each pair is seen at most once
         "attention_dropout": 0,
         "steps": _STEPS.value,
         "eval_splits": _SPLIT.value,
@@ -171,7 +176,7 @@ def run(variant: str, seed: int, more: Sequence[str]) -> dict[str, Any]:
 
 
 def table(results: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Each variant's means over seeds, and differences from the baseline seed by seed."""
+    """Return the table: means over seeds, and mean differences from the baseline's same seed."""
     paper = TABLE_4[BASELINE]
     by_seed = {r["seed"]: r for r in results if r["variant"] == BASELINE}
     head = [
@@ -205,11 +210,13 @@ def table(results: Sequence[dict[str, Any]]) -> list[list[str]]:
 
 @picture
 def draw(rows: Sequence[tuple[str, float, float]], spread: Sequence[float] = ()) -> Any:
-    """Differences from the baseline in points of R100@1: ours and the paper's, a pair of bars each.
+    """Draw each variant's difference from the baseline, in points of R100@1.
+
+    Each variant has two bars: the difference measured here and the paper's.
 
     Args:
-      rows: name, our difference, the paper's; without the baseline.
-      spread: standard deviations of ours over seeds; none where there is one seed.
+      rows: for each variant except the baseline: name, difference measured here, the paper's.
+      spread: standard deviations over seeds of the measured differences; empty for one seed.
     """
     from matplotlib.figure import Figure
 
@@ -228,7 +235,7 @@ def draw(rows: Sequence[tuple[str, float, float]], spread: Sequence[float] = ())
 
 
 def differences(results: Sequence[dict[str, Any]]) -> tuple[list[tuple[str, float, float]], list]:
-    """What `draw` takes: each variant's differences, and deviations where there are more seeds."""
+    """Return the arguments of `draw`; the deviations are empty if there is one seed."""
     by_seed = {r["seed"]: r for r in results if r["variant"] == BASELINE}
     rows, spread = [], []
     for variant in dict.fromkeys(r["variant"] for r in results if r["variant"] != BASELINE):
@@ -243,7 +250,7 @@ def differences(results: Sequence[dict[str, Any]]) -> tuple[list[tuple[str, floa
 
 
 def unknown_share(data: str) -> float:
-    """The share of the training tokens of a folder of token ids that are hashed."""
+    """Return the share of the training tokens in a folder that are hashed."""
     folder = ArrayFolder(data)
     ids = [np.load(Path(data) / f"train-{name}-ids.npy") for name in ("context", "response")]
     return float(np.mean(np.concatenate(ids) >= folder.vocab_size))
@@ -268,8 +275,8 @@ def main(argv: list[str]) -> None:
     share, examples = results[0]["r100_1"] / 100, results[0]["examples"]
     error = 100 * math.sqrt(share * (1 - share) / examples)
     print(
-        f"{results[0]['pairs']:,} pairs each, {examples:,} examples of {_SPLIT.value}: a standard "
-        f"error of {error:.2f} points for one run."
+        f"Each run took {results[0]['pairs']:,} pairs and was evaluated on {examples:,} examples "
+        f"of {_SPLIT.value}. The standard error of one run is {error:.2f} points."
     )
     if kind_of(_DATA.value) is Kind.TOKEN_IDS:
         print(f"{100 * unknown_share(_DATA.value):.3f} % of the training tokens are hashed.")

@@ -1,12 +1,12 @@
-"""Draw the picture of docs/results.md: accuracy against speed, with size as the area of a circle.
+"""Draw the figure of docs/results.md: accuracy against speed, with size as the area of a circle.
 
 ```
 pip install -e '.[plots]'
 python benchmarks/accuracy_speed.py --page docs/results.md --output docs/accuracy_speed.png
 ```
 
-The figures are those of the first table under the heading "Accuracy, speed and size" of the page.
-A row without a time, as that of TF-IDF, becomes a line.
+The numbers come from the first table under the heading "Accuracy, speed and size" of the page. A
+row without a time, such as TF-IDF, is drawn as a horizontal line.
 """
 
 import re
@@ -18,7 +18,7 @@ from absl import app, flags
 from convert_tf.figures import BLUE, GREY, RED, picture, write_picture
 
 _PAGE = flags.DEFINE_string("page", "docs/results.md", "Page with the table.")
-_OUTPUT = flags.DEFINE_string("output", "docs/accuracy_speed.png", "PNG file.")
+_OUTPUT = flags.DEFINE_string("output", "docs/accuracy_speed.png", "PNG file to write.")
 
 HEADING = "## Accuracy, speed and size"
 
@@ -27,10 +27,10 @@ class Row(NamedTuple):
     """A row of the table.
 
     Attributes:
-      name: of the encoder.
+      name: name of the encoder.
       scores: accuracies in percent, by column.
-      milliseconds: CPU time of a sentence; None where the table has none.
-      megabytes: size of the file; None where the table has none.
+      milliseconds: CPU time per sentence; None if the cell is empty.
+      megabytes: size of the file; None if the cell is empty.
     """
 
     name: str
@@ -40,14 +40,17 @@ class Row(NamedTuple):
 
 
 def read_table(text: str) -> list[Row]:
-    """Read the table of a page.
+    """Return the rows of the first table under `HEADING`.
+
+    Args:
+      text: the page, as Markdown.
 
     Raises:
-      ValueError: the page has no such table.
+      ValueError: if the page has no such table.
     """
     section = text.partition(f"{HEADING}\n")[2].partition("\n## ")[0]
     lines = re.findall(r"^\|(.*)\|$", section.partition("\n```")[0], re.MULTILINE)
-    # A dagger marks figures of older weights.
+    # A dagger marks figures that were measured with older weights.
     cells = [[cell.strip(" †").strip("`") for cell in line.split("|")] for line in lines]
     if len(cells) < 3:
         raise ValueError(f"The page has no table under '{HEADING}'.")
@@ -70,7 +73,7 @@ def read_table(text: str) -> list[Row]:
 
 @picture
 def draw(rows: list[Row]) -> Any:
-    """One panel for each accuracy."""
+    """Draw one panel for each column of accuracies."""
     from matplotlib.figure import Figure
 
     panels = list(rows[0].scores)
@@ -95,7 +98,7 @@ def draw(rows: list[Row]) -> Any:
         margin = 0.25 * (max(scores) - min(scores))
         axes.set_ylim(min(scores) - margin / 2, max(scores) + margin)
         axes.set_xlim(0, 1.25 * max(row.milliseconds or 0 for row in rows))
-        axes.set_xlabel("CPU milliseconds a sentence (left is faster)")
+        axes.set_xlabel("CPU milliseconds per sentence (left is faster)")
         axes.set_ylabel("percent")
         axes.set_title(panel)
     return figure

@@ -1,26 +1,28 @@
-"""Attack the programs: large dumps with damaged lines, killed training runs, fuzzed input.
+"""Test commands with damaged dumps, killed processes, full disks and fuzzed input.
 
 ```
 python benchmarks/attack.py --folder /tmp/attack --gigabytes 2 --minutes 60 --kills 20
 ```
 
-It prints what was tried. The exit status is 1 if one of these rules was broken:
+The script prints what it tried. Its exit status is 1 if one of these rules was broken:
 
-- `prepare` reads all good lines of a dump of that size, counts each damaged one, and uses less
+- `prepare` reads all undamaged lines of a large dump, counts each damaged line, and uses less
   memory than `--memory_gib`.
-- Training that is killed (SIGKILL) at random moments gives the same weights, bit for bit, as a run
-  that is never killed, and leaves no temporary file.
-- `export`, `intent train` and `index build` with `--overwrite`, when killed, leave either the old
-  or the new files. The same command then writes the new ones.
-- Commands on a disk that fills up end with one sentence and leave no file under the final name. A
-  clock that jumps back changes nothing. Of two processes with one output at least one writes it,
-  and the other says in a sentence why not (`benchmarks/faults.py`).
-- Models and indexes that somebody changed open no other file and are refused in one sentence.
+- A training run that is killed (SIGKILL) at random moments and resumed ends with exactly the same
+  weights as a run that is never killed. It leaves no temporary file.
+- If `export`, `intent train` or `index build` is killed while it runs with `--overwrite`, either
+  the old or the new files are left. The same command then writes the new ones.
+- A command whose disk fills up ends with an error of one line and leaves no file under the final
+  name. A clock that jumps back changes nothing. If two processes write the same output, at least
+  one of them writes it, and the other explains in one line why it did not (`benchmarks/faults.py`).
+- Models and indexes that somebody has tampered with are refused with an error of one line, and no
+  other files are opened.
 - Modules and 8-bit `.onnx` files accept any text and any bytes. Vectors are finite and do not
-  depend on the batch. Tokens give the text back, and both tokenizers give the same tokens.
-- A file with flipped, lost or added bytes, or with other content, is refused in one sentence, or
-  read correctly. In half of the cases its checksum is removed or updated; then the content may
-  differ.
+  depend on the batch. The text can be restored from its tokens, and both tokenizers give the same
+  tokens.
+- A file with flipped, missing or added bytes, or with other content, is refused with an error of
+  one line or read correctly. In half of the cases, its checksum is removed or updated. The content
+  that is read may differ then.
 """
 
 import functools
@@ -61,24 +63,26 @@ from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.text.vocabulary import read_vocabulary
 from convert_tf.training.state import saved_checkpoints
 
-_FOLDER = flags.DEFINE_string("folder", None, "Where everything goes.", required=True)
-_GIGABYTES = flags.DEFINE_float("gigabytes", 2.0, "Of the dump, before it is compressed.")
-_MEMORY = flags.DEFINE_float("memory_gib", 3.0, "The most that preparing it may take.")
-_MINUTES = flags.DEFINE_float("minutes", 60.0, "Of fuzzing, by CPU time.")
-_KILLS = flags.DEFINE_integer("kills", 20, "Of the training run.")
-_STEPS = flags.DEFINE_integer("steps", 600, "Of the training run.")
-_ENCODER = flags.DEFINE_string("encoder", "hub_modules/convert_small/2", "Whose texts are fuzzed.")
-_FULL_DISKS = flags.DEFINE_integer("full_disks", 3, "Times that the disk of each command is full.")
-_TARGETS = flags.DEFINE_list("targets", [], "Names of outputs that are attacked; all by default.")
-_SEED = flags.DEFINE_integer("seed", 0, "Of all that is random.")
+_FOLDER = flags.DEFINE_string("folder", None, "Folder for all files.", required=True)
+_GIGABYTES = flags.DEFINE_float("gigabytes", 2.0, "Size of the dump before compression, in GB.")
+_MEMORY = flags.DEFINE_float("memory_gib", 3.0, "Maximum memory of `prepare`, in GiB.")
+_MINUTES = flags.DEFINE_float("minutes", 60.0, "CPU minutes of fuzzing.")
+_KILLS = flags.DEFINE_integer("kills", 20, "How often the training run is killed.")
+_STEPS = flags.DEFINE_integer("steps", 600, "Steps of the training run.")
+_ENCODER = flags.DEFINE_string(
+    "encoder", "hub_modules/convert_small/2", "Module to fuzz with texts."
+)
+_FULL_DISKS = flags.DEFINE_integer("full_disks", 3, "How often each command meets a full disk.")
+_TARGETS = flags.DEFINE_list("targets", [], "Names of outputs to attack; all by default.")
+_SEED = flags.DEFINE_integer("seed", 0, "Random seed.")
 
-_COPY = "copy-number"  # stands for the number of the copy in the ids of a dump
-_FILES_PER_TEXTS = 8  # that are damaged for each 256 texts
+_COPY = "copy-number"  # replaced in ids by the number of the copy
+_FILES_PER_TEXTS = 8  # files to damage for every 256 texts
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in a unit of `ru_maxrss`
 
 
 def write_dump(path: Path, num_bytes: float) -> tuple[int, int]:
-    """Writes comments until there are so many bytes; returns how many, and how many bad lines."""
+    """Write a dump of at least `num_bytes`; return the numbers of comments and damaged lines."""
     threads = SampleThreads(_SEED.value).generate(5_000)
     comments = [comment for _, replies in threads for comment in replies]
     for comment in comments:
@@ -97,6 +101,7 @@ def write_dump(path: Path, num_bytes: float) -> tuple[int, int]:
 
 
 def attack_with_a_dump(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """Prepare a large dump with damaged lines; return counts and broken rules."""
     dump, data = folder / "RC_large.zst", folder / "large"
     shutil.rmtree(data, ignore_errors=True)
     comments, damaged = write_dump(dump, _GIGABYTES.value * 1e9)
@@ -113,14 +118,14 @@ def attack_with_a_dump(folder: Path) -> tuple[dict[str, Any], list[str]]:
         "damaged lines": damaged,
     }
     if p.returncode:
-        return found, [f"prepare ended with {p.returncode}"]
+        return found, [f"prepare ended with status {p.returncode}"]
     report = json.loads((data / "report.json").read_text())
     read, bad = report["threads"]["comments"], report["bad_lines"]["count"]
     faults = []
     if (read, bad) != (comments, damaged):
-        faults.append(f"{read} of {comments} comments, {bad} of {damaged} damaged lines counted")
+        faults.append(f"counted {read} of {comments} comments and {bad} of {damaged} damaged lines")
     if peak > _MEMORY.value:
-        faults.append(f"{peak:.2f} GiB of memory, not {_MEMORY.value}")
+        faults.append(f"used {peak:.2f} GiB of memory, more than {_MEMORY.value}")
     return found, faults
 
 
@@ -133,10 +138,12 @@ def _call(*arguments: object) -> None:
 
 
 def _run(command: list[str]) -> None:
-    """Runs a command that must end well; else what it said goes on."""
+    """Run a command; if it fails, raise `RuntimeError` with its standard error."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
+        raise RuntimeError(
+            f"{' '.join(command)} ended with status {done.returncode}: {done.stderr}"
+        )
 
 
 def _training(folder: Path, name: str) -> list[str]:
@@ -149,6 +156,7 @@ def _training(folder: Path, name: str) -> list[str]:
 
 
 def attack_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """Kill a training run again and again; return counts and broken rules."""
     rng = random.Random(_SEED.value)
     shutil.rmtree(folder / "runs", ignore_errors=True)
     write_sample(str(folder / "sample"))
@@ -165,7 +173,7 @@ def attack_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
     while kills < _KILLS.value and not faults:
         moment, last = rng.uniform(0.02, 1.0) * seconds, _last_step(killed)
         command = _training(folder, killed.name)
-        if kills % 2:  # just after a checkpoint, which the other kills may never meet
+        if kills % 2:  # just after a checkpoint, a moment that random kills may never hit
             step = rng.randrange(last, max(last + 1, _STEPS.value * 3 // 4))
             is_there = functools.partial(_has_step, killed, step)
             code, said = _killed_after(moment / 20, command, is_there)
@@ -175,8 +183,8 @@ def attack_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
             kills += 1
             begun += 0 < _last_step(killed) < _STEPS.value
         elif code:
-            faults.append(f"train ended with {code}: {said[-500:]!r}")
-        else:  # it had all its steps: from the start again
+            faults.append(f"train ended with status {code}: {said[-500:]!r}")
+        else:  # the run has finished, so another one starts
             done += 1
             shutil.move(killed, folder / "runs" / f"killed_{done}")
     if not faults:
@@ -184,25 +192,25 @@ def attack_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
     ended = [path for path in (folder / "runs").iterdir() if path.name.startswith("killed")]
     expected = (folder / "runs" / "whole" / "model.weights.h5").read_bytes()
     faults += [
-        f"{run.name} has other weights than the run that was not killed"
+        f"the weights of {run.name} differ from those of the run that was not killed"
         for run in ended
         if not faults and (run / "model.weights.h5").read_bytes() != expected
     ]
-    faults += [f"{path} was left" for run in ended for path in _left(run)]
+    faults += [f"{path} was left behind" for run in ended for path in _left(run)]
     return {
         "kills of training": kills,
-        "of them between two checkpoints": begun,
+        "kills between two checkpoints": begun,
         "runs that were killed": len(ended),
     }, faults
 
 
 def _has_step(run: Path, step: int) -> bool:
-    """Whether a run has a checkpoint after a step."""
+    """Return whether a run has a checkpoint later than `step`."""
     return _last_step(run) > step
 
 
 def _last_step(run: Path) -> int:
-    """Of the checkpoints of a run; 0 without any."""
+    """Return the step of a run's newest checkpoint, or 0 if it has none."""
     newest = saved_checkpoints(run)[:1]
     return int(newest[0].name.removeprefix("step-")) if newest else 0
 
@@ -210,10 +218,15 @@ def _last_step(run: Path) -> int:
 def _killed_after(
     seconds: float, command: list[str], has_begun: Callable[[], bool] = lambda: True
 ) -> tuple[int, str]:
-    """Runs a command, and kills it if it has not ended some seconds after it began its work.
+    """Run a command and kill it if it is still running some seconds after it began its work.
+
+    Args:
+      seconds: time from the moment at which `has_begun` returns true.
+      command: the command.
+      has_begun: returns whether the command has begun its work.
 
     Returns:
-      Its status and what it said.
+      The exit status and the standard error.
     """
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -231,7 +244,7 @@ def _killed_after(
 
 
 def _left(folder: Path) -> list[Path]:
-    """What only a process that was killed leaves."""
+    """Return temporary files and locks, which only a killed process leaves behind."""
     return [
         path
         for pattern in (".new*", ".*.new", ".*.lock")
@@ -241,7 +254,7 @@ def _left(folder: Path) -> list[Path]:
 
 
 def attack_writers_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """Kills what replaces a model, a file and a cache that are there."""
+    """Kill commands that replace their output; return counts and broken rules."""
     rng, place = random.Random(_SEED.value), folder / "written"
     faults, kills = [], 0
     for name, (command, target, read) in _chosen(targets(folder, place)).items():
@@ -253,13 +266,13 @@ def attack_writers_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
             code, said = _killed_after(moment, [*command, "--overwrite"])
             kills += code == -signal.SIGKILL
             if code not in (0, -signal.SIGKILL):
-                faults.append(f"{name} ended with {code}: {said[-500:]!r}")
+                faults.append(f"{name} ended with status {code}: {said[-500:]!r}")
             if target.exists() and not np.array_equal(read(), expected):
-                faults.append(f"{name} was killed and is another one")
+                faults.append(f"{name} has changed after the command was killed")
         _run([*command, "--overwrite"])
         if not np.array_equal(read(), expected):
-            faults.append(f"{name} is another one after the last run")
-    faults += [f"{path} was left" for path in _left(place)]
+            faults.append(f"{name} has changed after the last run")
+    faults += [f"{path} was left behind" for path in _left(place)]
     return {"kills of other commands": kills}, faults
 
 
@@ -276,10 +289,14 @@ def _write_missing(known: dict[str, Target]) -> dict[str, Target]:
 
 
 def targets(folder: Path, place: Path) -> dict[str, Target]:
-    """Writes what is damaged: of each the command, its path, and what reads it to an array.
+    """Write the models and indexes to attack, unless they exist, and return them by name.
 
-    Each attack leaves them whole, so they are written once. The index has vectors of the `.onnx`
-    file, which opens in milliseconds.
+    Each attack restores them, so they are written only once. The index is built with the `.onnx`
+    file, because that opens in milliseconds.
+
+    Args:
+      folder: folder with the training run.
+      place: folder to write to.
     """
     texts = ["hello there", "where is my parcel?", "refund me"]
     run, module, onnx = folder / "runs" / "whole", place / "module", place / "model.onnx"
@@ -327,7 +344,7 @@ def targets(folder: Path, place: Path) -> dict[str, Target]:
 
 
 def further_targets(folder: Path, place: Path) -> dict[str, Target]:
-    """Writes what other commands make of files; as `targets`, which were written before."""
+    """Write the outputs of further commands; like `targets`, which must have run before."""
     data, ids, vectors = place / "data", place / "ids", place / "vectors.npy"
 
     def bytes_of(path: Path) -> np.ndarray:
@@ -358,12 +375,12 @@ def further_targets(folder: Path, place: Path) -> dict[str, Target]:
 
 
 def attack_with_faults(folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """Full disks, a clock that jumps, two writers and hostile files."""
+    """Try full disks, a clock that jumps back, two writers at once, and hostile files."""
     rng, place = random.Random(_SEED.value), folder / "written"
     models = targets(folder, place)
     every = _chosen({**models, **further_targets(folder, place)})
     found, faults = attack_with_hostile_files(_chosen(models), folder)
-    # What others are made of comes last: it is away for a while.
+    # A full disk removes each output for a while, so outputs that others need come last.
     for more, own in (
         attack_with_the_clock(every, folder, rng),
         attack_with_two_writers(every, _left),
@@ -375,7 +392,7 @@ def attack_with_faults(folder: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def readers(folder: Path, place: Path) -> dict[str, tuple[Path, Callable[[], Any]]]:
-    """What is damaged and read: a run, what is made of it, and files of examples."""
+    """Return what to damage and how to read it: a run, its exports, and files of examples."""
     known = {name: (path, read) for name, (_, path, read) in targets(folder, place).items()}
     run = folder / "runs" / "whole"
     (place / "nlu.yml").write_text(
@@ -400,15 +417,18 @@ def readers(folder: Path, place: Path) -> dict[str, tuple[Path, Callable[[], Any
 
 
 def labelled(path: Path) -> np.ndarray:
+    """Return the texts and labels of a file."""
     data = read_files([str(path)])
     return np.array([*data.texts, *data.labels])
 
 
 def read_file_of_pairs(path: str) -> np.ndarray:
+    """Return the pairs of a file, each as its `repr`."""
     return np.array([repr(each) for each in pairs.read(dumps.CountedFile(path))])
 
 
 def attack_with_fuzz(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """Encode random texts and read damaged files; return counts and broken rules."""
     rng, place = random.Random(_SEED.value), folder / "written"
     known = {name: (*own, own[1]()) for name, own in readers(folder, place).items()}
     encoders = {
@@ -424,7 +444,7 @@ def attack_with_fuzz(folder: Path) -> tuple[dict[str, Any], list[str]]:
         some = [next(texts) for _ in range(256)]
         try:
             faults += fuzz_texts(encoders, tokenizer, plain, some, rng)
-        except Exception as error:  # whatever there may be
+        except Exception as error:  # any exception is a fault
             faults.append(f"{type(error).__name__} ({str(error)[:200]}) at {some[0][:80]!r} …")
         counts["texts"] += 2 * len(some)
         for _ in range(_FILES_PER_TEXTS):
@@ -440,7 +460,7 @@ def main(argv: list[str]) -> None:
     shutil.rmtree(folder / "written", ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     faults = []
-    # The dump first: Linux counts as memory of a process what its parent had when it began.
+    # The dump comes first, because Linux counts the parent's memory towards a child's peak.
     attacks = (
         attack_with_a_dump, attack_with_kills, attack_writers_with_kills, attack_with_faults,
         attack_with_fuzz,

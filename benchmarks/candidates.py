@@ -1,17 +1,21 @@
-"""Time to rank cached candidates for a context with bi-, poly- and cross-encoders.
+"""Measure the time to rank cached candidates with bi-, poly- and cross-encoders.
 
 ```
 python benchmarks/candidates.py --output candidates.json
 python benchmarks/candidates.py --init_from convert --contexts valid_self_original.txt
 ```
 
-Repeats Tables 5 and 9 of arXiv 1905.01969. Contexts are encoded one at a time, with random weights
-or with a trained trunk (`--init_from`); they are random tokens, or those of a file (`--contexts`).
-Candidates are random vectors of length 1, as only their shape matters. The rows take turns, so that
-what else the machine does falls on all of them alike; medians are printed, and ratios to the
-bi-encoder of the same turn. A cross-encoder is timed with 1,000 candidates, the rest follows from
-them. What the machine can do at most, the bytes of the vectors over the rate at which memory is
-read and the multiplications over the rate of a large matrix product, is measured in the same turns.
+The script repeats the measurements of Tables 5 and 9 of arXiv 1905.01969. Contexts are encoded one
+at a time, with random weights or with a trained trunk (`--init_from`). Contexts are random tokens
+or come from a file (`--contexts`). Candidates are random vectors of length 1, because only their
+shape matters.
+
+The rows are measured in turns, so that other programs on the machine slow all of them equally. The
+script prints medians, and ratios to the bi-encoder of the same turn. The cross-encoder is timed
+with 1,000 candidates, and times for other numbers of candidates are extrapolated. The column
+"floor" is a lower bound of the time to score. It is the larger of two times: reading all vectors at
+the memory rate of the machine, and multiplying at the rate of a large matrix product. Both rates
+are measured in the same turns.
 """
 
 import dataclasses
@@ -41,16 +45,16 @@ from convert_tf.search.index import CandidateIndex
 
 _COUNTS = flags.DEFINE_list("candidates", ["1000", "100000"], "Numbers of candidates.")
 _MODEL = flags.DEFINE_string("model", "convert", "Preset of the trunk.")
-_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 24_000, "Of the trunk.")
+_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 24_000, "Vocabulary size of the trunk.")
 _INIT_FROM = flags.DEFINE_string(
-    "init_from", None, "Trained encoder or trunk, instead of --model with random weights."
+    "init_from", None, "Trained encoder or trunk to use instead of --model with random weights."
 )
-_CONTEXTS = flags.DEFINE_string("contexts", None, "File of candidates with contexts to encode.")
+_CONTEXTS = flags.DEFINE_string("contexts", None, "Candidates file whose contexts are encoded.")
 _CONTEXT_TOKENS = flags.DEFINE_integer(
-    "context_tokens", 60, "Of each context. Longer ones are cut."
+    "context_tokens", 60, "Tokens of each context. Longer contexts are cut."
 )
-_CANDIDATE_TOKENS = flags.DEFINE_integer("candidate_tokens", 15, "For the cross-encoder.")
-_DTYPE = flags.DEFINE_enum("dtype", "float32", DTYPES, "Of the cached vectors.")
+_CANDIDATE_TOKENS = flags.DEFINE_integer("candidate_tokens", 15, "Tokens of each candidate.")
+_DTYPE = flags.DEFINE_enum("dtype", "float32", DTYPES, "Number format of cached vectors.")
 _TURNS = flags.DEFINE_integer("turns", 15, "Measurements of each row.", lower_bound=1)
 _CROSS_TURNS = flags.DEFINE_integer("cross_turns", 3, "Measurements of the cross-encoder.")
 _OUTPUT = flags.DEFINE_string("output", None, "JSON file to write.")
@@ -61,7 +65,7 @@ FINGERPRINT = "random vectors"
 
 
 class TimedEncoder:
-    """Encodes `token_ids`, whatever the text of the context is, and notes the seconds."""
+    """Encodes `token_ids` instead of the context that it is given, and records the seconds."""
 
     fingerprint = FINGERPRINT
     name = "an encoder whose calls are timed"
@@ -87,7 +91,7 @@ class TimedEncoder:
 
 
 def heads() -> dict[str, HeadConfig]:
-    """The rows of the table, by name."""
+    """Return the heads of the rows by name."""
     rows = {"bi": HeadConfig(head="bi")}
     for variant in ("learnt", "first_m"):
         for codes in (16, 64, 360):
@@ -98,7 +102,7 @@ def heads() -> dict[str, HeadConfig]:
 
 
 def rankers() -> tuple[dict[str, RankerModel], RankerModel, Path | None]:
-    """The rankers of the rows, a cross-encoder, and the vocabulary of a trained trunk."""
+    """Return the rankers of the rows by name, a cross-encoder, and a trained trunk's vocabulary."""
     cross = HeadConfig(head="cross")
     if _INIT_FROM.value:
         folder = model_path(_INIT_FROM.value, wants_module=True)
@@ -119,14 +123,16 @@ def rankers() -> tuple[dict[str, RankerModel], RankerModel, Path | None]:
 
 
 def contexts_of(ranker: RankerModel, vocabulary: Path | None) -> Iterator[np.ndarray]:
-    """Token ids of contexts without end: int32 `[tokens]`."""
+    """Yield token ids of contexts without end, each int32 `[tokens]`."""
     if not _CONTEXTS.value:
         ids = np.random.default_rng(0).integers(
             0, ranker.config.model.num_ids, _CONTEXT_TOKENS.value
         )
         return itertools.repeat(ids.astype(np.int32))
     if vocabulary is None:
-        sys.exit("candidates.py: --contexts needs --init_from, whose vocabulary it reads.")
+        sys.exit(
+            "candidates.py: --contexts needs the vocabulary of a trained encoder. Set --init_from."
+        )
     examples = tokenize_examples(
         read_examples(_CONTEXTS.value, "test", max_examples=100),
         make_tokenize(vocabulary, ranker.config),
@@ -134,15 +140,17 @@ def contexts_of(ranker: RankerModel, vocabulary: Path | None) -> Iterator[np.nda
         max_candidate_tokens=_CANDIDATE_TOKENS.value,
     )
     texts = examples.contexts
-    # Of one length, because every other shape is compiled.
+    # All contexts have the same length, because each shape is compiled separately.
     whole = np.flatnonzero(texts.lengths == _CONTEXT_TOKENS.value)
     if not len(whole):
-        sys.exit(f"candidates.py: no context has {_CONTEXT_TOKENS.value} tokens. Lower the number.")
+        sys.exit(
+            f"candidates.py: no context has {_CONTEXT_TOKENS.value} tokens. Lower --context_tokens."
+        )
     return itertools.cycle(texts.take([number]).flat for number in whole)
 
 
 def random_cache(folder: Path, count: int, dim: int) -> CandidateCache:
-    """A cache of random vectors of length 1."""
+    """Write a cache of random vectors of length 1."""
     rng = np.random.default_rng(count)
 
     def encode(texts):
@@ -155,23 +163,25 @@ def random_cache(folder: Path, count: int, dim: int) -> CandidateCache:
 
 
 def timed(function) -> float:
+    """Return the seconds of a call."""
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
 
 
 class Machine:
-    """The rates that bound any search: bytes/s of reading memory, FLOP/s of a matrix product."""
+    """Measures the rates that limit any search: bytes read and FLOPs of a matrix product."""
 
     def __init__(self):
         rng = np.random.default_rng(0)
-        # Read as a matrix times a vector, what a bi-encoder's search is.
+        # A bi-encoder's search is a product of a matrix and a vector, so reading is timed as one.
         self._read = rng.standard_normal((2**17, 512), dtype=np.float32)
         self._vector = np.ones(512, np.float32)
         self._square = rng.standard_normal((2048, 2048), dtype=np.float32)
         self._out = np.empty((2048, 2048), np.float32)
 
     def measure(self) -> dict[str, float]:
+        """Return both rates per second by name."""
         reading = min(timed(lambda: self._read @ self._vector) for _ in range(2))
         product = timed(lambda: np.matmul(self._square, self._square, out=self._out))
         return {"bytes_per_s": self._read.nbytes / reading, "flop_per_s": 2 * 2048**3 / product}
@@ -194,7 +204,7 @@ def main(argv: list[str]) -> None:
         row_bytes = caches[counts[0]].stored(0, 1)[0].nbytes
         machine = Machine()
         samples: dict[tuple[str, int], list[tuple[float, float]]] = {}
-        for turn in range(-2, _TURNS.value):  # the first two warm up
+        for turn in range(-2, _TURNS.value):  # the first two turns are for warm-up
             for key, value in machine.measure().items():
                 rates[key] += [value] * (turn >= 0)
             context = next(contexts)
@@ -238,7 +248,7 @@ def main(argv: list[str]) -> None:
 
 
 def time_cross(ranker: RankerModel, context: np.ndarray, counts: list[int]) -> dict[str, dict]:
-    """The cross-encoder's row: 1,000 candidates measured, in batches."""
+    """Measure the cross-encoder with 1,000 candidates in batches, and print its rows."""
     if not _CROSS_TURNS.value:
         return {}
     shape = (1, CROSS_BATCH, _CANDIDATE_TOKENS.value)
@@ -254,7 +264,7 @@ def time_cross(ranker: RankerModel, context: np.ndarray, counts: list[int]) -> d
     for count in counts:
         total = 1e3 * statistics.median(seconds) * count / 1000
         rows[f"cross, {count}"] = {"total_ms": total, "is_measured": count == 1000}
-        print(f"{'cross':<18}{count:>11,}{total:27.0f}{'' if count == 1000 else '  inferred'}")
+        print(f"{'cross':<18}{count:>11,}{total:27.0f}{'' if count == 1000 else '  extrapolated'}")
     return rows
 
 

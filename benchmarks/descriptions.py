@@ -1,4 +1,4 @@
-"""Intents without examples: accuracy when the training texts are the names of the intents.
+"""Measure the accuracy of classifiers that are trained on intent names instead of examples.
 
 ```
 python benchmarks/descriptions.py --test banking77.test.csv --encoder hub_modules/convert/2
@@ -6,11 +6,14 @@ python benchmarks/descriptions.py --test banking77.test.csv --encoder hub_module
     --train banking77.train_5shot.csv
 ```
 
-The rows are `IntentClassifier.from_descriptions` with each kind of encoding and head, with and
-without words. With `--train`, these examples refine the classifier, and further rows use only them.
-`nearest` takes the description with the highest cosine, without training; it also shows how often
-the right one is among the best few, as when an assistant chooses among tools. `--heads ""` shows
-only that.
+The names of the intents serve as their descriptions. Each row is a classifier from
+`IntentClassifier.from_descriptions`, for each kind of encoding and head, with and without the word
+model. With `--train`, the examples in that file are added to the descriptions, and further rows use
+only the examples.
+
+The rows called `nearest` pick the description with the highest cosine, without training. They also
+show how often the correct description is among the best few, as when an assistant chooses a tool.
+`--heads ""` prints only these rows.
 """
 
 import csv
@@ -21,17 +24,18 @@ from absl import app, flags
 
 from convert_tf import IntentClassifier, SentenceEncoder
 
-_TEST = flags.DEFINE_string("test", None, "CSV of texts and labels.", required=True)
-_TRAIN = flags.DEFINE_string("train", None, "CSV of examples to refine the classifier.")
+_TEST = flags.DEFINE_string("test", None, "CSV file of texts and labels.", required=True)
+_TRAIN = flags.DEFINE_string("train", None, "CSV file of examples to add to the descriptions.")
 _ENCODER = flags.DEFINE_string("encoder", None, "Folder of a module.", required=True)
 _HEADS = flags.DEFINE_list("heads", ["network", "logistic"], "Heads to train.")
-_SEEDS = flags.DEFINE_integer("seeds", 3, "Number of seeds; the mean is printed.")
+_SEEDS = flags.DEFINE_integer("seeds", 3, "Number of seeds; the mean over them is printed.")
 
 _AMONG = (1, 3, 5, 10)
 KINDS = {"sentence": SentenceEncoder.encode, "similarity": SentenceEncoder.encode_similarity}
 
 
 def examples(path: str) -> tuple[list[str], list[str]]:
+    """Return the texts and labels of a CSV file."""
     with open(path, encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     return [row["text"].strip() for row in rows], [row["label"] for row in rows]
@@ -49,7 +53,7 @@ def main(argv: list[str]) -> None:
     for kind, encode in KINDS.items():
         try:
             vectors = dict(zip(needed, encode(encoder, needed), strict=True))
-        except ValueError as error:  # a module without vectors for similarity
+        except ValueError as error:  # the module has no similarity vectors
             print(error)
             continue
 
@@ -66,8 +70,8 @@ def main(argv: list[str]) -> None:
         is_right = nearest == np.array(labels)[:, None]
         shares = (100 * is_right[:, :k].any(axis=1).mean() for k in _AMONG)
         places = zip(_AMONG, shares, strict=True)
-        among = ", ".join(f"among the best {k} {share:.1f} %" for k, share in places)
-        print(f"{kind}, nearest of {len(descriptions)}: {among}", flush=True)
+        among = ", ".join(f"correct one among the best {k}: {share:.1f} %" for k, share in places)
+        print(f"{kind}, nearest of {len(descriptions)} descriptions: {among}", flush=True)
         for head, lexical in itertools.product(_HEADS.value, (None, "auto")):
             seeds = range(_SEEDS.value if head == "network" else 1)
             options = {"head": head, "lexical": lexical}
@@ -84,7 +88,7 @@ def main(argv: list[str]) -> None:
             for what, accuracies in found.items():
                 if accuracies:
                     print(
-                        f"{kind}, {head}, {'words' if lexical else 'no words'}, {what}: "
+                        f"{kind}, {head}, {'word model' if lexical else 'no word model'}, {what}: "
                         f"{100 * np.mean(accuracies):.1f} ± {100 * np.std(accuracies):.1f} %",
                         flush=True,
                     )

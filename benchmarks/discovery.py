@@ -1,13 +1,13 @@
-"""How well messages of intents that a model does not know are grouped.
+"""Measure how well messages of unknown intents are grouped.
 
 ```
 python benchmarks/discovery.py --encoder convert_small --test test.csv
 ```
 
-All texts of --test are grouped, once with the right number of groups and once with the chosen one.
-benchmarks/unknown_intents.py measures groups of messages that a classifier does not answer surely.
---encoder minilm needs what benchmarks/minilm.py needs. Scores are percentages, as in papers on
-intent discovery.
+All texts of --test are grouped twice: once with the true number of intents and once with the number
+of groups that the program chooses. The scores are percentages, as in papers on intent discovery.
+benchmarks/unknown_intents.py measures groups of messages that a classifier is unsure about.
+--encoder minilm needs the packages that benchmarks/minilm.py needs.
 """
 
 import numpy as np
@@ -25,7 +25,10 @@ _TEST = flags.DEFINE_string("test", None, "Messages with their intents.", requir
 
 
 def scores(labels: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """NMI, ARI and accuracy when each intent is matched with one group, in percent."""
+    """Return NMI, ARI and accuracy in percent.
+
+    The accuracy is that of the best one-to-one matching of intents and groups.
+    """
     _, numbers = np.unique(labels, return_inverse=True)
     counts = confusion_matrix(numbers, groups)
     accuracy = counts[linear_sum_assignment(-counts)].sum() / len(labels)
@@ -34,6 +37,7 @@ def scores(labels: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 
 def show(what: str, found: np.ndarray, groups: float) -> None:
+    """Print a row of scores."""
     nmi, ari, accuracy = found
     print(f"{what:35}{groups:6.1f} groups: NMI {nmi:.1f}, ARI {ari:.1f}, ACC {accuracy:.1f}")
 

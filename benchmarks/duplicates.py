@@ -1,13 +1,13 @@
-"""Recall of approximate search among candidates most of which are copies.
+"""Measure the recall of approximate search when most candidates are copies of a few texts.
 
 ```
 python benchmarks/duplicates.py --encoder convert_small
 ```
 
-The candidates are 600 numbered sentences, the lines of `responses.txt`, and three canned answers,
-each of them `--copies` times. The queries are the lines of `responses.txt`. A search counts as
-right if it finds a candidate with the best score of exact search; with an encoder that scores
-copies equally, any copy counts.
+The candidates are 600 numbered sentences, the lines of `responses.txt`, and three canned
+answers, each of which is repeated `--copies` times. The queries are the lines of `responses.txt`
+and three more. A search is a hit if it finds a candidate with the same score as the best candidate
+of exact search. If the encoder gives copies equal scores, any copy counts.
 """
 
 import tempfile
@@ -20,8 +20,10 @@ from convert_tf.search.cache import write_cache
 from convert_tf.search.encoders import load_encoder
 from convert_tf.search.index import FAISS_KINDS, CandidateIndex, FaissIndex
 
-_ENCODER = flags.DEFINE_string("encoder", "convert_small", "Encoder of candidates and queries.")
-_COPIES = flags.DEFINE_integer("copies", 1467, "Copies of each canned answer.", lower_bound=1)
+_ENCODER = flags.DEFINE_string("encoder", "convert_small", "Encoder for candidates and queries.")
+_COPIES = flags.DEFINE_integer(
+    "copies", 1467, "Number of copies of each canned answer.", lower_bound=1
+)
 
 CANNED = (
     "You're welcome!",
@@ -46,9 +48,7 @@ def main(_) -> None:
         for kind in FAISS_KINDS:
             ids, scores = FaissIndex(cache, encoder, kind=kind).search(queries, top_k=3)
             right = (scores[:, 0] >= exact - 1e-5).mean()
-            print(
-                f"{kind:5} best one found {right:6.1%}, nothing found {(ids[:, 0] < 0).mean():6.1%}"
-            )
+            print(f"{kind:5} best found {right:6.1%}, nothing found {(ids[:, 0] < 0).mean():6.1%}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
-"""What the 8-bit `.onnx` file of an encoder loses against the one of 32 bits.
+"""Measure how much accuracy an encoder's 8-bit `.onnx` file loses against the 32-bit file.
 
 ```
 python benchmarks/eight_bits.py --encoder hub_modules/convert_small/2 --data data/ \
     --similarity stsb.dev.csv,sick.valid.csv
 ```
 
-Both files are written anew. Of --similarity, the table has Spearman's correlation, × 100, of the
-cosines of `encode` with people's scores; of the test examples in --data, R100@1, and the difference
-with its standard error. 1 − cosine, × 1,000, is the mean over the texts of each kind of encoding.
+The script exports a 32-bit and an 8-bit file. For each file of --similarity it prints Spearman's
+correlation, × 100, of the cosines of `encode` with human scores. For the test examples in --data it
+prints R100@1, and the difference with its standard error. For each kind of encoding it prints
+1 − cosine, × 1,000, between the vectors of the two exports, as the mean over the texts.
 """
 
 import csv
@@ -25,14 +26,16 @@ from convert_tf.numerics.vectors import unit_rows
 
 _ENCODER = flags.DEFINE_string("encoder", None, "Folder of a module or run.", required=True)
 _DATA = flags.DEFINE_string("data", None, "Folder of records.", required=True)
-_SIMILARITY = flags.DEFINE_list("similarity", [], "CSV files of pairs and their scores.")
-_EXAMPLES = flags.DEFINE_integer("max_examples", 10_000, "The first ones, in blocks of 100.")
+_SIMILARITY = flags.DEFINE_list("similarity", [], "CSV files of text pairs and their scores.")
+_EXAMPLES = flags.DEFINE_integer(
+    "max_examples", 10_000, "Rank the first N examples, in blocks of 100."
+)
 
 _BLOCK = 100
 
 
 def hits_of(contexts: np.ndarray, responses: np.ndarray) -> np.ndarray:
-    """Return whether the right response of each block of 100 comes first: bool `[examples]`."""
+    """Return whether the correct response ranks first in its block: bool `[examples]`."""
     shape = (-1, _BLOCK, contexts.shape[1])
     scores = np.einsum("bid,bjd->bij", contexts.reshape(shape), responses.reshape(shape))
     right = np.diagonal(scores, axis1=1, axis2=2)[..., None]
@@ -40,7 +43,7 @@ def hits_of(contexts: np.ndarray, responses: np.ndarray) -> np.ndarray:
 
 
 def correlation(encoder: SentenceEncoder, path: str) -> float:
-    """Return Spearman's correlation, × 100, of the cosines of `encode` with the scores."""
+    """Return Spearman's correlation, × 100, of the cosines of `encode` with human scores."""
     with open(path, encoding="utf-8", newline="") as file:
         columns = zip(*map(dict.values, csv.DictReader(file)), strict=True)
     first, second, scores = columns

@@ -1,6 +1,6 @@
-"""What a machine does to programs: a disk that fills up, a clock that jumps, writers at once.
+"""Run commands under faults: a full disk, a clock that jumps back, two writers, hostile files.
 
-`benchmarks/attack.py` has each command run under these.
+`benchmarks/attack.py` applies these attacks to each command.
 """
 
 import os
@@ -18,7 +18,7 @@ from convert_tf.encoding.backends.onnx import with_checksum
 from convert_tf.storage.checksums import CHECKSUMS_FILE
 
 _JUMP_SECONDS = 3 * 86_400
-# The time of day goes back after some calls, as when a machine gets its time from a network.
+# The time of day jumps back after some calls, as when a machine sets its clock over a network.
 _CLOCK = f"""
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -53,7 +53,7 @@ time_t time(time_t *t) {{
 
 
 class Target(NamedTuple):
-    """A command, what it writes, and what reads that to an array."""
+    """A command, the path of its output, and a function that reads the output as an array."""
 
     command: list[str]
     path: Path
@@ -61,7 +61,7 @@ class Target(NamedTuple):
 
 
 def largest_file(path: Path) -> int:
-    """Bytes of the largest file of an output."""
+    """Return the size in bytes of an output's largest file."""
     files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
     return max(each.stat().st_size for each in files)
 
@@ -79,23 +79,26 @@ def _ended(command: list[str], **options: Any) -> tuple[int, str]:
 
 
 def _fault_of_words(said: str) -> str:
-    """What is wrong with the last words of a command that failed; `""` if nothing is."""
+    """Return what is wrong with the error of a failed command, or `""` if nothing is."""
     last = said.strip().splitlines()[-1:] or [""]
     if "Traceback" in said or not last[0].startswith("convert-tf"):
         return f"said {said[-300:]!r}"
-    return "" if len(last[0]) < 1_000 else f"said {len(last[0])} characters"
+    return "" if len(last[0]) < 1_000 else f"wrote an error of {len(last[0])} characters"
 
 
 def attack_with_a_full_disk(
     targets: Mapping[str, Target], number: int, rng: random.Random, left: Callable[[Path], list]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Runs commands while no file can get longer than a share of their largest one.
+    """Run commands while no file can grow beyond a share of their largest file.
 
     Args:
-      targets: which were written once.
-      number: how many times each is run.
+      targets: the commands by name. Their outputs must exist.
+      number: number of runs per command.
       rng: draws the shares.
-      left: lists what is left of an output besides it.
+      left: lists temporary files in the folder of an output.
+
+    Returns:
+      Counts by name, and descriptions of faults.
     """
     faults, stopped = [], 0
     for name, (command, path, read) in targets.items():
@@ -110,24 +113,32 @@ def attack_with_a_full_disk(
             code, said = _ended(command, preexec_fn=limited)
             stopped += code != 0
             if code == 0:
-                faults.append(f"{name} ended well with files of {limit} of {size} bytes")
+                faults.append(
+                    f"{name} succeeded although files were limited to {limit} of {size} bytes"
+                )
             elif words := _fault_of_words(said):
-                faults.append(f"{name} at {limit} of {size} bytes ended with {code} and {words}")
+                faults.append(
+                    f"{name} at {limit} of {size} bytes ended with status {code} and {words}"
+                )
             if path.exists():
                 faults.append(f"{name} at {limit} of {size} bytes left {path.name}")
             faults += [f"{name} left {each}" for each in left(path.parent)]
         code, said = _ended(command)
         if code or not np.array_equal(read(), expected):
-            faults.append(f"{name} is another one after the disk had room again: {said[-200:]!r}")
+            faults.append(f"{name} has changed after the disk had room again: {said[-200:]!r}")
     return {"full disks": stopped}, faults
 
 
 def attack_with_the_clock(
     targets: Mapping[str, Target], folder: Path, rng: random.Random
 ) -> tuple[dict[str, Any], list[str]]:
-    """Runs commands while the time of day goes back by three days, somewhere in between."""
+    """Run commands while the time of day jumps back by three days at a random call.
+
+    Returns:
+      Counts by name, and descriptions of faults.
+    """
     if not shutil.which("cc"):
-        return {"clocks (there is no C compiler)": 0}, []
+        return {"clocks that jumped back (no C compiler)": 0}, []
     source, library = folder / "clock.c", folder / "clock.so"
     source.write_text(_CLOCK)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
@@ -137,16 +148,20 @@ def attack_with_the_clock(
         jump = {"LD_PRELOAD": str(library), "JUMP_AFTER": str(rng.choice((0, 20, 200)))}
         code, said = _ended([*command, "--overwrite"], env={**os.environ, **jump})
         if code:
-            faults.append(f"{name} ended with {code} as the clock jumped: {said[-300:]!r}")
+            faults.append(f"{name} ended with status {code} when the clock jumped: {said[-300:]!r}")
         elif not np.array_equal(read(), expected):
-            faults.append(f"{name} is another one as the clock jumped")
+            faults.append(f"{name} has changed after the clock jumped")
     return {"clocks that jumped back": len(targets)}, faults
 
 
 def attack_with_two_writers(
     targets: Mapping[str, Target], left: Callable[[Path], list]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Runs each command twice at once, on one output."""
+    """Run each command in two processes at once, with the same output.
+
+    Returns:
+      Counts by name, and descriptions of faults.
+    """
     faults, refused = [], 0
     for name, (command, path, read) in targets.items():
         expected = read()
@@ -163,19 +178,22 @@ def attack_with_two_writers(
             faults.append(f"neither of two writers wrote {name}: {ends[0][0][-300:]!r}")
         for said, code in ends:
             if code and (words := _fault_of_words(said)):
-                faults.append(f"one of two writers of {name} ended with {code} and {words}")
+                faults.append(f"one of two writers of {name} ended with status {code} and {words}")
         if not np.array_equal(read(), expected):
-            faults.append(f"{name} is another one after two writers")
+            faults.append(f"{name} has changed after two writers")
         faults += [f"two writers of {name} left {each}" for each in left(path.parent)]
     return {"pairs of writers": len(targets), "writers that were refused": refused}, faults
 
 
 def hostile_files(targets: Mapping[str, Target], secret: Path) -> dict[str, tuple[str, bytes]]:
-    """Files that somebody made: of each target and file in it the bytes.
+    """Return hostile versions of the files of targets.
 
     Args:
       targets: any of `module`, `onnx`, `index` and `intent`.
       secret: a file that no model may open.
+
+    Returns:
+      By description: the target, followed by the path of the file in its folder, and the bytes.
     """
     import onnx
 
@@ -236,7 +254,11 @@ def hostile_files(targets: Mapping[str, Target], secret: Path) -> dict[str, tupl
 def attack_with_hostile_files(
     targets: Mapping[str, Target], folder: Path
 ) -> tuple[dict[str, Any], list[str]]:
-    """Reads models that somebody changed so that they ask for other files or for much memory."""
+    """Read models that were changed to open other files or to allocate much memory.
+
+    Returns:
+      Counts by name, and descriptions of faults.
+    """
     secret = folder / "secret"
     secret.write_bytes(b"secret")
     faults, refused = [], 0
@@ -259,7 +281,7 @@ def attack_with_hostile_files(
                 refused += 1
                 if "\n" in str(error) or len(str(error)) > 1_000:
                     faults.append(f"{kind} was refused with {str(error)[:200]!r}")
-            except Exception as error:  # whatever there may be
+            except Exception as error:  # any other exception is a fault
                 faults.append(f"{kind}: {type(error).__name__}: {str(error)[:200]}")
         finally:
             for each, before in kept.items():

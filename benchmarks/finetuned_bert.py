@@ -1,15 +1,16 @@
-"""Fine-tune a BERT with a softmax layer on labelled texts, to compare with intents on encodings.
+"""Fine-tune a BERT model with a softmax layer on labelled texts.
 
 ```
 python benchmarks/finetuned_bert.py --bert MiniLM/ --train banking77.train_10shot.csv \
     --validation banking77.valid.csv --test banking77.test.csv --output results/
 ```
 
-The first output ([CLS]) goes through dropout and a layer of one unit for each label. All weights
-are trained (AdamW, linear warm-up over a tenth of the steps, then linear decay to zero). The
-weights of the epoch with the best accuracy on `--validation` are tested.
+The result is a baseline for classifiers on fixed encodings. Dropout and a dense layer with one unit
+per label follow the first output ([CLS]). All weights are trained with AdamW. The learning rate
+rises linearly over a tenth of the steps, and then falls linearly to zero. The weights of the epoch
+with the highest accuracy on `--validation` are tested.
 
-Reference: arXiv 1810.04805 §4.1; arXiv 1911.03688 §3 (as the baseline of intents).
+Reference: arXiv 1810.04805 §4.1; arXiv 1911.03688 §3 (as a baseline for intents).
 """
 
 from pathlib import Path
@@ -27,20 +28,22 @@ from convert_tf.numerics.initializers import set_seed
 from convert_tf.ranking.checkpoint import make_tokenize
 from convert_tf.storage.json_text import written_json
 
-_BERT = flags.DEFINE_string("bert", None, "Hugging Face folder of a BERT.", required=True)
-_TRAIN = flags.DEFINE_string("train", None, "Labelled texts.", required=True)
-_VALIDATION = flags.DEFINE_string("validation", None, "Labelled texts.", required=True)
-_TEST = flags.DEFINE_string("test", None, "Labelled texts.", required=True)
+_BERT = flags.DEFINE_string("bert", None, "Hugging Face folder of a BERT model.", required=True)
+_TRAIN = flags.DEFINE_string("train", None, "Labelled texts to train on.", required=True)
+_VALIDATION = flags.DEFINE_string(
+    "validation", None, "Texts for choosing the epoch.", required=True
+)
+_TEST = flags.DEFINE_string("test", None, "Labelled texts to test on.", required=True)
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for evaluation.json.", required=True)
-_EPOCHS = flags.DEFINE_integer("epochs", 20, "Times that each text is read.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Texts of a step.")
-_RATE = flags.DEFINE_float("learning_rate", 1e-4, "Peak.")
-_DROPOUT = flags.DEFINE_float("dropout", 0.1, "Share of the first output that is set to zero.")
-_SEED = flags.DEFINE_integer("seed", 0, "Seed of the last layer, the order and dropout.")
+_EPOCHS = flags.DEFINE_integer("epochs", 20, "Passes over the training texts.")
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Texts per step.")
+_RATE = flags.DEFINE_float("learning_rate", 1e-4, "Peak learning rate.")
+_DROPOUT = flags.DEFINE_float("dropout", 0.1, "Dropout rate of the first output.")
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of the dense layer, the order and dropout.")
 
 
 class LinearSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up over a tenth of the steps, then linear decay to zero."""
+    """Learning rate with linear warm-up over a tenth of the steps, then linear decay to zero."""
 
     def __init__(self, peak: float, steps: int) -> None:
         self.peak, self.steps = peak, steps
@@ -51,7 +54,7 @@ class LinearSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class Classifier(keras.Model):
-    """Logits `[n, labels]` of token ids `[n, T]`."""
+    """Maps token ids `[n, T]` to logits `[n, labels]`."""
 
     def __init__(self, ranker: keras.Model, labels: int) -> None:
         super().__init__()
@@ -106,7 +109,7 @@ def main(argv: list[str]) -> None:
         if score > best:
             best, weights = score, model.get_weights()
     if weights is None:
-        raise ValueError("No text of --validation is answered right after any epoch.")
+        raise ValueError("No text of --validation is classified correctly after any epoch.")
     model.set_weights(weights)
     result = {"accuracy": accuracy("test"), "examples": len(data["test"][1])}
     folder = Path(_OUTPUT.value)

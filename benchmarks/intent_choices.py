@@ -1,16 +1,18 @@
-"""Check what `IntentClassifier` chooses by itself, on many sets of intents.
+"""Compare the choices that `IntentClassifier` makes by cross-validation with fixed choices.
 
 ```
 python benchmarks/intent_choices.py --encoder convert_small.onnx --shots 3,5,10 \
     --utterances small_intent_sets.jsonl.zst,requests_labelled.jsonl.zst
 ```
 
-Files have lines with `source`, `text` and `label`. Each source with enough intents is a set: a few
-examples of each intent are drawn, the others are tested. For each set the table has the accuracy in
-percent of both kinds of encodings with fixed weights of words, that of `IntentClassifier`, which
-chooses kind, weight and names of intents by held-out examples, and that of the best fixed choice in
-hindsight, which no rule can reach. The last rows are means, and the mean difference to
-`IntentClassifier` with its standard error.
+Each line of a file has `source`, `text` and `label`. Each source with enough intents is a data set.
+A few examples of each intent are drawn for training, and other texts are used for testing.
+
+For each data set the table shows accuracy in percent. There is a column for each kind of encoding
+with each fixed weight of the word model. The column `by itself` is `IntentClassifier`, which uses
+held-out examples to choose the kind, the weight, and whether to use intent names. The column
+`in hindsight` is the best fixed choice on the test texts, which no rule can know beforehand. The
+last rows are means, and mean differences from `IntentClassifier` ± their standard errors.
 """
 
 import collections
@@ -29,10 +31,10 @@ from convert_tf.storage.messages import aligned
 _ENCODER = flags.DEFINE_string("encoder", "convert_small", "Released name, folder or .onnx file.")
 _UTTERANCES = flags.DEFINE_list("utterances", None, "Files of labelled texts.", required=True)
 _HEAD = flags.DEFINE_string("head", "logistic", "Head: logistic, or network (20 times slower).")
-_SHOTS = flags.DEFINE_list("shots", ["10"], "Examples of each intent.")
-_INTENTS = flags.DEFINE_integer("intents", 64, "Intents of a set, at most.")
-_TEST = flags.DEFINE_integer("test", 800, "Test texts of a set, about.")
-_LEAST_INTENTS, _LEAST_TEXTS = 6, 15  # of a set, and of each of its intents
+_SHOTS = flags.DEFINE_list("shots", ["10"], "Examples per intent.")
+_INTENTS = flags.DEFINE_integer("intents", 64, "Maximum number of intents per set.")
+_TEST = flags.DEFINE_integer("test", 800, "Approximate number of test texts per set.")
+_LEAST_INTENTS, _LEAST_TEXTS = 6, 15  # minimum intents per set, and texts per intent
 _WEIGHTS = (0.0, 0.2, 0.4)
 _OWN, _BEST = "by itself", "in hindsight"
 
@@ -40,7 +42,7 @@ Labelled = tuple[list[str], list[str]]
 
 
 def read_sets(paths: list[str]) -> dict[str, dict[str, list[str]]]:
-    """Return the texts of each intent, by file and source."""
+    """Return the texts of each intent, by set and intent. A set is a source of a file."""
     found: dict[str, dict[str, dict[str, None]]] = collections.defaultdict(dict)
     for path in paths:
         for row in read_utterances([path]):
@@ -55,7 +57,12 @@ def read_sets(paths: list[str]) -> dict[str, dict[str, list[str]]]:
 
 
 def split(intents: dict[str, list[str]], shots: int) -> tuple[Labelled, Labelled]:
-    """Draw training examples and test texts, each with its label."""
+    """Draw training examples and test texts with their labels.
+
+    Args:
+      intents: texts by intent.
+      shots: training examples per intent.
+    """
     rng = np.random.default_rng(0)
     labels = sorted(intents)
     if len(labels) > _INTENTS.value:
@@ -72,7 +79,7 @@ def split(intents: dict[str, list[str]], shots: int) -> tuple[Labelled, Labelled
 
 
 def accuracies(kinds: list[IntentEncodings], train: Labelled, test: Labelled) -> dict[str, float]:
-    """Return the accuracy of each choice in percent."""
+    """Return the accuracy in percent for each kind of encoding and weight of the word model."""
     found = {}
     for encode in kinds:
         model = IntentClassifier(None, _HEAD.value)

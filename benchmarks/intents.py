@@ -1,14 +1,15 @@
-"""Compare encoders and heads on few examples of each intent, drawn several times.
+"""Compare encoders and heads on a few examples per intent, over several random draws.
 
 ```
 python benchmarks/intents.py --encoder convert --train train.csv --test test.csv \
     --shots 5,10,30,full --seeds 3 --output intents.json
 ```
 
-Data are what `convert-tf intent train` reads. Each encoder has a row for each of `--heads`; further
-flags add rows. The table has accuracy, macro F1 and, with `--validation`, the in-scope accuracy and
-out-of-scope recall of a threshold of the highest probability: mean ± standard deviation of the
-seeds, in percent. `--output` keeps the figures of every run as JSON.
+The files have the formats that `convert-tf intent train` reads. The tables have a row for each
+encoder and each of `--heads`. Other flags add rows. They show accuracy and macro F1 as mean ±
+standard deviation over the seeds, in percent. With `--validation`, they also show in-scope accuracy
+and out-of-scope recall for a threshold on the highest probability. `--output` stores the figures of
+every run as JSON.
 """
 
 import tempfile
@@ -36,28 +37,28 @@ FULL = "full"
 _METRICS = ("accuracy", "macro_f1", "in_scope_accuracy", "out_of_scope_recall", "seconds")
 
 _ENCODER = flags.DEFINE_multi_string("encoder", [], "A released name, folder or .onnx file.")
-_TRAIN = flags.DEFINE_list("train", None, "Files that examples are drawn from.", required=True)
-_TEST = flags.DEFINE_list("test", None, "Files that are scored.", required=True)
-_VALIDATION = flags.DEFINE_list("validation", [], "Files that fit the out-of-scope threshold.")
-_OUTPUT = flags.DEFINE_string("output", None, "JSON file of the results.")
-_SHOTS = flags.DEFINE_list("shots", ["10", FULL], "Examples of each intent, or full.")
-_SHOTS_FILE = flags.DEFINE_multi_string("shots_file", [], "N=FILE: examples of --shots N.")
-_SEEDS = flags.DEFINE_integer("seeds", 3, "Runs of each row.", lower_bound=1)
-_HEADS = flags.DEFINE_list("heads", ["network"], "Some of network, logistic.")
-_KIND = flags.DEFINE_string("kind", "auto", "Which encodings; see IntentClassifier.")
+_TRAIN = flags.DEFINE_list("train", None, "Files to draw examples from.", required=True)
+_TEST = flags.DEFINE_list("test", None, "Files to test on.", required=True)
+_VALIDATION = flags.DEFINE_list("validation", [], "Files to fit the out-of-scope threshold on.")
+_OUTPUT = flags.DEFINE_string("output", None, "JSON file to write.")
+_SHOTS = flags.DEFINE_list("shots", ["10", FULL], "Examples per intent, or full.")
+_SHOTS_FILE = flags.DEFINE_multi_string("shots_file", [], "N=FILE: examples to use for --shots N.")
+_SEEDS = flags.DEFINE_integer("seeds", 3, "Runs per row.", lower_bound=1)
+_HEADS = flags.DEFINE_list("heads", ["network"], "Heads: network, logistic or both.")
+_KIND = flags.DEFINE_string("kind", "auto", "Kind of encodings; see IntentClassifier.")
 _LABEL = flags.DEFINE_string("out_of_scope_label", "oos", "Label of texts without an intent.")
-_LEXICAL = flags.DEFINE_boolean("lexical", False, "Add rows with words.")
-_NAMES = flags.DEFINE_boolean("names", False, "Add rows with names of intents.")
-_TFIDF = flags.DEFINE_boolean("tfidf", False, "Add TF-IDF and logistic regression.")
-_FINETUNE = flags.DEFINE_multi_string("finetune", [], "Add this encoder, fine-tuned.")
-_UNTRAINED = flags.DEFINE_string("untrained", None, "Add this checkpoint, with initial weights.")
+_LEXICAL = flags.DEFINE_boolean("lexical", False, "Add rows with the word model.")
+_NAMES = flags.DEFINE_boolean("names", False, "Add rows that also use intent names.")
+_TFIDF = flags.DEFINE_boolean("tfidf", False, "Add a row for TF-IDF and logistic regression.")
+_FINETUNE = flags.DEFINE_multi_string("finetune", [], "Add a row for this encoder, fine-tuned.")
+_UNTRAINED = flags.DEFINE_string("untrained", None, "Add rows for an untrained copy of this run.")
 _VECTORS = flags.DEFINE_multi_string(
-    "vectors", [], "NAME=FILE.npz: add another encoder (benchmarks/minilm_vectors.py)."
+    "vectors", [], "NAME=FILE.npz: add rows for stored vectors (benchmarks/minilm_vectors.py)."
 )
 
 
 class FineTuned:
-    """`convert-tf intent train --finetune`, as a classifier."""
+    """A classifier that trains like `convert-tf intent train --finetune`."""
 
     def __init__(self, checkpoint: str, seed: int):
         self._checkpoint = model_path(checkpoint, wants_module=True)
@@ -85,20 +86,20 @@ class FineTuned:
 
 
 def named(values: list[str]) -> list[tuple[str, str]]:
-    """Split `NAME=FILE` flags."""
+    """Split flags of the form `NAME=FILE` into pairs of name and file."""
     return [(name, path) for name, _, path in (value.partition("=") for value in values)]
 
 
 def looked_up(path: str) -> Callable[[list[str]], np.ndarray]:
-    """Return an encoder that looks vectors up in a file."""
+    """Return an encoder that looks up the vectors of texts in a file."""
     with np.load(path) as file:
         rows = dict(zip(file["texts"].tolist(), file["vectors"], strict=True))
     return lambda texts: np.stack([rows[text] for text in texts])
 
 
 def untrained(folder: str) -> str:
-    """Return a run with the configuration of another one, and initial weights."""
-    # With the extra train alone.
+    """Write an untrained run with the configuration of another run, and return its folder."""
+    # Imported here, because this needs the extra [train].
     from convert_tf.checkpoints.configs import load_config
     from convert_tf.checkpoints.folder import save_checkpoint
     from convert_tf.checkpoints.vocabulary import vocabulary_path
@@ -113,7 +114,7 @@ def untrained(folder: str) -> str:
 
 
 def rows() -> dict[str, Callable[[int], Any]]:
-    """Return a function seed → new classifier for each row of the table."""
+    """Return for each row of the table a function that makes a new classifier from a seed."""
     found: dict[str, Callable[[int], Any]] = {}
     if _TFIDF.value:
         tfidf = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
@@ -130,7 +131,7 @@ def rows() -> dict[str, Callable[[int], Any]]:
         )
         variants: list[dict[str, Any]] = [{"lexical": None, "names": None}]
         variants += [{"names": None}] if _LEXICAL.value else []
-        if _NAMES.value and isinstance(encoder, str):  # a file has no vectors of names
+        if _NAMES.value and isinstance(encoder, str):  # files lack vectors of intent names
             variants.append({} if _LEXICAL.value else {"lexical": None})
         for head in _HEADS.value:
             for variant in variants:
@@ -148,7 +149,13 @@ def rows() -> dict[str, Callable[[int], Any]]:
 
 
 def scores(model: Any, test: LabelledTexts, validation: LabelledTexts | None) -> dict[str, float]:
-    """Score a fitted classifier."""
+    """Return the scores of a fitted classifier on test texts, as shares.
+
+    Args:
+      model: the classifier.
+      test: texts to score.
+      validation: texts to fit the out-of-scope threshold on; None to skip its scores.
+    """
     labels = np.array(test.labels)
     is_in = labels != _LABEL.value
     probabilities = model.predict_proba(test.texts)
@@ -170,7 +177,7 @@ def scores(model: Any, test: LabelledTexts, validation: LabelledTexts | None) ->
 
 
 def table(results: dict[str, dict[str, list[dict[str, float]]]]) -> str:
-    """Format the mean and standard deviation of each metric."""
+    """Format the tables: mean ± standard deviation of each metric by row and number of shots."""
     tables = []
     for metric in _METRICS:
         lines = [[metric.replace("_", " "), *_SHOTS.value]]

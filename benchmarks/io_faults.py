@@ -1,25 +1,27 @@
-"""Let every n-th input or output of a command fail, for each n, and look at what is left.
+"""Make the n-th input or output of a command fail, for every n, and check the files it leaves.
 
 ```
 python benchmarks/io_faults.py
 python benchmarks/io_faults.py --commands "sample,intent train" --every 7 --seed 3
 ```
 
-A library in C, loaded with LD_PRELOAD, stands between a command and the C library. It counts the
-calls on files of the command's folder: opening, reading, writing, fsync, renaming, locking, making
-folders and cutting. The n-th fails with an error of the operating system that fits it; with
-`from then on`, all later ones fail too, as on a full disk. After each run:
+A library in C, loaded with LD_PRELOAD, intercepts the command's calls to the C library. It counts
+the calls that act on files in the command's folder: open, read, write, fsync, rename, lock, make a
+folder and truncate. The n-th call fails with an operating system error that fits the call. In some
+runs all later calls of certain kinds fail too, as on a full disk ("from then on" in reports). The
+script checks each run against these rules:
 
-- the folder holds the files of before the run or those of a run without a failure, and no others;
-  where a command writes several results, each of them is the old or the new one;
-- with status 0 it holds the latter;
-- otherwise standard error has one line, which names the command;
-- where all renames fail from one on, moves cannot be undone: the same command then undoes them,
-  and ends with the files of a run without a failure;
-- of a command that goes on where it was, such as `train`, what it leaves may be more: but the same
-  command then ends, with the results of a run without a failure.
+- The folder holds either the files from before the run or those of a successful run, and no others.
+  If a command writes several independent results, each of them is the old or the new one.
+- If the exit status is 0, the files are those of a successful run.
+- Otherwise, standard error is one line that begins with the name of the command.
+- If all renames fail from some call on, the command cannot undo its moves. The same command then
+  undoes them when it is run again, and writes the files of a successful run.
+- A command that resumes, such as `train`, may leave other files. The same command then continues
+  and ends with the results of a successful run.
 
-Prints a line for each command, and ends with status 1 if a rule was broken. It needs a C compiler.
+The script prints one line per command. Its exit status is 1 if a rule was broken. It needs a C
+compiler.
 """
 
 import contextlib
@@ -144,10 +146,10 @@ int mkdirat(int at, const char *path, mode_t mode) {
   AT_PATH('m', path, -1); return REAL(mkdirat)(at, path, mode); }
 """
 
-# By the kind of a call: the errors that may come of it, and whether those that follow fail too.
+# By kind of call: its possible errors, each with the kinds of later calls that then fail too.
 ERRORS = {
     "o": [(errno.EACCES, ""), (errno.EIO, "or"), (errno.EINTR, "")],
-    # One folder alone: nobody removes what was half written on a disk whose folders are lost.
+    # Only one call fails: a command that cannot read folders cannot remove half-written files.
     "d": [(errno.EACCES, ""), (errno.EINTR, "")],
     "c": [(errno.ENOSPC, "cwm"), (errno.EACCES, ""), (errno.EINTR, "")],
     "r": [(errno.EIO, ""), (errno.EINTR, "")],
@@ -171,14 +173,23 @@ _LABELLED = {
 
 
 class Case(NamedTuple):
-    """A command, and the commands and files that come before it."""
+    """A command to attack.
+
+    Attributes:
+      command: the command.
+      before: commands that write its inputs.
+      needs_encoder: whether it contains ENCODER.
+      each_alone: whether the files it writes are independent of each other.
+      resumed: patterns of its results, if the same command resumes an interrupted run.
+      libraries: modules to import once for all runs.
+    """
 
     command: str
     before: tuple[str, ...] = ()
     needs_encoder: bool = False
-    each_alone: bool = False  # whether its files have nothing to do with one another
-    resumed: tuple[str, ...] = ()  # patterns of its results, if the same command goes on with it
-    libraries: tuple[str, ...] = ()  # that are imported once for all runs
+    each_alone: bool = False
+    resumed: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
 
 
 _TENSORFLOW = ("tensorflow", "keras", "matplotlib.pyplot")
@@ -246,7 +257,7 @@ CASES = {
     "index search": Case(
         "index search --encoder ENCODER --cache index --queries hi --faiss flat",
         ("index build --encoder ENCODER --input log.txt --output index",), True,
-        resumed=("index/*",),  # it need not write, and says so
+        resumed=("index/*",),  # writing is optional, and a note says if it failed
     ),
     "intent train": Case(_INTENTS, (), True),
     "intent train again": Case(f"{_INTENTS} --kind reduced --overwrite", (_INTENTS,), True),
@@ -276,7 +287,13 @@ CASES = {
 
 
 class Failure(NamedTuple):
-    """The n-th call that fails, from 1; with which error; and which later calls do too."""
+    """A failure of a call.
+
+    Attributes:
+      nth: number of the call, starting at 1.
+      error: the errno value.
+      later: kinds of later calls that fail too.
+    """
 
     nth: int
     error: int
@@ -297,7 +314,10 @@ def _write_inputs(folder: Path) -> None:
 
 
 def _tree(folder: Path) -> dict[str, bytes]:
-    """The files of a folder by their paths, and hidden folders, which no command leaves."""
+    """Return the content of the files below a folder by path.
+
+    Hidden folders are included with empty content, because no command should leave one.
+    """
     return {
         str(path.relative_to(folder)): b"" if path.is_dir() else path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -309,12 +329,12 @@ _NONE = Failure(0, 0, "")
 
 
 class Attack:
-    """Runs commands in children of this process, in which the library is loaded.
+    """Runs commands in forks of this process, which has loaded the library.
 
     Args:
-      folder: for all files.
-      run: runs the arguments of a command, and returns its status.
-      encoder: a path that stands for ENCODER in commands.
+      folder: folder for all files.
+      run: runs a command, given as arguments, and returns its exit status.
+      encoder: path that replaces ENCODER in commands.
     """
 
     def __init__(self, folder: Path, run: Callable[[list[str]], int], encoder: str = ""):
@@ -325,7 +345,7 @@ class Attack:
         self._starts: dict[tuple[str, ...], Path] = {}
 
     def _run(self, folder: Path, command: str, failure: Failure) -> tuple[int, str, str]:
-        """Return the status, standard error, and the kinds of the calls of a command."""
+        """Run a command; return its exit status, its standard error, and the kinds of its calls."""
         said, log = self._folder / "said", self._folder / "calls"
         sys.stdout.flush()
         child = os.fork()
@@ -356,7 +376,7 @@ class Attack:
         return status, said.read_text(errors="replace"), log.read_text()
 
     def _start(self, before: tuple[str, ...]) -> Path:
-        """Return a folder with the inputs and what the commands before make of them."""
+        """Return a folder with the inputs and the outputs of the commands `before`."""
         start = self._starts.get(before)
         if start is None:
             former = self._start(before[:-1]) if before else None
@@ -377,13 +397,13 @@ class Attack:
         """Attack a command.
 
         Args:
-          name: what it is called in sentences.
+          name: name of the command in descriptions.
           case: the command.
-          every: 1 lets each call fail in a run of its own, 7 about one in seven.
-          rng: draws these calls.
+          every: with 1, each call fails in one run; with 7, about one call in seven does.
+          rng: draws the calls to fail.
 
         Returns:
-          Counts of what happened, and sentences on broken rules.
+          Counts of outcomes, and descriptions of broken rules.
         """
         start, work = self._start(case.before), self._folder / "work"
         old = _tree(start)
@@ -397,13 +417,13 @@ class Attack:
         status, said, calls, new = attempt(_NONE)
         assert status == 0, (case.command, said)
         again = attempt(_NONE)[3]
-        varying = {path for path in new if again.get(path) != new[path]}  # they hold times
+        varying = {path for path in new if again.get(path) != new[path]}  # files that contain times
 
         def same(tree: dict[str, bytes], wanted: dict[str, bytes]) -> bool:
             return _is_same(tree, wanted, varying)
 
         def resumes(tree: dict[str, bytes]) -> str:
-            """What the same command lacks when it goes on; "" if it ends as it would have."""
+            """Run the same command again; return what is wrong with its results, or ""."""
             inputs = {path: old[path] for path in old if path not in _matching(old, case.resumed)}
             if any(tree.get(path) != content for path, content in inputs.items()):
                 return _difference(tree, inputs)
@@ -414,7 +434,7 @@ class Attack:
             return f"went on to {status}, {_difference(results, wanted)}, said {said[-200:]!r}"
 
         def is_whole(tree: dict[str, bytes], failure: Failure) -> bool:
-            """Whether a run that failed left the old files or the new, or can undo its moves."""
+            """Return whether a failed run left the old or the new files, or can undo its moves."""
             if same(tree, old) or same(tree, new):
                 return True
             if failure.later == "n":
@@ -428,14 +448,14 @@ class Attack:
             counts["failed" if status else "went on"] += 1
             what = f"{name}, {failure} ({calls[failure.nth - 1]}): "
             if case.resumed:
-                # A command that did not fail may refuse to write the same again.
+                # If the command succeeded, it may refuse to run again.
                 is_done = not status and same(
                     _matching(tree, case.resumed), _matching(new, case.resumed)
                 )
                 if not is_done and (lacking := resumes(tree)):
                     faults.append(what + lacking)
             elif status == 0 and not same(tree, new):
-                faults.append(f"{what}status 0, and {_difference(tree, new)}")
+                faults.append(f"{what}status 0, but {_difference(tree, new)}")
             elif status and not is_whole(tree, failure):
                 faults.append(f"{what}{_difference(tree, old)}; said {said[-200:]!r}")
             if words := _wrong_words(status, said):
@@ -444,20 +464,20 @@ class Attack:
 
 
 def _is_same(tree: dict[str, bytes], wanted: dict[str, bytes], varying: set[str]) -> bool:
-    """Return whether two folders have the same files, with the same bytes unless they vary."""
+    """Return whether two folders have the same files, with equal content except for `varying`."""
     return tree.keys() == wanted.keys() and all(
         tree[path] == wanted[path] for path in wanted if path not in varying
     )
 
 
 def _wrong_words(status: int, said: str) -> str:
-    """Return what is wrong with standard error; "" if nothing is."""
+    """Return what is wrong with the exit status and standard error, or "" if nothing is."""
     lines = [line for line in said.splitlines() if not _NOT_ERRORS.match(line)]
     if status == 0:
-        return f"status 0, and said {said[-300:]!r}" if lines else ""
+        return f"status 0, but said {said[-300:]!r}" if lines else ""
     if status == 1 and len(lines) == 1 and lines[0].startswith("convert-tf"):
         return ""
-    return f"ended with {status} and said {said[-400:]!r}"
+    return f"ended with status {status} and said {said[-400:]!r}"
 
 
 def _failures(calls: str, every: int, rng: random.Random) -> Iterator[Failure]:
@@ -479,7 +499,7 @@ def _matching(tree: dict[str, bytes], patterns: tuple[str, ...]) -> dict[str, by
 def _is_mixed(
     tree: dict[str, bytes], old: dict[str, bytes], new: dict[str, bytes], varying: set[str]
 ) -> bool:
-    """Whether each file is that of before or that of after."""
+    """Return whether each file is either the old or the new one."""
     return old.keys() <= tree.keys() <= new.keys() and all(
         path in varying or content in (old.get(path), new[path]) for path, content in tree.items()
     )
@@ -493,7 +513,7 @@ def _difference(tree: dict[str, bytes], wanted: dict[str, bytes]) -> str:
 
 
 def _imported(cases: Sequence[Case]) -> Callable[[list[str]], int]:
-    """Return `convert_tf.cli.main.main`, with what the commands import: children start with it."""
+    """Import what the commands need, so that forks need not, and return the main function."""
     from convert_tf.cli.main import COMMANDS, main
 
     for case in cases:
@@ -511,7 +531,7 @@ def _imported(cases: Sequence[Case]) -> Callable[[list[str]], int]:
 
 
 def compiled(folder: Path) -> Path:
-    """Compile the library into a folder, and return its path."""
+    """Compile the library in a folder, and return its path."""
     source, library = folder / "io_faults.c", folder / "io_faults.so"
     source.write_text(SOURCE)
     command = ["cc", "-shared", "-fPIC", "-w", "-o", library, source, "-ldl"]
@@ -520,14 +540,16 @@ def compiled(folder: Path) -> Path:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the attack, with the library loaded."""
+    """Run the attack; the script first starts itself again with the library loaded."""
     import argparse
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--commands", default="", help="Keys of CASES; all by default.")
     parser.add_argument("--encoder", default="convert_small.onnx", help="An .onnx file.")
-    parser.add_argument("--every", type=int, default=1, help="One call in so many fails.")
-    parser.add_argument("--seed", type=int, default=0, help="Draws the calls with --every.")
+    parser.add_argument("--every", type=int, default=1, help="Fail one call in this many.")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="Seed that draws the calls for --every."
+    )
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="io_faults") as name:
         folder = Path(name).resolve()

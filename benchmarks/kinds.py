@@ -1,4 +1,4 @@
-"""Compare the kinds of encodings of an encoder: intents, similar texts, opposites.
+"""Compare an encoder's kinds of encodings on intents, similar texts and opposites.
 
 ```
 python benchmarks/kinds.py --encoder convert_small \
@@ -7,14 +7,19 @@ python benchmarks/kinds.py --encoder convert_small \
     --pairs stsb.dev.csv --pairs sick.valid.csv --triplets opposites.dev.tsv
 ```
 
-Figures are percentages. Intents: accuracy on the file before `=` of logistic regression on vectors
-of length 1, trained on a number of examples of each intent; the mean of `--draws` where a file has
-more examples. A file that is tested on itself is tested without the texts that were drawn. Pairs:
-Spearman correlation of cosines with people's scores (`sentence1`, `sentence2`, `score`). Triplets:
-share of rows whose text is nearer to its paraphrase than to its opposite; then the false hits of a
-cache: the share of opposites above the cosine that 90 % of paraphrases reach, and this cosine. A
-file of triplets is a TSV without a header (text, paraphrase, opposite), or a table as for
-`convert-tf tokenize --triplets`, with one figure for each source.
+All figures except cosines are × 100.
+
+- Intents: the accuracy of logistic regression on vectors of length 1. It is trained on the given
+  number of examples per intent and tested on the file before `=`. If a file has more examples, the
+  figure is the mean over `--draws` random draws. If a file is tested on itself, the drawn texts are
+  left out of the test.
+- Pairs: the Spearman correlation of cosines with human scores. The columns are `sentence1`,
+  `sentence2` and `score`.
+- Triplets: the share of rows whose text is nearer to its paraphrase than to its opposite. The next
+  figure is for a cache whose cosine threshold is reached by 90 % of the paraphrases. Its false hits
+  are the share of opposites that reach this threshold, which is printed too. A file of triplets is
+  either a TSV file without a header (text, paraphrase, opposite) or a table as for
+  `convert-tf tokenize --triplets`. For a table, the figures are printed for each source.
 """
 
 import collections
@@ -36,22 +41,31 @@ from convert_tf.intents.encodings import IntentEncodings
 from convert_tf.intents.head import LOGISTIC_C
 from convert_tf.ranking.ranker import open_vectors
 
-_ENCODER = flags.DEFINE_multi_string("encoder", [], "Names or folders.")
-_VECTORS = flags.DEFINE_multi_string("vectors", [], "As of convert-tf evaluate, such as a BERT.")
+_ENCODER = flags.DEFINE_multi_string("encoder", [], "Released names or folders.")
+_VECTORS = flags.DEFINE_multi_string(
+    "vectors", [], "Other encoder, as for convert-tf evaluate --vectors."
+)
 _KINDS = flags.DEFINE_list("kinds", ["reduced", "sentence", "similarity"], "Kinds to compare.")
-_INTENTS = flags.DEFINE_multi_string("intents", [], "TEST=NUMBER:FILE,NUMBER:FILE; all: every one.")
-_PAIRS = flags.DEFINE_multi_string("pairs", [], "CSV files of scored pairs.")
-_TRIPLETS = flags.DEFINE_multi_string("triplets", [], "Files of texts, paraphrases, opposites.")
-_ROWS = flags.DEFINE_integer("rows", 500, "Triplets of each source at most, drawn at random.")
-_FEWEST_ROWS = 50  # of a source
-_KEPT = 0.9  # of the paraphrases
-_DRAWS = flags.DEFINE_integer("draws", 3, "Draws of examples.")
+_INTENTS = flags.DEFINE_multi_string("intents", [], "TEST=NUMBER:FILE,NUMBER:FILE or all:FILE.")
+_PAIRS = flags.DEFINE_multi_string("pairs", [], "CSV file of scored pairs.")
+_TRIPLETS = flags.DEFINE_multi_string("triplets", [], "File of texts, paraphrases, opposites.")
+_ROWS = flags.DEFINE_integer("rows", 500, "Maximum number of triplets per source.")
+_FEWEST_ROWS = 50  # sources with fewer are left out
+_KEPT = 0.9  # share of paraphrases above the threshold
+_DRAWS = flags.DEFINE_integer("draws", 3, "Number of draws of examples.")
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 
 
 def accuracy(encode: Encode, test: str, number: str, path: str) -> float:
-    """Return the accuracy on a file after training on a number of examples of each intent."""
+    """Return the accuracy of logistic regression, as the mean over draws.
+
+    Args:
+      encode: returns vectors of length 1.
+      test: file to test on.
+      number: examples per intent, or `"all"`.
+      path: file to draw examples from.
+    """
     examples, tested = read_files([path]), read_files([test])
     draws = [examples]
     if number != "all":
@@ -59,7 +73,7 @@ def accuracy(encode: Encode, test: str, number: str, path: str) -> float:
     found = []
     for draw in draws:
         if found and sorted(draw.texts) == sorted(draws[0].texts):
-            continue  # the file has no more examples
+            continue  # the file has no other examples
         head = LogisticRegression(C=LOGISTIC_C, max_iter=1000)
         head.fit(encode(draw.texts), draw.labels)
         drawn = {*draw.texts} if test == path else ()
@@ -70,7 +84,7 @@ def accuracy(encode: Encode, test: str, number: str, path: str) -> float:
 
 
 def correlation(encode: Encode, path: str) -> float:
-    """Return the Spearman correlation of cosines with people's scores."""
+    """Return the Spearman correlation of cosines with human scores."""
     with open(path, encoding="utf-8", newline="") as file:
         rows = [*csv.DictReader(file)]
     first, second = (encode([row[name] for row in rows]) for name in ("sentence1", "sentence2"))
@@ -79,7 +93,7 @@ def correlation(encode: Encode, path: str) -> float:
 
 
 def triplets_of(path: str) -> dict[str, list[tuple[str, ...]]]:
-    """Return texts, paraphrases and opposites by source."""
+    """Return triplets of text, paraphrase and opposite by source."""
     if path.endswith(".tsv"):
         with open(path, encoding="utf-8", newline="") as file:
             rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
@@ -96,7 +110,7 @@ def triplets_of(path: str) -> dict[str, list[tuple[str, ...]]]:
 
 
 def told_apart(encode: Encode, triplets: Sequence[tuple[str, ...]]) -> tuple[float, float, float]:
-    """Return the share told apart, the share of false hits, and the cosine of the threshold."""
+    """Return the share of correct triplets, the share of false hits, and their cosine threshold."""
     texts = [*{text: None for triplet in triplets for text in triplet}]
     vectors = dict(zip(texts, encode(texts), strict=True))
     text, paraphrase, opposite = (
@@ -108,6 +122,7 @@ def told_apart(encode: Encode, triplets: Sequence[tuple[str, ...]]) -> tuple[flo
 
 
 def encodings() -> Iterator[tuple[str, Encode]]:
+    """Yield each encoder and kind: its name, and a function that encodes texts."""
     for name in _ENCODER.value:
         encoder = SentenceEncoder(name)
         for kind in _KINDS.value:

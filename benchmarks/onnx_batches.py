@@ -1,12 +1,12 @@
-"""Find the ops because of which an encoding of an `.onnx` file depends on its batch.
+"""Find the ops that make encodings of an `.onnx` file depend on the batch.
 
 ```
 convert-tf export --encoder hub_modules/convert_small/2 --output model.onnx
 python benchmarks/onnx_batches.py --model model.onnx
 ```
 
-Fuzzed texts are encoded alone and together. Of the one that differs most, every op's result alone
-is compared with its rows in the batch.
+Fuzzed texts are encoded one by one and in one batch. For the text that differs most, the result of
+every op for the text alone is compared with its rows in the batch.
 """
 
 import random
@@ -20,14 +20,18 @@ from fuzzing import fuzzed_texts
 from convert_tf.encoding.backends.onnx import OnnxBackend, graph_inputs, no_texts
 from convert_tf.numerics.processor import adds_products_of_bytes
 
-_MODEL = flags.DEFINE_string("model", None, "An .onnx file in 8 bits.", required=True)
-_TEXTS = flags.DEFINE_integer("texts", 400, "How many texts.")
+_MODEL = flags.DEFINE_string("model", None, "An 8-bit .onnx file.", required=True)
+_TEXTS = flags.DEFINE_integer("texts", 400, "Number of texts.")
 _ROUNDING = 1e-6
-_SEED = flags.DEFINE_integer("seed", 5, "Of the texts.")
+_SEED = flags.DEFINE_integer("seed", 5, "Seed of the texts.")
 
 
 def all_results(path: str):
-    """A session whose outputs are the results of all ops: `(run, ops by result)`."""
+    """Open a model with the results of all ops as outputs.
+
+    Returns:
+      `(run, ops)`. `run` maps inputs to results by name, and `ops` is the op of each result.
+    """
     import onnxruntime
 
     model = onnx.load(path)
@@ -45,7 +49,7 @@ def all_results(path: str):
 
 
 def by_token(result: np.ndarray, tokens: int) -> np.ndarray | None:
-    """`[tokens, dim]`, of results that have a row for each token."""
+    """Reshape a result to `[tokens, dim]`; return None if it does not have a row per token."""
     if result.ndim < 3 or result.size != tokens * result.shape[-1]:
         return None
     return result.reshape(tokens, -1)
@@ -59,19 +63,19 @@ def main(argv: list[str]) -> None:
     ]
     together = backend.run("default", [texts])
     alone = np.concatenate([backend.run("default", [[text]]) for text in texts])
-    lengths = np.maximum(np.linalg.norm(alone, axis=1), 1.0)  # 0 of an empty text
+    lengths = np.maximum(np.linalg.norm(alone, axis=1), 1.0)  # an empty text has length 0
     relative = np.abs(together - alone).max(1) / lengths
     worst = int(np.argmax(relative))
     differing = int(np.sum(relative > _ROUNDING))
     print(f"{differing} of {len(texts)} texts differ by more than {_ROUNDING:.0e} of their length")
-    print(f"the most: {relative[worst]:.1e}, {texts[worst][:40]!r}")
+    print(f"the largest difference: {relative[worst]:.1e}, {texts[worst][:40]!r}")
     if not differing:
         return
 
     run, ops = all_results(_MODEL.value)
     nothing = no_texts(backend._one_thread)
     batches = ([texts[worst], *texts[i : i + 20]] for i in range(0, len(texts), 20))
-    # Not in each batch a rounding changes a byte.
+    # Only in some batches does a rounding difference change a byte.
     batch = next(
         (
             batch

@@ -1,13 +1,13 @@
-"""Time and memory of `convert-tf prepare` for dumps of growing size.
+"""Measure time and memory of `convert-tf prepare` for dumps of growing size.
 
 ```
 python benchmarks/prepare.py --input 'dumps/RC_*.zst' --submissions 'dumps/RS_*.zst' \
     --folder /tmp/scaling --copies 1,10
 ```
 
-writes the dumps repeated under new ids (each copy has threads of its own), prepares each in a
-process of its own, and prints seconds, comments/s, peak memory and temporary disk beside those of
-the first.
+The script repeats the dumps under new ids, so that each copy has separate threads. It prepares each
+repeated dump in a separate process. It prints seconds, comments per second, peak memory and
+temporary disk space, and the ratios of time and memory to those of the first number of copies.
 """
 
 import json
@@ -27,15 +27,15 @@ from convert_tf.corpora import dumps
 
 _INPUT = flags.DEFINE_multi_string("input", None, "Dumps of comments.", required=True)
 _SUBMISSIONS = flags.DEFINE_multi_string("submissions", [], "Dumps of submissions.")
-_FOLDER = flags.DEFINE_string("folder", None, "Where dumps and data go.", required=True)
-_COPIES = flags.DEFINE_list("copies", ["1", "10"], "How often the dumps are repeated.")
-_OPTIONS = flags.DEFINE_list("options", [], "Further flags of prepare, as --preset=clean.")
+_FOLDER = flags.DEFINE_string("folder", None, "Folder for dumps and data.", required=True)
+_COPIES = flags.DEFINE_list("copies", ["1", "10"], "Numbers of copies of the dumps.")
+_OPTIONS = flags.DEFINE_list("options", [], "More flags for prepare, such as --preset=clean.")
 _IDS = ("id", "link_id", "parent_id")
 RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in a unit of `ru_maxrss`
 
 
 def repeat_dumps(paths: list[str], output: Path, copies: int) -> None:
-    """One zstd file of all objects, `copies` times; the ids of each copy have their own ending."""
+    """Write all objects of dumps to a zstd file, `copies` times. Each copy's ids get a suffix."""
     partial = output.with_suffix(".tmp")
     with open(partial, "wb") as file, zstandard.ZstdCompressor(3).stream_writer(file) as writer:
         for copy in range(copies):
@@ -50,7 +50,7 @@ def repeat_dumps(paths: list[str], output: Path, copies: int) -> None:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Bytes of all files below a folder, which may change meanwhile."""
+    """Return the bytes of all files below a folder, which may change meanwhile."""
     total = 0
     for root, _, names in os.walk(folder):
         for name in names:
@@ -62,7 +62,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def measure(command: list[str], temporary: Path) -> dict[str, float]:
-    """Runs a command: its seconds, its peak memory and the most that it had in a folder."""
+    """Run a command; return its seconds, its peak memory, and the peak size of a folder."""
     largest = 0
     started = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
@@ -120,7 +120,7 @@ def main(argv: list[str]) -> None:
     first = rows[0][2]
     for copies, _, figures in rows[1:]:
         print(
-            f"{copies} copies against {rows[0][0]}: "
+            f"{copies} copies compared with {rows[0][0]}: "
             f"time × {figures['seconds'] / first['seconds']:.1f}, "
             f"memory × {figures['peak_gib'] / first['peak_gib']:.2f}"
         )

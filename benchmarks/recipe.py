@@ -4,14 +4,14 @@
 python benchmarks/recipe.py --data ids/ --output runs/recipe --cpu_minutes 5
 ```
 
-Each of `RUNS` is a run of `train.py` in a folder of its own, of as many steps as `--cpu_minutes`
-allow; the learning rate falls to its end in them. How many, a short run before it tells, for each
-optimizer and batch size. CPU time is that of the steps, of all threads: other programs on the
-machine change it little. Evaluations are not counted.
+Each of `RUNS` is a run of `train.py` in a separate folder. It takes as many steps as fit into
+`--cpu_minutes`, and its learning rate decays over these steps. A short calibration run for each
+optimizer and batch size determines the number of steps. CPU time is the time of all threads during
+training steps, so other programs on the machine hardly affect it. Evaluations are not counted.
 
-The same command again reads the runs that are done and goes on with the one that was stopped. Flags
-behind `--` go to `train.py` and count beyond what is set here. Prints a table, writes it with its
-numbers to `recipe.json`, and draws the curves in `recipe.png`.
+If you repeat the command, finished runs are read, and an interrupted run is resumed. Flags after
+`--` are passed to `train.py` and override the flags that this script sets. The script prints a
+table, writes the figures to `recipe.json`, and draws the curves in `recipe.png`.
 """
 
 import json
@@ -29,20 +29,26 @@ from convert_tf.storage.files import write_file
 from convert_tf.storage.messages import as_markdown
 from convert_tf.training.encoder.options import train_recipe
 
-_DATA = flags.DEFINE_string("data", None, "Token ids, or records with --vocab.", required=True)
-_VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary of records.")
-_OUTPUT = flags.DEFINE_string("output", None, "Folder of the runs.", required=True)
-_RUNS = flags.DEFINE_list("runs", None, "Names of some runs; all by default.")
-_MINUTES = flags.DEFINE_float("cpu_minutes", 5.0, "CPU minutes of each run, over all cores.")
-_CALIBRATION = flags.DEFINE_integer("calibration_steps", 20, "Steps that are timed beforehand.")
-_DIM = flags.DEFINE_integer("embedding_dim", 128, "Width; others follow with the paper's ratios.")
-_SPANS = flags.DEFINE_list("max_relative_attention", ["3", "5", "48"], "One for each block.")
-_EXAMPLES = flags.DEFINE_integer("examples", 5_000, "Examples of the dev split, the first ones.")
-_EVALUATIONS = flags.DEFINE_integer("evaluations", 8, "Points of each curve.")
-_SEED = flags.DEFINE_integer("seed", 0, "See train.py.")
+_DATA = flags.DEFINE_string(
+    "data", None, "Folder of token ids, or of records with --vocab.", required=True
+)
+_VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary for records.")
+_OUTPUT = flags.DEFINE_string("output", None, "Folder for the runs.", required=True)
+_RUNS = flags.DEFINE_list("runs", None, "Names of runs; all by default.")
+_MINUTES = flags.DEFINE_float("cpu_minutes", 5.0, "CPU minutes per run, summed over all cores.")
+_CALIBRATION = flags.DEFINE_integer("calibration_steps", 20, "Steps to time for calibration.")
+_DIM = flags.DEFINE_integer(
+    "embedding_dim", 128, "Width; the other widths keep the paper's ratios."
+)
+_SPANS = flags.DEFINE_list("max_relative_attention", ["3", "5", "48"], "Span of each block.")
+_EXAMPLES = flags.DEFINE_integer(
+    "examples", 5_000, "Evaluate the first N examples of the dev split."
+)
+_EVALUATIONS = flags.DEFINE_integer("evaluations", 8, "Points per curve.")
+_SEED = flags.DEFINE_integer("seed", 0, "As in train.py.")
 
 _PAPER = {"recipe": "paper"}
-# Without dropout, which is for what is seen more than once.
+# Dropout is off, because it helps only when examples are seen more than once.
 _SMALL = {"recipe": "small", "embedding_dropout": 0.0, "attention_dropout": 0.0}
 
 
@@ -64,7 +70,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 def with_steps(name: str, steps: int) -> dict[str, Any]:
-    """The flags of a run of so many steps."""
+    """Return the `train.py` flags of a run with this number of steps."""
     options = {
         **data_options(_DATA.value, _VOCAB.value),
         **model_options(_DIM.value, _SPANS.value),
@@ -76,7 +82,7 @@ def with_steps(name: str, steps: int) -> dict[str, Any]:
 
 
 def cpu_seconds_per_step(name: str, more: Sequence[str]) -> float:
-    """CPU seconds of a step with a run's optimizer and batch size."""
+    """Measure the CPU seconds per step with a run's optimizer and batch size."""
     config = train_recipe(**_train_options(name))
     half = _CALIBRATION.value
     options = {
@@ -99,7 +105,7 @@ def _train_options(name: str) -> dict[str, Any]:
 
 
 def run(name: str, more: Sequence[str]) -> dict[str, Any]:
-    """Trains a run, or reads what it left; its figures."""
+    """Train a run unless it has finished, and return its results."""
     steps = max(4, round(60 * _MINUTES.value / cpu_seconds_per_step(name, more)))
     interval = math.ceil(steps / _EVALUATIONS.value)
     options = {
@@ -118,7 +124,7 @@ def run(name: str, more: Sequence[str]) -> dict[str, Any]:
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """What each run reached at its end."""
+    """Return a table of the results at the end of each run."""
     head = ["", "batch", "steps", "pairs", "CPU minutes", "R100@1, %", "MRR", "loss"]
     rows = [head]
     for result in results:
@@ -140,7 +146,7 @@ def table(results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 @picture
 def draw(results: Sequence[Mapping[str, Any]]) -> Any:
-    """R100@1 on the dev split over CPU minutes, a line for each run."""
+    """Draw R100@1 on the dev split against CPU minutes, one line per run."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5))

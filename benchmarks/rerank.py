@@ -1,15 +1,17 @@
-"""R100@1 of an encoder, of rankers that rank its first candidates again, and of both together.
+"""Compare R100@1 of an encoder, of rankers that re-rank its best candidates, and of both.
 
 ```
 python benchmarks/rerank.py --data data/ --encoder convert --rankers runs/poly,runs/cross
 ```
 
 Each context is ranked among the 100 responses of its block. An encoder that reads history gets all
-turns, others the last. A ranker scores the encoder's `--top_n` best. It reads the last turn of the
-context, or all with `--all_turns`. "Together" adds the logits of both, as `convert-tf index search
---rerank_checkpoint` does.
-"At most" is the share of contexts whose right response is among those. A tie is a miss. "Parts" are
-the same for each third of the examples.
+turns, and other encoders get the last turn. A ranker scores the encoder's `--top_n` best
+candidates. It reads the last turn of the context, or all turns with `--all_turns`.
+
+The rows `together` add the logits of encoder and ranker, as the flag `--rerank_checkpoint` of
+`convert-tf index search` does. "At most" is the share of contexts whose correct response is among
+the `--top_n` best candidates. A tie counts as a miss. The columns under "parts" show R100@1 for
+each third of the examples.
 """
 
 import time
@@ -18,12 +20,14 @@ import numpy as np
 from absl import app, flags
 
 _DATA = flags.DEFINE_string("data", None, "Folder of records.", required=True)
-_SPLIT = flags.DEFINE_string("split", "dev", "Which examples.")
-_ENCODER = flags.DEFINE_string("encoder", "convert", "Finds the first candidates.")
-_RANKERS = flags.DEFINE_list("rankers", [], "Folders of runs or modules of rankers.")
-_TOP_N = flags.DEFINE_integer("top_n", 10, "Candidates that are ranked again.")
-_EXAMPLES = flags.DEFINE_integer("max_examples", 2_000, "The first ones, in blocks of 100.")
-_ALL_TURNS = flags.DEFINE_bool("all_turns", False, "Rankers read the earlier turns, too.")
+_SPLIT = flags.DEFINE_string("split", "dev", "Split of examples to rank.")
+_ENCODER = flags.DEFINE_string("encoder", "convert", "Encoder that finds the candidates.")
+_RANKERS = flags.DEFINE_list("rankers", [], "Folders of rankers: runs or modules.")
+_TOP_N = flags.DEFINE_integer("top_n", 10, "Candidates to rank again.")
+_EXAMPLES = flags.DEFINE_integer(
+    "max_examples", 2_000, "Rank the first N examples, in blocks of 100."
+)
+_ALL_TURNS = flags.DEFINE_bool("all_turns", False, "Rankers read the earlier turns too.")
 
 _BLOCK = 100
 
@@ -53,7 +57,7 @@ def main(argv: list[str]) -> None:
     is_there = (best == columns[:, None]).any(axis=1)
     print(f"{number:,} contexts, the best {_TOP_N.value} of {_BLOCK}")
     print(f"at most {100 * is_there.mean():5.2f}%")
-    print(f"{'':30}  R100@1  parts{'':17}  ms a context")
+    print(f"{'':30}  R100@1  parts{'':17}  ms per context")
     print(f"{_ENCODER.value:30}  {_shown(rank == 0)}")
     starts = np.arange(number) // _BLOCK * _BLOCK
     lists = [[responses[i + j] for j in places] for i, places in zip(starts, best, strict=True)]
@@ -71,13 +75,13 @@ def main(argv: list[str]) -> None:
 
 
 def _hits(scores: np.ndarray, is_right: np.ndarray) -> np.ndarray:
-    """Return where the right candidate scores higher than all others: bool `[contexts]`."""
+    """Return whether the correct candidate scores higher than all others: bool `[contexts]`."""
     right = np.where(is_right, scores, -np.inf).max(axis=1)
     return (right > -np.inf) & ((scores >= right[:, None]).sum(axis=1) == 1)
 
 
 def _shown(hits: np.ndarray) -> str:
-    """Return the share of hits, of all examples and of each third."""
+    """Format the share of hits among all examples and among each third."""
     parts = "  ".join(f"{100 * part.mean():5.2f}%" for part in np.array_split(hits, 3))
     return f"{100 * hits.mean():5.2f}%  {parts}"
 

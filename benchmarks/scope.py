@@ -1,13 +1,13 @@
-"""Out-of-scope detection without out-of-scope examples: by confidence or by distance.
+"""Measure out-of-scope detection without out-of-scope training examples, for each rule.
 
 ```
 python benchmarks/scope.py --train clinc150.train.csv --test clinc150.test.csv \
     --outside clinc150.oos_test.csv --encoder hub_modules/convert/2
 ```
 
-Draws some of the intents and a few examples of each, and tests on the texts of these intents and
-on as many of those without: in-scope accuracy, where a rejected text is an error, and the share
-of the others that is rejected.
+The script draws some of the intents and a few examples of each. It tests on the test texts of these
+intents and on equally many out-of-scope texts. It prints the in-scope accuracy, where a rejected
+text counts as an error, and the share of out-of-scope texts that are rejected.
 """
 
 import numpy as np
@@ -17,18 +17,19 @@ from convert_tf import IntentClassifier, SentenceEncoder
 from convert_tf.intents.data import LabelledTexts, few_shot, read_labelled
 from convert_tf.intents.decision import KINDS
 
-_TRAIN = flags.DEFINE_string("train", None, "CSV of texts and labels.", required=True)
-_TEST = flags.DEFINE_string("test", None, "CSV of texts and labels.", required=True)
-_OUTSIDE = flags.DEFINE_string("outside", None, "CSV of texts of no intent.", required=True)
+_TRAIN = flags.DEFINE_string("train", None, "CSV file of texts and labels.", required=True)
+_TEST = flags.DEFINE_string("test", None, "CSV file of texts and labels.", required=True)
+_OUTSIDE = flags.DEFINE_string("outside", None, "CSV file of out-of-scope texts.", required=True)
 _ENCODER = flags.DEFINE_string("encoder", None, "Folder of a module.", required=True)
 _CASES = flags.DEFINE_list(
-    "cases", ["3x4", "3x10", "10x10", "30x10"], "Numbers of intents and of examples of each."
+    "cases", ["3x4", "3x10", "10x10", "30x10"], "Intents and examples per intent, as 3x4."
 )
-_DRAWS = flags.DEFINE_integer("draws", 12, "Draws of each case, of which the mean is printed.")
-_HEAD = flags.DEFINE_string("head", "logistic", "The classifier's head.")
+_DRAWS = flags.DEFINE_integer("draws", 12, "Draws per case; the mean is printed.")
+_HEAD = flags.DEFINE_string("head", "logistic", "Head of the classifier.")
 
 
 def of_intents(data: LabelledTexts, intents: set[str]) -> LabelledTexts:
+    """Return the texts of some intents."""
     places = [i for i, label in enumerate(data.labels) if label in intents]
     return LabelledTexts([data.texts[i] for i in places], [data.labels[i] for i in places])
 
@@ -64,7 +65,7 @@ def main(argv: list[str]) -> None:
         for kind, shares in found.items():
             accuracy, recall = 100 * np.mean(shares, axis=0)
             print(
-                f"{intents} intents, {shots} examples of each, {kind}: "
+                f"{intents} intents, {shots} examples per intent, {kind}: "
                 f"in scope {accuracy:.1f} %, rejected {recall:.1f} %",
                 flush=True,
             )

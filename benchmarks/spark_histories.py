@@ -1,25 +1,27 @@
-"""Draw what happens to a cluster while `prepare --engine=spark` works, and compare the bytes.
+"""Disturb a Spark cluster at random while `prepare --engine=spark` runs, and check its output.
 
 ```
 python benchmarks/spark_histories.py --histories 20 --seed 0
 ```
 
-A Spark master and two workers run on this machine, and `prepare` reads the dumps of `sample`. The
-number of a history and the seed draw up to three events, and when they come:
+A Spark master and two workers run on this machine, and `prepare` reads the dumps of `sample`. A
+history is up to three events at random times, drawn from the number of the history and the seed.
+These are the events:
 
-- `kill executor`, which its worker starts again; `kill worker`, which is started again later;
-- `pause worker`, for some seconds, after which others may have its tasks;
-- `kill driver`, with SIGKILL;
-- `replace`, by which all dumps lose half of their bytes, each by a rename;
-- `fill disk`, on which the workers shuffle and the output is written, until the run ends.
+- `kill executor`: the executors of a worker are killed, and the worker starts them again.
+- `kill worker`: a worker is killed and started again.
+- `pause worker`: a worker is stopped for some seconds. Others may take over its tasks.
+- `kill driver`: the driver is killed with SIGKILL.
+- `replace`: each dump is cut to half of its bytes and replaced by a rename.
+- `fill disk`: the disk that holds the shuffle files and the output stays full until the run ends.
 
-If the run ends with status 0, its output has the same bytes as that of a run on one machine.
-Otherwise there is no output, and the last line of standard error is a sentence of `convert-tf
-prepare`. Then the dumps are put back, the disk is emptied, and the same command must write those
-bytes. No other files may be left.
+If the run ends with status 0, its output must equal that of a run without Spark, byte for byte.
+Otherwise there must be no output, and the last line of standard error must be an error of
+`convert-tf prepare`. Then the dumps are restored, the disk is emptied, and the same command must
+write the expected output. No other files may be left.
 
-Prints a line for each history, and ends with status 1 if a rule was broken. It needs Java 17 and
-PySpark, and root to mount a disk; without root, no disk is filled.
+The script prints one line per history. Its exit status is 1 if a rule was broken. It needs Java 17
+and PySpark, and root to mount a disk. Without root, no disk is filled.
 """
 
 import contextlib
@@ -43,13 +45,13 @@ from convert_tf.corpora.sample import write_sample
 
 _HISTORIES = flags.DEFINE_integer("histories", 20, "Number of histories.")
 _FIRST = flags.DEFINE_integer("first", 0, "Number of the first history.")
-_SEED = flags.DEFINE_integer("seed", 0, "Draws the histories.")
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of the histories.")
 
 EVENTS = ("kill executor", "kill worker", "pause worker", "kill driver", "replace", "fill disk")
 RULES = ("--preset=clean", "--single_texts", "--num_shards_train=3", "--num_shards_test=2")
 _DISK = "256m"
 _FAULT = "\n  FAULT "
-_SECONDS = 900  # until a run counts as hanging
+_SECONDS = 900  # after which a run counts as hanging
 _SETTINGS = """
 spark.ui.enabled false
 spark.shuffle.io.maxRetries 1
@@ -60,19 +62,24 @@ spark.python.worker.reuse true
 
 
 class Event(NamedTuple):
-    """Something that happens, so many seconds after a worker's first shuffled file."""
+    """An event of a history.
+
+    Attributes:
+      seconds: time after the first shuffle file of the run.
+      what: one of `EVENTS`.
+    """
 
     seconds: float
     what: str
 
 
 def history(number: int, seed: int, *, length: float, can_fill: bool) -> list[Event]:
-    """Draw the events of a history, in their order.
+    """Draw the events of a history, ordered by time.
 
     Args:
-      number: of the history.
-      seed: of all histories.
-      length: seconds in which the first event may come.
+      number: number of the history.
+      seed: seed of all histories.
+      length: events happen within this many seconds.
       can_fill: whether a disk can be filled.
     """
     rng = random.Random(f"{seed} {number}")
@@ -85,16 +92,16 @@ def _wait_until(is_so: Callable[[], object], what: str) -> None:
     until = time.monotonic() + _SECONDS
     while not is_so():
         if time.monotonic() > until:
-            raise TimeoutError(f"waited in vain until {what}")
+            raise TimeoutError(f"timed out before {what}")
         time.sleep(0.05)
 
 
 class Cluster:
-    """A standalone master and two workers, each with an address of its own on the loopback.
+    """A standalone Spark master and two workers, each with its own loopback address.
 
     Args:
-      folder: of their settings and logs.
-      disk: on which they shuffle.
+      folder: folder for settings and logs.
+      disk: folder for shuffle files.
     """
 
     def __init__(self, folder: Path, disk: Path):
@@ -127,7 +134,7 @@ class Cluster:
             )  # fmt: skip
 
     def start_workers(self) -> None:
-        """Start the workers that do not run."""
+        """Start the workers that are not running."""
         for number in (2, 3):
             if number not in self._workers:
                 host, place = f"127.0.0.{number}", self._disk / f"worker{number}"
@@ -138,11 +145,11 @@ class Cluster:
                 )  # fmt: skip
 
     def shuffled(self) -> list[Path]:
-        """Return the files that the workers have shuffled."""
+        """Return the shuffle files of the workers."""
         return [*self._disk.glob("worker*/**/shuffle_*.data")]
 
     def kill_executor(self, rng: random.Random) -> None:
-        """Kill the executors of a worker, if it has any."""
+        """Kill the executors of a random worker, if it has any."""
         worker = self._workers[rng.choice([*self._workers])].pid
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -152,12 +159,12 @@ class Cluster:
                     os.kill(pid, signal.SIGKILL)
 
     def kill_worker(self, rng: random.Random) -> None:
-        """Kill a worker with its executors, and start it again."""
+        """Kill a random worker with its executors, and start it again."""
         _kill(self._workers.pop(rng.choice([*self._workers])))
         self.start_workers()
 
     def pause_worker(self, rng: random.Random) -> None:
-        """Stop a worker with its executors for some seconds."""
+        """Stop a random worker with its executors for some seconds."""
         group = self._workers[rng.choice([*self._workers])].pid
         os.killpg(group, signal.SIGSTOP)
         time.sleep(rng.uniform(1, 10))
@@ -177,7 +184,7 @@ def _kill(process: subprocess.Popen[Any]) -> None:
 
 @contextlib.contextmanager
 def _mounted(folder: Path) -> Iterator[bool]:
-    """Mount a small disk at a folder; tell whether that is allowed."""
+    """Mount a small disk at a folder; yield whether that was possible."""
     mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "tmpfs", str(folder)]
     is_mounted = subprocess.run(mount, capture_output=True).returncode == 0
     try:
@@ -194,16 +201,16 @@ def _fill(disk: Path) -> None:
 
 
 def _digest(folder: Path) -> dict[str, str]:
-    """Return the md5 of the files of a folder by their names."""
+    """Return the MD5 hashes of the files in a folder, by name."""
     return {path.name: hashlib.md5(path.read_bytes()).hexdigest() for path in folder.iterdir()}
 
 
 class Attack:
-    """Histories of one cluster.
+    """Runs histories on one cluster.
 
     Args:
-      folder: of what does not fill the disk.
-      disk: of the shuffles and the output.
+      folder: folder for everything except shuffle files and output.
+      disk: folder for shuffle files and output, on a separate disk.
     """
 
     def __init__(self, folder: Path, disk: Path):
@@ -253,15 +260,15 @@ class Attack:
         self.cluster.start_workers()
 
     def run(self, events: list[Event], rng: random.Random) -> tuple[str, float, list[str]]:
-        """Let a history happen.
+        """Run `prepare` with the events of a history.
 
         Args:
-          events: of the history.
-          rng: draws which worker.
+          events: the events, ordered by time.
+          rng: draws the workers.
 
         Returns:
-          What became of it, the seconds from the first shuffled file to the end of the run, and
-          sentences on broken rules.
+          The outcome, the seconds from the first shuffle file to the end of the run, and
+          descriptions of broken rules.
         """
         shutil.rmtree(self.output, ignore_errors=True)
         self._restore()
@@ -271,11 +278,11 @@ class Attack:
         try:
             _wait_until(
                 lambda: len(self.cluster.shuffled()) > before or driver.poll() is not None,
-                "a worker shuffles",
+                "a worker wrote a shuffle file",
             )
             start = time.monotonic()
             for event in events:
-                # Later events of a run that has ended do not come.
+                # Once the run has ended, its later events are skipped.
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     driver.wait(max(0, start + event.seconds - time.monotonic()))
                     break
@@ -302,7 +309,7 @@ class Attack:
             said = again.communicate(timeout=_SECONDS)[1]
             outcome += f", then status {again.returncode}"
             if again.returncode:
-                faults.append(f"the next run ended with {again.returncode}: {said[-300:]!r}")
+                faults.append(f"the next run ended with status {again.returncode}: {said[-300:]!r}")
             else:
                 faults += self._faults_of_output("the next run")
         return outcome, seconds, faults
@@ -310,7 +317,7 @@ class Attack:
     def _faults_of_output(self, which: str) -> list[str]:
         faults = []
         if _digest(self.output) != self._wanted:
-            faults.append(f"{which} wrote other bytes than one machine")
+            faults.append(f"the output of {which} differs from that of one machine")
         if (left := [path.name for path in self.output.parent.iterdir()]) != ["data"]:
             faults.append(f"{which} left {left}")
         return faults

@@ -1,4 +1,4 @@
-"""Profile of a training step on TensorFlow: ops by time, from TensorFlow's trace."""
+"""Profile a training step on TensorFlow, and group its ops by kind."""
 
 import collections
 import glob
@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-# The first that fits a name counts; names are `scope/…/name:Type`. Gradients that TensorFlow has
-# for silu have no scope.
+# An op belongs to the first kind whose pattern matches its name, `scope/…/name:Type`. Gradients of
+# silu have no scope, because TensorFlow defines them.
 KINDS = (
     ("optimizer", r"adam|adadelta"),
     ("norms", r"norm"),
@@ -22,21 +22,23 @@ KINDS = (
     ("sums of gradients", r":AddN$"),
 )
 OTHER = "loss, metrics, residual sums and the rest"
-# Of an op's runs this part is below what is taken: the others were interrupted by other programs.
+# An op's time is this quantile of its calls, because other programs interrupt the slower ones.
 QUANTILE = 0.15
 
 
 def kind_of(name: str) -> str:
-    """The kind of an op of the trace."""
+    """Return the kind of an op from its name in the trace."""
     return next((kind for kind, pattern in KINDS if re.search(pattern, name)), OTHER)
 
 
 def self_times(run: Callable[[], Any], steps: int) -> dict[str, list[float]]:
-    """Milliseconds that each op took by itself, over all its runs.
+    """Trace steps and return the milliseconds of each call by op.
+
+    The time of a call does not include other ops that it calls.
 
     Args:
-      run: one step.
-      steps: how many are traced.
+      run: takes one step.
+      steps: number of steps to trace.
     """
     import tensorflow as tf
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
@@ -61,16 +63,16 @@ def self_times(run: Callable[[], Any], steps: int) -> dict[str, list[float]]:
 
 
 def _add_line(found: dict[str, list[float]], plane: Any, line: Any) -> None:
-    """The events of one thread: what is within another one is taken from its time."""
+    """Add the events of a thread. The time of an event excludes the events nested in it."""
     events = sorted(
         (event.offset_ps, -event.duration_ps, plane.event_metadata[event.metadata_id].name)
         for event in line.events
     )
-    stack: list[list[Any]] = []  # end, name, own time
+    stack: list[list[Any]] = []  # end, name, time without nested events
 
     def close() -> None:
         _, name, own = stack.pop()
-        if re.search(r":\w+$", name):  # an op; the others are of the runtime
+        if re.search(r":\w+$", name):  # an op; other events belong to the runtime
             found[name].append(own / 1e9)
 
     for start, negative_duration, name in events:
@@ -84,7 +86,12 @@ def _add_line(found: dict[str, list[float]], plane: Any, line: Any) -> None:
 
 
 def cost_table(times: dict[str, list[float]], steps: int) -> dict[str, dict[str, float]]:
-    """Kind → `ms` and `ops` of a step, the largest first."""
+    """Return `ms` and `ops` per step for each kind of op, slowest kind first.
+
+    Args:
+      times: milliseconds of each call by op.
+      steps: number of steps that were traced.
+    """
     table: dict[str, dict[str, float]] = {}
     for name, own in times.items():
         runs = len(own) / steps

@@ -1,11 +1,11 @@
-"""R100@1 of TF-IDF over subwords, a baseline for trained encoders.
+"""Measure R100@1 of TF-IDF over subwords, as a baseline for trained encoders.
 
 ```
 python benchmarks/tfidf.py --data data/ --vocab vocab.txt --max_examples 3100
 ```
 
-Document frequencies come from the train split, the examples from the test split, in the order and
-the blocks of `convert-tf evaluate`.
+Document frequencies are counted in the train split. The examples are from the test split, in the
+same order and blocks as in `convert-tf evaluate`.
 """
 
 import numpy as np
@@ -18,12 +18,12 @@ from convert_tf.text.tokenizer import Tokenizer, load_tokenizer
 
 _DATA = flags.DEFINE_string("data", None, "Folder of records.", required=True)
 _VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary file.", required=True)
-_SPLIT = flags.DEFINE_string("split", "test", "Which records are ranked.")
-_MAX_EXAMPLES = flags.DEFINE_integer("max_examples", None, "Rank at most this many.")
+_SPLIT = flags.DEFINE_string("split", "test", "Split of records to rank.")
+_MAX_EXAMPLES = flags.DEFINE_integer("max_examples", None, "Maximum number to rank.")
 
 
 def token_counts(tokenizer: Tokenizer, texts: list[bytes]) -> np.ndarray:
-    """float32 `[texts, ids]`: how often each token is in each text."""
+    """Return how often each token occurs in each text: float32 `[texts, ids]`."""
     token_ids = tokenizer.token_ids(tf.constant(texts))
     counts = np.zeros((len(texts), tokenizer.num_ids), np.float32)
     np.add.at(counts, (token_ids.value_rowids().numpy(), token_ids.flat_values.numpy()), 1.0)
@@ -31,7 +31,7 @@ def token_counts(tokenizer: Tokenizer, texts: list[bytes]) -> np.ndarray:
 
 
 def inverse_document_frequencies(tokenizer: Tokenizer, texts: list[bytes]) -> np.ndarray:
-    """float32 `[ids]`: ln((N + 1) / (n + 1)) of a token in n of N texts."""
+    """Return ln((N + 1) / (n + 1)) for each token that is in n of N texts: float32 `[ids]`."""
     found = np.zeros(tokenizer.num_ids)
     for start in range(0, len(texts), 1000):
         found += (token_counts(tokenizer, texts[start : start + 1000]) > 0).sum(axis=0)

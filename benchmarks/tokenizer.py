@@ -1,11 +1,12 @@
-"""Texts per second of the tokenizers with and without TensorFlow.
+"""Measure texts per second of the tokenizers with and without TensorFlow.
 
 ```
 python benchmarks/tokenizer.py --data data/ --vocab vocab.txt
 ```
 
-The same batches in turns. Texts to which the two give other ids are counted; there should be none.
-The light runtime reads subword vocabularies only.
+Both tokenize the same batches in turns. The script also counts the texts for which they give
+different ids; there should be none. The vocabulary must be of subwords, because the tokenizer
+without TensorFlow reads no other kind.
 """
 
 import time
@@ -21,8 +22,8 @@ from convert_tf.text.vocabulary import read_vocabulary
 
 _DATA = flags.DEFINE_string("data", None, "Folder of records.", required=True)
 _VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary file.", required=True)
-_BATCH = flags.DEFINE_integer("batch", 1000, "Texts of a batch.")
-_BATCHES = flags.DEFINE_integer("batches", 20, "Batches, each timed.")
+_BATCH = flags.DEFINE_integer("batch", 1000, "Texts per batch.")
+_BATCHES = flags.DEFINE_integer("batches", 20, "Number of batches.")
 
 
 def main(argv: list[str]) -> None:
@@ -56,7 +57,7 @@ def main(argv: list[str]) -> None:
     length = np.mean([len(text) for text in texts])
     for name, own in rates.items():
         print(f"{name}: {np.median(own):,.0f} texts/s")
-    print(f"{len(texts):,} texts of {length:.0f} bytes on average, {different} with other ids")
+    print(f"{len(texts):,} texts of {length:.0f} bytes on average, {different} with different ids")
 
 
 if __name__ == "__main__":

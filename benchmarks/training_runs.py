@@ -1,4 +1,4 @@
-"""Runs of train.py in separate processes and folders, for scripts that compare them."""
+"""Run train.py in separate processes and folders, for scripts that compare runs."""
 
 import ctypes
 import json
@@ -21,40 +21,40 @@ _PR_SET_PDEATHSIG = 1
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """What a run has written to `metrics.jsonl`."""
+    """Return the rows that a run has written to `metrics.jsonl`."""
     path = folder / "metrics.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
 def train(folder: Path, options: Mapping[str, Any], more: Sequence[str]) -> list[dict[str, Any]]:
-    """Runs train.py until its last step, or goes on with it, or only reads what it left.
+    """Start or resume a run of train.py, unless it has taken all its steps.
 
-    What it prints goes to `train.log` in its folder.
+    The output of train.py goes to `train.log` in the folder.
 
     Args:
-      folder: of the run.
-      options: flags of train.py by name, `steps` among them.
-      more: flags as they were given; they count beyond `options`.
+      folder: folder of the run.
+      options: flags of train.py by name, including `steps`.
+      more: further flags, as on a command line. They override `options`.
 
     Returns:
-      The rows of its `metrics.jsonl`.
+      The rows of `metrics.jsonl`.
 
     Raises:
-      ValueError: the folder has a run with other flags, or the run failed, or `more` has steps.
+      ValueError: if the folder has a run with other flags, the run fails, or `more` sets the steps.
     """
     if any(flag.lstrip("-").partition("=")[0] == "steps" for flag in more):
         raise ValueError(
-            "The steps of runs that are compared are the script's. Received: --steps behind --. "
-            "Use the script's own flag."
+            "--steps is given after --, but all runs must take the same number of steps. Use the "
+            "flag of this script instead."
         )
     command = [f"--{name}={value}" for name, value in options.items()] + list(more)
     folder.mkdir(parents=True, exist_ok=True)
     known = folder / COMMAND_FILE
     if known.is_file() and json.loads(known.read_text()) != command:
         raise ValueError(
-            f"Runs that are compared keep their flags. Received: {' '.join(command)} for "
-            f"{str(folder)!r}, which began with {' '.join(json.loads(known.read_text()))}. Choose "
-            "another --output, or remove that folder."
+            f"The run in {str(folder)!r} was started with other flags: "
+            f"{' '.join(json.loads(known.read_text()))}. Now they are {' '.join(command)}. Choose "
+            "another --output, or remove this folder."
         )
     known.write_text(json.dumps(command))
     steps = int(options["steps"])
@@ -62,8 +62,8 @@ def train(folder: Path, options: Mapping[str, Any], more: Sequence[str]) -> list
         _run([sys.executable, "-m", "convert_tf", "train", f"--output={folder}", *command], folder)
     if not _has_ended(folder, steps):
         raise ValueError(
-            f"A run must reach its {steps} steps. Received: {str(folder)!r}, which was told to end "
-            "before. The same command goes on from there."
+            f"The run in {str(folder)!r} was interrupted before its last step, {steps}. Repeat the "
+            "same command to resume it."
         )
     return rows_of(folder)
 
@@ -81,41 +81,47 @@ def _run(command: Sequence[str], folder: Path) -> None:
     if done.returncode:
         last = (folder / LOG_FILE).read_text().splitlines()[-3:]
         raise ValueError(
-            f"A run must end with status 0. Received: {done.returncode} in {str(folder)!r}: "
-            f"{' / '.join(last)}. {LOG_FILE} there has the rest; the same command goes on."
+            f"The run in {str(folder)!r} failed with status {done.returncode}: {' / '.join(last)}. "
+            f"Read its {LOG_FILE}, then repeat the same command to resume it."
         )
 
 
 def _end_with_parent() -> None:
-    """A killed script leaves no run behind: the run gets SIGTERM, upon which it saves its state."""
+    """Let the run receive SIGTERM when this script dies, so that it saves its state and ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def check_choice(what: str, chosen: Sequence[str], known: Collection[str]) -> None:
-    """Ends the script where a name is none of those known."""
+    """Exit with an error if a chosen name is unknown.
+
+    Args:
+      what: what the names stand for, as in `"variant"`.
+      chosen: the names to check.
+      known: the allowed names.
+    """
     unknown = sorted(set(chosen) - set(known))
     if unknown:
-        sys.exit(f"A {what} is one of {', '.join(known)}. Received: {', '.join(unknown)}.")
+        sys.exit(f"Unknown {what}: {', '.join(unknown)}. Choose from {', '.join(known)}.")
 
 
 def data_options(data: str, vocabulary: str | None) -> dict[str, Any]:
-    """Flags of `train.py` for a folder of token ids, or of records with a vocabulary."""
+    """Return `train.py` flags for a folder of token ids, or of records with a vocabulary."""
     path = os.path.abspath(data)
     if kind_of(path) is Kind.TOKEN_IDS:
         return {"data": path, "num_oov_buckets": ArrayFolder(path).num_oov_buckets}
     if not vocabulary:
-        sys.exit(f"Records need --vocab. Received: none for {data!r}. Add it.")
+        sys.exit(f"{data!r} contains records, which need a vocabulary. Set --vocab.")
     return {"data": path, "vocab": os.path.abspath(vocabulary)}
 
 
 def cost(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Seconds and CPU seconds of a step; the steps up to the first evaluation are left out.
+    """Return seconds and CPU seconds per step.
 
-    They hold the tracing of the graph.
+    Steps before the first evaluation are left out, because they include the tracing of the graph.
 
     Args:
-      rows: of a run's `metrics.jsonl`, with two evaluations at least behind step 0.
+      rows: rows of a run's `metrics.jsonl`, with at least two evaluations after step 0.
     """
     first, last = next(row for row in rows if row["step"]), rows[-1]
     steps = last["step"] - first["step"]
@@ -126,17 +132,19 @@ def cost(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
 
 
 def mean_and_deviation(values: Sequence[float], digits: int) -> str:
-    """The mean, and ± the standard deviation where there are several."""
+    """Format the mean, followed by ± the standard deviation if there are several values."""
     text = f"{statistics.mean(values):.{digits}f}"
     return text if len(values) == 1 else f"{text} ± {statistics.stdev(values):.{digits}f}"
 
 
 def model_options(embedding_dim: int, spans: Sequence[str]) -> dict[str, Any]:
-    """Flags of a `convert` of another width and depth, with the paper's ratios of widths.
+    """Return `train.py` flags for a `convert` model with another width and number of blocks.
+
+    The ratios between widths are those of the paper.
 
     Args:
-      embedding_dim: width; the paper's is 512.
-      spans: the maximum relative attention of each block.
+      embedding_dim: width; 512 in the paper.
+      spans: maximum relative attention of each block.
     """
     return {
         "model": "convert",

@@ -1,9 +1,10 @@
-"""One model in training in a separate process, for `benchmarks/training.py`.
+"""Train one model in a separate process, for `benchmarks/training.py`.
 
-Started as `python training_worker.py KIND FOLDER`. FOLDER holds what is trained on. When it is
-warm it prints `{"ready": true}`; then it answers each line that it reads (`steps N`, `profile N`)
-with one line of JSON. It runs in the Python of its model, with the `convert_tf` of its PYTHONPATH:
-nothing is imported before it is known to be needed.
+`python training_worker.py KIND FOLDER` starts it. FOLDER contains the training data. When the
+worker has warmed up, it prints `{"ready": true}`. Then it answers each line of standard input
+(`steps N`, `profile N`) with one line of JSON. It runs in the Python of the model, with the
+`convert_tf` on its PYTHONPATH. Other packages may be missing there, so each class imports only what
+it needs.
 """
 
 import json
@@ -14,19 +15,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# Matmuls of a step: [tokens, dim] × [dim, hidden], its way back, and a large square.
+# Matmuls: [tokens, dim] × [dim, hidden], back to [tokens, dim], and a large square.
 SHAPES = ((4096, 512, 2048), (4096, 2048, 512), (2048, 2048, 2048))
 
 
 def measured(run: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds, and seconds of all cores of this process."""
+    """Return the seconds of a call, and the CPU seconds of all threads of this process."""
     started, cpu_started = time.perf_counter(), time.process_time()
     run()
     return time.perf_counter() - started, time.process_time() - cpu_started
 
 
 class Matmul:
-    """TensorFlow's matmul in float32 and bfloat16: the most that a step could reach."""
+    """TensorFlow's matmul in float32 and bfloat16: an upper bound for the speed of a step."""
 
     def __init__(self, folder: Path):
         import tensorflow as tf
@@ -42,7 +43,7 @@ class Matmul:
         self.steps(1)
 
     def steps(self, number: int) -> dict[str, Any]:
-        """Rates in GFLOP/s: for each dtype that of its fastest shape."""
+        """Return the rate in GFLOP/s of the fastest shape for each dtype."""
         answer: dict[str, Any] = {}
         for dtype, cases in self._cases.items():
             for (m, k, n), (a, b) in zip(SHAPES, cases, strict=True):
@@ -54,7 +55,7 @@ class Matmul:
 
 
 class Convert:
-    """`make_objective`, trained on packed batches."""
+    """The `convert` preset, trained on packed batches."""
 
     def __init__(self, folder: Path):
         import keras
@@ -94,6 +95,7 @@ class Convert:
         return batch
 
     def steps(self, number: int) -> dict[str, Any]:
+        """Take steps; return their time and size."""
         done: list[dict[str, Any]] = []
         seconds, cpu = measured(lambda: done.extend(self._step() for _ in range(number)))
         return {
@@ -105,7 +107,7 @@ class Convert:
         }
 
     def profile(self, steps: int) -> dict[str, Any]:
-        """One and the same batch, so that all runs of an op have one shape."""
+        """Profile steps on one repeated batch, so that an op always has the same shape."""
         from step_profile import cost_table, self_times
 
         del self._batches[1:]
@@ -115,21 +117,21 @@ class Convert:
 
 
 def _weights(encoder: Any) -> dict[str, int]:
-    """Entries of the matrices that each token, and each text, is multiplied with."""
+    """Return the entries in the matrices that each token, and each text, is multiplied with."""
     kernels = {v.path: int(v.shape[0] * v.shape[1]) for v in encoder.trainable_variables
                if "kernel" in v.path}  # fmt: skip
     of_texts = sum(size for path, size in kernels.items() if "_side/" in path)
-    # Of the two side networks each text passes one.
+    # Each text passes through one of the two side networks.
     return {"per_token": sum(kernels.values()) - of_texts, "per_text": of_texts // 2}
 
 
 class MiniLM:
-    """all-MiniLM-L6-v2 with in-batch negatives, as `MultipleNegativesRankingLoss` has them.
+    """all-MiniLM-L6-v2, trained with in-batch negatives as by `MultipleNegativesRankingLoss`.
 
-    Texts are tokenized beforehand, contexts and responses padded to their longest. Of bfloat16
-    weights and autocast the one that is faster here.
+    Texts are tokenized beforehand. The contexts of a batch are padded to the longest one, and so
+    are the responses. Either the weights are bfloat16 or autocast is used, whichever is faster.
 
-    Reference: arXiv 1908.10084 §3; the loss is that of arXiv 1705.00652 §4.
+    Reference: arXiv 1908.10084 §3; the loss is from arXiv 1705.00652 §4.
     """
 
     SCALE = 20.0
@@ -155,7 +157,7 @@ class MiniLM:
         for way in ("autocast", "weights"):
             self._start(path, way)
             self._step()
-            self._next = 0  # the same batch for both
+            self._next = 0  # both ways are timed on the same batch
             seconds[way] = measured(self._step)[0]
         way = min(seconds, key=seconds.__getitem__)
         self._start(path, way)
@@ -165,7 +167,7 @@ class MiniLM:
     def _start(self, path: Path, way: str) -> None:
         from transformers import AutoModel
 
-        self._model = self._optimizer = None  # one at a time in memory
+        self._model = self._optimizer = None  # frees the memory of the previous model first
         self._model = AutoModel.from_pretrained(path, dtype=self._torch.float32).train()
         if way == "weights":
             self._model = self._model.to(self._torch.bfloat16)
@@ -192,6 +194,7 @@ class MiniLM:
         return batch
 
     def steps(self, number: int) -> dict[str, Any]:
+        """Take steps; return their time and size."""
         done: list[Any] = []
         seconds, cpu = measured(lambda: done.extend(self._step() for _ in range(number)))
         masks = [side["attention_mask"] for batch in done for side in batch]
@@ -209,7 +212,7 @@ KINDS = {"matmul": Matmul, "convert": Convert, "minilm": MiniLM}
 
 def main() -> None:
     answers = sys.stdout
-    sys.stdout = sys.stderr  # what libraries print is no answer
+    sys.stdout = sys.stderr  # keeps the output of libraries apart from the answers
 
     def answer(**values: Any) -> None:
         print(json.dumps(values), file=answers, flush=True)

@@ -1,16 +1,18 @@
-"""What `convert-tf translate` loses: recall@10 among 100,000 candidates, before and after.
+"""Measure how `convert-tf translate` lowers recall@10 among 100,000 candidates.
 
 ```
 python benchmarks/translation.py --pairs pairs.csv --encoder convert_small --to convert
 ```
 
 `--pairs` is a table of contexts and responses. The responses of the first `--candidates` pairs are
-the store, and the contexts of the first `--queries` pairs are the queries. A query is a hit if its
-own response is among the ten nearest candidates; an equal score counts against it. The rows: the
-old encoder, the new encoder if all candidates are encoded again, and the new encoder on translated
-vectors. `same ten` is the share of the ten nearest candidates that are also the ten nearest if all
-are encoded again. The map is fitted on the shipped texts, or on the responses of as many later
-pairs as `--fit` says.
+the store, and the contexts of the first `--queries` pairs are the queries. A query is a hit if the
+response of its pair is among the ten nearest candidates. A candidate with an equal score counts as
+nearer.
+
+The rows are the old encoder, the new encoder on candidates that are all encoded again, and the new
+encoder on translated vectors. `same ten` is the share of the ten nearest translated candidates that
+are also among the ten nearest if all candidates are encoded again. The map is fitted to the texts
+that convert_tf ships, or to the responses of later pairs; `--fit` gives their number.
 """
 
 import numpy as np
@@ -24,17 +26,25 @@ from convert_tf.readers.tables import read_rows
 from convert_tf.search.translation import fit_translation, shipped_texts
 
 _PAIRS = flags.DEFINE_string("pairs", None, "Table of contexts and responses.", required=True)
-_ENCODER = flags.DEFINE_string("encoder", "convert_small", "Encoder of the store.")
+_ENCODER = flags.DEFINE_string("encoder", "convert_small", "Old encoder, which encoded the store.")
 _TO = flags.DEFINE_string("to", "convert", "New encoder.")
-_CANDIDATES = flags.DEFINE_integer("candidates", 100_000, "Size of the store.")
-_QUERIES = flags.DEFINE_integer("queries", 1_000, "Contexts to search for.")
-_FIT = flags.DEFINE_list("fit", ["1000", "10000"], "Numbers of your own texts to fit on.")
+_CANDIDATES = flags.DEFINE_integer("candidates", 100_000, "Number of candidates.")
+_QUERIES = flags.DEFINE_integer("queries", 1_000, "Number of queries.")
+_FIT = flags.DEFINE_list("fit", ["1000", "10000"], "Numbers of your own texts to fit the map to.")
 
 TOP = 10
 
 
 def read_pairs(path: str, number: int) -> tuple[list[str], list[str]]:
-    """Return contexts and responses. A response that was there before is left out."""
+    """Return the contexts and responses of the first pairs with different responses.
+
+    Args:
+      path: the table.
+      number: number of pairs.
+
+    Raises:
+      ValueError: if the table has fewer pairs.
+    """
     pairs: dict[str, str] = {}
     for row in read_rows(TableFile(path), COLUMNS):
         context, response = names_of_pair(row)
@@ -45,7 +55,7 @@ def read_pairs(path: str, number: int) -> tuple[list[str], list[str]]:
 
 
 def scores_of(queries: np.ndarray, store: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return recall@10 of the own responses, and the ten nearest candidates of each query."""
+    """Return recall@10, and the ten nearest candidates of each query."""
     hits, nearest = 0, []
     for start in range(0, len(queries), 100):
         scores = queries[start : start + 100] @ store.T
@@ -76,7 +86,9 @@ def main(argv: list[str]) -> None:
     print(f"{_TO.value}, all encoded again: recall@{TOP} {recall:.1%}")
     fits = {f"{len(shipped):,} shipped texts": of_shipped}
     for size in sizes:
-        fits[f"{size:,} texts like those"] = [rows[number : number + size] for rows in vectors]
+        fits[f"{size:,} texts of the same kind"] = [
+            rows[number : number + size] for rows in vectors
+        ]
     for name, (before, after) in fits.items():
         translate = fit_translation(before, after)
         translated = translate(old)
@@ -87,7 +99,7 @@ def main(argv: list[str]) -> None:
         cosine = (translated * new).sum(axis=1).mean()
         print(
             f"translated, fitted on {name}: recall@{TOP} {recall:.1%}, same ten {same:.1%}, "
-            f"cosine {cosine:.3f}, by texts left out {translate.cosine:.3f}",
+            f"cosine {cosine:.3f}, on held-out texts {translate.cosine:.3f}",
             flush=True,
         )
 

@@ -1,15 +1,18 @@
-"""Accuracy on messages with typing errors, in other characters, and as speech recognition hears it.
+"""Measure accuracy on messages with typos, unusual characters, and speech recognition errors.
 
 ```
 python benchmarks/typos.py --encoder convert_small --train train_10shot.csv --test test.csv
 ```
 
-Errors are put into a share of the words of the test texts (--shares), at random with a seed: a key
-next to the right one; a letter left out, typed twice or swapped with the next; or a word that
-sounds alike. Without errors, the texts are also written in lines of 30 characters, with no-break
-spaces, with tabs, and in full-width letters. The rows are logistic regression on the vectors; the
-same with words; the same, also trained on noisy copies of each example (--copies), with errors in a
-tenth of their words; and TF-IDF. --encoder minilm needs what benchmarks/minilm.py needs.
+Errors are put into a share of the words of the test texts (--shares), at random with a fixed seed.
+An error replaces a letter by a neighbouring key (`keys`); drops a letter, doubles it or swaps it
+with the next (`letters`); or replaces a word by one that sounds like it (`speech`). Texts without
+errors are also tested in lines of 30 characters, with no-break spaces, with tabs, and in full-width
+letters.
+
+There are four rows: logistic regression on the vectors; with the word model; with the word model
+and trained also on copies of each example (--copies) that have errors in a tenth of their words;
+and TF-IDF. --encoder minilm needs the packages that benchmarks/minilm.py needs.
 """
 
 import random
@@ -26,11 +29,11 @@ from convert_tf import IntentClassifier
 from convert_tf.intents.data import read_labelled
 from convert_tf.intents.encodings import IntentEncodings
 
-_ENCODER = flags.DEFINE_string("encoder", "convert_small", "A released name, .onnx or minilm.")
+_ENCODER = flags.DEFINE_string("encoder", "convert_small", "Released name, .onnx file or minilm.")
 _TRAIN = flags.DEFINE_string("train", None, "Examples of the intents.", required=True)
 _TEST = flags.DEFINE_string("test", None, "Messages with their intents.", required=True)
 _SHARES = flags.DEFINE_list("shares", ["0.05", "0.1"], "Shares of words with an error.")
-_COPIES = flags.DEFINE_integer("copies", 2, "Copies with errors that are trained on too.")
+_COPIES = flags.DEFINE_integer("copies", 2, "Copies with errors per example.")
 _KINDS = ("keys", "letters", "speech")
 
 _ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
@@ -52,7 +55,7 @@ def _neighbours(letter: str) -> str:
 
 
 def wrong_word(word: str, kind: str, rng: random.Random) -> str:
-    """A word with one error."""
+    """Return a word with one error of a kind."""
     if kind == "speech":
         plain = word.lower().strip(".,?!")
         return rng.choice(_ALIKE.get(plain, [plain[:-1] if plain.endswith("s") else f"{plain}s"]))
@@ -69,7 +72,7 @@ def wrong_word(word: str, kind: str, rng: random.Random) -> str:
 
 
 def noisy(text: str, kind: str, share: float, rng: random.Random) -> str:
-    """A text with errors in a share of its words; speech has no punctuation and no capitals."""
+    """Put errors into a share of a text's words; for speech, drop punctuation and capitals too."""
     if kind == "speech":
         text = re.sub(r"[^\w' ]", " ", text).lower()
     words = [wrong_word(word, kind, rng) if rng.random() < share else word for word in text.split()]
@@ -77,6 +80,7 @@ def noisy(text: str, kind: str, share: float, rng: random.Random) -> str:
 
 
 def full_width(text: str) -> str:
+    """Return a text with full-width letters."""
     return "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text)
 
 

@@ -1,27 +1,29 @@
-"""What a bot's owner sees of intents that a classifier does not know, on several sets of intents.
+"""Measure how `discover`, `monitor` and the out-of-scope rules handle unknown intents.
 
 ```
 python benchmarks/unknown_intents.py --encoder convert_small.onnx \
     --data banking77.test.csv,clinc150.test.csv --utterances small_intent_sets.jsonl.zst
 ```
 
-Each --data file is a set, and each source of an --utterances file with enough intents. A quarter of
-its intents is hidden; a classifier is trained on ten examples of each of the others. All other
-texts are messages. For each set, and as a mean, the table has in percent
+Each --data file is a data set, and so is each source of an --utterances file with enough intents. A
+quarter of the intents of a data set are hidden. A classifier is trained on ten examples of each of
+the other intents, the known ones. All other texts are messages. The table shows these figures for
+each data set and their means, in percent unless they are counts:
 
-- accuracy and expected calibration error (ECE) on known intents;
-- for each rule of --out_of_scope, AUROC of its score between known and hidden intents, and the
-  share of hidden texts below the score that one in twenty known texts does not reach (rejected);
-  the share of both kinds that the fitted thresholds of the last rule reject; the weight of the
-  cosine in that rule, and AUROC with other weights;
-- unsure: messages of hidden and of known intents that `discover` groups;
-- alarms: weeks with a tenth of messages of hidden intents in which `monitor --since` reports a
-  change (new), and weeks of known intents alone in which it does (same);
-- found: messages of hidden intents in a group whose most frequent intent is theirs; missed: how
-  many hidden intents have no such group; groups: how many there are; NMI, ARI and accuracy of the
-  groups on the unsure messages of hidden intents.
+- accuracy and expected calibration error (ECE) on messages of known intents;
+- for each rule of --out_of_scope: AUROC of its score for known against hidden intents, and the
+  share of messages of hidden intents that are rejected if 5 % of those of known intents are;
+- known rejected, hidden rejected: the share of either kind that the last rule rejects with its
+  fitted thresholds;
+- weight: the weight of the cosine in that rule; AUROC is also given for other weights;
+- unsure: the share of messages of hidden and of known intents that `discover` groups;
+- alarms: how often `monitor --since` reports a change in a week in which a tenth of the messages
+  have hidden intents (new), and in a week of known intents only (same);
+- found: the share of messages of hidden intents in a group whose most frequent intent is theirs;
+  missed: the number of hidden intents without such a group; groups: the number of groups; NMI, ARI
+  and ACC (accuracy) of the groups on unsure messages of hidden intents.
 
---nogroups leaves out the last three, which take most of the time.
+--nogroups leaves out the last three items, which take most of the time.
 """
 
 import collections
@@ -50,26 +52,26 @@ from convert_tf.intents.monitor import monitor_messages
 from convert_tf.storage.messages import aligned
 
 _ENCODER = flags.DEFINE_string("encoder", "convert_small", "Released name, folder or .onnx file.")
-_DATA = flags.DEFINE_list("data", [], "Files of labelled texts, each of them a set.")
+_DATA = flags.DEFINE_list("data", [], "Files of labelled texts, one per data set.")
 _UTTERANCES = flags.DEFINE_list("utterances", [], "Files of labelled texts with their sources.")
 _SOURCES = flags.DEFINE_list("sources", [], "Sources of --utterances to use; all by default.")
 _HEAD = flags.DEFINE_string("head", IntentClassifier(None).head, "Head of the classifier.")
-_MESSAGES = flags.DEFINE_integer("messages", 1_076, "Messages of the log, at most.")
-_GROUPS = flags.DEFINE_bool("groups", True, "Whether discover and monitor are measured.")
-_TESTED = flags.DEFINE_integer("tested", 10_000, "Test texts of a set, at most.")
-_LEXICAL = flags.DEFINE_string("lexical", "auto", "Whether words count: auto or none.")
-_WEEKS = flags.DEFINE_integer("weeks", 10, "Pairs of weeks.")
-_SEEDS = flags.DEFINE_integer("seeds", 1, "How often intents are drawn.")
+_MESSAGES = flags.DEFINE_integer("messages", 1_076, "Maximum number of messages to group.")
+_GROUPS = flags.DEFINE_bool("groups", True, "Measure discover and monitor too.")
+_TESTED = flags.DEFINE_integer("tested", 10_000, "Maximum number of messages per set.")
+_LEXICAL = flags.DEFINE_string("lexical", "auto", "Weight of the word model: auto or none.")
+_WEEKS = flags.DEFINE_integer("weeks", 10, "Number of pairs of weeks.")
+_SEEDS = flags.DEFINE_integer("seeds", 1, "Number of draws of intents.")
 _SHOTS, _HIDDEN, _MOST_INTENTS = 10, 0.25, 64
 _LEAST_INTENTS, _LEAST_TEXTS = 8, 20
 _WEEK = 888
-_WEIGHTS = (0, 5, 10, 20)  # of the cosine, next to the one that was chosen
+_WEIGHTS = (0, 5, 10, 20)  # of the cosine, besides the fitted one
 
 Texts = dict[str, str]  # label by text
 
 
 def read_sets() -> dict[str, Texts]:
-    """Return the texts of each set with their labels, of intents with enough texts."""
+    """Return the texts and labels of each data set, without intents that have too few texts."""
     found: dict[str, Texts] = collections.defaultdict(dict)
     for path in _DATA.value:
         found[Path(path).name] = dict(zip(*read_labelled(path), strict=True))
@@ -87,7 +89,7 @@ def read_sets() -> dict[str, Texts]:
 
 
 def groups_of(classifier: Any, log: list[str], label_of: Texts, hidden: set[str]) -> list[float]:
-    """Return found, missed, groups, NMI, ARI and accuracy; see the module."""
+    """Return found, missed, groups, NMI, ARI and accuracy, as defined at the top of this file."""
     report = discover_intents(log, classifier=classifier)
     seen, number_of = set(), {}
     right = 0
@@ -115,7 +117,17 @@ def groups_of(classifier: Any, log: list[str], label_of: Texts, hidden: set[str]
 
 
 def alarms(classifier: Any, known: list[str], new: list[str], rng: Any) -> list[float]:
-    """Return the share of weeks with new intents, and of others, that `monitor` calls changed."""
+    """Return how often `monitor` reports a change, in percent.
+
+    Args:
+      classifier: the classifier.
+      known: messages of known intents.
+      new: messages of hidden intents.
+      rng: draws the weeks.
+
+    Returns:
+      The share of weeks with hidden intents, and the share of weeks without.
+    """
     size = min(_WEEK, len(known) // 2)
     number = min(size // 10, len(new))
     raised: list[list[bool]] = [[], []]
@@ -131,7 +143,7 @@ def alarms(classifier: Any, known: list[str], new: list[str], rng: Any) -> list[
 
 
 def measure(encoder: Any, texts: Texts, head: str, seed: int) -> dict[str, float]:
-    """Return the figures of a set."""
+    """Return the figures of a data set by column."""
     rng = np.random.default_rng(seed)
     labels = rng.permutation(sorted({*texts.values()}))[:_MOST_INTENTS].tolist()
     hidden = {*labels[: round(_HIDDEN * len(labels))]}

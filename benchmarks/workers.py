@@ -1,4 +1,4 @@
-"""Worker processes that answer each line with a line, for benchmarks that alternate programs."""
+"""Start worker processes that answer each line with a line, for benchmarks that take turns."""
 
 import json
 import os
@@ -12,21 +12,21 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class WorkerProcess:
-    """A script that prints one line of JSON when it is ready, and one for each line that it reads.
+    """A script that prints a line of JSON when it is ready, and one for each line that it reads.
 
     Args:
-      name: how it is called where it ends too early.
+      name: name of the worker in error messages.
       command: the script and its arguments.
-      python: what runs it; another one than this does not see the project.
-      package: folder of the project that this one's Python imports.
-      log: file of what it prints to standard error.
-      environment: variables beyond those of this process.
+      python: Python that runs the script. Only the current Python can import `package`.
+      package: folder of the project to import.
+      log: file for standard error.
+      environment: environment variables to add to those of this process.
 
     Attributes:
-      facts: what it printed when it was ready.
+      facts: the first line that the script printed.
 
     Raises:
-      RuntimeError: it ended.
+      RuntimeError: if the script ends before it is ready.
     """
 
     def __init__(
@@ -58,13 +58,17 @@ class WorkerProcess:
         self.facts = self._answer()
 
     def ask(self, line: str) -> dict[str, Any]:
-        """What it answers to a line; `RuntimeError` where it ends."""
+        """Send a line and return the answer.
+
+        Raises:
+          RuntimeError: if the script ends instead of answering.
+        """
         assert self._process.stdin
         print(line, file=self._process.stdin, flush=True)
         return self._answer()
 
     def end(self) -> None:
-        """Closes what it reads, and waits for its end."""
+        """Close the script's standard input, and wait until it ends."""
         assert self._process.stdin
         self._process.stdin.close()
         self._process.wait()
@@ -73,5 +77,5 @@ class WorkerProcess:
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self.name} ended: {self._log.read_text()[-2000:]}")
+            raise RuntimeError(f"{self.name} ended unexpectedly: {self._log.read_text()[-2000:]}")
         return json.loads(line)

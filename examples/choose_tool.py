@@ -1,9 +1,10 @@
 """# Choose a tool by its description
 
-An assistant may call hundreds of tools or functions. If the descriptions of all of them stand in
-each prompt, prompts are long and the choice is worse. The script finds the few tools that fit a
-message, by the vectors for similarity of the message and of what each tool does. Only those go into
-the prompt. Tools are as a server of the Model Context Protocol lists them.
+An assistant may have hundreds of tools or functions. If every prompt contains the descriptions of
+all tools, prompts become long and the assistant chooses worse. This script finds the few tools that
+fit a message. It compares the similarity vectors of the message and of the tools' descriptions.
+Only the best tools then go into the prompt. The tools are listed in the same way as by a server of
+the Model Context Protocol.
 """
 
 from convert_tf import SentenceEncoder
@@ -27,7 +28,7 @@ encoder = SentenceEncoder("convert_small")
 
 
 def words(tool):
-    """The name of a tool as words, and its description."""
+    """Return the name of a tool as words, followed by its description."""
     return f"{tool['name'].replace('_', ' ')}: {tool['description']}"
 
 
@@ -35,7 +36,7 @@ tool_vectors = encoder.encode_similarity([words(tool) for tool in TOOLS])
 
 
 def choose(message, top_k=3):
-    """The tools that fit a message, the best first. Vectors have length 1."""
+    """Return the tools that fit a message, best first. Similarity vectors have length 1."""
     scores = tool_vectors @ encoder.encode_similarity(message)
     return [TOOLS[i] for i in scores.argsort()[::-1][:top_k]]
 
@@ -49,5 +50,5 @@ for message in (
 ):
     print(f"{message}\n  {', '.join(tool['name'] for tool in choose(message))}")
 
-# For thousands of tools, `convert-tf index build --kind similarity` keeps their vectors on disk,
-# and `index edit` adds tools and removes them.
+# For thousands of tools, `convert-tf index build --kind similarity` stores their vectors on disk,
+# and `convert-tf index edit` adds and removes tools.

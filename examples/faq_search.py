@@ -1,8 +1,9 @@
 """# Search in frequent questions
 
-A table has questions and their answers, and someone asks in other words. The script compares the
-new question with the questions of the table, and ranks the answers as responses to it. Both scores
-are cosines; their mean decides.
+A table has questions with answers, and a user asks a question in other words. This script scores
+each entry of the table in two ways: how similar its question is to the new question, and how well
+its answer fits as a response to the new question. Both scores are cosines. The entry with the
+highest mean of the two is returned.
 """
 
 import numpy as np
@@ -23,6 +24,7 @@ questions, answers = list(FAQ), list(FAQ.values())
 
 
 def unit(vectors):
+    """Scale vectors to length 1."""
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
@@ -31,7 +33,7 @@ answer_vectors = encoder.encode_responses(answers)
 
 
 def search(asked):
-    """The best question, its answer, and the score."""
+    """Return the best question, its answer, and its score."""
     likeness = question_vectors @ unit(encoder.encode(asked))
     follows = answer_vectors @ encoder.encode_contexts(asked)
     scores = (likeness + follows) / 2
@@ -51,4 +53,4 @@ found = {
 for asked, (question, answer, score) in found.items():
     print(f"{asked}\n  {score:.2f}  {question}  {answer}")
 
-# For many answers, `convert-tf index build` keeps their vectors on disk.
+# For many answers, `convert-tf index build` stores their vectors on disk.

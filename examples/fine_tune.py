@@ -1,8 +1,8 @@
 """# Fine-tune on your own pairs
 
-Train a released encoder further on your own pairs, such as the questions and answers of a help
-desk, and export the result as a module. The pairs here are made up and the steps few, so that the
-script ends in a minute. With your own pairs, omit `--steps`.
+This script trains a released encoder further on pairs, such as the questions and answers of a help
+desk, and exports the result as a module. The pairs here are made up, and there are only ten steps,
+so that the script ends within a minute. With your own pairs, omit `--steps`.
 """
 
 import csv

@@ -1,7 +1,8 @@
 """# A bot that recognises intents
 
-A few examples of each intent train a classifier. If it is not sure, the bot asks back. The
-threshold for that is fitted to the examples by cross-validation.
+This script trains a classifier on a few examples of each intent. If the classifier is not sure
+about a message, the bot asks what the user means. The threshold for that is fitted to the examples
+by cross-validation.
 """
 
 from convert_tf import IntentClassifier
@@ -48,5 +49,5 @@ intents = classifier.predict(conversation)
 for text, intent in zip(conversation, intents, strict=True):
     print(f"> {text}\n{ANSWERS[intent]}")
 
-# `convert-tf serve --encoder convert_small --intents bot_model` answers over HTTP.
+# `convert-tf serve --encoder convert_small --intents bot_model` then answers over HTTP.
 classifier.save("bot_model", overwrite=True)

@@ -1,8 +1,9 @@
 """# A map of labelled examples
 
-`convert-tf intent inspect` lists the examples that look mislabelled. This script draws where they
-lie: t-SNE places every example near the examples that mean the same, and rings mark the suspects.
-Pass a CSV file with the columns text and label, or run it on the examples below.
+`convert-tf intent inspect` lists examples that look mislabelled. This script shows where they lie
+on a map. t-SNE places examples with similar meanings near each other, and rings mark the examples
+that look mislabelled. Pass a CSV file with the columns text and label, or run the script on the
+examples below.
 """
 
 import sys

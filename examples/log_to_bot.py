@@ -1,9 +1,10 @@
 """# From a log to a bot
 
-A shop has a log of messages and no intents. This page finds groups in the log, labels messages,
-trains a classifier, and evaluates, serves and watches it. In the second week people ask for
-something new, and the classifier gets an intent for it. The messages are made here, with a seed.
-With files, each step is one command of `convert-tf intent`.
+A shop has a log of messages but no intents. This script finds groups in the log, chooses messages
+to label, and trains a classifier. Then it evaluates, serves and monitors the classifier. In the
+second week, customers ask about something new, and the classifier gets an intent for it. The
+messages are generated from a fixed seed. If you have files, each step is one command of
+`convert-tf intent` or `convert-tf serve`, given in the comments.
 """
 
 import random
@@ -33,7 +34,7 @@ ORDER = "my order number is {}, mail me at {}@mail.example"
 
 
 def week(number: int, intents: list[str], size: int) -> dict[str, str]:
-    """Messages of a week, and what each is about, which a person would know."""
+    """Generate the messages of a week, each with the intent that a person would give it."""
     rng = random.Random(number)
     found = {}
     while len(found) < size:
@@ -53,7 +54,7 @@ for group in found["groups"][:3]:
     print(f"{group['size']:4}  {', '.join(group['words'])}: {group['texts'][0]}")
 
 # 2. Label: convert-tf intent suggest --input week1.txt --budget 60 --output to_label.csv
-# A person fills in the column of labels. Here the generator knows them.
+# A person fills in the label column. Here the labels come from the generator.
 texts = suggest_messages(first, "convert_small", budget=60)
 examples = LabelledTexts(texts, [first[text] for text in texts])
 
@@ -67,7 +68,7 @@ others = [text for text in first if text not in texts]
 report = evaluate_classifier(classifier, LabelledTexts(others, [first[text] for text in others]))
 print(report_text(report).splitlines()[0])
 
-# 5. Serve: convert-tf serve --intents model/, which answers POST /classify the same.
+# 5. Serve: convert-tf serve --intents model/ gives this answer to POST /classify.
 print(answer_texts(classifier, ["hello, my lamp has not arrived"])[0].described())
 
 # 6. Monitor: convert-tf intent monitor --model model/ --input week2.txt --since week1.json …

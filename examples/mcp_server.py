@@ -1,12 +1,14 @@
 """# A server for the Model Context Protocol
 
-Assistants that speak MCP get two tools: `classify` tells the intent of a message, and `search`
-finds the best candidates of an index. It needs `pip install "mcp>=2"`, a classifier from
-`convert-tf intent train` and an index from `convert-tf index build`:
+Assistants that support MCP get two tools from this server. `classify` returns the intent of a
+message, and `search` returns the best candidates in an index. The server needs
+`pip install "mcp>=2"`, a classifier from `convert-tf intent train` and an index from
+`convert-tf index build`:
 
     python mcp_server.py model/ cache/ convert_small
 
-The assistant starts this command itself and talks to it by standard input and output.
+The assistant runs this command itself and communicates with the server over standard input and
+output.
 """
 
 import sys
@@ -34,7 +36,7 @@ def classify(text: str, top_k: int = 3) -> dict[str, float]:
 
 @server.tool()
 def search(query: str, top_k: int = 5) -> list[str]:
-    """Return the stored texts that fit a query best, the best first."""
+    """Return the stored texts that fit a query best, best first."""
     ids, _ = index.search([query], top_k=top_k)
     return [index.cache.text(i) for i in ids[0]]
 

@@ -1,9 +1,9 @@
 """# In a Rasa pipeline
 
-Rasa 2.8 and 3.x load the modules with the components they had for the original ConveRT. This script
-writes the files of a small bot. Run `rasa train nlu` on them where Rasa is installed; it needs an
-older Python and TensorFlow than convert_tf. Then the script trains `IntentClassifier` on the same
-`nlu.yml` and module, to show what to expect.
+Rasa 2.8 and 3.x load the modules with their components for the original ConveRT. This script writes
+the files of a small bot. Run `rasa train nlu` on them in an environment with Rasa, which needs an
+older Python and TensorFlow than convert_tf. The script also trains `IntentClassifier` on the same
+`nlu.yml` and module, to show what results to expect.
 """
 
 from pathlib import Path

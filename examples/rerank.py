@@ -1,9 +1,9 @@
 """# Rerank the best candidates
 
 A dual encoder finds the best of many candidates in milliseconds. A poly- or cross-encoder then
-reads the context together with each of the few that are left, and ranks them again. Both start
-from a released encoder and are trained on your own pairs. Here they train for a few steps on a few
-pairs, which shows the steps and not the gain.
+reads the context together with each of these candidates, and ranks them again. Both rankers start
+from a released encoder and are trained on your own pairs. Here they train for only four steps on a
+few pairs. This shows how to use them, but not how much they improve the ranking.
 """
 
 import csv

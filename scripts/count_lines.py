@@ -1,9 +1,10 @@
-"""Print the tokens of code of each package and folder of tests, and the long functions.
+"""Print the number of code tokens of each package and folder of tests, and long functions.
 
     python scripts/count_lines.py
 
-Comments, docstrings, line breaks, indentation and commas are not counted, so the layout of the
-code does not matter. A function is long if it has more than 60 lines without its docstring.
+Comments, docstrings, line breaks, indentation and commas are not counted, so the count does not
+depend on the layout of the code. A function is long if it has more than 60 lines without its
+docstring.
 """
 
 import ast
@@ -33,13 +34,13 @@ def _docstring(node: ast.AST) -> ast.stmt | None:
 
 
 def code_tokens(source: str) -> int:
-    """Return the number of tokens of code in `source`.
+    """Return the number of code tokens in `source`.
 
     Args:
-      source: the text of a Python file.
+      source: content of a Python file.
 
     Raises:
-      SyntaxError: if it is not Python.
+      SyntaxError: if `source` is not valid Python.
     """
     docstrings = filter(None, map(_docstring, ast.walk(ast.parse(source))))
     lines = {line for node in docstrings for line in range(node.lineno, node.end_lineno + 1)}
@@ -50,7 +51,7 @@ def code_tokens(source: str) -> int:
 
 
 def long_functions(source: str) -> Iterator[tuple[str, int]]:
-    """Yield the name and the number of lines of each long function, docstring left out."""
+    """Yield the name of each long function and its number of lines without the docstring."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, _FUNCTIONS):
             lines = node.end_lineno - node.lineno + 1
@@ -66,7 +67,7 @@ def _files(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def count_by_package(folder: Path) -> Counter[str]:
-    """Return the tokens of code under `folder`, by the folder or file directly in it."""
+    """Return the number of code tokens for each file and folder directly in `folder`."""
     counts: Counter[str] = Counter()
     for path, source in _files(folder):
         counts[path.parts[0]] += code_tokens(source)

@@ -1,19 +1,22 @@
-"""Derive TensorFlow's tables of characters from its lower-casing and character classes.
+"""Derive tables of characters from TensorFlow's lower-casing and character classes.
 
 ```
 python -m scripts.derive_unicode_tables > convert_tf/text/unicode_tables.json
 ```
 
-TensorFlow carries its own tables (in ICU and RE2), of another Unicode version than Python's
-`unicodedata` has. The tokenizer without TensorFlow must see characters as the one in the graph
-does, so each character is tried once and what comes out is written down.
+TensorFlow contains its own character tables (in ICU and RE2). They are from another Unicode version
+than the tables of Python's `unicodedata`. The tokenizer without TensorFlow must treat characters as
+the tokenizer in the graph does. This script therefore passes each character through TensorFlow and
+records the result.
 
-Ranges are pairs of the gap since the last range and the length, numbers in base 36. A group of
-lower-casings is the gap since the last group's end, how many, the step between them (1 or 2), and
-what is added to each.
+All numbers are in base 36. A range is two numbers: the gap since the end of the last range, and the
+length. A group of lower-casings is four numbers: the gap since the end of the last group, the
+number of characters, the step between them (1 or 2), and the number that is added to each
+character.
 
-The tables of `convert_tf.text.characters.fold` are classes of characters. Python's `unicodedata`
-tells only how a decomposition is tagged, and only of characters that Unicode 13 has.
+The tables for `convert_tf.text.characters.fold` are classes of characters. From Python's
+`unicodedata` the script uses only the tags of decompositions, and only for characters that Unicode
+13 has.
 """
 
 import sys
@@ -28,20 +31,21 @@ from convert_tf.storage.json_text import written_json
 from convert_tf.text import runs
 
 _SURROGATES = range(0xD800, 0xE000)
-# Handled where they occur: NUL and the dotted capital I in `runs.lower`, the sigma by its place.
+# Special cases in the code: `runs.lower` replaces NUL and the dotted capital I, and the form of a
+# small sigma depends on its place.
 _NOT_TRIED = {0, 0x130, 0x3A3}
 
-# Controls that space texts out, and characters that are drawn as blanks.
+# Control characters for spacing, and characters that are drawn as blanks.
 _BLANKS = {*range(0x9, 0xE), *range(0x1C, 0x21), 0x85, 0x115F, 0x1160, 0x2800, 0x3164, 0xFFA0}
-# Other controls, and what Unicode calls "default ignorable".
+# Other control characters, and those that Unicode calls "default ignorable".
 _UNSEEN = {
     *range(0x9), *range(0xE, 0x1C), *range(0x7F, 0x85), *range(0x86, 0xA0), 0xAD, 0x34F, 0x61C,
     0x17B4, 0x17B5, *range(0x180B, 0x1810), 0x200B, 0x200C, 0x200E, 0x200F, *range(0x202A, 0x202F),
     *range(0x2060, 0x2070), *range(0xFE00, 0xFE0E), 0xFEFF, *range(0xFFF0, 0xFFFC),
     *range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B), *range(0xE0000, 0xE1000),
 }  # fmt: skip
-_JOINERS = {0x200D, 0xFE0E, 0xFE0F}  # of pictures; vocabularies know them
-_PICTURES = range(0x1F000, 0x1FB00)  # those of later versions of Unicode, too
+_JOINERS = {0x200D, 0xFE0E, 0xFE0F}  # they join emoji, and vocabularies contain them
+_PICTURES = range(0x1F000, 0x1FB00)  # includes code points for later versions of Unicode
 _HYPHENS = {0x2010, 0x2011}
 _ALIKE_TAGS = {
     f"<{tag}>"
@@ -61,19 +65,19 @@ _ALIKE_TAGS = {
         "vertical",
     ]
 }
-# Korean letters that stand alone. NFKC makes them join their neighbours.
+# Stand-alone Korean letters. NFKC would combine them with their neighbours.
 _LONE_LETTERS = {*range(0x3131, 0x318F), *range(0xFFA1, 0xFFDD)}
 _MARKERS = {
     0xFE4D,
     0xFE4E,
     0xFE4F,
-}  # broken and wavy lines, of which `convert_tf.text.runs` has use
-_TOO_NEW = {0x32FF, *range(0x1FBF0, 0x1FBFA)}  # the package tokenizers does not know them yet
+}  # broken and wavy lines, which `convert_tf.text.runs` uses as markers
+_TOO_NEW = {0x32FF, *range(0x1FBF0, 0x1FBFA)}  # the package tokenizers does not support them yet
 _JOINING_LETTERS = {*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)}
 
 
 def derive() -> dict[str, str]:
-    """The tables by name, as text."""
+    """Return the tables by name, each as text."""
     characters = [c for c in range(0x110000) if c not in _SURROGATES and c not in _NOT_TRIED]
     texts = [chr(c).encode("utf-8") for c in characters]
     lowered = [text.decode("utf-8") for text in runs.lower(tf.constant(texts)).numpy().tolist()]
@@ -85,7 +89,7 @@ def derive() -> dict[str, str]:
     marks = tf.strings.regex_full_match(tf.constant(texts), r"[\p{P}\p{Z}]").numpy()
 
     def sigma_is_final(before: str) -> list[bool]:
-        """Whether a sigma behind `before` and each character is written as at a word's end."""
+        """Return, for each character, whether a sigma after `before` and the character is final."""
         tried = tf.constant([before.encode() + text + "Σ".encode() for text in texts])
         return [text.endswith("ς".encode()) for text in runs.lower(tried).numpy().tolist()]
 
@@ -97,7 +101,7 @@ def derive() -> dict[str, str]:
         "marks": _ranges(c for c, is_mark in zip(characters, marks, strict=True) if is_mark),
         "lower": _lower_casings(mapped),
         "cased": _ranges(cased),
-        # Behind a letter, a sigma is final after cased characters and after ignorable ones.
+        # After "a", a sigma becomes final if the next character is cased or ignorable.
         "ignorable": _ranges(
             c
             for c, alone, seen in zip(characters, is_cased, is_seen_through, strict=True)
@@ -107,7 +111,7 @@ def derive() -> dict[str, str]:
 
 
 def _folding() -> dict[str, str]:
-    """The classes of characters that `fold` reads, and those that NFKC would change (`kept`)."""
+    """Return the character classes of `fold`, and characters that only NFKC changes (`kept`)."""
     characters = [c for c in range(0x110000) if c not in _SURROGATES]
     texts = tf.constant([chr(c).encode("utf-8") for c in characters])
 

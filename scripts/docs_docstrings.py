@@ -1,4 +1,4 @@
-"""Examples in docstrings are code: Griffe reads them as text."""
+"""Show the examples in docstrings as code. Griffe would otherwise treat them as text."""
 
 import re
 from typing import Any
@@ -9,7 +9,7 @@ _EXAMPLE = re.compile(r"^Example:\n((?:[ ]{2,}.*\n?|\n)+)", re.MULTILINE)
 
 
 class ExamplesAsCode(griffe.Extension):
-    """Puts a fence around what stands under `Example:`."""
+    """Puts a code fence around each block after `Example:`."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:

@@ -1,7 +1,8 @@
-"""What `mkdocs build` adds to `docs/`: tutorials, the reference, and pages from outside the folder.
+"""Generate pages that `mkdocs build` adds to `docs/`: tutorials, the reference, and others.
 
-A tutorial is a script of `examples/`: its docstring is the text, the rest the code, which
-`tests/examples` runs. The reference lists the names at the top of the package.
+A tutorial is made from a script in `examples/`. Its docstring becomes the text, and the code below
+is the rest of the script, which `tests/examples` runs. The reference lists the names at the top of
+the package. Pages such as README.md are copied from outside `docs/`.
 """
 
 import ast
@@ -16,7 +17,7 @@ import convert_tf
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
-# Pages of the repository under their names on the site.
+# Pages outside docs/, with their names on the site.
 PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -28,7 +29,7 @@ _IMAGES = (".png", ".webp", ".svg")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the pages that are not in `docs/`, and the pictures that pages show."""
+    """Add the pages that are not in `docs/`, and the images that pages show."""
     for source, name in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, name, content=text))
@@ -45,22 +46,22 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def tutorial(path: Path) -> str:
-    """A page of a script: its docstring, then its code."""
+    """Return the page of a script: its docstring, followed by its code."""
     source = path.read_text(encoding="utf-8")
     text = ast.get_docstring(ast.parse(source)) or ""
     code = source.split('"""', 2)[2].strip()
-    ran = f"`{path.relative_to(ROOT)}`, which the tests run as it stands:"
+    ran = f"This is the code of `{path.relative_to(ROOT)}`, which the tests run unchanged:"
     return f"{text}\n\n{ran}\n\n```python\n{code}\n```\n"
 
 
 def reference() -> str:
-    """A page of the names at the top of the package."""
+    """Return the page that documents the names at the top of the package."""
     entries = [f"::: {module}.{name}" for name, module in convert_tf._LAZY_NAMES.items()]
     return "\n\n".join(["# Reference", *entries]) + "\n"
 
 
 def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
-    """Turns links to files of the repository into links of the site, or into plain names."""
+    """Change links to repository files into links within the site, or into plain text."""
     own = page.file.src_uri
     source = next((path for path, name in PAGES.items() if name == own), f"docs/{own}")
 

@@ -1,18 +1,19 @@
-"""List the ops and attributes of the oldest TensorFlow that modules support.
+"""List the ops and attributes of the oldest TensorFlow version that modules support.
 
-Run by that version, without this package; `convert_tf/export/hub/portable.py` reads the file:
+Run this script with that version. It does not need convert_tf, whose
+`convert_tf/export/hub/portable.py` reads the list:
 
     venv-2.6/bin/python scripts/list_ops.py > convert_tf/export/hub/ops_of_tensorflow_2_6.txt
 
-The first line is all types. Each other one is an op with a CPU kernel, then its attributes; after
-a colon the types that its kernels take. Ops of data sets, of training and of summaries are left
-out, which no module contains.
+The first line lists all types. Each other line is an op that has a CPU kernel, followed by its
+attributes. If an attribute is a type, the types that the kernels accept follow after a colon. Ops
+for data sets, training and summaries are left out, because modules never contain them.
 """
 
 import re
 import sys
 
-import tensorflow_text  # noqa: F401 (brings ops)
+import tensorflow_text  # noqa: F401 (registers ops)
 from tensorflow.core.framework import op_def_pb2, types_pb2
 from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.framework import kernels
@@ -24,7 +25,7 @@ _LEFT_OUT = re.compile(
 
 
 def _types(attribute, own_kernels):
-    """Types that some kernel takes; none where a kernel takes all."""
+    """Return the types that kernels accept, or all types of the op if a kernel has no limits."""
     taken = set()
     for kernel in own_kernels:
         lists = [c.allowed_values.list.type for c in kernel.constraint if c.name == attribute.name]

@@ -1,9 +1,9 @@
-"""List what users may rely on: names, methods, fields, flags, HTTP requests and signatures.
+"""List the public interface: names, methods, fields, flags, HTTP requests and signatures.
 
     python -m scripts.list_surface > docs/surface.txt
 
-`tests/test_surface.py` compares the list with that file, so that each change of it is seen in a
-diff. docs/stability.md says what is promised.
+`tests/test_surface.py` compares this list with docs/surface.txt, so that every change is visible in
+a diff. docs/stability.md describes what is promised.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from convert_tf.encoding.signatures import SIGNATURES
 
 
 def _parameters(function: Any) -> str:
-    """The parameters of a function, without types: `(texts, *, kind='sentence')`."""
+    """Return the parameters of a function without types, as in `(texts, *, kind='sentence')`."""
     signature = inspect.signature(function)
     plain = [
         parameter.replace(annotation=inspect.Parameter.empty)
@@ -37,8 +37,10 @@ def _parameters(function: Any) -> str:
 
 
 def names() -> Iterator[str]:
-    """What `from convert_tf import …` gives: configurations with their fields, classes with their
-    public methods, and functions."""
+    """Yield what `from convert_tf import …` offers.
+
+    These are configurations with their fields, classes with their public methods, and functions.
+    """
     for name in sorted(convert_tf.__all__):
         value = getattr(convert_tf, name)
         if name.startswith("__"):
@@ -55,21 +57,21 @@ def names() -> Iterator[str]:
 
 
 def _default(field: dataclasses.Field) -> str:
-    """The default of a field: `= 512`, or `(needed)`."""
+    """Return the default of a field, as in `= 512`, or `(needed)`."""
     if field.default_factory is not dataclasses.MISSING:
         return f"= {field.default_factory()!r}"
     return "(needed)" if field.default is dataclasses.MISSING else f"= {field.default!r}"
 
 
 def _is_ours(owner: type, member: str) -> bool:
-    """Whether this package wrote a member of a class. What all configurations have is left out."""
+    """Return whether convert_tf defines a member, other than those that all configurations have."""
     defining = next(base for base in owner.__mro__ if member in vars(base))
     written = getattr(getattr(owner, member), "__module__", defining.__module__)
     return written.startswith("convert_tf.") and not written.startswith("convert_tf.config.")
 
 
 def commands() -> Iterator[str]:
-    """The flags of each command with their defaults; `(needed)` for those without."""
+    """Yield the flags of each command with their defaults, or `(needed)` if a flag has none."""
     for command in sorted(COMMANDS):
         values = flags.FlagValues()
         module = command.replace(" ", ".").replace("-", "_")
@@ -86,11 +88,11 @@ def commands() -> Iterator[str]:
 
 
 def requests() -> Iterator[str]:
-    """The paths of the service, with the fields of what they read."""
+    """Yield the paths of the service and the fields of its JSON objects."""
     from convert_tf.service.application import Model, make_application
 
     class NoModel:
-        """An encoder without signatures: only the description of the service is read."""
+        """An encoder without signatures, which suffices to describe the service."""
 
         outputs: typing.ClassVar[dict[str, int]] = {}
         reads_history = False
@@ -110,13 +112,13 @@ def requests() -> Iterator[str]:
 
 
 def signatures() -> Iterator[str]:
-    """The signatures of modules, and the outputs of `.onnx` files, by kind."""
+    """Yield the signature of modules and the output of `.onnx` files for each kind of encoding."""
     for kind, signature in SIGNATURES.items():
         yield f"{kind}: {signature.name}, {signature.output}"
 
 
 def surface() -> str:
-    """The whole list, one entry a line, under a heading for each part."""
+    """Return the whole list: a heading for each part, and one entry per line."""
     parts = {"Python": names, "Commands": commands, "HTTP": requests, "Signatures": signatures}
     return "\n\n".join("\n".join((f"# {title}", *part())) for title, part in parts.items()) + "\n"
 

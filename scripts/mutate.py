@@ -1,17 +1,20 @@
-"""Draw mutants of the package, and say which of them the tests of their package do not notice.
+"""Draw mutants of the package and report which ones the tests do not detect.
 
 ```
 python -m scripts.mutate --mutants 300 --seed 0 --output mutants.json
 python -m scripts.mutate --only layers,text --mutants 40 --output mutants.json
 ```
 
-A mutant is a copy of the project with one change: another number, comparison or operation, a
-condition that is negated, a call whose result nobody reads left out. It is killed if a test of the
-folder in `tests/` that is named like its package fails. The tests run once without a mutant, and
-coverage.py records which lines each test reaches; a mutant is tried with the tests that reach it.
-If there are none, all are tried: nothing is recorded in processes that tests start.
-Mutants that are in the output already are not tried again, so a run goes on where it was stopped.
-Survivors are printed as diffs.
+A mutant is a copy of the project with one change: another number, comparison or operator, a negated
+condition, or a removed call whose result is not used. Each package and module in `TESTED` has a
+folder or file of tests. A mutant is killed if one of these tests fails.
+
+The tests first run without a mutant, and coverage.py records which lines each test reaches. Each
+mutant is then tried with the tests that reach its change. If no test does, all tests are tried,
+because coverage.py does not record processes that tests start.
+
+Mutants that are already in the output are skipped, so you can repeat the command to resume an
+interrupted run. Surviving mutants are printed as diffs.
 """
 
 import ast
@@ -37,7 +40,7 @@ import pytest
 from absl import app, flags
 
 ROOT = Path(__file__).resolve().parents[1]
-# Packages and modules whose formulas and promises tests should hold, with their tests.
+# Packages and modules to mutate, with the tests that should detect the changes.
 TESTED = {
     "layers": "tests/layers",
     "models/losses.py": "tests/models/test_losses.py",
@@ -50,10 +53,12 @@ TESTED = {
 }
 _MUTANTS = flags.DEFINE_integer("mutants", 300, "Number of mutants to draw.")
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of the draw.")
-_ONLY = flags.DEFINE_list("only", [], "Names of TESTED; all by default.")
-_OUTPUT = flags.DEFINE_string("output", None, "JSON file of the mutants tried.", required=True)
-_TIMEOUT = flags.DEFINE_float("timeout", 600, "Seconds for the tests of an entry.")
-# Imported once, before the processes that run tests are forked.
+_ONLY = flags.DEFINE_list("only", [], "Keys of TESTED; all by default.")
+_OUTPUT = flags.DEFINE_string(
+    "output", None, "JSON file of mutants that were tried.", required=True
+)
+_TIMEOUT = flags.DEFINE_float("timeout", 600, "Time limit in seconds for the tests of an entry.")
+# Imported once, before the processes that run the tests are forked.
 _LARGE = ("numpy", "sklearn", "hypothesis", "onnxruntime", "tensorflow_text", "keras")
 
 _COMPARISONS: dict[type, type] = {
@@ -74,9 +79,10 @@ class Mutant(NamedTuple):
 
     Attributes:
       path: file, relative to the project.
-      number: of the node, in the order of `ast.walk`.
-      before, after: source of the node.
-      line: of the node.
+      number: number of the node in the order of `ast.walk`.
+      before: source of the node.
+      after: source of the changed node.
+      line: line of the node.
     """
 
     path: str
@@ -91,7 +97,7 @@ class Mutant(NamedTuple):
 
 
 def changed(node: ast.AST) -> ast.AST | None:
-    """Return a node that stands for another value, or None where there is no change to make."""
+    """Return a changed copy of a node, or None if there is no change for this kind of node."""
     if not isinstance(node, _CHANGED):
         return None
     other = copy.deepcopy(node)
@@ -119,7 +125,7 @@ def changed(node: ast.AST) -> ast.AST | None:
 
 
 def mutants_of(path: str, source: str) -> Iterator[Mutant]:
-    """Yield all mutants of a file, except in annotations and in messages of errors."""
+    """Yield all mutants of a file. Annotations and `raise` statements are not changed."""
     tree = ast.parse(source)
     left_out: set[int] = set()
     for node in ast.walk(tree):
@@ -134,7 +140,7 @@ def mutants_of(path: str, source: str) -> Iterator[Mutant]:
 
 
 def _nodes(source: str) -> list[Any]:
-    """Return the nodes of a file; `where` of each is its parent, field and place in the field."""
+    """Return the nodes of a file. The `where` of a node is its parent, field, and index there."""
     nodes = [*ast.walk(ast.parse(source))]
     for parent in nodes:
         for name, value in ast.iter_fields(parent):
@@ -145,7 +151,7 @@ def _nodes(source: str) -> list[Any]:
 
 
 def mutated(source: str, mutant: Mutant) -> str:
-    """Return the source of a file with the change of a mutant."""
+    """Return the source of a file after the change of a mutant."""
     nodes = _nodes(source)
     node = nodes[mutant.number]
     parent, name, place = node.where
@@ -157,10 +163,17 @@ def mutated(source: str, mutant: Mutant) -> str:
 
 
 def drawn(number: int, seed: int, only: list[str]) -> list[tuple[str, Mutant]]:
-    """Draw mutants: the same number of each entry of `TESTED`, whatever the other entries are.
+    """Draw the same number of mutants for each entry of `TESTED`.
+
+    The mutants of an entry do not depend on the other entries.
+
+    Args:
+      number: number of mutants.
+      seed: seed of the draw.
+      only: entries to use; all if it is empty.
 
     Returns:
-      `(entry, mutant)` of each.
+      A list of `(entry, mutant)`.
     """
     entries = only or [*TESTED]
     pairs: list[tuple[str, Mutant]] = []
@@ -179,10 +192,10 @@ def drawn(number: int, seed: int, only: list[str]) -> list[tuple[str, Mutant]]:
 
 
 class Recording(NamedTuple):
-    """What the tests of an entry reach.
+    """The lines that the tests of an entry reach.
 
     Attributes:
-      seconds: by the id of a test.
+      seconds: time of each test by id.
       reached: ids of the tests that run a line, by path and line.
     """
 
@@ -191,7 +204,7 @@ class Recording(NamedTuple):
 
 
 class _Recorder:
-    """A plugin of pytest that records which test runs which lines of the package."""
+    """A pytest plugin that records which lines of the package each test runs."""
 
     def __init__(self, project: Path) -> None:
         import coverage
@@ -230,7 +243,7 @@ class _Recorder:
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef) -> Iterator[None]:
         if fixturedef.scope == "function":
             return (yield)
-        with self._in_context(fixturedef.argname):  # its lines count for all tests that use it
+        with self._in_context(fixturedef.argname):  # counts for all tests that use it
             return (yield)
 
     def recording(self) -> Recording:
@@ -253,7 +266,7 @@ class _Recorder:
 
 
 class _Selection:
-    """A plugin of pytest that runs some tests, in their order."""
+    """A pytest plugin that runs only the given tests, in the given order."""
 
     def __init__(self, tests: list[str]) -> None:
         self._places = {test: place for place, test in enumerate(tests)}
@@ -268,7 +281,7 @@ class _Selection:
 def executed_lines(source: str, mutant: Mutant) -> range | None:
     """Return the lines of the statement that a mutant changes, or None if it runs at import.
 
-    Of a statement with a body they are the lines before its body.
+    If the statement has a body, these are only the lines before the body.
     """
     node = _nodes(source)[mutant.number]
     statement, is_in_function = None, False
@@ -287,11 +300,11 @@ def executed_lines(source: str, mutant: Mutant) -> range | None:
 
 
 def selected(recording: Recording, source: str, mutant: Mutant) -> list[str]:
-    """Return the tests that may notice a mutant, the fastest first.
+    """Return the tests that may detect a mutant, fastest first.
 
-    Tests of one file stay together, for the sake of their fixtures. If the changed statement runs
-    at import, or in no test, all tests are returned. Those that run other lines of its file come
-    first.
+    Tests of the same file stay together, so that they can share fixtures. If the changed statement
+    runs at import or in no test, all tests are returned. Tests that run other lines of the changed
+    file then come first.
     """
     reached = recording.reached.get(mutant.path, {})
     of_file = set().union(*reached.values())
@@ -311,9 +324,14 @@ def selected(recording: Recording, source: str, mutant: Mutant) -> list[str]:
 
 
 def _in_fork(project: Path, call: Callable[[], Any], seconds: float) -> Any:
-    """Return what `call` returns in a fork of this process, or None if it takes too long or dies.
+    """Return the result of `call` in a fork of this process, or None if it takes too long or dies.
 
-    The fork has imported the large libraries, and nothing of convert_tf.
+    At that point the large libraries are imported, but no module of convert_tf.
+
+    Args:
+      project: folder of the project to import.
+      call: the function to call.
+      seconds: time limit.
     """
 
     def run() -> None:
@@ -348,7 +366,15 @@ def _pytest(arguments: list[str], plugin: object) -> int:
 
 
 def recorded(project: Path, entry: str) -> Recording:
-    """Run the tests of an entry in a copy of the project. Those marked slow do not run."""
+    """Run the tests of an entry, except slow ones, in a copy of the project without a mutant.
+
+    Args:
+      project: the copy.
+      entry: key of `TESTED`.
+
+    Raises:
+      ValueError: if a test fails, or the tests take too long.
+    """
 
     def call() -> tuple[Any, ...] | None:
         recorder = _Recorder(project)
@@ -356,18 +382,18 @@ def recorded(project: Path, entry: str) -> Recording:
 
     fields = _in_fork(project, call, _TIMEOUT.value)
     if fields is None:
-        raise ValueError(f"{TESTED[entry]} fails without a mutant, or takes too long.")
+        raise ValueError(f"{TESTED[entry]} fails without a mutant, or takes longer than --timeout.")
     return Recording(*fields)
 
 
 def is_killed(project: Path, mutant: Mutant, tests: list[str], seconds: float) -> bool:
-    """Run tests in a copy of the project that has the change of a mutant.
+    """Return whether tests fail in a copy of the project with the change of a mutant.
 
     Args:
-      project: the copy.
+      project: the copy. It is restored afterwards.
       mutant: the change.
       tests: ids of the tests.
-      seconds: after which the mutant hangs, and is killed.
+      seconds: time limit, after which the mutant counts as killed.
     """
     path = project / mutant.path
     source = path.read_text(encoding="utf-8")
@@ -411,7 +437,7 @@ def main(_: list[str]) -> None:
             output.write_text(json.dumps(tried, indent=1), encoding="utf-8")
             print(
                 f"{i + 1}/{len(pairs)}  {time.monotonic() - started:.0f} s  "
-                f"{'killed' if is_dead else 'SURVIVED'} by {len(tests)} tests  {mutant.name}",
+                f"{'killed by' if is_dead else 'SURVIVED'} {len(tests)} tests  {mutant.name}",
                 flush=True,
             )
         for _, mutant in pairs:

@@ -1,13 +1,15 @@
-"""Write a release: wheels, modules as archives and .onnx files, the page and a package for npm.
+"""Write a release: wheels, module archives, .onnx files, the web page and an npm package.
 
-`make release`, or for the files alone:
+`make release` runs this script. To write the files only, run:
 
     python scripts/release.py --output release/
 
-With `make release TAG=v0.1.0` the version and the changelog must be those of the tag.
-The folder holds `SHA256SUMS` of all its files. Put on a web server, its address is what
-`CONVERT_TF_MODULES_URL` names. An archive is the same each time, whenever and wherever it is made.
-The page and the package are what `make web` built; where it is not built, they are left out.
+With `make release TAG=v0.1.0`, the version and the changelog must match the tag. The folder also
+gets `SHA256SUMS` of all its files. To use the release, put the folder on a web server and set
+`CONVERT_TF_MODULES_URL` to its address. Archives are reproducible: the same files give the same
+bytes.
+
+The web page and the npm package come from `make web`. If that has not been run, they are left out.
 """
 
 import argparse
@@ -44,7 +46,7 @@ MAX_WHEEL_BYTES = 100_000_000
 
 
 def write_archive(folder: Path, path: Path) -> None:
-    """A folder's files as `.tar.gz`, the same bytes for the same files."""
+    """Write the files of a folder as `.tar.gz`. The same files always give the same bytes."""
 
     def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
         entry.mtime = entry.uid = entry.gid = 0
@@ -63,13 +65,13 @@ def write_archive(folder: Path, path: Path) -> None:
 
 
 def build(project: Path, output: Path, *kinds: str) -> None:
-    """A wheel or an sdist of a project, by `python -m build`."""
+    """Build the wheel and the sdist of a project, or only `kinds`, with `python -m build`."""
     command = [sys.executable, "-m", "build", "--outdir", str(output), *kinds, str(project)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def write_modules(output: Path) -> None:
-    """The archive of each module, and the `.onnx` file of each encoder."""
+    """Write the archive of each module, and the `.onnx` file of each encoder."""
     for name, versions in ALL_RELEASES.items():
         for version in (number for number, release in versions.items() if not release.commit):
             folder = MODULES / name / str(version)
@@ -79,7 +81,7 @@ def write_modules(output: Path) -> None:
 
 
 def write_modules_wheel(output: Path) -> None:
-    """The wheel of some modules, with one of the `.onnx` files that are there."""
+    """Write the wheel with the modules `IN_WHEEL` and an `.onnx` file that `output` contains."""
     with tempfile.TemporaryDirectory() as work:
         project = Path(work) / "project"
         shutil.copytree(ROOT / "scripts" / "modules_package", project)
@@ -93,12 +95,12 @@ def write_modules_wheel(output: Path) -> None:
     (wheel,) = output.glob(f"{MODULES_PACKAGE}-*.whl")
     if wheel.stat().st_size >= MAX_WHEEL_BYTES:
         raise SystemExit(
-            f"The registry takes wheels below 100 MB. Received: {wheel}. Leave one out."
+            f"{wheel} has 100 MB or more, but the registry takes less. Leave out a module."
         )
 
 
 def write_web(output: Path) -> None:
-    """The page for `convert-tf demo` outside of a clone, and the package for npm."""
+    """Write the page that `convert-tf demo` shows outside a clone, and the npm package."""
     if missing := missing_files(BUILT_PAGE):
         print(f"The page is left out: {BUILT_PAGE} has no {missing[0]}. Run make web first.")
         return
@@ -107,7 +109,7 @@ def write_web(output: Path) -> None:
 
 
 def write_npm_package(output: Path) -> None:
-    """The package for web pages and Node, as `npm install FILE` takes it."""
+    """Write the package for web pages and Node, which `npm install FILE` installs."""
     with tempfile.TemporaryDirectory() as work:
         project = Path(work) / "project"
         shutil.copytree(WEB / "build" / "package", project)
@@ -124,16 +126,20 @@ def write_npm_package(output: Path) -> None:
 
 
 def write_sums(output: Path) -> None:
-    """`SHA256SUMS` of a folder's files, as `sha256sum --check` reads it."""
+    """Write `SHA256SUMS` of a folder's files, for `sha256sum --check`."""
     files = sorted(path for path in output.iterdir() if path.name != SUMS_FILE)
     lines = [f"{file_checksum(path)}  {path.name}\n" for path in files]
     write_file(output / SUMS_FILE, "".join(lines))
 
 
 def check_tag(tag: str) -> None:
-    """Refuse a tag that is not this version, or whose changes are not dated in the changelog."""
+    """Check that a tag is the current version and has a dated section in the changelog.
+
+    Raises:
+      SystemExit: if it is not or has none.
+    """
     if tag != f"v{__version__}":
-        raise SystemExit(f"The version is {__version__}, and the tag {tag}. Change one of them.")
+        raise SystemExit(f"The version is {__version__}, but the tag is {tag}. Change one of them.")
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     if not re.search(
         rf"^## {re.escape(__version__)} \(\d{{4}}-\d\d-\d\d\)$", changes, re.MULTILINE
@@ -143,8 +149,10 @@ def check_tag(tag: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--output", type=Path, required=True, help="the folder; it is made anew")
-    parser.add_argument("--tag", help="the release that is made, such as v0.1.0")
+    parser.add_argument(
+        "--output", type=Path, required=True, help="folder to write; existing content is deleted"
+    )
+    parser.add_argument("--tag", help="tag of the release, such as v0.1.0")
     arguments = parser.parse_args()
     if arguments.tag:
         check_tag(arguments.tag)

@@ -2,8 +2,9 @@
 
     python -m scripts.run_notebooks notebooks/*.ipynb
 
-Each notebook runs in an empty folder and a process of its own. The cells are plain Python, so this
-needs no Jupyter: what a cell prints and the value of its last line become its outputs.
+Each notebook runs in an empty folder and a separate process. The cells are plain Python, so the
+script does not need Jupyter. The outputs of a cell are what it prints and the value of its last
+line.
 """
 
 import ast
@@ -23,12 +24,12 @@ Cell = dict[str, Any]
 
 
 def run_cell(source: str, names: dict[str, Any], label: str) -> list[dict[str, Any]]:
-    """Run the code of a cell, and return its outputs in the format of notebooks.
+    """Run the code of a cell, and return its outputs in the notebook format.
 
     Args:
       source: the code.
-      names: the variables of the cells before; changed by this one.
-      label: stands for the file in tracebacks.
+      names: variables of earlier cells; this cell updates them.
+      label: name of the cell in tracebacks.
     """
     body = ast.parse(source, label).body
     last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
@@ -53,7 +54,7 @@ def _lines(text: str) -> list[str]:
 
 
 def with_outputs(notebook: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a notebook with the outputs of its cells, run in the current folder."""
+    """Run the cells of a notebook in the current folder; return the notebook with their outputs."""
     names: dict[str, Any] = {"__name__": "__main__"}
     cells: list[Cell] = []
     number = 0
@@ -71,7 +72,7 @@ def with_outputs(notebook: dict[str, Any], name: str) -> dict[str, Any]:
 
 def main() -> None:
     root = Path(__file__).resolve().parents[1]
-    if sys.argv[1:2] == ["--here"]:  # in the process and folder of one notebook
+    if sys.argv[1:2] == ["--here"]:  # runs one notebook in the current folder
         notebook = json.loads(sys.stdin.read())
         done = with_outputs(notebook, sys.argv[2])
         sys.stdout.write(json.dumps(done, indent=1, ensure_ascii=False) + "\n")
@@ -88,7 +89,7 @@ def main() -> None:
                 env={**os.environ, "PYTHONPATH": paths},
             )
         if result.returncode:
-            sys.exit(f"run_notebooks.py: {path} failed; it stays as it was.")
+            sys.exit(f"run_notebooks.py: {path} failed and was not changed.")
         write_file(path, result.stdout)
 
 

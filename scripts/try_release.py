@@ -2,11 +2,17 @@
 
     python scripts/try_release.py --release release/
 
-The environments: the wheel by itself, without TensorFlow; the wheel with TensorFlow, a service and
-a training run; the sdist; the wheel without what it needs, with numpy and onnxruntime alone, then
-with absl-py for commands and the page; the package for npm under Node. Each is removed again. It
-downloads 1 GB, once where pip keeps a cache.
-`--only light` tries one, and `--python python3.12` tries another Python.
+Each of these environments is tried and then removed:
+
+- `light`: the wheel without its dependencies, with numpy and onnxruntime only; then with absl-py
+  for the commands and the page;
+- `base`: the wheel with its dependencies, without TensorFlow;
+- `whole`: the wheel with TensorFlow, a service and a training run;
+- `source`: the sdist;
+- `node`: the npm package, under Node.
+
+The script downloads 1 GB, or less if pip has a cache. `--only light` tries one environment, and
+`--python python3.12` uses another Python.
 """
 
 import argparse
@@ -58,7 +64,7 @@ try:
 except ImportError:
     pass
 else:
-    raise SystemExit("TensorFlow is here")
+    raise SystemExit("TensorFlow is installed, but must not be")
 """
 _USE_IN_NODE = """
 import { load } from "convert-tf";
@@ -73,11 +79,11 @@ if (!(scores[1] > scores[0])) throw new Error(`scores ${scores}`);
 
 
 class Environment:
-    """An empty environment of its own, with its folder as the working one.
+    """A new virtual environment, whose folder is the working directory of its commands.
 
     Args:
-      folder: where it is made; nothing of the repository is on its path.
-      python: the program whose environment it is.
+      folder: folder for the environment, outside the repository.
+      python: Python to create the environment with.
     """
 
     def __init__(self, folder: Path, python: str):
@@ -86,21 +92,29 @@ class Environment:
         self.bin = folder / "venv" / "bin"
 
     def run(self, *command: object, fails: str = "") -> str:
-        """What a command prints; where it must fail, with one line of error that holds `fails`."""
+        """Run a command and return its standard output.
+
+        Args:
+          *command: the program and its arguments.
+          fails: if it is not empty, the command must fail with a one-line error that contains it.
+
+        Raises:
+          SystemExit: if the command fails, or does not fail as it must.
+        """
         done = subprocess.run(
             [str(part) for part in command], cwd=self.folder, env=self._variables(), text=True,
             capture_output=True,
         )  # fmt: skip
         said = done.stderr.strip().splitlines()
         if fails and (done.returncode == 0 or fails not in said[-1] or len(said) > 1):
-            raise SystemExit(f"{command} should fail with {fails!r}; it said {done.stderr}")
+            raise SystemExit(f"{command} should fail with {fails!r}, but said {done.stderr}")
         if not fails and done.returncode:
             raise SystemExit(f"{command}: {done.stdout}{done.stderr}")
         return done.stdout
 
     @contextlib.contextmanager
     def serving(self, *command: object, **variables: str) -> Iterator[str]:
-        """The address that a command says it serves at, while the block runs."""
+        """Run a command while the block runs; yield the address that it prints."""
         process = subprocess.Popen(
             [str(part) for part in command], cwd=self.folder, env=self._variables() | variables,
             text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -124,13 +138,16 @@ class Environment:
         return kept | {"PATH": f"{self.bin}:{kept['PATH']}", "CUDA_VISIBLE_DEVICES": "-1"}
 
     def install(self, *what: object) -> None:
+        """Install packages with pip."""
         self.run(self.bin / "python", "-m", "pip", "install", "--quiet", *what)
 
     def python(self, statements: str, *arguments: object) -> str:
+        """Run Python statements and return their standard output."""
         return self.run(self.bin / "python", "-c", statements, *arguments)
 
 
 def one(release: Path, pattern: str) -> Path:
+    """Return the only file of a release that matches a pattern."""
     (found,) = release.glob(pattern)
     return found
 
@@ -151,7 +168,7 @@ def _use_all(place: Environment, release: Path) -> None:
 
 
 def whole(place: Environment, release: Path) -> None:
-    """The wheel with what opens modules, and a service and a training run with extras."""
+    """Try the wheel with the extra [tensorflow], then a service and training with their extras."""
     wheel = one(release, "convert_tf-*.whl")
     place.install("--constraint", ROOT / "constraints.txt", f"{wheel}[tensorflow]")
     _use_all(place, release)
@@ -177,14 +194,14 @@ def whole(place: Environment, release: Path) -> None:
 
 
 def source(place: Environment, release: Path) -> None:
-    """The sdist, from which pip builds a wheel."""
+    """Try the sdist, from which pip builds a wheel."""
     sdist = one(release, "convert_tf-*.tar.gz")
     place.install("--constraint", ROOT / "constraints.txt", f"{sdist}[tensorflow]")
     _use_all(place, release)
 
 
 def light(place: Environment, release: Path) -> None:
-    """The wheel for inference with .onnx files."""
+    """Try the wheel without its dependencies, for inference with .onnx files."""
     place.install("--no-deps", one(release, "convert_tf-*.whl"))
     place.install("numpy", "onnxruntime")
     model = one(release, "convert-*.onnx")
@@ -208,7 +225,7 @@ def light(place: Environment, release: Path) -> None:
 
 
 def base(place: Environment, release: Path) -> None:
-    """The wheel with its dependencies: vectors, search and intents without TensorFlow."""
+    """Try the wheel with its dependencies: vectors, search and intents without TensorFlow."""
     place.install(one(release, "convert_tf-*.whl"), one(release, "convert_tf_modules-*.whl"))
     place.python(_USE.replace("IntentClassifier, ", "") + _USE_ONNX, "convert_small")
     (place.folder / "train.csv").write_text(
@@ -235,7 +252,7 @@ def base(place: Environment, release: Path) -> None:
 
 
 def node(place: Environment, release: Path) -> None:
-    """The package for npm, under Node."""
+    """Try the npm package under Node."""
     if not (package := [*release.glob(NPM_PACKAGE)]):
         return
     place.run("npm", "install", "--no-audit", "--no-fund", package[0])
@@ -249,9 +266,9 @@ ENVIRONMENTS: tuple[Callable[[Environment, Path], None], ...] = (light, base, wh
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--release", type=Path, required=True, help="what release.py wrote")
+    parser.add_argument("--release", type=Path, required=True, help="folder that release.py wrote")
     parser.add_argument("--only", choices=[each.__name__ for each in ENVIRONMENTS])
-    parser.add_argument("--python", default=sys.executable, help="default: this Python")
+    parser.add_argument("--python", default=sys.executable, help="Python to use; default: this one")
     arguments = parser.parse_args()
     for use in ENVIRONMENTS:
         if arguments.only in (None, use.__name__):

@@ -2,7 +2,7 @@
 
     python scripts/web_assets.py --encoder hub_modules/convert_small/2 --output web/dist
 
-`make web` runs it, and again where the module or what writes these files has changed.
+`make web` runs this script if the module or the code that writes the files has changed.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from convert_tf.text.vocabulary import read_vocabulary
 
 
 def tokenizer_data(module: Path, facts: dict) -> dict:
-    """What `Tokenizer` of web/src/tokenizer.ts is made of."""
+    """Return the data from which `Tokenizer` in web/src/tokenizer.ts is constructed."""
     return {
         "subwords": read_vocabulary(module / "assets" / "vocab.txt"),
         "numOovBuckets": facts["num_oov_buckets"],
@@ -29,6 +29,7 @@ def tokenizer_data(module: Path, facts: dict) -> dict:
 
 
 def write_assets(module: Path, output: Path) -> None:
+    """Write the compressed model and tokenizer of a module to a folder."""
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
         model = export_onnx(module, Path(work) / "model.onnx")

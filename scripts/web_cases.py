@@ -3,8 +3,9 @@ r"""Write test cases for the page: texts with their token ids, and some with the
     python scripts/web_cases.py --encoder hub_modules/convert_small/2 \
         --output web/build --texts 100000
 
-Half of the texts are those of the sample dumps, half random characters: of all scripts, of those
-that lower-casing and cutting treat apart, and halves of pairs.
+Half of the texts come from sample dumps. The other half are random characters from all scripts,
+including characters that need special treatment when texts are lower-cased or split, and unpaired
+surrogates.
 """
 
 import argparse
@@ -37,7 +38,7 @@ _VECTORS = 40
 
 
 def sample_texts(seed: int) -> Iterator[str]:
-    """Titles and comments of sample dumps."""
+    """Yield titles and comments of sample dumps without end."""
     for one in itertools.count(seed):
         for submission, comments in SampleThreads(one).generate(500):
             yield submission["title"]
@@ -45,7 +46,7 @@ def sample_texts(seed: int) -> Iterator[str]:
 
 
 def random_text(generator: random.Random) -> str:
-    """Characters of one range, with odd ones among them."""
+    """Return random characters from one range, mixed with unusual ones."""
     low, high = generator.choice(_RANGES)
     parts = []
     for _ in range(generator.randint(0, 40)):
@@ -56,11 +57,12 @@ def random_text(generator: random.Random) -> str:
         )  # fmt: skip
     if generator.random() < 0.01:  # longer than the network reads
         parts *= 60
-    # Two halves beside each other are one character in JavaScript.
+    # Adjacent surrogates of a pair are one character in JavaScript.
     return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def write_cases(module: Path, output: Path, *, number: int) -> None:
+    """Write `ids.json` and `vectors.json` with cases of this number of texts."""
     generator = random.Random(0)
     texts = [*itertools.islice(sample_texts(1), number // 2)]
     texts += [random_text(generator) for _ in range(number - len(texts))]
@@ -76,7 +78,7 @@ def write_cases(module: Path, output: Path, *, number: int) -> None:
             kinds.append("similarity")
         vectors = {kind: next(encoder.iter_encode(some, kind=kind)).tolist() for kind in kinds}
     output.mkdir(parents=True, exist_ok=True)
-    # ASCII, so that halves of pairs are kept.
+    # ASCII with escapes preserves unpaired surrogates.
     write_file(output / "ids.json", json.dumps({"texts": texts, "ids": own}))
     write_file(output / "vectors.json", json.dumps({"texts": some, "vectors": vectors}))
     print(f"wrote {output}: ids of {len(texts):,} texts, vectors of {len(some)}")

@@ -2,22 +2,22 @@
 
     python -m scripts.write_results
 
-The file has three parts:
+The JSON file has three parts:
 
-- `machines`: what the short names of machines stand for.
-- `measurements`: by name, a list of entries with `commands` (none if they are not recorded),
-  `date`, `machine`, `revision` (the commit that added the figures), an optional `note`, and
-  `figures` by encoder. An encoder is a released one with its version (`convert_small/1`), or
-  weights without a version, with the first digits of their checksum (`convert@854afc17`). All other
-  names stand for something whose weights do not matter.
-- `tables`: by page and heading, the tables of that section, each a list of rows. A cell names its
-  figures as Python's `str.format` does: `{ranking[convert_small][all]:.1f}`. Without a version, a
-  cell shows the newest version that was measured.
+- `machines`: descriptions of the machines by short name.
+- `measurements`: by name, a list of entries. An entry has `commands` (empty if they were not
+  recorded), `date`, `machine`, `revision` (the commit that added the figures), an optional `note`,
+  and `figures` by encoder. An encoder is a released one with its version (`convert_small/1`), or
+  weights without a version, with the first digits of their checksum (`convert@854afc17`). Any other
+  name stands for something whose weights do not matter.
+- `tables`: by page and heading, the tables of that section, each as a list of rows. A cell refers
+  to figures in the syntax of Python's `str.format`: `{ranking[convert_small][all]:.1f}`. Without a
+  version, the cell shows the newest version that was measured.
 
-To add figures of a new version, append an entry to the measurement and run the script. Figures of
-older weights than those of the newest version get a dagger, in tables and in paragraphs.
-`tests/docs/test_results.py` compares pages and file, and looks for figures in paragraphs that the
-file lacks.
+To add figures for a new version, append an entry to the measurement and run the script. In tables
+and paragraphs, figures measured with older weights than those of the newest version get a dagger.
+`tests/docs/test_results.py` compares the pages with the file, and looks for figures in paragraphs
+that are missing from the file.
 """
 
 import json
@@ -35,7 +35,7 @@ RESULTS = ROOT / "docs" / "results.json"
 MARK = " †"
 _ENCODER = re.compile(rf"({'|'.join(RELEASES)})(?:/(\d+)|@([0-9a-f]{{8,}}))")
 _PART_OF_FIELD = re.compile(r"\[([^\]]*)\]")
-# A number with a unit of a measurement after it, as in "21–24 s", "82.9 %" or "254 pairs a second".
+# A number followed by a unit of measurement, as in "21–24 s", "82.9 %" or "254 pairs a second".
 _UNIT = (
     r"(?:%|points|[KMGT]i?B|ms|s|minutes|seconds|CPU hours"
     r"|(?:pairs|requests|texts|sentences) a second|texts become)(?!\w)"
@@ -50,8 +50,8 @@ class Figure(NamedTuple):
     """A figure of the file.
 
     Attributes:
-      encoder: what it was measured on, as the file has it.
-      value: a number.
+      encoder: the encoder that was measured, as named in the file.
+      value: the measured number.
     """
 
     encoder: str
@@ -59,11 +59,11 @@ class Figure(NamedTuple):
 
 
 class PageError(ValueError):
-    """Error: page and file do not fit together."""
+    """Raised if a page does not match docs/results.json."""
 
 
 def is_outdated(encoder: str) -> bool:
-    """Return whether a figure was measured on other weights than those of the newest version."""
+    """Return whether an encoder's weights differ from those of its newest version."""
     match = _ENCODER.fullmatch(encoder)
     if match is None:
         return False
@@ -77,20 +77,20 @@ def merged(entries: list[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the figures of a measurement by encoder.
 
     Raises:
-      PageError: if two entries have figures of the same encoder.
+      PageError: if two entries have figures for the same encoder.
     """
     figures: dict[str, Any] = {}
     for entry in entries:
         if twice := figures.keys() & entry["figures"].keys():
             raise PageError(
-                f"docs/results.json: two entries of one measurement have figures of {min(twice)!r}."
+                f"docs/results.json: a measurement has two entries with figures for {min(twice)!r}."
             )
         figures |= entry["figures"]
     return figures
 
 
 def _encoder(figures: Mapping[str, Any], name: str) -> str:
-    """The key of an encoder: the name itself, or its newest version that was measured."""
+    """Return the key of an encoder: its name, or the newest version that was measured."""
     versions = [key for key in figures if key.partition("/")[0] == name and "/" in key]
     if name in figures or not versions:
         return name
@@ -98,10 +98,10 @@ def _encoder(figures: Mapping[str, Any], name: str) -> str:
 
 
 def filled(cell: str, measurements: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the text of a cell, with a dagger if a figure is of older weights.
+    """Return the text of a cell, with a dagger if a figure was measured with older weights.
 
     Args:
-      cell: text with names of figures.
+      cell: text with references to figures.
       measurements: figures by measurement and encoder.
 
     Raises:
@@ -132,7 +132,7 @@ def _lines(table: list[list[str]], measurements: Mapping[str, Mapping[str, Any]]
 
 
 def paragraphs(page: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the parts of a page in order: kind, and its lines.
+    """Yield the parts of a page in order, each as its kind and its lines.
 
     The kind is `"code"`, `"table"`, `"heading"`, `"text"` (a paragraph or an item of a list) or
     `""` for empty lines.
@@ -163,7 +163,7 @@ def paragraphs(page: str) -> Iterator[tuple[str, list[str]]]:
 def figures_of(
     measurements: Mapping[str, Mapping[str, Any]], tables: Mapping[str, Any]
 ) -> list[Figure]:
-    """Return all figures of the file, those that no table shows first."""
+    """Return all figures of the file, starting with those that no table shows."""
     shown = {name for name in measurements if f"{{{name}[" in str(tables)}
 
     def numbers(value: Any) -> Iterator[float]:
@@ -188,9 +188,13 @@ def stated(text: str) -> list[float]:
 
 
 def marked(lines: list[str], figures: list[Figure]) -> list[str]:
-    """Return a paragraph with a dagger at its end if it states a figure of older weights.
+    """Return a paragraph, with a dagger at its end if it states a figure of older weights.
 
-    Of figures with the same value the first one counts.
+    If several figures have the same value, the first one decides.
+
+    Args:
+      lines: lines of the paragraph.
+      figures: all figures of the file.
     """
     bare = [*lines[:-1], lines[-1].removesuffix(MARK)]
     encoder_of = {figure.value: figure.encoder for figure in reversed(figures)}
@@ -200,15 +204,15 @@ def marked(lines: list[str], figures: list[Figure]) -> list[str]:
 
 
 def written(page: str, name: str, results: Mapping[str, Any]) -> str:
-    """Return a page with the tables of the file.
+    """Return a page with the tables and daggers that the file calls for.
 
     Args:
-      page: its text.
-      name: its path from the root, as in the file.
+      page: content of the page.
+      name: path of the page relative to the root, as in the file.
       results: content of docs/results.json.
 
     Raises:
-      PageError: if a section has another number of tables than the file.
+      PageError: if the number of tables in a section differs from that in the file.
     """
     measurements = {key: merged(entries) for key, entries in results["measurements"].items()}
     figures = figures_of(measurements, results["tables"])
@@ -219,11 +223,13 @@ def written(page: str, name: str, results: Mapping[str, Any]) -> str:
             heading = part[0].lstrip("# ")
         if kind == "table" and heading in left:
             if not left[heading]:
-                raise PageError(f"{name}: docs/results.json lacks a table of {heading!r}.")
+                raise PageError(
+                    f"{name}: docs/results.json has no figures for a table under {heading!r}."
+                )
             part = _lines(left[heading].pop(0), measurements)
         lines += marked(part, figures) if kind == "text" else part
     if missing := [heading for heading, tables in left.items() if tables]:
-        raise PageError(f"{name}: a table of docs/results.json is missing under {missing[0]!r}.")
+        raise PageError(f"{name} has fewer tables under {missing[0]!r} than docs/results.json.")
     return "\n".join(lines) + "\n"
 
 

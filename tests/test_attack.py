@@ -70,7 +70,7 @@ class Encoder:
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"), [("", ""), ("not finite", "no finite"), ("of the batch", "differs alone")]
+    ("fault", "said"), [("", ""), ("not finite", "no finite"), ("of the batch", "encoded alone")]
 )
 def test_faults_of_encoders_are_found(fuzzing, fault, said):
     from convert_tf import module_path
@@ -150,7 +150,7 @@ def test_faults_of_full_disks_are_found(faults, target, how, said):
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
-@pytest.mark.parametrize(("how", "said"), [("care", ""), ("a date", "another one as the clock")])
+@pytest.mark.parametrize(("how", "said"), [("care", ""), ("a date", "has changed after the clock")])
 def test_faults_of_clocks_are_found(faults, target, tmp_path, how, said):
     found = faults.attack_with_the_clock(target(how), tmp_path, random.Random(0))[1]
     assert is_found(said, found)

@@ -1,4 +1,4 @@
-"""Packaging of the released modules; `scripts/release.py` copies them beside this file first."""
+"""Package the released modules, which `scripts/release.py` first copies to this folder."""
 
 from setuptools import setup
 

@@ -23,7 +23,7 @@ def test_files_are_read_or_refused_by_name(tmp_path, name, suffix):
     [
         (lambda path: {}[path], "any"),
         (lambda path: int("x"), "invalid literal"),
-        (lambda path: [], "nothing was read, and nothing said"),
+        (lambda path: [], "the reader read nothing and reported nothing"),
         (lambda path: bytes([255]).decode(), "'utf-8' codec"),
     ],
 )

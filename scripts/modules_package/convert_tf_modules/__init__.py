@@ -1,1 +1,1 @@
-"""Modules of convert_tf as files; `convert_tf.module_path("convert")` finds them here."""
+"""Released modules of convert_tf, where `convert_tf.module_path("convert")` finds them."""
