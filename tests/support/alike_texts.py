@@ -1,4 +1,4 @@
-"""Texts written with characters that a person reads as others."""
+"""Texts rewritten with look-alike characters and unusual white space."""
 
 import itertools
 import random
@@ -29,7 +29,7 @@ def _ways_to_write():
 
 
 def sample_texts(number, seed=1):
-    """Return titles and comments of sample dumps."""
+    """Return titles and comments from sample dumps."""
     found = []
     for one in itertools.count(seed):
         for submission, comments in SampleThreads(one).generate(500):
@@ -39,10 +39,10 @@ def sample_texts(number, seed=1):
 
 
 class OtherWriter:
-    """Writes texts in other ways: other spaces, unseen characters, letters of other shapes.
+    """Rewrites texts with unusual spaces, invisible characters and look-alike letters.
 
     Args:
-      seed: of the random choices.
+      seed: seed of the random choices.
     """
 
     def __init__(self, seed=0):
@@ -51,7 +51,7 @@ class OtherWriter:
         self._spaces, self._unseen = _characters("spaces"), _characters("unseen")
 
     def spaced(self, text):
-        """Return a text with white space of other kinds, also at its ends."""
+        """Return the text with other white space between its words and at both ends."""
         draw = self._random
         words = [word for word in text.split(" ") if word]
         gaps = ["".join(draw.choices(self._spaces, k=draw.choice((1, 1, 2)))) for _ in words]
@@ -59,7 +59,7 @@ class OtherWriter:
         return "".join(word + gap for word, gap in zip(words, [*gaps[1:], last], strict=True))
 
     def shaped(self, text):
-        """Return a text with letters of other shapes and unseen characters."""
+        """Return the text with look-alike letters and invisible characters."""
         draw, parts = self._random, []
         for character in text:
             ways = self._ways.get(character)
@@ -69,7 +69,7 @@ class OtherWriter:
         return "".join(parts)
 
     def mixed(self, text):
-        """Return a text with all of these, and with words of other languages and pictures."""
+        """Return the text with all of these changes and a foreign word or emoji inserted."""
         words = text.split(" ")
         words.insert(self._random.randint(0, len(words)), self._random.choice(EXTRA))
         return self.spaced(self.shaped(" ".join(words)))

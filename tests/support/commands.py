@@ -1,4 +1,4 @@
-"""Calls of `convert-tf`, in this process or in one of its own."""
+"""Run `convert-tf` commands, in this process or in a separate one."""
 
 import contextlib
 import io
@@ -11,15 +11,15 @@ from pathlib import Path
 from convert_tf.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
-# What says how loud TensorFlow is, and which devices it looks for.
+# TensorFlow's log level and visible devices, which the tests set for their own process.
 _OF_TENSORFLOW = ("TF_CPP_MIN_LOG_LEVEL", "CUDA_VISIBLE_DEVICES")
 
 
 def call_command(*arguments: object, program: str = "convert-tf") -> None:
-    """Runs a command in this process.
+    """Run a command in this process.
 
     Raises:
-      SystemExit: its status is not 0; the code is what it said last, behind lines of progress.
+      SystemExit: the exit status is not 0; `code` is the last line of stderr, without progress.
     """
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors):
@@ -31,7 +31,7 @@ def call_command(*arguments: object, program: str = "convert-tf") -> None:
 
 
 def run_command(*arguments: object, **options) -> subprocess.CompletedProcess:
-    """Runs a command as a user does, in a process of its own."""
+    """Run a command as a user does, in a separate process."""
     return subprocess.run(
         [sys.executable, "-m", "convert_tf", *map(str, arguments)],
         env={**own_environment(), **options.pop("env", {})},
@@ -40,6 +40,6 @@ def run_command(*arguments: object, **options) -> subprocess.CompletedProcess:
 
 
 def own_environment() -> dict[str, str]:
-    """The environment without what the tests set for TensorFlow."""
+    """Return the environment without the TensorFlow settings of the tests."""
     kept = {name: value for name, value in os.environ.items() if name not in _OF_TENSORFLOW}
     return {**kept, "PYTHONPATH": str(ROOT)}

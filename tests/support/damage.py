@@ -1,4 +1,4 @@
-"""Files that are damaged."""
+"""Damage files."""
 
 from pathlib import Path
 

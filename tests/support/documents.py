@@ -1,4 +1,4 @@
-"""The blocks, links and commands of the project's pages, for tests that run and check them."""
+"""The code blocks, links and commands of the documentation, for tests that run and check them."""
 
 import functools
 import importlib
@@ -15,7 +15,7 @@ from convert_tf.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = "README.md"
-LAB = "docs/lab/README.md"  # lists the pages beside it
+LAB = "docs/lab/README.md"  # links to the other pages in its folder
 PAGES = [
     README,
     "CONTRIBUTING.md",
@@ -31,11 +31,11 @@ class Block(NamedTuple):
     """A fenced block of a page.
 
     Attributes:
-      page: path from the root.
-      section: the heading above it.
-      number: of this language on its page, from 0.
-      language: what stands behind the fence.
-      text: its lines.
+      page: path relative to the repository root.
+      section: the heading above the block.
+      number: index among the blocks of the same language on the page, starting at 0.
+      language: the language named after the opening fence.
+      text: the lines of the block.
     """
 
     page: str
@@ -49,12 +49,12 @@ class Block(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A call of `convert-tf`, or of a script that is one of its commands.
+    """A call of `convert-tf`, or of a script for one of its commands.
 
     Attributes:
-      name: as in `convert_tf.cli.main.COMMANDS`.
-      arguments: behind the name.
-      stdin: what `echo` writes into it.
+      name: command name, as in `convert_tf.cli.main.COMMANDS`.
+      arguments: the arguments after the name.
+      stdin: text that `echo` pipes into the command.
     """
 
     name: str
@@ -63,12 +63,12 @@ class Command(NamedTuple):
 
 
 def page_text(page: str) -> str:
-    """A page as it is on disk."""
+    """Return the text of a page."""
     return (ROOT / page).read_text(encoding="utf-8")
 
 
 def blocks(page: str, *, language: str | None = None, section: str | None = None) -> list[Block]:
-    """The fenced blocks of a page, in order; those of one language or section alone."""
+    """Return the fenced blocks of a page in order, optionally only one language or section."""
     found: list[Block] = []
     heading, language_of_block, lines = "", None, []
     for line in page_text(page).splitlines():
@@ -91,18 +91,18 @@ def blocks(page: str, *, language: str | None = None, section: str | None = None
 
 
 def prose(page: str) -> str:
-    """A page without its fenced blocks."""
+    """Return a page without its fenced blocks."""
     return re.sub(r"^```.*?^```$", "", page_text(page), flags=re.DOTALL | re.MULTILINE)
 
 
 def headings(page: str) -> list[str]:
-    """The headings of a page as the anchors of links."""
+    """Return the link anchors of a page's headings."""
     titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
     return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
 
 
 def run_block(block: Block, names: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The variables after a block of Python, with some of its paths replaced."""
+    """Run a Python block, with some of its paths replaced, and return its variables."""
     source = block.text
     for path, other in (names or {}).items():
         assert path in source
@@ -113,14 +113,14 @@ def run_block(block: Block, names: Mapping[str, str] | None = None) -> dict[str,
 
 
 def commands(lines: str, known: Mapping[str, str]) -> Iterator[Command]:
-    """The commands of this project among lines of a shell.
+    """Yield the calls of this project's commands in a shell block.
 
     Args:
-      lines: a block; `…` stands for more arguments, `$NAME` for what the block set.
-      known: the commands, as `convert_tf.cli.main.COMMANDS`.
+      lines: the block; `…` stands for more arguments, `$NAME` for a variable set in the block.
+      known: the commands, as in `convert_tf.cli.main.COMMANDS`.
 
     Raises:
-      ValueError: a line calls `convert-tf` with no command that is known.
+      ValueError: a line calls `convert-tf` with an unknown command.
     """
     lines = lines.replace("\\\n", " ")
     for name, value in re.findall(r'^([A-Z]+)="(.*?)"$', lines, re.MULTILINE):
@@ -141,7 +141,7 @@ def commands(lines: str, known: Mapping[str, str]) -> Iterator[Command]:
 
 
 def parse(line: str) -> None:
-    """Parse a command's flags, or check that the script is there and has them."""
+    """Parse the flags of a command, or check that a script exists and defines them."""
     if script := re.match(r"python (\S+\.py)", line):
         source = (ROOT / script[1]).read_text(encoding="utf-8")
         names = re.findall(r"--(\w+)", line)
@@ -155,7 +155,7 @@ def parse(line: str) -> None:
 
 
 def _command(call: list[str], known: Mapping[str, str]) -> Command | None:
-    """The command in the words of one call, behind variables and launchers such as srun."""
+    """Return the command in one call, skipping variables and launchers such as srun."""
     for place, word in enumerate(call):
         rest = [each for each in call[place + 1 :] if each != "…"]
         if word in _SCRIPTS:

@@ -1,4 +1,4 @@
-"""Dumps for tests, and a fixture that writes them."""
+"""Dumps for tests, and a fixture that writes dump files."""
 
 import bz2
 import gzip
@@ -25,7 +25,7 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
 def comment(
     comment_id: str, parent: str, body: str, *, link: str = "t3_5h6yvl", **fields: Any
 ) -> dict[str, Any]:
-    """A comment as a dump line holds it."""
+    """Return a comment as a line of a dump stores it."""
     return {
         "id": comment_id,
         "link_id": link,
@@ -38,12 +38,12 @@ def comment(
 
 
 def json_lines(objects: Iterable[Any]) -> bytes:
-    """Objects as the lines of a dump."""
+    """Return objects as the lines of a dump."""
     return "".join(json.dumps(one) + "\n" for one in objects).encode("utf-8")
 
 
 def random_dump(num_threads: int, seed: int = 0) -> tuple[list[dict], list[dict]]:
-    """Comments of random threads, and the submissions of most of them."""
+    """Return the comments of random threads, and the submissions of most of them."""
     rng = random.Random(seed)
     comments: list[dict] = []
     submissions = []
@@ -60,7 +60,7 @@ def random_dump(num_threads: int, seed: int = 0) -> tuple[list[dict], list[dict]
 
 
 def digests(folder: str | Path) -> dict[str, str]:
-    """The hash of each file of a folder by name."""
+    """Return the SHA-256 of each file in a folder, by file name."""
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in Path(folder).iterdir()
     }
@@ -68,7 +68,7 @@ def digests(folder: str | Path) -> dict[str, str]:
 
 @pytest.fixture
 def write_dump(tmp_path: Path) -> Callable[[str, Iterable[Any] | bytes], str]:
-    """Writes a dump file, compressed as its name says; takes objects or raw bytes."""
+    """Return a function that writes objects or bytes to a dump, compressed as its name says."""
 
     def write(name: str, lines: Iterable[Any] | bytes) -> str:
         data = lines if isinstance(lines, bytes) else json_lines(lines)

@@ -1,4 +1,4 @@
-"""Short runs of a tiny encoder, for tests of what runs read, learn and leave behind."""
+"""Short training runs of a tiny encoder, for tests of their inputs, results and files."""
 
 import dataclasses
 import json
@@ -25,12 +25,12 @@ CONFIG = EncoderTraining(
     steps=4, batch_size=16, optimizer="adam", learning_rate=0.01, scale_start=20.0, l2=0.0,
     precision="float32", eval_every=4, eval_examples=100, checkpoint_every=2, shuffle_buffer=64,
 )  # fmt: skip
-# A run that changes no weight, so that what it starts from is what it leaves.
+# Learning rates so small that a run leaves its initial weights unchanged.
 STANDING_STILL = {"learning_rate": 1e-30, "final_learning_rate": 0.0}
 
 
 def run(data, output, *, model=MODEL, vocabulary=None, init_from=None, **changes) -> Path:
-    """Train on `data`; `changes` are fields of `CONFIG`."""
+    """Train on `data`; `changes` override fields of `CONFIG`."""
     return train(
         model,
         dataclasses.replace(CONFIG, data=str(data), **changes),
@@ -41,14 +41,14 @@ def run(data, output, *, model=MODEL, vocabulary=None, init_from=None, **changes
 
 
 def stopped_copy(run_folder: Path, target: Path) -> Path:
-    """Copy a run as it would be if it had been killed before its last checkpoint."""
+    """Copy a run without its last checkpoint, as if it had been killed before writing it."""
     shutil.copytree(run_folder, target)
     shutil.rmtree(saved_checkpoints(target)[0])
     return target
 
 
 def weights(folder: Path) -> list[np.ndarray]:
-    """Return all variables of a model directory."""
+    """Return all variables of the model in a folder."""
     return [np.array(v) for v in load_checkpoint(folder)[0].variables]
 
 
@@ -62,15 +62,15 @@ def differ(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> bool:
 
 
 def rows_of(run_folder: Path) -> list[dict]:
-    """Return the measurements of a run."""
+    """Return the logged measurements of a run."""
     return [json.loads(line) for line in (run_folder / METRICS_FILE).read_text().splitlines()]
 
 
 def flags_of(config: EncoderTraining, **options) -> list[str]:
-    """Return the flags of `train` for `MODEL` and `config`; `options` are further ones."""
+    """Return the flags of `train` for `MODEL` and `config`; `options` are additional flags."""
     defaults = EncoderTraining.defaults()
     given = {name: x for name, x in config.to_dict().items() if x != defaults[name]}
-    # Without it the rate would fall to a thousandth of the peak.
+    # The default for this flag is a thousandth of the peak rate.
     given["final_learning_rate"] = config.final_learning_rate
     given |= {"model": "tiny", **MODEL_FIELDS, **options}
     return [

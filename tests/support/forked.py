@@ -1,4 +1,4 @@
-"""Code that runs in a process forked from this one, as workers of gunicorn --preload are."""
+"""Run code in a process forked from this one, like the workers of gunicorn --preload."""
 
 import os
 import select
@@ -8,11 +8,11 @@ from typing import Any
 
 
 def said_in_fork(call: Callable[[], Any], *, seconds: float = 60) -> str:
-    """What a call in a forked process returns, or the kind and words of its error.
+    """Return the result of a call in a forked process, or the type and message of its error.
 
     Args:
-      call: what the child does.
-      seconds: after which the child is killed, for `"no answer"`.
+      call: function that the child calls; returns a string.
+      seconds: time after which the child is killed and the result is `"no answer"`.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -21,8 +21,8 @@ def said_in_fork(call: Callable[[], Any], *, seconds: float = 60) -> str:
             said = repr(call())
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
-        os.write(writing, said.encode())  # less than a pipe holds
-        os._exit(0)  # neither what pytest does at its end, nor TensorFlow
+        os.write(writing, said.encode())  # fits into the buffer of a pipe
+        os._exit(0)  # skips the exit handlers of pytest and TensorFlow
     os.close(writing)
     is_answered, _, _ = select.select([reading], [], [], seconds)
     said = os.read(reading, 2**16).decode() if is_answered else "no answer"

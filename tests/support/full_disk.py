@@ -1,4 +1,4 @@
-"""A disk that is full, by a real limit on the size of files."""
+"""Simulate a full disk with a real limit on the size of files."""
 
 import contextlib
 import resource
@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def room_for(num_bytes: int) -> Iterator[None]:
-    """No file of this process grows beyond so many bytes while the block runs.
+    """Limit the files that this process writes to `num_bytes` bytes while the block runs.
 
-    What is imported in it leaves no bytecode: Python would cut the `.pyc`, and keep it.
+    No bytecode is written for modules imported in the block, because Python would leave a truncated
+    `.pyc` behind.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     writes_none = sys.dont_write_bytecode

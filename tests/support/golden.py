@@ -1,13 +1,13 @@
-"""Golden vectors of the released encoders: 1,000 texts of all kinds, and what they become.
+"""Golden vectors of the released encoders, for 1,000 texts of many kinds.
 
-`python tests/support/golden.py` adds what `golden.json` lacks, for a new version of an encoder. It
-never replaces an entry, because vectors of a released version must not change. Only those of
-`.onnx` files are written again if their exporter has another number.
+`python tests/support/golden.py` adds missing entries to `golden.json` for a new version of an
+encoder. It never replaces an entry, because the vectors of a released version must not change. Only
+the entries of `.onnx` files are rewritten if the version number of their exporter has changed.
 
-Token ids are compared exactly. Vectors are compared by a checksum of their 16-bit numbers in each
-block of texts. On another processor or with other libraries, sums are rounded differently. So each
-vector also has a sketch: its dot products with fixed directions, divided by its length. It may
-differ by the tolerance of the processor.
+Token ids are compared exactly. Vectors are compared by a checksum of their 16-bit values in each
+block of texts. On another processor or with other libraries, sums are rounded differently, so each
+vector also has a sketch: its dot products with fixed directions, divided by its length. A sketch
+may differ by the tolerance for the processor.
 """
 
 import base64
@@ -22,15 +22,15 @@ import numpy as np
 
 FILE = Path(__file__).resolve().parents[1] / "export" / "golden.json"
 BLOCK, COUNT, DIRECTIONS = 50, 1_000, 6
-KINDS = ("sentence", "context", "response", "similarity")  # of the blocks, in turn
-# The largest difference of a sketch, in standard deviations of its numbers: of float32, of bytes on
-# the processor that wrote it (0.06 with another number of threads), and of bytes on another one.
+KINDS = ("sentence", "context", "response", "similarity")  # assigned to the blocks in turn
+# The largest allowed difference of a sketch, in standard deviations of its values: for float32, for
+# 8-bit on the processor that wrote it (0.06 with other thread counts), and 8-bit on another one.
 FLOAT_TOLERANCE = 2e-3
 TOLERANCES = {"same": 0.1, "other": 0.25}
 
 
 def make_texts() -> list[str]:
-    """Return texts of all kinds: talk, other spellings, numbers, scripts, long and odd ones."""
+    """Return texts of many kinds: conversation, odd spellings, numbers, scripts, long texts."""
     from convert_tf.corpora.sample import sample_texts
 
     rng = random.Random(20261128)
@@ -73,14 +73,14 @@ def checksum_of(array: np.ndarray) -> str:
 
 
 def sketch_of(vectors: np.ndarray) -> np.ndarray:
-    """Return float16 `[texts, DIRECTIONS]`, whose numbers are about 1 for random vectors."""
+    """Return float16 `[texts, DIRECTIONS]`, with values of about 1 for random vectors."""
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (vectors.shape[1], DIRECTIONS))
     lengths = np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-6)
     return (vectors / lengths @ signs).astype(np.float16)
 
 
 def token_checksums(vocabulary: Path, num_oov_buckets: int, texts: list[str]) -> list[str]:
-    """Return a checksum of the token ids of each block."""
+    """Return one checksum of token ids for each block."""
     from convert_tf.text.plain_tokenizer import PlainTokenizer
     from convert_tf.text.vocabulary import read_vocabulary
 
@@ -93,19 +93,19 @@ def token_checksums(vocabulary: Path, num_oov_buckets: int, texts: list[str]) ->
 
 
 def vectors_of(encoder: object, texts: list[str]) -> list[np.ndarray]:
-    """Return the vectors of each block."""
+    """Return the vectors of each block of texts."""
     return [encoder.encode(block, kind=kind) for kind, block in blocks(texts)]
 
 
 def processor() -> str:
-    """Return the class of this processor: how it multiplies bytes."""
+    """Return the class of this processor, by how it multiplies bytes."""
     from convert_tf.numerics.processor import adds_products_of_bytes
 
     return "sums of four products" if adds_products_of_bytes() else "sums of two products"
 
 
 def described(vectors: list[np.ndarray]) -> dict[str, object]:
-    """Return what `golden.json` keeps of the vectors of all blocks."""
+    """Return the entry of `golden.json` for the vectors of all blocks."""
     sketches = np.concatenate([*map(sketch_of, vectors)])
     return {
         "processor": processor(),
@@ -115,7 +115,7 @@ def described(vectors: list[np.ndarray]) -> dict[str, object]:
 
 
 def differences(known: dict[str, object], vectors: list[np.ndarray]) -> dict[int, float]:
-    """Return the largest difference of a sketch in each block with another checksum."""
+    """Return the largest difference of a sketch for each block whose checksum differs."""
     flat = np.frombuffer(base64.b64decode(known["sketches"]), np.float16).astype(np.float32)
     sketches = flat.reshape(-1, BLOCK, DIRECTIONS)
     return {

@@ -1,4 +1,4 @@
-"""Two hosts on this machine: network namespaces with addresses and names of their own."""
+"""Two simulated hosts: network namespaces with their own addresses and host names."""
 
 import contextlib
 import os
@@ -9,11 +9,11 @@ from pathlib import Path
 
 
 class Host:
-    """One of two hosts that a cable joins.
+    """One of two simulated hosts connected by a virtual cable.
 
     Args:
       index: 0 or 1.
-      names_file: a hosts file with the names of both.
+      names_file: hosts file with the names of both hosts.
     """
 
     def __init__(self, index: int, names_file: Path):
@@ -24,7 +24,7 @@ class Host:
         self._names_file = names_file
 
     def command(self, name: str, *arguments: object) -> list[str]:
-        """Return the command that runs another one on this host, which then has this name."""
+        """Return a command line that runs a command on this host under the given host name."""
         script = 'mount --bind "$1" /etc/hosts && hostname "$2" && shift 2 && exec "$@"'
         return [
             *("ip", "netns", "exec", self.namespace, "unshare", "--mount", "--uts"),
@@ -41,10 +41,10 @@ class Host:
 
 @contextlib.contextmanager
 def two_hosts(folder: Path, names: Sequence[Sequence[str]]) -> Iterator[list[Host]]:
-    """Make two hosts, which have these names, as far as this machine allows it.
+    """Create two hosts with the given names.
 
     Raises:
-      PermissionError: the machine does not let its user make network namespaces.
+      PermissionError: this user may not create network namespaces.
     """
     hosts = [Host(index, folder / "hosts") for index in range(2)]
     lines = [f"{host.address} {' '.join(names[host.index])}\n" for host in hosts]

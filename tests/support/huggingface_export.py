@@ -1,4 +1,4 @@
-"""A tiny encoder as a folder for Hugging Face programs and as `.onnx` files."""
+"""A tiny encoder exported to a Hugging Face folder and to `.onnx` files."""
 
 from support.made_once import made_once
 
@@ -8,7 +8,7 @@ MAX_TOKENS = 20
 
 
 def exported_folder():
-    """Return a folder with a run, `hf` of its encoder, and `.onnx` files of 32 and 8 bits."""
+    """Return a folder with a run, its export `hf`, and 32-bit and 8-bit `.onnx` files."""
 
     def make(folder):
         from support.tiny_checkpoint import write_checkpoint

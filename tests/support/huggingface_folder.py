@@ -29,7 +29,7 @@ DIM, HIDDEN = CONFIG["hidden_size"], CONFIG["intermediate_size"]
 
 
 def random_tensors(seed: int = 0) -> dict[str, np.ndarray]:
-    """Tensors with `BertModel`'s names and shapes; two rows of words more than the vocabulary."""
+    """Return tensors with `BertModel`'s names and shapes; the word table has two extra rows."""
     shapes = {
         "embeddings.word_embeddings.weight": (CONFIG["vocab_size"], DIM),
         "embeddings.position_embeddings.weight": (CONFIG["max_position_embeddings"], DIM),

@@ -1,4 +1,4 @@
-"""Encoders for tests of the index, which need no network: a text's vectors come from its bytes."""
+"""Encoders without a network, for tests of the index: vectors are computed from a text's bytes."""
 
 import zlib
 
@@ -18,12 +18,12 @@ def _vectors(text: str, *, number: int, scale: float) -> np.ndarray:
 
 
 class StubEncoder:
-    """Vectors of length `scale` for contexts, of length 1 for candidates.
+    """Gives contexts vectors of length `scale`, and candidates vectors of length 1.
 
     Args:
-      num_vectors: of each context.
+      num_vectors: number of vectors for each context.
       scale: factor of the scores.
-      has_mask: whether a context has as many real vectors as words, and none where it is empty.
+      has_mask: whether only as many vectors as the context has words are real; none if it is empty.
     """
 
     logit_scale = 0.25
@@ -46,7 +46,7 @@ class StubEncoder:
             return vectors, None
         words = np.array([len(text.split()) for text in texts])
         mask = np.arange(self.num_vectors) < words[:, None]
-        vectors[~mask] = np.nan  # nothing may read them
+        vectors[~mask] = np.nan  # must not be read
         return vectors, mask
 
 
@@ -60,7 +60,7 @@ class StubRanker:
 
 
 def brute_force(encoder, candidates, contexts, k):
-    """Ids and scores by the definition in float64: attended vectors are formed, and read."""
+    """Return ids and scores in float64, from explicit attended vectors."""
     vectors, mask = encoder.encode_contexts(contexts)
     candidates = candidates.astype(np.float64)
     ids, scores = [], []

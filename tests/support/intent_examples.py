@@ -22,7 +22,7 @@ DIM = 256
 
 
 class WordEncoder:
-    """Sums a random vector of each word; counts the texts that it was given."""
+    """Sums a random vector for each word, and counts the texts that it encodes."""
 
     def __init__(self, seed: int = 0):
         self.seed = seed
@@ -38,14 +38,14 @@ class WordEncoder:
 
 
 def write_csv(path, texts=TEXTS, labels=LABELS):
-    """A file as `read_labelled` takes it."""
+    """Write a file for `read_labelled`, and return its path."""
     rows = "".join(f'"{text}",{label}\n' for text, label in zip(texts, labels, strict=True))
     path.write_text("text,label\n" + rows, encoding="utf-8")
     return str(path)
 
 
 def give_words(classifier, weight):
-    """Has words count so much in a fitted classifier, and answers be less sure."""
+    """Give a fitted classifier a word model with this weight, and make its answers less certain."""
     places = np.searchsorted(classifier.classes_, LABELS)
     lexical = train_lexical(TEXTS, places)
     classifier.parts_ = classifier.parts_._replace(lexical=lexical)

@@ -1,4 +1,4 @@
-"""What holds for every layer: `check_layer`, after keras-hub's `run_layer_test`."""
+"""Checks for every layer: `check_layer`, modelled on keras-hub's `run_layer_test`."""
 
 import inspect
 import json
@@ -21,13 +21,13 @@ class OneLayer(keras.Model):
 
 
 def check_layer(layer_class, arguments: dict, inputs: dict, expected_shape: tuple) -> None:
-    """Shape, one compiled fit step, mixed precision, serialisation.
+    """Check the output shape, one compiled training step, mixed precision and serialisation.
 
     Args:
       layer_class: class under test.
       arguments: constructor arguments.
       inputs: call arguments by name; floats are cast to each policy's compute dtype.
-      expected_shape: of the result.
+      expected_shape: shape of the result.
     """
     layer = layer_class(**arguments, name="under_test")
     result = layer(**inputs)
@@ -48,7 +48,7 @@ def check_layer(layer_class, arguments: dict, inputs: dict, expected_shape: tupl
 
 
 def _check_serialisation(layer, inputs: dict) -> None:
-    """A layer comes back from its configuration, and from a `.keras` file with equal outputs."""
+    """Check that a layer survives its configuration and a `.keras` file with equal outputs."""
     settings = layer.get_config()
     assert type(layer).from_config(settings).get_config() == settings
     assert json.loads(json.dumps(settings)) == settings

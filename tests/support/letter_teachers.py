@@ -1,4 +1,4 @@
-"""Teachers of letters, and folders of their vectors."""
+"""Teachers that count letters, and folders of their vectors."""
 
 import itertools
 
@@ -17,7 +17,7 @@ def unit(shape, seed=0):
 
 
 def letters_teacher(texts):
-    """Normalised counts of letters, turned: equal texts have equal vectors."""
+    """Return normalised, rotated letter counts: texts with equal counts get equal vectors."""
     counts = np.array([[1 + text.count(chr(97 + i)) for i in range(26)] for text in texts])
     turned = counts @ unit((26, DIM), seed=3)
     return turned / np.linalg.norm(turned, axis=1, keepdims=True)
@@ -31,7 +31,7 @@ SIDES = {"context": letters_teacher, "response": backwards}
 
 
 def noting(calls):
-    """`letters_teacher`, which adds the texts of each call to a list."""
+    """Return a `letters_teacher` that appends the texts of each call to `calls`."""
 
     def teach(texts):
         calls.append(texts)
@@ -41,7 +41,7 @@ def noting(calls):
 
 
 def interrupted(teach, *, after):
-    """As `teach`, but a call that is killed behind so many ones."""
+    """Return a teacher like `teach` that is interrupted after this many calls."""
     calls = itertools.count()
 
     def stopping(texts):
@@ -57,7 +57,7 @@ def write_vectors(token_ids, output, teach, *, name="letters", **options):
 
 
 def opened_vectors(token_ids, folder, **options) -> TeacherVectors:
-    """Open the vectors of the pairs of train."""
+    """Open the teacher vectors of the training pairs."""
     ids = ArrayFolder(token_ids)
     examples = ids.open("train", max_tokens=60)
     return TeacherVectors(folder, examples, vocab_size=ids.vocab_size, **options)

@@ -1,4 +1,4 @@
-"""Folders that are made once, for all workers and for later test runs: checkpoints and modules."""
+"""Checkpoints and modules that are created once and reused by all workers and later test runs."""
 
 import fcntl
 import functools
@@ -19,7 +19,7 @@ _KEPT = 3  # versions of the sources, so that two branches do not delete each ot
 
 @functools.cache
 def _folder_of_these_sources() -> Path:
-    """Return the folder of what these sources and libraries make; drop those of older ones."""
+    """Return the cache folder for the present sources and libraries, and delete the oldest ones."""
     digest = hashlib.sha256(repr([version(name) for name in _LIBRARIES]).encode())
     tests = ROOT / "tests"
     sources = [*(ROOT / "convert_tf").rglob("*.py"), *(tests / "support").glob("*.py")]
@@ -35,16 +35,16 @@ def _folder_of_these_sources() -> Path:
 
 
 def made_once(key: object, make: Callable[[Path], object]) -> Path:
-    """Return a folder that `make` filled, in this process or in an earlier one. Tests only read it.
+    """Return a folder filled by `make`, in this process or an earlier one. Tests only read it.
 
     Args:
-      key: what decides the content besides the sources, such as options; its `repr` is hashed.
-      make: is called with an empty folder if no test run of the same sources has made it.
+      key: what determines the content besides the sources, such as options; its `repr` is hashed.
+      make: called with an empty folder unless a test run with the same sources has filled it.
     """
     shared = _folder_of_these_sources()
     folder = shared / hashlib.sha256(repr(key).encode()).hexdigest()[:16]
     with open(f"{folder}.lock", "ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the others wait until the folder is complete
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other processes wait until the folder is complete
         if not folder.exists():
             part = Path(tempfile.mkdtemp(dir=shared))
             make(part)

@@ -1,6 +1,6 @@
-"""Training steps in micro-batches and without, on either backend; run as a script by other tests.
+"""Training steps with and without micro-batches, on either backend; also run as a script.
 
-Gradients are read off a step of SGD whose learning rate is 1.
+The gradients are derived from one SGD step with a learning rate of 1.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ DROPOUT = {"embedding_dropout": 0.3, "attention_dropout": 0.2}
 
 
 def make_texts(names, *, are_equal: bool = False) -> TokenIds:
-    """`NUM_PAIRS` texts of each name, equal ones if `are_equal`; every other history is empty."""
+    """Return `NUM_PAIRS` texts per name, optionally all equal; every other history is empty."""
     texts = []
     for number, name in enumerate(names):
         random = np.random.RandomState(number)
@@ -47,7 +47,7 @@ def make_batch(*, is_multi_context: bool = False, micro_batches: int = 0, **opti
 
 
 def make_model(*, is_multi_context: bool = False, eager: bool = False, **options):
-    """A model whose weights and seeds are always the same."""
+    """Return a model whose weights and seeds are always the same."""
     config = dataclasses.replace(CONFIG, multi_context=is_multi_context)
     encoder = DualEncoder(config, **options)
     fill_weights(encoder.variables)
@@ -72,7 +72,7 @@ def values_of(variables):
 
 
 def step(model, batch):
-    """Loss, gradients, and all variables after it."""
+    """Return the loss, the gradients and all variables after a training step."""
     before = values_of(model.encoder.trainable_variables)
     loss = float(np.asarray(model.train_on_batch(batch)[0]))
     after = values_of(model.encoder.variables)
@@ -80,7 +80,7 @@ def step(model, batch):
 
 
 def encode_one_by_one(encoder, inputs, *, training=False):
-    """What `encode_micro_batches` replaces: all micro-batches in turn, and everything kept."""
+    """Reference for `encode_micro_batches`: encode the parts in turn and keep everything."""
     parts = inputs["token_ids"].shape[1]
     outputs = [
         encoder({name: value[:, i] for name, value in inputs.items()}, training=training)
@@ -102,7 +102,7 @@ def naive_step(model, batch):
 
 
 def check_close(found, expected):
-    """Loss and gradients are equal, and there is a gradient everywhere."""
+    """Check that loss and gradients are equal, and that every variable has a gradient."""
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
     for path, gradient in expected[1].items():
         largest = np.abs(gradient).max()
@@ -112,7 +112,7 @@ def check_close(found, expected):
 
 
 def check_parity_with_the_whole_batch(is_multi_context: bool):
-    """A step changes the range and the counter of the quantizer once."""
+    """Check a step against the whole batch: the quantizer is updated once."""
     options = {"is_multi_context": is_multi_context}
     whole = step(make_model(eager=True, **options), make_batch(**options))
     batch = make_batch(micro_batches=MICRO_BATCHES, **options)
@@ -127,13 +127,13 @@ def check_parity_with_the_whole_batch(is_multi_context: bool):
 
 
 def check_parity_with_dropout(is_multi_context: bool):
-    """What is encoded again drops what was dropped, and each micro-batch drops something else."""
+    """Check that re-encoding repeats its dropout, and that micro-batches differ in dropout."""
     options = {"is_multi_context": is_multi_context}
     batch = make_batch(micro_batches=MICRO_BATCHES, **options)
     naive = naive_step(make_model(eager=True, **options, **DROPOUT), batch)
     parts = step(make_model(**options, **DROPOUT), batch)
     check_close(parts, naive)
-    # Each generator has a name of its own in each model.
+    # Keras gives the seed generators other names in each model.
     seeds = [[v for path, v in after.items() if "seed" in path] for *_, after in (parts, naive)]
     np.testing.assert_array_equal(*seeds)
     assert [drawn for _, drawn in seeds[0]] == [MICRO_BATCHES] * len(seeds[0])
@@ -143,7 +143,7 @@ def check_parity_with_dropout(is_multi_context: bool):
 
 
 def gradient_memory(micro_batches: int) -> int:
-    """Bytes that JAX takes for the gradient of all encodings, beside what goes in and comes out."""
+    """Return the bytes JAX needs for the encodings' gradient, besides inputs and outputs."""
     import jax
 
     encoder = make_model(**DROPOUT).encoder

@@ -1,4 +1,4 @@
-"""What several tests of the network feed it: weights, texts, batches."""
+"""Weights, texts and batches shared by several tests of the network."""
 
 import zlib
 
@@ -8,7 +8,7 @@ from convert_tf.config.model import ModelConfig
 from convert_tf.data.packing import TokenIds, pack_batch
 from convert_tf.data.schema import PAIR
 
-# All parts of the network, each of another width, so that a mix-up changes a shape.
+# Every part of the network has another width, so that a mix-up changes a shape.
 SMALL = ModelConfig(
     vocab_size=20,
     num_oov_buckets=3,
@@ -26,7 +26,7 @@ SMALL = ModelConfig(
 
 
 def fill_weights(variables) -> None:
-    """Sets each trainable variable from its path alone; `RandomState`'s streams are frozen."""
+    """Set each trainable variable from its path; NumPy never changes `RandomState` streams."""
     for variable in variables:
         if not variable.trainable:
             continue
@@ -49,7 +49,7 @@ def random_texts(config, lengths, *, seed: int = 0) -> list[np.ndarray]:
 
 
 def one_per_row(texts, padding_id: int, *, width: int | None = None) -> np.ndarray:
-    """int32 `[texts, width]`, right-padded."""
+    """Return int32 `[texts, width]`, right-padded."""
     width = max([1, *map(len, texts)]) if width is None else width
     rows = np.full((len(texts), width), padding_id, "int32")
     for row, text in zip(rows, texts, strict=True):
@@ -64,13 +64,13 @@ def ragged(texts) -> TokenIds:
 
 
 def packed_batch(contexts, responses, padding_id: int, *, row_tokens: int) -> dict:
-    """The dict that `DualEncoder` takes."""
+    """Return a batch for `DualEncoder` with texts packed into rows."""
     texts = ragged([*contexts, *responses])
     return pack_batch(texts, PAIR, row_tokens=row_tokens, padding_id=padding_id)
 
 
 def texts_in(batch, name: str) -> list[tuple[int, ...]]:
-    """The tokens of each text of a packed batch, found by its slot as the encoder finds them."""
+    """Return the tokens of each text in a packed batch, located by slot as in the encoder."""
     if batch["token_ids"].ndim == 3:
         parts = [
             {key: value[:, part] for key, value in batch.items() if value.ndim > 1}
@@ -87,9 +87,10 @@ def texts_in(batch, name: str) -> list[tuple[int, ...]]:
 
 
 def gradients_of(loss, variables) -> dict[str, np.ndarray]:
-    """The gradients of what `loss()` returns, by the paths of variables; zeros where there is none.
+    """Return the gradients of `loss()` by variable path, with zeros for missing gradients.
 
-    For TensorFlow, which is imported here: other tests of these cases run on JAX without it.
+    This function needs TensorFlow and imports it only when called, because other tests use this
+    module with JAX alone.
     """
     import tensorflow as tf
 

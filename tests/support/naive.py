@@ -1,7 +1,7 @@
-"""The network and its loss once more, in float64.
+"""A reference implementation of the network and its loss in float64.
 
-Written from arXiv 1911.03688 §2.1, not from the code under test: one text at a time, no padding, no
-masks, no fused operations. Weights are the arrays of a layer by the last parts of their paths.
+Written from arXiv 1911.03688 §2.1, not from the code under test: one text at a time, without
+padding, masks or fused operations. `weights` maps the last parts of variable paths to arrays.
 """
 
 import math
@@ -19,7 +19,7 @@ def linear(x, kernel, bias=0.0) -> np.ndarray:
 
 
 def layer_norm(x, gamma, beta, epsilon: float = 1e-6) -> np.ndarray:
-    """x `[…, dim]`."""
+    """Return the layer norm of x `[…, dim]`."""
     centred = np.asarray(x, np.float64) - np.mean(x, axis=-1, keepdims=True, dtype=np.float64)
     variance = np.mean(centred**2, axis=-1, keepdims=True)
     return centred / np.sqrt(variance + epsilon) * gamma + beta
@@ -35,9 +35,10 @@ def attention(
     allowed=None,
     bias=None,
 ) -> np.ndarray:
-    """x `[tokens, dim]`; `allowed(i, j)`: whether token i may read token j, besides distance.
+    """Return the attention output for x `[tokens, dim]`.
 
-    `bias(head, i, j)` replaces both: what is added to a score, None where i may not read j.
+    `allowed(i, j)` tells whether token i may read token j, in addition to the distance limit.
+    `bias(head, i, j)` replaces both: the number added to a score, or None if i may not read j.
     """
     n, dim = x.shape
 
@@ -60,14 +61,14 @@ def attention(
 
 
 def queries_and_keys(x, kernel, head: int, num_heads: int, attention_dim: int) -> list[np.ndarray]:
-    """Of one head, `[tokens, attention_dim]` each. The kernel has all queries, then all keys."""
+    """Return one head's queries and keys, `[tokens, attention_dim]`; `kernel` starts with queries."""
     projected = linear(x, kernel)
     starts = (head * attention_dim, (num_heads + head) * attention_dim)
     return [projected[:, start : start + attention_dim] for start in starts]
 
 
 def sqrt_n_reduction(x, query_key_kernel, *, num_heads: int, attention_dim: int) -> np.ndarray:
-    """The two steps that footnote 4 fuses: the attended sequence, then its sum over √N."""
+    """Compute the two steps that footnote 4 fuses: the attended sequence, then its sum over √N."""
     n, dim = x.shape
     result = np.zeros((num_heads, dim))
     for h in range(num_heads):
@@ -78,13 +79,13 @@ def sqrt_n_reduction(x, query_key_kernel, *, num_heads: int, attention_dim: int)
 
 
 def feed_forward(x, weights) -> np.ndarray:
-    """x `[…, dim]`."""
+    """Return the feed-forward output for x `[…, dim]`."""
     hidden = gelu(linear(x, weights["hidden_kernel"], weights["hidden_bias"]))
     return linear(hidden, weights["output_kernel"], weights["output_bias"])
 
 
 def block(x, weights, **attention_args) -> np.ndarray:
-    """x `[tokens, dim]`; weights by `attention/…`, `attention_norm/…`, `feed_forward/…`, …"""
+    """Return the block output for x `[tokens, dim]`; weights are named `attention/…` and so on."""
     attended = attention(x, below(weights, "attention"), **attention_args)
     middle = layer_norm(x + attended, **below(weights, "attention_norm"))
     forward = feed_forward(middle, below(weights, "feed_forward"))
@@ -105,7 +106,7 @@ def l2_normalize(x) -> np.ndarray:
 
 
 def fake_quantize(values, low: float, high: float, num_bits: int = 8):
-    """The nearest of 2^bits values, equally far apart, one of which is 0."""
+    """Round to the nearest of 2^bits evenly spaced values, one of which is 0."""
     levels = 2**num_bits - 1
     step = (high - low) / levels
     zero = min(max(math.floor(-low / step + 0.5), 0), levels)
@@ -125,7 +126,7 @@ def embed(token_ids, weights, *, bits: int) -> np.ndarray:
 
 
 def encode(token_ids, weights, config, *, side: str) -> np.ndarray:
-    """h of one text, without padding; `side` is `context_side` or `response_side`."""
+    """Return h for one text without padding; `side` is `context_side` or `response_side`."""
     return side_network(
         reduce(token_ids, weights, config),
         below(weights, side),
@@ -157,9 +158,9 @@ def sequence(token_ids, weights, config) -> np.ndarray:
 
 
 def loss(scores, label_smoothing: float, *, labels=None, is_candidate=None) -> float:
-    """Mean over rows of the cross-entropy among their candidates, all of them by default.
+    """Return the cross-entropy of the candidates, averaged over rows; all columns by default.
 
-    The target of the label, by default the diagonal, is 1 − s; the others share s.
+    The target of the label, by default the diagonal, is 1 − s; the other candidates share s.
     """
     total = 0.0
     for i, row in enumerate(scores):
@@ -172,7 +173,7 @@ def loss(scores, label_smoothing: float, *, labels=None, is_candidate=None) -> f
 
 
 def below(weights: dict, prefix: str) -> dict:
-    """The weights under a path, by the rest of their paths."""
+    """Return the weights under a path, keyed by the rest of their paths."""
     return {
         name[len(prefix) + 1 :]: value
         for name, value in weights.items()
@@ -181,7 +182,7 @@ def below(weights: dict, prefix: str) -> dict:
 
 
 def arrays(model, *, root: str = "") -> dict:
-    """A model's variables as arrays by path, without the leading part `root`."""
+    """Return a model's variables as arrays by path, without the leading part `root`."""
     return {
         variable.path.removeprefix(root + "/") if root else variable.path: np.asarray(variable)
         for variable in model.variables

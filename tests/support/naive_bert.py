@@ -1,7 +1,7 @@
-"""BERT once more, in float64.
+"""A reference implementation of BERT in float64.
 
-Written from arXiv 1810.04805 §3 and arXiv 1706.03762 §3.1, with the names of Hugging Face's
-tensors: one sequence at a time, no padding, no masks, query, key and value apart.
+Written from arXiv 1810.04805 §3 and arXiv 1706.03762 §3.1, with Hugging Face's tensor names: one
+sequence at a time, without padding or masks, and with separate queries, keys and values.
 """
 
 import math
@@ -16,7 +16,7 @@ def gelu(x) -> np.ndarray:
 
 
 def linear(x, weights, name: str) -> np.ndarray:
-    """PyTorch's: the weight is `[out, in]`."""
+    """Apply a linear layer whose weight is `[out, in]`, as in PyTorch."""
     return x @ weights[f"{name}.weight"].astype(np.float64).T + weights[f"{name}.bias"]
 
 
@@ -48,7 +48,7 @@ def block(x, weights, layer: str, num_heads: int) -> np.ndarray:
 
 
 def bert(ids, segments, weights, *, num_layers: int, num_heads: int) -> np.ndarray:
-    """The last layer's vectors of one sequence: `[tokens, dim]`."""
+    """Return the last layer's vectors for one sequence, `[tokens, dim]`."""
     x = weights["embeddings.word_embeddings.weight"][list(ids)].astype(np.float64)
     x += weights["embeddings.position_embeddings.weight"][: len(x)]
     x += weights["embeddings.token_type_embeddings.weight"][list(segments)]

@@ -1,6 +1,7 @@
-"""Heads once more, in float64, one text at a time and no masks.
+"""A reference implementation of the ranking heads in float64, one text at a time and without masks.
 
-Written from arXiv 1905.01969 §4.2 to §4.4 and appendix C. A text is `[N, dim]`, its real outputs.
+Written from arXiv 1905.01969 §4.2 to §4.4 and appendix C. A text is given by its real output
+vectors, `[N, dim]`.
 """
 
 import numpy as np
@@ -32,14 +33,14 @@ def context_vectors(outputs, variant, *, m, codes=None) -> list:
 
 
 def attended_score(vectors, candidate, scale: float = 1.0) -> float:
-    """The attended vector is formed, as §4.4 writes it, and read by its dot product."""
+    """Score the explicit attended vector of §4.4 by its dot product with the candidate."""
     vectors, candidate = np.array(vectors, float), np.array(candidate, float)
     attended = naive.softmax(scale * vectors @ candidate) @ vectors
     return float(scale * attended @ candidate)
 
 
 def joint_block(x, weights, places, biases, *, max_distance, **sizes):
-    """A block over a joint sequence; `places` are (text, place in it), text 0 for [S]."""
+    """Apply a block to a joint sequence; `places` are (text, position), with text 0 for [S]."""
     relative = weights["attention/relative_bias"]
 
     def bias(h, i, j):

@@ -1,4 +1,4 @@
-"""Code that runs in a process of its own: on JAX, or without convert_tf."""
+"""Run code in a separate process: on JAX, or without convert_tf."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from support.commands import ROOT
 
-# Where programs find convert_tf, and what tests share.
+# PYTHONPATH of these programs: convert_tf and the modules that the tests share.
 _PATHS = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
 PROBE = ROOT / "tests" / "clients" / "contract_probe.py"
 ON_JAX = {
@@ -22,10 +22,10 @@ ON_JAX = {
 
 
 def printed_by(program: str, *arguments: object, **environment: str) -> str:
-    """Run a Python program in a process of its own, and return what it printed.
+    """Run a Python program in a separate process, and return its output.
 
     Raises:
-      AssertionError: it failed; the message is the end of its errors.
+      AssertionError: the program failed; the message is the end of its stderr.
     """
     done = subprocess.run(
         [sys.executable, "-c", program, *map(str, arguments)],
@@ -38,7 +38,7 @@ def printed_by(program: str, *arguments: object, **environment: str) -> str:
 
 
 def results_on_jax(script: str, folder: Path) -> Mapping[str, np.ndarray]:
-    """Runs a script on JAX's CPU, which gets the folder and writes `jax.npz` there: its arrays."""
+    """Run a script on JAX's CPU backend with `folder`, and return the arrays in its `jax.npz`."""
     printed_by(script, folder, **ON_JAX)
     return np.load(folder / "jax.npz")
 
@@ -46,7 +46,7 @@ def results_on_jax(script: str, folder: Path) -> Mapping[str, np.ndarray]:
 def answer_of_probe(
     request: Mapping[str, Any], folder: Path
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What `contract_probe.py`, which has no convert_tf, says of a request: facts and arrays."""
+    """Return the facts and arrays with which `contract_probe.py`, without convert_tf, answers."""
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-I", str(PROBE), "request.json", "answer.npz"],

@@ -1,4 +1,4 @@
-"""Steps of each kind of ranker, on either backend, and files to train rankers on."""
+"""Training steps of each kind of ranker on either backend, and training files for rankers."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ KINDS = {
 
 
 def eight_pairs() -> dict:
-    """Return a batch of eight contexts, each with its response among the eight."""
+    """Return a batch of eight contexts, each with its response among eight candidates."""
     ids = np.random.RandomState(0).randint(0, SMALL.num_ids, size=(2, 8, 6)).astype("int32")
     return {
         "context_ids": ids[0],
@@ -30,7 +30,7 @@ def eight_pairs() -> dict:
 
 
 def results_of_steps() -> dict[str, np.ndarray]:
-    """Return losses of three steps, with a decay of the rate between, and scores after them."""
+    """Return the losses of three steps, with a learning rate decay in between, and final scores."""
     train = RankerTraining(steps=9, batch_size=8, learning_rate=0.02, warmup_steps=0)
     batch = eight_pairs()
     batch["candidate_ids"] = np.broadcast_to(batch["candidate_ids"], (8, 8, 6)).copy()
@@ -50,7 +50,7 @@ def results_of_steps() -> dict[str, np.ndarray]:
 
 
 def write_candidates(folder: Path, **numbers: int) -> None:
-    """Write so many contexts to each file, with right candidates that share words with them."""
+    """Write files with the given numbers of contexts; correct candidates share words with them."""
     texts = iter(random_texts(6 * sum(numbers.values()), seed=5))
     for name, number in numbers.items():
         lines = []

@@ -1,4 +1,4 @@
-"""Records read back, for the tests of the data package."""
+"""Read records back, for the tests of the data package."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +25,7 @@ def read_examples(paths: Sequence[str]) -> list[dict[str, Any]]:
 def read_texts(
     data: str, split: str, names: Sequence[str] = PAIR, *, max_examples: int = -1
 ) -> dict[str, list[bytes]]:
-    """For each name the texts of a split, as `parse_texts` gives them."""
+    """Return the texts of a split for each name, as `parse_texts` gives them."""
     records = tf.data.TFRecordDataset(list_shards(data, split)).take(max_examples).batch(4096)
     batches = [parse_texts(serialized, names) for serialized in records]
     return {
@@ -35,6 +35,6 @@ def read_texts(
 
 
 def read_pairs(data: str, split: str, **options: int) -> tuple[list[bytes], list[bytes]]:
-    """The contexts and the responses that `read_texts` reads."""
+    """Return the contexts and responses of a split."""
     texts = read_texts(data, split, **options)
     return texts["context"], texts["response"]

@@ -1,4 +1,4 @@
-"""Runs a script of benchmarks/ in this process, with flags of its own."""
+"""Run a script from benchmarks/ in this process, with its own flags."""
 
 import functools
 import importlib.util
@@ -13,7 +13,7 @@ KINDS = ("string", "multi_string", "list", "integer", "float", "bool", "boolean"
 
 
 def script_module(script: Path) -> types.ModuleType:
-    """Return a script of benchmarks/ as a module."""
+    """Return a script from benchmarks/ as a module."""
     spec = importlib.util.spec_from_file_location(f"script_{script.stem}", script)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -23,7 +23,7 @@ def script_module(script: Path) -> types.ModuleType:
 def script_with_flags(
     monkeypatch: pytest.MonkeyPatch, script: Path
 ) -> tuple[types.ModuleType, flags.FlagValues]:
-    """Return a script as a module, and its flags, which are not those of other scripts."""
+    """Return a script as a module, and its flags separate from those of other scripts."""
     values = flags.FlagValues()
     monkeypatch.setattr(flags, "FLAGS", values)
     monkeypatch.syspath_prepend(script.parent)  # scripts import each other
@@ -35,6 +35,6 @@ def script_with_flags(
 
 
 def call_script(monkeypatch: pytest.MonkeyPatch, script: Path, *arguments: str) -> None:
-    """Calls `main` of a script."""
+    """Call `main` of a script with these arguments."""
     module, values = script_with_flags(monkeypatch, script)
     module.main(values(["script", *arguments]))

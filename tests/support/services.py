@@ -1,4 +1,4 @@
-"""A running service, and models that compute without TensorFlow."""
+"""A running service, and models that need no TensorFlow."""
 
 import contextlib
 import socket
@@ -13,10 +13,10 @@ from convert_tf.service.server import make_server
 
 
 class LetterBackend:
-    """Encodes a text by its letters: bytes are counted by their last five bits.
+    """Encodes a text by its letters, counting bytes by their last five bits.
 
     Args:
-      reads_history: whether contexts have earlier turns, which count for half.
+      reads_history: whether contexts have earlier turns, which get half the weight.
     """
 
     outputs = ("default", "encode_context", "encode_response")
@@ -52,7 +52,7 @@ def letter_encoder(**options: bool) -> tuple[SentenceEncoder, LetterBackend]:
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    """Return when the condition is true; fail after some seconds."""
+    """Return once the condition is true, or fail after a few seconds."""
     for _ in range(500):
         if condition():
             return
@@ -62,11 +62,11 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 @contextlib.contextmanager
 def running(application: object) -> Iterator[str]:
-    """Serves an application at a free port while the block runs; gives its address."""
+    """Serve an application on a free port while the block runs, and yield its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    # Uvicorn's own log configuration closes the handlers of others: absl's, with pytest's stream.
+    # Uvicorn's own log configuration would close other handlers, such as absl's on pytest's stream.
     server = make_server(application, port=port, log_config=None, log_level="error")
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""A Slurm of one node on this machine: its own daemons, in a folder and on ports of their own."""
+"""A one-node Slurm on this machine, with its own daemons, folder and ports."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-# Jobs of the partition `high` preempt those of `low`, which have a minute to end.
+# Jobs in the partition `high` preempt those in `low`, which then have a minute to end.
 _CONFIGURATION = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -34,7 +34,7 @@ NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
 PartitionName=low Nodes={host} Default=YES PriorityTier=1 GraceTime=60
 PartitionName=high Nodes={host} PriorityTier=10
 """
-_SECONDS = 900  # until a test fails; the machine may be busy
+_SECONDS = 900  # timeout, generous because other programs may be running
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 
 
@@ -42,18 +42,18 @@ class Slurm:
     """A running Slurm.
 
     Args:
-      folder: the folder of its configuration.
+      folder: the folder with its configuration.
     """
 
     def __init__(self, folder: Path):
         self.environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
 
     def call(self, *command: object, **environment: str) -> str:
-        """Return what a command of Slurm prints.
+        """Return the output of a Slurm command.
 
         Args:
           command: the command, for example `squeue`.
-          environment: variables of a job that it submits.
+          environment: environment variables for the jobs that it submits.
         """
         done = subprocess.run(
             [*map(str, command)], env={**self.environment, **environment},
@@ -62,15 +62,15 @@ class Slurm:
         return done.stdout
 
     def facts(self, job: str) -> dict[str, str]:
-        """Return what `scontrol show job` says of a job, such as `JobState` and `ExitCode`."""
+        """Return the fields of `scontrol show job`, such as `JobState` and `ExitCode`."""
         words = self.call("scontrol", "--oneliner", "show", "job", job).split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
     def wait(self, condition: Callable[[], object]) -> None:
-        """Return when a condition is true.
+        """Return once a condition is true.
 
         Raises:
-          TimeoutError: it did not become true.
+          TimeoutError: the condition did not become true.
         """
         until = time.monotonic() + _SECONDS
         while not condition():
@@ -81,10 +81,10 @@ class Slurm:
 
 @contextlib.contextmanager
 def slurm(folder: Path) -> Iterator[Slurm]:
-    """Run a Slurm while the block runs.
+    """Run Slurm while the block runs.
 
     Raises:
-      PermissionError: it is not installed, or this user is not root.
+      PermissionError: Slurm is not installed, or this user is not root.
     """
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
     if missing or os.geteuid():
@@ -96,7 +96,7 @@ def slurm(folder: Path) -> Iterator[Slurm]:
         ports = [one.getsockname()[1] for one in free]
     for name in ("state", "spool"):
         (folder / name).mkdir()
-    folder.chmod(0o755)  # munged asks for it
+    folder.chmod(0o755)  # munged requires this mode
     (folder / "munge.key").write_bytes(os.urandom(128))
     (folder / "munge.key").chmod(0o400)
     values = {"host": socket.gethostname(), "folder": folder, "ports": ports}
@@ -115,7 +115,7 @@ def slurm(folder: Path) -> Iterator[Slurm]:
         running.wait(lambda: "idle" in _said(running, is_up))
         try:
             yield running
-        finally:  # jobs outlive the daemons
+        finally:  # jobs would outlive the daemons
             running.call("scancel", "--user=root")
             running.wait(lambda: not running.call("squeue", "--noheader"))
 

@@ -4,18 +4,18 @@ import pickle
 
 
 class SparkInMemory:
-    """A cluster without processes: what goes to a task or comes from one is pickled."""
+    """A cluster without processes: inputs and outputs of tasks are pickled."""
 
     defaultParallelism = 3  # noqa: N815
 
     def __init__(self):
         self.num_tasks = 0
-        self.after_job = None  # is called with the number of jobs so far
+        self.after_job = None  # called with the number of jobs so far
         self.shuffles = []
         self._num_jobs = 0
 
     def lose_shuffles(self):
-        """Lose the outputs of all shuffles, as if all workers were killed. They are made again."""
+        """Drop the outputs of all shuffles, as if all workers were killed. They are recomputed."""
         for shuffled in self.shuffles:
             shuffled.clear()
 
@@ -31,7 +31,7 @@ class SparkInMemory:
         return results
 
     def attempts(self, function, items):
-        """The items of the second of two attempts, as of a task that a worker lost."""
+        """Run a task twice and return the second output, as if a worker had lost the first one."""
         self.num_tasks += 1
         first, second = (pickle.loads(pickle.dumps(list(function(iter(items))))) for _ in range(2))
         assert len(first) == len(second)
@@ -39,7 +39,7 @@ class SparkInMemory:
 
 
 class _Items:
-    """Stands for an RDD whose shuffles are kept, as Spark keeps them."""
+    """Stands in for an RDD whose shuffle outputs are stored, as in Spark."""
 
     def __init__(self, context, make):
         self.context = context

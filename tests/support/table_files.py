@@ -1,4 +1,4 @@
-"""The same table in each kind of file that is read."""
+"""One table in every file format that is read."""
 
 import csv
 import gzip
@@ -36,7 +36,7 @@ def write_parquet(path, names, rows, types=None):
 
 
 def write_tables(folder, names, rows):
-    """The same table in each kind of file."""
+    """Write the same table in every file format."""
     contents = {
         "a.csv": as_csv(names, rows),
         "a.tsv": as_csv(names, rows, "\t"),

@@ -1,4 +1,4 @@
-"""Small files of the papers' tasks, in their published formats. All texts are ours."""
+"""Small files in the published formats of the papers' tasks. All texts are our own."""
 
 import itertools
 import json
@@ -12,7 +12,7 @@ OTHERS = ["it is raining .", "see you tomorrow !", "i never sing ."]
 
 
 def convai2(*, candidates=True, dialogues=2) -> list[str]:
-    """Lines of ConvAI2. In each dialogue, there are two replies with four candidates each."""
+    """Return lines of ConvAI2: two replies per dialogue, with four candidates each."""
     lines = []
     for dialogue in range(dialogues):
         texts = [*PERSONA]
@@ -24,7 +24,7 @@ def convai2(*, candidates=True, dialogues=2) -> list[str]:
 
 
 def dstc7_items(number=2, *, num_candidates=4, fewer_in=()) -> list[dict]:
-    """Items of DSTC7, whose right candidate is the second one. `fewer_in` lack their last one."""
+    """Return DSTC7 items; the second candidate is correct. Those in `fewer_in` lack the last."""
     return [
         {
             "data-split": "train",
@@ -50,7 +50,7 @@ def dstc7(items) -> str:
 
 
 def labelled_turns(examples=2, *, candidates=4) -> list[str]:
-    """Lines of the layout of SMN and DAM. The first candidate is the right one."""
+    """Return lines in the format of SMN and DAM. The first candidate is correct."""
     return [
         f"{int(place == 0)}\tmy screen {example} is black\tis it on ?\tanswer {example}{place}"
         for example in range(examples)
@@ -70,7 +70,7 @@ def articles() -> list[str]:
 
 
 WIKIQA_HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel"
-# Question, sentence, label. The second question has no right sentence, the third has two.
+# Question, sentence, label. The second question has no correct sentence, the third has two.
 WIKIQA_ROWS = [
     ("who is ada ?", 'Ada is "a dog.', 1),
     ("who is ada ?", "Ada was a poet.", 0),
@@ -97,7 +97,7 @@ def wikiqa_tsv() -> list[str]:
 
 
 def ubuntu_csv(examples=2, *, distractors=3) -> list[str]:
-    """Lines of Ubuntu V2's files for validation and test."""
+    """Return lines of Ubuntu V2's validation and test files."""
     names = ["Context", "Ground Truth Utterance", *(f"Distractor_{i}" for i in range(distractors))]
     rows = [
         [f'"my screen, {example} __eou__ is black __eou__ __eot__ is it on ? __eou__ __eot__"']

@@ -1,4 +1,4 @@
-"""Texts of a few words, for tests that need no model."""
+"""Random short texts, for tests that need no model."""
 
 import numpy as np
 
@@ -10,6 +10,6 @@ WORDS = SENTENCE.split()
 
 
 def random_texts(number: int, *, seed: int = 0) -> list[str]:
-    """Sentences of 1 to 12 of the words."""
+    """Return random sequences of 1 to 12 words."""
     rng = np.random.default_rng(seed)
     return [" ".join(rng.choice(WORDS, rng.integers(1, 13))) for _ in range(number)]

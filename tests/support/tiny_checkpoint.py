@@ -1,4 +1,4 @@
-"""A small checkpoint with random weights, and records, for tests of what comes after training."""
+"""A small checkpoint with random weights, and records, for tests of the steps after training."""
 
 import string
 from pathlib import Path
@@ -45,9 +45,9 @@ FACTS = {
 def write_checkpoint(
     folder: Path, *, seed: int = 0, similarity_dim: int = 0, **config: object
 ) -> Path:
-    """Writes a model directory whose weights, biases included, are random and differ by side.
+    """Write a model folder with random weights and biases that differ between the two sides.
 
-    With `similarity_dim` it also has a random map to vectors for similarity.
+    With `similarity_dim`, it also has a random similarity map.
     """
     characters = [*string.ascii_lowercase, *string.digits]
     subwords = [f"\ufe4f{w}" for w in dict.fromkeys([*WORDS, *characters, "?", ".", ",", "!"])]
@@ -70,7 +70,7 @@ def write_checkpoint(
     similarity_map = None
     if similarity_dim:
         shape = (encoder.config.reduced_dim, similarity_dim)
-        # Of a size by which about one and a half times r is added to it, as in training.
+        # So large that it adds about one and a half times r, as after training.
         similarity_map = (0.25 * rng.standard_normal(shape)).astype(np.float32)
     save_checkpoint(
         folder, encoder, vocabulary=vocabulary, training=FACTS, similarity_map=similarity_map
@@ -79,9 +79,9 @@ def write_checkpoint(
 
 
 def write_records(folder: Path, number: int, *, has_history: bool = False) -> Path:
-    """Writes a `test` split whose responses share words with their contexts.
+    """Write a `test` split whose responses share words with their contexts.
 
-    With `has_history` there is a turn before each context.
+    With `has_history`, there is a turn before each context.
     """
     folder.mkdir()
     rng = np.random.default_rng(1)

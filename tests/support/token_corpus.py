@@ -1,4 +1,4 @@
-"""A small corpus in both kinds of storage, for tests of what reads them."""
+"""A small corpus as records and as token ids."""
 
 import string
 from pathlib import Path
@@ -13,11 +13,11 @@ from convert_tf.data.token_writer import tokenize_records, tokenize_utterances
 from convert_tf.text.vocabulary import write_vocabulary
 
 NUM_OOV_BUCKETS = 5
-SOURCES = ("forum", "chat", "forum", "")  # an example's, by its number
+SOURCES = ("forum", "chat", "forum", "")  # assigned to the examples in turn
 
 
 class Corpus(NamedTuple):
-    """Paths of a folder of records, its vocabulary, and the folder of their token ids."""
+    """Paths of a folder of records, its vocabulary, and a folder of the same texts as token ids."""
 
     records: str
     vocabulary: str
@@ -25,7 +25,7 @@ class Corpus(NamedTuple):
 
 
 def write_corpus(folder: Path, *, num_train: int, num_dev: int = 100) -> Corpus:
-    """Writes a train split of three uneven shards and a dev split, as records and as token ids."""
+    """Write a train split of three uneven shards and a dev split, as records and as token ids."""
     letters = [*string.ascii_lowercase]
     vocabulary = folder / "vocab.txt"
     write_vocabulary(vocabulary, [*(f"\ufe4f{letter}" for letter in letters), *letters])
@@ -47,12 +47,12 @@ def write_corpus(folder: Path, *, num_train: int, num_dev: int = 100) -> Corpus:
 
 
 def _examples(number: int, *, seed: int) -> list[Example]:
-    """Pairs with none to ten earlier turns; some characters are in no vocabulary."""
+    """Return pairs with up to ten earlier turns; some characters are not in the vocabulary."""
     rng = np.random.default_rng(seed)
     texts = iter(random_texts(12 * number, seed=seed))
     return [
         Example(
-            context=f"{next(texts)} {index}?",  # digits are in no vocabulary
+            context=f"{next(texts)} {index}?",  # digits are not in the vocabulary
             response=next(texts),
             extra_contexts=tuple(next(texts) for _ in range(rng.integers(0, 11))),
             response_id=f"r{index}",
@@ -67,7 +67,7 @@ def _examples(number: int, *, seed: int) -> list[Example]:
 
 
 def write_utterances(output: Path, patterns: list[str], vocabulary: str, **options) -> str:
-    """Writes the token ids of files of single texts, with the corpus's hash buckets."""
+    """Write the token ids of files of single texts, with as many hash buckets as the corpus."""
     tokenize_utterances(
         patterns, str(output), vocabulary=vocabulary, num_oov_buckets=NUM_OOV_BUCKETS, **options
     )

@@ -1,4 +1,4 @@
-"""What a dual encoder itself computes of texts, for tests of what is made of it."""
+"""Access to the dual encoder of a folder, for comparison with exports made from it."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a run does in two steps, to see whether an option changes it."""
+"""Observe two steps of a training run, to see whether an option changes it."""
 
 import itertools
 
@@ -7,11 +7,11 @@ import pytest
 
 
 def observed_steps(train, observe=lambda run: {}) -> dict:
-    """Return what the run that `train` starts does in two steps without a graph.
+    """Return observations of the first two steps of a run, executed without a graph.
 
     Args:
-      train: starts a run.
-      observe: takes the run; returns what else is to be seen of it.
+      train: starts the run.
+      observe: takes the run; returns further observations.
     """
     seen = {}
 
@@ -23,7 +23,7 @@ def observed_steps(train, observe=lambda run: {}) -> dict:
             losses.append(np.asarray(model.train_on_batch(batch)).tolist())
             rates.append(float(np.asarray(model.optimizer.learning_rate)))
             shapes.append({name: value.shape for name, value in batch.items()})
-        # `variables` would include the seeds of dropout, which exist even if nothing is dropped.
+        # `variables` would include the dropout seeds, which exist even without dropout.
         weights = [np.asarray(v).tolist() for v in model.encoder.weights]
         seen.update(losses=losses, rates=rates, shapes=shapes, weights=weights, **observe(run))
 

@@ -1,4 +1,4 @@
-"""A web server on this machine, of the files of a folder."""
+"""A local web server for the files of a folder."""
 
 import contextlib
 import threading
@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 
 class Served(NamedTuple):
-    """What a server has.
+    """The state of a running server.
 
     Attributes:
-      url: its address, without a slash at its end.
-      requests: paths that were asked for, in order.
+      url: its address, without a trailing slash.
+      requests: requested paths, in order.
     """
 
     url: str
@@ -22,7 +22,7 @@ class Served(NamedTuple):
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Remembers requests in place of printing them."""
+    """Records requests instead of printing them."""
 
     def __init__(self, *args, requests, **kwargs):
         self.requests = requests
@@ -38,7 +38,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @contextlib.contextmanager
 def serving(folder: Path, *, handler: type[SimpleHTTPRequestHandler] = Quiet) -> Iterator[Served]:
-    """Serves a folder on a free port, while the block runs."""
+    """Serve a folder on a free port while the block runs."""
     requests: list[str] = []
     make = partial(handler, directory=str(folder), requests=requests)
     server = ThreadingHTTPServer(("127.0.0.1", 0), make)
