@@ -1,4 +1,4 @@
-"""Most fast tests of training take a few steps of small networks."""
+"""Fixtures for training tests. Most fast tests run a few steps of small networks."""
 
 import contextlib
 
@@ -9,14 +9,14 @@ from support.token_corpus import write_corpus
 
 @pytest.fixture(scope="module")
 def corpus(request, tmp_path_factory):
-    """Records and token ids of as many examples as the module says."""
+    """Records and token ids of `NUM_TRAIN` examples; the test module sets this constant."""
     folder = tmp_path_factory.mktemp("corpus")
     return write_corpus(folder, num_train=request.module.NUM_TRAIN)
 
 
 @pytest.fixture(scope="module")
 def teacher(corpus, tmp_path_factory):
-    """The folder of a teacher's vectors of the pairs."""
+    """Folder of a teacher's vectors of the training pairs."""
     folder = tmp_path_factory.mktemp("teacher") / "vectors"
     write_vectors(corpus.arrays, folder, letters_teacher)
     return str(folder)
@@ -24,7 +24,7 @@ def teacher(corpus, tmp_path_factory):
 
 @contextlib.contextmanager
 def _without_graphs(is_wanted: bool):
-    """Run each operation by itself: tracing a graph takes longer than a few steps."""
+    """Run operations eagerly if wanted: tracing a graph takes longer than a few steps."""
     import tensorflow as tf
 
     before = tf.config.functions_run_eagerly()
@@ -35,9 +35,9 @@ def _without_graphs(is_wanted: bool):
 
 @pytest.fixture(autouse=True, scope="module")
 def _fast_tests_make_no_graphs(request):
-    """Modules marked `traced` and slow tests make them, as users' runs do.
+    """Run fast tests eagerly unless their module is marked `traced`. Slow tests trace graphs.
 
-    Slow tests of modules that use `no_graphs` make none, and neither do their fixtures.
+    Slow tests in modules that use `no_graphs` run eagerly, and so do their fixtures.
     """
     is_slow = request.config.option.markexpr == "slow"
     is_traced = request.node.get_closest_marker("traced") is not None
@@ -48,6 +48,6 @@ def _fast_tests_make_no_graphs(request):
 
 @pytest.fixture
 def no_graphs():
-    """For slow tests of many short runs."""
+    """Run a module eagerly, including its slow tests, which train many short runs."""
     with _without_graphs(True):
         yield

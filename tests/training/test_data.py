@@ -1,4 +1,4 @@
-"""Records and token ids: runs on both, without TensorFlow, and files that are damaged meanwhile."""
+"""Training on records and token ids, without TensorFlow, and with data damaged during a run."""
 
 import dataclasses
 import itertools
@@ -32,7 +32,7 @@ from convert_tf.training.summaries import EventFile
 
 NUM_TRAIN = 80
 
-# Runs of a few steps, for which tracing takes longer than computing.
+# These runs take a few steps, for which tracing takes longer than computing.
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
 
@@ -61,7 +61,7 @@ def test_what_is_trained_on_is_a_part_of_the_split(corpus):
     assert numbers(train_examples=200) == list(range(80))
     assert numbers(first_train_example=30) == list(range(30, 80))
     assert numbers(first_train_example=30, train_examples=40) == list(range(30, 70))
-    # Of four examples the first and third are of the forum.
+    # The first and third of every four examples are from the forum.
     some = numbers(first_train_example=30, train_examples=40, source_shares=("forum=0.5",))
     assert len(some) == 30 and set(some) < set(range(30, 70))
     assert [k for k in some if k % 2] == list(range(31, 70, 2))
@@ -108,7 +108,7 @@ def test_few_shapes_are_made_where_steps_are_compiled_for_each(corpus, tmp_path,
     opened = EncoderData(MODEL, config, vocabulary=corpus.vocabulary, init_from=None)
     batches, eval_sets = opened.batches(), opened.evaluation_batches()
     shapes = {batch["token_ids"].shape for batch in itertools.islice(batches, 20)}
-    assert shapes == {(32, 64)}  # 60 texts of some 20 tokens
+    assert shapes == {(32, 64)}  # 60 texts of about 20 tokens
     assert all(len(batch["token_ids"]) % 32 == 0 for batch in eval_sets["dev"])
 
 
@@ -138,7 +138,7 @@ def _train_without_tensorflow(*arguments: str, also: str = "") -> subprocess.Com
 
 @pytest.mark.slow
 def test_jax_trains_evaluates_and_resumes_without_tensorflow(corpus, tmp_path):
-    """Nothing even asks for it: where it is there, it would take the memory of the GPU."""
+    """TensorFlow is not even looked up: if installed, it would reserve the GPU's memory."""
     arguments = [f"--data={corpus.arrays}", f"--output={tmp_path / 'run'}", "--model=tiny",
                  f"--num_oov_buckets={NUM_OOV_BUCKETS}", "--batch_size=20", "--eval_every=2",
                  "--checkpoint_every=2", "--eval_examples=100", "--precision=float32",
@@ -155,7 +155,7 @@ def test_jax_trains_evaluates_and_resumes_without_tensorflow(corpus, tmp_path):
     assert "no summaries are written" in again.stdout
     assert [row["step"] for row in rows_of(tmp_path / "run")] == [0, 2, 4]
     assert len(list((tmp_path / "run" / "logs").iterdir())) == 1
-    # What it leaves is a model like any other.
+    # The run's result is an ordinary model.
     checkpoint.load_checkpoint(tmp_path / "run")
 
 
@@ -178,7 +178,7 @@ IDS = "train-response-ids.npy"
 
 @pytest.fixture
 def copy(corpus, tmp_path):
-    """A copy of the records and of the token ids, to be damaged."""
+    """A copy of the records and token ids, for tests that damage it."""
     return corpus._replace(
         records=shutil.copytree(corpus.records, tmp_path / "records"),
         arrays=shutil.copytree(corpus.arrays, tmp_path / "ids"),
@@ -191,7 +191,7 @@ def _cut(path: Path, share: float) -> None:
 
 
 def _drop_the_last_records(path: Path) -> None:
-    """As if the shard had been written anew, from fewer pairs: each record is whole."""
+    """Remove records from the end, as if the shard had been rewritten from fewer pairs."""
     _, offsets, _, _ = RecordIndex([str(path)]).locate(np.array([32]), np.array([33]))
     with open(path, "r+b") as file:
         file.truncate(int(offsets[0]))
@@ -222,7 +222,7 @@ def test_a_shard_that_is_lost_is_refused(copy, damage, what):
 
 @pytest.mark.parametrize("name", [IDS, "train-context-offsets.npy"])
 def test_an_array_that_is_cut_is_named(copy, name):
-    """Reading on would end the process with SIGBUS."""
+    """A truncated array raises an error with its name instead of ending the process with SIGBUS."""
     examples = ArrayFolder(str(copy.arrays)).open("train", max_tokens=60)
     before = examples.token_ids(np.arange(80)).flat
     _cut(copy.arrays / name, 0.5)
@@ -243,7 +243,7 @@ def test_an_array_that_is_deleted_or_replaced_is_read_to_the_end(copy):
 
 
 def test_a_full_disk_is_said_by_whoever_writes_events(tmp_path):
-    """With a real limit on the size of files."""
+    """The event file reports a full disk, simulated by a real limit on file sizes."""
     events = EventFile(str(tmp_path))
     events.scalars(1, {"loss": 1.0})
     (path,) = tmp_path.iterdir()

@@ -1,4 +1,4 @@
-"""Learning from a teacher and from single texts: losses, vectors on disk, and runs."""
+"""Distillation from a teacher and training on single texts: losses, stored vectors and runs."""
 
 import json
 import os
@@ -36,7 +36,7 @@ from convert_tf.training.teaching.vectors import StoredTexts
 
 NUM_TRAIN = 210
 
-# Runs of a few steps, for which tracing takes longer than computing.
+# These runs take a few steps, for which tracing takes longer than computing.
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
 
@@ -45,7 +45,7 @@ FEW = {"steps": 2, "batch_size": 8, "checkpoint_every": 1, "shuffle_buffer": 16}
 
 @pytest.fixture(scope="module")
 def texts(corpus, tmp_path_factory):
-    """Token ids of single texts, and a folder of their vectors."""
+    """Folders of single texts as token ids and of their teacher vectors."""
     root = tmp_path_factory.mktemp("texts")
     rows = [
         {"text": f"{text} {i}", "source": f"bot{i % 2}", "label": f"intent{i % 5}"}
@@ -87,7 +87,7 @@ def test_a_fitted_map_turns_encodings_into_the_vectors():
     reduced = unit((500, 8)) * np.linspace(0.5, 3, 500, dtype="float32")[:, None]
     vectors = reduced @ unit((8, 5), seed=1)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    reduced[3], vectors[4] = 0, 0  # no text, no vector
+    reduced[3], vectors[4] = 0, 0  # one text is empty, another has no teacher vector
     kernel = fitted_map(reduced, vectors)
     assert kernel.dtype == np.float32
     assert np.sqrt(np.mean(kernel**2)) == pytest.approx(np.sqrt(2 / 13), rel=1e-5)
@@ -101,7 +101,7 @@ def test_vectors_are_those_of_the_texts(corpus, teacher):
     picked = np.array([0, 209, 17])
     columns = vectors.columns(picked)
     for name in ("context", "response"):
-        assert columns[f"teacher_{name}"].dtype == np.float16  # as on disk
+        assert columns[f"teacher_{name}"].dtype == np.float16  # the type on disk
         expected = letters_teacher([texts[name][i].decode() for i in picked])
         np.testing.assert_allclose(columns[f"teacher_{name}"], expected, atol=1e-3)
     np.testing.assert_allclose(vectors.subwords[1], letters_teacher(["b"])[0], atol=1e-3)
@@ -109,7 +109,7 @@ def test_vectors_are_those_of_the_texts(corpus, teacher):
 
 
 def test_the_ranking_of_a_teacher_is_added_to_the_loss(corpus, teacher):
-    """By cosines times the scale, without equal responses, of the pairs of a batch."""
+    """The added loss uses the scaled cosines of a batch's pairs, without equal responses."""
     examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
     vectors = opened_vectors(corpus.arrays, teacher, flag="ranking_teacher")
     batches = TrainingBatches(
@@ -203,7 +203,7 @@ def test_every_option_changes_the_weights(corpus, teacher, texts, tmp_path, opti
 
 @pytest.mark.slow
 def test_a_run_comes_nearer_to_the_ranking_of_its_teacher(corpus, tmp_path):
-    """From a trained teacher alone, without any pair's own answer."""
+    """A run that learns only the ranking of a trained teacher approaches the teacher's scores."""
     fields = {"steps": 60, "eval_every": 60, "checkpoint_every": 60}
     guide = run(corpus.arrays, tmp_path / "guide", **fields)
     write_vectors(corpus.arrays, tmp_path / "vectors", open_teachers([str(guide)], has_sides=True))
@@ -225,7 +225,7 @@ def test_a_run_comes_nearer_to_the_ranking_of_its_teacher(corpus, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_resumes_with_the_projection_that_it_had(corpus, teacher, tmp_path):
-    """The projection is no part of the encoder, and of what a run resumes from it is."""
+    """The projection is not part of the encoder, so the training state must contain it."""
     fields = {"teacher": teacher, "distillation": 2.0, "mask_duplicates": True}
     whole = run(corpus.arrays, tmp_path / "whole", **fields)
     state = np.load(saved_checkpoints(whole)[0] / "training_state.npz")
@@ -307,7 +307,7 @@ def test_damaged_vectors_are_refused(corpus, teacher, tmp_path):
 
 @pytest.mark.slow
 def test_single_texts_have_vectors_where_pairs_have_none(corpus, texts, tmp_path):
-    """The map to the vectors starts as fitted to texts of all sources, and has a similarity map."""
+    """Runs can use vectors for single texts only, and then also store a similarity map."""
     ids, vectors = texts
     plain = run(corpus.arrays, tmp_path / "plain", **FEW)
     taught = run(corpus.arrays, tmp_path / "taught", init_from=plain, utterances=ids,
@@ -318,7 +318,7 @@ def test_single_texts_have_vectors_where_pairs_have_none(corpus, texts, tmp_path
 
 
 def test_maps_are_fitted_to_texts_of_every_source(corpus, tmp_path, monkeypatch):
-    """A source lies behind the other, and some of the last have no vector."""
+    """Initial maps use texts from all sources, even if files follow one another by source."""
     for name, texts in (("a", random_texts(60, seed=6)), ("b", random_texts(60, seed=7))):
         rows = (json.dumps({"text": f"{text} {i}", "source": name}) for i, text in enumerate(texts))
         (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
@@ -352,7 +352,7 @@ def test_without_the_ranking_loss_side_networks_stay(corpus, teacher, tmp_path):
 
 
 def test_losses_are_those_of_every_text_however_the_batch_is_encoded(corpus, texts):
-    """One batch, and the same in micro-batches: the vector loss by hand, and equal ones."""
+    """The vector loss equals a manual calculation, for a whole batch and for micro-batches."""
     examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
     folder = ArrayFolder(texts[0])
     utterances, stored = (

@@ -1,4 +1,4 @@
-"""Hard negatives mined by a model from token ids, and training with them."""
+"""Mining hard negatives from token ids with a model, and training with them."""
 
 import dataclasses
 import itertools
@@ -25,7 +25,7 @@ from convert_tf.training.encoder.options import EncoderTraining
 from convert_tf.training.mining import mine
 from convert_tf.training.ranker.data import open_examples, open_sampler
 
-# Runs of a few steps, for which tracing takes longer than computing.
+# These runs take a few steps, for which tracing takes longer than computing.
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
 NUM_TRAIN = 90
@@ -33,7 +33,7 @@ NUM_TRAIN = 90
 
 @pytest.fixture(scope="module")
 def checkpoints(corpus, tmp_path_factory):
-    """Model directories of a `single`- and a `multi`-context encoder with random weights."""
+    """Folders of a `single`- and a `multi`-context encoder with random weights."""
     made = {}
     for kind in ("single", "multi"):
         size = ArrayFolder(corpus.arrays).vocab_size
@@ -48,7 +48,7 @@ def checkpoints(corpus, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def negatives(corpus, checkpoints, tmp_path_factory):
-    """A folder of three negatives of each example."""
+    """Folder with three mined negatives for each example."""
     folder = str(tmp_path_factory.mktemp("negatives") / "mined")
     mine(checkpoints["single"], corpus.arrays, folder, negatives=3, precision="float32")
     return folder
@@ -64,7 +64,7 @@ def texts_of(examples, name):
 
 
 def naive_mined(encoder, examples, bounds, k, skip):
-    """Each text encoded in a row of its own; each context against its block, one by one."""
+    """Mine negatives with one text per row, comparing each context with its block one by one."""
     texts = {name: texts_of(examples, name) for name in examples.names}
     ids = {name: one_per_row(own, examples.padding_id) for name, own in texts.items()}
     if encoder.config.multi_context:
@@ -131,7 +131,7 @@ def test_mining_refuses_what_it_cannot_do(corpus, checkpoints, tmp_path):
 
 
 def batch_with_negatives(config, *, pairs=4, k=2):
-    """A batch in which two negatives are equal to another example's response, and its responses."""
+    """Return a batch and its responses; two negatives equal another example's response."""
     names = ["context", "response", *["extra_context"] * config.multi_context, *["negative"] * k]
     texts = random_texts(config, np.random.RandomState(0).randint(1, 9, len(names) * pairs))
     texts[-1] = texts[-2] = texts[pairs + 1]
@@ -166,7 +166,7 @@ def test_the_objective_parity_with_loop(small_config, make_encoder, multi_contex
     names = ("context", "extra_context", "both")[: 3 if config.multi_context else 1]
     for name in names:
         cosines = np.asarray(outputs[f"{name}_encoding"]) @ columns.T
-        rows = slice(None) if name == "context" else slice(1, None)  # the first has no history
+        rows = slice(None) if name == "context" else slice(1, None)  # one has no history
         part = [5 * cosines[i] for i in range(4)]
         losses = [
             naive.loss([part[i]], 0.2, labels=[i], is_candidate=[is_candidate[i]])
@@ -196,7 +196,7 @@ def batches(corpus, folder, *, per_pair=1, seed=0, count=14, **options):
 
 
 def test_a_ranker_gets_mined_negatives_and_samples_the_rest(corpus, checkpoints, negatives):
-    """It trains on 40 of 90 examples, so that some mined ones are not among them."""
+    """With 40 of 90 examples, some mined negatives are not in the ranker's training data."""
     training = RankerTraining(
         data=corpus.arrays, negatives_from="mined", hard_negatives=negatives, negatives=5
     )
@@ -235,7 +235,7 @@ def test_batches_hold_the_responses_of_mined_examples(corpus, negatives):
             own = drawn[2 * place : 2 * place + 2]
             assert set(own) <= {said[i] for i in mined[example]}
             seen.setdefault(example, set()).update(own)
-    assert np.mean([len(own) == 3 for own in seen.values()]) > 0.7  # each epoch draws anew
+    assert np.mean([len(own) == 3 for own in seen.values()]) > 0.7  # each epoch draws others
 
 
 def test_batches_do_not_depend_on_where_a_run_began_or_how_it_is_divided(corpus, negatives):

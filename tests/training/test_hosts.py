@@ -1,6 +1,6 @@
-"""Training on two hosts, which are network namespaces; started by the files of examples/cluster.
+"""Training on two hosts (network namespaces), started by the files in examples/cluster.
 
-Skipped where namespaces cannot be made, which needs the rights of root on Linux.
+Skipped where network namespaces cannot be created. On Linux, this needs root.
 """
 
 import json
@@ -28,9 +28,9 @@ _, JOB = yaml.safe_load_all((CLUSTER / "train-job.yaml").read_text())
 PODS = [f"{JOB['metadata']['name']}-{index}" for index in range(2)]
 POD = JOB["spec"]["template"]["spec"]
 NODES = ["node1", "node2"]
-# Their files set the backend.
+# The files in examples/cluster set the backend.
 ON_CPUS = {name: value for name, value in ON_JAX.items() if name != "KERAS_BACKEND"}
-# Starts the command that follows its options on each host, as Slurm's does.
+# A stand-in for Slurm's srun: runs the command after the options on each host.
 SRUN = f"""#!{sys.executable}
 import json, os, subprocess, sys
 command = sys.argv[1:]
@@ -69,7 +69,7 @@ def flags(data, output):
 
 
 def start_pods(hosts, *arguments):
-    """Start the Job's container on each host, each with arguments of its own."""
+    """Start the container of the Job on each host, each with its own arguments."""
     (container,) = POD["containers"]
     assert container["command"][0] == "convert-tf"
     pods = []
@@ -103,7 +103,7 @@ def wait_for_checkpoint(run, *processes):
 
 @pytest.fixture(scope="module")
 def run_of_slurm(hosts, arrays, tmp_path_factory):
-    """A run that train.sbatch started, whose second host stood still for three seconds."""
+    """A run started by train.sbatch, whose second host was paused for three seconds."""
     folder = tmp_path_factory.mktemp("slurm")
     (folder / "srun").write_text(SRUN)
     (folder / "srun").chmod(0o755)
@@ -123,7 +123,7 @@ def run_of_slurm(hosts, arrays, tmp_path_factory):
 
 
 def test_two_hosts_train_the_weights_of_one(run_of_slurm, arrays, tmp_path):
-    """Also if one of them is slow for a while."""
+    """Two hosts and one host train equal weights, even if one of the two is slow for a while."""
     subprocess.run(
         [sys.executable, "-m", "convert_tf", "train", *flags(arrays, tmp_path / "run")],
         env={**own_environment(), **ON_JAX},

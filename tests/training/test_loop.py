@@ -1,4 +1,4 @@
-"""What all kinds of runs have in common, shown on a model of two weights."""
+"""The training loop that all tasks share, tested on a model with two weights."""
 
 import dataclasses
 import errno
@@ -48,7 +48,7 @@ CONFIG = EncoderTraining(
 
 
 class Line(keras.Model):
-    """`w x + b`, with dropout, so that a resumed run has to go on with its seeds."""
+    """`w x + b` with dropout, so that a resumed run has to restore the seeds."""
 
     config = ModelConfig(vocab_size=1)
 
@@ -84,7 +84,7 @@ def batches_from(step):
 
 
 class FitTask(Task):
-    """A line, fitted to points of another line."""
+    """Fits a line to points of another line."""
 
     def __init__(self, folder, dropout, config):
         self.folder, self.config = folder, config
@@ -119,7 +119,7 @@ class FitTask(Task):
 
 
 def make_task(folder, *, dropout=0.2, replaced=None, **changes):
-    """A task of points of a line. `replaced` are its attributes, `changes` options of training."""
+    """Return a task. `replaced` overrides attributes, `changes` overrides training options."""
     task = FitTask(folder, dropout, dataclasses.replace(CONFIG, **changes))
     vars(task).update(replaced or {})
     return task
@@ -154,7 +154,7 @@ def test_a_run_leaves_everything_it_promises(finished):
     assert [row["step"] for row in rows] == [0, 4, 8]
     assert rows[2]["loss"] < rows[1]["loss"]
     assert saved_steps(finished) == [8, 4]
-    assert weights(finished) == weights(saved_checkpoints(finished)[0])  # the last are the best
+    assert weights(finished) == weights(saved_checkpoints(finished)[0])  # the last is the best
     facts = checkpoint.training_facts(finished)
     assert facts["evaluation"]["dev"] == rows[2]["dev"]
     assert facts["drawn"] == 8
@@ -218,7 +218,7 @@ def test_a_finished_run_does_nothing_more(finished, capsys):
 
 
 def test_a_run_goes_on_with_other_options_and_says_so(tmp_path, capsys):
-    """From a step between those of its intervals, too."""
+    """A run with changed options resumes, also from a step that is no multiple of the intervals."""
     folder = carried_out(tmp_path / "run", steps=2)
     carried_out(folder, steps=9, keep_checkpoints=9, batch_size=5)
     said = capsys.readouterr()
@@ -259,7 +259,7 @@ def test_another_model_or_vocabulary_is_refused(finished, tmp_path):
     ],
 )
 def test_numbers_that_are_not_finite_end_a_run(broken, message, tmp_path, monkeypatch):
-    """Weights are looked at before they are saved, at step 4; the loss at every step."""
+    """The loss is checked at every step; the weights are checked before saving, at step 4."""
     train_step = Fit.train_step
 
     def broken_step(model, data):
@@ -354,9 +354,9 @@ def test_a_folder_is_held_by_one_run(tmp_path):
 
 
 def test_summaries_hold_the_curves_of_a_resumed_run(tmp_path, monkeypatch):
-    """The learning rate is that of the steps, with the factor that the optimizer has."""
+    """The logged learning rate is that of each step, including the factor of the optimizer."""
     monkeypatch.setattr(loop, "STEPS_BETWEEN_SUMMARIES", 2)
-    # The slope overshoots 2, so that an evaluation is worse than the one before it.
+    # The slope overshoots 2, so one evaluation is worse than the previous one.
     changes = {"learning_rate": 2.0, "eval_every": 2}
     folder = carried_out(tmp_path / "run", steps=4, **changes)
     carried_out(folder, **changes)
@@ -369,7 +369,7 @@ def test_summaries_hold_the_curves_of_a_resumed_run(tmp_path, monkeypatch):
     assert [*shown["dev/error"].values()] == pytest.approx([row["dev"]["error"] for row in rows])
     rate, expected = 2.0, {}
     for row, before in zip(rows[1:], rows, strict=False):
-        expected[row["step"]] = rate  # of the step before the evaluation
+        expected[row["step"]] = rate  # at the step before the evaluation
         rate *= 0.5 if row["dev"]["error"] >= before["dev"]["error"] else 1.0
     assert shown["learning_rate"] == pytest.approx(expected)
     assert rate < 2.0
@@ -384,7 +384,7 @@ def test_trackers_get_what_tensorboard_gets(tmp_path, monkeypatch):
         for name, value in values.items():
             numbers.setdefault(name, {})[step] = value
 
-    for steps in (4, 8):  # the second run resumes the first one
+    for steps in (4, 8):  # the second call resumes the run
         with only_run_in(tmp_path / "run"):
             carry_out(make_task(tmp_path / "run", replaced={"trackers": [track]}, steps=steps))
     board = EventAccumulator(str(tmp_path / "run" / "logs")).Reload()
@@ -394,7 +394,7 @@ def test_trackers_get_what_tensorboard_gets(tmp_path, monkeypatch):
     for name, values in numbers.items():
         assert values == pytest.approx(shown[name])
 
-    monkeypatch.setattr(loop, "opened_summaries", lambda folder: None)  # without tensorboard
+    monkeypatch.setattr(loop, "opened_summaries", lambda folder: None)  # no tensorboard
     numbers.clear()
     with only_run_in(tmp_path / "other"):
         carry_out(make_task(tmp_path / "other", replaced={"trackers": [track]}, steps=4))
@@ -402,9 +402,9 @@ def test_trackers_get_what_tensorboard_gets(tmp_path, monkeypatch):
 
 
 def results(folder):
-    """Losses, weights and last rate of a run that stops half way.
+    """Return losses, weights and the last learning rate of a run that is interrupted halfway.
 
-    Without dropout, which each backend draws in its own way.
+    Dropout is off, because each backend draws it differently.
     """
     carried_out(folder, steps=4, dropout=0.0, eval_every=2)
     with only_run_in(folder):

@@ -1,4 +1,4 @@
-"""Processes that wait for one another, here in threads; and whole runs that wait in vain."""
+"""Processes that wait for each other, here in threads, and whole runs whose wait times out."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ def address():
 
 
 def _outcomes(address, *processes, seconds=2.0):
-    """What becomes of processes, each a number of processes and its own: "" or an error."""
+    """Return "" or an error for each process, given as (number of processes, process id)."""
 
     def outcome(process):
         try:
@@ -42,7 +42,7 @@ def _outcomes(address, *processes, seconds=2.0):
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0]])
 def test_all_go_on_when_all_have_come(address, order):
     assert _outcomes(address, *((3, index) for index in order), seconds=60) == [""] * 3
-    # The port is free again.
+    # The port is free again afterwards.
     assert _outcomes(address, (2, 1), (2, 0), seconds=60) == [""] * 2
 
 
@@ -54,7 +54,7 @@ def test_process_0_listens_on_the_address_of_the_coordinator(address, monkeypatc
         "127.0.0.2": "127.0.0.2",
         "192.0.2.1": "[::]"
         if socket.has_dualstack_ipv6()
-        else "0.0.0.0",  # no address of this host
+        else "0.0.0.0",  # in place of an address that this host does not have
     }
     for host, place in places.items():
         assert meet(f"{host}:{port}", 2, 0, seconds=1) == f"{place}:{port}"
@@ -64,7 +64,7 @@ def test_process_0_listens_on_the_address_of_the_coordinator(address, monkeypatc
 
 
 def test_a_name_of_the_host_that_leads_to_loopback_is_no_place_to_listen(monkeypatch):
-    """Debian's /etc/hosts has the name of the host at 127.0.1.1."""
+    """Debian's /etc/hosts maps the host name to 127.0.1.1."""
     monkeypatch.setattr(
         socket, "getaddrinfo", lambda *_, **__: [(socket.AF_INET, 0, 0, "", ("127.0.1.1", 0))]
     )
@@ -118,7 +118,7 @@ def test_a_process_that_ends_while_it_waits_may_come_again(address):
 
 
 def _connected(address):
-    """A connection to process 0, as soon as it listens."""
+    """Return a connection to process 0 as soon as it listens."""
     host, port = address.split(":")
     until = time.monotonic() + 60
     while time.monotonic() < until:
@@ -141,7 +141,7 @@ def test_processes_that_do_not_fit_end_at_once(address, processes, sentence):
 
 
 def test_strangers(address):
-    """One at the port of process 0 is ignored. Another program in its place is said."""
+    """Process 0 ignores other clients of its port; another program in its place is reported."""
     host, port = address.split(":")
     with socket.create_server((host, int(port))) as server:
         with ThreadPoolExecutor(1) as pool:
@@ -172,7 +172,7 @@ def test_flags_that_cannot_be(wrong, process, sentence):
         meet(wrong, *process, seconds=1)
 
 
-# Slurm's variables of a process.
+# Slurm's environment variables for a process.
 ON_SLURM = {
     "SLURM_STEP_NODELIST": "localhost",
     "SLURM_NTASKS": "2",
@@ -181,7 +181,7 @@ ON_SLURM = {
 }
 
 
-# JAX derives the port of a job from its number: the last 4,096 ports.
+# JAX derives the port from the job number; it is one of the last 4,096 ports.
 _FIRST_PORT = 2**16 - 2**12
 
 

@@ -1,4 +1,4 @@
-"""Encoding in micro-batches: loss and gradient of the whole batch, with dropout too."""
+"""Encoding in micro-batches gives the whole batch's loss and gradients, also with dropout."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def test_jax_does_so_too():
 
 
 def test_outputs_are_in_the_order_of_the_batch():
-    """Also those of k texts an example, and what no gradient flows through."""
+    """This includes examples with k texts, and outputs without gradients."""
     encoder = cases.make_model(is_multi_context=True).encoder
     whole = encoder(cases.make_batch(is_multi_context=True))
     batch = cases.make_batch(is_multi_context=True, micro_batches=cases.MICRO_BATCHES)
@@ -46,13 +46,13 @@ def test_equal_texts_of_different_micro_batches_are_dropped_from_differently():
     for dropout, are_alike in (({}, True), (cases.DROPOUT, False)):
         encoder = cases.make_model(**dropout).encoder
         encodings = encode_micro_batches(encoder, batch, training=True)["context_encoding"]
-        first = np.asarray(encodings)[: cases.MICRO_BATCHES]  # the first of each
+        first = np.asarray(encodings)[: cases.MICRO_BATCHES]  # the first text of each micro-batch
         distances = np.linalg.norm(first[:, None] - first[None], axis=-1)
         assert (distances[~np.eye(len(first), dtype=bool)].min() > 0.01) == (not are_alike)
 
 
 def test_mixed_precision_keeps_its_gradients():
-    """Within 10 % of each gradient's norm."""
+    """Gradients differ from float32 by at most 10 % of their norm."""
     exact = cases.step(cases.make_model(eager=True), cases.make_batch())[1]
     model = cases.make_model(eager=True, dtype="mixed_bfloat16")
     assert model.encoder.compute_dtype == "bfloat16"

@@ -1,4 +1,4 @@
-"""Multi-context runs on records and on token ids, from flags to what they leave behind."""
+"""Multi-context training on records and on token ids, from the flags to the written files."""
 
 import dataclasses
 from pathlib import Path
@@ -20,7 +20,7 @@ from convert_tf.export.model import export_model
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.text.tokenizer import load_tokenizer
 
-# Runs of a few steps, for which tracing takes longer than computing.
+# These runs take a few steps, for which tracing takes longer than computing.
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
 MODEL = dataclasses.replace(encoder_runs.MODEL, multi_context=True)
@@ -63,12 +63,12 @@ def test_both_kinds_train_the_same_weights_also_resumed(corpus, tmp_path):
     board.Reload()
     assert {f"dev/{name}" for name in DEV} <= set(board.Tags()["scalars"])
     facts = checkpoint.training_facts(from_records)
-    best = max(rows, key=lambda row: row["dev"]["R100@1"])  # that of both
+    best = max(rows, key=lambda row: row["dev"]["R100@1"])  # score of the combined contexts
     assert facts["evaluation"]["dev"] == best["dev"]
 
 
 def test_numbers_stand_before_the_earlier_turns(corpus):
-    """0 for the most recent; they go into the ids. A history of nothing gets none."""
+    """Token ids include the turn numbers, from 0 for the latest turn; empty histories have none."""
     records = next(iter(tf.data.TFRecordDataset(list_shards(corpus.records, "dev")).batch(1000)))
     (turns,) = parse_texts(records, ["extra_contexts"])
     (numbered,) = parse_texts(records, ["extra_context"], turn_prefixes=True)
@@ -84,7 +84,7 @@ def test_numbers_stand_before_the_earlier_turns(corpus):
 
 
 def test_all_turns_are_the_contexts_of_rankers(corpus):
-    """The oldest first, as `joined_context` has them; of a long one the newest tokens stay."""
+    """Turns are joined oldest first, as in `joined_context`; the newest tokens are kept."""
     turns = [joined_context(example.turns) for example in read_turns(corpus.records, "dev")]
     texts = read_texts(corpus.records, "dev", ["all_turns"])["all_turns"]
     assert [text.decode() for text in texts] == turns
@@ -106,7 +106,7 @@ def test_all_turns_are_the_contexts_of_rankers(corpus):
         own = joined.flat[joined.row_splits[i] : joined.row_splits[i + 1]]
         np.testing.assert_array_equal(own, expected)
         places = number + i, number + i + 1
-        np.testing.assert_array_equal(  # responses keep their first ones
+        np.testing.assert_array_equal(  # responses keep their first tokens
             joined.flat[slice(*joined.row_splits[[*places]])],
             alone.flat[slice(*alone.row_splits[[*places]])],
         )
@@ -123,7 +123,7 @@ def test_turns_of_token_ids_cannot_be_numbered(corpus, tmp_path):
 
 @pytest.mark.slow
 def test_networks_of_history_alone_are_trained(corpus, tmp_path):
-    """Contexts and responses are encoded as before; a run and a module are gone on from alike."""
+    """The encodings of contexts and responses stay; runs can start from a run or a module."""
     start = run(corpus.arrays, tmp_path / "single", model=SINGLE)
     similarity_map = np.eye(32, 7, dtype=np.float32)
     encoder, vocabulary = checkpoint.load_checkpoint(start)
@@ -148,14 +148,14 @@ def test_networks_of_history_alone_are_trained(corpus, tmp_path):
     again = run(corpus.arrays, tmp_path / "again", **{**options, "init_from": module})
     found = {v.path: np.array(v) for v in checkpoint.load_checkpoint(again)[0].variables}
     for path, value in before.items():
-        if "embedding" not in path:  # a module rounds its table
+        if "embedding" not in path:  # the table is rounded in a module
             np.testing.assert_allclose(found[path], value, atol=1e-6, err_msg=path)
     with pytest.raises(ValueError, match=r"an encoder with 4 blocks\. Received: .* with 1 blocks"):
         deeper = dataclasses.replace(MODEL, max_relative_attention=(3,) * 4)
         run(corpus.arrays, tmp_path / "deeper", model=deeper, **options)
     assert not (tmp_path / "deeper").exists()
     longer = {"steps": 6, "history_only": True}
-    run(corpus.arrays, folder, **longer)  # what it keeps is in its own folder
+    run(corpus.arrays, folder, **longer)  # the similarity map is in the run's own folder
     np.testing.assert_array_equal(checkpoint.load_similarity_map(folder), similarity_map)
     assert OF_THE_MAP.items() <= checkpoint.training_facts(folder).items()
     with pytest.raises(checkpoint.CheckpointError, match=r"--history_only as before"):
@@ -163,12 +163,12 @@ def test_networks_of_history_alone_are_trained(corpus, tmp_path):
     for output in (folder, again):
         last, _ = checkpoint.load_checkpoint(output / "checkpoints" / "step-00000004")
         values = {v.path: np.array(v) for v in last.variables}
-        own = values["extra_context_side/hidden_0/kernel"]  # started as the context's
+        own = values["extra_context_side/hidden_0/kernel"]  # initialised from the context's
         assert np.abs(own - values["context_side/hidden_0/kernel"]).max() > 1e-3
 
 
 def test_a_single_context_model_starts_a_multi_context_one(make_encoder, tmp_path):
-    """All that it has is taken over; what is new starts as the context's, where shapes allow."""
+    """All single-context weights are copied; new ones start from the context's if shapes agree."""
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("﹏a\na\n")
     config = dataclasses.replace(MODEL, vocab_size=20)
@@ -188,7 +188,7 @@ def test_a_single_context_model_starts_a_multi_context_one(make_encoder, tmp_pat
     with pytest.raises(checkpoint.CheckpointError, match=r"do not fit the model"):
         checkpoint.load_initial_weights(other, tmp_path / "single")
     checkpoint.save_checkpoint(tmp_path / "multi", encoder, vocabulary=vocabulary, training={})
-    back = DualEncoder(single.config)  # and the other way, without what it has no place for
+    back = DualEncoder(single.config)  # the reverse, ignoring the additional weights
     checkpoint.load_initial_weights(back, tmp_path / "multi")
     for a, b in zip(back.variables, single.variables, strict=True):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))

@@ -1,4 +1,4 @@
-"""The loss of opposites, and runs that learn it."""
+"""The opposites loss, and training runs with it."""
 
 import dataclasses
 import json

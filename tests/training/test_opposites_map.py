@@ -1,4 +1,4 @@
-"""The similarity map of a trained encoder learns which texts are opposite."""
+"""Training the similarity map of a finished encoder to separate opposite texts."""
 
 import json
 
@@ -27,7 +27,7 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with a run that has similarity vectors, and token ids of texts and triplets."""
+    """Folder with a run that has a similarity map, and token ids of texts and triplets."""
     folder = tmp_path_factory.mktemp("place")
     write_checkpoint(folder / "run", similarity_dim=12)
     write_checkpoint(folder / "plain")
@@ -43,7 +43,7 @@ def place(tmp_path_factory):
 
 
 def tokenize(folder, kind, name):
-    """Writes the token ids of a file for the run in the folder."""
+    """Write the token ids of a file for the run in the folder."""
     config = json.loads((folder / "run" / "config.json").read_text())
     call_command(
         "tokenize", f"--{kind}", str(folder / f"{name}.jsonl"), "--output",
@@ -156,7 +156,7 @@ def test_holding_keeps_the_vectors(place, tmp_path):
 
 @pytest.mark.slow
 def test_a_teacher_says_which_texts_are_near_each_other(place, tmp_path):
-    """It has one vector for texts of the same thing, which the encoder does not know."""
+    """The teacher gives texts about the same object equal vectors, which the encoder does not."""
 
     def teach(texts):
         found = np.full((len(texts), 4), 0.01, np.float32)

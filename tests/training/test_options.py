@@ -1,6 +1,6 @@
-"""Every option of encoders and rankers, given two values, changes what a run does.
+"""Every option of encoders and rankers changes the behaviour of a run.
 
-Runs are whole but for their loop: the model takes two steps here, untraced.
+The runs are complete except for the training loop: the model takes two steps without a graph.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ BASE = {
     },
 }  # fmt: skip
 POLY = {"head": "poly", "poly_variant": "first_m", "poly_codes": 4}
-# Another value for each field, and what else must be set for the field to be read.
+# Another value for each field, and the other options without which the field is not read.
 OTHER_VALUES = {
     "encoder": {
         "steps": 80, "batch_size": 7, "micro_batch": 4, "optimizer": "adam", "learning_rate": 0.4,
@@ -64,7 +64,7 @@ NEEDS = {
     "reduction_tokens": {"reduction": "first_m_mean"},
     "output_std": POLY,
 }
-# Options whose effect other files of this folder show, and those of losses, which have files.
+# Options that other files in this folder test. The options of losses have their own files.
 ELSEWHERE = {
     "eval_every", "checkpoint_every", "keep_checkpoints", "source_shares", "dev_data",
     "hard_negatives", "negatives_per_pair", "mask_duplicates", "utterances", "utterances_per_pair",
@@ -98,7 +98,7 @@ def test_a_resumed_ranker_keeps_what_its_weights_were_trained_to():
 
 @pytest.fixture(scope="module")
 def observed(tmp_path_factory):
-    """Return what a run hands to the loop, and what two steps make of it; each run once."""
+    """Return a function that observes data and two steps of a run; it does each run once."""
     root = tmp_path_factory.mktemp("options")
     for name, number in (("data", 110), ("other", 111)):
         (root / name).mkdir()
@@ -119,7 +119,7 @@ def observed(tmp_path_factory):
         data = {"data": str(root / "train.jsonl"), "dev_data": str(root / "dev.jsonl")}
         trunk = str(root / "trunk")
         if options["negatives_from"] == "in_batch":
-            del options["negatives"]  # which it does not read
+            del options["negatives"]  # an option that these runs do not read
         ranker_training.train_ranker(
             HeadConfig(**head), {**data, **options}, init_from=trunk, output=output
         )
@@ -153,7 +153,7 @@ def test_every_option_changes_something(observed, kind, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", BASE)
 def test_without_another_option_nothing_changes(observed, kind):
-    """Two runs with one seed do the same, so that the differences above mean something."""
+    """Runs with the same seed are equal, so the differences found above come from the options."""
     assert observed.__wrapped__(kind) == observed(kind)
 
 
@@ -173,7 +173,7 @@ def test_history_alone_is_trained_only_where_there_are_networks_of_it(observed):
             {"history_only": True, "teacher": "x", "distillation": 1.0},
             "history_only cannot be",
         ),
-        # What nothing is learnt of, and a loss without it.
+        # Options that no loss reads, and a loss without the options that it needs.
         (EncoderTraining, {"ranking_teacher": "x"}, "ranking_teacher and ranking_distillation"),
         (EncoderTraining, {"ranking_distillation": 1.0}, "ranking_teacher and ranking_distil"),
         (EncoderTraining, {"teacher": "x"}, "teacher or utterance_teacher must"),
@@ -239,7 +239,7 @@ def test_a_cross_encoders_negatives_come_from_its_data(tmp_path):
 
 
 def test_the_recipe_of_convai2_is_the_papers(monkeypatch):
-    """arXiv 1905.01969 §4.2 and §5.1: batches of 512, and 19 given negatives for cross-encoders."""
+    """Batches of 512, and 19 given negatives for cross-encoders (arXiv 1905.01969 §4.2, §5.1)."""
     for head, expected in (
         ("bi", (512, "in_batch", 15)),
         ("poly", (512, "in_batch", 15)),
@@ -281,7 +281,7 @@ def test_a_file_of_a_task_has_its_recipe(tmp_path, head, recipe):
 
 @pytest.mark.parametrize("name", ["dstc7", "ubuntu"])
 def test_negatives_of_ubuntu_are_sampled_as_in_the_paper(tmp_path, name):
-    """arXiv 1905.01969 §5.1: 15 random negatives for cross-encoders. `train.csv` has none."""
+    """15 random negatives for cross-encoders (arXiv 1905.01969 §5.1), since train.csv has none."""
     path = tmp_path / "train.txt"
     path.write_text("\n".join(TASK_FILES[name]) + "\n", encoding="utf-8")
     files = {"data": str(path), "dev_data": "b.jsonl"}

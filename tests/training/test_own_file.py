@@ -36,7 +36,7 @@ def test_a_csv_becomes_data_and_a_vocabulary(tmp_path, capsys):
     report = json.loads((tmp_path / "run" / "data" / "report.json").read_text())
     numbers = {split: one["examples"] for split, one in report["splits"].items()}
     assert sum(numbers.values()) == 1000
-    assert 130 < numbers["dev"] < 270  # 200 are asked for
+    assert 130 < numbers["dev"] < 270  # 200 are requested
     data, vocabulary = (str(tmp_path / "run" / name) for name in ("data", "vocab.txt"))
     assert own == OwnFile(data, vocabulary, ("dev",), numbers["train"])
     assert "﹏thing" in (tmp_path / "run" / "vocab.txt").read_text()
@@ -62,12 +62,12 @@ def test_an_unusable_file_can_be_repaired(tmp_path):
     assert _prepare(_faq(path, 20), tmp_path / "run").num_train > 0
 
 
-# Bytes that fit into a file, and which is the first that does not.
+# The file size limit in bytes, and the first file that exceeds it.
 @pytest.mark.parametrize(
     ("room", "begun"), [(10, "source.json"), (3_000, "data"), (700, "vocab.txt")]
 )
 def test_a_full_disk_is_said_in_one_line_and_leaves_nothing_half(tmp_path, capsys, room, begun):
-    """With a real limit on the size of files."""
+    """The full disk is simulated by a real limit on file sizes."""
     path, run = _faq(tmp_path / "faq.csv", 200), tmp_path / "run"
     command = ["train", "--data", path, "--model", "tiny", "--output", run]
     if begun == "vocab.txt":
@@ -75,7 +75,7 @@ def test_a_full_disk_is_said_in_one_line_and_leaves_nothing_half(tmp_path, capsy
     before = {each: each.read_bytes() for each in run.rglob("*") if each.is_file()}
     with room_for(room), pytest.raises(SystemExit) as caught:
         call_command(*command)
-    capsys.readouterr()  # in memory, as pytest's own files have the limit, too
+    capsys.readouterr()  # captured in memory, because the limit also applies to pytest's own files
     said = str(caught.value)
     assert "File too large. Nothing new was left" in said
     assert begun in said and "\n" not in said and len(said) < 500
@@ -109,7 +109,7 @@ def test_fine_tuning_as_the_paper_keeps_the_scale_of_its_model(tmp_path):
 def test_few_pairs_are_all_for_training(tmp_path, capsys):
     own = _prepare(_faq(tmp_path / "faq.csv", 300), tmp_path / "run")
     assert own.eval_splits == ()
-    assert own.num_train > 240  # a tenth is the test split
+    assert own.num_train > 240  # a tenth is in the test split
     assert "no evaluation" in capsys.readouterr().out
 
 
@@ -169,7 +169,7 @@ def test_recipes():
 
 @pytest.mark.parametrize(("recipe", "ratio"), [("paper", 1e-3), ("small", 1e-6 / 3e-4)])
 def test_a_learning_rate_of_ones_own_falls_as_the_recipes_does(recipe, ratio):
-    """`--optimizer adam --learning_rate 3e-4` climbed to the 1e-3 of ADADELTA."""
+    """The final rate is scaled too; it used to rise to ADADELTA's 1e-3 with `--optimizer adam`."""
     config = train_recipe(recipe, learning_rate=2e-4)
     assert config.final_learning_rate == pytest.approx(2e-4 * ratio)
     config = train_recipe(recipe, learning_rate=2e-4, final_learning_rate=1e-4)

@@ -1,4 +1,4 @@
-"""Losses and evaluators that users pass to `train`."""
+"""User-defined losses and evaluators passed to `train`."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("no_graphs")
 
 
 class Length(Loss):
-    """Mean square of a reduced encoding, with a weight for each example."""
+    """Mean square of the reduced encodings, with a weight for each example."""
 
     name = "length"
     is_opened = False

@@ -44,7 +44,7 @@ PADDING, START, MASK_ID = 33, 34, 35
 
 
 class TopicExamples:
-    """Contexts and responses of tokens of one of eight topics: `data.batches.Examples`."""
+    """`data.batches.Examples` whose contexts and responses are tokens from one of eight topics."""
 
     names = ("context", "response")
     padding_id = PADDING
@@ -99,17 +99,17 @@ def test_pairs_stand_between_special_tokens():
     np.testing.assert_array_equal(rows.segment_ids[0], [0] * 5 + [1] * 3 + [0] * 16)
     np.testing.assert_array_equal(np.flatnonzero(rows.is_text[0]), [1, 2, 3, 5, 6])
     assert rows.mask[0].sum() == 8
-    # The response fills all 24 positions but three; nothing is left of the context.
+    # The response fills 21 of the 24 positions, and nothing is left of the context.
     np.testing.assert_array_equal(rows.rows[1], [START, START, *[7] * 21, START])
     long = arranged(_texts(np.arange(20), [30, 31]), np.array([0]), np.array([1]), CONFIG)
     np.testing.assert_array_equal(
         long.rows[0], [START, *range(1, 20), START, 30, 31, START]
-    )  # the oldest token is gone
+    )  # the oldest token is dropped
 
 
 @pytest.mark.parametrize("surrounds_each", [False, True])
 def test_rows_are_those_of_the_trunk(surrounds_each):
-    """What is pre-trained on stands as what the heads read."""
+    """Pre-training arranges its input rows as the heads do."""
     config = dataclasses.replace(CONFIG, surrounds_each=surrounds_each)
     first, second = [[1, 2, 3], [4], [5] * 30, [1] * 15], [[5, 6], [7] * 25, [8], [2] * 8]
     numbers = np.arange(4)
@@ -129,17 +129,17 @@ def test_rows_are_those_of_the_trunk(surrounds_each):
 
 
 def test_masking_has_the_papers_shares():
-    """15 % of the text; of those 80 % [MASK], 10 % random, 10 % kept. [S] and padding never."""
+    """15 % of tokens: 80 % [MASK], 10 % random, 10 % unchanged; never [S] or padding."""
     rows = _rows(5000)
     batch = masked_batch(rows, CONFIG, rng=np.random.default_rng(0))
     number = int(batch["masked_weights"].sum())
     slots = batch["masked_slots"][:number]
     assert rows.is_text.reshape(-1)[slots].all()
-    assert abs(number / rows.is_text.sum() - 0.15) < 0.005  # of 50,000: five standard errors
+    assert abs(number / rows.is_text.sum() - 0.15) < 0.005  # 50,000 tokens: 5 standard errors
     original, seen = rows.rows.reshape(-1)[slots], batch["rows"].reshape(-1)[slots]
     np.testing.assert_array_equal(batch["masked_targets"][:number], original)
     assert abs((seen == MASK_ID).mean() - 0.8) < 0.025
-    # A random id is the own one once in 33 times.
+    # A random id equals the original one in 1 of 33 cases.
     assert abs((seen == original).mean() - (0.1 + 0.1 / 33)) < 0.02
     untouched = np.ones(rows.rows.size, bool)
     untouched[slots] = False
@@ -173,7 +173,7 @@ def test_batches_have_similar_lengths_and_a_limit():
 
 
 def test_objectives_take_turns():
-    """Masked, then next utterance; every example of an epoch is in one of them."""
+    """Batches alternate between the objectives, and each example of an epoch is in one batch."""
     for i, (batch, _) in enumerate(_first(_batches(), 12)):
         assert bool(batch["masked_weights"].any()) is (i % 2 == 0)
         assert bool(batch["next_weights"].any()) is (i % 2 == 1)
@@ -198,7 +198,7 @@ def _model(config=None, *, dropout: float = 0.1):
 
 
 def test_loss_parity_with_loop():
-    """Softmax over the token table for masked tokens, logistic loss for pairs, each averaged."""
+    """Masked tokens: softmax over the token table. Pairs: logistic loss. Both are averaged."""
     model = _model()
     fill_weights(model.variables)
     rows = _rows(6)
@@ -223,7 +223,7 @@ def test_loss_parity_with_loop():
 
 
 def test_the_output_layer_is_the_token_table():
-    """With a norm that gives one vector v, each token's logit is its row·v + its bias."""
+    """If the norm returns a fixed vector v, the logit of a token is row · v + its bias."""
     model = _model()
     fill_weights(model.variables)
     v = np.linspace(-1, 1, 32, dtype="float32")
@@ -239,14 +239,14 @@ def test_the_output_layer_is_the_token_table():
 
 
 def test_schedule_by_hand():
-    """Linear to the peak at the fourth step, then √(4 / step)."""
+    """The rate rises linearly until step 4 and then falls as √(4 / step)."""
     schedule = InverseSquareRoot(2e-4, 4)
     rates = [float(schedule(step)) for step in (0, 1, 3, 15, 99)]
     np.testing.assert_allclose(rates, [0.5e-4, 1e-4, 2e-4, 1e-4, 0.4e-4], rtol=1e-5)
 
 
 def test_the_defaults_are_the_papers():
-    """arXiv 1905.01969 §4.1."""
+    """As in arXiv 1905.01969 §4.1."""
     config = Pretraining()
     assert (config.learning_rate, config.dropout, config.batch_tokens) == (2e-4, 0.1, 32_000)
     assert MASK_RATE == 0.15
@@ -258,8 +258,8 @@ def test_the_defaults_are_the_papers():
 
 @pytest.mark.slow
 def test_both_objectives_are_learnt():
-    """Eight topics: a masked token is one of its topic's four, a next utterance of one topic."""
-    examples = TopicExamples(1024, max_length=3)  # all of one length: few graphs
+    """A masked token is one of its topic's four tokens; a next utterance has the same topic."""
+    examples = TopicExamples(1024, max_length=3)  # one length, so that few graphs are compiled
     train = Pretraining(learning_rate=3e-3, warmup_steps=20)
     model = _model(train, dropout=0.0)
     dev = evaluation_batches(examples, CONFIG, max_examples=512, batch_tokens=1024)
@@ -268,7 +268,7 @@ def test_both_objectives_are_learnt():
         model.train_on_batch(batch)
     after = evaluate_pretraining(model, dev)
     assert before["masked_loss"] > 3.4  # log(36) = 3.58
-    assert after["masked_loss"] < 2.0  # log(4) = 1.39 is what can be known
+    assert after["masked_loss"] < 2.0  # log(4) = 1.39 is the best possible loss
     assert abs(before["next_loss"] - math.log(2)) < 0.05
     assert after["next_loss"] < 0.55
 
@@ -319,7 +319,7 @@ def test_a_stopped_run_ends_like_one_that_was_not(data, tmp_path, capsys):
     assert facts["unknown_tokens"] < 0.1
     for folder in (tmp_path / "parts", tmp_path / "parts" / "checkpoints" / "step-00000006"):
         trunk, vocabulary = load_bert(folder)
-        assert trunk.config.start_id == 3  # [CLS] of the vocabulary
+        assert trunk.config.start_id == 3  # the id of [CLS] in the vocabulary
         assert load_tokenizer(vocabulary).name == "wordpiece"
     with pytest.raises(SystemExit, match="must keep its model"):
         _pretrain(data, tmp_path / "parts", dim=32)
@@ -364,7 +364,7 @@ OTHER_VALUES = {
     "learning_rate": 0.1, "warmup_steps": 100, "dropout": 0.5,
     "precision": "mixed_bfloat16", "eval_examples": 40, "seed": 4,
 }  # fmt: skip
-# What these do is seen in other tests, or in the files of a run.
+# Other tests, or the files of a run, show the effect of these options.
 READ_BY_THE_RUN = {"data", "steps", "eval_every", "checkpoint_every", "keep_checkpoints"}
 
 

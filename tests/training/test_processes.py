@@ -1,4 +1,4 @@
-"""Keras on JAX: the same run as on TensorFlow, on several devices and in several processes."""
+"""Training on JAX equals training on TensorFlow, also with several devices and processes."""
 
 import dataclasses
 import json
@@ -42,7 +42,7 @@ CONFIG = EncoderTraining(
     checkpoint_every=25,
 )  # fmt: skip
 
-# Runs train.py with the flags of argv[2:], and tells in argv[1] what it saw.
+# Runs train.py with the flags in argv[2:], and writes observations to argv[1].
 WATCHED = """
 import json, os, runpy, signal, sys
 from convert_tf.training import processes as distribution
@@ -79,7 +79,7 @@ finally:
 
 
 def losses_of(means):
-    """Step → its loss, from the running means since the last pause."""
+    """Return each step's loss, computed from the running means since the last pause."""
     losses, total = {}, 0.0
     for step, batch, mean in means:
         total = 0.0 if batch == 0 else total
@@ -114,7 +114,7 @@ def start(told, *flags, devices=1, **environment):
 
 
 def start_two(folder, arrays, output, *, signal_in=1, **environment):
-    """Two processes; one of them sends itself a signal at SIGNAL_STEP."""
+    """Start two processes; process `signal_in` sends itself a signal at SIGNAL_STEP."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
@@ -150,7 +150,7 @@ def arrays(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def on_jax(arrays, tmp_path_factory):
-    """`(folder of the run, what was seen)` of one process with one device."""
+    """`(run folder, observations)` of one process with one device."""
     folder = tmp_path_factory.mktemp("jax")
     finish(start(folder / "told.json", *run_flags(arrays, folder / "run")))
     return folder / "run", told_in(folder / "told.json")
@@ -158,13 +158,13 @@ def on_jax(arrays, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def on_tensorflow(arrays, tmp_path_factory):
-    """`(folder of the run, step → loss)`."""
+    """`(run folder, losses by step)`."""
     folder = tmp_path_factory.mktemp("tensorflow") / "run"
     return folder, run_here(arrays, folder, CONFIG)
 
 
 def run_here(arrays, folder, config):
-    """Trains in this process, on TensorFlow; returns step → loss."""
+    """Train in this process on TensorFlow, and return the losses by step."""
     means = []
     count = loop._Steps.count
 
@@ -191,10 +191,10 @@ def test_jax_gives_the_losses_of_tensorflow_for_the_same_seed(on_jax, on_tensorf
     run, told = on_jax
     expected = on_tensorflow[1]
     assert_close(losses_of(told["means"]), expected, range(1, 51), tolerance=1e-4)
-    assert expected[1] - expected[50] > 0.5  # something was learnt
+    assert expected[1] - expected[50] > 0.5  # the loss falls
     assert told["tensorflow"] == []
     shapes = [tuple(shape) for shape in told["shapes"]]
-    assert len(shapes) == len(set(shapes)) <= 3  # each is compiled
+    assert len(shapes) == len(set(shapes)) <= 3  # each shape is compiled
     assert all(rows % 32 == 0 for rows, _ in shapes)
     for row, other in zip(rows_of(run), rows_of(on_tensorflow[0]), strict=True):
         assert row["dev"]["MRR"] == pytest.approx(other["dev"]["MRR"], abs=2e-3)
@@ -202,7 +202,7 @@ def test_jax_gives_the_losses_of_tensorflow_for_the_same_seed(on_jax, on_tensorf
 
 @pytest.mark.slow
 def test_checkpoints_go_both_ways(on_jax, on_tensorflow, arrays, tmp_path):
-    """From step 25, optimizer state included; and what JAX trained is exported."""
+    """Runs resume at step 25 on the other backend with their optimizer; JAX's can be exported."""
     for name, (run, _) in {"jax": on_jax, "tensorflow": on_tensorflow}.items():
         shutil.copytree(run, tmp_path / name)
         shutil.rmtree(saved_checkpoints(tmp_path / name)[0])
@@ -216,7 +216,7 @@ def test_checkpoints_go_both_ways(on_jax, on_tensorflow, arrays, tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_give_the_losses_of_one(on_jax, arrays, tmp_path):
-    """SIGTERM to the second ends both after the step; two devices go on, in micro-batches."""
+    """SIGTERM to one process ends both after the step; the run resumes with micro-batches."""
     expected = losses_of(on_jax[1]["means"])
     run = tmp_path / "run"
     processes = start_two(tmp_path, arrays, run, SIGNAL_STEP="5")
@@ -307,7 +307,7 @@ def test_shares_make_up_the_batches_of_one_process(arrays, micro_batches):
     whole, examples = batches_of(arrays)
     options = {"micro_batches": micro_batches}
     parts = [batches_of(arrays, part=(index, 3), **options) for index in range(3)]
-    for _ in range(20):  # over the end of an epoch
+    for _ in range(20):  # beyond the end of an epoch
         expected = next(whole)
         packed = [next(part) for part, _ in parts]
         rows = max(len(batch["token_ids"]) for batch in packed) + 1

@@ -1,4 +1,4 @@
-"""Fine-tuning of rankers: objective, optimizer, freezing, whole runs, checkpoints."""
+"""Training rankers: objective, optimizer, freezing, whole runs and checkpoints."""
 
 import dataclasses
 import itertools
@@ -47,7 +47,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning"
 
 
 def test_report_parity_with_loop():
-    """Two right ones: the best of them counts; a tie with a wrong one is a miss."""
+    """Only the highest-scoring correct candidate counts; a tie with a wrong one is a miss."""
     scores = [[1.0, 3.0, 2.0], [1.0, 1.0], [-1.0, -5.0, -2.0]]
     labels = [[0, 2], [0], [0]]
     examples = RankingExamples(
@@ -55,7 +55,7 @@ def test_report_parity_with_loop():
         [np.arange(len(s)) for s in scores], [np.array(own) for own in labels],
     )  # fmt: skip
     report = ranking_report([np.array(s, "float32") for s in scores], examples)
-    ranks = [2, 2, 1]  # 3 is ahead of 2; the tie; the first
+    ranks = [2, 2, 1]  # 3 beats 2; a tie; the first
     assert report["R@1"] == pytest.approx(1 / 3)
     assert report["R@2"] == pytest.approx(1.0)
     assert report["MRR"] == pytest.approx(np.mean([1 / r for r in ranks]))
@@ -68,7 +68,7 @@ def test_report_parity_with_loop():
 
 
 def test_plateau_factor_is_part_of_the_step():
-    """After a decay by 0.4 a plain gradient step is 0.4 as long; the factor is a saved variable."""
+    """A plain gradient step scales with the decay factor, which is saved as a variable."""
     optimizer = decaying_on_plateau(keras.optimizers.SGD)(learning_rate=0.5)
     variable = keras.Variable(np.array([1.0], "float32"))
     optimizer.build([variable])
@@ -88,7 +88,7 @@ def test_plateau_factor_is_part_of_the_step():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_overfits_eight_pairs(small_config, kind):
-    """Each context among the eight responses, for a cross-encoder as lists of its own."""
+    """Each context has the eight responses as candidates; cross-encoders get one list each."""
     keras.utils.set_random_seed(0)
     ranker = make_ranker(RankerConfig(small_config, KINDS[kind]))
     batch = eight_pairs()
@@ -163,7 +163,7 @@ BASE = {
 def _run(trunk, files, output, head, *, data="train.jsonl", dev="dev.jsonl", **options):
     values = {**BASE, "data": str(files / data), "dev_data": str(files / dev), **options}
     if values["negatives_from"] == "in_batch":
-        del values["negatives"]  # which it does not read
+        del values["negatives"]  # an option that these runs do not read
     return train_ranker(head, values, init_from=str(trunk), output=str(output))
 
 
@@ -178,7 +178,8 @@ RUNS = {
 def test_a_run_and_its_checkpoint(trunk, files, tmp_path, kind):
     run = _run(trunk, files, tmp_path / "run", RUNS[kind])
     rows = rows_of(run)
-    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4, 5, 6]  # three steps an epoch, halved
+    # An epoch has three steps, and evaluation takes place every half epoch, rounded down.
+    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4, 5, 6]
     assert all(row["dev"]["examples"] == 12 for row in rows)
     assert (run / "curve.png").stat().st_size > 1000
     assert kind_of(run) is Kind.RANKER
@@ -210,7 +211,7 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(trunk, files, tmp_path):
 
 @pytest.mark.usefixtures("no_graphs")
 def test_the_learning_rate_falls_when_the_dev_loss_does_not(trunk, files, tmp_path):
-    """Steps of length 10 break the model: no evaluation is better than the first."""
+    """With a learning rate of 10 the model diverges, so no evaluation beats the first."""
     run = _run(trunk, files, tmp_path / "run", RUNS["bi"], learning_rate=10.0,
                final_learning_rate=10.0, optimizer="adam")  # fmt: skip
     rows = rows_of(run)
@@ -233,7 +234,7 @@ def test_records_give_dev_blocks_and_negatives(trunk, files, tmp_path):
     )  # fmt: skip
     row = rows_of(run)[-1]
     assert row["dev"]["examples"] == 100
-    assert row["dev"]["candidates"] > 90  # equal texts are one candidate
+    assert row["dev"]["candidates"] > 90  # equal texts count as one candidate
     assert row["step"] == 2
 
 
@@ -281,7 +282,7 @@ def test_text_scores_are_those_of_one_pair_at_a_time(trunk, tmp_path, kind):
 
 @pytest.mark.usefixtures("no_graphs")
 def test_initial_rankers_keep_what_was_trained(trunk, files, tmp_path):
-    """A dual encoder's encodings; a ranker's trunk and head; the trunk alone for another head."""
+    """A dual encoder's encodings stay, a ranker's trunk and head too; a new head starts anew."""
     ranker, _ = initial_ranker(trunk, HeadConfig(head="poly"))
     encoder, _ = checkpoint.load_checkpoint(trunk)
     ids = np.array([[3, 5, 1], [2, 8, 9]], "int32")
@@ -302,7 +303,7 @@ def test_initial_rankers_keep_what_was_trained(trunk, files, tmp_path):
 
 def test_the_scale_is_that_of_the_checkpoint(tmp_path):
     folder = write_checkpoint(tmp_path / "tiny")
-    assert trained_scale(folder) == pytest.approx(8.0)  # √64: the facts say nothing
+    assert trained_scale(folder) == pytest.approx(8.0)  # √64, as the facts have no scale
     (folder / "sha256.json").unlink()
     facts = json.loads((folder / "training.json").read_text())
     facts["train"] = {"scale_start": 2.0, "scale_end": 10.0, "scale_anneal_steps": 1000}
@@ -316,7 +317,7 @@ def test_the_scale_is_that_of_the_checkpoint(tmp_path):
 
 
 def test_the_papers_defaults():
-    """arXiv 1905.01969 §5.1 and §5.3."""
+    """As in arXiv 1905.01969 §5.1 and §5.3."""
     for head, batch_size, warmup in (("bi", 256, 100), ("poly", 256, 100), ("cross", 16, 1000)):
         negatives = "given" if head == "cross" else "in_batch"
         config = ranker_recipe(head, negatives_from=negatives)
@@ -339,7 +340,7 @@ def test_the_papers_defaults():
 
 
 def test_a_ranker_on_a_published_bert_is_trained_on_as_one(tmp_path):
-    """With Adam, and its embeddings left alone: as when it began."""
+    """It uses Adam and keeps the embeddings frozen, as in the first training."""
     write_folder(tmp_path / "bert")
     for folder in ("bert", "run"):
         assert _weights_of(str(tmp_path / folder)) == "published_bert"
@@ -352,7 +353,7 @@ def test_a_ranker_on_a_published_bert_is_trained_on_as_one(tmp_path):
 
 
 def test_adamw_decays_matrices_alone(small_config):
-    """As BERT's optimizer, which leaves biases and norms (arXiv 1810.04805 §A.2)."""
+    """As in BERT's optimizer, biases and norms have no decay (arXiv 1810.04805 §A.2)."""
     ranker = make_ranker(RankerConfig(small_config, HeadConfig()))
     config = ranker_recipe(
         "bi",
@@ -411,7 +412,7 @@ def test_jax_trains_alike(tmp_path):
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Token ids in which the first two examples have one response."""
+    """Token ids of a corpus whose first two examples have the same response."""
     corpus = write_corpus(tmp_path_factory.mktemp("corpus"), num_train=60)
     own = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
     ids, splits = own.texts("response", np.maximum(np.arange(60), 1))
@@ -434,7 +435,7 @@ def test_token_ids_are_read_as_their_texts_are(corpus):
     np.testing.assert_array_equal(found.contexts.flat, contexts.flat)
     np.testing.assert_array_equal(found.contexts.row_splits, contexts.row_splits)
     assert found.num_examples == 50
-    assert len(found.pool.row_splits) == 50  # of 49 responses
+    assert len(found.pool.row_splits) == 50  # offsets of 49 responses
     for number, (_, response) in enumerate(texts):
         (place,) = found.right(number)
         start, stop = found.pool.row_splits[place : place + 2]

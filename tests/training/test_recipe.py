@@ -1,4 +1,4 @@
-"""The recipe of the released modules, from dumps to modules, by way of a machine with a GPU."""
+"""The recipe of the released modules, from dumps via a GPU machine to modules."""
 
 import collections
 import json
@@ -30,8 +30,8 @@ TINY_RANKERS = (
     *("--steps=2", "--warmup_steps=1", "--batch_size=8", "--eval_every=2", "--eval_examples=100"),
     *("--checkpoint_every=2", "--max_examples=50", "--precision=float32"),
 )
-# Of the presets' blocks and heads, but narrow: their own sizes take minutes more. Hidden layers of
-# the side networks are as wide as r, as in the presets; others have no skip at the first.
+# As many blocks and heads as the presets, but narrower, which saves minutes. The side networks'
+# hidden layers are as wide as r, as in the presets; otherwise the first one has no skip connection.
 TINY_RUN = (
     *("--steps=2", "--warmup_steps=1", "--batch_size=8", "--eval_every=2", "--eval_examples=100"),
     *("--source_shares=", "--checkpoint_every=1", "--shuffle_buffer=100", "--precision=float32"),
@@ -43,7 +43,7 @@ TINY = (
 
 
 def call(*arguments, folder, blocks_tensorflow=False, cwd=ROOT, **variables):
-    """Call one of the scripts, with this Python as `python3`."""
+    """Run one of the scripts, with this Python as `python3`."""
     programs, blocked = folder / "bin", folder / "blocked"
     if not programs.exists():
         programs.mkdir()
@@ -72,7 +72,7 @@ def call(*arguments, folder, blocks_tensorflow=False, cwd=ROOT, **variables):
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
-    """Dumps, dialogues and single texts, and two models of this project as teachers."""
+    """Folder of dumps, dialogues, single texts and two teachers made by this project."""
     root = tmp_path_factory.mktemp("recipe")
     call_command("sample", "--output", root / "dumps", "--num_threads", 200)
     texts = iter(random_texts(25_000, seed=0))
@@ -99,7 +99,7 @@ def test_a_machine_without_tensorflow_trains_what_becomes_modules(sample):
         "train.sh", "ids", here, f"{sample}/dumps/RC_*.zst", f"{sample}/dumps/RS_*.zst",
         f"{sample}/dialogues.jsonl", f"{sample}/utterances.jsonl", folder=sample,
     )  # fmt: skip
-    (here / "wheels").mkdir()  # which a test downloads no wheels into
+    (here / "wheels").mkdir()  # a test downloads no wheels
     teachers = [sample / "teachers" / name for name in ("one", "other")]
     call("gpu.sh", "pack", here, sample / "parts", *teachers, folder=sample, PART_BYTES="200k")
     parts = sorted((sample / "parts").iterdir())
@@ -127,7 +127,7 @@ def test_a_machine_without_tensorflow_trains_what_becomes_modules(sample):
         assert "| steps | 2 |" in card
         assert ("`1 one + 2 other`" in card) == (name != "convert_multi_context")
     found = [encoders[name].encode(queries) for name in MODULES[1:]]
-    np.testing.assert_allclose(*found, atol=2e-3)  # one trunk
+    np.testing.assert_allclose(*found, atol=2e-3)  # they have the same trunk
 
     # A module is trained further on a CPU, with half of the texts of a file.
     call(
@@ -144,7 +144,7 @@ def test_a_machine_without_tensorflow_trains_what_becomes_modules(sample):
     to_mean, to_further = (np.sum(own[0] * other, axis=1) for other in own[1:])
     assert (to_further < to_mean).all() and to_mean.max() <= 1 + 1e-6
 
-    # Another machine gets the runs and trains rankers from them.
+    # Another machine receives the runs and trains rankers from them.
     call("gpu.sh", "pack", here, sample / "more_parts", *teachers, folder=sample)
     run_rankers = ("gpu.sh", "run", sample / "more_parts", sample / "elsewhere", sample / "ranked")
     call(*run_rankers, *TINY_RANKERS, folder=sample, blocks_tensorflow=True, STEP="rankers")
@@ -156,7 +156,7 @@ def test_a_machine_without_tensorflow_trains_what_becomes_modules(sample):
         exported = Ranker(here / "hub_modules" / name / "1").scores(queries[:2], queries[:2])
         np.testing.assert_allclose(exported, expected, atol=0.1 * np.abs(expected).max())
 
-    # What was stopped comes back by itself, and goes on from there.
+    # Interrupted work is resumed.
     shutil.rmtree(saved_checkpoints(there / "runs" / "convert")[0])
     shutil.rmtree(there / "runs" / "convert_multi_context")
     stopped = {"SECONDS_LIMIT": "0.1"}
@@ -168,7 +168,7 @@ def test_a_machine_without_tensorflow_trains_what_becomes_modules(sample):
     ]  # fmt: skip
 
 
-# In place of Python: notes how it was called, and makes the folder of --output.
+# A stand-in for Python that logs its arguments and creates the folder given by --output.
 NOTING = """#!/bin/sh
 echo "$@" >> "$CALLS"
 for given; do
@@ -223,7 +223,7 @@ def test_intents_that_judge_runs_are_left_out_of_the_single_texts(tmp_path):
     (tmp_path / "data").mkdir()
     for name in ("rasa_bots_nlu", "mit"):
         rows = [{"text": f"text {i} of {name}", "label": f"l{i}"} for i in range(50)]
-        # An equal text of another source is left out too.
+        # Texts that equal a text of another source are excluded too.
         rows += [{"text": f"text {i} of rasa_bots_nlu"} for i in range(50 * (name == "mit"))]
         lines = "\n".join(map(json.dumps, rows))
         (tmp_path / "texts" / f"{name}.jsonl").write_text(lines + "\n\n")

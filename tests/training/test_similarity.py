@@ -1,4 +1,4 @@
-"""The map to vectors for similarity: fitted afterwards, and written by runs with a teacher."""
+"""The similarity map: fitted after training, or written by runs with a teacher."""
 
 import dataclasses
 import json
@@ -29,23 +29,23 @@ from convert_tf.training.teaching.similarity import fit_similarity, similarity_r
 
 NUM_TRAIN = 300
 
-# Runs of a few steps, for which tracing takes longer than computing.
+# These runs take a few steps, for which tracing takes longer than computing.
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
 CONFIG = {"steps": 2, "eval_every": 2}
-LAST = {**CONFIG, "eval_splits": ()}  # the last weights are those that stay
+LAST = {**CONFIG, "eval_splits": ()}  # without evaluation, the last weights are the result
 
 
 @pytest.fixture(scope="module")
 def distilled(corpus, teacher, tmp_path_factory):
-    """The folder of a run with a teacher."""
+    """Folder of a run with a teacher."""
     output = tmp_path_factory.mktemp("runs") / "run"
     return run(corpus.arrays, output, **CONFIG, teacher=teacher, distillation=1.0)
 
 
 @pytest.fixture(scope="module")
 def plain(corpus, tmp_path_factory):
-    """The folder of a run without one."""
+    """Folder of a run without a teacher."""
     return run(corpus.arrays, tmp_path_factory.mktemp("runs") / "plain", **CONFIG)
 
 
@@ -64,8 +64,8 @@ def test_a_turned_map_keeps_every_inner_product_and_most_with_few_numbers():
     np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-4)
     sizes = (found**2).sum(axis=0)
     assert (np.diff(sizes) <= 1e-5).all()
-    # Among all planes none keeps more of the vectors; this one is as good as a singular value
-    # decomposition finds.
+    # No plane preserves more of the vectors than the best one; this one is as good as a singular
+    # value decomposition's.
     best = np.linalg.svd(expected, compute_uv=False)[:2]
     assert (found[:, :2] ** 2).sum() == pytest.approx((best**2).sum(), rel=1e-4)
     cut = similarity_map(reduced, kernel, dim=2)
@@ -76,7 +76,7 @@ def test_one_and_a_half_times_r_is_added_to_it():
     rng = np.random.default_rng(1)
     reduced = (5 * rng.standard_normal((100, 9))).astype("float32")
     kernel = (rng.standard_normal((9, 6)) * [5, 0.1, 3, 0.2, 1, 0.3]).astype("float32")
-    for factor in (0.01, 1, 100):  # whatever the size of what was learnt
+    for factor in (0.01, 1, 100):  # the scale of the learnt map makes no difference
         turned = similarity_map(reduced, factor * kernel, dim=4)
         added = 2.5 * sentence_encodings(reduced, turned) - reduced
         of_added, of_r = (np.linalg.norm(each, axis=1).mean() for each in (added, reduced))
@@ -84,7 +84,7 @@ def test_one_and_a_half_times_r_is_added_to_it():
 
 
 def test_sentence_encodings_are_nearer_to_the_teacher_than_r():
-    """Where r is long in directions that the teacher does not know."""
+    """This is tested with directions in which r is long, but which the teacher ignores."""
     rng = np.random.default_rng(2)
     meaning, other = rng.standard_normal((300, 6)), 4 * rng.standard_normal((300, 3))
     reduced = np.concatenate([meaning, other], axis=1).astype("float32")
@@ -95,7 +95,7 @@ def test_sentence_encodings_are_nearer_to_the_teacher_than_r():
         (unit_rows(each) @ unit_rows(each).T)[pairs] for each in (meaning, reduced, encodings)
     )
     assert spearmanr(of_sentences, teacher).statistic > spearmanr(of_r, teacher).statistic + 0.2
-    # Nothing of r is gone: they are a turn and a stretch of it.
+    # No information in r is lost: the encodings are a rotation and scaling of it.
     back, *_ = np.linalg.lstsq(encodings, reduced, rcond=None)
     np.testing.assert_allclose(encodings @ back, reduced, atol=1e-4)
 
@@ -117,7 +117,7 @@ def test_a_run_with_a_teacher_writes_the_map(distilled, corpus):
 
 
 def test_a_run_without_a_teacher_keeps_the_map_of_its_start(distilled, corpus, teacher, tmp_path):
-    """As it is, when it is gone on with, too; what was measured of it is not true of another r."""
+    """The map stays, also after resuming; its scores are dropped, because r has changed."""
     start = tmp_path / "start"
     fit_similarity(distilled, corpus.arrays, teacher, start)
     for steps in (2, 4):
@@ -161,7 +161,7 @@ def test_several_processes_learn_no_map_and_keep_that_of_their_start(
 def test_the_fitted_map_is_a_regression_on_all_but_every_twentieth(
     plain, corpus, tmp_path, monkeypatch, shares, compared
 ):
-    """Of the examples that have vectors; figures are of the others, some of them at random."""
+    """Figures are for the held-out examples with vectors, or a random sample of their texts."""
     monkeypatch.setattr(similarity, "_COMPARED_TEXTS", compared)
     vectors = str(tmp_path / "vectors")
     write_vectors(corpus.arrays, vectors, letters_teacher, source_shares=shares)
@@ -212,7 +212,7 @@ def test_the_fitted_map_is_a_regression_on_all_but_every_twentieth(
     assert f"{cosine:.3f}" in report
     facts = json.loads((tmp_path / "similar" / "training.json").read_text())
     assert facts["similarity"] == found
-    assert facts["train"]["steps"] == 2  # what was known stays
+    assert facts["train"]["steps"] == 2  # earlier facts stay
 
 
 @pytest.mark.slow
@@ -246,7 +246,7 @@ def test_the_map_joins_a_run(plain, corpus, teacher, tmp_path):
     assert load_similarity_map(plain) is None
     folder = shutil.copytree(plain, tmp_path / "run")
     encoder, vocabulary = load_checkpoint(folder)
-    facts = {**training_facts(folder), "opposites": {"triplets": 3}}  # of another map
+    facts = {**training_facts(folder), "opposites": {"triplets": 3}}  # facts about another map
     save_checkpoint(folder, encoder, vocabulary=vocabulary, training=facts)
     before = encoder.get_weights()
     fit_similarity(folder, corpus.arrays, teacher)

@@ -1,6 +1,6 @@
 """examples/cluster/train.sbatch on a real Slurm.
 
-Skipped where it is not installed: `apt-get install slurmctld slurmd slurm-client munge` on Debian.
+Skipped if Slurm is missing; on Debian, `apt-get install slurmctld slurmd slurm-client munge`.
 """
 
 import sys
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 SCRIPT = ROOT / "examples" / "cluster" / "train.sbatch"
 ON_CPUS = {name: value for name, value in ON_JAX.items() if name != "KERAS_BACKEND"}
-STEPS = 2000  # more than are trained before the job is preempted
+STEPS = 2000  # more than the job can take before it is preempted
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def cluster(tmp_path_factory):
 
 
 def submitted(cluster, folder, *flags):
-    """Submit the script for two processes on this small node. Return the job's number."""
+    """Submit the script for two processes on this small node, and return the job number."""
     lines = SCRIPT.read_text().splitlines(keepends=True)
     script = folder / "train.sbatch"
     larger = ("--gpus-per-node", "--cpus-per-task", "--mem")
@@ -60,8 +60,8 @@ def test_a_preempted_job_is_queued_again_and_goes_on(cluster, tmp_path):
     assert "stopped by a signal: saved step" in log
     saved = int(log.split("stopped by a signal: saved step ")[1].split(";")[0])
     assert int(first.name.removeprefix("step-")) < saved < STEPS
-    # Slurm waits two minutes before it starts a job again. slurmd refuses one that starts in the
-    # second in which it ended ("already killed"), and such a job is lost.
+    # Slurm waits two minutes before it restarts a job. slurmd refuses jobs that start in the second
+    # in which they ended ("already killed"), and such a job is lost.
     cluster.wait(lambda: cluster.facts(job)["JobState"] == "PENDING")
     cluster.call("scontrol", "update", f"JobId={job}", "StartTime=now+5")
     cluster.wait(lambda: "resuming at step" in (tmp_path / "log").read_text())

@@ -1,4 +1,4 @@
-"""Teachers, and folders of their vectors: which texts get them, and work that is killed."""
+"""Teachers and folders of their vectors: which texts get vectors, and interrupted work."""
 
 import json
 import runpy
@@ -31,7 +31,7 @@ WORDS = ["[PAD]", "[UNK]", *"abcdefghij"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A sentence-transformers model with random weights."""
+    """Folder of a sentence-transformers model with random weights."""
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
     tokenizers = pytest.importorskip("tokenizers")
@@ -76,7 +76,7 @@ def test_vectors_are_means_of_each_text_alone(folder):
     assert sum(rows * longest for rows, longest in shapes) < 1.2 * tokens  # the rest is padding
     assert (vectors.dtype, vectors.shape, teacher.dim) == (np.float16, (150, 16), 16)
     cosines = np.sum(vectors.astype(np.float32) * np.array(expected), axis=1)
-    assert cosines.min() > 0.995  # bfloat16
+    assert cosines.min() > 0.995  # computed in bfloat16
     assert teacher([]).shape == (0, 16)
     assert np.isfinite(teacher(["a", "", "b a"])).all()
 
@@ -133,15 +133,15 @@ SHARES = {"forum": 0.3, "chat": 0.0}
 
 @pytest.fixture(autouse=True)
 def chunks(monkeypatch):
-    """Notes of how far the work is are frequent."""
+    """Save progress after small chunks."""
     monkeypatch.setattr("convert_tf.training.teaching.vectors.CHUNK", 50)
 
 
 @pytest.fixture(scope="module")
 def repeats(corpus, tmp_path_factory):
-    """Token ids in which texts are in several examples, and on both sides.
+    """Token ids in which texts occur in several examples and on both sides.
 
-    Each response is the context of the next, and each tenth text the first.
+    Each response is the context of the next example, and every tenth text equals the first one.
     """
     folder = tmp_path_factory.mktemp("repeats") / "ids"
     shutil.copytree(corpus.arrays, folder)
@@ -155,7 +155,7 @@ def repeats(corpus, tmp_path_factory):
 
 
 def texts_of(corpus):
-    """The texts of train, by name."""
+    """Return the training texts by name."""
     folder = ArrayFolder(corpus.arrays)
     own = folder.open("train", max_tokens=60)
     numbers = np.arange(own.num_examples)
@@ -180,15 +180,15 @@ def test_interrupted_teaching_goes_on_where_it_was(corpus, teacher, tmp_path):
     assert not output.exists()
     read = []
     write_vectors(corpus.arrays, output, noting(read))
-    assert len(read[0]) <= 2  # some of the vocabulary, by which the teacher is known again
-    assert len(read) == 1 + 3  # three of five chunks
+    assert len(read[0]) <= 2  # a few subwords, to recognise the teacher
+    assert len(read) == 1 + 3  # three of five chunks are left
     for name in map(vectors_file, PAIR):
         np.testing.assert_array_equal(np.load(output / name), np.load(f"{teacher}/{name}"))
 
 
 @pytest.mark.parametrize("after", [1, 2, 4])
 def test_what_was_interrupted_twice_is_as_if_it_never_was(corpus, teacher, tmp_path, after):
-    """In the vocabulary or behind it, and by a teacher of the same name in its vocabulary."""
+    """Vectors are correct after two interruptions, even by another teacher of the same name."""
     output = tmp_path / "vectors"
     for teach, calls in ((backwards, 5), (letters_teacher, after)):
         with pytest.raises(KeyboardInterrupt):
@@ -211,7 +211,7 @@ def test_what_was_interrupted_twice_is_as_if_it_never_was(corpus, teacher, tmp_p
     ids=["sides", "same width", "another width", "all", "other shares", "fewer"],
 )
 def test_what_another_call_began_is_begun_anew(corpus, tmp_path, options, teach, other_options):
-    """All teachers have one name."""
+    """Other options or another teacher, here under the same name, start the work again."""
     output, expected = tmp_path / "vectors", tmp_path / "expected"
     with pytest.raises(KeyboardInterrupt):
         write_vectors(corpus.arrays, output, interrupted(letters_teacher, after=4), **options)
@@ -255,7 +255,7 @@ def test_vectors_are_of_the_examples_that_shares_of_sources_draw(repeats, tmp_pa
 
 
 def test_shares_are_those_of_the_sources_that_the_token_ids_have(corpus, tmp_path):
-    """Of equal texts: of other sources other examples would be drawn, some without vectors."""
+    """With other sources, shares would draw other examples, some of which have no vectors."""
     other = tmp_path / "ids"
     shutil.copytree(corpus.arrays, other)
     places = np.load(other / column_file("train", "sources"))
@@ -295,7 +295,7 @@ def test_equal_texts_are_encoded_once(repeats, tmp_path):
     own = ArrayFolder(repeats.arrays).open("train", max_tokens=60)
     ids = own.token_ids(np.arange(own.num_examples))
     different = {tuple(row) for row in np.split(ids.flat, ids.row_splits[1:-1])}
-    # Texts with other characters outside the vocabulary are read alike.
+    # Texts that differ only in characters outside the vocabulary have the same token ids.
     assert len([text for text in seen if text not in subwords]) == len(different)
     assert {*seen} - subwords == {*texts[0], *texts[1]}
     for name, own in zip(PAIR, texts, strict=True):

@@ -32,7 +32,7 @@ def test_learning_rate_parity_with_its_formula(warmup_steps):
 
 
 def _optimizer(precision: str = "float32", *, clip: float = 1.0, optimizer: str = "adadelta"):
-    """Of a table and another variable, both of 2 × 3 zeros."""
+    """Return an optimizer for a table and another variable, each 2 × 3 zeros."""
     table, other = (keras.Variable(np.zeros((2, 3), "float32"), name=n) for n in ("table", "other"))
     made = make_optimizer(
         RankerTraining(steps=100, optimizer=optimizer),
@@ -49,7 +49,7 @@ def _accumulated(optimizer, name: str) -> np.ndarray:
     return np.asarray(found)
 
 
-GRADIENT = np.array([[3.0, -4.0, 0.0], [0.0, 12.0, 0.0]], "float32")  # of norm 13
+GRADIENT = np.array([[3.0, -4.0, 0.0], [0.0, 12.0, 0.0]], "float32")  # its norm is 13
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,9 @@ GRADIENT = np.array([[3.0, -4.0, 0.0], [0.0, 12.0, 0.0]], "float32")  # of norm 
     ],
 )
 def test_only_the_tables_gradient_is_clipped_to_its_norm(precision, loss_scale, clip, norm):
-    """Adam's first moment is a tenth of the gradient.
+    """Adam's first moment, a tenth of the gradient, shows what was clipped.
 
-    Under a loss scale the gradients come in 128 times as large, and what is clipped is what they
-    stand for.
+    With a loss scale, gradients are 128 times as large; clipping applies to the unscaled ones.
     """
     optimizer, table, other = _optimizer(precision, optimizer="adam", clip=clip)
     scaled = tf.constant(GRADIENT * loss_scale)
@@ -84,7 +83,7 @@ def test_a_zero_gradient_is_clipped_to_zero():
 
 
 def test_a_sparse_gradient_is_clipped_by_the_sum_of_its_rows():
-    """Row 0 twice: 3 + 1 = 4, with row 1's 3 a norm of 5, clipped to 1."""
+    """The rows of index 0 add up to 4, so with row 1's 3 the norm is 5, which is clipped to 1."""
     optimizer, table, other = _optimizer(optimizer="adam")
     rows = tf.IndexedSlices(
         tf.constant([[3.0, 0, 0], [0, 3.0, 0], [1.0, 0, 0]]), tf.constant([0, 1, 0]), (2, 3)
@@ -98,7 +97,7 @@ def test_a_sparse_gradient_is_clipped_by_the_sum_of_its_rows():
 
 
 def test_adadelta_parity_with_loop():
-    """Zeiler 2012, algorithm 1, times the learning rate; two steps on one number each."""
+    """Two steps on one number equal Zeiler 2012, algorithm 1, times the learning rate."""
     config = EncoderTraining(steps=10)
     variable = keras.Variable(np.zeros(1, "float32"), name="x")
     optimizer = make_optimizer(
@@ -127,11 +126,11 @@ def test_adadelta_parity_with_loop():
 def test_the_named_optimizer_is_made(name, optimizer_class):
     optimizer, _, _ = _optimizer(optimizer=name)
     assert isinstance(optimizer, optimizer_class)
-    assert type(optimizer).__name__ == optimizer_class.__name__  # AdamW is an Adam, too
+    assert type(optimizer).__name__ == optimizer_class.__name__  # AdamW is a subclass of Adam
 
 
 def test_adamw_decays_weights_by_a_hundredth_of_the_learning_rate():
-    """arXiv 1905.01969 §5.1. Without a gradient nothing else moves them."""
+    """As in arXiv 1905.01969 §5.1. With a gradient of zero, only the decay changes weights."""
     variable = keras.Variable(np.ones((2, 3), "float32"), name="x")
     optimizer = make_optimizer(
         RankerTraining(steps=100, optimizer="adamw", learning_rate=0.5, warmup_steps=0),
@@ -147,7 +146,7 @@ def test_adamw_decays_weights_by_a_hundredth_of_the_learning_rate():
 
 
 def test_the_gradient_of_an_encoders_table_is_clipped_to_a_norm_of_1(small_config, make_encoder):
-    """arXiv 1911.03688 §3.1."""
+    """As in arXiv 1911.03688 §3.1."""
     encoder = make_encoder(small_config)
     config = EncoderTraining(steps=10, optimizer="adam")
     optimizer = make_objective(encoder, config, precision="float32").optimizer
@@ -170,11 +169,11 @@ def _batch(config, *, pairs: int = 4, seed: int = 0) -> dict:
 
 
 def test_the_objective_parity_with_loop(small_config, make_encoder):
-    """Scaled cosines, smoothed labels, L2 of the matrices; annealed from step to step."""
+    """Scaled cosines with annealing, smoothed labels, and L2 of the matrices."""
     encoder = make_encoder(small_config)
     biases = [v for v in encoder.trainable_variables if v.name == "relative_bias"]
     assert biases
-    for bias in biases:  # matrices only to have a row for each head
+    for bias in biases:  # these are matrices only because each head has a row, so they have no L2
         bias.assign(np.full(bias.shape, 3.0))
     config = EncoderTraining(
         steps=10, learning_rate=1e-6, final_learning_rate=1e-6, scale_start=2.0, scale_end=5.0,
@@ -193,7 +192,7 @@ def test_the_objective_parity_with_loop(small_config, make_encoder):
         for v in np.asarray(variable).ravel()
     )
     expected = [naive.loss(scale * cosines, 0.2) + 1e-3 * squares for scale in (2, 3, 4, 5, 5)]
-    # Also the first training call widens the range of the table; hence not 1e-6.
+    # The tolerance is not 1e-6 because the first training call also widens the table's range.
     np.testing.assert_allclose(losses, expected, rtol=5e-3)
 
 
@@ -228,7 +227,7 @@ def _scaled_gradients(encoder, precision: str, batch) -> dict:
 
 
 def test_unscaled_float16_gradients_equal_float32s(small_config, make_encoder):
-    """Within 3 % of each gradient's norm: some ten roundings of 2⁻¹² each, in sums that cancel."""
+    """Within 3 % of each norm: about ten roundings of 2⁻¹² each, in sums with cancellation."""
     batch = _batch(small_config, pairs=6)
     exact = _scaled_gradients(make_encoder(small_config), "float32", batch)
     encoder = make_encoder(small_config, dtype="mixed_float16")
@@ -241,15 +240,15 @@ def test_the_loss_scale_is_static_and_only_for_float16(small_config, make_encode
     for precision, factor in (("float32", 1.0), ("mixed_bfloat16", 1.0), ("mixed_float16", 128.0)):
         encoder = make_encoder(small_config, dtype=precision)
         model = make_objective(encoder, EncoderTraining(), precision=precision)
-        model.run_eagerly = True  # nothing to trace: one step
+        model.run_eagerly = True  # one step, so tracing would not pay
         assert float(model.optimizer.scale_loss(tf.constant(1.0))) == factor
         loss = float(model.train_on_batch(_batch(small_config))[0])
-        assert loss < 10.0  # what is reported carries no scale
+        assert loss < 10.0  # the reported loss is unscaled
         assert float(model.optimizer.scale_loss(tf.constant(1.0))) == factor
 
 
 def test_without_l2_the_sparse_gradients_train_under_a_loss_scale(small_config, make_encoder):
-    """L2 makes the tables' gradients dense; without it TensorFlow's come as slices."""
+    """With L2 the tables' gradients are dense; without it, TensorFlow gives `IndexedSlices`."""
     encoder = make_encoder(small_config, dtype="mixed_float16")
     config = EncoderTraining(l2=0.0)
     model = make_objective(encoder, config, precision="mixed_float16")

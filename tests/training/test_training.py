@@ -1,4 +1,4 @@
-"""Whole training runs of an encoder: results, resuming, compiled parts, and what goes wrong."""
+"""Whole training runs of an encoder: results, resuming, compilation and errors."""
 
 import dataclasses
 import itertools
@@ -47,10 +47,10 @@ def test_run_leaves_everything_it_promises(finished):
     best = max(rows, key=lambda row: row["dev"]["R100@1"])
     facts = checkpoint.training_facts(finished)
     assert facts["evaluation"]["dev"] == best["dev"]
-    assert 0 < facts["unknown_tokens"] < 0.1  # the digits and question marks
+    assert 0 < facts["unknown_tokens"] < 0.1  # digits and question marks are not in the vocabulary
 
 
-# Ends itself at a moment of a run: argv[1] names it, the rest are flags of train.py.
+# Kills itself at the point of a run named in argv[1]; the rest are flags of train.py.
 DYING = """
 import os, runpy, signal, sys
 from convert_tf.training import state
@@ -128,7 +128,7 @@ def test_init_from_refuses_another_vocabulary(corpus, finished, tmp_path):
 
 
 def test_weights_that_do_not_fit_leave_the_ones_before(finished, tmp_path):
-    """A real limit on the size of files: HDF5 would end the process with SIGSEGV."""
+    """A real limit on file sizes raises an error; HDF5 alone would end the process with SIGSEGV."""
     encoder, vocabulary = checkpoint.load_checkpoint(finished)
     folder = tmp_path / "copy"
     checkpoint.save_checkpoint(folder, encoder, vocabulary=vocabulary, training={})
@@ -192,7 +192,7 @@ def test_a_run_in_16_bits_compiles_parts_and_ends_where_others_do(
     assert traced
     encoders = [checkpoint.load_checkpoint(saved_checkpoints(f)[0])[0] for f in (exact, own)]
     for one, other in zip(*(e.trainable_variables for e in encoders), strict=True):
-        # Adam's first steps have the size of the rate, in whichever direction.
+        # Adam's first steps are as large as the learning rate, in either direction.
         assert np.abs(np.array(one) - np.array(other)).mean() <= 0.5 * CONFIG.learning_rate
 
 
