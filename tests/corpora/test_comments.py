@@ -28,7 +28,7 @@ def test_comment_is_normalised():
     fields = comment("c14", "t1_c13", "some body text", link="t3_17866", score=3)
     expected = ("c14", "17866", "c13", "some body text", False, "author of c14", "tests", 3, "")
     assert _parsed(fields) == expected
-    for number in (123, 123.0):  # in base 36
+    for number in (123, 123.0):  # ids are written in base 36
         assert _parsed(fields | {"id": number, "link_id": number})[:2] == ("3f", "3f")
 
 
@@ -39,17 +39,17 @@ def test_comment_is_normalised():
         ({"parent_id": "t1_c0"}, "c0"),
         ({"parent_id": "c0", "link_id": "abc"}, "c0"),
         ({"parent_id": "abc", "link_id": "abc"}, TITLE_ID),
-        # The id of a comment may be that of its thread: neither is its own parent.
+        # A comment may have the same id as its thread; neither of them is its own parent.
         ({"parent_id": "t3_abc", "id": "abc"}, TITLE_ID),
         ({"parent_id": "t1_abc"}, "abc"),
-        # A parent in another thread is never found: an orphan.
+        # A parent in another thread is never found, so the comment is an orphan.
         ({"parent_id": "t3_other"}, "t3_other"),
-        # As older dumps have them.
+        # Values of older dumps.
         *(({"parent_id": nothing}, TITLE_ID) for nothing in (None, float("nan"))),
         ({"parent_id": 33592320}, "k0000"),  # 20 · 36⁴
         ({"parent_id": 33592321.0}, "k0001"),
         ({"parent_id": 0}, "0"),
-        # The number of a comment, which may have the id of another thread.
+        # The number of a comment that is also the id of another thread.
         ({"parent_id": 13368, "link_id": "t3_5h6yvl"}, "abc"),
     ],
 )
@@ -93,7 +93,7 @@ def test_malformed_ids(name, value):
     fields = comment("c1", "t1_c0", "text")
     fields[name] = value
     if (name, value) == ("parent_id", "t3_"):
-        assert _parsed(fields).parent_id == "t3_"  # found nowhere
+        assert _parsed(fields).parent_id == "t3_"  # an id that never occurs
         return
     with pytest.raises(UnusableError, match=f"malformed_{name}"):
         _parsed(fields)
@@ -125,7 +125,7 @@ def test_text_is_cleaned(body, expected):
     parsed.body.encode("utf-8")
 
 
-# The notices of docs/data.md, as public programs that read dumps and pages of Reddit quote them.
+# The notices in docs/data.md, as quoted by public programs that read Reddit dumps and pages.
 NOTICES = [
     "[deleted]", r"\[removed\]", "[deleted by user]", "[ Removed by Reddit ]", "[redacted]",
     "[Comment removed by user]", "&#x200B;\n\n[removed]", "&#91; Removed by Reddit &#93;",
@@ -145,7 +145,7 @@ NOTICES = [
     "This comment has been overwritten by an open source script to protect this user's privacy.",
     "worm office frighten\n\n*This post was mass deleted and anonymized with [Redact](x://y)*",
 ]  # fmt: skip
-# What people write about it.
+# Comments that people write about removals.
 ABOUT_REMOVALS = [
     "removed", "Why was my comment removed?", "Your comment was removed? Mine, too.",
     "This comment was deleted, wasn't it?", "[removed from sale] but I have one left",
@@ -187,7 +187,7 @@ def test_length_is_measured_in_characters_after_unescaping():
         parsed = _parsed(comment("c", "t1_b", text))
         assert parsed.is_trimmed == is_trimmed
         assert len(parsed.body) <= 127
-    assert _parsed(comment("c", "t1_b", "a &gt; b"), Rules()).body == "a &gt; b"  # not asked for
+    assert _parsed(comment("c", "t1_b", "a &gt; b"), Rules()).body == "a &gt; b"  # not requested
 
 
 @pytest.mark.parametrize(

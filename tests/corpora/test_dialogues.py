@@ -1,4 +1,4 @@
-"""Pairs and dialogues in the shapes in which people keep them as JSON."""
+"""Pairs and dialogues in common JSON layouts."""
 
 import hashlib
 import json
@@ -59,7 +59,7 @@ def test_ids_are_hashes_that_do_not_depend_on_file_order_or_speakers(write_dump)
 
 @pytest.mark.parametrize("unusable", ["", "  \n", None, 3, ["x"], {"text": None}, {"speaker": "x"}])
 def test_a_turn_without_text_ends_a_conversation(write_dump, unusable):
-    # `c` did not answer `b`, and `f` not `d`; one id, so that they share their split.
+    # `c` does not answer `b`, nor `f` `d`. The parts keep one id, so they get the same split.
     turns = ["a", "b", unusable, "c", "d", "e", unusable, unusable, "f"]
     path = write_dump("a.jsonl", [{"turns": turns, "id": "7"}])
     conversations, file = _read(path)
@@ -104,19 +104,19 @@ def test_any_json_gives_conversations_or_counts(tmp_path_factory, dialogues):
 
 
 def _texts(path):
-    """The turns of each conversation, and what was counted."""
+    """Return the turns of each conversation, and the file with its counts."""
     file = CountedFile(path)
     return [[turn.text for turn in one.turns] for one in pairs.read(file)], file
 
 
 Q, A, B = "Is the pool open?", "Until nine.", "From seven on."
 ASKED, ANSWERED = {"role": "user", "content": Q}, {"role": "assistant", "content": A}
-# One question and its answer.
+# The same question and answer in many layouts.
 PAIRS = [
     {"id": 7, "question": Q, "answer": A},
     {"Question": Q, "ANSWER": f" {A}\n"},
     {"question": Q, "QUESTION": B, "answer": A},
-    {"": "3", "context": Q, "response": A},  # R's numbers of rows
+    {"": "3", "context": Q, "response": A},  # R's row numbers
     {"dialogue": [{"user": Q, "system": A}]},
     {"query_id": "1", "query": Q, "positive_passages": [{"docid": "9", "text": A}]},
     {"anchor": Q, "positive": A, "negative": "No"},
@@ -159,7 +159,7 @@ def test_shapes_are_read_by_their_keys(write_dump, value, expected, form):
         "a list over lines": json.dumps([value, value], indent=1).encode(),
         "in an object": json.dumps({"version": 1, "data": [value, value]}, indent=1).encode(),
     }[form]
-    read, file = _texts(write_dump("faq.csv", content))  # whatever it is called
+    read, file = _texts(write_dump("faq.csv", content))  # the name does not matter
     assert read == 2 * expected
     assert not file.skipped
 
@@ -189,7 +189,7 @@ def test_json_that_is_damaged_as_a_whole(write_dump, content):
 
 def test_damaged_lines_are_counted(write_dump):
     content = b'{"question": "cut off\n' + json_lines([{"question": Q, "answer": A}]) + b"\xff\n"
-    content += b'{"question": "Is it?", "answer": "Yes.", "answer": "No."}'  # a key twice
+    content += b'{"question": "Is it?", "answer": "Yes.", "answer": "No."}'  # a duplicate key
     read, file = _texts(write_dump("a.jsonl", content))
     assert read == [[Q, A]]
     assert file.skipped == {"not_json": 2, "invalid_utf8": 1}

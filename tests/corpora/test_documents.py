@@ -1,4 +1,4 @@
-"""Plain documents: sentences and the next ones, in both layouts."""
+"""Plain documents in both layouts: each sentence with the next one."""
 
 import pytest
 

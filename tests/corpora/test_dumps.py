@@ -1,4 +1,4 @@
-"""Dumps: their lines, whatever holds them, and parts of them with the same lines."""
+"""Reading lines of dumps from every archive format, and finding the files of a dump."""
 
 import os
 import tracemalloc
@@ -56,8 +56,8 @@ def test_several_streams_in_one_file(tmp_path, suffix):
 @pytest.mark.parametrize("suffix", ARCHIVES)
 @pytest.mark.parametrize("fault", ["truncated", "damaged", "a few bytes"])
 def test_an_archive_gives_the_lines_before_its_fault(tmp_path, suffix, fault):
-    # bz2 gives data in blocks of 900 kB. There are two blocks, and the second has the fault. Hex
-    # of random bytes hardly compresses, so that a cut falls into the middle of the lines.
+    # bz2 has blocks of 900 kB. There are two blocks, and the second is damaged. Random hex digits
+    # hardly compress, so a cut falls into the middle of the lines.
     objects = [{"n": n, "text": os.urandom(200).hex()} for n in range(4000)]
     whole = COMPRESSORS[suffix](json_lines(objects))
     start = whole[: 10 if fault == "a few bytes" else len(whole) * 9 // 10]
@@ -67,10 +67,10 @@ def test_an_archive_gives_the_lines_before_its_fault(tmp_path, suffix, fault):
     if fault == "a few bytes":
         assert read == []
     else:
-        # A damaged block may give wrong characters before the damage is noticed.
+        # A damaged block may give wrong characters before the damage is detected.
         assert len(read) > 1000
         assert read[:1000] == objects[:1000]
-    # Damage in gzip's codes may only be noticed because the end is missing.
+    # Damaged gzip data may only be detected by the missing end.
     assert file.skipped["damaged_archive"] + file.skipped["truncated_archive"] == 1
     (warning,) = file.warnings
     assert str(path) in warning
@@ -129,14 +129,14 @@ def test_bad_lines_are_counted_by_reason(write_dump):
 def test_overlong_line_is_dropped_alone(write_dump, suffix, is_last):
     after = b"" if is_last else b'\n{"a": 2}\n'
     path = write_dump(f"RC{suffix}", b'{"a": 1}\n{"a": "' + b"x" * 3_000_000 + b'"}' + after)
-    read, file = _read(path, max_line_bytes=8)  # the length of the others
+    read, file = _read(path, max_line_bytes=8)  # the length of the other lines
     assert read == [{"a": 1}] + ([] if is_last else [{"a": 2}])
     assert file.skipped == {"line_too_long": 1}
 
 
 @pytest.mark.slow
 def test_memory_is_flat_whatever_the_file_holds(tmp_path):
-    # 768 MB of one line in a file of a few kB, then a line that can be used.
+    # A file of a few kB that expands to a single line of 768 MB, followed by a usable line.
     compressor = zstandard.ZstdCompressor().compressobj()
     path = tmp_path / "RC.zst"
     with path.open("wb") as file:
@@ -158,7 +158,7 @@ def test_find_files_sorts_and_removes_doubles(tmp_path, monkeypatch):
         (tmp_path / name).touch()
     (tmp_path / "RC_folder").mkdir()
     assert find_files(["RC_*", "RC_1.zst"]) == ["RC_1.zst", "RC_2.zst"]
-    assert find_files(["RC[1].json"]) == ["RC[1].json"]  # a name that looks like a pattern
+    assert find_files(["RC[1].json"]) == ["RC[1].json"]  # a file name that looks like a pattern
     assert find_files(["RC[12].json"]) == ["RC1.json"]
     with pytest.raises(ValueError, match=r"matches '/nowhere/RC_\*'"):
         find_files(["/nowhere/RC_*"])

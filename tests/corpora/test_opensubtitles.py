@@ -1,4 +1,4 @@
-"""Subtitles: lines by PolyAI's rules; `.srt`, `.vtt` and OPUS's `.xml` as people download them."""
+"""Subtitles cleaned by PolyAI's rules, read from text, `.srt`, `.vtt` and OPUS's `.xml` files."""
 
 import re
 
@@ -13,7 +13,7 @@ from convert_tf.corpora.opensubtitles import clean_line, read
 
 
 def _read(path, **options):
-    """The texts of the conversations by id, and what was counted."""
+    """Return the texts of the conversations by id, and the file with its counts."""
     file = CountedFile(path, **options)
     conversations = [*read(file)]
     assert {one.source for one in conversations} <= {"opensubtitles"}
@@ -25,13 +25,13 @@ def _read(path, **options):
     [
         ("anna: Where were you?", "Where were you?"), ("ANNA:", ""), ("Émile: Salut", "Salut"),
         ("OLD MAN: Two words stay", "OLD MAN: Two words stay"),
-        # With the end of the sentence before it and one white space.
+        # The name takes the preceding punctuation mark and one space with it.
         ("Hello. ANNA: Hi there", "Hello Hi there"), ("Wait... BO: Now", "Wait.. Now"),
         ("12:30 it is", "30 it is"), ("ANNA: BO: Both", "BO: Both"),
         ("(all laughing) Stop (boom!) it", "Stop  it"), ("(a (b) c) d", "c) d"),
         ("(one kind] closes the other", "closes the other"),
         ("a closed] one (x) too (", "a closed] one  too ("),
-        # The speaker is looked for first, at the very start of the line.
+        # Names are removed first, and only at the very start of the line.
         ("[door] ANNA: Hi", "ANNA: Hi"), ("- ANNA: Hi", "ANNA: Hi"),
         ("-- Hi - there --", "Hi - there"), ("\tHi\t\r\n", "\tHi\t"),
     ],
@@ -41,7 +41,7 @@ def test_what_is_said(line, cleaned):
 
 
 def _naive(line):
-    """The four steps one character at a time, where the script has regular expressions."""
+    """Apply the four cleaning steps character by character, without regular expressions."""
     said, position = "", 0
     while position < len(line):
         for before in ([""] if position == 0 else []) + [line[position : position + 2]]:
@@ -74,13 +74,13 @@ def test_steps_against_a_naive_loop(line):
 
 
 def test_brackets_take_linear_time():
-    # Searching for the end of each of these brackets to the end of the line takes an hour.
+    # Scanning the line to its end for each of these brackets would take an hour.
     assert clean_line("(" * 2_000_000) == "(" * 2_000_000
     assert clean_line("(" * 2_000_000 + ")") == ""
 
 
 def test_one_file_is_one_conversation(write_dump):
-    # PolyAI's script: a line of any length is history; only what is empty goes.
+    # As in PolyAI's script, history may have lines of any length, and only empty lines are dropped.
     text = "ANNA: Where were you?\n\n[music]\nOut.\n   \n-\nBO: " + "x" * 300 + "\nNo\r\nlast"
     conversations, file = _read(write_dump("lines-aab", text.encode("utf-8")))
     said = ["Where were you?", "Out.", "x" * 300, "No", "last"]
@@ -101,7 +101,7 @@ def test_the_id_is_the_name_of_the_file(write_dump, name, file_id):
 
 
 def test_longer_files_are_cut_as_polyai_cut_them(write_dump, monkeypatch):
-    # As `split -a 3 -l 4`: empty lines count, and the history ends where a piece does.
+    # As with `split -a 3 -l 4`: empty lines count, and history does not extend beyond a piece.
     monkeypatch.setattr(opensubtitles, "LINES_PER_FILE", 4)
     lines = ["1", "", "3", "4", "5", "6", "7", "", "", "10", "", "12", *map(str, range(13, 4 * 28))]
     conversations, _ = _read(write_dump("lines.gz", "\n".join(lines).encode()))
@@ -123,7 +123,7 @@ def test_longer_files_are_cut_as_polyai_cut_them(write_dump, monkeypatch):
     ],
 )
 def test_a_file_of_the_right_size_keeps_its_name(write_dump, monkeypatch, data, ids):
-    """And one without a reply gives nothing."""
+    """A file no longer than one piece keeps its name; one without replies gives nothing."""
     monkeypatch.setattr(opensubtitles, "LINES_PER_FILE", 4)
     assert [*_read(write_dump("lines", data))[0]] == ids
 

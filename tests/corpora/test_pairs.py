@@ -12,7 +12,7 @@ from convert_tf.readers.columns import PAIR_NAMES
 
 
 def _read(path, **options):
-    """The pairs of a file, and what was counted."""
+    """Return the pairs of a file, and the file with its counts."""
     file = CountedFile(path, **options)
     conversations = list(read(file))
     assert all(len(one.turns) == 2 for one in conversations)
@@ -21,7 +21,7 @@ def _read(path, **options):
 
 @pytest.fixture
 def table(write_dump):
-    """Writes a table and reads it."""
+    """Return a function that writes a table and reads it."""
 
     def write_and_read(text, name="faq.csv", **options):
         data = text if isinstance(text, bytes) else text.encode("utf-8")
@@ -46,7 +46,7 @@ def test_formats(table, ending, delimiter, encoding, line_break, suffix):
 @pytest.mark.parametrize("name", ["faq.csv", "faq.txt", "faq"])
 @pytest.mark.parametrize("header", ["", "question{}answer\n"])
 def test_delimiter_is_told_by_the_rows(table, delimiter, name, header):
-    # The texts hold the other delimiters, quoted where they must be.
+    # The texts contain the other delimiters, quoted where necessary.
     text = header.format(delimiter) + "".join(
         f'"Hi, is it open; or not? {number}"{delimiter}Yes\n' for number in range(9)
     )
@@ -57,16 +57,16 @@ def test_delimiter_is_told_by_the_rows(table, delimiter, name, header):
 @pytest.mark.parametrize(
     ("text", "pairs"),
     [
-        # As spreadsheets write it where the comma is the decimal sign; one row reads as two by it.
+        # Where the comma is the decimal sign, spreadsheets write semicolons.
         ("Hi, can I pay?;Yes.\nHow much;5\nWhere;Here, there\nWhen;Now\n",
          [("Hi, can I pay?", "Yes."), ("How much", "5"), ("Where", "Here, there"),
           ("When", "Now")]),
-        # By comma every row but the first would be a pair.
+        # Split at commas, every row but the first would be a pair.
         ("question;answer;topic\nWhy, then?;So.;a\nWho, me?;You.;b\nWhen, now?;Yes.;c\n",
          [("Why, then?", "So."), ("Who, me?", "You."), ("When, now?", "Yes.")]),
         ("answer,question\nUntil nine.,Is it open?\n", [("Is it open?", "Until nine.")]),
-        ("id,question,response\n1,Why?,So.\n", [("Why?", "So.")]),  # names of two kinds
-        # `context` is here the paragraph that a question is about.
+        ("id,question,response\n1,Why?,So.\n", [("Why?", "So.")]),  # names from two layouts
+        # Here `context` is the paragraph that the question is about.
         ("context,question,answer\nA paragraph.,Why?,So.\n", [("Why?", "So.")]),
         ("Why?,So.\nWho?,We.\n", [("Why?", "So."), ("Who?", "We.")]),
         ('context, response\nWhy? , "Because, well."\n', [("Why?", "Because, well.")]),
@@ -110,9 +110,9 @@ def test_rows_that_are_not_used_are_counted(table):
         'question,answer\n"two\nlines",c\nonly one\nWhy?,\n ,So.\nWho,me?,We.\nWh\0y?,So.\n\n,\n'
         f'"q,x,open\n"{"x" * 140_000}",y\nUsed?,Yes.\n'
     )
-    # A text of one line may be longer than what Python's reader takes by default.
+    # A text of one line may exceed the default limit of Python's csv reader.
     assert read_pairs == [("two\nlines", "c"), ("x" * 140_000, "y"), ("Used?", "Yes.")]
-    # The lines of bad rows are named.
+    # Bad rows are reported with their lines.
     first = [place.removeprefix(file.path) for place in file.bad_lines.first]
     assert first == [
         ":4 (missing_answer)",
@@ -135,7 +135,7 @@ def test_rows_that_are_not_used_are_counted(table):
     ],
 )
 def test_a_quote_that_does_not_close_swallows_no_other_row(table, row, expected, number):
-    # With 30,000 rows after it, the field would be longer than `csv` allows.
+    # With 30,000 more rows, the unclosed field would exceed the limit of `csv`.
     rows = [(f"Why {index}?", f"So {index}.") for index in range(number)]
     read_pairs, file = table("\n".join(["First?,Yes.", row, *map(",".join, rows)]))
     assert read_pairs == [("First?", "Yes."), *expected, *rows]
@@ -144,7 +144,7 @@ def test_a_quote_that_does_not_close_swallows_no_other_row(table, row, expected,
 
 
 def test_quotes_that_do_not_quote(table):
-    # Quotes at the start of a field that are part of the text, as in tables without quoting.
+    # Some tables do not quote, so a quotation mark at the start of a field is part of the text.
     text = 'question\tanswer\n"Why?" she asked\t"So" I said\n"Well\tno\nWhen?\tNow\n'
     read_pairs, file = table(text, "faq.tsv")
     assert [response for _, response in read_pairs] == ["So I said", "no", "Now"]
@@ -183,7 +183,7 @@ def test_memory_stays_flat(write_dump):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert number == 25_000
-    assert peak < 3 * 2**20 < len(row) * number  # bytes
+    assert peak < 3 * 2**20 < len(row) * number  # in bytes
 
 
 _CELL = st.text(
@@ -225,7 +225,7 @@ def test_columns_that_are_no_pairs_are_refused(table, text, message):
     with pytest.raises(ValueError, match=rf"faq\.csv.*{message}"):
         table(text)
     with pytest.raises(ValueError, match="first row has one column"):
-        table("a,b\nc,d\n", "faq.tsv")  # only tabs separate the columns of such a file
+        table("a,b\nc,d\n", "faq.tsv")  # in .tsv files, only tabs separate columns
 
 
 def test_a_first_row_that_is_no_known_header_is_said(table):

@@ -27,7 +27,7 @@ def _read(folder, split):
 
 @pytest.fixture
 def prepared(write_dump, tmp_path):
-    """Prepares dumps, and gives the report and the data folder."""
+    """Return a function that prepares dumps and returns the report and the data folder."""
 
     def run(comments, submissions=(), *, name="data", rules=None, corpora=None, **options):
         dump, titles = write_dump(f"{name}.RC", comments), write_dump(f"{name}.RS", submissions)
@@ -45,7 +45,7 @@ def _pairs(folder, split):
 
 
 def test_round_trip(write_dump, tmp_path, capsys):
-    # 5h6yvl is a train thread, 41ar0l a test thread.
+    # 5h6yvl is a train thread, 41ar0l is a test thread.
     dump = write_dump(
         "dumps/RC_1.zst",
         json_lines(
@@ -137,7 +137,7 @@ def test_same_bytes_whatever_the_order_and_packing_of_the_input(write_dump, tmp_
     first, second, third = (digests(tmp_path / name) for name in ("d1", "d2", "d3"))
     assert len(first) == 8
     assert first == second
-    del first["report.json"], third["report.json"]  # the files of the input differ
+    del first["report.json"], third["report.json"]  # these contain the input files
     assert first == third
 
 
@@ -206,14 +206,14 @@ def test_report_counts_sources_lengths_and_history(write_dump, prepared):
     assert report["rules"]["dialogues"]["max_context_length"] == 127
     lengths = report["lengths"]["response"]
     assert sum(lengths["histogram"]) == lengths["texts"] == report["splits"]["train"]["examples"]
-    # "remark number c12" is three words, with digits apart.
+    # "remark number c12" counts as three words, or more if digits are separate.
     assert 3 <= lengths["percentiles"]["50"] <= 8
     assert (data / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.fixture
 def vocabulary(tmp_path):
-    """Subwords of one character."""
+    """A vocabulary of single characters."""
     path = tmp_path / "vocab.txt"
     characters = "abcdefghijklmnopqrstuvwxyz0123456789"
     write_vocabulary(path, [*characters, *(f"﹏{one}" for one in characters)])
@@ -227,7 +227,7 @@ def test_a_vocabulary_gives_lengths_and_token_ids(write_dump, tmp_path, vocabula
         [dump], str(output), options=options, vocabulary=str(vocabulary), tokenize=True
     )
     assert report["lengths"]["vocabulary"] == "vocab.txt"
-    # A subword is a character here. "remark number c100" has 16 without its spaces.
+    # A subword is a character here. "remark number c100" has 16 characters without spaces.
     assert 14 <= report["lengths"]["context"]["percentiles"]["50"] <= 16
     examples = ArrayFolder(str(output / "ids")).open("train", max_tokens=60)
     assert examples.num_examples == report["splits"]["train"]["examples"]
@@ -275,7 +275,7 @@ def test_impossible_numbers_of_shards(num_shards):
 
 
 SENTENCE = "This is sentence number {} of many."
-LONG = " ".join(SENTENCE.format(n) for n in range(100, 110))  # ten of 36 characters, and spaces
+LONG = " ".join(SENTENCE.format(n) for n in range(100, 110))  # ten, 36 characters each
 
 
 def _single_texts(folder):
@@ -285,7 +285,7 @@ def _single_texts(folder):
 
 
 def _dump():
-    """Threads with posts and long texts, and an orphan in each."""
+    """Return threads with posts and long texts, and an orphan in each."""
     rng = random.Random(0)
     comments, submissions = random_dump(120)
     for one in submissions:
@@ -313,7 +313,7 @@ def test_dev_and_test_get_no_further_pairs_and_give_no_texts(prepared):
     additional = two["threads"].pop("additional")
     assert additional == len(_pairs(more, "train")) - len(_pairs(plain, "train"))
     assert two["threads"] == one["threads"] | {"changed": two["threads"]["changed"]}
-    # Of a thread all is in one split.
+    # All texts of a thread are in the same split.
     held_out = {n for n in range(120) if split_of(f"thread{n}", dev_fraction=0.1) != "train"}
     texts = [row["text"] for row in _single_texts(more)]
     train = {*range(120)} - held_out
@@ -322,7 +322,7 @@ def test_dev_and_test_get_no_further_pairs_and_give_no_texts(prepared):
 
 
 def test_a_further_pair_never_replaces_a_usual_one(prepared):
-    # What is two turns in a train thread is one turn in a test thread, whose id is greater.
+    # The two turns of a train thread are one turn in a test thread with a greater id.
     comments = [
         comment("a", "t1_lost", "the first turn"),
         comment("b", "t1_a", "the second"),

@@ -1,4 +1,4 @@
-"""The corpora of whole conversations: what all have in common, and AmazonQA."""
+"""Readers of whole conversations: the behaviour that all share, and AmazonQA."""
 
 import gzip
 from pathlib import Path
@@ -67,7 +67,7 @@ LACKS = {
         ('{"turns": ["a", "", "b"]}', {"empty_turn": 1, "too_few_turns": 1}),
         ('{"turns": "a b"}', {"wrong_type_turns": 1}),
         ('{"turns": null}', {"missing_turns": 1}),
-        ('["a", "b"]', {"not_an_object": 1}),  # a pair only in files of pairs
+        ('["a", "b"]', {"not_an_object": 1}),  # a pair in files of pairs only
         ('{"turns": ["a", "b"], "id": [1]}', {"wrong_type_id": 1}),
         ('{"turns": ["a", "b"], "id": true}', {"wrong_type_id": 1}),
         ('{"turns": ["a", "b"], "id": "%s"}' % ("x" * 201), {"too_long_id": 1}),
@@ -126,7 +126,7 @@ def _read(path):
 
 
 def _lines(objects):
-    """Objects as the corpus holds them: Python's notation."""
+    """Return objects in the layout of the corpus, Python literals."""
     return "".join(f"{one!r}\n" for one in objects).encode("utf-8")
 
 
@@ -140,7 +140,7 @@ FIVE = 'it\'s as "large" as yours 🙂'
 
 @pytest.mark.parametrize("written", [_lines, json_lines])
 def test_both_layouts_of_amazon_qa(write_dump, written):
-    """As Python, and as JSON, where an emoji is two halves."""
+    """AmazonQA is read as Python literals and as JSON, where an emoji is a surrogate pair."""
     several = [("one two three four", ["a b c d", "too short", "e f g h"]), ("short", ["a b c d"]),
                ("five six seven eight", []), ("nine ten eleven twelve", ["i j k l"])]  # fmt: skip
     questions = [
@@ -210,10 +210,10 @@ def test_products_of_tables_may_be_numbers(write_dump):
         (" ".join("x" * 59), True),
         (" ".join("x" * 60), False),
         ("a  b c", True),  # two spaces: an empty word
-        ("a b\tc\nd e", False),  # only spaces part words
+        ("a b\tc\nd e", False),  # only spaces separate words
         ("a b c ", True),
         ("    ", False),
-        ("x" * 1000 + " b c d", True),  # no limit in characters
+        ("x" * 1000 + " b c d", True),  # characters are not limited
     ],
 )
 @pytest.mark.parametrize("role", ["question", "answer"])
@@ -222,7 +222,7 @@ def test_numbers_of_words(write_dump, text, is_used, role):
     conversations, file = _read(write_dump("qa.json", _lines([line])))
     assert bool(conversations) == is_used
     if is_used:
-        assert text in [turn.text for turn in conversations[0].turns]  # as it is
+        assert text in [turn.text for turn in conversations[0].turns]  # unchanged
     else:
         length = "long" if "x" in text else "short"
         assert file.skipped == {f"{role}_too_{length}": 1}

@@ -17,7 +17,7 @@ def _words(text):
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
-    """The comments, the submissions, and the data folder that is made of them."""
+    """Paths of the comments, the submissions and the data folder prepared from them."""
     folder = tmp_path_factory.mktemp("sample")
     comments, submissions = write_sample(str(folder))
     prepare([comments], str(folder / "data"), submissions=[submissions])
@@ -64,7 +64,7 @@ def test_rules_have_something_to_count(sample):
 
 def test_responses_are_not_found_by_their_words(sample):
     contexts, responses = read_pairs(str(sample[2]), "test")
-    # Hundred test examples hardly ever share a response, and test is not a copy of train.
+    # Test examples rarely share a response, and test is not a copy of train.
     assert len({*responses}) > 0.95 * len(responses)
     test, train = {*zip(contexts, responses, strict=True)}, read_pairs(str(sample[2]), "train")
     assert len(test & {*zip(*train, strict=True)}) < 0.1 * len(test)

@@ -33,7 +33,7 @@ def test_gives_rows_back_in_the_bytewise_order_of_keys(tmp_path):
 
 @pytest.mark.parametrize("length", [1_999_990, 2_000_000, 40_000_000])
 def test_rows_of_any_length(tmp_path, length):
-    # DuckDB's own limit of a line is 2,000,000 bytes.
+    # DuckDB itself limits lines to 2,000,000 bytes.
     short = [("a", f"{n:04d}" * 50) for n in range(2000)]
     rows = _sorted(tmp_path, [("b", "x" * length), *short])
     assert sorted(rows[:-1]) == short
@@ -95,5 +95,5 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 def test_sorts_more_rows_than_its_memory_limit(tmp_path):
-    # 490 MB of rows within 300 MB for DuckDB; ru_maxrss is in kB on Linux.
+    # 490 MB of rows are sorted while DuckDB is limited to 300 MB. On Linux, ru_maxrss is in kB.
     assert int(printed_by(_SORT_MORE_THAN_MEMORY, tmp_path)) < 420_000

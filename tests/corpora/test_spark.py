@@ -1,6 +1,6 @@
-"""Spark's engine next to the one for one machine: same examples, same files, same report.
+"""The Spark engine gives the same examples, files and report as the local engine.
 
-A cluster in memory stands for Spark here; test_spark_cluster.py runs real ones.
+An in-memory cluster replaces Spark here; test_spark_cluster.py runs a real one.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ TEXTS = (
 
 
 def _dump(num_threads=120):
-    """Threads with everything that rules look at; their comments in any order, some twice."""
+    """Return shuffled threads that trigger every rule; some comments occur twice."""
     rng = random.Random(0)
     comments, submissions = random_dump(num_threads)
     for one in submissions:
@@ -62,7 +62,7 @@ def _dump(num_threads=120):
         one["parent_id"] = rng.choice([one["parent_id"]] * 5 + ["t1_lost"])
         if rng.random() < 0.4:
             one["body"] = rng.choice(TEXTS)
-    for thread in range(0, num_threads, 4):  # the same pair but for case and white space
+    for thread in range(0, num_threads, 4):  # equal pairs except for case and white space
         link, question = f"t3_thread{thread}", f"q{thread}"
         body = rng.choice(["until nine", "Until  NINE"])
         comments.append(comment(question, link, "Is the pool open?", link=link))
@@ -75,13 +75,13 @@ def _dump(num_threads=120):
 
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
-    """The picture follows from the report, which is compared; drawing it takes longest."""
+    """Skip drawing, the slowest step; the figure depends only on the report, which is compared."""
     monkeypatch.setattr(report_module, "draw", lambda _: b"a picture")
 
 
 @pytest.fixture
 def dumps_folder(write_dump, tmp_path):
-    """Comments in four files, each compressed in another way, so that threads are split."""
+    """Comments in four files with different compression, so that threads are split."""
     comments, submissions = _dump()
     bad = b'this is not JSON\n{"id": "\xff"}\n' + json_lines([{"id": "i"}])
     write_dump("dumps/RC_1.zst", json_lines(comments[:200]) + bad)
@@ -101,7 +101,7 @@ def dumps_folder(write_dump, tmp_path):
 
 @pytest.fixture(autouse=True)
 def context(monkeypatch):
-    """The cluster that `prepare_with_spark` connects to."""
+    """The in-memory cluster that `prepare_with_spark` connects to."""
     in_memory = SparkInMemory()
     monkeypatch.setattr(driver, "cluster", lambda _: contextlib.nullcontext(in_memory))
     return in_memory
@@ -131,10 +131,10 @@ def test_same_files_as_on_one_machine(dumps_folder, tmp_path, kind, context):
     assert report["threads"]["cyclic"] == 2
     assert report["bad_lines"]["count"] == 3
     dropped = report["threads"]["dropped"]
-    if kind == "clean":  # the dump holds what the rules look at
+    if kind == "clean":  # the dump triggers these rules
         assert {"response_by_bot", "self_reply", "response_low_score"} < set(dropped)
         assert dropped["duplicate_pair"] > 25
-    else:  # the table of pairs has rules of its own
+    else:  # the table of pairs has its own rules
         assert dropped["duplicate_pair"] == 5
     assert (kind == "more") == (tmp_path / "spark" / SINGLE_TEXTS).exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dumps", "local", "spark"]
@@ -155,7 +155,7 @@ def test_names_of_files_are_relative_to_the_driver(dumps_folder, tmp_path, monke
 
 @pytest.mark.parametrize("files", [1, 2])
 def test_too_many_bad_lines_end_the_run_after_reading(write_dump, tmp_path, context, files):
-    """Each of two files has too few of them to end it alone."""
+    """Each of two files has too few bad lines to end the run by itself."""
     dump = json_lines(_dump(num_threads=40)[0]) + b"not JSON\n" * (4 // files)
     paths = [write_dump(f"in/RC_{number}", dump) for number in range(files)]
     options = PrepareOptions(max_bad_lines=4)
@@ -176,7 +176,7 @@ def test_an_unreadable_file_is_an_error(write_dump, tmp_path):
 
 
 def _replaced(path):
-    """Put a dump of the same threads, with other texts, in the place of a dump."""
+    """Replace a dump by one of the same threads with other texts."""
     changed = [{**one, "body": f"other {one['id']}"} for one in _dump(num_threads=40)[0]]
     Path(f"{path}.new").write_bytes(json_lines(changed))
     os.replace(f"{path}.new", path)
@@ -186,7 +186,7 @@ def _replaced(path):
 def test_a_file_that_is_replaced_before_it_is_read_again_ends_the_run(
     write_dump, tmp_path, context, job
 ):
-    """Spark reads it again if the workers that hold a shuffle are lost."""
+    """Spark reads a file again if it loses the workers that hold the shuffle outputs."""
     paths = [write_dump("in/RC_1", _dump(num_threads=40)[0])]
     rules = Rules(**PRESETS["clean"])
 
@@ -213,7 +213,7 @@ def test_lost_outputs_of_unchanged_files_change_nothing(dumps_folder, tmp_path, 
 def test_notes_of_a_repeated_reading_replace_those_of_the_first(
     write_dump, tmp_path, context, monkeypatch
 ):
-    """Here the check does not see that the file changed. The report tells what was written."""
+    """If the check misses a change and a file is read again, the report covers the last reading."""
     path = write_dump("in/RC_1", _dump(num_threads=40)[0])
     monkeypatch.setattr(CountedFile, "check_unchanged", lambda _: None)
 
@@ -249,7 +249,7 @@ def test_a_file_that_changes_while_it_is_read_ends_the_run(
 
 
 def test_a_full_disk_is_named_without_another_attempt(write_dump, tmp_path, monkeypatch, context):
-    """`/dev/full` takes nothing. Spark repeats tasks that raise, but none that returns."""
+    """`/dev/full` accepts no data. Spark retries tasks that raise, so they return the error."""
     attempts = []
 
     def open_full(path, mode):

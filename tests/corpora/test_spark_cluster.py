@@ -1,6 +1,6 @@
 """Spark itself: in this process, and as a master and two workers, one of which is killed.
 
-Skipped without Java or PySpark; `make test-cluster` installs the latter.
+Skipped without Java or PySpark; `make test-cluster` installs PySpark.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ spark.speculation.multiplier 1.1
 
 
 def _environment(folder):
-    """The settings of Spark's processes, none of them from outside."""
+    """Return the environment of Spark's processes, without settings from outside."""
     (folder / "conf").mkdir(exist_ok=True)
     (folder / "conf" / "spark-defaults.conf").write_text(DEFAULTS)
     return {
@@ -60,7 +60,7 @@ def _environment(folder):
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """A folder with dumps, and what one machine makes of them."""
+    """Folder with dumps and the data prepared from them by the local engine."""
     folder = tmp_path_factory.mktemp("shared")
     write_sample(str(folder / "dumps"))
     done = run_command("prepare", *_inputs(folder), f"--output={folder / 'local'}")
@@ -88,7 +88,7 @@ def test_same_files_as_on_one_machine(shared, tmp_path, master):
 
 
 class Cluster:
-    """A standalone master and two workers, each with an address of its own on the loopback."""
+    """A standalone master and two workers, each with its own loopback address."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -135,13 +135,13 @@ class Cluster:
         )
 
     def kill_worker(self):
-        """Kills the last worker that was started, with its executors."""
+        """Kill the worker that was started last, with its executors."""
         worker = self.processes.pop()
         os.killpg(worker.pid, signal.SIGKILL)
         worker.wait()
 
     def pause_worker(self, seconds):
-        """Stops the last worker that was started, with its executors, for a while."""
+        """Pause the worker that was started last, with its executors."""
         os.killpg(self.processes[-1].pid, signal.SIGSTOP)
         time.sleep(seconds)
         os.killpg(self.processes[-1].pid, signal.SIGCONT)
@@ -160,7 +160,7 @@ def _is_open(port):
 def _wait_until(is_so, what, seconds=60):
     until = time.monotonic() + seconds
     while not is_so():
-        assert time.monotonic() < until, f"waited in vain until {what}"
+        assert time.monotonic() < until, f"timed out before {what}"
         time.sleep(0.02)
 
 
@@ -173,7 +173,7 @@ def cluster(shared):
 
 @contextlib.contextmanager
 def preparing(shared, cluster, *, dumps, output, moment):
-    """A driver on the cluster, from the moment on that a worker shuffles or writes."""
+    """Start a driver on the cluster, and yield it once a worker shuffles or writes."""
     before = len(_shuffled(shared))
     command = [
         *(sys.executable, "-m", "convert_tf", "prepare", "--engine=spark"),
@@ -193,7 +193,7 @@ def preparing(shared, cluster, *, dumps, output, moment):
     ("fate", "moment"), [("killed", "shuffle"), ("killed", "writing"), ("slow", "writing")]
 )
 def test_a_lost_or_slow_worker_changes_nothing(shared, cluster, tmp_path, fate, moment):
-    """Spark repeats the tasks of a slow worker on the other one, and both write files."""
+    """With a slow worker, Spark repeats its tasks on the other one, and both write files."""
     output = tmp_path / "data"
     with preparing(shared, cluster, dumps=shared, output=output, moment=moment) as driver:
         if fate == "killed":
@@ -210,7 +210,7 @@ def test_a_lost_or_slow_worker_changes_nothing(shared, cluster, tmp_path, fate, 
 
 @pytest.mark.parametrize("moment", ["shuffle", "writing"])
 def test_dumps_that_are_replaced_before_they_are_read_again(shared, cluster, tmp_path, moment):
-    """The worker that holds a part of the shuffle is killed then. Equal bytes, or a refusal."""
+    """If a worker with shuffle outputs is lost, the run writes equal files or raises an error."""
     shutil.copytree(shared / "dumps", tmp_path / "dumps")
     output = tmp_path / "data"
     with preparing(shared, cluster, dumps=tmp_path, output=output, moment=moment) as driver:
@@ -234,7 +234,7 @@ def test_dumps_that_are_replaced_before_they_are_read_again(shared, cluster, tmp
 
 
 def test_embed_gives_the_vectors_of_one_machine(shared, cluster, tiny_onnx, tmp_path):
-    """Also if a worker is killed, and the driver then, and the same command starts again."""
+    """The vectors are complete even if a worker and then the driver were killed."""
     texts = [*random_texts(60_000, seed=0)]
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
     output = tmp_path / "v.npy"

@@ -1,4 +1,4 @@
-"""The papers' tasks as training data: their right answers, in splits that keep dialogues whole."""
+"""The papers' tasks as training data: correct answers, and splits that keep dialogues whole."""
 
 import json
 
@@ -90,7 +90,7 @@ def test_a_sentence_and_its_article_are_an_example(tmp_path):
 
 def test_what_cannot_be_used_is_counted_with_its_line(tmp_path):
     lines = task_files.convai2(dialogues=3)
-    broken = [*lines[:5], lines[6], lines[7], *lines[8:]]  # line 2 of the second dialogue is gone
+    broken = [*lines[:5], lines[6], lines[7], *lines[8:]]  # without line 2 of the second dialogue
     texts, _, file = read("convai2", written(tmp_path, broken))
     assert (len(texts), file.skipped) == (4, {"missing_line": 1})
     assert file.bad_lines.first == [f"{file.path}:6 (missing_line)"]

@@ -1,4 +1,4 @@
-"""Threads: their examples by PolyAI's rules and others, and where long texts are cut."""
+"""Examples from threads by PolyAI's rules and additional ones, and cutting of long texts."""
 
 import hashlib
 import itertools
@@ -32,7 +32,7 @@ TITLE = _turn(TITLE_ID, None, "the title of it all")
 
 
 def _examples(turns, **rules):
-    """The usual examples by the ids of their responses, and the counts."""
+    """Return the standard examples by the ids of their responses, and the counts."""
     counts = ThreadCounts()
     examples = list(create_examples(turns, Rules(**rules), counts))
     usual = {one.response_id: one for one in examples if not one.is_additional}
@@ -76,7 +76,7 @@ def test_skip_rules_for_response_and_context(body, is_trimmed, reason):
         assert set(examples) == {"odd", "b", "c"}
         assert not counts.dropped
     else:
-        # Further up the path a turn of any length and kind is an extra context.
+        # Earlier turns on the path may have any length and kind.
         assert set(examples) == {"c"}
         assert counts.dropped == {f"response_{reason}": 1, f"context_{reason}": 1}
     assert examples["c"].extra_contexts == (body, "the body of a")
@@ -96,7 +96,7 @@ def test_copies_of_an_id_are_resolved_whatever_their_order():
 
 
 def _naive_examples(turns, max_comments):
-    """From the roots down, a whole history per comment; the reference that the fast way equals."""
+    """Reference: build examples from the roots down, with the whole history for each comment."""
     bodies, children, ids = {}, {}, {turn.id for turn in turns}
     for turn in turns:
         bodies[turn.id] = turn
@@ -149,7 +149,7 @@ def test_equals_the_naive_reference_on_random_threads(max_comments):
         num_examples += counts.examples
         num_cyclic += counts.cyclic
         longest = max([longest, *(len(one.extra_contexts) for one in examples.values())])
-    # The threads reach what is to be tested.
+    # The random threads cover the cases of interest.
     assert num_examples > 1000 and num_cyclic > 20
     assert longest == max_comments - 1
 
@@ -290,7 +290,7 @@ def test_turns_of_a_conversation_that_answer_nothing_are_only_context():
 
 
 def test_limits_of_each_role():
-    # 300 characters may be a context, not a response, and are trimmed as an extra context.
+    # 300 characters may be a context but not a response; in an extra context they are trimmed.
     long = "word " * 60
     turns = [_turn("a", "", long), _turn("b", "a", "a short answer"), _turn("c", "b", long)]
     turns.append(_turn("d", "b", "another short one"))
@@ -302,7 +302,7 @@ def test_limits_of_each_role():
 
 
 SENTENCE = "This is sentence number {} of many."
-LONG = " ".join(SENTENCE.format(n) for n in range(100, 110))  # ten of 36 characters, and spaces
+LONG = " ".join(SENTENCE.format(n) for n in range(100, 110))  # ten, 36 characters each
 
 
 def test_a_long_context_keeps_its_end_and_a_long_response_its_start():
@@ -318,7 +318,7 @@ def test_a_long_context_keeps_its_end_and_a_long_response_its_start():
 
 
 def _further(turns, **rules):
-    """The additional examples. The usual ones are as without them."""
+    """Return the additional examples, after checking that they do not change the standard ones."""
     examples = list(create_examples(turns, Rules(more_pairs=True, **rules), ThreadCounts()))
     usual = {one.response_id: one for one in examples if not one.is_additional}
     assert usual == _examples(turns, **rules)[0]
@@ -349,7 +349,7 @@ def test_two_turns_that_are_too_long():
     assert not _further(turns)
     ((context, _, _),) = _further(turns, long="cut")
     assert context == f"{SENTENCE.format(102)} {'x' * 80}"
-    turns[1] = turns[1]._replace(body="x" * 120)  # no room for a turn before it
+    turns[1] = turns[1]._replace(body="x" * 120)  # no room for an earlier turn
     assert not _further(turns, long="cut")
 
 
@@ -361,12 +361,12 @@ def test_a_title_and_its_post():
         ("the title of it all the text of the post", "a comment on it", ()),
         ("the title of it all a comment on it", "an answer", ()),
     ]
-    # A post without room for its title is a context by itself, with the title as history.
+    # A post without room for its title is a context of its own, with the title as history.
     long = post._replace(body=LONG[:127], is_trimmed=True, rest=LONG[127:])
     further = _further([TITLE, long, *turns[2:]], long="cut")
     assert further[1] == (LONG[-110:], "a comment on it", ("the title of it all",))
     assert further[0][1] == LONG[:110]
-    # Without the title the post is still there.
+    # The post is present even without its title.
     assert _further([post, turns[2]]) == []
 
 

@@ -1,4 +1,4 @@
-"""`benchmarks/intents.py`: its rows and figures, on sentences that two encoders tell apart."""
+"""`benchmarks/intents.py`: its rows and figures, on sentences that two encoders separate."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`IntentClassifier` as a scikit-learn estimator, out of scope, and labels with levels."""
+"""`IntentClassifier` as a scikit-learn estimator, out-of-scope texts, and hierarchical labels."""
 
 import warnings
 from functools import partial
@@ -52,13 +52,13 @@ def test_it_learns_a_dozen_sentences(encoder, head):
 
 
 def test_scikit_learn_can_clone_search_and_validate_it(encoder):
-    classifier = make(encoder, dropout=0.5, lexical=None)  # words would do without the encoder
+    classifier = make(encoder, dropout=0.5, lexical=None)  # words would suffice
     assert cross_val_score(classifier, TEXTS, LABELS, cv=2).shape == (2,)
     search = GridSearchCV(classifier, {"epochs": [1, 40]}, cv=2).fit(TEXTS, LABELS)
     assert search.best_params_ == {"epochs": 40}
     pipeline = make_pipeline(FunctionTransformer(lambda x: [t.lower() for t in x]), classifier)
     assert pipeline.fit(TEXTS, LABELS).predict(["HELLO Friend"]) == ["greet"]
-    assert set(encoder.texts) == {*TEXTS, "hello friend", *LABELS}  # names are texts, too
+    assert set(encoder.texts) == {*TEXTS, "hello friend", *LABELS}  # names are encoded too
     assert len(encoder.texts) == len(set(encoder.texts)), "Each text is encoded once."
 
 
@@ -85,7 +85,7 @@ def test_encodings_have_length_1_or_0_and_are_kept_in_part(encoder):
     encodings = IntentEncodings(lambda texts: [[3.0, 4.0] if t else [0.0, 0.0] for t in texts])
     np.testing.assert_allclose(encodings(["x", ""]), [[0.6, 0.8], [0, 0]])
     assert encodings([]).shape == (0, 2)
-    assert MAX_TEXTS > 30_000, "BANKING77 and CLINC150 fit."
+    assert MAX_TEXTS > 30_000, "BANKING77 and CLINC150 are within the limit."
     few = IntentEncodings(encoder, max_texts=2)
     first = few(["a", "b", "c"])
     np.testing.assert_array_equal(few(["a", "b", "c"]), first)
@@ -204,12 +204,12 @@ def test_weights_of_0_leave_examples_out_and_equal_ones_change_nothing(encoder, 
     left_out = make(encoder, head, **options).fit(texts, labels, [*[2.0] * len(TEXTS), 0])
     assert "zoo" not in left_out.classes_
     assert "seven elephants" not in encoder.texts
-    if head == "network":  # logistic regression has a penalty beside the sum
+    if head == "network":  # logistic regression adds a penalty to the sum
         np.testing.assert_array_equal(left_out.predict_proba(QUERIES), plain.predict_proba(QUERIES))
     weights = [9.0 if label == "order" else 0.1 for label in LABELS]
     weighted = make(encoder, head, **options).fit(TEXTS, LABELS, sample_weight=weights)
     order = list(weighted.classes_).index("order")
-    vectors = plain.encode(QUERIES)  # before the temperature, which weights change too
+    vectors = plain.encode(QUERIES)  # before the temperature, which also depends on weights
     heavy, even = (each.parts_.head.probabilities(vectors) for each in (weighted, plain))
     assert (heavy[:, order] > even[:, order]).all()
 
@@ -221,7 +221,7 @@ def test_descriptions_are_enough_and_examples_refine_them(encoder):
     begin = partial(IntentClassifier.from_descriptions, descriptions, encoder, **QUICK)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warnings.simplefilter("ignore", DeprecationWarning)  # libraries of each other
+        warnings.simplefilter("ignore", DeprecationWarning)  # libraries may warn about each other
         assert begin().predict(QUERIES).tolist() == ANSWERS
     refined = begin(examples=(TEXTS[:4], LABELS[:4]))
     assert refined.classes_.tolist() == ["greet", "order", "reset"]
@@ -230,7 +230,7 @@ def test_descriptions_are_enough_and_examples_refine_them(encoder):
 
 
 class ThreeKinds:
-    """Encodes what tells intents apart in one way, and nothing in the others."""
+    """Encodes texts so that only one kind of encoding separates the intents."""
 
     def __init__(self, telling):
         for kind, method in KINDS_OF_ENCODING.items():
@@ -288,7 +288,7 @@ RENAMED = {"greet": "SayHello", "reset": "password_reset?", "order": "order/wher
 @pytest.mark.parametrize("head", ["network", "logistic"])
 def test_names_of_intents_are_examples_where_they_help(encoder, head, is_validated, tmp_path):
     labels = [RENAMED[name] for name in ANSWERS]
-    # Examples of an intent have no word in common, but each has one with its name.
+    # Examples of an intent share no words, but each shares one with the intent's name.
     few = (["say one", "password three", "order five"], labels)
     more = (["hello two", "reset four", "where six"], labels)
     examples, validation = ([few[0] + more[0], labels * 2], None)
@@ -304,7 +304,7 @@ def test_names_of_intents_are_examples_where_they_help(encoder, head, is_validat
     expected = auto.predict_proba(queries)
     np.testing.assert_array_equal(always.predict_proba(queries), expected)
     assert np.abs(without.predict_proba(queries) - expected).max() > 0.01
-    # A mean encoding is that of examples.
+    # Mean encodings use examples only, not names.
     np.testing.assert_array_equal(without.parts_.centroids, auto.parts_.centroids)
     for classifier, names in ((auto, "always"), (without, None)):
         classifier.save(tmp_path / "model", overwrite=True)
@@ -339,7 +339,7 @@ def test_names_count_as_much_as_a_mean_example(encoder):
 
 
 def test_names_are_not_validated_on(encoder, monkeypatch):
-    """A grid's examples are drawn as without names."""
+    """Grid search validates on the same examples with and without names."""
     seen = []
 
     def accuracy_of(head, encodings, labels):
@@ -353,7 +353,7 @@ def test_names_are_not_validated_on(encoder, monkeypatch):
 
 
 def test_texts_between_two_intents_are_rejected(encoder):
-    """Those whose two most probable intents are closer than the margin, and no others."""
+    """Texts are rejected if their two most probable intents are closer than the margin."""
     plain = make(encoder).fit(TEXTS, LABELS)
     texts = [*TEXTS, "hello password", "order the password"]
     two = np.sort(plain.predict_proba(texts), axis=1)[:, -2:]
@@ -404,7 +404,7 @@ def test_an_explanation_of_a_long_text_is_bounded(encoder, monkeypatch):
 
 
 def test_weights_reach_the_grid(encoder):
-    """By what is validated on, "order" and "reset" are one intent."""
+    """All validation texts have the intents "reset" or "order", whose weights stay 1."""
     weights = np.where(np.array(LABELS) == "greet", 1e-9, 1.0)
     grid = {"logistic_c": (1e-4, 100.0)}
     classifier = make(encoder, "logistic", grid=grid)
@@ -413,7 +413,7 @@ def test_weights_reach_the_grid(encoder):
 
 
 class Table:
-    """As much of a table as is read: `np.asarray` and `shape`; a list of it would be its header."""
+    """The used part of a table: `np.asarray` and `shape`. As a list, it gives its header."""
 
     def __init__(self, *columns):
         self.values = np.array(columns, object).T
@@ -451,7 +451,7 @@ def test_a_grid_is_decided_on_validation_data(encoder):
     for validation in (None, (QUERIES, ANSWERS)):
         classifier = make(encoder, grid=grid).fit(TEXTS, LABELS, validation=validation)
         assert classifier.best_params_ == {"learning_rate": 0.7, "hidden_dim": 16}
-        # The winner is trained on all examples.
+        # The best combination is then trained on all examples.
         np.testing.assert_array_equal(classifier.predict_proba(QUERIES), trained)
     with (
         pytest.raises(ValueError, match="each intent has only one example"),
@@ -462,7 +462,7 @@ def test_a_grid_is_decided_on_validation_data(encoder):
 
 
 def topics(texts):
-    """The topic of a text as an axis; a fourth one of texts without any."""
+    """Return an axis for the topic of each text; a fourth axis is for texts without topic."""
     words = {"hello": 0, "hi": 0, "good": 0, "password": 1, "order": 2}
     rows = np.eye(4)[[max((words.get(w, -1) for w in t.split()), default=-1) for t in texts]]
     return rows + 0.05 * np.cos(np.arange(4) * np.array([[len(t)] for t in texts]))
@@ -490,7 +490,7 @@ def test_a_given_threshold_is_kept(encoder):
     options = {"out_of_scope": "confidence", "threshold": 1.1}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warnings.simplefilter("ignore", DeprecationWarning)  # libraries of each other
+        warnings.simplefilter("ignore", DeprecationWarning)  # libraries may warn about each other
         classifier = make(encoder, **options).fit(TEXTS, LABELS)
     assert classifier.predict(TEXTS).tolist() == ["oos"] * len(TEXTS)
     assert classifier.thresholds_ is None
@@ -507,7 +507,7 @@ def test_numbers_are_labels_but_for_that_of_no_intent(encoder):
 
 
 def test_patience_holds_examples_out(encoder, monkeypatch):
-    """Without validation data a tenth of the examples, from each intent, is not trained on."""
+    """Without validation data, a tenth of each intent's examples is not trained on."""
     trained, train = [], cross_validation.train_parts
     options = {"lexical": None, "names": None}
 
@@ -567,14 +567,14 @@ def test_confidence_is_calibrated_without_words(encoder):
 
 @pytest.mark.parametrize("with_examples", [False, True])
 def test_the_rule_both_weighs_the_cosine_by_texts_without_an_intent(with_examples, tmp_path):
-    """Texts of intents that are left out, or examples out of scope if there are some."""
+    """The weight is fitted to held-out intents, or to out-of-scope examples if there are any."""
     names = [f"intent{number}" for number in range(8)]
     texts = [f"{name} {name} word{number}" for name in names for number in range(4)]
     labels = [name for name in names for _ in range(4)]
     numbers = {name: number for number, name in enumerate(names)}
 
     def encode(texts):
-        """Intents have directions of their own; anything else is as near to all of them."""
+        """Give each intent its own direction; other texts are equally far from all."""
         vectors = np.zeros((len(texts), 9))
         for vector, text in zip(vectors, texts, strict=True):
             vector[numbers.get(text.split()[0], 8)] = 1
@@ -594,7 +594,7 @@ def test_the_rule_both_weighs_the_cosine_by_texts_without_an_intent(with_example
 
 
 def test_words_count_as_much_as_cross_validation_says():
-    """An encoder that sees nothing leaves all to words; words that say nothing do not count."""
+    """If the encoder is uninformative, words get the full weight; uninformative words get none."""
 
     def sees_nothing(texts):
         return np.ones((len(texts), 4))
@@ -614,7 +614,7 @@ def test_words_count_as_much_as_cross_validation_says():
 
 
 def test_a_default_fit_costs_less_than_two_trainings(encoder, monkeypatch):
-    """In steps of the network; words are cheap."""
+    """This counts steps of the network, because words are cheap."""
     steps = []
     monkeypatch.setattr("convert_tf.intents.head.check_step", lambda *args: steps.append(args))
     texts, labels = TEXTS * 20, LABELS * 20
@@ -635,7 +635,7 @@ LEVELS = [{"greet": "chat", "reset": "shop/reset", "order": "shop/order"}[x] for
 
 def make_levels(**options):
     levels = make(WordEncoder(), "logistic", names=None, lexical=None, **options).fit(TEXTS, LEVELS)
-    levels.mixture_ = Mixture()  # as unsure as the thresholds of the tests expect
+    levels.mixture_ = Mixture()  # gives the confidence that these tests expect
     return levels
 
 
@@ -676,7 +676,7 @@ def test_only_texts_in_scope_have_an_accuracy():
 
 
 def test_a_dozen_sentences_make_a_classifier():
-    """The example of the README, on a released encoder."""
+    """This is the README's example with a released encoder."""
     (block,) = blocks(README, language="csv")
     lines = block.text.strip().splitlines()[1:]
     texts, labels = zip(*(line.rsplit(",", 1) for line in lines), strict=True)

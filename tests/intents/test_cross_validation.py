@@ -1,4 +1,4 @@
-"""Answers to examples that were not trained on, and what is fitted on them."""
+"""Cross-validated outputs, and the parameters fitted to them."""
 
 import math
 
@@ -24,7 +24,7 @@ def examples():
 
 
 def _answers(number=400, intents=5, seed=0, **changes):
-    """The head is right at twice the sureness that it says; words are noise."""
+    """Return outputs whose head logits are half of the true ones, and whose words are noise."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(0, 2, (number, intents))
     labels = np.array([rng.choice(intents, p=row) for row in softmax(logits)])
@@ -91,7 +91,7 @@ def test_names_are_trained_on_and_never_held_out(examples):
     assert named.texts == [*TEXTS, "greet", "reset"]
     assert named.labels[-2:].tolist() == [0, 2]
     only = examples.with_names(["greet", "order", "hello_there"], encode, left_out="greet")
-    assert only.texts == [*TEXTS, "order"]  # "hello there" is an example
+    assert only.texts == [*TEXTS, "order"]  # "hello there" is an example already
     assert encode(named.texts).tolist() == named.encodings.tolist()
     parts, plain = (cv.held_parts(named, seed=0), cv.held_parts(examples, seed=0))
     for part, own in zip(parts, plain, strict=True):
@@ -160,7 +160,7 @@ def test_scores_of_scope_are_of_the_mixture():
 
 @pytest.fixture(scope="module")
 def points():
-    """Ten intents with eight examples each, by an encoder that tells them well apart."""
+    """Eight examples of ten intents, with encodings that separate the intents well."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(10), 8)
     vectors = np.eye(12)[labels] + 0.15 * rng.normal(size=(80, 12))
@@ -180,7 +180,7 @@ def test_every_intent_is_left_out_once(points):
     assert [len(one.head[0]) for one in answers] == [7, 7, 8, 8]
     for one in answers:
         is_out = one.labels == NONE
-        assert is_out.sum() == 8 * (10 - len(one.head[0]))  # all their examples
+        assert is_out.sum() == 8 * (10 - len(one.head[0]))  # all examples of the intents left out
         assert np.bincount(one.labels[~is_out]).tolist() == [2] * len(one.head[0])  # a quarter
         assert (one.head[~is_out].argmax(axis=1) == one.labels[~is_out]).mean() > 0.9
         assert one.nearest[is_out].max() < one.nearest[~is_out].mean()
@@ -236,7 +236,7 @@ def _scores(inside=60, outside=40, intents=3):
 
 
 def _gain(scores, thresholds):
-    """In-scope accuracy and out-of-scope recall with a threshold for each intent."""
+    """Return in-scope accuracy plus out-of-scope recall with one threshold per intent."""
     is_kept = scores.scores >= thresholds[scores.predicted]
     is_right = scores.is_right & is_kept
     return np.mean(is_right[scores.is_in]) + np.mean(~is_kept[~scores.is_in])
@@ -267,12 +267,12 @@ def test_a_wanted_share_is_rejected_with_and_without_examples_out_of_scope():
 
 def test_intents_with_examples_enough_have_thresholds_of_their_own():
     scores = _scores(600, 400)
-    # The first intent is answered with much more confidence than the others, in scope or not.
+    # The first intent has much higher scores than the others, in scope and out of scope.
     scores.scores[scores.predicted == 0] += 5
     threshold = cv.fit_threshold(scores)
     found = cv.fit_intent_thresholds(scores, threshold, 4)
     assert found[0] > 4 > 3 > max(found[1:3])
-    assert found[3] == threshold, "No example was answered with it."
+    assert found[3] == threshold, "Intent 3 was never predicted, so it keeps the common threshold."
     assert _gain(scores, found) > _gain(scores, np.full(4, threshold)) + 0.1
 
 
@@ -289,5 +289,5 @@ def test_a_share_of_each_intent_is_rejected():
     found = cv.fit_intent_thresholds(scores, cv.fit_threshold(scores), 3)
     for intent in range(3):
         own = scores.scores[scores.predicted == intent]
-        # A few examples of all intents count with its own.
+        # The threshold is smoothed with a few examples of all intents.
         assert np.mean(own < found[intent]) == pytest.approx(0.05, abs=0.02)

@@ -1,4 +1,4 @@
-"""Labelled texts: files, what is wrong with them, samples, folds, and names of intents."""
+"""Labelled texts: reading files, errors in them, sampling, folds, and intent names."""
 
 import csv
 import gzip
@@ -15,7 +15,7 @@ from convert_tf.intents import data, examples
 
 
 def test_texts_may_be_long(tmp_path):
-    """Longer than what Python's reader takes by default, which other readers keep."""
+    """Texts may exceed the default limit of Python's reader, which stays as it is for others."""
     text = "word " * 40_000
     (tmp_path / "a.csv").write_text(f"text,label\n{text},a\nhi,b\n", "utf-8")
     before = csv.field_size_limit()
@@ -117,7 +117,7 @@ def test_unusable_files_say_what_is_wrong(tmp_path, name, content, message):
 
 
 class NotAvailable:
-    """As NA of pandas."""
+    """Behaves like pandas' NA."""
 
     def __ne__(self, other):
         return self
@@ -169,7 +169,7 @@ def test_a_set_has_no_order(kind):
 
 
 def test_a_spreadsheet_computes_nothing(tmp_path):
-    """And the texts are read as they were."""
+    """Cells do not start like formulas, and reading the file restores the texts."""
     rows = [("=1+1", "@sum"), ("-5 degrees", "+a"), ('=HYPERLINK("http://x","y")', "b"), ("c", "")]
     written = data.labelled_csv(rows)
     cells = [cell for row in csv.reader(io.StringIO(written)) for cell in row]
@@ -221,7 +221,7 @@ def test_columns_with_endless_names_are_shown_in_short(tmp_path):
 @pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_two_columns_without_a_header(tmp_path, mark, is_reversed):
-    """Where the first row's label is there again, that row is none."""
+    """The first row is not a header if its label occurs again."""
     rows = [("hi there", "greet"), ("bye now", "bye"), ("hello you", "greet")]
     lines = (mark.join(row[::-1] if is_reversed else row) for row in rows)
     (tmp_path / "a.csv").write_text("\n".join(lines))

@@ -1,4 +1,4 @@
-"""How probabilities become answers: in numpy and in TensorFlow, against loops over texts."""
+"""Answers from probabilities, in NumPy and TensorFlow, compared with loops over texts."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ NEAREST = RNG.uniform(0, 1, 200).astype(np.float32)
 
 
 def naive_answer(decision, probabilities, nearest):
-    """The intent of one text; "none" for a text that is rejected."""
+    """Return the intent of one text, or "none" if the text is rejected."""
     order = sorted(range(4), key=lambda intent: -probabilities[intent])
     lead = probabilities[order[0]] - probabilities[order[1]]
     if decision.threshold is not None:
@@ -62,11 +62,11 @@ def test_one_intent(kind, threshold, by_intent, min_margin):
 def test_rejected_texts_get_a_sure_upper_level():
     probabilities = np.array(
         [
-            [0.4, 0.4, 0.1, 0.1],  # a is sure
-            [0.7, 0.1, 0.1, 0.1],  # answered
-            [0.3, 0.2, 0.4, 0.1],  # a is likelier than b/z, but not sure
+            [0.4, 0.4, 0.1, 0.1],  # a is certain
+            [0.7, 0.1, 0.1, 0.1],  # a/x is answered
+            [0.3, 0.2, 0.4, 0.1],  # a is more probable than b/z, but too uncertain
             [0.1, 0.1, 0.1, 0.7],  # rejected by the threshold of c, which has no levels
-            [0.35, 0.3, 0.35, 0.0],  # sure, but b is near
+            [0.35, 0.3, 0.35, 0.0],  # a is certain, but b is close
         ]
     )
     labels, limits = np.array(["a/x", "a/y", "b/z", "c"]), np.array([0.6, 0.6, 0.6, 0.8])
@@ -82,7 +82,7 @@ def test_rejected_texts_get_a_sure_upper_level():
 
     assert answers(0.31) == ["a", "a/x", "oos", "oos", "oos"]
     assert answers(0.0) == ["a", "a/x", "oos", "oos", "a"]
-    # A threshold on another scale says nothing about sums of probabilities.
+    # With a threshold on another scale, sums of probabilities are not compared with it.
     assert answers(0.31, "both", 100) == ["a", "a", "oos", "oos", "oos"]
 
 
@@ -122,7 +122,7 @@ def test_a_score_equal_to_the_threshold_is_enough():
 def test_defaults_of_one_intent():
     decision = SingleIntent(np.array(["a/x", "a/y", "b"]), 0.6, out_of_scope="confidence")
     answers = decision.answers(np.array([[0.4, 0.5, 0.1]]), np.zeros(1))
-    assert answers.tolist() == ["oos"]  # and no upper level
+    assert answers.tolist() == ["oos"]  # no upper level is answered
     probabilities, nearest = np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([0.3, 0.3])
     scores = SingleIntent(np.array(["a", "b"]), out_of_scope="both").scores(probabilities, nearest)
     np.testing.assert_allclose(scores, 1.5 - np.log([1e-5, np.log(2)]))
@@ -160,4 +160,4 @@ def test_probabilities_of_several_intents_are_sigmoids():
 def test_decisions_are_compared_by_identity():
     decision = SingleIntent(CLASSES)
     assert decision == decision
-    assert decision != SingleIntent(CLASSES)  # arrays have no single truth
+    assert decision != SingleIntent(CLASSES)  # arrays have no single truth value

@@ -1,4 +1,4 @@
-"""Scikit-learn's checks of estimators, whose numbers the classifiers read as texts."""
+"""Scikit-learn's estimator checks, with numbers converted to texts."""
 
 # ruff: noqa: N803 (the checks pass X)
 
@@ -12,7 +12,7 @@ from convert_tf.intents.multi import truth_of
 
 
 def encode_numbers(texts):
-    """Vectors of texts such as "0.5 2.0"."""
+    """Return the vectors of texts such as "0.5 2.0"."""
     return np.array([text.split() for text in texts], "float32")
 
 
@@ -26,7 +26,7 @@ def texts_of(estimator, numbers, *, reset=False):
 
 
 class OfNumbers:
-    """Makes texts of the numbers that the checks pass as X."""
+    """Converts the numbers that the checks pass as X to texts."""
 
     def fit(self, X, y, sample_weight=None):
         return super().fit(texts_of(self, X, reset=True), y, sample_weight)
@@ -51,7 +51,7 @@ class IntentsOfNumbers(OfNumbers, IntentClassifier):
 
 
 class SeveralIntentsOfNumbers(OfNumbers, MultiIntentClassifier):
-    """Each example has the one intent that the check passes; answers are a row of 0 and 1."""
+    """Gives each example the single label from the check; predictions are rows of 0 and 1."""
 
     def fit(self, X, y, sample_weight=None):
         labels = None if y is None else [[str(label)] for label in np.asarray(y).ravel()]
@@ -93,5 +93,5 @@ OF_ONE_INTENT = {
 def test_all_checks_of_scikit_learn_pass_but_known_ones(estimator, known):
     results = check_estimator(estimator, expected_failed_checks=known, on_skip=None)
     failed = {result["check_name"] for result in results if result["status"] == "xfail"}
-    assert failed == known.keys()  # or a reason above is out of date
+    assert failed == known.keys()  # otherwise a reason above is out of date
     assert len(results) > 45

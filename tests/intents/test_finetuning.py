@@ -1,4 +1,4 @@
-"""Fine-tuning of encoders on a few examples of each intent."""
+"""Fine-tuning encoders on a few examples of each intent."""
 
 import itertools
 import json
@@ -37,7 +37,7 @@ ALL = np.arange(len(TEXTS))
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    """Of more blocks than are trained."""
+    """A checkpoint with more blocks than are trained."""
     folder = tmp_path_factory.mktemp("finetuning") / "checkpoint"
     write_checkpoint(folder, seed=0)
     return folder
@@ -69,7 +69,7 @@ def test_batches_hold_as_many_examples_of_each_intent():
         counts = np.unique(labels[batch], return_counts=True)[1]
         assert counts.tolist() == [2] * 32
     seen = np.bincount(labels[np.concatenate(batches)])
-    assert seen.max() - seen.min() <= 4, "Intents come again when all others have come."
+    assert seen.max() - seen.min() <= 4, "Intents repeat only after all others were used."
     few = next(balanced_batches(labels[:3], np.random.default_rng(0)))
     assert np.bincount(labels[few]).tolist() == [32, 32]
     assert (number_of_steps(5), number_of_steps(770), number_of_steps(10**6)) == (60, 144, 1000)
@@ -87,7 +87,7 @@ def test_in_16_bits_parts_of_a_step_are_compiled(checkpoint, quick, monkeypatch)
     assert traced
     cosines = np.sum(exact.encodings() * halved.encodings(), axis=1)
     moved = np.sum(exact.encodings() * unit_encodings(checkpoint), axis=1)
-    assert cosines.mean() > moved.mean()  # nearer to one another than to where they began
+    assert cosines.mean() > moved.mean()  # nearer to each other than to the initial encodings
 
 
 def test_frozen_encodings_are_those_of_the_checkpoint(checkpoint):
@@ -148,7 +148,7 @@ def test_a_diverging_training_stops(checkpoint, quick, monkeypatch):
 
 
 class WithKeras(keras.Model):
-    """The naive way: the same network and loss, and Keras's own `train_on_batch`."""
+    """Reference: the same network and loss with Keras's own `train_on_batch`."""
 
     def __init__(self, objective):
         super().__init__()
@@ -163,7 +163,7 @@ class WithKeras(keras.Model):
 
 @pytest.mark.slow
 def test_the_loop_takes_the_steps_of_keras(checkpoint, quick, tmp_path, monkeypatch):
-    """Losses are equal, and a task in memory writes nothing."""
+    """Losses equal those of Keras, and a task in memory writes no files."""
     monkeypatch.chdir(tmp_path)
     losses, count = [], loop._Steps.count
 
@@ -190,12 +190,12 @@ def test_the_loop_takes_the_steps_of_keras(checkpoint, quick, tmp_path, monkeypa
 
 
 def right(share):
-    """Of a hundred answers the first ones."""
+    """Return 100 answers, of which the first `share` are correct."""
     return np.arange(100) < round(100 * share)
 
 
 def give_shares(monkeypatch, *shares):
-    """Variants of encoders and heads answer these shares right, in the order of the comparison."""
+    """Replace the answers of the compared variants by these shares of correct ones, in order."""
     remaining = map(right, shares)
 
     def compare(tried):
@@ -225,7 +225,7 @@ def train(checkpoint, tmp_path, *arguments):
 def test_a_tuned_model_holds_its_module(
     checkpoint, quick, tmp_path, capsys, monkeypatch, is_validated
 ):
-    # Of both heads on the frozen encoder, then on the tuned one.
+    # For both heads with the frozen encoder, then with the fine-tuned one.
     give_shares(monkeypatch, 0.5, 0.4, 0.55, 0.6)
     arguments = [f"--validation={write_csv(tmp_path / 'dev.csv')}"] if is_validated else []
     classifier, facts = train(checkpoint, tmp_path, "--names=always", *arguments)
@@ -234,7 +234,7 @@ def test_a_tuned_model_holds_its_module(
     assert "with the fine-tuned one and the logistic head" in printed
     assert "The encoder was trained in 30 steps" in printed
     assert classifier.names_ and facts["is_finetuned"]
-    assert facts["examples"] == 12  # names train the head alone
+    assert facts["examples"] == 12  # names are used for the head only
     assert classifier.head == "logistic"
     assert np.abs(classifier.encode(TEXTS) - unit_encodings(checkpoint)).max() > 0.01
     assert classifier.score(TEXTS, LABELS) > 0.7
@@ -249,7 +249,7 @@ def test_the_frozen_encoder_is_kept_where_it_is_better(
     if is_module:
         source = tmp_path / "module"
         export_module(checkpoint, source)
-    give_shares(monkeypatch, 0.5, 0.6, 0.61, 0.5)  # one of a hundred is not better
+    give_shares(monkeypatch, 0.5, 0.6, 0.61, 0.5)  # one more in 100 is not enough
     classifier, facts = train(source, tmp_path)
     printed = capsys.readouterr().out
     assert "the frozen one is kept" in printed
@@ -270,7 +270,7 @@ def test_the_frozen_encoder_is_kept_where_it_is_better(
 )
 def test_all_kinds_of_encodings_are_judged(quick, tmp_path, monkeypatch, best, kind):
     source = write_checkpoint(tmp_path / "similar", similarity_dim=9)
-    # Three kinds of the frozen encoder with either head, then of the tuned one.
+    # Three kinds of encodings with two heads, for the frozen and then for the fine-tuned encoder.
     give_shares(monkeypatch, *(float(place == best - 1) for place in range(12)))
     classifier, facts = train(source, tmp_path)
     assert facts["is_finetuned"] == (best > 6)
@@ -285,7 +285,7 @@ def test_all_kinds_of_encodings_are_judged(quick, tmp_path, monkeypatch, best, k
 
 @pytest.mark.slow
 def test_what_is_tuned_is_what_the_saved_encoder_gives(quick, tmp_path):
-    """Of a model with vectors for similarity: encodings of sentences, before and after."""
+    """Sentence encodings of a model with a similarity map agree before and after training."""
     source = write_checkpoint(tmp_path / "similar", similarity_dim=9)
     tuned = make(source)
     frozen = tuned.sentences(tuned.encodings())
@@ -318,7 +318,7 @@ def test_held_out_answers_are_of_encoders_that_did_not_see_them(
     assert classifier.names_ and facts["has_names"]
     everything = {*range(len(TEXTS))}
     assert facts["judged_examples"] == len(TEXTS)
-    assert all(seen <= everything for seen in trained)  # and no name
+    assert all(seen <= everything for seen in trained)  # names are not included
     assert all(parts == judged[-1] for parts in judged)
     assert set.union(*judged[-1]) == everything
     for seen, held in zip(trained, judged[-1], strict=False):

@@ -1,4 +1,4 @@
-"""Saved classifiers of real modules: fresh processes, other encoders, serving."""
+"""Saved classifiers with real modules: new processes, other encoders, serving."""
 
 import functools
 import json
@@ -26,7 +26,7 @@ QUICK = {"head": "network", "epochs": 30, "hidden_dim": 8}
 
 @pytest.fixture(scope="module")
 def folders(tiny_modules, tmp_path_factory):
-    """Two checkpoints, a module of each, and a classifier on the first."""
+    """Folder with two checkpoints, a module of each, and a classifier on the first module."""
     folder = tmp_path_factory.mktemp("intents")
     for name, path in zip(("checkpoint_a", "module_a"), tiny_modules["single"], strict=True):
         shutil.copytree(path, folder / name)
@@ -71,7 +71,7 @@ def test_a_function_is_given_again(tmp_path):
 
 @pytest.mark.parametrize("form", ["module_a", "checkpoint_a", "tiny.onnx"])
 def test_an_encoder_that_has_a_path_is_saved_by_it(folders, tmp_path, capsys, form):
-    """So that commands, which take paths, read the classifier."""
+    """The path lets commands, which take paths, load the classifier."""
     path = folders / form
     if form == "tiny.onnx" and not path.exists():
         pytest.importorskip("onnxruntime")
@@ -113,7 +113,7 @@ def test_a_folder_is_written_once_and_read_whole(folders, tmp_path):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A classifier with words and thresholds, whose encoder is given again when it is loaded."""
+    """A classifier with words and thresholds, whose encoder must be passed when it is loaded."""
     folder = tmp_path_factory.mktemp("saved") / "model"
     scoped().save(folder)
     return folder
@@ -128,7 +128,7 @@ def scoped():
 
 
 def copied(folder, tmp_path):
-    """A copy without checksums, as earlier versions wrote it."""
+    """Return a copy without checksums, as written by earlier versions."""
     copy = Path(shutil.copytree(folder, tmp_path / "model"))
     (copy / "sha256.json").unlink()
     return copy
@@ -227,8 +227,8 @@ def test_one_saved_model_serves_without_the_package(folders, monkeypatch, tmp_pa
     data = write_csv(tmp_path / "train.csv", [*TEXTS, *OUTSIDE], [*LABELS, *["oos"] * 3])
     texts = [*TEXTS, *OUTSIDE]
     modules = [str(folders / name) for name in ("module_a", "module_b")]
-    # Distances do not depend on how the head was trained. The client may compute in bfloat16: the
-    # threshold is where that turns no answer, in the middle of the widest gap.
+    # Distances do not depend on how the head is trained. The client may use bfloat16, so the
+    # threshold lies in the middle of the widest gap, where rounding changes no answer.
     known = IntentClassifier(modules, out_of_scope="distance", threshold=0)
     scores = np.sort(known.fit(TEXTS, LABELS).scope_scores(texts))
     widest = np.argmax(np.diff(scores))
@@ -239,7 +239,7 @@ def test_one_saved_model_serves_without_the_package(folders, monkeypatch, tmp_pa
         f"--serving_module={tmp_path / 'serving'}",
     )  # fmt: skip
     script = (
-        # -P and no PYTHONPATH would still see an editable install.
+        # -P and an unset PYTHONPATH would not hide an editable install.
         "import json, sys\nsys.modules['convert_tf'] = None\n"
         "import tensorflow as tf, tensorflow_text\n"
         "served = tf.saved_model.load(sys.argv[1]).signatures['serving_default']\n"
@@ -271,7 +271,7 @@ def test_a_served_model_is_as_large_as_what_it_is_made_of(tmp_path, bits):
     def size(folder):
         return sum(file.stat().st_size for file in (folder / "variables").iterdir())
 
-    # Wide layers, or 8 bits would change nothing and names would weigh more than weights.
+    # In narrow layers, 8 bits would make no difference, and names would be larger than the weights.
     wide = {"feed_forward_dim": 1024, "side_hidden_dim": 512}
     write_checkpoint(tmp_path / "checkpoint", **wide)
     export_module(tmp_path / "checkpoint", tmp_path / "module", network_bits=bits)
@@ -328,7 +328,7 @@ def test_words_are_served(folders, tmp_path, scope):
     classifier.mixture_ = Mixture(0.6, 1.3)
     if scope:
         classifier.thresholds_ = np.array([0.0, 99.0, 0.0])
-    if scope.get("out_of_scope") == "both":  # in the widest gap, so that no rounding decides
+    if scope.get("out_of_scope") == "both":  # in the widest gap, where rounding does not matter
         scores = np.sort(classifier.scope_scores(TEXTS))
         widest = np.argmax(np.diff(scores))
         classifier.thresholds_ = np.full(3, scores[widest : widest + 2].mean())

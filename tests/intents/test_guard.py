@@ -1,4 +1,4 @@
-"""Minimums of an evaluation, and the comparison with an earlier classifier."""
+"""Required minimums of an evaluation, and the comparison with an earlier classifier."""
 
 import json
 import math
@@ -20,7 +20,7 @@ from convert_tf.intents.report import evaluate_classifier
 
 
 def evaluation(num_gained, num_lost):
-    """An evaluation, and an earlier one of the same hundred texts."""
+    """Return an evaluation, and an earlier one of the same hundred texts."""
     report = {"accuracy": 0.8, "wrong": [*range(num_lost), 90]}
     return report, {"accuracy": 0.8, "wrong": [*range(50, 50 + num_gained), 90]}
 
@@ -60,7 +60,7 @@ def test_minimums():
             parsed_minimum(wrong)
     with pytest.raises(ValueError, match=rf"no measure 'f1'.* are {', '.join(MEASURES)}"):
         parsed_minimum("f1=0.9")
-    assert "calibration_error" not in MEASURES, "Less of it is better."
+    assert "calibration_error" not in MEASURES, "A lower value is better."
 
 
 def test_an_evaluation_that_counts_untrained_intents_otherwise_is_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""The heads in numpy, against Keras and scikit-learn."""
+"""The classifier heads in NumPy, compared with Keras and scikit-learn."""
 
 import warnings
 
@@ -16,7 +16,7 @@ from convert_tf.intents.head import (
 
 
 def _examples(number=90, dim=12, labels=3, seed=0):
-    """Unit vectors around a centre for each label."""
+    """Return unit vectors around one centre per label."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, labels, number)
     x = np.eye(labels, dim)[y] + 0.25 * rng.standard_normal((number, dim))
@@ -53,7 +53,7 @@ def test_weights_begin_as_those_of_keras():
 
 
 def test_training_is_the_loop_that_it_says():
-    """Two epochs of batches with replacement, dropout of inputs, a rate that falls linearly."""
+    """Training equals a loop over two epochs: sampling with replacement, dropout, linear decay."""
     x, y = _examples(10)
     found = train_network(
         x, y, seed=4, hidden_dim=5, dropout=0.5, learning_rate=0.3, epochs=2, batch_size=4
@@ -69,9 +69,9 @@ def test_training_is_the_loop_that_it_says():
 
 
 def test_patience_stops_at_the_best_epoch():
-    """Against a loop: train 1, 2, … epochs at the same rates, and judge each."""
+    """Training stops as in a loop that trains 1, 2, … epochs at the same rates and compares."""
     x, y = _examples(40)
-    wrong = (x, np.where(np.arange(40) % 3, (y + 1) % 3, y))  # the more is learnt, the worse
+    wrong = (x, np.where(np.arange(40) % 3, (y + 1) % 3, y))  # training makes it worse
     options = {"hidden_dim": 8, "dropout": 0.0, "batch_size": 8, "seed": 0, "epochs": 300}
     found = train_network(x, y, learning_rate=0.5, validation=wrong, patience=3, **options)
     rng = np.random.default_rng(0)
@@ -133,7 +133,7 @@ def test_probabilities_are_never_nan():
 def test_one_example_of_each_intent_is_no_reason_for_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warnings.simplefilter("ignore", DeprecationWarning)  # libraries of each other
+        warnings.simplefilter("ignore", DeprecationWarning)  # libraries may warn about each other
         head = train_logistic(np.eye(30, dtype=np.float32), np.arange(30))
     np.testing.assert_array_equal(head.probabilities(np.eye(30)).argmax(1), np.arange(30))
 

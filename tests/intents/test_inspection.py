@@ -1,4 +1,4 @@
-"""What is found in labelled examples with planted faults."""
+"""Inspection finds the faults that were planted in labelled examples."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def encodings():
 
 
 def naive_nearness(vectors, labels, place, intent):
-    """The mean of the three largest cosines to other examples of an intent."""
+    """Return the mean of the three largest cosines to other examples of an intent."""
     members = [other for other in np.flatnonzero(labels == intent) if other != place]
     cosines = sorted((float(vectors[place] @ vectors[other]) for other in members), reverse=True)
     return np.mean(cosines[:3]) if cosines else -np.inf
@@ -64,7 +64,7 @@ def test_duplicates_across_intents_are_found(encodings):
     texts = [*TEXTS, "Where IS my order", "reset my password please"]
     labels = [*LABELS, "reset", "reset"]
     report = inspect_examples(encodings, LabelledTexts(texts, labels))
-    (pair,) = report["duplicates"]  # the other one is of the same intent
+    (pair,) = report["duplicates"]  # the other pair has a single intent
     assert {*pair["labels"]} == {"order", "reset"}
     assert {text.lower() for text in pair["texts"]} == {"where is my order"}
     assert pair["cosine"] == pytest.approx(1, abs=1e-4)

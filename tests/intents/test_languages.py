@@ -1,4 +1,4 @@
-"""Texts in other languages are told, and not answered."""
+"""Texts in other languages are recognised and rejected."""
 
 import sys
 
@@ -19,7 +19,7 @@ OTHERS = {
     "el": "έχασα την κάρτα μου",
     "pl": "gdzie jest moja przesyłka, zamówiłem ją tydzień temu",
 }
-# Short texts, numbers, names and typing errors are never sure.
+# Short texts, numbers, names and misspelt texts are never recognised as another language.
 SHORT = ["hi", "ok thx", "no", "", "12345", "😊", "£20 a@b.com", "wheres my parcl", "pin", "Berlin"]
 ENGLISH = [*SHORT, *TEXTS]
 

@@ -1,4 +1,4 @@
-"""TF-IDF and its regression, against scikit-learn's."""
+"""TF-IDF and its regression, compared with scikit-learn."""
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ def test_many_examples_are_regressed_in_the_space_of_terms(monkeypatch):
 def test_the_commonest_terms_are_kept(monkeypatch):
     monkeypatch.setattr(lexical, "_MOST_TERMS", 2)
     model = lexical.train_lexical(TEXTS, Y)
-    assert {*model.words} < {"my", "order", "password", "the"}  # all of them are as common
+    assert {*model.words} < {"my", "order", "password", "the"}  # all four are equally frequent
     assert len(model.characters) == 2
 
 

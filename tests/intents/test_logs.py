@@ -1,4 +1,4 @@
-"""Messages of a log: planted topics, two weeks, and which are labelled next."""
+"""Messages in logs: discovering planted topics, comparing two weeks, and suggesting labels."""
 
 import copy
 import itertools
@@ -26,7 +26,7 @@ LOG = [text for own in TOPICS.values() for text in own]
 
 
 def encode(texts):
-    """Vectors of topics, with a little of the words."""
+    """Return vectors that contain the topics and, weakly, the words."""
     topics = [[topic in text for topic in (*TOPICS, "id")] for text in texts]
     return np.concatenate([20 * np.array(topics), WordEncoder()(texts) / 20], 1)
 
@@ -38,7 +38,7 @@ def topics_of(texts):
 def test_topics_become_groups():
     found = discover_intents([*LOG, LOG[0], "", "  "], encode, num_groups=3, min_size=1)
     assert (found["messages"], found["unsure"], found["left_out"]) == (13, 13, 0)
-    assert [row["size"] for row in found["groups"]] == [5, 4, 4]  # equal messages are counted
+    assert [row["size"] for row in found["groups"]] == [5, 4, 4]  # duplicates count
     assert sorted(len(topics_of(row["texts"])) for row in found["groups"]) == [1, 1, 1]
     (parcels,) = (row for row in found["groups"] if row["size"] == 5)
     assert parcels["words"][0] == "parcel" and parcels["label"].startswith("parcel")
@@ -70,7 +70,7 @@ def test_heights_give_the_variance_within_groups():
 
 
 class Wide:
-    """Intents that scatter widely, two new ones among them: a text is `number of the intent/id`."""
+    """Encodes `intent number/id` so that intents scatter widely; two of them are new."""
 
     def __call__(self, texts):
         seeds = [tuple(map(int, text.split("/"))) for text in texts]
@@ -79,7 +79,7 @@ class Wide:
 
 
 def test_known_intents_say_how_much_a_group_scatters():
-    """Groups of new messages are not split finer than known intents are wide."""
+    """Groups of new messages are not split more finely than known intents scatter."""
     known = [f"{intent}/{number}" for intent in range(6) for number in range(10)]
     log = [f"{intent}/{number}" for intent in (6, 7) for number in range(20, 60)]
     classifier = IntentClassifier(Wide(), "logistic", names=None, lexical=None)
@@ -89,7 +89,7 @@ def test_known_intents_say_how_much_a_group_scatters():
     assert discover._scatter_of(classifier, 0) == pytest.approx(expected, rel=1e-5)
     found = discover_intents(log, classifier=classifier, min_confidence=1.0)
     assert [len(row["texts"]) for row in found["groups"]] == [40, 40]
-    assert len(discover_intents(log, Wide())["groups"]) > 2  # by the share of the variance
+    assert len(discover_intents(log, Wide())["groups"]) > 2  # by the share of explained variance
     few = IntentClassifier(Wide(), "logistic", names=None, lexical=None)
     few.fit(known[::10] * 2, [text[0] for text in known[::10]] * 2)
     assert discover._scatter_of(few, 0) is None
@@ -166,7 +166,7 @@ def test_what_cannot_be_grouped(log, options, message):
 
 
 def of_topics(found):
-    """The group of each topic."""
+    """Return the group of each topic."""
     return {topics_of(row["texts"]).pop(): row for row in found["groups"]}
 
 
@@ -174,7 +174,7 @@ def test_groups_keep_their_numbers_over_weeks():
     first = discover_intents(LOG, encode, num_groups=3)
     assert sorted(row["group"] for row in first["groups"]) == [1, 2, 3]
     before = of_topics(first)
-    before["parcel"]["label"] = "delivery"  # by hand
+    before["parcel"]["label"] = "delivery"  # renamed by hand
     ids = [f"id {number}" for number in range(5)]
     second = discover_intents(
         [*ids, *TOPICS["<b>song"], *TOPICS["parcel"]], encode, num_groups=3,
@@ -266,7 +266,7 @@ def test_the_command_keeps_numbers_and_labels_over_weeks(tmp_path, monkeypatch, 
     content = json.loads(described.read_text())
     lines = table.read_text().splitlines()
     gone = next(row for row in content["groups"] if not row["size"])
-    table.write_text("\n".join([*lines, f"{gone['texts'][0]},delivery"]))  # it is in another now
+    table.write_text("\n".join([*lines, f"{gone['texts'][0]},delivery"]))  # moved to another group
     labels = {row["group"]: row["label"] for row in _earlier_groups(str(table))}
     assert labels[gone["group"]] == gone["label"] != "delivery" == labels[numbers["parcel"]]
     table.write_text(lines[0])
@@ -296,7 +296,7 @@ def test_the_command_writes_labels_and_a_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("convert_tf.intents.encodings._loaded", lambda encoder: encode)
     log, output = tmp_path / "log.txt", tmp_path / "groups"
     log.write_text("\n".join([*LOG, "my id is 4711"]))
-    (tmp_path / "x.onnx").write_text("an encoder")  # whose checksum is written
+    (tmp_path / "x.onnx").write_text("an encoder")  # its checksum is written
     encoder = f"--encoder={tmp_path}/x.onnx"
     arguments = ["intent", "discover", f"--input={log}", f"--output={output}", encoder]
     call_command(*arguments, "--groups=3", "--min_size=1", "--mask")
@@ -322,7 +322,7 @@ def test_the_command_writes_labels_and_a_page(tmp_path, monkeypatch, capsys):
 
 
 def test_labels_corrected_by_hand_are_kept(tmp_path, monkeypatch):
-    """A second run asks for --overwrite, before it computes anything."""
+    """A second run needs --overwrite, and says so before it computes anything."""
     monkeypatch.setattr("convert_tf.intents.encodings._loaded", lambda encoder: encode)
     log, folder, table = tmp_path / "log.txt", tmp_path / "groups", tmp_path / "to_label.csv"
     log.write_text("\n".join(LOG))
@@ -392,7 +392,7 @@ def test_without_examples_there_is_no_drift(classifier):
     forgetful.examples_ = None
     found = week(forgetful, TEXTS)
     assert found["drift"] is None
-    assert found["groups"] == []  # all are answered
+    assert found["groups"] == []  # every message is answered
 
 
 def test_changes_since_another_week(classifier):
@@ -412,7 +412,7 @@ def test_changes_since_another_week(classifier):
 
 
 def test_what_is_gone_is_a_change(classifier):
-    """An intent, texts out of scope, an intent of an earlier model, and a group."""
+    """This applies to intents, out-of-scope texts, removed intents and groups."""
     first = week(classifier, [*EXAMPLES["order"] * 150, *EXAMPLES["greet"] * 120, *SONGS * 48])
     assert first["intents"]["oos"] and first["groups"]
     first["intents"]["retired"] = 180
@@ -454,7 +454,7 @@ def test_shares_are_compared_as_by_chi_squared(classifier):
 
 
 def report_of(shares, messages, rng):
-    """A week with these shares of unsure and far messages and of 60 intents."""
+    """Return a report with these shares of uncertain and distant messages and with 60 intents."""
     unsure, far = rng.binomial(messages, shares)
     intents = rng.multinomial(messages, np.full(60, 1 / 60))
     counts = {f"intent {number}": int(count) for number, count in enumerate(intents)}
@@ -465,7 +465,7 @@ def report_of(shares, messages, rng):
 
 
 def test_new_intents_raise_an_alarm_and_equal_weeks_do_not():
-    """Messages of many new intents, a few of each: only the two shares show them."""
+    """With a few messages for each of many new intents, only the two shares change."""
     rng = np.random.default_rng(0)
     seen = alarms = 0
     for _ in range(100):
@@ -493,7 +493,7 @@ def test_shares_of_unsure_and_far_messages(classifier):
     assert (row["name"], row["before"], row["now"]) == ("(not answered surely)", 0, 0.2)
     expected = chi2_contingency([[0, 25], [20, 80]], correction=False).pvalue
     assert row["p_value"] == pytest.approx(2 * expected)
-    del first["unsure"], first["far"]  # a report of an earlier version
+    del first["unsure"], first["far"]  # as in a report from an earlier version
     assert week(classifier, log * 4, since=first)["changes"] == []
     with pytest.raises(ValueError, match="'many' messages in 'far'"):
         week(classifier, log, since={**found, "far": "many"})
@@ -521,7 +521,7 @@ def test_the_command_compares_two_weeks(classifier, tmp_path, monkeypatch, capsy
 
 
 class Unsure:
-    """Gives the first word of a message, a number, as the lead of its two intents."""
+    """Uses the number at the start of a message as the margin between its two intents."""
 
     decision = SingleIntent(np.arange(2))
 
@@ -534,7 +534,7 @@ class Unsure:
 
 
 def test_messages_weigh_by_how_unsure_they_are():
-    # 0.1 and 0.9 are at the angles 0 and 1: the centre is nearer to the message that weighs more.
+    # The angles are 0, 0.4 and 0.99. A centre is nearest to the message with the largest weight.
     class Angles(Unsure):
         def encode(self, texts):
             return circle([float(text.split()[0]) + 9 * text.endswith("b") for text in texts])
@@ -556,7 +556,7 @@ def test_only_the_least_sure_are_grouped():
 
 
 def test_labelled_examples_are_not_suggested():
-    """Also not if they are written in another way."""
+    """This includes examples in another spelling."""
 
     class Labelled(Unsure):
         examples_ = LabelledTexts(["0.1 a", "0.2 Eiffel"], ["x", "y"])
@@ -580,7 +580,7 @@ def test_masked_examples_are_not_suggested():
 
 
 def test_as_many_messages_as_asked():
-    """A message that is the most central one of two groups is suggested once, with another one."""
+    """If two groups have the same central message, one group suggests another message."""
 
     class Same(Unsure):
         def encode(self, texts):

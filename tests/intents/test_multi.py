@@ -1,4 +1,4 @@
-"""Several intents in one text: answers, what is fitted, files, and the commands."""
+"""Texts with several intents: answers, fitted parameters, files and commands."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ from convert_tf.intents.multi import best_threshold, split_labels, truth_of
 from convert_tf.intents.one_file import export_one_file
 from convert_tf.intents.report import evaluate_classifier, report_text
 
-# Each text alone, each with one of another intent behind it, and some of none.
+# Each text alone, each followed by a text with another intent, and two texts with none.
 ALONE = [(text, (label,)) for label, own in EXAMPLES.items() for text in own]
 PAIRS = [
     (f"{a}, {b}", tuple(sorted((one, other))))
@@ -79,7 +79,7 @@ def test_the_mixture_is_the_most_likely_one():
     truth = rng.random((400, 3)) < 0.4
     sure = np.where(truth, 2.0, -2.0) + rng.normal(size=truth.shape)
     noise = rng.normal(size=truth.shape)
-    for head, lexical, weight in ((sure, noise, 0), (noise, sure, 0.6)):  # the largest of the grid
+    for head, lexical, weight in ((sure, noise, 0), (noise, sure, 0.6)):  # the grid ends at 0.6
         assert fit_mixture(Outputs(truth, head, lexical, np.zeros(400))).weight == weight
     hot, cold = (fit_mixture(Outputs(truth, x, None, np.zeros(400))) for x in (8 * sure, sure / 4))
     assert hot.temperature > 1.5 and cold.temperature < 0.5

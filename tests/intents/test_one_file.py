@@ -1,4 +1,4 @@
-"""A classifier as one `.onnx` file, against the classifier."""
+"""A classifier exported to one `.onnx` file gives the answers of the classifier."""
 
 import json
 
@@ -24,7 +24,7 @@ QUERIES = [*TEXTS, *OUTSIDE, "WHERE'S my order?", "..."]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A classifier with words, thresholds and a temperature, and its files."""
+    """A classifier with words, thresholds and a temperature, and its exported files."""
     folder = tmp_path_factory.mktemp("one_file")
     write_checkpoint(folder / "checkpoint")
     export_module(folder / "checkpoint", folder / "module")

@@ -1,4 +1,4 @@
-"""Rasa's `nlu.yml`: what Rasa 3.6.21's own reader read, and lines that are refused by number."""
+"""Reading Rasa's `nlu.yml` like Rasa 3.6.21, and errors with line numbers."""
 
 import json
 import time
@@ -9,7 +9,7 @@ import pytest
 from convert_tf.intents.rasa import _MARK, _marks, read_nlu
 
 HEAD = "nlu:\n- intent: a\n  examples: |\n    - b\n"
-# Written by tests/clients/real/nlu_probe.py in Rasa's environment.
+# Written by tests/clients/real/nlu_probe.py in an environment with Rasa.
 CASES = json.loads((Path(__file__).parent / "nlu_cases.json").read_text(encoding="utf-8"))
 
 
@@ -21,7 +21,7 @@ def test_it_reads_what_rasa_reads_and_refuses_the_rest(case):
         assert case["rasa"] is None, str(error)
         assert "\n" not in str(error)
     else:
-        unique = dict.fromkeys((text, intent) for _, text, intent in rows)  # as Rasa keeps them
+        unique = dict.fromkeys((text, intent) for _, text, intent in rows)  # Rasa drops duplicates
         assert [list(row) for row in unique] == (case["rasa"] or [])
 
 
@@ -57,7 +57,7 @@ def test_what_rasa_would_leave_out_is_refused_by_line(content, message):
 @pytest.mark.parametrize("part", ["[a ", "[", "[a](", "[a](b", "[a](b:", "[a]{", "[a][{", "[]"])
 @pytest.mark.parametrize("end", ["", "]", ")", "}", ":)", "\n]"])
 def test_brackets_that_are_no_marks_cost_no_more_than_their_number(part, end):
-    """And marks are what the expression for one finds, one behind the other."""
+    """Matching takes linear time, and gives the matches of the regular expression."""
     few = f"x {part * 9}{end} [b](c) [d]{{e}} y"
     expected = [mark.span() for mark in _MARK.finditer(few)]
     assert [mark.span() for mark in _marks(few)] == expected
