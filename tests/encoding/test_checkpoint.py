@@ -1,4 +1,4 @@
-"""SentenceEncoder on the folder of a run: its encodings are the checkpoint's."""
+"""SentenceEncoder on the folder of a run gives the checkpoint's encodings."""
 
 import json
 import shutil
@@ -69,7 +69,7 @@ def test_compute_dtypes(tiny_modules, encoders, monkeypatch):
 
 @pytest.mark.slow
 def test_every_form_of_a_model_numbers_turns_as_it_was_trained(tiny_modules, tmp_path):
-    """`evaluate --encoder` lost the numbers: a cosine of 0.895 to the module's own checkpoint."""
+    """Turn numbers must survive every conversion; `evaluate --encoder` used to drop them."""
     run = Path(shutil.copytree(tiny_modules["multi"][0], tmp_path / "run"))
     (run / "sha256.json").unlink()
     facts = json.loads((run / TRAINING_FILE).read_text())

@@ -1,4 +1,4 @@
-"""Folders for Hugging Face programs, opened by `SentenceEncoder`, from a path and from the hub."""
+"""SentenceEncoder on Hugging Face folders, from a path and from the hub."""
 
 import json
 import pickle
@@ -28,7 +28,7 @@ def exported():
 
 @pytest.fixture
 def copy(exported, tmp_path):
-    """A folder that a test may damage, with weights in 32 bits only."""
+    """A copy of the folder for tests that damage it, with 32-bit weights only."""
     folder = tmp_path / "hf"
     ignored = shutil.ignore_patterns("model_quantized.onnx", "model.safetensors")
     shutil.copytree(exported / "hf", folder, ignore=ignored)
@@ -111,11 +111,11 @@ def test_a_folder_that_does_not_fit_is_one_sentence(copy, damage, message):
 
 
 def test_weights_that_were_trained_further_are_not_ignored(exported, tmp_path):
-    """As sentence-transformers leaves a folder: new weights for PyTorch, and the old graphs."""
+    """sentence-transformers leaves new PyTorch weights next to the old ONNX graphs."""
     folder = tmp_path / "tuned"
     shutil.copytree(exported / "hf", folder)
     weights = safetensors.numpy.load_file(folder / "model.safetensors")
-    # The same weights in another order, with other metadata, are no change.
+    # The same weights in another order and with other metadata are not a change.
     reordered = dict(sorted(weights.items(), reverse=True))
     safetensors.numpy.save_file(reordered, folder / "model.safetensors", {"format": "x"})
     SentenceEncoder(folder)
@@ -154,7 +154,7 @@ def test_a_kind_that_is_no_kind_names_the_kinds(copy):
 
 @pytest.fixture
 def cache(copy, tmp_path, monkeypatch):
-    """The cache of `huggingface_hub` with the folder as `me/encoder`."""
+    """A `huggingface_hub` cache that contains the folder as `me/encoder`."""
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -185,7 +185,7 @@ def test_a_name_that_is_not_found_is_one_sentence(cache, monkeypatch):
             SentenceEncoder(name)
     with pytest.raises(ModuleNameError) as raised:
         SentenceEncoder("hf://me/other")
-    assert "is missing there" not in str(raised.value)  # nothing is known of it offline
+    assert "is missing there" not in str(raised.value)  # offline, this is not known
     changed(cache / "config.json", model_type="bert")
     with pytest.raises(ModuleNameError, match=r"it is the folder of a Hugging Face BERT.*, not an"):
         SentenceEncoder("hf://me/encoder")
@@ -201,7 +201,7 @@ def test_a_mistyped_path_asks_no_hub(cache):
 
 
 class Hub(Quiet):
-    """Answers as the hub does for the files of one model."""
+    """Answers like the hub for the files of one model."""
 
     def translate_path(self, path):
         model, _, file = path.strip("/").partition("/resolve/")

@@ -1,4 +1,4 @@
-"""The light runtime: `.onnx` files against the checkpoint, alone in a process, and damaged."""
+"""`.onnx` files: compared with the checkpoint, in a process of their own, and damaged."""
 
 import concurrent.futures
 import json
@@ -102,8 +102,8 @@ def test_int8_is_close_and_small(light, int8, checkpoint_and_file, int8_file):
     for name in ("encode", "encode_contexts", "encode_responses"):
         exact, got = getattr(light, name)(texts), getattr(int8, name)(texts)
         assert cosines(exact, got).min() > 0.995
-        assert np.abs(exact - got).max() > 1e-5  # it is another form
-    kernels = 64 * 2 * 16 + 2 * 64 * 128  # of one block
+        assert np.abs(exact - got).max() > 1e-5  # the form does differ
+    kernels = 64 * 2 * 16 + 2 * 64 * 128  # in one block
     saved = checkpoint_and_file[1].stat().st_size - int8_file.stat().st_size
     assert saved > 2 * kernels * 2.5
 
@@ -112,7 +112,7 @@ def test_int8_is_close_and_small(light, int8, checkpoint_and_file, int8_file):
 def test_batch_mates_change_nothing(form, request):
     encoder = request.getfixturevalue(form)
     texts = [*TEXTS, " ".join(["late train"] * 30)]
-    # Bytes are rounded; where float arithmetic differs in its last digit a rounding may, too.
+    # Values are rounded to bytes, so differences in a float's last digit may change the rounding.
     tolerance = 1e-5 if form == "light" else 0.02
     for name in ("encode", "encode_contexts", "encode_responses"):
         together = getattr(encoder, name)(texts)
@@ -139,7 +139,7 @@ def test_long_texts_are_cut(light):
 
 
 def test_many_texts_at_once(light):
-    """More than one piece of a batch, and empty texts among them."""
+    """The batch is split into several pieces, and some texts are empty."""
     texts = [text.encode() for text in [*random_texts(700, seed=3), *[""] * 20]]
     backend = light._model
     together = backend.run("default", [texts])
@@ -160,13 +160,13 @@ def test_threads_change_nothing(int8_file):
     one, three = (SentenceEncoder(backend, batch_size=16) for backend in backends)
     for texts in ([*TEXTS, *random_texts(300, seed=5)], "a"):
         expected = one.encode(texts)
-        # Batches differ: a last digit may turn the rounding of a byte.
+        # Batches differ, and a difference in the last digit may change how a byte is rounded.
         tolerance = 0.02 * np.abs(expected).max()
         np.testing.assert_allclose(three.encode(texts), expected, atol=tolerance)
 
 
 def test_batches_at_once():
-    """Order, equal texts, progress; all threads at work; what one of them raises."""
+    """Batches keep order, merge equal texts, report progress, use all threads and raise errors."""
     texts = [text.encode() for text in [*random_texts(100, seed=7), *random_texts(20, seed=7)]]
     meeting = threading.Barrier(3, timeout=10)
     sizes, done = [], []
@@ -174,7 +174,7 @@ def test_batches_at_once():
     def run(columns):
         if len(sizes) < 3:
             sizes.append(len(columns[0]))
-            meeting.wait()  # fails unless three run at once
+            meeting.wait()  # fails unless three calls run at once
         return np.array([[len(text), text[0]] for text in columns[0]], np.float32)
 
     def encoded(function):
@@ -184,7 +184,7 @@ def test_batches_at_once():
 
     np.testing.assert_array_equal(encoded(run), [[len(text), text[0]] for text in texts])
     assert sum(done) == len(texts)
-    assert max(sizes) <= 9  # a twelfth of a hundred texts
+    assert max(sizes) <= 9  # a twelfth of 100 texts
 
     def failing(columns):
         raise RuntimeError("out of memory")
@@ -267,7 +267,7 @@ def test_an_old_onnxruntime_is_named(int8_file, monkeypatch):
         SentenceEncoder(int8_file)
 
 
-# What a child process does: it says which value the variable has when onnxruntime is imported.
+# A program that prints the value of the variable when onnxruntime is imported.
 WATCHED = """
 import os, sys
 class Watch:
@@ -305,7 +305,7 @@ def test_onnxruntime_calls_nobody_unless_the_user_wants_it(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == f"telemetry off: {value or '1'}"
-    if value is None:  # the telemetry's data base and the id of the device would be there
+    if value is None:  # telemetry would write its database and the device id there
         assert not [*home.rglob("*onnxruntime*")]
 
 
@@ -319,7 +319,7 @@ def test_a_flipped_bit_is_found(int8_file, tmp_path, place):
 
 
 def hostile(model, kind, secret):
-    """A model that somebody changed: what its graph and its facts ask for."""
+    """Change a model so that its graph or facts ask for something harmful."""
     largest = max(model.graph.initializer, key=lambda each: len(each.raw_data))
     if kind == "other file":
         largest.ClearField("raw_data")
@@ -413,7 +413,7 @@ def test_export_script(checkpoint_and_file, tmp_path):
 
 
 def test_places_of_texts_in_rows():
-    """Against a loop: every token once, at its text's place, and 1/√N where the text is."""
+    """Every token occurs once, at its text's position, weighted by 1/√N."""
     rng = np.random.default_rng(0)
     for lengths in ([3], [0], [5, 5, 5], [1, 0, 40, 2, 7, 30], [0, 0], rng.integers(0, 50, 100)):
         row_splits = np.concatenate([[0], np.cumsum(lengths)])

@@ -1,6 +1,6 @@
-"""Encoders in other processes: pickles, copies, workers of scikit-learn, and forks.
+"""Encoders in other processes: pickling, copying, scikit-learn workers and forks.
 
-Forks are those of gunicorn --preload, uwsgi and multiprocessing's Pool.
+Forks are created by gunicorn --preload, uwsgi and multiprocessing's Pool.
 """
 
 import copy
@@ -35,7 +35,7 @@ LABELS = ["b", "a"] * 12
 
 @pytest.fixture(scope="module")
 def models(tiny_modules, tiny_onnx):
-    """Paths of a module, the folder of a run and an `.onnx` file."""
+    """Paths of a module, a run folder and an `.onnx` file."""
     checkpoint, module = tiny_modules["single"]
     return {"module": str(module), "run": str(checkpoint), "onnx": str(tiny_onnx)}
 
@@ -143,7 +143,7 @@ def rankers(tiny_modules):
 
 
 def calls(kind, path):
-    """Calls of a model that this process has opened, and one that opens it anew."""
+    """Return calls of models opened in this process, and one that opens the model again."""
     if kind == "encoder":
         encoder, client = SentenceEncoder(path), EncoderClient(path)
         return [
@@ -197,7 +197,7 @@ def test_an_onnx_file_answers_after_a_fork(tiny_onnx):
 
 
 def test_a_model_that_is_opened_after_the_fork_answers(tiny_modules):
-    """TensorFlow is imported before: it starts its threads with its first computation."""
+    """TensorFlow may be imported before the fork: it starts threads only when it computes."""
     program = (
         "import sys\n"
         "import numpy as np, tensorflow_text\n"
@@ -214,7 +214,7 @@ def test_a_model_that_is_opened_after_the_fork_answers(tiny_modules):
 
 
 def test_a_service_that_was_loaded_before_a_fork_says_so(tiny_modules):
-    """As gunicorn --preload starts it: the application in the parent, requests in the child."""
+    """With gunicorn --preload, the parent loads the application and a child gets the requests."""
     pytest.importorskip("httpx")
     testclient = pytest.importorskip("fastapi.testclient")
     from convert_tf.service.application import Model, make_application

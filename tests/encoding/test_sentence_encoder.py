@@ -1,4 +1,4 @@
-"""SentenceEncoder and EncoderClient: what they do with texts, on a stub; and with real modules."""
+"""SentenceEncoder and EncoderClient: text handling, tested on a stub, and real modules."""
 
 import functools
 import itertools
@@ -18,12 +18,12 @@ from convert_tf.encoding.cache import EncodingCache
 
 
 def vector(*texts):
-    """What the stub encodes: differs between texts, and between their orders."""
+    """Return the stub's vector, which depends on the texts and their order."""
     return [len(texts[0]), sum(texts[0]), *[7.0 * len(t) + sum(t[:3]) for t in texts[1:]]]
 
 
 class Stub:
-    """A backend that counts bytes, and remembers its batches."""
+    """A backend that counts bytes and records its batches."""
 
     def __init__(self, *, reads_history=False, outputs=("default", "encode_context")):
         self.outputs = {*outputs, "encode_response"}
@@ -49,7 +49,7 @@ TEXTS = ["a long text", "b", "", "été", "b", "a long text", "一个", b"\xff\x
 
 
 class Column:
-    """What of a table's column is used: pandas, polars and others become arrays."""
+    """The used part of a table's column: pandas, polars and others are converted to arrays."""
 
     def __init__(self, texts):
         self.texts = texts
@@ -146,7 +146,7 @@ def test_extra_contexts():
     texts, extra = ["a", "a", "bcd", "a"], ["x", "yy", "x", "x"]
     want = [vector(a.encode(), b.encode()) for a, b in zip(texts, extra, strict=True)]
     np.testing.assert_array_equal(encoder.encode_contexts(texts, extra), want)
-    assert len(stub.texts) == 3  # pairs, not texts, are the same or not
+    assert len(stub.texts) == 3  # whole pairs are compared, not single texts
     np.testing.assert_array_equal(encoder.encode_contexts(iter(texts), iter(extra)), want)
     without = encoder.encode_contexts(["a", "bcd"])
     np.testing.assert_array_equal(without, encoder.encode_contexts(["a", "bcd"], ["", ""]))
@@ -156,7 +156,7 @@ def test_extra_contexts():
 
 
 def test_a_stream_is_never_all_in_memory(monkeypatch):
-    """Texts are asked for as pieces are, and no more than a window of them is held."""
+    """Texts are read as needed, and at most one window of them is in memory."""
     asked = 0
 
     def stream():
@@ -173,7 +173,7 @@ def test_a_stream_is_never_all_in_memory(monkeypatch):
     assert [len(p) for p in encoder.iter_encode(map(str, range(800)), batch_size=500)] == [500, 300]
 
     stub = Stub()
-    stub.run = lambda output, columns: np.zeros((len(columns[0]), 2))  # remembers nothing
+    stub.run = lambda output, columns: np.zeros((len(columns[0]), 2))  # records nothing
     encoder = SentenceEncoder(stub, batch_size=4)
     for number_of in (
         lambda texts: len(encoder.encode(texts)),
@@ -184,14 +184,14 @@ def test_a_stream_is_never_all_in_memory(monkeypatch):
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert number == 20_000
-        assert peak < 3e6  # of 20 MB
+        assert peak < 3e6  # the whole stream has 20 MB
 
 
 def test_streams_equal_lists(monkeypatch):
     monkeypatch.setattr(text_batches, "_WINDOW_BYTES", 1000)
     encoder, texts = SentenceEncoder(Stub(), batch_size=3), [f"{i}" * 300 for i in range(10)]
     pieces = [*encoder.iter_encode(texts)]
-    assert [len(piece) for piece in pieces] == [4, 4, 2]  # pieces of long texts are short
+    assert [len(piece) for piece in pieces] == [4, 4, 2]  # long texts make short pieces
     np.testing.assert_array_equal(np.concatenate(pieces), encoder.encode(texts))
     np.testing.assert_array_equal(encoder.encode(iter(texts)), encoder.encode(texts))
 
@@ -222,7 +222,7 @@ def test_arguments_that_are_wrong():
     with pytest.raises(ValueError, match="does not read them"):
         encoder.encode_contexts(["a"], ["b"])
     with pytest.raises(ValueError, match="not have the kind 'word'"):
-        encoder.iter_encode(["a"], kind="word")  # before the first piece
+        encoder.iter_encode(["a"], kind="word")  # before the first piece is read
     for wrong in (lambda: SentenceEncoder(Stub(), batch_size=0),
                   lambda: encoder.encode_contexts(["a"], batch_size=0)):  # fmt: skip
         with pytest.raises(ValueError, match="batch_size=0"):
@@ -244,7 +244,7 @@ def test_outputs_that_are_no_vectors():
 
 
 class Words(Stub):
-    """Cosines are the shares of words in common."""
+    """Encodes words so that cosines are the shares of common words."""
 
     def run(self, output, columns):
         words = ["cat", "dog", "fish"]
@@ -261,7 +261,7 @@ def test_what_is_no_model(model):
 
 
 class Other(tf.Module):
-    """A SavedModel of another program, whose signatures take two texts, a number, and a text."""
+    """A SavedModel of another program with signatures for two texts, a number and one text."""
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name=n) for n in ("a", "b")])
     def two(self, a, b):
@@ -351,16 +351,16 @@ def test_the_cache():
     cache = EncodingCache(encode, size=3)
     first = cache([1, 2, 1])
     np.testing.assert_array_equal(first, [[1, 1], [1, 2], [1, 1]])
-    first[:] = 0  # the caller's own
+    first[:] = 0  # the array belongs to the caller
     np.testing.assert_array_equal(cache([2, 3, 1]), [[1, 2], [2, 3], [1, 1]])
     assert calls == [[1, 2], [3]]
     assert cache.hits == 2
     cache([2])[:] = 0
-    cache([4])  # 1 is the one that was not asked for the longest, as 3 came after it
+    cache([4])  # drops 1, the least recently used, as 3 came after it
     np.testing.assert_array_equal(cache([2, 3, 1]), [[1, 2], [2, 3], [4, 1]])
     assert calls[2:] == [[4], [1]]
     cache([2])
-    cache([7])  # 2 was asked for after 3 and 1
+    cache([7])  # 2 was used after 3 and 1
     assert cache([2])[0, 0] == 1
     new = cache([5, 6])
     new[:] = 0
@@ -373,7 +373,7 @@ def test_the_cache():
 
 @pytest.mark.parametrize("texts", [[], ["a"], ["a", "b"]])
 def test_vectors_may_be_changed(texts):
-    """Also those of a backend that keeps its own, as TensorFlow does."""
+    """This includes backends whose arrays are read-only, such as TensorFlow."""
 
     class ReadOnly(Stub):
         def run(self, output, columns):
@@ -432,13 +432,13 @@ def test_encoder_client_reads_turns(options, extra):
     want = [vector(c.encode(), e) for c, e in zip(contexts, extra, strict=True)]
     np.testing.assert_array_equal(encodings, want)
     np.testing.assert_array_equal(client.encode_contexts(["yo"])[0], want[2])
-    assert len(stub.texts) == 3  # the last one was in the cache
+    assert len(stub.texts) == 3  # the last one was cached
     with pytest.raises(ValueError, match="differ in number"):
         client.encode_contexts(["a", "b"], [["c"]])
 
 
 def test_encoder_client_has_the_arguments_of_polyai_in_their_order():
-    """`EncoderClient(uri, True, True, 2, 0, 3)` is called without names in others' programs."""
+    """Other programs call `EncoderClient(uri, True, True, 2, 0, 3)` with positional arguments."""
     stub = Stub(reads_history=True)
     client = EncoderClient(stub, True, True, 2, 0, 3)
     client.encode_contexts(list("abcd"), [["u", "v", "w"]] * 4)
@@ -516,7 +516,7 @@ def test_modules_that_compute_in_float32_only(tmp_path, monkeypatch):
         SentenceEncoder(tmp_path / "older", compute_dtype="bfloat16")
 
 
-# The vocabulary in assets/ is for people and other programs; the graph has its own copy.
+# The vocabulary in assets/ is for people and other programs. The graph contains a copy.
 FILES = [
     "saved_model.pb",
     "variables/variables.index",

@@ -1,4 +1,4 @@
-"""Vectors for similarity: of every form of a model, shorter ones, and what reads them."""
+"""Similarity vectors: from every form of a model, truncated, and the commands that use them."""
 
 import shutil
 
@@ -24,15 +24,15 @@ pytestmark = pytest.mark.slow
 
 DIM = 32
 TEXTS = ["how do i reset my password?", "", "the cat sat on the mat, today.", *random_texts(30)]
-# How far the numbers of a form may be from those of the checkpoint.
+# The tolerance for each exported form, compared with the checkpoint.
 FORMS = {"module 16": 0.01, "module 8": 0.1, "onnx 32": 1e-4, "onnx 8": 0.2}
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """The checkpoint, every form that it is exported in, and forms of one without a map."""
+    """The checkpoint and all its exported forms, and the same without a similarity map."""
     place = tmp_path_factory.mktemp("similarity")
-    set_seed(0)  # a weight between two bytes may be rounded to either, in one form of some models
+    set_seed(0)  # near a tie, an 8-bit weight could be rounded differently in some exports
     found = {"checkpoint": write_checkpoint(place / "checkpoint", similarity_dim=DIM)}
     plain = write_checkpoint(place / "plain")
     for form in FORMS:
@@ -48,7 +48,7 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(folders):
-    """r through the map of the file, at length 1, by hand."""
+    """r multiplied by the map from its file, scaled to length 1."""
     kernel = np.load(folders["checkpoint"] / SIMILARITY_FILE)
     rows = []
     for r in reduced_texts(folders):
@@ -59,7 +59,7 @@ def expected(folders):
 
 
 def without_map(checkpoint, folder):
-    """A copy of a checkpoint, which gives r itself."""
+    """Copy a checkpoint without its similarity map."""
     shutil.copytree(checkpoint, folder)
     for name in (SIMILARITY_FILE, "sha256.json"):
         (folder / name).unlink()
@@ -67,7 +67,7 @@ def without_map(checkpoint, folder):
 
 
 def reduced_texts(folders):
-    """r of the texts."""
+    """Return r for the texts."""
     return SentenceEncoder(folders["without map"], compute_dtype="float32").encode(TEXTS)
 
 
@@ -87,12 +87,12 @@ def test_every_form_of_a_model_gives_the_same_sentence_encodings(folders, form):
     assert found.shape == (len(TEXTS), 128)
     size = np.abs(expected).max()
     np.testing.assert_allclose(found / size, expected / size, atol=FORMS.get(form, 1e-5))
-    # Where the map reads nothing there is r alone.
+    # In directions that the map ignores, the vector is r itself.
     unread = np.linalg.svd(kernel)[0][:, DIM:]
     own, of_r = found @ unread, 0.4 * reduced @ unread
     size = np.abs(of_r).max()
     np.testing.assert_allclose(own / size, of_r / size, atol=2 * FORMS.get(form, 1e-5))
-    assert not found[1].any()  # of the text without tokens
+    assert not found[1].any()  # the text without tokens
     assert encoder.encode([]).shape == (0, 128)
 
 

@@ -1,6 +1,6 @@
-"""`embed --engine=spark` writes the vectors of one machine, and goes on where it was stopped.
+"""`embed --engine=spark` writes the same vectors as one machine, and resumes after a stop.
 
-A cluster in memory stands for Spark here; tests/corpora/test_spark_cluster.py has real ones.
+An in-memory cluster replaces Spark here; tests/corpora/test_spark_cluster.py runs real ones.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ TEXTS = [*random_texts(40, seed=0), "", "Größe", *random_texts(10, seed=0), "a
 
 @pytest.fixture(autouse=True)
 def context(monkeypatch):
-    """The cluster, where parts have eight texts."""
+    """The in-memory cluster, with parts of eight texts."""
     in_memory = SparkInMemory()
     monkeypatch.setattr(spark, "cluster", lambda _: contextlib.nullcontext(in_memory))
     monkeypatch.setattr(text_batches, "WINDOW_TEXTS", 4)
@@ -46,7 +46,7 @@ def embed(tiny_onnx, tmp_path):
 
 @pytest.fixture
 def encoded_texts(monkeypatch):
-    """All texts that tasks encode."""
+    """List of all texts that tasks encode."""
     encoded = []
     run = OnnxBackend.run
 
@@ -67,7 +67,7 @@ def test_vectors_of_one_machine(embed, tiny_onnx, tmp_path, kind, dtype, context
     np.testing.assert_array_equal(vectors, expected, strict=True)
     names = ["texts.txt", "v.npy", "v.npy.json"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
-    assert context.num_tasks == context.defaultParallelism + 7  # parts, after the check of workers
+    assert context.num_tasks == context.defaultParallelism + 7  # worker checks and 7 parts
 
 
 def test_a_stopped_run_goes_on(embed, tmp_path, monkeypatch, encoded_texts, capsys):
@@ -93,7 +93,7 @@ def test_a_stopped_run_goes_on(embed, tmp_path, monkeypatch, encoded_texts, caps
 
 @pytest.fixture
 def stopped(embed, tmp_path, monkeypatch):
-    """A run that was stopped when all parts were encoded; their files, the largest first."""
+    """Stop a run after all parts were encoded, and return their files, the largest first."""
     with monkeypatch.context() as patch:
         patch.setattr(
             "convert_tf.cli.embed.write_vectors", lambda _, pieces, **__: [*pieces] and 1 / 0

@@ -1,4 +1,4 @@
-"""Several rankers on the same examples: ranks by naive loops and by hand, and what is written."""
+"""Several rankers on the same examples: ranks by naive loops and by hand, and reports."""
 
 import itertools
 import json
@@ -35,7 +35,7 @@ EXAMPLES = [
 
 
 class Digits:
-    """Scores candidates by their number; `sign` −1 turns the order round."""
+    """Scores candidates by their number; a `sign` of −1 reverses the order."""
 
     def __init__(self, name, sign, **settings):
         self.name = name
@@ -46,7 +46,7 @@ class Digits:
         return [self.sign * np.array([float(c) for c in own]) for own in candidate_lists]
 
 
-# Highest number first: ranks 3, 2, 1, 3. Lowest first: 1, 2, 1, 1.
+# Highest number first gives ranks 3, 2, 1, 3; lowest first gives 1, 2, 1, 1.
 HIGH, LOW = Digits("high", 1, k1=2.0), Digits("low", -1)
 
 
@@ -67,7 +67,7 @@ def test_scores_by_hand():
         ("with history", 1, 0.0, 1.0, 0.5),
         ("without history", 3, 1 / 3, 1 / 3, (1 / 3 + 1 + 1 / 3) / 3, (1 / 3 + 5 / 6 + 1 / 3) / 3),
     ):
-        # MAP only where an example has several right candidates.
+        # MAP is reported only if some example has several correct candidates.
         names = ("R3@1", "R3@2", "MRR", "MAP")[: len(scores)]
         metrics = dict(zip(names, map(pytest.approx, scores), strict=True))
         assert high["groups"].pop(group) == {"examples": examples, "metrics": metrics}
@@ -101,7 +101,7 @@ def test_chunks_change_nothing(monkeypatch, size):
 
 def test_seconds_are_those_of_the_ranking(monkeypatch):
     clock = itertools.count(10.0, 0.25)
-    monkeypatch.setattr(compare_module, "_CHUNK", 2)  # two chunks of examples
+    monkeypatch.setattr(compare_module, "_CHUNK", 2)  # the examples form two chunks
     monkeypatch.setattr(compare_module.time, "perf_counter", lambda: next(clock))
     assert [row["seconds"] for row in report()["rows"]] == [0.5, 0.5]
 
@@ -115,7 +115,7 @@ def test_the_digest_tells_examples_apart():
         CandidateExample(e.turns, e.candidates[::-1], tuple(2 - i for i in e.labels))
         for e in EXAMPLES
     ]
-    assert digest(turned) == first  # the order of candidates is no difference
+    assert digest(turned) == first  # the order of the candidates does not matter
     assert digest(EXAMPLES, data="elsewhere") == first
     changes = {"turns": ("z",)}, {"turns": ("z", "a")}, {"candidates": (*"124",)}, {"labels": (1,)}
     digests = {digest([EXAMPLES[0]._replace(**change), *EXAMPLES[1:]]) for change in changes}
@@ -167,7 +167,7 @@ def test_the_chart_has_a_panel_for_each_metric_and_a_bar_for_each_row():
     assert [text.get_text() for text in panels[2].texts] == ["0.542", "0.875"]
     assert panels[1].get_xlim() == pytest.approx((0, 120))
     assert [tick.get_text() for tick in panels[0].get_yticklabels()] == ["high", "low"]
-    for panel in panels:  # the first row is at the top
+    for panel in panels:  # the first row is on top
         bottom, top = panel.get_ylim()
         assert bottom > top
         assert (bottom, top) == panels[0].get_ylim()
@@ -185,7 +185,7 @@ def test_files_are_complete(tmp_path):
 
 def test_rows_of_several_runs_join(tmp_path):
     write_report(report(), tmp_path)
-    again = Digits("high", -1)  # replaces the row of its name, in its place
+    again = Digits("high", -1)  # replaces the row with the same name
     third = Digits("third", 1)
     joined = write_report(report(rankers=[again, third]), tmp_path)
     assert [row["name"] for row in joined["rows"]] == ["high", "low", "third"]
@@ -215,7 +215,7 @@ def test_long_names_keep_both_ends():
 
 
 class LetterRanker:
-    """Counts the letters that the last turn and a candidate share."""
+    """Counts the letters that the last turn shares with a candidate."""
 
     name = "letters"
 
@@ -250,7 +250,7 @@ def talks(number, *, seed=0):
 def test_blocks_hold_each_response_for_each_context():
     data = talks(47)
     found = list(in_batch_examples(data, block_size=10))
-    assert len(found) == 40  # without the last partial block
+    assert len(found) == 40  # the last, partial block is dropped
     for i, (groups, example) in enumerate(found):
         block = data[i // 10 * 10 : i // 10 * 10 + 10]
         assert groups == (ALL,)
@@ -258,7 +258,7 @@ def test_blocks_hold_each_response_for_each_context():
         assert [example.candidates[place] for place in example.labels] == [data[i].response]
         assert sorted(example.candidates) == sorted(talk.response for talk in block)
         assert example.candidates is found[i // 10 * 10].example.candidates
-    # Shuffled: neither in the order of the contexts nor the same in each block.
+    # Labels are shuffled: neither in the order of the contexts nor equal in every block.
     places = [example.labels[0] for _, example in found]
     assert places[:10] != list(range(10))
     assert places[:10] != places[10:20]
@@ -300,14 +300,14 @@ def test_ranks_of_blocks_equal_naive_ones(seed):
     data = [
         *talks(38, seed=seed),
         *talks(2, seed=seed),
-    ]  # two responses are there twice, in one block
+    ]  # two responses occur twice in one block
     data[25] = data[25]._replace(response=data[24].response)
     examples = [e for _, e in in_batch_examples(data, block_size=10)]
     assert ranked(LetterRanker(), examples).ranks.tolist() == naive_block_ranks(data, 10)
 
 
 def test_equal_candidates_are_tied_whatever_the_rounding():
-    """A scorer that gives the same text another score at another place."""
+    """Ties count even if a scorer gives equal texts slightly different scores."""
 
     class Noisy(LetterRanker):
         def candidate_scores(self, contexts, candidate_lists):
@@ -330,7 +330,7 @@ def test_a_scorer_that_prefers_places_gains_nothing():
 
     data = [TurnExample((str(i),), f"r{i}", "") for i in range(2000)]
     examples = [e for _, e in in_batch_examples(data)]
-    assert np.mean(ranked(First(), examples).ranks == 1) == 0.01  # one of each block
+    assert np.mean(ranked(First(), examples).ranks == 1) == 0.01  # one in each block
     given = [CandidateExample(("x",), ("right", "b", "c", "d"), (0,))] * 400
     ranks = ranked(First(), [e for _, e in given_examples(given)]).ranks
     assert 0.15 < np.mean(ranks == 1) < 0.35

@@ -1,4 +1,4 @@
-"""Evaluation of checkpoints and modules, and searches without an index."""
+"""Evaluation of checkpoints and modules, and search without an index."""
 
 import csv
 import json
@@ -51,13 +51,13 @@ def test_a_file_of_pairs_is_ranked_as_records_are(paths, reports, tmp_path):
         csv.writer(file).writerows([("question", "answer"), *rows])
     report, expected = evaluate(paths["module"], data=str(path)), reports[1]
     assert report["examples"] == expected["examples"]
-    # The blocks, and which 50 of the 450 are in none, differ.
+    # The blocks differ, and so do the 50 of the 450 examples that are in no block.
     assert report["metrics"] == pytest.approx(expected["metrics"], abs=0.08)
     assert report["split"] is None
 
 
 class ScoresByLength:
-    """Ranks by the length of a candidate, and keeps the contexts of its first call."""
+    """Ranks candidates by length, and records the contexts of its first call."""
 
     name, settings = "by length", {}
 
@@ -74,7 +74,7 @@ def test_answers_to_one_question_are_spread_over_the_blocks(tmp_path):
     compare([ranker], make_task(data=str(path), ks=[1], block_size=10))
     blocks = [ranker.contexts[start : start + 10] for start in range(0, 100, 10)]
     assert sum(len({turns[0] for turns in block}) for block in blocks) > 70
-    # The order is always the same, so the figures of two runs can be compared.
+    # The order never changes, so the figures of two runs can be compared.
     assert ranker.contexts[:2] == [("question 15",), ("question 38",)]
 
 
@@ -123,7 +123,7 @@ def test_the_score_equals_a_naive_one(paths, reports):
 def test_the_report_says_what_was_scored(paths, reports):
     for report, name in zip(reports, ("checkpoint", "module"), strict=True):
         assert report[name] == paths[name]
-        assert report["examples"] == 400  # 450, without the last partial block
+        assert report["examples"] == 400  # 450 without the last, partial block
         assert report["split"] == "test"
         assert report["data"] == paths["data"]
         assert report["seconds"] > 0
@@ -223,7 +223,7 @@ def given(tmp_path_factory):
 
 
 def run_report(capsys, tmp_path, *arguments):
-    """The JSON of a command, and what it printed."""
+    """Run `evaluate`, and return its JSON report and its output."""
     output = tmp_path / "results"
     call_command("evaluate", *arguments, f"--output={output}")
     return json.loads((output / "evaluation.json").read_text()), capsys.readouterr().out
@@ -244,7 +244,7 @@ def test_rows_of_every_kind(paths, given, tmp_path, capsys):
     scores = {name: row["groups"]["all"]["metrics"] for name, row in rows.items()}
     assert all(set(own) == {"R100@1", "R100@5", "MRR"} for own in scores.values())
     assert all(row["groups"]["all"]["examples"] == 200 for row in rows.values())
-    # The encodings have length 1: their cosine is their dot product.
+    # The encodings have length 1, so their cosine is their dot product.
     for name in models:
         assert scores[f"SIM {name}"] == pytest.approx(scores[name], abs=0.0051)
     assert scores["TF-IDF"]["R100@1"] > 0.1  # responses share words with their contexts
@@ -257,7 +257,7 @@ def test_rows_of_every_kind(paths, given, tmp_path, capsys):
     }  # fmt: skip
     groups = rows[paths["module"]]["groups"]
     assert list(groups) == ["all", "source reddit"]
-    assert groups["all"] == groups["source reddit"]  # one source: the same blocks
+    assert groups["all"] == groups["source reddit"]  # with one source, the blocks are the same
     assert "R100@1, source reddit" in printed
     single = evaluate(paths["module"], data=paths["data"], ks=(1, 5), max_examples=210)
     assert single["metrics"] == scores[paths["module"]]
@@ -272,7 +272,7 @@ def test_given_candidates(paths, given, tmp_path, capsys):
     assert single["candidates"] == report["task"]["candidates"] == given
     assert single["metrics"] == report["rows"][0]["groups"]["all"]["metrics"]
     metrics = report["rows"][1]["groups"]["all"]["metrics"]
-    # k below the longest list. In a third of the examples, the right ones have the ranks 1 and 3.
+    # k is less than the longest list. In a third of the examples, correct ones have ranks 1 and 3.
     average_precision = pytest.approx((1 + 1 + (1 + 2 / 3) / 2) / 3)
     assert metrics == {"R@1": 1.0, "R@2": 1.0, "MRR": 1.0, "MAP": average_precision}
 
@@ -349,7 +349,7 @@ def test_baselines_on_files_need_no_tensorflow(given):
 
 
 def test_rows_of_rankers(paths, given, tmp_path, capsys):
-    """A bi-encoder that was not trained ranks as the dual encoder it was made from."""
+    """An untrained bi-encoder ranks like the dual encoder that it was made from."""
     folders = {}
     for head in ("bi", "poly", "cross"):
         config = HeadConfig(head=head, max_context_tokens=60)

@@ -1,4 +1,4 @@
-"""The tutorials run on the modules that are shipped, each in a folder of its own."""
+"""The tutorials run with the released modules, each in its own folder."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 from support.commands import own_environment
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
-# What each prints: of the modules, so these change when they do.
+# Expected output. It depends on the modules, so it changes with them.
 PRINTED = {
     "choose_tool": [
         "Oslo tomorrow?\n  get_forecast", "in yen?\n  convert_currency", "cake out\n  set_timer",
@@ -49,7 +49,7 @@ def test_an_example_runs(name, tmp_path):
     assert done.returncode == 0, done.stderr
     for expected in PRINTED[name]:
         assert expected in done.stdout, done.stdout
-    # Processors round vectors differently, and a classifier of few examples shows it.
+    # Other processors round vectors differently, which affects classifiers of few examples.
     shares = [int(share) for share in re.findall(r"(?:accuracy|after:) (\d+)", done.stdout)]
     assert len(shares) == (2 if name == "log_to_bot" else 0), done.stdout
     assert min(shares, default=100) >= 80, done.stdout

@@ -1,4 +1,4 @@
-"""The example of a server for the Model Context Protocol, with the client of the official SDK."""
+"""The example of a Model Context Protocol server, called by the client of the official SDK."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""The notebooks run from their first to their last cell, with the outputs that they show."""
+"""The notebooks run from the first to the last cell and give the outputs that they show."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def cells_of(path, kind):
 
 
 def shown(path):
-    """The outputs of each cell, without numbers, which other processors round in another way."""
+    """Return the outputs of each cell without numbers, whose rounding depends on the processor."""
     return [
         re.sub(r"\d+", "#", json.dumps(cell["outputs"], ensure_ascii=False))
         for cell in cells_of(path, "code")

@@ -1,4 +1,4 @@
-"""Matrix products of bytes against the product of the numbers, with a naive loop."""
+"""Matrix products of bytes compared with products of floats, using a naive loop."""
 
 import numpy as np
 import onnx
@@ -9,17 +9,17 @@ from convert_tf.encoding.backends.onnx import onnx_runtime
 from convert_tf.export.onnx.ops import CONTRIB, Calibration, GraphWriter
 from convert_tf.numerics.byte_codes import pack_kernel
 
-LOW, HIGH = -0.28, 30.0  # as of hidden values: most are near the low end, and steps are 0.12
+LOW, HIGH = -0.28, 30.0  # typical of hidden values: most are near LOW, and the step is 0.12
 
 
 def hidden_values(rng, tokens, dim):
-    """Values as after the fast GELU: most are small and negative."""
+    """Return values like those after the fast GELU: most are small and negative."""
     wide = 8 * rng.standard_normal((tokens, dim)) - 6
     return np.clip(wide / (1 + np.exp(-np.clip(wide, -50, 50))), LOW, HIGH).astype(np.float32)
 
 
 class Product(GraphWriter):
-    """x · kernel + bias as a graph, of which a session is made."""
+    """A graph for x · kernel + bias, and its session."""
 
     def session(self, kernel, bias):
         output = self._dense("layer", "x", kernel, bias)
@@ -62,7 +62,7 @@ def test_the_bias_makes_up_for_the_mean_error(has_bias):
 
     exact = values @ kernel + (0 if bias is None else bias)
     scales = np.abs(kernel).max(axis=0) / 127
-    read = np.rint(kernel / scales) * scales  # the kernel as its bytes are read
+    read = np.rint(kernel / scales) * scales  # the kernel after rounding to bytes
     correction = (seen @ kernel - naive_rounded(seen) @ read).mean(axis=0)
     uncorrected = naive_rounded(values) @ read + (0 if bias is None else bias)
     np.testing.assert_allclose(found, uncorrected + correction, rtol=1e-4, atol=1e-3)
@@ -74,7 +74,7 @@ def test_numbers_that_are_always_large_do_not_make_bytes_coarse():
     rng = np.random.default_rng(2)
     kernel = rng.standard_normal((96, 16)).astype(np.float32)
     values = rng.standard_normal((400, 96)).astype(np.float32)
-    values[:, [7, 70]] += np.array([-12, 8], np.float32)  # as after layer norms
+    values[:, [7, 70]] += np.array([-12, 8], np.float32)  # outliers as after layer norms
     seen, values = values[:200], values[200:]
     low, high = seen.min(), seen.max()
     codes, scales = pack_kernel(kernel)
@@ -84,7 +84,7 @@ def test_numbers_that_are_always_large_do_not_make_bytes_coarse():
         errors[calibration.centre is not None] = np.abs(product - values @ (codes * scales)).mean()
     assert errors[True] < 0.65 * errors[False], errors
     hidden = hidden_values(rng, 200, 96)
-    assert Calibration.measured(LOW, HIGH, hidden).centre is None, "It would be as wide as before."
+    assert Calibration.measured(LOW, HIGH, hidden).centre is None, "Centring would not narrow the range."
 
 
 def test_without_calibration_the_product_is_exact():

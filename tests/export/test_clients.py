@@ -1,6 +1,6 @@
-"""A client of the original modules with ours: Rasa 2.x calls as it always did.
+"""Our modules in a client of the original ones: the calls of Rasa 2.x still work.
 
-`tests/clients/real/` has the programs themselves, and whatlies.
+`tests/clients/real/` runs Rasa and whatlies themselves.
 """
 
 import shutil
@@ -47,7 +47,7 @@ def test_words_as_rasa_cuts_them():
         "hi", "i", "m", "@bob", "10.000", "c#",
     ]  # fmt: skip
     assert [w.text for w in whitespace_words("cafe\u0301 देखो")] == ["cafe\u0301", "देखो"]
-    assert whitespace_words("😀") == [Word("😀", 0)]  # all of a text where nothing is left
+    assert whitespace_words("😀") == [Word("😀", 0)]  # the whole text, if no word is left
     assert joined(whitespace_words('"yes, no')) == " yes no"
 
 
@@ -56,7 +56,7 @@ def test_a_text_has_as_many_vectors_as_tokens(rasa, text):
     tokens = rasa.subwords(text)
     assert len(tokens) == len(rasa.tokens_read(text)) == rasa.sequence([text]).shape[1]
     assert tokens == rasa.tokens_read(text)
-    assert rasa.sequence([text])[0, : len(tokens)].any(axis=-1)[:20].all()  # 20 are read
+    assert rasa.sequence([text])[0, : len(tokens)].any(axis=-1)[:20].all()  # 20 tokens are read
 
 
 @settings(max_examples=150, deadline=None)
@@ -67,7 +67,7 @@ def test_any_text_has_as_many_vectors_as_tokens(rasa, text):
 
 
 def is_mark(character: str) -> bool:
-    """Whether the tokenizer takes a character for punctuation or a space."""
+    """Return whether the tokenizer treats a character as punctuation or a space."""
     return unicodedata.category(character)[0] in "PZ"
 
 
@@ -76,7 +76,7 @@ def has_plain_edges(words) -> bool:
 
 
 def check_words(rasa, text):
-    """The subwords of the words, one by one, are the tokens of the joined text."""
+    """Check that the subwords of single words are the tokens of the joined text."""
     words = whitespace_words(text)
     apart = [token for word in words for token in rasa.subwords(word.text)]
     assert apart == rasa.tokens_read(joined(words))

@@ -1,4 +1,4 @@
-"""Modules before they are saved: their network without padding, any text, any batch, any thread."""
+"""Modules before they are saved: networks without padding, odd texts, batches and threads."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -81,9 +81,9 @@ def test_any_bytes_are_encoded_whatever_stands_beside_them(module, texts):
 @settings(max_examples=60, deadline=None)
 @given(st.text("ab é\u0130.\ufe4f\0 Σ👩", max_size=30), st.text(max_size=30), st.integers(1, 6))
 def test_what_follows_changes_no_earlier_token(module, text, after, number):
-    """The bytes that a module leaves unread decide none of the tokens that it reads."""
+    """Bytes beyond the limit of a module do not affect the tokens that it reads."""
     tokenizer = module.tokenizer
-    tokens_of = tokenizer.ids_as_written  # of folded texts, which are cut after folding
+    tokens_of = tokenizer.ids_as_written  # takes folded texts, which are cut after folding
     limit = tokenizer.bytes_of(number)
     whole = (text * 100 + after).encode()
     cut = tf.strings.substr([whole], 0, limit)
@@ -139,7 +139,7 @@ def test_bfloat16_is_turned_on_and_off(checkpoint):
     assert cosines(rounded, expected).min() > 0.999
     kernel = next(v for v in module.trainable_variables if v.shape.as_list() == [64, 64 * 2])
     kernel.assign(-kernel)
-    np.testing.assert_array_equal(encode(module, texts), rounded)  # copies of before
+    np.testing.assert_array_equal(encode(module, texts), rounded)  # the copies are unchanged
     module.use_bfloat16(True)
     assert np.abs(encode(module, texts) - rounded).max() > 0.01
     kernel.assign(-kernel)
@@ -157,7 +157,7 @@ def test_8_bits_are_near_16(checkpoint, module):
     assert cosines(got, expected).min() > 0.999
 
 
-LENGTHS = [5, 0, 1, 70, 3, 12]  # 70 is longer than any block looks
+LENGTHS = [5, 0, 1, 70, 3, 12]  # 70 exceeds the distance limit of every block
 OPTIONS = {
     "defaults": {},
     "several heads": {"num_heads": 4},
@@ -191,7 +191,7 @@ def test_equals_the_encoder(options):
     sequences, reduced = encoder.encode_sequence(rows).numpy(), encoder.reduce(rows).numpy()
     for block in encoder.trunk.blocks:
         block.feed_forward.fold_slope()
-        block.feed_forward.fold_slope()  # the second time nothing is left to do
+        block.feed_forward.fold_slope()  # the second call changes nothing
     sequence, got = run(encoder, texts)
     expected = np.concatenate([rows[: len(t)] for rows, t in zip(sequences, texts, strict=True)])
     np.testing.assert_allclose(sequence, expected, atol=1e-5)
@@ -224,7 +224,7 @@ def test_no_tokens(texts):
 
 
 def test_gradients_are_finite_beside_padding():
-    """A padded query far behind its text has no key within reach."""
+    """A padded query far from its text has no key within its distance limit."""
     encoder = make_encoder(max_relative_attention=(1, 2))
     texts = model_cases.random_texts(encoder.config, [1, 40])
     with tf.GradientTape() as tape:

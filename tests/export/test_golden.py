@@ -30,8 +30,8 @@ NAMES = [
     for version, release in versions.items()
     if not release.commit
 ]
-# All versions are encoded by the same code, and tests/checkpoints/test_identity.py compares their
-# files.
+# Only the newest version is tested: all versions share their code, and
+# tests/checkpoints/test_identity.py compares their files.
 NEWEST = [f"{name}/{version}" for name, version in RELEASED.items()]
 
 

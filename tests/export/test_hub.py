@@ -1,6 +1,6 @@
-"""Exported modules: stored weights, the card, refusals; and how `export_model` chooses the format.
+"""Exported modules: stored weights, the card and errors; and how `export_model` picks the format.
 
-Signatures and values are in `test_module_contract.py`.
+`test_module_contract.py` tests the signatures and values.
 """
 
 import json
@@ -43,12 +43,12 @@ def module(folder):
 
 @pytest.fixture(scope="module")
 def reference(checkpoint):
-    """The checkpoint's own encoder."""
+    """The encoder of the checkpoint."""
     return load_checkpoint(checkpoint)[0]
 
 
 def stored_types(folder):
-    """Numbers in the file, by type."""
+    """Return how many numbers of each type the file stores."""
     reader = tf.train.load_checkpoint(str(folder / "variables" / "variables"))
     types, stored = reader.get_variable_to_dtype_map(), {}
     for name, shape in reader.get_variable_to_shape_map().items():
@@ -66,7 +66,7 @@ def test_only_packed_variables_are_stored(folder, module, reference):
     assert stored_types(folder) == {
         "uint8": table,
         "float16": total - table,
-        "float32": total - table + 2,  # unpacked by the first call, and zeros until then
+        "float32": total - table + 2,  # filled by the first call, and zero until then
         "bfloat16": kernels,
         "bool": 2,
     }
@@ -76,7 +76,7 @@ def test_only_packed_variables_are_stored(folder, module, reference):
 
 
 def test_rows_are_those_of_the_checkpoint(checkpoint, reference):
-    # Not only through the encodings: the layer norm behind the rows hides a constant error.
+    # Compares the rows themselves, because the layer norm after them hides a constant error.
     encoder, vocabulary = load_checkpoint(checkpoint)
     EncoderModule(encoder, load_tokenizer(vocabulary, num_oov_buckets=7))
     ids = tf.range(encoder.config.num_ids)[None]
@@ -113,12 +113,12 @@ def test_module_card(folder, reference):
     ):
         assert fact in card
     assert "\n\n## Data\n\nLetters of *nobody*.\n\n## Limits\n\n- " in card
-    assert "someone" not in card  # a card is published; where its maker kept the data is not
+    assert "someone" not in card  # cards are published, so they do not name the folder of the data
 
 
 def test_a_damaged_checkpoint_leaves_nothing(checkpoint, tmp_path):
     copied = Path(shutil.copytree(checkpoint, tmp_path / "copied"))
-    (copied / "sha256.json").unlink()  # as checkpoints of earlier versions are
+    (copied / "sha256.json").unlink()  # as in checkpoints of earlier versions
     (copied / "model.weights.h5").write_bytes(b"x" * 100)
     with pytest.raises(CheckpointError, match="are damaged or do not match"):
         export_module(copied, tmp_path / "out" / "1")
@@ -137,13 +137,13 @@ def test_a_table_that_16_bits_cannot_hold_is_refused(checkpoint, value):
 
 
 def save_little(module, folder, **kwargs):
-    """Instead of `save_portable`, which takes seconds."""
+    """Write a dummy in place of `save_portable`, which takes seconds."""
     Path(folder).mkdir(exist_ok=True)
     (Path(folder) / "saved_model.pb").write_bytes(b"little")
 
 
 def test_overwriting_replaces_nothing_but_modules(checkpoint, tmp_path, monkeypatch):
-    """`--encoder run --output run --overwrite` would delete the run."""
+    """Otherwise `--encoder run --output run --overwrite` would delete the run."""
     monkeypatch.setattr(writing, "save_portable", save_little)
     run = shutil.copytree(checkpoint, tmp_path / "run")
     files = sorted(run.rglob("*"))
@@ -181,7 +181,7 @@ def test_the_name_of_the_output_chooses_the_form(calls):
     export_model("runs/x", Path("modules/x.onnx/1"), network_bits=8, notes="n", overwrite=True)
     options = {"max_tokens": None, "notes": "", "overwrite": False}
     assert calls == [
-        ("export_onnx", "runs/x", "x.onnx", options),  # its own number of bits
+        ("export_onnx", "runs/x", "x.onnx", options),  # with its own default for bits
         (
             "export_module",
             "runs/x",
@@ -232,7 +232,7 @@ class Module(tf.Module):
 
 @pytest.fixture(scope="module", params=[16, 8])
 def saved(request, tmp_path_factory):
-    """`(folder, model, bits)`."""
+    """A saved module as `(folder, model, bits)`."""
     folder = tmp_path_factory.mktemp("stored") / "module"
     model = make_model()
     module = Module(model, request.param)
@@ -280,7 +280,7 @@ def test_trained_weights_are_kept_when_saved_again(saved, tmp_path, optimizer):
     model.summary(print_fn=lambda line: None)
     legacy = tf_keras.optimizers.legacy.Adam()
     model.compile(legacy if optimizer == "legacy" else optimizer, "mse")
-    layer(INPUTS)  # unpacks
+    layer(INPUTS)  # fills the weights
     before = [v.numpy() for v in layer.trainable_weights]
     model.fit(INPUTS, np.ones((4, 3), np.float32), verbose=0)
     assert len(before) == 6
@@ -301,9 +301,9 @@ def test_pack_kernel():
     kernel = rng.standard_normal((40, 5)).astype(np.float32) * [1, 10, 0.01, 0, 1e-6]
     codes, scales = pack_kernel(kernel)
     assert (codes.dtype, scales.dtype) == (np.int8, np.float32)
-    assert (np.abs(codes).max(axis=0) == [127, 127, 127, 0, 127]).all()  # -128 has no opposite
+    assert (np.abs(codes).max(axis=0) == [127, 127, 127, 0, 127]).all()  # -128 is never used
     assert (np.abs(codes * scales - kernel) <= scales / 2 * 1.001).all()
-    assert scales[1] > 5 * scales[0]  # a scale for each column
+    assert scales[1] > 5 * scales[0]  # each column has a scale
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e6])

@@ -1,6 +1,6 @@
-"""A folder for Hugging Face programs gives the vectors of `SentenceEncoder`.
+"""A Hugging Face folder gives the vectors of `SentenceEncoder`.
 
-`tests/clients/real/huggingface_probe.py` opens one in these programs.
+`tests/clients/real/huggingface_probe.py` opens such a folder in Hugging Face programs.
 """
 
 import itertools
@@ -52,7 +52,7 @@ def tokenizer(exported):
 
 
 def encoded(exported, tokenizer, prompt, *, side="right", model="model"):
-    """The output of the graph, float32 `[texts, tokens, dim]`, as programs compute it."""
+    """Return the graph's output, float32 `[texts, tokens, dim]`, computed as programs do."""
     settings = json.loads((exported / "hf" / "config_sentence_transformers.json").read_text())
     tokenizer.enable_padding(
         direction=side, pad_id=tokenizer.token_to_id(PADDING), pad_token=PADDING
@@ -108,7 +108,7 @@ def test_tokens_are_those_of_the_vocabulary(exported, tokenizer, text):
     tokenizer.no_truncation()
     found = tokenizer.encode(text, add_special_tokens=False).ids
     tokenizer.enable_truncation(MAX_TOKENS)
-    # The vocabulary has no space. All characters outside it have one id.
+    # The vocabulary has no space character. All characters outside it have the same id.
     assert found == np.minimum(wanted, len(subwords)).tolist()
 
 
@@ -200,7 +200,7 @@ def test_texts_that_a_person_reads_as_the_same_have_the_ids_of_python(released):
         )
     ]
     ids, splits = PlainTokenizer(subwords).flat_ids(texts)
-    ids = np.minimum(ids, len(subwords))  # all characters outside the vocabulary have one id
+    ids = np.minimum(ids, len(subwords))  # unknown characters share one id
     rows = tokenizer.encode_batch(texts, add_special_tokens=False)
     for text, row, own in zip(texts, rows, np.split(ids, splits[1:-1]), strict=True):
         assert row.ids == own.tolist(), ascii(text)
@@ -232,11 +232,11 @@ def test_every_character_is_folded_as_in_python(released):
     kept = [chr(c) for points in ranges_of("kept") for c in points]
     unknown = {*kept} - alphabet
     for character in (*characters, *(c for c in kept if c in alphabet)):
-        if unknown & {*fold(f"a{character}")}:  # NFC made one of them
+        if unknown & {*fold(f"a{character}")}:  # NFC produced an unknown character
             continue
         text = f"a {character} 1{character}z❤{character}"
         assert tokenizer.normalizer.normalize_str(text) == fold(text).lower(), ascii(character)
-    # Those that the vocabulary does not know are unknown, whatever they look like.
+    # Characters outside the vocabulary stay unknown, whatever they look like.
     for character in unknown - {*"\ufe4d\ufe4e\ufe4f"}:
         if unicodedata.normalize("NFC", character) == character:
             found = tokenizer.encode(f"a{character}", add_special_tokens=False).tokens
@@ -290,7 +290,7 @@ def test_the_released_cards_are_read(name):
     assert notes == (ROOT / "hub_modules" / "recipes" / f"{name}.md").read_text().strip()
     text, metadata = without_metadata(notes)
     assert text.startswith("## Data\n")
-    if name != "convert_multi_context":  # which programs for such folders cannot open
+    if name != "convert_multi_context":  # these programs cannot open it
         said = yaml.safe_load(metadata)
         assert said["license"] == "apache-2.0" and len(said["datasets"]) == 3
         for result in said["model-index"][0]["results"]:

@@ -1,4 +1,4 @@
-"""Where modules are loaded: under strategies, in graphs, in Keras models, again and again."""
+"""Loading modules: under strategies, in graphs, in Keras models, and repeatedly."""
 
 import keras
 import numpy as np
@@ -21,7 +21,7 @@ FINE_TUNING, SERVING = blocks("docs/deployment.md", language="python", section="
 
 @pytest.fixture(scope="module", params=[8, pytest.param(32, marks=pytest.mark.slow)])
 def folder(request):
-    """A module wide enough that matrices are stored in bytes; and one with nothing to unpack."""
+    """A module wide enough for 8-bit matrices, and one that needs no unpacking."""
 
     def make(folder):
         run = write_checkpoint(folder / "run", embedding_dim=64, feed_forward_dim=128)
@@ -71,7 +71,7 @@ def test_a_keras_3_model_exports_it(folder, expected, tmp_path):
 
 
 def test_each_signature_unpacks(folder):
-    """Whichever is called first."""
+    """Unpacking works whichever signature is called first."""
     module = tf.saved_model.load(str(folder))
 
     def outputs(name):
@@ -79,7 +79,7 @@ def test_each_signature_unpacks(folder):
             **{i: tf.constant(TEXTS) for i in module.signatures[name].structured_input_signature[1]}
         ).items()}  # fmt: skip
 
-    first = outputs("encode_response")  # unpacks
+    first = outputs("encode_response")  # the call that unpacks
     expected = {name: outputs(name) for name in module.signatures}
     np.testing.assert_array_equal(first["default"], expected["encode_response"]["default"])
     for name, own in expected.items():
@@ -104,7 +104,7 @@ def test_gradients_are_those_of_the_checkpoint(folder):
     encoder, token_ids = encoder_and_ids(folder)
     ids = token_ids(TEXTS)
     for block in encoder.trunk.blocks:
-        block.feed_forward.fold_slope()  # as in modules
+        block.feed_forward.fold_slope()  # as in exported modules
     target = np.random.default_rng(0).standard_normal((4, encoder.config.encoding_dim))
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(encoder.encode_response(ids) * target)

@@ -1,7 +1,7 @@
-"""The PyTorch model of a Hugging Face folder, in transformers: half precision, bytes, embeddings.
+"""The PyTorch model of a Hugging Face folder in transformers: half precision, 8 bits, embeddings.
 
-It needs PyTorch and transformers, which the tests' environment does not have. To run these tests,
-install both into a folder (`pip install --target`), and name it in PYTHONPATH.
+PyTorch and transformers are not in the tests' environment. To run these tests, install both into
+a folder (`pip install --target`), and add the folder to PYTHONPATH.
 """
 
 import importlib.util
@@ -20,7 +20,7 @@ if not all(map(importlib.util.find_spec, ("torch", "transformers"))):
 
 pytestmark = pytest.mark.slow
 
-# In a process of its own: TensorFlow and PyTorch do not always load into one.
+# Runs in its own process, because TensorFlow and PyTorch do not always load into the same one.
 PROGRAM = """
 import importlib, json, sys, warnings
 warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""The contract of modules, from a process that has TensorFlow and no convert_tf."""
+"""The contract of modules, tested in a process that has TensorFlow but not convert_tf."""
 
 import shutil
 
@@ -13,8 +13,8 @@ from convert_tf.export.cards import CARD_FILE
 from convert_tf.text.tokenizer import load_tokenizer
 
 KINDS = {"single": False, "multi": True}
-MAX_TOKENS = 20  # of `tiny_modules`
-LONG = " ".join(["late train"] * 15)  # 30 tokens, which are cut
+MAX_TOKENS = 20  # as in `tiny_modules`
+LONG = " ".join(["late train"] * 15)  # 30 tokens, so it is cut
 TEXTS = [
     "how do i reset my password?",
     "",
@@ -36,7 +36,7 @@ COLUMNS = {
     "tokenize": ONE,
     "encode_context_and_response": PAIR,
 }
-OUTPUTS = {  # of the preset `tiny`; those of `convert` are 1024 and 512 wide
+OUTPUTS = {  # for the preset `tiny`; `convert` has widths of 1024 and 512
     "default": {"default": ["float32", [None, 128]]},
     "serving_default": {"default": ["float32", [None, 128]]},
     "reduced": {"default": ["float32", [None, 128]]},
@@ -70,11 +70,11 @@ def folders(tiny_modules):
 
 @pytest.fixture(scope="module")
 def answer(folders, tmp_path_factory):
-    """What `contract_probe.py` found: facts and arrays."""
+    """The facts and arrays that `contract_probe.py` wrote."""
     folder = tmp_path_factory.mktemp("probe")
     modules = {kind: shutil.copytree(folders[kind], folder / kind) for kind in KINDS}
     request = {
-        "modules": {kind: str(module) for kind, module in modules.items()},  # moved, as by users
+        "modules": {kind: str(module) for kind, module in modules.items()},  # moved, as users do
         "columns": {kind: columns_of(kind) for kind in KINDS},
     }
     return answer_of_probe(request, folder)
@@ -92,7 +92,7 @@ def arrays(answer):
 
 @pytest.fixture(scope="module")
 def expected(tiny_modules):
-    """What the checkpoints themselves give for the texts, by kind and signature."""
+    """The outputs of the checkpoints for the texts, by kind and signature."""
     found = {}
     for kind, (checkpoint, _) in tiny_modules.items():
         encoder, ids = encoder_and_ids(checkpoint, max_tokens=MAX_TOKENS)
@@ -130,7 +130,7 @@ def test_the_card_of_a_multi_context_module_tells_of_the_earlier_turns(folders):
 
 
 def test_the_process_has_no_convert_tf(facts):
-    assert facts["loaded"] == ["convert_tf"]  # the entry that forbids its import
+    assert facts["loaded"] == ["convert_tf"]  # only the entry that blocks the import
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -158,7 +158,7 @@ def test_values_are_the_checkpoints(arrays, expected, kind, signature, output):
     got = arrays[f"{kind}/{signature}/all/{output}"]
     want = np.array(expected[kind][signature, output])
     assert got.dtype == np.float32
-    if signature == "encode_sequence":  # as long as the tokens are; zeros where nothing was read
+    if signature == "encode_sequence":  # as long as the tokens; zeros at positions without a token
         is_token = expected[kind]["tokens"] != b""
         assert got.shape[:2] == is_token.shape
         is_read = is_token.copy()

@@ -1,4 +1,4 @@
-"""Modules as .onnx files without TensorFlow: the same bytes as with it, and bad modules."""
+"""Exporting modules to .onnx without TensorFlow: the same bytes as with it, and bad modules."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from convert_tf.export.onnx.plain_encoder import load_plain_source
 from convert_tf.export.onnx.writing import calibrated
 from convert_tf.export.source import load_source
 
-# A program in which nothing of TensorFlow and Keras can be imported.
+# A program in which TensorFlow and Keras cannot be imported.
 WITHOUT_TENSORFLOW = (
     "import sys\n"
     "for name in ('tensorflow', 'tensorflow_text', 'tensorflow_hub', 'keras', 'tf_keras',\n"
@@ -48,7 +48,7 @@ def test_all_variables_are_those_that_tensorflow_reads(tiny_modules):
     values, compared = ModuleVariables(module), 0
     for key in reader.get_variable_to_shape_map():
         path, is_variable, _ = key.partition("/.ATTRIBUTES/VARIABLE_VALUE")
-        # Copies in bfloat16 are for speed only, and no weight is read from them.
+        # Copies in bfloat16 only save time; no weight is read from them.
         if not is_variable or path not in values or path.startswith("copies/"):
             continue
         np.testing.assert_array_equal(values[path], reader.get_tensor(key))

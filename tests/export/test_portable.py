@@ -1,4 +1,4 @@
-"""What modules are made of: nothing that TensorFlow 2.6 does not know, and no own gradients.
+"""Saved modules use only operations of TensorFlow 2.6 and no custom gradients.
 
 Their variables are in two files, and zeros take no space.
 """
@@ -100,7 +100,7 @@ def test_saving_a_loaded_module_again(tmp_path):
     tf.saved_model.save(loaded, str(tmp_path / "again"))
     again = tf.saved_model.load(str(tmp_path / "again"))
     np.testing.assert_allclose(again.run(tf.ones([1, 3])), np.full((1, 3), 6.0))
-    # The function that saves in graphs lost an op.
+    # The save function of the graph lost an operation, but still works.
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         tf.compat.v1.saved_model.load(session, ["serve"], str(tmp_path / "module"))
         saver = graph.saver_def
@@ -114,7 +114,7 @@ def test_sentencepiece_is_known():
     assert {"SentencepieceOp", "SentencepieceTokenizeOp"} <= set(_known_ops())
 
 
-ZEROS = {  # rows that fill slices exactly, that do not, one row, more than 127 rows a slice
+ZEROS = {  # full slices, a partial slice, a single row, over 127 rows per slice
     "even": np.zeros((4096, 64), np.float32),
     "uneven": np.zeros((1000, 333), np.float32),
     "three": np.zeros((7, 300, 100), np.float32),
@@ -124,7 +124,7 @@ ZEROS = {  # rows that fill slices exactly, that do not, one row, more than 127 
 }
 REST = {
     "numbers": np.arange(600_000, dtype=np.float32).reshape(600, 1000),
-    "half": np.zeros((3000, 100), np.float16),  # of which there are no slices
+    "half": np.zeros((3000, 100), np.float16),  # which is not sliced
     "codes": np.arange(-100, 100, dtype=np.int8),
     "few_zeros": np.zeros((3, 5), np.float32),
     "one_row": np.zeros((1, 100_000), np.float32),
@@ -182,7 +182,7 @@ def test_there_are_two_files_of_about_equal_size_without_the_zeros(folder):
 def test_written_again_it_stays_the_same(folder):
     files = sorted((folder / "variables").iterdir())
     before = [path.read_bytes() for path in files]
-    # An array in slices has no bytes of its own: what a second run finds are its slices.
+    # A sliced array has no bytes of its own, so a second run finds the slices.
     rewrite_variables(folder)
     test_values_are_the_same(folder)
     assert [len(path.read_bytes()) for path in files] == [len(content) for content in before]

@@ -1,4 +1,4 @@
-"""Rankers as modules: scores of every form, against the checkpoint's own scoring."""
+"""Rankers as modules: the scores of every form, compared with the checkpoint's."""
 
 import functools
 
@@ -43,7 +43,7 @@ EXPORTED = ("poly", "bert_cross")
 
 
 def own_candidates():
-    """A row of candidates for each context, string `[contexts, candidates]`, `""` for padding."""
+    """Return a row of candidates per context, string `[contexts, candidates]`, padded with `""`."""
     matrix = np.array([np.roll(CANDIDATES, i) for i in range(len(CONTEXTS))], object)
     matrix[1, 3:] = matrix[2] = ""
     return matrix
@@ -54,7 +54,7 @@ MATRIX = own_candidates()
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory):
-    set_random_seed(1)  # what is rounded to 16 bits must not depend on the tests before
+    set_random_seed(1)  # 16-bit rounding must not depend on earlier tests
     folder = tmp_path_factory.mktemp("rankers")
     trunks = {
         "convert": write_checkpoint(folder / "convert", multi_context=True),
@@ -63,7 +63,7 @@ def checkpoints(tmp_path_factory):
     made = {}
     for name, (trunk, head) in HEADS.items():
         ranker, vocabulary = initial_ranker(trunks[trunk], head)
-        if trunk == "bert":  # random numbers of size 1 are no network to round
+        if trunk == "bert":  # random weights of size 1 are too large to test rounding
             fill_weights([v for v in ranker.trainable_variables if v.path != "head/log_scale"])
         elif ranker.is_joint:
             fill_weights([ranker.head.linear.kernel])
@@ -85,7 +85,7 @@ FACTS = {
 
 @pytest.fixture(scope="module")
 def modules(checkpoints):
-    """Modules that are not saved, by name and bits."""
+    """A function from names and bits to unsaved modules."""
     return functools.cache(
         lambda name, bits=16: unsaved_module(checkpoints[name], network_bits=bits)
     )
@@ -99,7 +99,7 @@ def unsaved_module(checkpoint, **options):
 
 @pytest.fixture(scope="module")
 def expected(checkpoints):
-    """What the checkpoint itself gives: float32 `[contexts, candidates]`, by name."""
+    """The scores of the checkpoints, float32 `[contexts, candidates]`, by name."""
     return {n: Ranker(folder).scores(CONTEXTS, CANDIDATES) for n, folder in checkpoints.items()}
 
 
@@ -113,27 +113,27 @@ def folders(checkpoints):
 
 @pytest.fixture(scope="module")
 def answer(folders, tmp_path_factory):
-    """What `contract_probe.py` found: facts and arrays."""
+    """The facts and arrays that `contract_probe.py` wrote."""
     modules = {name: str(folder) for name, folder in folders.items()}
     request = {"modules": modules, "texts": [CONTEXTS, CANDIDATES, MATRIX.tolist()]}
     return answer_of_probe(request, tmp_path_factory.mktemp("probe"))
 
 
 def in_matrix(scores):
-    """Scores of every candidate, as those of `MATRIX`."""
+    """Arrange the scores of all candidates as in `MATRIX`."""
     rows = np.stack([np.roll(row, i) for i, row in enumerate(scores)])
     return np.where(MATRIX == "", np.float32(PADDING_SCORE), rows)
 
 
 def score(module, contexts, candidates):
-    """`module.score` of an unsaved module, which takes tensors only."""
+    """Call `module.score` of an unsaved module, which accepts tensors only."""
     if not isinstance(candidates, tf.RaggedTensor):
         candidates = tf.constant(candidates, tf.string)
     return module.score(tf.constant(contexts, tf.string), candidates)
 
 
 def check_close(got, want, *, tolerance=1e-3):
-    """Scores are `tolerance` of the largest one apart."""
+    """Check that scores differ by at most `tolerance` times the largest score."""
     assert got.dtype == np.float32
     np.testing.assert_allclose(got, want, atol=tolerance * max(1.0, np.abs(want).max()))
 
@@ -214,7 +214,7 @@ def test_batch_mates_order_and_padding_change_nothing(modules, name):
     order = np.random.default_rng(0).permutation(len(CANDIDATES))
     shuffled = score(module, CONTEXTS, [CANDIDATES[i] for i in order]).numpy()
     np.testing.assert_allclose(shuffled, together[:, order], atol=2e-5)
-    np.testing.assert_allclose(together[:, 4], together[:, 5], atol=1e-6)  # equal texts
+    np.testing.assert_allclose(together[:, 4], together[:, 5], atol=1e-6)  # these texts are equal
     padded = np.concatenate([MATRIX, np.full((len(CONTEXTS), 2), "", object)], axis=1).tolist()
     own = score(module, CONTEXTS, padded).numpy()
     np.testing.assert_allclose(own[:, :-2], in_matrix(together), rtol=1e-6, atol=2e-5)
@@ -340,7 +340,7 @@ def test_a_row_of_an_evaluation(folders, checkpoints, tiny_modules):
         for given in (lists, [CANDIDATES] * 3):
             want = own.candidate_scores(contexts, given)
             for got, row in zip(module.candidate_scores(contexts, given), want, strict=True):
-                check_close(got, row, tolerance=2e-3)  # of few scores, none of them large
+                check_close(got, row, tolerance=2e-3)  # there are few scores, and none is large
     assert kind_of(tiny_modules["single"][1]) is Kind.ENCODER_MODULE
     with pytest.raises(ValueError, match="is not the module of a ranker"):
         Ranker(tiny_modules["single"][1])

@@ -1,4 +1,4 @@
-"""The modules under hub_modules/: what the README says of them, and as users have them."""
+"""The modules in hub_modules/: the claims of the README, and use as by users."""
 
 import gc
 import json
@@ -25,7 +25,7 @@ MODULES = ROOT / "hub_modules"
 MEGABYTES = {"convert_small": 30, "convert": 40, "convert_multi_context": 48}
 NAMES = sorted(MEGABYTES)
 TEXTS = ["", "how are you?", "word " * 2000, "żółć ﹏ \ud7ff", "where is my card?"]
-ALIKE = [  # the last of TEXTS, written in other ways
+ALIKE = [  # other spellings of the last of TEXTS
     "where\tis\tmy\tcard?", "where\u00a0is\u00a0my\u00a0card?", "where is\r\nmy card?\n",
     "ｗｈｅｒｅ ｉｓ ｍｙ ｃａｒｄ？", "\ufeffwhere is my ca\u00adrd?",
 ]  # fmt: skip
@@ -77,12 +77,12 @@ def test_card_says_where_it_is_from_and_how_good_it_is(name):
 
 
 def test_encodings_are_those_of_the_first_writing(name):
-    """The first eight numbers, as TensorFlow 2.21 gave them when version 1 was written.
+    """The first eight numbers equal those computed by TensorFlow 2.21 when version 1 was exported.
 
-    A multi-context module gets the texts from the last to the first as earlier turns.
+    A multi-context module gets the texts in reverse order as earlier turns.
     """
     known = json.loads(Path(__file__).with_name("released_encodings.json").read_text())
-    module = hub.load(str(MODULES / name / "1"))  # without which its variables are gone
+    module = hub.load(str(MODULES / name / "1"))  # keeps its variables alive
     texts = tf.constant(known["texts"])
     for signature, expected in known[name].items():
         inputs = {"default": texts}
@@ -95,7 +95,7 @@ def test_encodings_are_those_of_the_first_writing(name):
 
 @pytest.fixture(scope="module")
 def answers():
-    """What each module gives, by name. Each is loaded once, and dropped before the next one."""
+    """The outputs of each module by name. Only one module is in memory at a time."""
     found = {}
     for name in NAMES:
         encoder = SentenceEncoder(str(MODULES / newest(name)))
@@ -111,14 +111,14 @@ def answers():
             "best": [encoder.rank(text, responses, top_k=1)[0][0] for text in PAIRS],
         }
         if encoder.reads_history:
-            leanings = []  # towards the first response, with each history
+            leanings = []  # towards the first response, for each history
             for question, history, replies in HISTORIES:
                 first, second = encoder.encode_responses(list(replies))
                 contexts = encoder.encode_contexts([question, question], list(history))
                 leanings.append(contexts @ (first - second))
             found[name]["leanings"] = leanings
         del encoder
-        gc.collect()  # two at once would be the largest test of all
+        gc.collect()  # two modules at once would need more memory than any other test
     return found
 
 
@@ -156,7 +156,7 @@ def test_every_form_of_a_released_encoder_returns_the_same_vectors_of_each_kind(
 
 @pytest.mark.slow
 def test_a_text_has_one_vector_in_every_batch():
-    """The bound of docs/encode.md, for the 8-bit form that a name opens."""
+    """This is the bound in docs/encode.md for the 8-bit form that a name opens."""
     texts = [text for pair in PAIRS.items() for text in pair]
     texts += [f"{text} {' '.join(texts[: i % 7])}" for i, text in enumerate(texts * 3)]
     encoder = SentenceEncoder("convert_small")
@@ -184,10 +184,10 @@ def test_history_draws_towards_what_fits_it(answers):
 
 
 def test_without_history_the_multi_context_module_is_convert(answers):
-    """One index of responses serves both."""
+    """One index of responses can therefore serve both."""
     pairs = zip(*(answers[name]["vectors"] for name in NAMES[:2]), strict=True)
     for own, others in pairs:
-        # The order of sums differs, and an 8-bit activation may fall to the other side.
+        # Sums have another order, so an 8-bit activation may be rounded differently.
         np.testing.assert_allclose(own, others, atol=2e-3)
 
 

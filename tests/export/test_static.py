@@ -1,4 +1,4 @@
-"""Static vectors of subwords, fitted to an encoder."""
+"""Static subword vectors fitted to an encoder."""
 
 import json
 import shutil
@@ -51,7 +51,7 @@ def test_bags_are_shares_of_known_subwords(subwords):
 
 def test_the_table_solves_the_normal_equations():
     rng = np.random.default_rng(0)
-    counts = rng.poisson(0.4, (60, 12)) * (np.arange(12) < 11)  # the last is in no text
+    counts = rng.poisson(0.4, (60, 12)) * (np.arange(12) < 11)  # the last subword is in no text
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     targets, alone = unit(rng.normal(size=(60, 7))), unit(rng.normal(size=(12, 7)))
     frequency = ((shares > 0).sum(0) + 0.5) / ((shares > 0).sum(0) + 0.5).sum()
@@ -80,7 +80,7 @@ def test_leading_directions_keep_the_most_of_the_rows():
 def test_vectors_are_near_those_of_the_encoder(folder, subwords):
     table = load_file(folder / "model.safetensors")["embeddings"]
     assert (table.shape, table.dtype) == ((len(subwords) + 1, 5), np.float32)
-    assert not table[-1].any()  # of unknown characters
+    assert not table[-1].any()  # the vector of unknown characters
     taught = unit(SentenceEncoder(exported_folder() / "hf").encode_similarity(TEXTS))
     vectors = unit(subword_bags(TEXTS, subwords) @ table[:-1])
     cosine = (vectors * taught).sum(1).mean()

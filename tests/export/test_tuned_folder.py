@@ -1,7 +1,7 @@
-"""Folders that other programs trained further, and saved: they open, and are exported again.
+"""Hugging Face folders that other programs trained further: they can be opened and exported again.
 
-Such programs write `model.safetensors`, `config.json` with entries of their own, and the tokenizer,
-but no ONNX files. `tests/clients/real/huggingface_probe.py` does this in sentence-transformers.
+Such programs write `model.safetensors`, a `config.json` with their own entries and the tokenizer,
+but no ONNX files. `tests/clients/real/huggingface_probe.py` does so with sentence-transformers.
 """
 
 import json
@@ -44,7 +44,7 @@ def assert_same_vectors(found, wanted, share=1e-4):
 
 
 def test_unchanged_weights_give_the_folder_of_before(exported, tmp_path):
-    """Saved without training, in all three forms."""
+    """A folder saved without training gives equal exports in all three formats."""
     saved = saved_again(exported / "hf", tmp_path / "saved")
     before = (exported / "hf" / "model.safetensors").read_bytes()
     export_model(saved, tmp_path / "again", format="huggingface")
@@ -56,7 +56,8 @@ def test_unchanged_weights_give_the_folder_of_before(exported, tmp_path):
             assert (again.pop("num_oov_buckets"), first.pop("num_oov_buckets")) == (1, 7)
         assert again == first
     export_model(saved, tmp_path / "saved.onnx", network_bits=32)
-    texts = [text for text in TEXTS if "☃" not in text]  # one bucket instead of seven
+    # The saved folder has one hash bucket instead of seven, so unknown characters differ.
+    texts = [text for text in TEXTS if "☃" not in text]
     found, wanted = (SentenceEncoder(path) for path in
                      (tmp_path / "saved.onnx", exported / "encoder.onnx"))  # fmt: skip
     for method in METHODS:
@@ -67,7 +68,7 @@ def test_unchanged_weights_give_the_folder_of_before(exported, tmp_path):
 
 @pytest.fixture(scope="module")
 def tuned(exported, tmp_path_factory):
-    """A folder whose every weight was trained."""
+    """A folder in which every weight was trained."""
     rng = np.random.default_rng(0)
 
     def change(name, array):
@@ -117,7 +118,7 @@ def test_weights_in_16_bits_are_read(exported, tmp_path):
 
 
 def _as_bfloat16(path):
-    """Write the same tensors with their upper 16 bits alone."""
+    """Write the same tensors with only their upper 16 bits."""
     header, data = {}, b""
     for name, array in safetensors.numpy.load_file(path).items():
         upper = (array.view(np.uint32) >> 16).astype("<u2").tobytes()
@@ -151,7 +152,7 @@ def test_folders_that_do_not_fit_are_one_sentence(exported, tmp_path, damage, me
 
 
 def without(folder, name, replaced=None):
-    """Leave a tensor out, keep its first rows, or fill it with a number."""
+    """Remove a tensor, truncate it to its first rows, or fill it with a number."""
     weights = safetensors.numpy.load_file(folder / "model.safetensors")
     array = weights.pop(name)
     if isinstance(replaced, int):
