@@ -1,4 +1,4 @@
-"""What was damaged or changed since it was written is refused."""
+"""Files that were damaged or changed after writing are rejected."""
 
 import errno
 import functools
@@ -33,7 +33,7 @@ def run(written, tmp_path):
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_has_a_checksum(run, name):
-    """A change that leaves a file readable, as of another option."""
+    """This includes changes that leave a file readable, such as another option."""
     (run / name).write_bytes((run / name).read_bytes().replace(b"e", b"e "))
     with pytest.raises(ValueError, match=name):
         checkpoint.load_checkpoint(run)
@@ -42,7 +42,7 @@ def test_every_file_has_a_checksum(run, name):
 
 @pytest.mark.parametrize("content", ['{"train": "x"}', "[1]", "[" * 100_000])
 def test_training_facts_of_another_kind_are_refused(run, content):
-    """In a folder without checksums."""
+    """The folder has no checksums, so only the content is checked."""
     (run / checksums.CHECKSUMS_FILE).unlink()
     (run / "training.json").write_text(content)
     with pytest.raises(
@@ -116,7 +116,7 @@ def test_folders_without_checksums_are_read(written, run, tmp_path):
 def test_a_process_killed_between_two_files_leaves_a_folder_that_is_read(
     run, tmp_path, monkeypatch, recorded
 ):
-    """Weights of one writing beside facts of another, each whole."""
+    """The weights are from one save and the facts from another, but each file is complete."""
     encoder, vocabulary = checkpoint.load_checkpoint(run)
     if not recorded:
         (run / checksums.CHECKSUMS_FILE).unlink()

@@ -11,7 +11,7 @@ from convert_tf.checkpoints.kinds import Kind, kind_of
 
 
 def test_parity_with_loop(tmp_path):
-    """A pair in which both texts are padded, against BERT as loops over the file's tensors."""
+    """Compares a batch of padded pairs with BERT computed in loops over the file's tensors."""
     tensors = made.random_tensors()
     trunk, vocabulary = load_bert(made.write_folder(tmp_path, tensors))
     assert vocabulary == tmp_path / "vocab.txt"
@@ -20,7 +20,7 @@ def test_parity_with_loop(tmp_path):
     candidates = np.array([[11, padding], [12, 13]], "int32")
     sequence, mask = trunk.joint_sequence(contexts, candidates)
     for row, ids, segments in (
-        (0, [3, 7, 8, 9, 4, 11, 4], [0] * 5 + [1] * 2),  # [CLS] is line 3, [SEP] line 4
+        (0, [3, 7, 8, 9, 4, 11, 4], [0] * 5 + [1] * 2),  # [CLS] has id 3, [SEP] has id 4
         (1, [3, 10, 4, 12, 13, 4], [0] * 3 + [1] * 3),
     ):
         expected = naive_bert.bert(ids, segments, tensors, num_layers=2, num_heads=2)
@@ -30,7 +30,7 @@ def test_parity_with_loop(tmp_path):
 
 @pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16])
 def test_other_spellings_and_precisions(tmp_path, dtype):
-    """Tensors of `BertForPreTraining`, old names of layer norms, half precision."""
+    """Names of `BertForPreTraining`, old layer norm names and half precision are accepted."""
     tensors = made.random_tensors()
     renamed = {
         "bert."

@@ -1,4 +1,4 @@
-"""Identities of encoders: released ones never change, and vectors belong to their encoder."""
+"""Identities of encoders: released versions never change, and vectors belong to one encoder."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ MODULES = ROOT / "hub_modules"
 
 
 def test_released_versions_have_not_changed():
-    """A change of weights or graph is a new version: a new folder, and a new line of these."""
+    """Changed weights or graphs need a new version: a new folder and a new line in this list."""
     shipped = {
         (p.parent.parent.name, int(p.parent.name)) for p in MODULES.glob("*/*/saved_model.pb")
     }
@@ -67,7 +67,7 @@ def test_a_version_that_is_gone_says_where_it_is(monkeypatch, tmp_path):
 
 @pytest.fixture(scope="module")
 def files(tiny_modules, tmp_path_factory):
-    """`.onnx` files: two of one encoder and bits, one of other bits, and one of another encoder."""
+    """`.onnx` files: two equal encoders, the same with other bits, and another encoder."""
     folder = tmp_path_factory.mktemp("files")
     single, multi = tiny_modules["single"][1], tiny_modules["multi"][1]
     made = {
@@ -167,14 +167,14 @@ def test_a_classifier_is_trained_again_on_the_texts_that_it_keeps(files, model, 
     )  # fmt: skip
     new = IntentClassifier.load(tmp_path / "new")
     assert [*new.examples_.texts] == [*again.examples_.texts]
-    assert new.epochs == 5  # the options of the old model
+    assert new.epochs == 5  # copied from the old model
     assert new.encoder == str(files / "other.onnx")
 
 
 def test_a_classifier_of_a_released_encoder_is_opened_on_another_machine(
     files, model, tiny_modules, tmp_path, monkeypatch
 ):
-    """The recorded path is in the cache of the first machine."""
+    """The recorded path is in the cache of the machine that wrote the classifier."""
     from convert_tf import IntentClassifier
 
     expected = IntentClassifier.load(model).predict(TEXTS).tolist()
@@ -195,7 +195,7 @@ def test_a_classifier_of_a_released_encoder_is_opened_on_another_machine(
 def test_reports_of_two_encoders_are_not_compared(files):
     own, other = (identity_of(files / f"{name}.onnx") for name in ("own", "other"))
     check_same_encoders({"encoders": [own.to_json()]}, [own], "week1.json")
-    check_same_encoders({}, [own], "week1.json")  # of an earlier version
+    check_same_encoders({}, [own], "week1.json")  # written by an earlier version
     with pytest.raises(ValueError, match=r"\Aweek1\.json was written with .*omit --since"):
         check_same_encoders({"encoders": [other.to_json()]}, [own], "week1.json")
 
@@ -219,7 +219,7 @@ def test_groups_name_their_encoder_and_uncorrected_ones_refuse_another(files, tm
     assert str(own) in str(error.value) and str(other) in str(error.value)
     assert not (tmp_path / "new").exists()
     call_command(*train, f"--encoder={files}/same.onnx", f"--output={tmp_path}/new")
-    # The same weights as 32-bit ONNX, or as a module, are the same groups.
+    # The same weights count as the same encoder, also as 32-bit ONNX or as a module.
     call_command(*train, f"--encoder={files}/wide.onnx", f"--output={tmp_path}/wide")
     first, *others = table.read_text().splitlines()
     table.write_text("\n".join([first, *(line + "_by_hand" for line in others)]))
@@ -232,7 +232,7 @@ def test_groups_name_their_encoder_and_uncorrected_ones_refuse_another(files, tm
 
 
 def test_one_file_with_a_classifier_is_the_encoder_in_it(files, model, tmp_path):
-    """A copy of an `.onnx` file with more metadata, whose reports name the same encoder."""
+    """The exported file is the encoder's with more metadata, so reports name the same encoder."""
     call_command(
         "intent", "export", f"--model={model}", f"--output={tmp_path}/intents.onnx",
     )  # fmt: skip

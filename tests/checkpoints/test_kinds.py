@@ -1,4 +1,4 @@
-"""What is in a folder: each kind of folder and file, and models of whatever kind."""
+"""Recognising kinds of folders and files, and opening models of any kind."""
 
 import json
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_each_kind_is_told_by_one_file(tmp_path, name, content, kind):
 
 
 def test_every_kind_is_told(tmp_path):
-    told = {kind for _, _, kind in FILES} | {Kind.RANKER_MODULE}  # tests/export have one
+    told = {kind for _, _, kind in FILES} | {Kind.RANKER_MODULE}  # covered by tests/export
     assert kind_of(tmp_path / "small.onnx") is Kind.ONNX
     assert told | {Kind.ONNX} == set(Kind)
     assert kind_of(tmp_path / "nothing") is kind_of(tmp_path) is Kind.UNKNOWN

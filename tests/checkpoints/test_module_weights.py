@@ -1,4 +1,4 @@
-"""Modules read as checkpoints: the encoder that comes back encodes as the module does."""
+"""Modules read as checkpoints: the encoder gives the module's encodings."""
 
 import dataclasses
 import json
@@ -41,7 +41,7 @@ def encoded_by(module, *, earlier=None) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def folders(tiny_modules):
-    """Modules: of both kinds, of matrices in bytes, which are wide enough, and of 16 bits alone."""
+    """Modules of both kinds, one wide enough for 8-bit matrices, and one with 16 bits only."""
 
     def make(folder):
         for name, bits, config in (
@@ -67,7 +67,7 @@ def test_the_encoder_of_a_module_encodes_as_it_does(folders, name):
 def test_trained_weights_of_a_module_come_back(tiny_modules, tmp_path):
     _, folder = tiny_modules["single"]
     module = tf.saved_model.load(str(folder))
-    encoded_by(module)  # whose first call unpacks
+    encoded_by(module)  # the first call unpacks the weights
     for variable in module.trainable_variables:
         variable.assign_add(0.05 * tf.random.stateless_normal(variable.shape, seed=(1, 2)))
     again = tmp_path / "again"
@@ -156,7 +156,7 @@ def test_training_starts_from_a_module(tmp_path):
 
 def test_what_is_no_whole_module_is_refused(tiny_modules, tmp_path):
     copy = Path(shutil.copytree(tiny_modules["single"][1], tmp_path / "module"))
-    (copy / "sha256.json").unlink()  # as modules of earlier versions are
+    (copy / "sha256.json").unlink()  # as in modules of earlier versions
     (copy / "config.json").rename(copy / "other.json")
     with pytest.raises(runs.CheckpointError, match=r"has no config.json.*with this version"):
         runs.load_checkpoint(copy)

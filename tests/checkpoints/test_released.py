@@ -1,4 +1,4 @@
-"""Released modules by name: on this machine, in a package, from a web server."""
+"""Released modules by name: from this machine, from a package and from a web server."""
 
 import concurrent.futures
 import os
@@ -32,7 +32,7 @@ FILE = f"convert-{NEWEST}"
 
 @pytest.fixture
 def nowhere(tmp_path, monkeypatch):
-    """A machine without modules, with an empty cache."""
+    """A machine without modules and with an empty cache; returns the module folder."""
     monkeypatch.setattr(released, "_local_folders", list)
     monkeypatch.setenv("CONVERT_TF_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CONVERT_TF_MODULES_URL", raising=False)
@@ -117,7 +117,7 @@ def test_a_name_is_the_onnx_file_except_for_training(nowhere, monkeypatch):
     (nowhere / f"{FILE}.onnx").touch()
     (nowhere / "convert" / NEWEST).mkdir(parents=True)
     monkeypatch.setattr(released, "_local_folders", lambda: [nowhere])
-    monkeypatch.chdir(nowhere.parent)  # else the folder `convert` would come first
+    monkeypatch.chdir(nowhere.parent)  # otherwise the folder `convert` would take precedence
     for name in ("convert", f"convert/{NEWEST}", "convert.onnx"):
         assert model_path(name) == str(nowhere / f"{FILE}.onnx")
     assert model_path("convert", wants_module=True) == str(nowhere / "convert" / NEWEST)
@@ -137,7 +137,7 @@ def test_a_ranker_has_a_name_too(nowhere, monkeypatch):
 
 @pytest.fixture
 def local_module(nowhere, tiny_modules, monkeypatch):
-    """A machine whose only module is `convert`, a tiny one."""
+    """A machine whose only module is a tiny `convert`."""
     shutil.copytree(tiny_modules["single"][1], nowhere / "modules" / "convert" / NEWEST)
     monkeypatch.setattr(released, "_local_folders", lambda: [nowhere / "modules"])
     return nowhere / "modules" / "convert" / NEWEST
@@ -177,7 +177,7 @@ def test_the_module_of_a_name_is_opened_on_demand(local_module, tiny_onnx, capsy
 def test_an_onnx_file_is_written_from_the_module_once(local_module, capsys, monkeypatch):
     from convert_tf import SentenceEncoder
 
-    with concurrent.futures.ThreadPoolExecutor(2) as threads:  # one of them waits
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:  # one thread waits for the other
         first, second = threads.map(module_path, ["convert.onnx"] * 2)
     assert first == second
     assert SentenceEncoder("convert.onnx").encode(TEXTS).shape == (2, 128)
@@ -197,7 +197,7 @@ def test_an_onnx_file_is_written_from_the_module_once(local_module, capsys, monk
 
 @pytest.fixture
 def tiny_release_command(nowhere, tiny_modules):
-    """Starts `embed --encoder convert`, a tiny module here, in a process of its own."""
+    """Start `embed --encoder convert` with a tiny module in a separate process."""
     shutil.copytree(tiny_modules["single"][1], nowhere / "hub_modules" / "convert" / NEWEST)
     (nowhere / "texts.txt").write_text("\n".join(TEXTS))
 
@@ -207,7 +207,7 @@ def tiny_release_command(nowhere, tiny_modules):
              f"--output={output}"],
             cwd=nowhere, env=own_environment(), text=True, start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            # A shell starts its jobs with this signal ignored, and so would the command.
+            # Shells start background jobs with this signal ignored; children inherit it.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
 
@@ -228,7 +228,7 @@ def test_two_processes_write_one_file(tiny_release_command, nowhere):
 def test_a_process_that_is_ended_writes_nothing(number, tiny_release_command, nowhere):
     command = tiny_release_command("a.npy")
     assert "to ONNX in" in command.stderr.readline()
-    os.killpg(command.pid, number)  # as Ctrl-C, or a container that is stopped
+    os.killpg(command.pid, number)  # like Ctrl-C, or like stopping a container
     _, errors = command.communicate()
     assert command.returncode
     assert len(errors.splitlines()) <= 1
@@ -280,7 +280,7 @@ def test_a_damaged_file_of_the_cache_says_what_to_do(local_module):
 def test_a_user_without_a_home_has_a_cache(monkeypatch, tmp_path):
     for name in ("CONVERT_TF_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as if nobody had a home
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as if there were no home folder
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert cache_folder() == tmp_path / "convert_tf"
 
@@ -298,7 +298,7 @@ def test_names_are_downloaded(nowhere, release, tiny_onnx, monkeypatch):
         np.testing.assert_array_equal(np.load("v.npy"), expected)
         call_command("index", "build", "--encoder=convert", "--input=texts.txt", "--output=cache2")
         classifier = IntentClassifier("convert", head="logistic").fit([*TEXTS, "a", "b"], [*"aabb"])
-        assert classifier.encoder == "convert"  # as scikit-learn wants it
+        assert classifier.encoder == "convert"  # unchanged, as scikit-learn requires
         classifier.save("intents")
         assert IntentClassifier.load("intents").encoder == convert_tf.module_path("convert.onnx")
         assert served.requests == ["/SHA256SUMS", f"/{FILE}.onnx"]

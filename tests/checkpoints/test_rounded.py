@@ -70,7 +70,7 @@ def test_a_rounded_run_is_a_run_of_a_third_of_the_bytes(exact, rounded):
 
 
 def test_a_module_of_a_rounded_run_is_that_of_the_run(exact, rounded, tmp_path):
-    """Bytes are rounded once: the subword table and the network's matrices are equal."""
+    """Weights are rounded once: subword tables and network matrices are equal."""
     modules = [
         export_model(folder, tmp_path / str(i) / "1", network_bits=8)
         for i, folder in enumerate((exact, rounded))

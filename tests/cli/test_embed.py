@@ -1,4 +1,4 @@
-"""`convert-tf embed`: lines of a file to an array, row by row."""
+"""`convert-tf embed` writes one row of an array for each line of a file."""
 
 import gzip
 import tracemalloc
@@ -14,7 +14,7 @@ from convert_tf.storage.files import FileWriteError, only_writer
 
 
 class Lengths:
-    """A backend: lengths in bytes, and which signature was asked for."""
+    """A backend that returns lengths in bytes and the number of the signature."""
 
     reads_history = False
     outputs = ("default", "encode_context", "encode_response")
@@ -29,7 +29,7 @@ class Lengths:
 
 @pytest.fixture
 def embed(monkeypatch, tmp_path):
-    """Calls the command on text; returns the array."""
+    """Return a function that runs the command on text and returns the array."""
 
     def open_backend(path, *, compute_dtype, backend):
         open_backend.options = path, compute_dtype
@@ -69,7 +69,7 @@ def test_round_trip_in_a_fresh_process(tiny_modules, tmp_path):
 
 
 def test_each_line_is_a_row(embed):
-    vectors = embed("\ufeff\none\r\n\n t\x0bw\u2028o ".encode())  # only \n ends a line
+    vectors = embed("\ufeff\none\r\n\n t\x0bw\u2028o ".encode())  # lines end at \n only
     assert (vectors.shape, vectors.dtype) == ((4, 3), np.float32)
     assert vectors[:, 0].tolist() == [0, 3, 0, 9]
     assert embed(b"").shape == (0, 3)
@@ -169,7 +169,7 @@ def test_full_disks(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_memory_stays_flat(embed, tmp_path):
-    """Of 60,000 lines, 4,096 are held at a time."""
+    """At most 4,096 of the 60,000 lines are in memory."""
     content = b"".join(b"%06d" % i + b"x" * 300 + b"\n" for i in range(60_000))
     path = tmp_path / "big.txt"
     path.write_bytes(content)
@@ -180,4 +180,4 @@ def test_memory_stays_flat(embed, tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert np.load(tmp_path / "v.npy").shape == (60_000, 3)
-    assert peak < 12e6  # of 18 MB of text; the reader holds a piece of 1 MB
+    assert peak < 12e6  # the text has 18 MB, and the reader holds 1 MB of it

@@ -1,4 +1,4 @@
-"""`convert-tf intent`: train, evaluate, predict and their messages."""
+"""`convert-tf intent`: training, evaluation, prediction and error messages."""
 
 import io
 import json
@@ -29,7 +29,7 @@ PNG = b"\x89PNG"
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """Data files, and a folder and a file that stand for modules, which WordEncoder encodes."""
+    """Data files, and a folder and file in place of modules, for which WordEncoder encodes."""
 
     class StandIn:
         def __init__(self, path):
@@ -89,7 +89,7 @@ def test_a_model_is_trained_evaluated_and_used(files, capsys):
 
 
 def test_examples_and_intents_are_added_removed_and_renamed(files, capsys):
-    """As if all examples had been trained on at once."""
+    """The result equals training on all examples at once."""
     added = [("bye now", "bye"), ("see you later", "bye"), ("hello there", "greet")]
     write_csv(files / "new.csv", *zip(*added, strict=True))
     train(files, "--head=logistic", "--logistic_c=3")
@@ -99,7 +99,7 @@ def test_examples_and_intents_are_added_removed_and_renamed(files, capsys):
     assert "3 intents, 10 examples" in capsys.readouterr().out
     names = {"reset": "password", "greet": "greet"}
     rows = [(text, names[name]) for text, name in zip(*DATA, strict=True) if name in names]
-    write_csv(files / "train.csv", *zip(*rows, *added[:2], strict=True))  # the third is there
+    write_csv(files / "train.csv", *zip(*rows, *added[:2], strict=True))  # without the third
     train(files, "--head=logistic", "--logistic_c=3", output="at_once")
     first, second = (
         IntentClassifier.load(files / name, encoder=str(files / "module"))
@@ -222,7 +222,7 @@ def test_examples_are_forgotten(files, capsys):
     assert first["explanation"]["words"][0]["word"] == "password"
     assert first["explanation"]["examples"] == []
     assert "explanation" not in empty
-    assert hello["explanation"]["words"] == [], "Nothing is left without the only word."
+    assert hello["explanation"]["words"] == [], "Without its only word, the text is empty."
     with pytest.raises(SystemExit, match="without its examples"):
         call("train", f"--model={files / 'model'}", f"--encoder={files / 'module'}",
              f"--data={files / 'train.csv'}", f"--output={files / 'more'}")  # fmt: skip
@@ -284,7 +284,7 @@ def test_wrong_commands_say_what_is_wrong(files, arguments, message):
 
 
 def test_one_process_trains_a_model(files, tmp_path):
-    """The second is refused when it begins, not when both are done."""
+    """The second process is refused at its start, not after training."""
     with only_writer(tmp_path / "model"), pytest.raises(SystemExit, match="Another process is"):
         train(files)
     assert not (tmp_path / "model").exists()
@@ -296,7 +296,7 @@ def evaluate(files, model, *arguments):
 
 @pytest.fixture
 def two_models(files):
-    """A classifier, one that lacks an intent, and an evaluation of the first."""
+    """A classifier, one that lacks an intent, and an evaluation of the first one."""
     write_csv(files / "test.csv", TEXTS * 2, LABELS * 2)
     train(files, "--names=none", "--lexical=none", "--kind=sentence", output="good")
     write_csv(files / "train.csv", TEXTS[:8], LABELS[:8])
@@ -316,7 +316,7 @@ def test_an_evaluation_is_a_check_for_ci(two_models, capsys):
         ):
             evaluate(files, "bad", against, f"--output={files / 'new'}", "--overwrite")
     assert "8 lost" in report_text(json.loads((files / "new" / "evaluation.json").read_text()))
-    evaluate(files, "good", f"--against={files / 'new' / 'evaluation.json'}")  # more is fine
+    evaluate(files, "good", f"--against={files / 'new' / 'evaluation.json'}")  # improvements pass
     with pytest.raises(SystemExit, match=r"accuracy is 0\.666667, below 0\.9\."):
         evaluate(files, "bad", "--at_least=accuracy=0.9")
     with pytest.raises(SystemExit, match=r"no measure 'recall'.*--help lists the flags"):
@@ -355,7 +355,7 @@ def test_untrained_intents_count_as_wrong_or_as_out_of_scope():
 
 
 class Fixed:
-    """Answers from a list."""
+    """Returns prepared answers."""
 
     classes_ = np.array(["a", "b", "c"])
     decision = SingleIntent(classes_, 0.5, out_of_scope="confidence")
@@ -398,7 +398,7 @@ def test_accuracy_rises_where_fewer_texts_are_answered():
     rows = coverage_rows(confidence, is_right)
     assert rows[0] == {"threshold": 0.2, "answered": 1.0, "accuracy": 4 / 6}
     assert rows[-1] == {"threshold": 0.7, "answered": 4 / 6, "accuracy": 3 / 4}
-    # 4 of the 5 from 0.6 on are right; the two of 0.7 are answered together.
+    # At 0.6, 4 of 5 answers are correct. The two texts at 0.7 are answered together.
     assert threshold_for_precision(confidence, is_right, 0.8)["threshold"] == 0.6
     assert threshold_for_precision(confidence, is_right, 0.9)["threshold"] == 0.8
     assert threshold_for_precision(confidence, ~is_right, 0.9) is None

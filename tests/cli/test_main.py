@@ -1,4 +1,4 @@
-"""What all commands share: the list, help, wrong usage, and how errors are told."""
+"""Behaviour of all commands: the list, help, usage errors, and error messages."""
 
 import errno
 import functools
@@ -336,7 +336,7 @@ def test_every_list_flag_keeps_all():
 
 @pytest.fixture
 def inputs(tmp_path, monkeypatch):
-    """A file with other names, and a folder; both are inputs."""
+    """An input file with other column names, and an input folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "log.txt").write_text("text,label\nmine,by hand\n")
     (tmp_path / "folder").mkdir()
@@ -404,7 +404,7 @@ def test_standard_input_from_the_output_is_refused(inputs):
 
 
 def test_outputs_in_and_around_an_input_are_written(inputs, monkeypatch):
-    """A run's module lies in the run, results next to a model, and data next to a vocabulary."""
+    """Modules may be inside a run, results next to a model, and data next to a vocabulary."""
     (inputs / "tiny").mkdir()  # also the name of a preset
     written = []
     for name, arguments in {
@@ -426,7 +426,7 @@ def test_flags_with_a_path_are_inputs_or_outputs():
               "position_table_sizes", "max_relative_attention", "baselines", "vector_signature",
               "k", "queries", "folder", "host", "name", "label_separator", "remove", "rename",
               "out_of_scope_label", "output", "serving_module", "at_least"}  # fmt: skip
-    # These commands write no --output.
+    # These commands have no --output to write.
     others |= {"rerank_checkpoint", "rerank_cache", "intents"}
     names = set()
     for name in COMMANDS:
@@ -458,7 +458,7 @@ def test_readers_that_end_early_are_no_error():
 
 
 def said_in_a_shell(redirection, *arguments, **environment):
-    """What a command does whose standard streams are as a shell says, with a buffer as usual."""
+    """Run a command with its standard streams redirected by a shell, and with normal buffering."""
     command = shlex.join([sys.executable, "-m", "convert_tf", *map(str, arguments)])
     return subprocess.run(
         ["bash", "-c", f"{command} {redirection}"],
@@ -490,7 +490,7 @@ def test_streams_that_are_closed_are_empty(tmp_path):
 
 @pytest.mark.slow
 def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
-    """Into which TensorFlow would log."""
+    """TensorFlow would write its log into such a file."""
     vectors, texts = tmp_path / "v.npy", tmp_path / "texts"
     texts.write_text("hello there\n")
     done = said_in_a_shell(
@@ -549,6 +549,6 @@ def test_the_console_script_is_main():
     ids=lambda arguments: arguments[-1],
 )
 def test_numbers_out_of_bounds_are_refused_by_the_flag(capsys, arguments):
-    """The functions that get these numbers do not check them again."""
+    """The functions that receive these numbers do not check them again."""
     assert main(arguments) == 2
     assert f"flag {arguments[-1]}: " in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`convert-tf prepare`: its two engines, what each reads, and the rules that flags make."""
+"""`convert-tf prepare`: its two engines, their inputs, and the rules set by flags."""
 
 import errno
 import sys
@@ -12,7 +12,7 @@ from convert_tf.corpora.comments import PRESETS
 
 @pytest.fixture
 def engines(monkeypatch, tmp_path):
-    """Engines that keep what they are called with, under their names."""
+    """Stub engines that record their arguments by engine name."""
     called = {}
 
     def engine(name):

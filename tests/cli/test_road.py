@@ -1,4 +1,4 @@
-"""Every command as a user runs it, each in a process of its own, from dumps to answers."""
+"""Every command as users run it, in a separate process, from dumps to answers."""
 
 import contextlib
 import json
@@ -19,13 +19,13 @@ from support.intent_examples import write_csv
 from convert_tf.cli.main import COMMANDS
 from convert_tf.service.page import missing_files
 
-# What commands say of their progress, on standard error; nothing else is expected there.
+# Progress that commands print to standard error; nothing else is expected there.
 PROGRESS = re.compile(r"step |[\d,]+ (contexts|lines|texts|examples|sentences) ")
 
 COMMAND = (sys.executable, "-m", "convert_tf")
 
-# What each command prints. In the order in which one needs what others wrote; `{road}` is their
-# folder.
+# The output of each command, in the order in which commands need the files of others. `{road}` is
+# the folder of these files.
 ROAD = {
     "sample --output {road}/dumps --num_threads 300": "RS_sample.zst",
     "split-dump --input {road}/dumps/RC_sample.zst --output {road}/parts":
@@ -46,7 +46,7 @@ ROAD = {
     "embed --encoder {road}/module --input {road}/texts --output {road}/vectors.npy": "3 × ",
     "index build --encoder {road}/run --input {road}/texts --output {road}/cache": "3 candidates",
     "index edit --encoder {road}/run --cache {road}/cache --add {road}/more": "4 candidates",
-    # Which once loaded one module twice, as itself and as the program.
+    # This command once loaded a module twice: by its name and as the main program.
     "index search --encoder {road}/run --cache {road}/cache --queries hello "
     "--rerank_checkpoint {road}/run --rerank_cache {road}/cache": "hello\n  ",
     "intent train --encoder {road}/module --data {road}/train.csv --head logistic "
@@ -80,8 +80,8 @@ def road(tmp_path_factory):
     return folder
 
 
-# Commands that serve until they are stopped, and those on vectors of a teacher, which is a model of
-# other people's: it is exchanged in this process, so `teach` alone is seen to fail in its own.
+# Commands that serve until they are stopped, and those that need a teacher's vectors. A teacher is a
+# third-party model, which a test below replaces in its own process.
 TRIED_ELSEWHERE = {"serve", "demo", "teach", "similarity", "translate"}
 
 
@@ -100,7 +100,7 @@ def test_each_command_says_what_it_did_and_nothing_else(road, command):
 
 @pytest.mark.slow
 def test_a_terminal_shows_nothing_else_either(road):
-    """Libraries say more where standard error is a terminal."""
+    """Libraries print more if standard error is a terminal."""
     ours, theirs = pty.openpty()
     (embed,) = (command for command in ROAD if command.startswith("embed"))
     command = [*COMMAND, *embed.format(road=road).split(), "--overwrite"]
@@ -109,11 +109,11 @@ def test_a_terminal_shows_nothing_else_either(road):
     ):
         os.close(theirs)
         shown = b""
-        with contextlib.suppress(OSError):  # how Linux says that the other end is closed
+        with contextlib.suppress(OSError):  # Linux reports a closed terminal this way
             while piece := os.read(ours, 4096):
                 shown += piece
     os.close(ours)
-    kept = re.sub(r"[^\r\n]*\r\x1b\[K", "", shown.decode())  # progress that was wiped away
+    kept = re.sub(r"[^\r\n]*\r\x1b\[K", "", shown.decode())  # without progress that was erased
     assert re.fullmatch(rf"\s*wrote {road}/vectors.npy: 3 × \d+[^\r\n]*\s*", kept), shown
 
 
@@ -123,7 +123,7 @@ def test_the_page_is_served_until_an_interrupt(tmp_path):
     process = subprocess.Popen(
         [*COMMAND, "demo", f"--folder={tmp_path}", "--port=0"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=own_environment(), cwd=ROOT,
-        # A shell in the background lets its children ignore it.
+        # Background shells let child processes ignore this signal.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""The commands of the base installation, in a process without TensorFlow and Keras."""
+"""Commands of the base installation, in a process without TensorFlow and Keras."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from support.commands import own_environment
 from support.intent_examples import LABELS, TEXTS, write_csv
 
 ROOT = Path(__file__).resolve().parents[2]
-# Runs the commands of a list. What only extras install cannot be imported.
+# Runs a list of commands. Packages installed by extras cannot be imported.
 PROGRAM = """
 import json, sys
 for name in ("tensorflow", "tensorflow_text", "tensorflow_hub", "tensorflow_model_optimization",
@@ -26,7 +26,7 @@ for command in json.loads(sys.argv[1]):
 
 
 def called(folder, *commands):
-    """Runs the commands, and checks that the telemetry of ONNX Runtime wrote no data base."""
+    """Run the commands, and check that ONNX Runtime's telemetry wrote no database."""
     words, home = [command.split() for command in commands], folder / "home"
     home.mkdir(exist_ok=True)
     environment = {**own_environment(), "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
@@ -61,7 +61,7 @@ def test_vectors_and_search(folder):
 
 
 def test_intents(folder):
-    # Messages that are examples are not suggested.
+    # Messages that are already examples are not suggested.
     (folder / "new.txt").write_text("".join(f"{text} now\n" for text in TEXTS))
     done = called(
         folder,

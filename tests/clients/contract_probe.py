@@ -1,10 +1,10 @@
-"""Run in a process of its own, where convert_tf cannot be imported: calls of encoders and rankers.
+"""Call encoders and rankers in a separate process that cannot import convert_tf.
 
-`python -I contract_probe.py request.json answer.npz` loads the modules of the request with
-tensorflow_hub, calls every signature, and writes what came out, with what the module says of itself
-as JSON in the entry `facts`. A request has columns of texts by module and signature, or contexts
-and candidates of rankers. Keras and SentencePiece cannot be imported either, once TensorFlow's
-packages are there, which import Keras.
+`python -I contract_probe.py request.json answer.npz` loads the requested modules with
+tensorflow_hub, calls every signature, and writes the outputs. The entry `facts` contains what a
+module says about itself, as JSON. A request has columns of texts by module and signature, or
+contexts and candidates for rankers. Keras and SentencePiece cannot be imported either, once
+TensorFlow's packages, which import Keras, are loaded.
 """
 
 import json
@@ -45,7 +45,7 @@ def facts_of(module):
 
 
 def vectors_of(module, columns_of):
-    """Every signature on all texts, on each text alone, on all backwards, and on none."""
+    """Call every signature on all texts, each text alone, all in reverse order, and no text."""
     for signature, columns in columns_of.items():
         number = min(map(len, columns.values()))
         batches = {"all": slice(None), "backwards": slice(None, None, -1), "none": slice(0)}
@@ -90,7 +90,7 @@ def main():
         else:
             found = scores_of(module, *map(tf.constant, request["texts"]))
         for name, value in found:
-            # numpy keeps bytes without their types; lists of them come back whole.
+            # NumPy loses the types of bytes; lists of bytes stay intact.
             value = value.numpy()
             arrays[f"{kind}/{name}"] = value.astype("S") if value.dtype == object else value
     facts["loaded"] = [name for name in sys.modules if name.split(".")[0] == "convert_tf"]

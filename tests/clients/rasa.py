@@ -1,8 +1,8 @@
-"""What Rasa 2.x does with a module: its ConveRT featurizer and the tokenizer before it.
+"""A replica of Rasa 2.x as a client of a module: its tokenizer and ConveRT featurizer.
 
-Written anew from the calls in Rasa's published source (`convert_featurizer.py`,
-`whitespace_tokenizer.py`, `train_utils.align_token_features`, Apache-2.0): which files it looks
-for, which signatures it calls with what, and how it puts words, subwords and vectors together.
+Written from scratch after Rasa's published source (`convert_featurizer.py`,
+`whitespace_tokenizer.py`, `train_utils.align_token_features`, Apache-2.0). It checks for the same
+files, makes the same calls of signatures, and combines words, subwords and vectors in the same way.
 """
 
 import os
@@ -24,7 +24,7 @@ FILES = (
     "variables/variables.data-00000-of-00002",
 )
 
-# Rasa's patterns are for the package `regex`, whose \w has combining marks and re's has not.
+# Rasa's patterns are for the package `regex`, whose \w includes combining marks, unlike re's.
 _MARKS = "".join(
     chr(code)
     for code in range(0x300, sys.maxunicode + 1)
@@ -35,7 +35,7 @@ _DROPPED = re.compile(
     rf"|(\s|^)[^\w{_MARKS}#@&]+(?=[^0-9\s])"
     rf"|(?<=[^0-9\s])[^\w{_MARKS}._~:/?#\[\]()@!$&*+,;=-]+(?=[^0-9\s])"
 )
-# Its notion of emoji has all of CJK in it.
+# Rasa's pattern for emoji includes all CJK characters.
 _EMOJI = re.compile(
     "[\U0001f600-\U0001f64f\U0001f300-\U0001f5ff\U0001f680-\U0001f6ff\U0001f1e0-\U0001f1ff"
     "\u2702-\u27b0\u24c2-\U0001f251\u200d\u200c]+"
@@ -44,7 +44,7 @@ _EMOJI = re.compile(
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a text and where it stands there."""
+    """A word of a text and its position there."""
 
     text: str
     start: int
@@ -55,7 +55,7 @@ class Word:
 
 
 def whitespace_words(text: str) -> list[Word]:
-    """Words as Rasa's WhitespaceTokenizer finds them, most punctuation left out."""
+    """Return the words found by Rasa's WhitespaceTokenizer, which drops most punctuation."""
     found = [word for word in _DROPPED.sub(" ", text).split() if not _EMOJI.fullmatch(word)]
     words, place = [], 0
     for word in found or [text]:
@@ -66,7 +66,7 @@ def whitespace_words(text: str) -> list[Word]:
 
 
 def joined(words: Sequence[Word]) -> str:
-    """The text that the featurizer reads in place of the original one."""
+    """Return the text that the featurizer reads instead of the original one."""
     text, place = "", 0
     for word in words:
         text += (" " if place != word.start else "") + word.text
@@ -75,13 +75,13 @@ def joined(words: Sequence[Word]) -> str:
 
 
 class RasaClient:
-    """Loads a module as Rasa 2.x does and makes its sentence and word features.
+    """Loads a module as Rasa 2.x does, and computes sentence and word features.
 
     Args:
       folder: a module.
 
     Raises:
-      FileNotFoundError: one of the files that Rasa checks is missing.
+      FileNotFoundError: a file that Rasa checks for is missing.
     """
 
     def __init__(self, folder: str):
@@ -95,27 +95,27 @@ class RasaClient:
         self._encode = signatures["default"]
 
     def subwords(self, word: str) -> list[str]:
-        """The module's tokens of a word, without markers."""
+        """Return the module's tokens for a word, without word markers."""
         tokens = self._tokenize(tf.convert_to_tensor([word]))["default"].numpy()[0]
         cleaned = [token.decode("utf-8").replace("\ufe4f", "") for token in tokens]
         return [token for token in cleaned if token]
 
     def sequence(self, texts: Sequence[str]) -> np.ndarray:
-        """`[texts, tokens, dim]`."""
+        """Return sequence encodings, `[texts, tokens, dim]`."""
         return self._encode_sequence(tf.convert_to_tensor(texts))["sequence_encoding"].numpy()
 
     def tokens_read(self, text: str) -> list[str]:
-        """The tokens whose vectors `sequence` has for one text (Rasa does not look at them)."""
+        """Return the tokens to which the vectors of `sequence` belong (Rasa ignores them)."""
         tokens = self._encode_sequence(tf.convert_to_tensor([text]))["tokens"].numpy()[0]
         return [token.decode("utf-8").replace("\ufe4f", "") for token in tokens if token]
 
     def sentence(self, texts: Sequence[str]) -> np.ndarray:
-        """`[texts, 1, dim]`."""
+        """Return sentence features, `[texts, 1, dim]`."""
         vectors = self._encode(tf.convert_to_tensor(texts))["default"].numpy()
         return np.reshape(vectors, (len(texts), 1, -1))
 
     def word_features(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """For each text `[words, dim]`: the mean over the subwords of each word."""
+        """Return `[words, dim]` for each text: the mean over the subwords of each word."""
         all_words = [whitespace_words(text) for text in texts]
         vectors = self.sequence([joined(words) for words in all_words])
         features = []

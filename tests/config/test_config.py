@@ -19,7 +19,7 @@ from convert_tf.training.encoder.options import EncoderTraining
 
 CONFIGS = (ModelConfig, EncoderTraining, HeadConfig, RankerTraining, BertConfig, Pretraining)
 
-# Another value for each field of ModelConfig. A new field without one fails the tests below.
+# Another value for each field of ModelConfig. If a new field has none, tests below fail.
 OTHER_MODEL_VALUES = {
     "vocab_size": 21, "num_oov_buckets": 4, "tokenizer": "sentencepiece", "embedding_dim": 10,
     "position_table_sizes": (5, 4), "max_relative_attention": (1, 5), "num_heads": 2,
@@ -27,7 +27,7 @@ OTHER_MODEL_VALUES = {
     "reduction_dim": 4, "side_layers": 1, "side_hidden_dim": 17, "use_side_skip": False,
     "encoding_dim": 7, "embedding_bits": 32, "max_tokens": 11, "multi_context": True,
 }  # fmt: skip
-# These two are read where texts become tokens.
+# These two are used when texts are converted to tokens.
 READ_OUTSIDE_THE_ENCODER = {"tokenizer", "max_tokens"}
 
 
@@ -96,7 +96,7 @@ def test_the_tokenizer_option_decides_the_vocabulary_file(small_config):
 
 @pytest.mark.parametrize("config_class", [ModelConfig, BertConfig])
 def test_sizes_beyond_any_machine_are_refused(config_class):
-    """TensorFlow's error for such sizes has hundreds of lines."""
+    """TensorFlow's own error for such sizes has hundreds of lines."""
     for values, message in (
         ({"feed_forward_dim": 10**12}, "feed_forward_dim must be at least 1 and at most 16777216"),
         ({"feed_forward_dim": 2**24}, r"feed_forward_dim.* must give at most 1,073,741,824 weigh"),
@@ -110,7 +110,7 @@ def test_sizes_beyond_any_machine_are_refused(config_class):
 
 
 def test_the_defaults_are_the_papers():
-    """arXiv 1911.03688 §2.1 and §3.1."""
+    """As in arXiv 1911.03688 §2.1 and §3.1."""
     model, train = ModelConfig(), EncoderTraining()
     assert model.num_ids == 31_476 + 1_000
     assert (model.embedding_dim, model.position_table_sizes) == (512, (47, 11))

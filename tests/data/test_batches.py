@@ -26,7 +26,7 @@ def _random_lengths(seed: int, *, longest: int = 20) -> np.ndarray:
 
 def _packed(lengths, *, row_tokens: int = 20) -> tuple[TokenIds, dict]:
     splits = np.cumsum([0, *lengths])
-    texts = TokenIds(np.arange(splits[-1]), splits)  # every token is another id
+    texts = TokenIds(np.arange(splits[-1]), splits)  # every token has a different id
     return texts, pack_batch(texts, ["text"], row_tokens=row_tokens, padding_id=-1)
 
 
@@ -38,7 +38,7 @@ def test_every_text_is_where_its_slot_says(seed):
     assert len(set(batch["text_slots"])) == len(lengths)
     bounds = itertools.pairwise(texts.row_splits)
     assert texts_in(batch, "text") == [tuple(texts.flat[start:stop]) for start, stop in bounds]
-    # Nothing else is there: all other places are padding, at the ends of the rows.
+    # All other positions are padding at the ends of the rows.
     assert batch["segment_lengths"].sum() == lengths.sum()
     for row, own in zip(batch["token_ids"], batch["segment_lengths"], strict=True):
         assert (row[: own.sum()] >= 0).all()
@@ -57,7 +57,7 @@ def test_rows_keep_their_limits(seed):
 
 
 def _naive_best_fit(lengths, row_tokens: int) -> list[int]:
-    """Tokens of the rows when each text, longest first, goes to the fullest row it fits in."""
+    """Return the tokens in each row if each text, longest first, joins the fullest row it fits."""
     free: list[int] = []
     for length in sorted(map(int, lengths), reverse=True):
         fitting = [row for row in range(len(free)) if free[row] >= length]
@@ -71,7 +71,7 @@ def _naive_best_fit(lengths, row_tokens: int) -> list[int]:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_rows_are_as_full_as_those_of_a_naive_best_fit(seed):
-    lengths = np.maximum(_random_lengths(seed), 2)  # at most ten texts in a row
+    lengths = np.maximum(_random_lengths(seed), 2)  # at most ten texts per row
     rows, _, _ = assign_rows(lengths, 20)
     tokens = [int(lengths[rows == row].sum()) for row in set(rows.tolist())]
     assert sorted(tokens) == _naive_best_fit(lengths, 20)
@@ -83,7 +83,7 @@ def test_nothing_and_only_empty_texts():
         (0, 20), (0, 16), (0,)
     ]  # fmt: skip
     _, batch = _packed(np.zeros(33, int))
-    assert batch["token_ids"].shape == (3, 20)  # sixteen texts to a row
+    assert batch["token_ids"].shape == (3, 20)  # sixteen texts per row
     assert (batch["token_ids"] == -1).all()
     assert len(set(batch["text_slots"])) == 33
 
@@ -94,10 +94,10 @@ def test_a_text_longer_than_a_row_is_an_error():
 
 
 def test_micro_batches_hold_the_texts_of_every_nth_example():
-    """Each with as many rows as the fullest; k texts of an example stay together."""
+    """All have as many rows as the fullest one; the k texts of an example stay together."""
     names = ["context", "response", "negative", "negative"]
     lengths = np.random.RandomState(0).randint(0, 21, size=(4, 12))
-    lengths[:, 1::3] = 20  # the second micro-batch has the most rows
+    lengths[:, 1::3] = 20  # the second micro-batch needs the most rows
     splits = np.cumsum([0, *lengths.ravel()])
     texts = TokenIds(np.arange(splits[-1]), splits)
     options = {"row_tokens": 20, "padding_id": -1}
@@ -115,7 +115,7 @@ def test_micro_batches_hold_the_texts_of_every_nth_example():
 
 
 def test_batches_of_any_size_meet_few_shapes_where_each_is_compiled():
-    """Lengths as of Reddit's comments; a multiple is little of a batch."""
+    """Lengths are like those of Reddit comments; a multiple is a small part of a batch."""
     rng = np.random.default_rng(0)
     for texts in (64, 1024, 8192):
         multiple = compiled_row_multiple(texts)
@@ -130,7 +130,7 @@ def test_batches_of_any_size_meet_few_shapes_where_each_is_compiled():
 
 
 def _examples_from(order: ExampleOrder, position: int, number: int) -> list[int]:
-    """The next examples at a position, by their numbers."""
+    """Return the numbers of the next examples at a position."""
     found: list[int] = []
     for group in order.groups(position):
         found.extend(group.numbers[group.permutation].tolist())
@@ -164,7 +164,7 @@ def test_order_goes_on_at_any_position(num_examples, shuffle_buffer):
 
 
 def test_far_position_is_found_without_what_lies_before_it():
-    """An epoch's order does not depend on the epochs before it."""
+    """The order of an epoch does not depend on earlier epochs."""
     order = ExampleOrder(1000, shuffle_buffer=200, seed=0)
     assert sorted(_examples_from(order, 1000 * 10**12, 1000)) == list(range(1000))
 
@@ -191,7 +191,7 @@ def test_seed_and_buffer_are_part_of_the_order():
 
 
 def test_every_order_of_a_full_buffer_is_as_likely():
-    """4! orders, each of 2,400 seeds with probability 1/24: 100 ± 10 times."""
+    """Each of the 4! orders occurs for 2,400 seeds with probability 1/24: 100 ± 10 times."""
     counts: dict[tuple[int, ...], int] = {}
     for seed in range(2400):
         found = tuple(_examples_from(ExampleOrder(4, shuffle_buffer=4, seed=seed), 0, 4))
@@ -206,7 +206,7 @@ def test_small_buffer_still_takes_its_chunks_from_all_over_the_split():
 
 
 def test_order_stays_what_it_is():
-    """Runs that were begun with an earlier version go on in the same order."""
+    """Runs started with an earlier version must resume in the same order."""
     order = ExampleOrder(10, shuffle_buffer=4, seed=7)
     assert _examples_from(order, 0, 20) == [
         *[3, 4, 6, 9, 0, 7, 2, 8, 5, 1],
@@ -255,6 +255,6 @@ def test_an_error_comes_behind_the_items_before_it():
 
 def test_leaving_early_ends_the_thread():
     before = threading.active_count()
-    with prefetched(iter(int, 1)) as ready:  # endless
+    with prefetched(iter(int, 1)) as ready:  # infinite
         assert next(ready) == 0
     assert threading.active_count() == before

@@ -1,4 +1,4 @@
-"""Files of given candidates."""
+"""Files with given candidates."""
 
 import gzip
 import json
@@ -86,7 +86,7 @@ def test_turns_become_texts():
     turns = tuple(f"t{i}" for i in range(13))
     assert joined_context(turns) == "t0 t1 t2 t3 t4 t5 t6 t7 t8 t9 t10 t11 t12"
     assert last_turn(turns) == "t12"
-    assert extra_context(turns) == "t11 t10 t9 t8 t7 t6 t5 t4 t3 t2"  # ten, most recent first
+    assert extra_context(turns) == "t11 t10 t9 t8 t7 t6 t5 t4 t3 t2"  # ten turns, latest first
     assert extra_context(("one",)) == extra_context(()) == last_turn(()) == joined_context(()) == ""
     assert extra_context(("a", "", "b", "c")) == "b a"
     assert extra_context(("a", "b", "c"), numbered=True) == "0: b 1: a"

@@ -1,4 +1,4 @@
-"""Hard negatives: the search against a naive loop, and what is drawn from the mined ones."""
+"""Mining hard negatives, compared with a naive loop, and drawing from mined ones."""
 
 import json
 
@@ -21,7 +21,7 @@ def first_of_equal(numbers):
 
 
 def naive_negatives(contexts, responses, context_groups, response_groups, k, skip, margin):
-    """One context after the other, one response after the other; of the last 40 contexts."""
+    """Mine negatives for the last 40 contexts by comparing them with the responses one by one."""
     found = []
     for i in range(len(contexts))[-40:]:
         scores = [float(contexts[i] @ response) for response in responses]
@@ -35,10 +35,10 @@ def naive_negatives(contexts, responses, context_groups, response_groups, k, ski
     return np.array(found)
 
 
-@pytest.mark.parametrize("count", [40, 1500])  # the second is searched group by group
+@pytest.mark.parametrize("count", [40, 1500])  # 1500 responses are searched group by group
 @pytest.mark.parametrize(("k", "skip", "margin"), [(2, 0, None), (2, 3, None), (2, 3, -0.6)])
 def test_search_finds_what_a_naive_loop_finds(monkeypatch, count, k, skip, margin):
-    monkeypatch.setattr(mining, "_SCORE_BYTES", 4 * 800 * 11)  # several parts
+    monkeypatch.setattr(mining, "_SCORE_BYTES", 4 * 800 * 11)  # the search has several parts
     random = np.random.default_rng(0)
     context_groups = first_of_equal(random.integers(0, count // 2, count))
     response_groups = first_of_equal(random.integers(0, 2 * count // 3, count))
@@ -79,7 +79,7 @@ def test_top_columns_of_equal_scores_come_in_order():
 
 
 class Numbers:
-    """Stands for token ids: response i is the one token i."""
+    """Replaces token ids: response i is the single token i."""
 
     num_examples = 50
 
@@ -107,7 +107,7 @@ def opened(folder, per_pair=1, seed=0):
 
 @pytest.fixture
 def mined():
-    """Four negatives of each of 50 examples, of which examples 10 and 11 lack three and all."""
+    """Four negatives for each of 50 examples; example 10 lacks three of them, and 11 has none."""
     numbers = (np.arange(50)[:, None] + [1, 2, 3, 4]) % 50
     numbers[10, 1:] = numbers[11] = -1
     return numbers
@@ -128,7 +128,7 @@ def test_negatives_are_drawn_by_seed_epoch_and_example_alone(tmp_path, mined):
     assert (negatives.draw(every, epochs + 1) != drawn).any()
     assert (opened(tmp_path, per_pair=2, seed=1).draw(every, epochs) != drawn).any()
     assert opened(tmp_path).draw(every, epochs).shape == (50, 1)
-    # These numbers must not change: runs resume with them.
+    # These numbers must not change, because resumed runs depend on them.
     np.testing.assert_array_equal(drawn[:3], [[1, 3], [2, 5], [3, 6]])
 
 

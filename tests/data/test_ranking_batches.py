@@ -1,4 +1,4 @@
-"""Padded batches of contexts with candidates."""
+"""Padded batches of contexts and their candidates."""
 
 import itertools
 
@@ -20,7 +20,7 @@ PADDING = 99
 
 
 def tokenize(texts, max_tokens, keeps_last) -> TokenIds:
-    """Each letter is a token."""
+    """Convert each letter to a token."""
     ids = [[ord(c) - ord("a") for c in text.replace(" ", "")] for text in texts]
     ids = [own[-max_tokens:] if keeps_last else own[:max_tokens] for own in ids]
     splits = np.cumsum([0, *map(len, ids)])
@@ -40,7 +40,7 @@ def make(examples, **kwargs) -> RankingExamples:
 
 @pytest.fixture
 def given() -> RankingExamples:
-    """Three wrong candidates each, but for one context with one; one has two right ones."""
+    """Contexts with three wrong candidates each, one with one, and one with two correct ones."""
     return make(
         [
             (("ab", "cd"), ("x", "yy", "zz", "w"), (0,)),
@@ -82,7 +82,7 @@ def test_padded_parity_with_loop():
 
 
 def test_in_batch_labels_are_the_diagonal_and_twins_are_masked():
-    """Two contexts with one right answer are no negatives of each other."""
+    """Contexts with equal correct answers are not negatives of each other."""
     examples = make([(("a",), ("yes",), (0,)), (("b",), ("no",), (0,)), (("c",), ("yes",), (0,))])
     batch = next(iter(RankingBatches(examples, batch_size=3, padding_id=PADDING, seed=0)))
     right = texts_of(batch["candidate_ids"])
@@ -114,7 +114,7 @@ def test_drawn_negatives_are_never_right(given, source):
             assert all(not c for i, c in enumerate(candidates) if not mask[i])
             places.add(label)
             seen_right.add((context, candidates[label]))
-    assert places == {0, 1, 2, 3}  # the right one is not known by its place
+    assert places == {0, 1, 2, 3}  # the position does not reveal the correct candidate
     assert {("efgh", "q"), ("efgh", "s")} <= seen_right
 
 
@@ -168,7 +168,7 @@ def test_batches_hold_texts_of_similar_length():
     )
     batches = RankingBatches(examples, batch_size=32, padding_id=PADDING, seed=0)
     padding = [np.mean(b["context_ids"] == PADDING) for b in itertools.islice(batches, 16)]
-    assert np.mean(padding) < 0.25  # a half in batches as they come
+    assert np.mean(padding) < 0.25  # a half without sorting by length
 
 
 def test_fewer_examples_than_a_batch_are_one_batch():

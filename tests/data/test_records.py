@@ -66,7 +66,7 @@ def test_only_splits_with_examples_have_files_and_then_all_of_them(tmp_path):
 
 
 class _FullDiskWriter(tf.io.TFRecordWriter):
-    """On a disk that has room for one record."""
+    """Simulates a disk with room for one record."""
 
     room = 1
 
@@ -120,7 +120,7 @@ def _feature(text):
 
 
 def _polyai_record(number, num_extra):
-    """A record as PolyAI's scripts write them: with features of theirs, without `source`."""
+    """Return a record as PolyAI's scripts write it, with their features and no `source`."""
     features = {
         "context": _feature(f"context {number} é"),
         "response": _feature(f"response {number} 😀"),
@@ -152,7 +152,7 @@ def test_polyai_records_are_read(tmp_path):
 
 
 def test_what_we_write_is_read_with_tensorflow_alone(tmp_path):
-    """Nothing here is shared with the code that reads."""
+    """The test shares no code with the reader."""
     turns = [f"turn number {n:02d}" for n in range(13)]
     (tmp_path / "chats.jsonl").write_text(
         json.dumps({"turns": turns, "id": "x", "source": "chats"})
@@ -181,7 +181,7 @@ def test_what_we_write_is_read_with_tensorflow_alone(tmp_path):
 
 
 def _write_lengths(path, number: int, *, first: int = 0) -> str:
-    """Records of different lengths that say their number."""
+    """Write records of different lengths that contain their number."""
     with tf.io.TFRecordWriter(str(path)) as writer:
         for index in range(first, first + number):
             writer.write(b"%d " % index + b"x" * (index * 7 % 50))
@@ -190,7 +190,7 @@ def _write_lengths(path, number: int, *, first: int = 0) -> str:
 
 @pytest.fixture
 def paths(tmp_path):
-    """Seven records and none, then as many as there is one mark for, and many."""
+    """Files with seven records, none, as many as there are between marks, and many."""
     numbers = [7, 0, MARK_EVERY, 3 * MARK_EVERY + 5]
     firsts = np.cumsum([0, *numbers])
     return [
@@ -200,7 +200,7 @@ def paths(tmp_path):
 
 
 def _read(paths, extents) -> list[int]:
-    """The numbers of the records, read one file after the other from its start."""
+    """Return the numbers of the records in these extents, read with TensorFlow."""
     found = []
     for file, offset, skip, count in zip(*extents, strict=True):
         with open(paths[file], "rb") as source, open(f"{paths[file]}.rest", "wb") as rest:
@@ -224,7 +224,7 @@ def test_records_are_counted_and_found(paths):
 def test_file_that_ends_within_a_record_is_refused(tmp_path):
     path = _write_lengths(tmp_path / "a.tfrecord", 3)
     content = (tmp_path / "a.tfrecord").read_bytes()
-    ends = [0]  # of the records: 16 bytes around each
+    ends = [0]  # of the records, each with 16 more bytes
     for index in range(3):
         ends.append(ends[-1] + 16 + len(b"%d " % index) + index * 7 % 50)
     assert ends[-1] == len(content)

@@ -1,4 +1,4 @@
-"""Token ids on disk: what is in them, and that both kinds of input give the same batches."""
+"""Token ids on disk: their content, and batches that equal those of records."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture
 def copy(corpus, tmp_path):
-    """A copy of the token ids, to be damaged."""
+    """A copy of the token ids, for tests that damage it."""
     shutil.copytree(corpus.arrays, tmp_path / "ids")
     return tmp_path / "ids"
 
@@ -106,7 +106,7 @@ def test_resumed_batches_are_those_of_an_uninterrupted_run(folders, kind):
 
 @pytest.mark.parametrize("kind", [0, 1])
 def test_each_pair_comes_once_in_an_epoch_whole(folders, kind):
-    """In the order of the seed, whatever their lengths. Seven divides into no epoch."""
+    """Their order depends on the seed, not on lengths. A batch size of seven divides no epoch."""
     options = {"shuffle_buffer": 30, "batch_size": 7}
     seen = _pairs(_batches(folders[kind], -(-2 * NUM_TRAIN // 7), **options))
     examples = folders[kind].open("train", max_tokens=60)
@@ -140,7 +140,7 @@ def test_evaluation_batches_are_the_texts_in_order(corpus, folders, with_extra_c
     for folder in folders:
         examples = folder.open("dev", max_tokens=60, with_extra_contexts=with_extra_contexts)
         given = EvaluationBatches(examples, 60, max_examples=70, batch_size=32)
-        first, again = list(given), list(given)  # each iteration begins anew
+        first, again = list(given), list(given)  # each iteration starts again
         _assert_equal(first, again)
         assert len(first) == 3
         assert ("extra_context_slots" in first[0]) == with_extra_contexts
@@ -164,11 +164,11 @@ def test_extra_contexts_are_joined_most_recent_first(corpus):
 
 
 def test_files_hold_the_ids_of_the_texts(corpus):
-    """The format, read without the reader: another program may rely on it."""
+    """The files are read without our reader, because other programs may rely on the format."""
     facts = json.loads(Path(corpus.arrays, "arrays.json").read_text())
     tokenizer = load_tokenizer(corpus.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS)
     assert facts["version"] == 1
-    assert facts["padding_id"] == tokenizer.padding_id == 57  # 52 letters and 5 buckets
+    assert facts["padding_id"] == tokenizer.padding_id == 57  # 52 letters and 5 hash buckets
     assert facts["dtype"] == "uint16"
     assert list(facts["splits"]) == ["train", "dev"]
     assert Path(corpus.arrays, "vocab.txt").read_bytes() == Path(corpus.vocabulary).read_bytes()
@@ -248,7 +248,7 @@ def test_size_of_the_batches_leaves_no_trace(corpus, tmp_path, monkeypatch):
 
 
 def test_large_vocabularies_have_32_bits(corpus, tmp_path):
-    assert arrays.dtype_of_ids(65_535) == "uint16"  # the id of padding is never stored, but fits
+    assert arrays.dtype_of_ids(65_535) == "uint16"  # the padding id is never stored, but fits
     assert arrays.dtype_of_ids(65_536) == "int32"
     facts = tokenize_records(
         corpus.records, str(tmp_path / "ids"), vocabulary=corpus.vocabulary, num_oov_buckets=70_000
@@ -280,7 +280,7 @@ def test_split_that_is_not_there_is_named(corpus):
 
 
 def _facts(**changes):
-    """Changes facts of a folder."""
+    """Return a function that changes the facts of a folder."""
 
     def damage(folder: Path) -> None:
         facts = json.loads((folder / "arrays.json").read_text())
@@ -385,7 +385,7 @@ def test_record_of_another_schema_is_named(corpus, tmp_path):
 
 @pytest.mark.parametrize("tokenizer", ["subword", "wordpiece"])
 def test_texts_that_a_vocabulary_hardly_knows_are_warned_of(corpus, tmp_path, tokenizer):
-    """Ids after the vocabulary are unknown; `[UNK]` of WordPiece is an entry like others."""
+    """Ids after the vocabulary are unknown; WordPiece's `[UNK]` is an ordinary entry."""
     path = tmp_path / "vocab.txt"
     path.write_text("[PAD]\n[UNK]\na\n")
     unknown = {"subword": 3, "wordpiece": 1}[tokenizer]

@@ -1,4 +1,4 @@
-"""Triplets: their files, their token ids, and which are trained on with which pairs."""
+"""Triplets: files, token ids, and the triplets that are trained with each pair."""
 
 import json
 
@@ -85,7 +85,7 @@ def test_draws_follow_the_positions_alone(examples):
     draws = TripletDraws(stored, per_pair=2, seed=3)
     positions = np.arange(5)
     drawn = draws.draw(positions)
-    # Two epochs of five triplets in the draws of five pairs.
+    # The draws for five pairs contain two epochs of the five triplets.
     assert sorted(drawn.ravel()[:5]) == sorted(drawn.ravel()[5:]) == list(range(5))
     np.testing.assert_array_equal(draws.draw(positions[3:]), drawn[3:])
     other = TripletDraws(stored, per_pair=2, seed=4)
@@ -95,7 +95,7 @@ def test_draws_follow_the_positions_alone(examples):
     by_name = packing.by_name(np.arange(len(texts.lengths)), draws.names)
     groups = packing.text_groups(texts)
     for name in ("anchor", "paraphrase", "opposite"):
-        # The first pair's first, whatever the name.
+        # Under every name, the texts of the first pair come first.
         np.testing.assert_array_equal(columns[f"{name}_groups"], groups[by_name[name]])
         expected = packing.text_groups(stored.texts(name, drawn.ravel()))
         np.testing.assert_array_equal(columns[f"{name}_groups"], expected)

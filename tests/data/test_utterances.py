@@ -1,4 +1,4 @@
-"""Single texts: their files, their token ids, and which are trained on beside which pairs."""
+"""Single texts: files, token ids, and the texts that are trained with each pair."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def files(tmp_path_factory):
             {"text": f" {text} {i}", "source": source, "label": LABELS[i % 4], "other": 1}
             for i, text in enumerate(texts)
         ]
-        rows.append(rows[0])  # an equal one
+        rows.append(rows[0])  # an equal row
         lines = "\n".join(json.dumps(row) for row in rows)
         (folder / f"{source}.jsonl").write_text(f"{lines}\n\n", encoding="utf-8")
     return [str(folder / "*.jsonl")]
@@ -51,7 +51,7 @@ def utterances(folder):
 
 
 def as_stored(text):
-    """60 tokens, one a letter; digits are unknown, and no token says that a word begins there."""
+    """Return the stored text: 60 tokens, one per letter; digits are unknown, even after a space."""
     return re.sub(r" ?\d", "\ufffd", re.match(r"( ?\S){0,60}", text)[0])
 
 
@@ -93,7 +93,7 @@ def test_token_ids_are_those_of_the_tokenizer(corpus, files, utterances):
 def test_intents_are_those_of_a_source(files, utterances):
     rows = list(read_utterances(files))
     intents = UtteranceDraws(utterances, per_pair=1, seed=0).intents
-    assert (intents[30:] == -1).all()  # whose labels are ignored
+    assert (intents[30:] == -1).all()  # their labels are ignored
     for i in range(30):
         assert (intents[i] == -1) == (not rows[i].label)
         for j in range(30):

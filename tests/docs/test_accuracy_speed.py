@@ -1,4 +1,4 @@
-"""The picture of docs/results.md is drawn from the page's own table."""
+"""The figure in docs/results.md is drawn from the table on that page."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""The blocks of the pages run: Python as it stands, and the commands with which each page begins.
+"""The code blocks of the pages run: all Python blocks, and the first commands of each page.
 
-They run in this process, in a folder where the paths that they name lead to tiny models.
+They run in this process, in a folder where the paths that they name are tiny models.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ from convert_tf.checkpoints.released import RELEASES
 from convert_tf.cli.main import COMMANDS, main
 
 PYTHON = [block for page in PAGES for block in blocks(page, language="python")]
-# Blocks that other tests run, because they look at what comes out.
+# Blocks that other tests run in order to check their results.
 RUN_ELSEWHERE = {
     (README, "Rank responses"): "tests/export/test_released_modules.py",
     ("docs/deployment.md", "Keras"): "tests/export/test_loading.py",
     ("docs/service.md", "Clients of OpenAI"): "tests/service/test_application.py",
     ("docs/rankers.md", "Rankers as modules"): "tests/export/test_ranker_module.py",
 }
-# Pages that begin with no command of ours, and why.
+# Pages that do not begin with one of our commands, and the reason.
 NO_FIRST_COMMANDS = {
     "CHANGELOG.md": "has none",
     "CONTRIBUTING.md": "the Makefile's, which CI runs",
@@ -45,7 +45,7 @@ NO_FIRST_COMMANDS = {
     "hub_modules/README.md": "the recipe, of hours",
     **{page: "measurements" for page in PAGES if page.startswith("docs/lab/")},
 }
-# So that what trains for minutes takes seconds; the last flag of a name counts.
+# Shortens training from minutes to seconds; if a flag is repeated, the last value applies.
 _QUICK_DICT = {'"steps": 300': '"steps": 2, "batch_size": 8, "eval_every": 2'}
 QUICKLY_IN_PYTHON = {
     ("docs/training.md", "In Python"): {'"steps": 1000': '"steps": 2, "batch_size": 8'},
@@ -64,7 +64,7 @@ def write_csv(path, header, rows):
 
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory):
-    """A cache of their own, where names of these tiny encoders become `.onnx` files."""
+    """A separate cache, in which names of tiny encoders become `.onnx` files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONVERT_TF_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -72,7 +72,7 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def place(tiny_modules, tmp_path_factory):
-    """A folder with what the pages name."""
+    """A folder with the files and models that the pages name."""
     from convert_tf.checkpoints.folder import save_checkpoint
     from convert_tf.checkpoints.loading import initial_ranker
     from convert_tf.config.ranker import HeadConfig
@@ -116,7 +116,7 @@ def run_commands(*lines):
 
 
 def furnished(folder, place):
-    """A folder with the same things, to write into."""
+    """Return a writable folder with the same files and models."""
     for path in place.iterdir():
         if path.name != "runs":
             (folder / path.name).symlink_to(path)
@@ -126,7 +126,7 @@ def furnished(folder, place):
 
 @pytest.fixture(scope="module")
 def finished(place, tmp_path_factory):
-    """The same with what the commands write."""
+    """A folder that also has the files written by the commands."""
     folder = furnished(tmp_path_factory.mktemp("finished"), place)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -141,7 +141,7 @@ def finished(place, tmp_path_factory):
 
 
 def slow_but_the_readme(found):
-    """What needs minutes for all pages needs seconds for one."""
+    """Mark all but the README's tests as slow: the pages together take minutes."""
     return [
         each if str(each).startswith(README) else pytest.param(each, marks=pytest.mark.slow)
         for each in found
@@ -166,7 +166,7 @@ def test_blocks_that_run_elsewhere_are_there():
 
 @contextlib.contextmanager
 def standard_input(text, path):
-    """Has commands read a line, as behind `echo`."""
+    """Let commands read a line from standard input, as from `echo`."""
     path.write_text(f"{text}\n", encoding="utf-8")
     with open(path, encoding="utf-8") as file, mock.patch.object(sys, "stdin", file):
         yield
@@ -177,7 +177,7 @@ def standard_input(text, path):
 )
 def test_a_page_begins_with_commands_that_run(page, place, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(furnished(tmp_path, place))
-    if page == "docs/data.md":  # which writes them
+    if page == "docs/data.md":  # the page that writes these folders
         for name in ("data", "ids"):
             (tmp_path / name).unlink()
         assert main(["sample", "--output", "dumps/", "--num_threads", "300"]) == 0

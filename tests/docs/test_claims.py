@@ -1,4 +1,4 @@
-"""Sentences of the pages that a program can check, on the code and on a released encoder."""
+"""Statements on the pages that can be checked against the code and a released encoder."""
 
 import inspect
 import json
@@ -33,7 +33,7 @@ NETWORK = {
     for name, parameter in inspect.signature(head.train_network).parameters.items()
 }
 NAME_OF_NUMBER = {3: "three", 4: "four", 5: "five", 8: "eight", 20: "twenty"}
-# Sentences with numbers, which the code has: page, sentence, and what stands for the braces.
+# Sentences with numbers from the code: page, sentence, and the values for the braces.
 NUMBERS = [
     ("docs/architecture.md", "segment `slot % {0}` of row `slot // {0}`", packing.SEGMENTS_PER_ROW),
     ("docs/data.md", "`context/{}`) and a `source`", schema.MAX_EXTRA_CONTEXTS - 1),
@@ -72,7 +72,7 @@ NUMBERS = [
     ("docs/training.md", "| {} | stopped by SIGTERM", processes.NOT_FINISHED),
     ("docs/training.md", "| {} | another process of the run was lost", processes.PEER_LOST),
 ]  # fmt: skip
-# Defaults of flags that a sentence names.
+# Sentences that state the default of a flag.
 DEFAULTS = [
     ("docs/data.md", "is {} occurrences, the paper's number", "vocabulary --min_count"),
     ("docs/data.md", "occurrences ({}) are always in the vocabulary",
@@ -86,7 +86,7 @@ DEFAULTS = [
 
 
 def words(text):
-    """A text on one line."""
+    """Return the text on one line."""
     return " ".join(text.split())
 
 
@@ -150,21 +150,21 @@ PAIRS_OF_THE_PAPER = 727_000_000
 
 
 def shown_hours(cell):
-    """The hours of a cell such as "1.7 to 3.5 hours", and how finely they are rounded."""
+    """Return the hours in a cell such as "1.7 to 3.5 hours", and their rounding steps."""
     unit = HOURS[cell.split()[-1]]
     numbers = re.findall(r"[\d.]+", cell)
     return [(float(n) * unit, 10.0 ** -len(n.partition(".")[2]) * unit) for n in numbers]
 
 
 def check_times(cell, rates, amount):
-    """Check that a cell is the time of an amount at each rate."""
+    """Check that a cell shows the time for an amount at each rate."""
     for (hours, step), rate in zip(shown_hours(cell), rates, strict=True):
         exact = amount / rate / 3600
         assert abs(hours - exact) <= step / 2 * 1.001, (cell, exact)
 
 
 def test_calculations_of_scale_are_right():
-    """Times are amounts by measured rates; each core counts fully where the page says so."""
+    """Times are amounts divided by measured rates; cores count fully where the page says so."""
     one_core = 0.0
     gpu = json.loads(page_text("docs/results.json"))["measurements"]["training_gpu"][-1]["figures"]
     checked = 0
@@ -204,7 +204,7 @@ def test_the_released_encoders_are_described():
     assert f"| subwords | 31,476 | {len(vocabulary):,} |" in page
 
 
-# What stands on the left is read as what stands on the right (docs/encode.md).
+# The left form is read as the right one (docs/encode.md).
 FOLDED = {
     "white space": (" where\tis\u00a0 my\r\ncard? ", "where is my card?"),
     "no width": ("wh\u00adere is\u200b my card?", "where is my card?"),

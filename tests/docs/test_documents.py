@@ -1,4 +1,4 @@
-"""Every page: its blocks run, its commands have their flags, its links and names lead somewhere."""
+"""On every page, blocks parse, commands have their flags, and links and names exist."""
 
 import functools
 import importlib
@@ -24,9 +24,9 @@ from convert_tf.cli.main import COMMANDS, main
 from convert_tf.config.base import entries
 
 RECIPES = ROOT / "hub_modules" / "recipes"
-# Of "text" is what other programs read or run, with versions that are not installed here.
+# Blocks marked "text" are read or run by other programs, in versions not installed here.
 LANGUAGES = {"python", "sh", "csv", "dockerfile", "text"}
-# Flags in the text that are none of ours.
+# Flags of other programs that the text mentions.
 FOREIGN_FLAGS = {
     "--constraint", "--flagfile", "--help", "--helpfull", "--no-compile", "--no-deps", "--only",
     "--preload",
@@ -40,7 +40,7 @@ def module_of(name):
 
 
 def flags_of(name):
-    """The flags of a command."""
+    """Return the flags of a command."""
     values = flags.FlagValues()
     module_of(name).define_flags(functools.partial(define_flag, values))
     return values
@@ -56,7 +56,7 @@ def test_docstrings_describe_the_flags(name):
 
 @pytest.fixture
 def check(monkeypatch, capsys):
-    """Parses the flags of a command, and returns what is said if they are wrong."""
+    """Return a function that parses a command's flags and returns the error message, if any."""
 
     def call(command: Command) -> str:
         with monkeypatch.context() as patch:
@@ -120,7 +120,7 @@ def test_recipes_are_flags_of_train(path, check, monkeypatch):
 
 def test_commands_of_the_recipe_are_those_of_the_program(check):
     script = (RECIPES / "train.sh").read_text(encoding="utf-8")
-    # The script calls the module, as a machine without the installed program has it too.
+    # The script calls the module, because the program may not be installed.
     script = script.replace('convert_tf() { python3 -m convert_tf "$@"; }', "")
     found = [*commands(script.replace("convert_tf ", "convert-tf "), COMMANDS)]
     assert [command.name for command in found] == [
@@ -155,7 +155,7 @@ def test_files_and_names_exist(page):
 
 
 def is_name(name: str) -> bool:
-    """Whether it is a module of the package, or something in one."""
+    """Return whether the name is a module of the package, or an object in one."""
     path = ROOT.joinpath(*name.split("."))
     if path.is_dir() or path.with_suffix(".py").is_file():
         return True
@@ -163,7 +163,7 @@ def is_name(name: str) -> bool:
 
 
 def linked_pages(page):
-    """The files that a page links to, as paths from the root."""
+    """Return the files that a page links to, relative to the repository root."""
     folder = (ROOT / page).parent
     links = re.findall(r"\]\(([^)#\s]+)", prose(page))
     files = {(folder / link).resolve() for link in links if "://" not in link}

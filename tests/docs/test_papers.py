@@ -1,4 +1,4 @@
-"""`docs/papers.md`: its defaults are the code's, and it has a row for every value and table."""
+"""`docs/papers.md`: defaults equal those in the code, and every value and table has a row."""
 
 import ast
 import importlib
@@ -20,7 +20,7 @@ from convert_tf.training.encoder.options import EncoderTraining
 PAGE = "docs/papers.md"
 SCRIPT = ROOT / "benchmarks" / "papers.py"
 CODE = re.compile(r"`(convert_tf/[\w/]+\.py)`: `([^`]+)`")
-# The configurations that a table has rows of, with what makes them in its expressions.
+# Configurations described in a table: its heading, and the call in the expressions of its rows.
 CONFIGURATIONS = {
     ModelConfig: ("Values of ConveRT", "ModelConfig()"),
     EncoderTraining: ("Values of ConveRT", "EncoderTraining()"),
@@ -29,26 +29,26 @@ CONFIGURATIONS = {
     HeadConfig: ("Values of poly-encoders", "HeadConfig()"),
     RankerTraining: ("Values of poly-encoders", "ranker_recipe("),
 }
-# Where the data are, and how a run is kept and repeated.
+# Options for the location of data and for repeating a run.
 OF_A_RUN = {"data", "seed", "eval_examples", "checkpoint_every", "keep_checkpoints"}
 # Fields that no paper describes.
 NO_VALUE_OF_THE_PAPER = {
     ModelConfig: set(),
     EncoderTraining: {
         *OF_A_RUN, "eval_every", "eval_splits",
-        # Which examples are read, and in what order and portions.
+        # Which examples are read, in what order and in what portions.
         "first_train_example", "source_shares", "shuffle_buffer", "micro_batch",
-        # Losses and data that the paper does not have: each is off by default.
+        # Losses and data that are not in the paper and are off by default.
         "utterances", "utterances_per_pair", "hard_negatives", "negatives_per_pair",
         "ranking_teacher", "ranking_distillation", "triplets", "triplets_per_pair", "opposites",
         "intent_contrast", "teacher", "utterance_teacher", "distillation", "start_from_teacher",
         "history_only",
     },
     BertConfig: {
-        # Of the vocabulary and its special tokens.
+        # The vocabulary and its special tokens.
         "vocab_size", "num_oov_buckets", "tokenizer", "start_id", "separator_id", "surrounds_each",
         "mask_id",
-        # As in BERT, without a number in the paper.
+        # As in BERT; the paper gives no number.
         "feed_forward_dim", "max_positions", "layer_norm_epsilon",
     },
     Pretraining: {*OF_A_RUN, "eval_every", "shuffle_buffer"},
@@ -59,7 +59,7 @@ NO_VALUE_OF_THE_PAPER = {
 
 
 def rows_of(heading: str) -> list[dict[str, str]]:
-    """The rows of the table under a heading, by the names of its columns."""
+    """Return the rows of the table under a heading, keyed by column names."""
     section = page_text(PAGE).split(f"\n## {heading}\n")[1].split("\n## ")[0]
     lines = [line[1:-1].split("|") for line in section.splitlines() if line.startswith("|")]
     header, _, *rows = [[cell.strip() for cell in line] for line in lines]
@@ -70,7 +70,7 @@ VALUES = {heading: rows_of(heading) for heading in ("Values of ConveRT", "Values
 
 
 def found(row):
-    """The file and the expression of a row, or None."""
+    """Return the file and the expression in a row, or None."""
     return CODE.match(row["in the code"])
 
 
@@ -137,7 +137,7 @@ def test_the_small_tables_are_those_of_the_results(script):
 
 
 def test_the_commands_of_cells_parse(script):
-    """`parse` refuses an unknown command or flag."""
+    """`parse` rejects unknown commands and flags."""
     with pytest.raises(flags.Error):
         parse("convert-tf evaluate --no_such_flag 1")
     for commands_of in (*(cell.commands for cell in script.CELLS), *script.MADE.values()):
@@ -244,7 +244,7 @@ def test_a_tiny_table_is_measured_once(tmp_path, monkeypatch, capsys):
     assert text.count("| R4@1 ") == 2 and text.startswith("# Mine\n") and "The end" in text
     for path in data.iterdir():
         path.write_text("damaged", encoding="utf-8")
-    call_script(monkeypatch, SCRIPT, *arguments)  # measures nothing again
+    call_script(monkeypatch, SCRIPT, *arguments)  # nothing is measured again
     assert page.read_text(encoding="utf-8") == text
 
 

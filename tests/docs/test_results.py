@@ -1,4 +1,4 @@
-"""`README.md` and `docs/results.md` show the figures of `docs/results.json`, and no others."""
+"""`README.md` and `docs/results.md` show exactly the figures in `docs/results.json`."""
 
 import copy
 import datetime
@@ -13,12 +13,12 @@ from scripts import write_results
 
 PAGES = ["README.md", "docs/results.md"]
 AGAIN = "Change docs/results.json, and write the pages again: python -m scripts.write_results"
-# Numbers of the text that are no figures: versions, numbers of a paper, and settings.
+# Numbers in the text that are not figures: versions, numbers from papers, and settings.
 NOT_MEASURED = {
     "README.md": {1911.03688, 3.10, 3.11, 3.13, 2.8, 3.6, 2.6, 2.21},
     "docs/results.md": {0.95, 90, 95},
 }
-# Commands that no test parses: of other programs, or with steps in words.
+# Commands that are not parsed, because they are other programs' or have steps in words.
 OTHER_COMMANDS = ("du ", "the first block", "pip install", "KERAS_BACKEND=jax python train.py")
 
 
@@ -57,7 +57,7 @@ def test_each_entry_says_where_it_is_from(results):
             assert entry["machine"] in results["machines"], name
             assert datetime.date.fromisoformat(entry["date"]), name
             assert entry["machine"] == "published" or entry["revision"], name
-            # An unknown command or revision is said to be unknown.
+            # Unknown commands or revisions are declared as unknown.
             known = entry["commands"] and re.fullmatch("[0-9a-f]{7,}", entry["revision"])
             assert known or entry.get("note"), (name, "note")
             for command in entry["commands"]:
@@ -93,7 +93,7 @@ PAGE = f"# Small\n\n{TABLE}\n- It reaches\n  94.6 % of them.\n- MiniLM 86.7 %.\n
 
 
 def made(figures):
-    """The page above with a table of figures."""
+    """Return the page above with its table written from these figures."""
     results = {
         "measurements": {"m": [{"figures": each} for each in figures]},
         "tables": {"page.md": {"Small": [[["", "a"], ["it", "{m[convert_small][a]:.1f} %"]]]}},
@@ -113,7 +113,7 @@ def test_figures_of_older_weights_have_a_dagger(monkeypatch):
     results = {"measurements": {"m": [{"figures": figures}]}, "tables": {"page.md": {}}}
     assert write_results.written(marked, "page.md", results).count("†") == 2
     monkeypatch.undo()
-    assert write_results.written(marked, "page.md", results).count("†") == 1  # of the old table
+    assert write_results.written(marked, "page.md", results).count("†") == 1  # in the old table
 
 
 def test_weights_without_a_version_are_outdated_but_by_their_checksum():

@@ -300,7 +300,7 @@ def test_ranks_of_blocks_equal_naive_ones(seed):
     data = [
         *talks(38, seed=seed),
         *talks(2, seed=seed),
-    ]  # two responses occur twice in one block
+    ]  # two responses occur twice in the same block
     data[25] = data[25]._replace(response=data[24].response)
     examples = [e for _, e in in_batch_examples(data, block_size=10)]
     assert ranked(LetterRanker(), examples).ranks.tolist() == naive_block_ranks(data, 10)

@@ -84,7 +84,7 @@ def test_numbers_that_are_always_large_do_not_make_bytes_coarse():
         errors[calibration.centre is not None] = np.abs(product - values @ (codes * scales)).mean()
     assert errors[True] < 0.65 * errors[False], errors
     hidden = hidden_values(rng, 200, 96)
-    assert Calibration.measured(LOW, HIGH, hidden).centre is None, "Centring would not narrow the range."
+    assert Calibration.measured(LOW, HIGH, hidden).centre is None, "Centring would not help."
 
 
 def test_without_calibration_the_product_is_exact():

@@ -81,7 +81,7 @@ def test_a_block_in_16_bits_is_close_to_float32(policy):
 
 
 def test_masked_keys_are_never_read():
-    """Other values at masked tokens change no real token; where nothing is masked they do."""
+    """Changing masked tokens does not affect real tokens; without a mask it does."""
     block = BertBlock(2, feed_forward_dim=10, name="block")
     block.build((None, None, 6))
     fill_weights(block.variables)

@@ -1,4 +1,4 @@
-"""Layers of the dual encoder against naive loops, in float32 and with 16 bits."""
+"""Layers of the dual encoder, compared with naive loops in float32 and with 16 bits."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ HEADS = {
 
 
 def test_blocks_start_close_to_the_identity():
-    """The last matrix of a block is a tenth of what Glorot's rule gives it."""
+    """The last matrix of a block is initialised with a tenth of Glorot's scale."""
     layer = FeedForward(400)
     layer.build((None, None, 400))
     for name, gain in (("hidden_kernel", 1.0), ("output_kernel", 0.1)):
@@ -68,7 +68,7 @@ def test_blocks_start_close_to_the_identity():
 @pytest.mark.parametrize("max_distance", [1, 3, 20])
 @pytest.mark.parametrize("arguments", HEADS.values(), ids=HEADS.keys())
 def test_attention_parity_with_loop(arguments, max_distance, is_masked):
-    """The mask is asymmetric: on the wrong axis it gives other numbers."""
+    """The mask is asymmetric, so the wrong axis would give different values."""
     layer, x = attention(max_distance, **arguments), numbers(2, TOKENS, DIM)
     mask = np.random.RandomState(1).rand(2, TOKENS, TOKENS) < (0.5 if is_masked else 1.0)
     mask |= np.eye(TOKENS, dtype=bool)
@@ -89,7 +89,7 @@ def test_attention_parity_with_loop(arguments, max_distance, is_masked):
 
 @pytest.mark.parametrize("arguments", HEADS.values(), ids=HEADS.keys())
 def test_attention_across_two_texts_parity_with_loop(arguments):
-    """Between texts, the head has one bias for all positions, and none is too far away."""
+    """Between texts, each head has one bias for all positions and no distance limit."""
     layer, x = attention(1, **arguments), numbers(2, TOKENS, DIM)
     weights, num_heads = naive.arrays(layer, root="layer"), arguments.get("num_heads", 1)
     across_bias = np.array([0.7, -1.3, 0.4][:num_heads], "float32")
@@ -117,7 +117,7 @@ def test_attention_across_two_texts_parity_with_loop(arguments):
 
 
 def test_a_window_of_the_whole_length_is_full_attention():
-    """The bias table grows with the window; its common middle is what both may read."""
+    """The bias table grows with the window; both windows share the middle of it."""
     x = numbers(2, TOKENS, DIM)
     narrow, wide = attention(TOKENS - 1), attention(30)
     wide.query_key_kernel.assign(narrow.query_key_kernel)
@@ -129,7 +129,7 @@ def test_a_window_of_the_whole_length_is_full_attention():
     smaller.query_key_kernel.assign(narrow.query_key_kernel)
     smaller.relative_bias.assign(np.asarray(narrow.relative_bias)[:, 1:-1])
     difference = np.abs(np.asarray(smaller(x)) - np.asarray(narrow(x))).max(axis=(0, 2))
-    assert (difference[[0, -1]] > 1e-4).all()  # only the two ends saw one token more
+    assert (difference[[0, -1]] > 1e-4).all()  # only the first and last token saw one more token
     np.testing.assert_allclose(difference[1:-1], 0.0, atol=1e-6)
 
 
@@ -142,7 +142,7 @@ def test_weights_sum_to_one_and_masked_ones_are_zero():
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_softmax_and_lengths_are_computed_in_float32(dtype):
-    """1/300 and 1/√6 need more digits than bfloat16 has, and 300² overflows float16."""
+    """1/300 and 1/√6 need more digits than bfloat16 has, and 300² overflows in float16."""
     weights = attention_weights(ops.zeros((1, 300), dtype), np.ones((1, 300), bool))
     unit = l2_normalize(ops.full((1, 6), 300.0, dtype))
     assert weights.dtype == unit.dtype == "float32"
@@ -165,7 +165,7 @@ def test_the_slope_of_the_gelu_is_folded_into_the_weights_and_out_of_them():
     np.testing.assert_allclose(plain_fast_gelu(x), fast_gelu(x), rtol=1e-6, atol=1e-7)
     layer = built(FeedForward(10, name="layer"))
     expected, weights = np.asarray(layer(x)), [np.asarray(value) for value in layer.variables]
-    for _ in range(2):  # the second time does nothing
+    for _ in range(2):  # the second call changes nothing
         layer.fold_slope()
     np.testing.assert_allclose(layer.hidden_bias, weights[1] * 1.702, rtol=1e-6)
     np.testing.assert_allclose(np.asarray(layer(x)), expected, atol=2e-6)
@@ -178,7 +178,7 @@ def test_the_slope_of_the_gelu_is_folded_into_the_weights_and_out_of_them():
 
 @SIXTEEN_BITS
 def test_feed_forward_in_16_bits(policy):
-    """Folding 1.702 into the weights costs one more rounding: 2⁻⁸ and 2⁻¹¹ of values up to ~3."""
+    """Folding 1.702 into the weights adds one rounding: 2⁻⁸ or 2⁻¹¹ of values up to about 3."""
     results = [
         np.asarray(built(FeedForward(10, dtype=dtype, name="ff"))(numbers(2, 3, DIM)), "float32")
         for dtype in ("float32", policy)
@@ -189,7 +189,7 @@ def test_feed_forward_in_16_bits(policy):
 
 @pytest.mark.parametrize("num_heads", [1, 2])
 def test_block_parity_with_loop(num_heads):
-    """Attention, add, norm, feed-forward, add, norm: any other order gives other numbers."""
+    """Attention, add, norm, feed-forward, add, norm: another order would give other values."""
     layer, x = block(num_heads=num_heads), numbers(2, 5, DIM)
     weights = naive.arrays(layer, root="layer")
     expected = [
@@ -205,7 +205,7 @@ def test_the_defaults_are_those_of_the_paper():
 
 
 def test_dropout_is_after_self_attention_and_in_training_only():
-    """Without feed-forward, a block's input passes the dropout untouched by the skip connection."""
+    """Without feed-forward, the skip connection carries a block's input past the dropout."""
     layer, x = block(dropout=0.99), numbers(2, 5, DIM)
     np.testing.assert_allclose(np.asarray(layer(x)), np.asarray(block()(x)), atol=1e-6)
     dropped = np.asarray(layer(x, training=True))
@@ -213,19 +213,19 @@ def test_dropout_is_after_self_attention_and_in_training_only():
     weights = naive.arrays(layer, root="layer")
     norm = naive.below(weights, "attention_norm")
     last = naive.below(weights, "feed_forward_norm")
-    # Nearly all attended values are dropped: most tokens see norm(x + 0) alone.
+    # Almost all attended values are dropped, so most tokens become norm(x + 0).
     close = 0
     for row, result in zip(x.reshape(-1, DIM), dropped.reshape(-1, DIM), strict=True):
         middle = naive.layer_norm(row, norm["gamma"], norm["beta"])
         forward = naive.feed_forward(middle, naive.below(weights, "feed_forward"))
         expected = naive.layer_norm(middle + forward, last["gamma"], last["beta"])
         close += np.allclose(expected, result, atol=1e-5)
-    assert close >= 7  # of 10 tokens; each is untouched with probability 0.99^6 = 0.94
+    assert close >= 7  # of 10 tokens; each one stays with probability 0.99^6 = 0.94
 
 
 @SIXTEEN_BITS
 def test_layer_norm_is_computed_in_float32(policy):
-    """Inputs of ±300 have squares of 90,000, beyond float16; the norm of ±300 is ±1."""
+    """Inputs of ±300 have squares of 90,000, too large for float16; their norm is ±1."""
     layer = TransformerBlock(**BLOCK, dtype=policy)
     layer.build((None, None, DIM))
     for variable in layer.trainable_variables:
@@ -236,7 +236,7 @@ def test_layer_norm_is_computed_in_float32(policy):
 
 @pytest.mark.parametrize("bits", [8, 32])
 def test_embedding_parity_with_loop(bits):
-    """Over 15 positions, the product of the tables' sizes, and beyond."""
+    """Sequences are longer than 15, the product of the position tables' sizes."""
     layer = embedding(bits=bits)
     weights = naive.arrays(layer, root="layer")
     expected = [naive.embed(row, weights, bits=bits) for row in ids(20)]
@@ -259,7 +259,7 @@ def test_the_range_holds_every_initial_value_and_that_of_a_frozen_table_stays():
     limits = layer.quantizer_weights
     assert float(limits["range_min"]) <= np.asarray(layer.table).min()
     assert float(limits["range_max"]) >= np.asarray(layer.table).max()
-    limits["range_max"].assign(7.0)  # another than the table's
+    limits["range_max"].assign(7.0)  # differs from the table's maximum
     layer.trainable = False
     frozen = np.asarray(layer(ids(50), training=True))
     np.testing.assert_allclose(frozen, np.asarray(layer(ids(50))), atol=1e-6)
@@ -277,13 +277,13 @@ def test_dropout_of_embeddings_is_in_training_only():
 
 @SIXTEEN_BITS
 def test_sum_and_layer_norm_of_embeddings_are_computed_in_float32(policy):
-    """Values of ±200·√6 have squares beyond float16; only the result is rounded to 16 bits."""
+    """Values of ±200·√6 have squares too large for float16; only the result has 16 bits."""
     results = []
     for dtype in ("float32", policy):
         layer = embedding(dtype=dtype, bits=32)
         layer.table.assign(np.asarray(layer.table) * 1000.0)
         results.append(np.asarray(layer(ids(6)), dtype="float32"))
-    # One rounding: half of 2⁻⁷ (bfloat16) or 2⁻¹⁰ (float16) of a value below 4.
+    # One rounding: half of 2⁻⁷ (bfloat16) or 2⁻¹⁰ (float16) for values below 4.
     rounding = 2**-8 if policy == "mixed_bfloat16" else 2**-11
     np.testing.assert_allclose(results[1], results[0], rtol=rounding, atol=1e-6)
 
@@ -305,9 +305,9 @@ def reduced(layer, x, segment_lengths) -> np.ndarray:
     ids=str,
 )  # fmt: skip
 def test_reduction_parity_with_loop(num_heads, segment_lengths):
-    """The fused weights equal attending first and summing then (footnote 4).
+    """The fused weights equal attention followed by summing (footnote 4).
 
-    Each text of a row is reduced as if it were alone; an empty one gives zeros.
+    Each text in a row is reduced as if it were alone; an empty text gives zeros.
     """
     layer, x = reduction(num_heads), numbers(1, max(1, sum(segment_lengths)), DIM)
     found = reduced(layer, x, [segment_lengths])[0]
@@ -363,7 +363,7 @@ def test_padded_queries_are_left_out_whatever_they_may_read():
     layer, x = reduction(), numbers(1, 6, DIM)
     lengths = np.array([[4]], "int32")
     segment_ids, _, _ = segments_of(lengths, 6)
-    keys_only = np.array([[[True] * 4 + [False] * 2] * 6])  # padding, too, may read the text
+    keys_only = np.array([[[True] * 4 + [False] * 2] * 6])  # padding may read the text too
     found = np.asarray(layer(x, segment_ids, lengths, keys_only))
     np.testing.assert_allclose(found, reduced(layer, x[:, :4], [[4]]), atol=1e-6)
 
@@ -371,7 +371,7 @@ def test_padded_queries_are_left_out_whatever_they_may_read():
 @pytest.mark.parametrize("use_skip", [True, False])
 @pytest.mark.parametrize(("num_layers", "input_dim"), [(0, 8), (1, 8), (3, 8), (3, 5)])
 def test_side_network_parity_with_loop(num_layers, input_dim, use_skip):
-    """With an input of another width there is no skip around the first hidden layer."""
+    """If the input has another width, the first hidden layer has no skip connection."""
     layer = SideNetwork(num_layers, 8, encoding_dim=4, use_skip=use_skip, name="layer")
     layer, x = built(layer, (None, input_dim)), numbers(3, input_dim)
     weights = naive.arrays(layer, root="layer")
@@ -396,7 +396,7 @@ def test_l2_normalize_parity_with_loop_and_zeros():
     x = numbers(3, DIM) * [[1e-3], [1.0], [1e4]]
     result = np.asarray(l2_normalize(x.astype("float32")))
     np.testing.assert_allclose(result, [naive.l2_normalize(v) for v in x], atol=1e-6)
-    short = np.full((1, 4), 1e-6, "float32")  # and as short as this
+    short = np.full((1, 4), 1e-6, "float32")  # even as short as this
     np.testing.assert_allclose(l2_normalize(short), np.full((1, 4), 0.5), rtol=1e-5)
     np.testing.assert_allclose(l2_normalize(short / 10), np.full((1, 4), 0.1), rtol=1e-5)
     zeros = tf.Variable(np.zeros((1, 4), "float32"))

@@ -1,8 +1,8 @@
-"""Opens a folder of `export --format huggingface` in one program of others, and compares vectors.
+"""Open a folder from `export --format huggingface` in a third-party program and compare vectors.
 
     python huggingface_probe.py FOLDER VECTORS.npz sentence-transformers
 
-The `.npz` has texts and what `SentenceEncoder` makes of them. It needs nothing of convert_tf.
+The `.npz` contains texts and the vectors of `SentenceEncoder`. The script does not need convert_tf.
 """
 
 import importlib.metadata
@@ -30,9 +30,9 @@ EXAMPLES = {
 
 
 def difference(vectors: Sequence, kind: str = "default") -> float:
-    """The largest, relative to the largest number; narrower vectors end with zeros."""
+    """Return the largest difference relative to the largest value; excess columns must be zero."""
     found, wanted = np.asarray(vectors, np.float32), expected[kind]
-    assert not found[:, wanted.shape[1] :].any(), "numbers after the end of a vector"
+    assert not found[:, wanted.shape[1] :].any(), "values after the end of a vector"
     return float(np.abs(found[:, : wanted.shape[1]] - wanted).max() / np.abs(wanted).max())
 
 
@@ -88,7 +88,7 @@ def setfit() -> dict[str, float]:
 
     model = SetFitModel.from_pretrained(folder, trust_remote_code=True, labels=LABELS)
     data = Dataset.from_dict({"text": [*EXAMPLES], "label": [*EXAMPLES.values()]})
-    model.fit([*EXAMPLES], [*EXAMPLES.values()], num_epochs=1)  # the head alone
+    model.fit([*EXAMPLES], [*EXAMPLES.values()], num_epochs=1)  # trains only the head
     frozen = model.predict(["I forgot my password", "soup for dinner"])
     arguments = TrainingArguments(
         output_dir=tempfile.mkdtemp(), batch_size=8, max_steps=5, report_to="none"
@@ -138,7 +138,7 @@ def mteb() -> dict[str, float]:
         "STSBenchmark": DatasetDict(test=Dataset.from_dict(pairs)),
     }
     tasks = []
-    for name, own in data.items():  # two tasks of mteb on data that needs no hub
+    for name, own in data.items():  # two mteb tasks on data that does not come from the hub
         task = mteb.get_task(name)
         task.dataset, task.data_loaded = own, True
         tasks.append(task)

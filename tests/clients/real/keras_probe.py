@@ -1,7 +1,7 @@
-"""Run in a client's own environment: `hub.KerasLayer` of a module in a tf.keras model.
+"""Use a module as `hub.KerasLayer` in a tf.keras model. Run in the client's own environment.
 
-`python keras_probe.py MODULE --train` fine-tunes, without the flag it predicts. It prints one line
-of JSON.
+`python keras_probe.py MODULE --train` fine-tunes the module; without the flag, it predicts. It
+prints one line of JSON.
 """
 
 import json
@@ -19,7 +19,7 @@ import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
 
 TEXTS = ["where is my card?", "the card is lost", "refund, please", "I want my money back", ""]
 LABELS = [0, 0, 1, 1, 1]
-# An empty text is the zero vector, of which only the bias learns: its share of the mean loss stays.
+# An empty text has a zero vector, from which only the bias learns, so its share of the loss stays.
 STAYS = np.log(2) / len(TEXTS)
 
 

@@ -1,6 +1,6 @@
-"""Run in TensorFlow 2.15: a module as a LiteRT (TensorFlow Lite) file with TensorFlow's own ops.
+"""Convert a module to LiteRT (TensorFlow Lite) with TensorFlow's own ops. Run in TensorFlow 2.15.
 
-`python litert_probe.py MODULE VECTORS.npz` converts the signature `default`, runs the file and
+`python litert_probe.py MODULE VECTORS.npz` converts the signature `default`, runs the file, and
 prints one line of JSON.
 """
 

@@ -1,7 +1,7 @@
-"""Run in a client's own environment: every signature of a module against vectors of a newer one.
+"""Compare all signatures with a newer TensorFlow's vectors. Run in the client's environment.
 
-`python module_probe.py MODULE VECTORS.npz` prints one line of JSON; `--write` writes the vectors in
-place of comparing with them, in this project's environment. TensorFlow 2.6 runs this: Python 3.8.
+`python module_probe.py MODULE VECTORS.npz` prints one line of JSON. In this project's environment,
+`--write` writes the vectors instead. TensorFlow 2.6 runs this file, so it must suit Python 3.8.
 """
 
 import json
@@ -26,7 +26,7 @@ TEXTS = [
 
 
 def outputs_of(module):
-    """The outputs of every signature, by the names of both; some contexts have no history."""
+    """Yield the outputs of every signature with their names; some contexts have no history."""
     columns = {"extra_context": ["" if i % 3 else text for i, text in enumerate(TEXTS[::-1])]}
     for signature, function in sorted(module.signatures.items()):
         inputs = function.structured_input_signature[1]
@@ -37,7 +37,7 @@ def outputs_of(module):
 
 
 def seconds_of_one(module):
-    """Median of the seconds of one sentence."""
+    """Return the median time in seconds for one sentence."""
     text, seconds = tf.constant(TEXTS[:1]), []
     for _ in range(30):
         start = time.perf_counter()
@@ -61,7 +61,7 @@ def main():
             assert (value == expected[name]).all(), name
         else:
             assert value.shape == expected[name].shape and np.isfinite(value).all(), name
-            # Sums of many tokens are large; of those it is the share that counts.
+            # Values that sum many tokens are large, so these are compared relatively.
             size = np.maximum(1, np.abs(expected[name]).max(-1, keepdims=True))
             difference[name] = float((np.abs(value - expected[name]) / size).max())
     facts = {"TensorFlow": tf.__version__, "signatures": len(module.signatures)}

@@ -1,11 +1,12 @@
-r"""Run in Rasa's own environment: `nlu.yml` read by Rasa 3.6 and by this project's reader.
+r"""Compare Rasa 3.6's reader of `nlu.yml` with this project's. Run in Rasa's own environment.
 
-`python nlu_probe.py --seconds 60` compares the two on the files in tests/intents/nlu_cases.json and
-on as many mutants of them as the time allows, and prints one line of JSON. What this project reads,
-Rasa reads equally; what it refuses, Rasa refuses, or leaves something out with a warning. `--bots
-utterances.jsonl` adds a file for each `source`, of lines with `text` and `label`. To add a case,
-append `{"content": "..."}` to nlu_cases.json and run this with `--write`, which writes there what
-Rasa reads, for tests/intents/test_rasa.py.
+`python nlu_probe.py --seconds 60` compares the readers on the files in
+tests/intents/nlu_cases.json and on as many mutants of them as the time allows. It prints one line
+of JSON. If this project reads a file, Rasa must read the same. If this project refuses a file, Rasa
+must refuse it or skip something with a warning. `--bots utterances.jsonl` adds a file for each
+`source`, from lines with `text` and `label`. To add a case, append `{"content": "..."}` to
+nlu_cases.json and run this script with `--write`, which adds Rasa's result to that file for
+tests/intents/test_rasa.py.
 """
 
 import argparse
@@ -22,9 +23,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 CASES = ROOT / "tests" / "intents" / "nlu_cases.json"
-# What Rasa says where it leaves something out.
+# Rasa's warnings for parts that it skips.
 LEFT_OUT = ("skipped", "has no examples", "doesn't start with", "greater format version")
-# What mutants are made of.
+# Pieces that are inserted into mutants.
 PIECES = (
     "\n", "\n\n", "- ", "-", " ", "  ", "\t", "|", ">", "|-", ":", ": ", "#", " # ", "'", '"', "[",
     "]", "](x)", "{", "}", "(", ")", '{"entity": "x"}', ",", "&a ", "*a", "!", "%", "@", "yes",
@@ -35,7 +36,7 @@ PIECES = (
 
 
 def bots(path):
-    """A file for each bot, with its texts as they stand: some begin with marks of YAML."""
+    """Return a file for each bot with its texts unchanged; some start with YAML markup."""
     found = collections.defaultdict(lambda: collections.defaultdict(list))
     with open(path, encoding="utf-8") as file:
         for row in map(json.loads, file):
@@ -68,11 +69,11 @@ def mutant(content, rng):
 
 
 def read_by_rasa(content):
-    """Texts with intents, equal ones once; None where something is refused or left out."""
+    """Return unique texts with intents, or None if Rasa refuses or skips something."""
     from rasa.shared.nlu.training_data.formats.rasa_yaml import RasaYAMLReader
 
     class Intents(RasaYAMLReader):
-        """Synonyms, regular expressions and lookup tables are nothing to this project."""
+        """Ignores synonyms, regular expressions and lookup tables, which are not used here."""
 
         _parse_synonym = _parse_regex = _parse_lookup = lambda self, item: None
 
@@ -107,7 +108,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    sys.path.append(str(ROOT))  # behind all that Rasa has
+    sys.path.append(str(ROOT))  # after all of Rasa's paths
     reader = importlib.import_module("convert_tf.intents.rasa")
     given = [case["content"] for case in json.loads(CASES.read_text(encoding="utf-8"))]
     if arguments.write:
@@ -116,7 +117,7 @@ def main():
     files = list(bots(arguments.bots)) if arguments.bots else []
     counts, wrong = collections.Counter(), []
     rng, end = random.Random(arguments.seed), time.monotonic() + arguments.seconds
-    # Of these characters PyYAML and ruamel.yaml think differently in places that nobody writes.
+    # PyYAML and ruamel.yaml treat these characters differently in positions that do not occur.
     bases = [given[0], *(each for each in given if not {*each} & {*"{\ufeff\u2028\x85"})]
     pending = [*given, *files]
     while pending or time.monotonic() < end:

@@ -1,6 +1,6 @@
-"""Run in Rasa's own environment, 2.8 or 3.6: `rasa train nlu` with a module, then messages.
+"""Train Rasa with a module and send messages. Run in the environment of Rasa 2.8 or 3.6.
 
-`python rasa_probe.py MODULE` prints one line of JSON.
+`python rasa_probe.py MODULE` runs `rasa train nlu` and prints one line of JSON.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ ODD = {
 
 
 def parser_of(model):
-    """A function from a text to what Rasa finds in it."""
+    """Return a function that parses a text with Rasa."""
     if IS_2:
         import rasa.model
         from rasa.nlu.model import Interpreter

@@ -1,12 +1,13 @@
-"""Tries modules in the real programs of others, each in an environment with its own old pins.
+"""Test modules in real third-party programs, each in its own environment with old versions.
 
-`make test-clients`, or for one module and some clients:
+`make test-clients` runs all tests. For one module and some clients:
 
     python tests/clients/real/run.py --encoder hub_modules/convert_small/2 --only rasa_3.6,whatlies
 
-Environments are made once, under `.clients/`, with the newest installed patch of each Python; what
-has none is left out and said. They download 5 GB and take 12 GB. It prints a table in Markdown, the
-one of `docs/deployment.md`, and what failed; the exit status is the number of failures.
+Environments are created once, under `.clients/`, with the newest installed patch release of each
+Python. Clients without a suitable Python are reported and skipped. The environments take 5 GB of
+downloads and 12 GB of disk space. The script prints the Markdown table of `docs/deployment.md` and
+the failures. Its exit status is the number of failures.
 """
 
 import argparse
@@ -37,13 +38,13 @@ TEXTS = [
 
 
 class Client(NamedTuple):
-    """A program of others.
+    """A third-party program.
 
     Attributes:
-      requirements: name of its file of pins, and of its environment.
-      python: version that it needs.
-      probes: script and options; `{vectors}` is a file of expected vectors. The probe of Hugging
-        Face programs opens an exported folder instead of the module, `{kinds}` are its vectors.
+      requirements: name of its requirements file and of its environment.
+      python: the Python version that it needs.
+      probes: scripts with options; `{vectors}` is a file of expected vectors. The probe of Hugging
+        Face programs opens an exported folder instead of the module; `{kinds}` are its vectors.
     """
 
     requirements: str
@@ -80,7 +81,7 @@ CLIENTS = (
 
 
 def python_of(version: str) -> str | None:
-    """The newest installed Python of a version: on the path, or where pyenv keeps them."""
+    """Return the newest installed Python of a version, on the path or under pyenv."""
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     kept = sorted(
         versions.glob(f"{version}.*/bin/python"), key=lambda path: int(path.parts[-3].split(".")[2])
@@ -89,7 +90,7 @@ def python_of(version: str) -> str | None:
 
 
 def environment(client: Client, folder: Path) -> Path | None:
-    """The interpreter of a client's environment, which is made where it is not there."""
+    """Return the interpreter of a client's environment, which is created if it does not exist."""
     place = folder / client.requirements
     python, whole = place / "bin" / "python", place / ".whole"
     if whole.exists():
@@ -108,19 +109,19 @@ def environment(client: Client, folder: Path) -> Path | None:
 
 
 def ran(command: list[str]) -> tuple[dict[str, object] | None, str]:
-    """The facts that a probe printed last, or None; and the end of all it said."""
+    """Return the last facts that a probe printed, or None, and the end of its output."""
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    with tempfile.TemporaryDirectory() as folder:  # nothing of this project is on the path there
+    with tempfile.TemporaryDirectory() as folder:  # this folder is not on the project's path
         done = subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True)
     lines = done.stdout.strip().splitlines()
     return (json.loads(lines[-1]) if done.returncode == 0 else None), (done.stdout + done.stderr)
 
 
 def write_huggingface(module: str, folder: Path) -> str:
-    """Export a module as a folder and write the vectors that programs must find in it.
+    """Export a module as a folder, and write the vectors that programs must get from it.
 
     Returns:
-      The `.npz` of the vectors; the folder of the programs has the same name without the ending.
+      The `.npz` with the vectors. The folder has the same name without the suffix.
     """
     from convert_tf import SentenceEncoder, export_model
 

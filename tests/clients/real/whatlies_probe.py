@@ -1,4 +1,4 @@
-"""Run in whatlies' own environment: its ConveRTLanguage with a module, by each signature.
+"""Load a module with whatlies' ConveRTLanguage, by each signature. Run in its own environment.
 
 `python whatlies_probe.py MODULE` prints one line of JSON.
 """
@@ -19,7 +19,7 @@ from whatlies.language import ConveRTLanguage
 
 def main():
     ConveRTLanguage.MODEL_URL = {"convert": sys.argv[1]}
-    # It passes one input: of a multi-context module `encode_context` takes two.
+    # It passes one input, but `encode_context` of a multi-context module takes two.
     functions = tf.saved_model.load(sys.argv[1]).signatures
     taken = [name for name in ConveRTLanguage.MODEL_SIGNATURES
              if len(functions[name].structured_input_signature[1]) == 1]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The formats of the papers' tasks: files by hand, wrong files, and the files of the tasks."""
+"""Reading the formats of the papers' tasks: small files, wrong files, and the published files."""
 
 import gzip
 import json
@@ -28,7 +28,7 @@ def written(tmp_path, lines, name="file.txt"):
     return path
 
 
-# A file of each format: the format's name and its lines.
+# For each format, its name and the lines of a file.
 ITEMS = task_files.dstc7_items()
 FILES = {
     "convai2": task_files.convai2(),
@@ -77,7 +77,7 @@ def test_convai2_by_hand(tmp_path):
     assert first.labels == (3,)
     assert second.turns == (*first.turns, reply, f"{message_2} 0")
     assert second.candidates[second.labels[0]] == reply_2
-    assert third.turns == (*PERSONA, f"{message} 1")  # nothing of the dialogue before
+    assert third.turns == (*PERSONA, f"{message} 1")  # nothing from the earlier dialogue
     without = list(read_candidates(written(tmp_path, task_files.convai2(candidates=False))))
     assert [one.turns for one in without] == [one.turns for one in found]
     assert [(one.candidates, one.labels) for one in without[:1]] == [((reply,), (0,))]
@@ -177,7 +177,7 @@ def test_an_article_is_searched_by_one_of_its_sentences(tmp_path):
         assert query in sentences
         assert example.candidates[example.labels[0]] == rest
         assert example.candidates is found[0].candidates
-    # The order of the file does not choose the sentences.
+    # The selection of sentences does not depend on the order of the file.
     backwards = list(read_candidates(written(tmp_path, lines[::-1])))
     assert [one.turns for one in backwards] == [one.turns for one in found[::-1]]
 
@@ -301,7 +301,7 @@ def test_a_file_of_no_known_format_is_refused(tmp_path):
 
 
 def token_ids(texts, max_tokens, keeps_last):
-    """Each text is one token, its length."""
+    """Convert each text to one token, its length."""
     lengths = np.array([len(text) for text in texts], np.int32)
     return TokenIds(lengths, np.arange(len(texts) + 1))
 
@@ -335,7 +335,7 @@ def test_articles_of_a_block_share_their_candidates(tmp_path):
 
 
 real_data = pytest.mark.skipif(not DATA.is_dir(), reason="the tasks' files are not there")
-# Examples, candidates of each (None if they differ), and right candidates of all.
+# Number of examples, candidates per example (None if they differ), and all correct candidates.
 REAL = {
     "convai2/valid_self_original.txt.zst": (7801, 20, 7801),
     "convai2/valid_self_original_no_cands.txt.zst": (7801, 1, 7801),
@@ -381,7 +381,7 @@ def test_the_files_of_the_tasks(name):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        # One of the decoded items has no right answer in its list, and samples are cut unevenly.
+        # A decoded item lacks its correct answer, and sample files are cut at odd positions.
         ("dstc7/advising_train_subtask_1.decoded_sample.json.zst", r":421: Example 2 has no right"),
         ("dstc7/ubuntu_train_subtask_1.genuine_sample.json.zst", "20 candidates, .* have 21"),
     ],
