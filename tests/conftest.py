@@ -1,4 +1,4 @@
-"""Fixtures of the network's tests: one tiny model for all of them."""
+"""Fixtures that many tests use, above all tiny encoders, and memory management of tests."""
 
 import collections
 import ctypes
@@ -19,11 +19,11 @@ pytest_plugins = ["support.dump_files"]
 
 _OPS = "tensorflow.python.framework.ops"
 _C_LIBRARY = ctypes.CDLL(None)
-_MUCH = 100_000_000  # bytes
+_MUCH = 100_000_000  # in bytes
 
 
 def _resident_bytes() -> int:
-    """Of this process; 0 where Linux does not tell."""
+    """Return the memory of this process in bytes, or 0 if the system does not report it."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * resource.getpagesize()
@@ -32,7 +32,7 @@ def _resident_bytes() -> int:
 
 
 def _give_memory_back():
-    """Models are in circles of references, and glibc keeps what TensorFlow frees."""
+    """Free memory: models are in reference cycles, and glibc keeps what TensorFlow frees."""
     gc.collect()
     if hasattr(_C_LIBRARY, "malloc_trim"):
         _C_LIBRARY.malloc_trim(0)
@@ -43,7 +43,7 @@ def _registered_gradients() -> dict:
 
 
 def _forgetting_gradients():
-    """Drops the gradients that loaded models with some of their own register for good."""
+    """Remove the custom gradients that loaded models would register permanently."""
     before = set(_registered_gradients())
     yield
     registry = _registered_gradients()
@@ -54,14 +54,14 @@ def _forgetting_gradients():
 
 @pytest.fixture(autouse=True)
 def _a_test_leaves_little():
-    """Forgets the gradients of a test, and gives its memory back where it took much of it."""
+    """Remove a test's gradients, and free memory after tests that used a lot."""
     before = _resident_bytes()
     yield from _forgetting_gradients()
     if _resident_bytes() > before + _MUCH:
         _give_memory_back()
 
 
-# Files of minutes and few tests, the longest first.
+# Files with few tests that take minutes, the longest first.
 _LONGEST = (
     *("test_recipe.py", "test_ranker_module.py", "test_examples.py", "test_attack.py"),
     *("test_ranker_training.py", "test_pretraining.py", "test_hosts.py", "test_slurm.py"),
@@ -70,11 +70,11 @@ _LONGEST = (
 )
 
 
-@pytest.hookimpl(trylast=True)  # without the tests that are deselected
+@pytest.hookimpl(trylast=True)  # after deselected tests have been removed
 def pytest_collection_modifyitems(items):
-    """Begin with long files, or all other processes wait for the last one at the end.
+    """Start with long files, so that no process has to wait for one at the end.
 
-    `--no-loadscope-reorder` has pytest-xdist keep this order.
+    With `--no-loadscope-reorder`, pytest-xdist keeps this order.
     """
     numbers = collections.Counter(item.path for item in items)
     ranks = {name: rank for rank, name in enumerate(_LONGEST)}
@@ -82,13 +82,13 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Keep a million imported objects out of the garbage collections of the tests."""
+    """Exclude a million imported objects from garbage collection during the tests."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_unconfigure():
-    gc.unfreeze()  # or nanobind takes what is left at the exit for leaks
+    gc.unfreeze()  # otherwise nanobind reports the remaining objects at exit as leaks
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -104,7 +104,7 @@ def small_config() -> ModelConfig:
 
 @pytest.fixture(scope="session")
 def make_encoder():
-    """Builds a `DualEncoder` whose weights depend on their paths only, not on any backend's RNG."""
+    """Return a function that makes a `DualEncoder` whose weights depend only on their paths."""
     from convert_tf.models.encoder import DualEncoder
 
     def build(config, **kwargs):
@@ -117,16 +117,16 @@ def make_encoder():
 
 @pytest.fixture(scope="session")
 def small_encoder(small_config, make_encoder):
-    """A float32 encoder that tests read and never change."""
+    """A float32 encoder that no test changes."""
     return make_encoder(small_config)
 
 
-NOTES = "\n## Data\n\nLetters of *nobody*.\n"  # of the cards of `tiny_modules`
+NOTES = "\n## Data\n\nLetters of *nobody*.\n"  # for the cards of `tiny_modules`
 
 
 @pytest.fixture(scope="session")
 def tiny_modules():
-    """`(model directory, module)` of a `single`- and a `multi`-context encoder; tests read them.
+    """`(model folder, module)` of a `single`- and a `multi`-context encoder. Tests only read them.
 
     The modules read 20 tokens of a text.
     """
@@ -138,7 +138,7 @@ def tiny_modules():
 
         from convert_tf.export.hub.writing import export_module
 
-        keras.utils.set_random_seed(0)  # or a byte of the table may be rounded up here, down there
+        keras.utils.set_random_seed(0)  # otherwise bytes near a tie could vary
         for kind in ("single", "multi"):
             checkpoint = write_checkpoint(folder / kind, multi_context=kind == "multi")
             module = folder / "modules" / kind / "1"
@@ -150,7 +150,7 @@ def tiny_modules():
 
 @pytest.fixture(scope="session")
 def tiny_onnx(tiny_modules):
-    """The `single`-context encoder as a file. It opens in milliseconds, a module in seconds."""
+    """The `single`-context encoder as an `.onnx` file, which opens faster than a module."""
     pytest.importorskip("onnxruntime")
     from support.made_once import made_once
 

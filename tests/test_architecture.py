@@ -1,7 +1,8 @@
-"""The rules of the house, each a function from `{module: source}` to the faults that it finds.
+"""The project's architecture rules: functions from `{module: source}` to a list of violations.
 
-Each is run on the package, where it finds none, and on a planted fault, which it finds. Rules about
-single names (relative imports, `json.loads`, `tf.keras`) are ruff's, in `pyproject.toml`.
+Each rule is run on the package, which must have no violations, and on planted ones, which it must
+find. Rules for single names (relative imports, `json.loads`, `tf.keras`) are ruff's, in
+`pyproject.toml`.
 """
 
 import ast
@@ -21,7 +22,7 @@ import convert_tf
 PACKAGE = Path(convert_tf.__file__).parent
 ROOT = PACKAGE.parent
 
-# Packages import from lines above their own. Those of one line may import each other one way.
+# A package may import packages from earlier lines. Within a line, imports may go only one way.
 ORDER = (
     ("config", "storage", "metrics", "numerics", "extras", "figures"),
     ("text", "readers"),
@@ -39,10 +40,10 @@ ORDER = (
     ("cli", "__main__"),
 )
 
-# scikit-learn and scipy serve every package but those of the first line, which everything loads.
+# All packages may use scikit-learn and scipy, except those of the first line, which always load.
 _AFTER_NUMERICS = " ".join(package for line in ORDER[1:] for package in line)
 
-# Who imports what is neither Python's own, nor numpy, nor ours: packages or files of convert_tf.
+# Packages or files that import a library other than Python's own, NumPy and this package.
 LIBRARIES = {
     "tensorflow": (
         "text.runs text.tokenizer data.records data.token_writer data.turns corpora.vocabulary "
@@ -75,7 +76,7 @@ LIBRARIES = {
     "matplotlib": "figures corpora.data_folder evaluation intents training",
     "ml_dtypes": "checkpoints.bert",
     "onnx": "export.onnx export.huggingface intents.one_file",
-    "onnxruntime": "encoding.backends.onnx",  # where its telemetry is switched off
+    "onnxruntime": "encoding.backends.onnx",  # where its telemetry is disabled
     "safetensors": "checkpoints.bert export.huggingface export.static",
     "scipy": _AFTER_NUMERICS,
     "sentencepiece": "corpora.vocabulary training.teaching.vectors",
@@ -88,13 +89,13 @@ LIBRARIES = {
     "yaml": "intents.rasa",
     "zstandard": "storage.lines corpora.sample",
 }
-# Where they are allowed, but not here: what cheap processes import.
+# Exceptions to the above: files that processes with few imports load.
 NUMPY_ONLY = "data.mining intents.encodings"
 
-# A file that is copied into what users get, so it shares no code with the others.
+# Exported folders contain a copy of this file, so it shares no code with others.
 COPIED = "convert_tf.export.huggingface.modeling_convert"
 
-# Functions that are one role in many files of one package: `{name: where}`.
+# Functions with the same role in many files of one package: `{name: package}`.
 ROLES = {
     "read": "corpora",  # a format of dumps
     "define_flags": "cli",  # a command
@@ -121,7 +122,7 @@ def _tree(source: str) -> ast.Module:
 
 @functools.cache
 def _imports(source: str) -> list[tuple[str, bool]]:
-    """`(name, whether inside a function)`; `from a import b` is `a.b`."""
+    """Return `(name, whether inside a function)`; `from a import b` gives `a.b`."""
     found = []
 
     def walk(node: ast.AST, is_inside: bool) -> None:
@@ -143,7 +144,7 @@ def _is_under(module: str, places: str) -> bool:
 
 
 def _graph(sources: Sources) -> dict[str, set[str]]:
-    """Which modules each module imports; the package itself imports none but by name."""
+    """Return the modules that each module imports; the package itself only counts by name."""
     known = {module for module in sources if module != "convert_tf"}
     found: dict[str, set[str]] = {}
     for module in known:
@@ -215,7 +216,7 @@ def ignored_argument_types(sources: Sources) -> list[str]:
 
 
 def names_twice(sources: Sources) -> list[str]:
-    """Public names in two files, unless they are one role."""
+    """Return public names defined in two files, unless they have the same role."""
     first: dict[str, str] = {}
     faults = []
     for module, source in sources.items():
@@ -233,7 +234,7 @@ def names_twice(sources: Sources) -> list[str]:
 
 
 def modules_that_are_gone(sources: Sources) -> list[str]:
-    """Names in docstrings and comments; imports, too."""
+    """Return names of missing modules in docstrings, comments and imports."""
     return [
         f"{module} names {name}"
         for module, source in sources.items()
@@ -248,7 +249,7 @@ def utils(sources: Sources) -> list[str]:
     return [m for m in sources if m.rpartition(".")[2] in ("utils", "util", "helpers", "common")]
 
 
-# A fault for each rule, or several of which each is found.
+# Planted violations of each rule. If there are several, each must be found.
 PLANTED: dict[Callable[[Sources], list[str]], list[Sources]] = {
     upward_imports: [
         {"convert_tf.models.x": "def f():\n    from convert_tf.training import run\n"},
@@ -293,7 +294,7 @@ def test_the_package_keeps_the_rule(rule):
 
 
 def test_what_the_rules_allow():
-    """A role with one name in several files, and scikit-learn after `numerics`."""
+    """One role may have the same name in several files, and scikit-learn may follow `numerics`."""
     allowed = {
         "convert_tf.corpora.a": "from scipy import stats\ndef read(): ...",
         "convert_tf.corpora.b": "import sklearn\ndef read(): ...",
@@ -351,7 +352,7 @@ def test_the_light_runtime_and_workers_of_a_cluster_load_without_tensorflow():
 
 
 def test_the_network_runs_without_tensorflow():
-    """Everything that a JAX machine trains with imports without TensorFlow."""
+    """Everything needed for training on JAX can be imported without TensorFlow."""
     statements = (
         "import convert_tf.training.encoder.task, convert_tf.training.pretraining.task\n"
         "import convert_tf.training.ranker.task, convert_tf.training.mining\n"

@@ -1,4 +1,4 @@
-"""The attack on the programs: it finds planted faults, and none in what is there."""
+"""The robustness test (`make attack`) finds planted faults, and none in the real programs."""
 
 import json
 import random
@@ -13,7 +13,7 @@ import pytest
 from support.script_calls import script_module, script_with_flags
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-ROUNDS = 60  # in which every kind of damage comes
+ROUNDS = 60  # enough for every kind of damage
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def fuzzing():
     ],
 )
 def test_each_kind_of_fault_is_found(fuzzing, tmp_path, failure, said):
-    """A damaged file is read again and again, and is whole again after each time."""
+    """A file is damaged, read and restored again and again."""
     path = tmp_path / "numbers.onnx"
     path.write_text(json.dumps([*range(99)]))
     content = path.read_bytes()
@@ -55,7 +55,7 @@ def is_found(said, faults):
 
 
 class Encoder:
-    """Encodes texts as their lengths, with a fault."""
+    """Encodes texts as their lengths, and has a fault."""
 
     def __init__(self, fault):
         self.fault = fault
@@ -90,7 +90,7 @@ def test_faults_of_encoders_are_found(fuzzing, fault, said):
 
 @pytest.mark.slow
 def test_a_short_attack_finds_nothing(tmp_path):
-    """All of `make attack` in small: kills, damage, odd texts, and a dump with damaged lines."""
+    """This is `make attack` in small: kills, damage, odd texts, and a dump with damaged lines."""
     script = [sys.executable, str(BENCHMARKS / "attack.py"), "--folder", str(tmp_path)]
     options = "--gigabytes 0.01 --minutes 0.2 --kills 2 --steps 200 --full_disks 1 --targets index"
     done = subprocess.run(
@@ -127,7 +127,7 @@ def faults():
 
 @pytest.fixture
 def target(faults, tmp_path):
-    """A command that writes a file, and does so with a fault."""
+    """A function that returns a command which writes a file and has a fault."""
 
     def made(how):
         path = tmp_path / "out" / "file"

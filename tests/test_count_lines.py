@@ -1,4 +1,4 @@
-"""What `scripts/count_lines.py` counts."""
+"""The counts of `scripts/count_lines.py`."""
 
 from pathlib import Path
 

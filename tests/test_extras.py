@@ -1,4 +1,4 @@
-"""What an installation without some libraries does: it says in a line what to install."""
+"""If libraries of an extra are missing, one line says what to install."""
 
 import importlib.metadata
 import os
@@ -23,7 +23,7 @@ TEXTS = ["where is my card?", "", "i want my money back!"]
 
 
 def packages_of(extra, project):
-    """The packages of an extra, those of the extras that it names included."""
+    """Yield the packages of an extra, including those of extras that it refers to."""
     for package in project["optional-dependencies"][extra]:
         if named := re.fullmatch(r"convert_tf\[([\w,]+)\]", package):
             for name in named[1].split(","):
@@ -33,7 +33,7 @@ def packages_of(extra, project):
 
 
 def setup_extras():
-    """`{name: packages}` of pyproject.toml, and the base installation under ""."""
+    """Return `{extra: packages}` from pyproject.toml, with the base installation under ""."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = {name: [*packages_of(name, project)] for name in project["optional-dependencies"]}
     return {**extras, "": project["dependencies"]}
@@ -133,7 +133,7 @@ def test_training_and_the_tests_have_tensorflow():
     extras = setup_extras()
     assert {*extras["tensorflow"]} < {*extras["train"]} < {*extras["dev"]}
     (text,) = (each for each in extras["train"] if each.startswith("tensorflow-text"))
-    assert "platform_system != 'Windows'" in text  # there is no wheel
+    assert "platform_system != 'Windows'" in text  # there is no wheel for Windows
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def onnx_file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def light_python(tmp_path_factory):
-    """Runs statements where nothing but numpy, onnxruntime and convert_tf can be imported."""
+    """Function that runs statements with imports limited to numpy, onnxruntime and convert_tf."""
     folder = tmp_path_factory.mktemp("packages")
     for name in ("numpy", "onnxruntime"):
         place = Path(find_spec(name).origin).parent

@@ -1,4 +1,4 @@
-"""The look of pictures, and what is written where matplotlib is missing."""
+"""The appearance of figures, and the output if matplotlib is missing."""
 
 import io
 import sys
@@ -63,7 +63,7 @@ def test_other_errors_of_drawing_are_errors(tmp_path, error):
 
 
 def test_pictures_can_be_printed():
-    """200 dots to the inch, and no text below 7 points."""
+    """Figures have 200 dots per inch and no text smaller than 7 points."""
     import matplotlib
     import PIL.Image
     from matplotlib.text import Text

@@ -1,4 +1,4 @@
-"""Commands of which one input or output fails, somewhere."""
+"""Commands whose input or output fails at some point."""
 
 import os
 import shutil
@@ -18,9 +18,9 @@ pytestmark = [
     ),
 ]
 
-# Commands that write "out": whole, in place, and whole with a traceback. Two that go on where they
-# were: "parts" writes both parts whole, "torn_parts" takes what is there for whole. Two move a pair
-# of files back after a failure: the next run of "moves" does so too, that of "stuck_moves" refuses.
+# Commands that write "out": completely, in place, and completely but with a traceback. Two resume:
+# "parts" writes complete parts, and "torn_parts" takes existing ones for complete. Two move a pair
+# of files back after a failure: "moves" can be run again, but "stuck_moves" then refuses to run.
 _COMMANDS = """
 import contextlib, os, random, sys
 from pathlib import Path

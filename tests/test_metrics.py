@@ -1,4 +1,4 @@
-"""Ranking metrics against naive loops."""
+"""Ranking metrics compared with naive loops."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def test_ranks_equal_a_naive_loop_with_many_ties():
     is_right[:, 4] = True
     expected = []
     for row, right in zip(scores, is_right, strict=True):
-        # Sorted by score, wrong ones first among equals: where is the first right one?
+        # Find the first correct one after sorting by score, with wrong ones first among equals.
         order = sorted(range(9), key=lambda i, row=row, right=right: (-row[i], right[i]))
         expected.append(1 + min(order.index(i) for i in np.flatnonzero(right)))
     assert right_ranks(scores, is_right).tolist() == expected

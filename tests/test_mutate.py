@@ -1,4 +1,4 @@
-"""Mutants are drawn and made as `scripts/mutate.py` says."""
+"""Sampling and creating mutants with `scripts/mutate.py`."""
 
 import ast
 
@@ -45,8 +45,8 @@ def test_each_kind_of_change_is_made_once(mutate):
 @pytest.mark.parametrize(
     ("before", "lines"),
     [
-        ("3", None),  # a default is computed at import
-        ("x < 2", range(3, 4)),  # of an `if`, without its body
+        ("3", None),  # defaults are evaluated at import
+        ("x < 2", range(3, 4)),  # the condition of an `if`, without its body
         ("print(x)", range(5, 6)),
         ("True", range(6, 7)),
     ],
@@ -64,7 +64,7 @@ def test_tests_that_reach_a_mutant_are_selected_by_speed(mutate):
     names = ["b.py::other", "a.py::fast", "a.py::slow"]
     assert mutate.selected(recording, SOURCE, mutants["print(x)"]) == names
     assert mutate.selected(recording, SOURCE, mutants["True"]) == ["b.py::other"]
-    # A default may change everything, and a line that no test runs may run in another process.
+    # A default may affect everything, and a line without tests may run in another process.
     for before in ("3", "x < 2"):
         assert mutate.selected(recording, SOURCE, mutants[before]) == [*names, "c.py::far"]
 
@@ -121,8 +121,8 @@ def test_a_mutant_is_killed_by_tests_that_reach_it(monkeypatch, tmp_path):
     mutants = {m.before: m for m in mutate.mutants_of("convert_tf/small.py", SMALL)}
     for before, names in {
         "x + 1": ["test_sum"],
-        "7": ["test_fixture", "test_sum"],  # of a fixture that both use
-        "8": ["test_fixture", "test_sum", "test_unrelated"],  # it is in no test
+        "7": ["test_fixture", "test_sum"],  # from a fixture that both use
+        "8": ["test_fixture", "test_sum", "test_unrelated"],  # not recorded in any test
     }.items():
         tests = mutate.selected(recording, SMALL, mutants[before])
         assert sorted(test.split("::")[1] for test in tests) == names

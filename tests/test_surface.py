@@ -1,4 +1,4 @@
-"""What users may rely on changes only with docs/surface.txt."""
+"""The public interface changes only together with docs/surface.txt."""
 
 import ast
 import difflib
@@ -45,7 +45,7 @@ def test_a_changed_default_is_seen(monkeypatch):
 
 
 def test_type_checkers_know_the_names_of_the_surface():
-    """They see neither `__getattr__` nor a list that is computed."""
+    """Type checkers ignore `__getattr__` and computed lists."""
     body = ast.parse(Path(convert_tf.__file__).read_text(encoding="utf-8")).body
     imported = {
         name.name: node.module

@@ -1,4 +1,4 @@
-"""Names that say nothing about what they hold become fewer, and docstrings have one indent."""
+"""Uninformative variable names become fewer, and docstring sections have one indentation."""
 
 import ast
 import re
@@ -6,13 +6,13 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# How often a variable or argument of convert_tf has one of these names. Lower a number when you
-# rename some; name a new variable after what it holds.
+# How many variables or arguments in convert_tf have each of these names. Lower a number when you
+# rename some, and name new variables after their content.
 ALLOWED = {"own": 0, "found": 0, "kept": 5, "known": 16, "each": 0, "there": 0}
 
 
 def bound_names(source: str) -> Counter[str]:
-    """Count the names that are bound: by assignments, loops, comprehensions and arguments."""
+    """Count the names bound by assignments, loops, comprehensions and arguments."""
     names: Counter[str] = Counter()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -43,7 +43,7 @@ def test_empty_names_become_fewer():
 
 
 def wide_sections(source: str) -> list[str]:
-    """Return the headings of docstrings, such as Args, whose entries are not indented by two."""
+    """Return docstring sections, such as Args, whose entries are not indented by two spaces."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
     parts = [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
     docstrings = [ast.get_docstring(part) or "" for part in parts]

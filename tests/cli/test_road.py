@@ -80,8 +80,8 @@ def road(tmp_path_factory):
     return folder
 
 
-# Commands that serve until they are stopped, and those that need a teacher's vectors. A teacher is a
-# third-party model, which a test below replaces in its own process.
+# Commands that serve until they are stopped, and those that need a teacher's vectors. A teacher is
+# a third-party model, which a test below replaces in its own process.
 TRIED_ELSEWHERE = {"serve", "demo", "teach", "similarity", "translate"}
 
 

@@ -17,7 +17,7 @@ SMALL = bert_preset(
     surrounds_each=False,
 )  # fmt: skip
 PADDING, START, MASK_ID = 12, 13, 14
-# Another value for each field of BertConfig. A new field without one fails the tests below.
+# Another value for each field of BertConfig. If a new field has none, tests below fail.
 OTHER_VALUES = {
     "vocab_size": 9,
     "num_oov_buckets": 1,
@@ -76,7 +76,7 @@ def test_texts_stand_between_special_tokens():
 
 
 def test_each_text_of_a_pair_is_surrounded():
-    """[S] c [S] [S] y [S], arXiv 1905.01969 §4.1 and §4.3; of 16 positions 4 are [S]."""
+    """[S] c [S] [S] y [S] as in arXiv 1905.01969 §4.1 and §4.3; 4 of the 16 positions are [S]."""
     config = BertConfig(**{**SMALL.to_dict(), "surrounds_each": True, "separator_id": 15})
     contexts, candidates = [[1, 2, 3], [4], [], [*range(10), 1]], [[5], [], [6, 7], [8, 9]]
     rows, segments, mask = _arrays(
@@ -93,7 +93,7 @@ def test_each_text_of_a_pair_is_surrounded():
 
 
 def test_trunks_that_do_not_say_it_have_one_token_between():
-    """What earlier versions wrote, and BERT's published weights."""
+    """Configurations of earlier versions and of BERT's published weights lack the field."""
     before = {n: v for n, v in SMALL.to_dict().items() if n != "surrounds_each"}
     assert not BertConfig.from_dict(before).surrounds_each
     own = bert_preset("bert_tiny", vocab_size=7, num_oov_buckets=2, tokenizer="subword")
@@ -103,7 +103,7 @@ def test_trunks_that_do_not_say_it_have_one_token_between():
 
 
 def test_what_is_too_long_loses_its_oldest_tokens():
-    """Of 16 positions 3 are [S]."""
+    """3 of the 16 positions are [S], so 13 tokens remain."""
     context = np.arange(14, dtype="int32")[None] % 10
     rows, _, mask = _arrays(surround(context, np.array([[7, 8, 9]]), config=SMALL))
     np.testing.assert_array_equal(
@@ -150,18 +150,18 @@ def test_every_option_changes_the_trunk(trunk, name):
     changed = _trunk(other)
     before, after = ([(v.path, tuple(v.shape)) for v in t.variables] for t in (trunk, changed))
     if before == after:
-        ids = np.array([[1, 2, 9, 11]], "int32")  # 11 is padding where there are 11 ids
+        ids = np.array([[1, 2, 9, 11]], "int32")  # 11 is the padding id if there are 11 ids
         one, other = (np.asarray(t.joint_sequence(ids, ids)[0]) for t in (trunk, changed))
         assert one.shape != other.shape or np.abs(one - other).max() > 1e-3
 
 
 def test_presets():
-    """arXiv 1905.01969 §4.1; arXiv 1810.04805 §3."""
+    """As in arXiv 1905.01969 §4.1 and arXiv 1810.04805 §3."""
     base = BertConfig()
     assert (base.num_layers, base.num_heads, base.dim) == (12, 12, 768)
     assert (base.feed_forward_dim, base.max_positions, base.num_segments) == (3_072, 512, 2)
     own = bert_preset("bert_base", vocab_size=7, num_oov_buckets=2, tokenizer="subword")
-    # Padding is 9; [S] and [MASK] have rows behind it.
+    # The padding id is 9; [S] and [MASK] follow it.
     assert (own.padding_id, own.start_id, own.separator_id, own.mask_id) == (9, 10, 10, 11)
     assert own.num_rows == 12
     assert base.num_rows == base.vocab_size
@@ -196,7 +196,7 @@ def test_dropout_is_in_training_only():
 
 
 def test_checkpoints_of_published_models_keep_their_casing(tmp_path):
-    """The settings of WordPiece travel with the vocabulary."""
+    """The WordPiece settings are saved with the vocabulary."""
     trunk, vocabulary = load_bert(write_folder(tmp_path / "published"))
     settings = tmp_path / "published" / "tokenizer_config.json"
     settings.write_text(json.dumps({"do_lower_case": False}))

@@ -46,7 +46,7 @@ VARIANTS = {
 
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
 def test_forward_pass_parity_with_loop(small_config, make_encoder, changes):
-    """Texts of all lengths in one padded batch, each encoded alone by the loop."""
+    """Texts of all lengths in a padded batch are compared with a loop over single texts."""
     encoder = make_encoder(ModelConfig(**{**small_config.to_dict(), **changes}))
     weights = naive.arrays(encoder)
     texts = random_texts(encoder.config, LENGTHS)
@@ -74,7 +74,7 @@ def test_sequence_and_reduced_encodings_parity_with_loop(small_encoder):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_packed_rows_equal_one_text_per_row(small_encoder, seed):
-    """Random lengths, empty texts among them."""
+    """Lengths are random, and some texts are empty."""
     random = np.random.RandomState(seed)
     config = small_encoder.config
     texts = random_texts(config, random.randint(0, 13, size=random.randint(1, 25)), seed=seed)
@@ -108,7 +108,7 @@ def _loss_gradients(encoder, batch) -> dict[str, np.ndarray]:
 
 
 def test_gradients_are_finite_and_ignore_padding(small_encoder):
-    """Wider rows, a row of nothing but padding and unused segments change no gradient."""
+    """Wider rows, a row of padding and unused segments do not change any gradient."""
     config = small_encoder.config
     contexts = random_texts(config, [3, 0, 5], seed=1)
     responses = random_texts(config, [4, 2, 0], seed=2)
@@ -126,7 +126,7 @@ def test_gradients_are_finite_and_ignore_padding(small_encoder):
 
 
 def test_padding_trains_no_row_of_the_table(small_encoder):
-    """Padded positions stand in for id 0; it gets no gradient where no text has it."""
+    """Padded positions are read as id 0, which gets no gradient if no text contains it."""
     config = small_encoder.config
     texts = [text % 10 + 5 for text in random_texts(config, [3, 5, 2, 4])]  # ids 5 to 14
     batch = packed_batch(texts[:2], texts[2:], config.num_ids, row_tokens=12)
@@ -155,7 +155,7 @@ def test_segments_parity_with_loop(seed):
 
 
 def test_sides_share_the_trunk_and_start_alike(small_config):
-    """Before training contexts and responses share a space; their weights are not shared."""
+    """Initially, contexts and responses share a space, but not the weights of their sides."""
     encoder = DualEncoder(small_config)
     ids = one_per_row(random_texts(small_config, LENGTHS), small_config.num_ids)
     np.testing.assert_array_equal(
@@ -166,9 +166,9 @@ def test_sides_share_the_trunk_and_start_alike(small_config):
     assert np.abs(difference).max() > 0.1
 
 
-# Rounding to 8 significant bits (bfloat16) or 11 (float16) is a relative error of 2⁻⁹ or 2⁻¹² per
-# operation; some ten roundings in a row lie between input and output, on values of up to ~3, and
-# the encodings have length 1: 10 · 3 · 2⁻⁹ = 0.06, 10 · 3 · 2⁻¹² = 0.007.
+# Rounding to 8 significant bits (bfloat16) or 11 (float16) has a relative error of 2⁻⁹ or 2⁻¹² per
+# operation. Input and output are about ten roundings apart, values are up to about 3, and
+# encodings have length 1: 10 · 3 · 2⁻⁹ = 0.06 and 10 · 3 · 2⁻¹² = 0.007.
 PRECISIONS = {"mixed_bfloat16": 0.06, "mixed_float16": 0.007}
 
 
@@ -185,7 +185,7 @@ def test_mixed_precision_is_close_to_float32(small_config, small_encoder, make_e
         assert keras.backend.standardize_dtype(value.dtype) == "float32"
         np.testing.assert_allclose(np.asarray(value), exact[name], atol=PRECISIONS[policy])
         np.testing.assert_allclose(np.linalg.norm(value, axis=1), 1.0, atol=1e-6)
-        assert np.abs(np.asarray(value) - exact[name]).max() > 1e-6  # it does round
+        assert np.abs(np.asarray(value) - exact[name]).max() > 1e-6  # rounding takes place
     assert {v.dtype for v in encoder.trainable_variables} == {"float32"}
     sequence = encoder.encode_sequence(batch["token_ids"])
     assert keras.backend.standardize_dtype(sequence.dtype) == encoder.compute_dtype
@@ -232,12 +232,12 @@ def test_plain_fit_trains_a_loaded_encoder_on_both_backends(tmp_path, monkeypatc
 @pytest.mark.parametrize("changes", [{}, {"multi_context": True}, {"embedding_bits": 32}], ids=str)
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
 def test_a_model_comes_back_from_a_keras_file(tmp_path, small_config, changes, precision):
-    """Weights, ranges of quantization, outputs, drop rates and precision are those of before."""
+    """Weights, quantization ranges, outputs, dropout rates and precision are unchanged."""
     config = dataclasses.replace(small_config, **changes)
     encoder = DualEncoder(config, attention_dropout=0.25, dtype=precision)
     fill_weights(encoder.variables)
     for variable in encoder.trunk.embedding.non_trainable_variables:
-        variable.assign(variable + 3)  # as training moves the range
+        variable.assign(variable + 3)  # training moves the range too
     ids = one_per_row(random_texts(config, [4, 1, 3]), config.num_ids)
     dense = keras.layers.Dense(2, "softmax")
     model = keras.Sequential([keras.Input([None], dtype="int32"), encoder, dense])
@@ -284,7 +284,7 @@ def test_a_keras_file_is_read_in_another_process_and_on_jax(tmp_path, small_conf
 
 
 def test_a_deeper_model_starts_from_a_shallower_one(small_config, make_encoder):
-    """Blocks that the shallow one lacks stay as they are; all else is taken over as it is."""
+    """Additional blocks keep their initial weights, and all other weights are copied."""
     shallow = make_encoder(small_config)
     deep_config = dataclasses.replace(small_config, max_relative_attention=(2, 5, 5, 5))
     deep = DualEncoder(deep_config)

@@ -1,4 +1,4 @@
-"""Reductions and heads: parity with loops, masks, and what they come down to in simple cases."""
+"""Reductions and heads: comparison with loops, masks, and known results in simple cases."""
 
 import keras
 import numpy as np
@@ -23,7 +23,7 @@ def _texts(lengths=LENGTHS, *, seed=0, dim=DIM) -> list[np.ndarray]:
 
 
 def _batch(texts, *, width=None, garbage=7.0):
-    """Outputs and mask; what padding holds must not matter."""
+    """Return outputs and their mask; padding contains values that must be ignored."""
     width = max(1, *map(len, texts)) if width is None else width
     sequence = np.full((len(texts), width, texts[0].shape[1]), garbage, "float32")
     mask = np.zeros((len(texts), width), bool)
@@ -66,7 +66,7 @@ def test_reductions_parity_with_loop(kind):
 @pytest.mark.parametrize("m", [1, 3, 7, 360])
 @pytest.mark.parametrize("variant", POLY_VARIANTS)
 def test_poly_parity_with_loop(variant, m):
-    """Among the contexts are an empty one and such with fewer tokens than m."""
+    """The contexts include an empty one and some with fewer than m tokens."""
     head = _poly(variant, m, scale=1.7)
     texts = _texts()
     codes = np.asarray(head.codes) if variant == "learnt" else None
@@ -92,7 +92,7 @@ def test_cross_parity_with_loop():
 
 @pytest.mark.parametrize("variant", POLY_VARIANTS)
 def test_all_scores_negative(variant):
-    """A masked vector's score of 0 would be the largest, and draw all attention."""
+    """A masked vector scores 0, which would be the maximum here and get all attention."""
     head = _poly(variant, 4)
     texts = [np.abs(text) + 1 for text in _texts()]
     candidates = -np.abs(np.random.RandomState(1).standard_normal((4, DIM)).astype("float32")) - 1

@@ -20,7 +20,7 @@ def _scores(k: int, seed: int = 0) -> np.ndarray:
     return (3 * np.random.RandomState(seed).standard_normal((k, k))).astype("float32")
 
 
-# The last two rows have fewer candidates, the last one its label alone.
+# The last two rows have fewer candidates; the last one has only its label.
 MASK = np.array([[True] * 4, [True] * 4, [True, False, True, True], [False, True, False, False]])
 
 
@@ -47,9 +47,11 @@ def test_equal_responses_are_no_candidates():
 
 
 def test_smoothing_by_default_is_a_fifth():
-    """Equal scores: every response has probability 1/K, so the loss is log K for any smoothing.
+    """Losses for equal scores and for one higher score, calculated by hand.
 
-    One score of log 4 on the diagonal of K = 5 (others 0): p = 4/8, each negative 1/8, so
+    If all scores are equal, each of K responses has probability 1/K, so the loss is log K for any
+    smoothing. With K = 5, scores of log 4 on the diagonal and 0 elsewhere, p = 4/8 and each
+    negative has 1/8, so the loss is
     −0.8·log(1/2) − 0.2·log(1/8) = 0.8·0.693147 + 0.2·2.079442 = 0.970406.
     """
     assert np.mean(softmax_losses(np.zeros((5, 5), "float32"))) == pytest.approx(math.log(5))
@@ -59,7 +61,7 @@ def test_smoothing_by_default_is_a_fifth():
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_it_is_computed_in_float32(dtype):
-    """Of 300 equal scores, log(300) needs more digits than 16 bits have."""
+    """log(300), the loss of 300 equal scores, needs more digits than 16 bits provide."""
     loss = ops.mean(softmax_losses(ops.zeros((300, 300), dtype)))
     assert loss.dtype == "float32"
     assert float(loss) == pytest.approx(math.log(300), rel=1e-5)
@@ -70,7 +72,7 @@ def test_it_is_computed_in_float32(dtype):
     [(0, 1.0), (2_500, 6.25), (5_000, 11.5), (10_000, 22.0), (10_001, 22.0), (10**8, 22.0)],
 )
 def test_scale_rises_linearly_and_stays(step, expected):
-    """From 1 to 22 over 10,000 steps: 0.0021 a step."""
+    """The scale rises from 1 to 22 over 10,000 steps, by 0.0021 per step."""
     scale = annealed_scale(step, start=1.0, end=22.0, anneal_steps=10_000)
     assert float(scale) == pytest.approx(expected, rel=1e-6)
     assert float(annealed_scale(step, start=1.0, end=22.0, anneal_steps=0)) == 22.0
@@ -97,7 +99,7 @@ def test_taught_ranking_loss_is_the_cross_entropy_with_the_teachers_choice(group
 def test_intent_losses_equal_a_loop():
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((7, 5)).astype("float32")
-    #          two of a, one of a's name elsewhere, two of b, one alone, one without a label
+    # two of a, one elsewhere with a's name, two of b, one alone, one without a label
     groups = np.array([0, 0, 10, 3, 3, 4, -1], "int32")
     names = np.array([0, 0, 0, 3, 3, 4, -1], "int32")
     losses, has_loss = intent_losses(vectors, groups, names, scale=7.0)
@@ -135,7 +137,7 @@ def naive_opposite_losses(anchors, paraphrases, opposites, scale, groups):
 def test_opposite_losses_equal_a_loop():
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((3, 5, 7)).astype(np.float32)
-    # The second paraphrase repeats the first; an opposite repeats the fourth anchor.
+    # The second paraphrase equals the first one, and an opposite equals the fourth anchor.
     groups = np.array([[0, 1, 2, 3, 4], [5, 5, 6, 7, 8], [9, 10, 3, 11, 12]], np.int32)
     is_candidate = paraphrase_candidates(*groups)
     found = opposite_losses(*vectors, scale=4.0, is_candidate=is_candidate)

@@ -1,4 +1,4 @@
-"""The multi-context encoder and its three objectives."""
+"""The multi-context encoder and its three ranking objectives."""
 
 import dataclasses
 import gc
@@ -17,7 +17,7 @@ from convert_tf.training.encoder.objective import make_objective
 from convert_tf.training.encoder.options import EncoderTraining
 
 LENGTHS = [3, 7, 12, 2, 5]
-EXTRA_LENGTHS = [4, 0, 12, 0, 1]  # the second and the fourth example have no history
+EXTRA_LENGTHS = [4, 0, 12, 0, 1]  # the second and fourth examples have no history
 NAMES = ("context", "response", "extra_context")
 
 
@@ -28,13 +28,13 @@ def config(small_config):
 
 @pytest.fixture(scope="module")
 def encoder(config, make_encoder):
-    """A float32 encoder that tests read and never change."""
+    """A float32 encoder that no test changes."""
     return make_encoder(config)
 
 
 @pytest.fixture(scope="module")
 def texts(config):
-    """Texts by name, equally many of each."""
+    """Texts by name, as many for each name."""
     lengths = dict(zip(NAMES, (LENGTHS, LENGTHS[::-1], EXTRA_LENGTHS), strict=True))
     return {name: random_texts(config, lengths[name], seed=i) for i, name in enumerate(NAMES)}
 
@@ -54,7 +54,7 @@ def encode_both(encoder, texts, **kwargs) -> np.ndarray:
 
 
 def naive_encodings(texts, encoder) -> dict[str, np.ndarray]:
-    """One example at a time; both without a history are the context."""
+    """Encode example by example; without history, the encoding for both equals the context's."""
     weights, config = naive.arrays(encoder), encoder.config
     found: dict[str, list] = {name: [] for name in (*NAMES, "both")}
     for context, response, extra in zip(*(texts[name] for name in NAMES), strict=True):
@@ -126,7 +126,7 @@ def test_padding_and_batch_mates_do_not_matter(encoder, texts, width):
 
 
 def test_all_but_history_freezes(config, make_encoder, small_config):
-    """Networks of the earlier turns and of both learn; contexts and responses stay as they are."""
+    """Networks that read history are trained, and encodings of contexts and responses stay."""
     encoder = make_encoder(config)
     before = {v.path: np.array(v) for v in encoder.variables}
     encoder.freeze_all_but_history()
@@ -144,7 +144,7 @@ def test_all_but_history_freezes(config, make_encoder, small_config):
 
 
 def test_it_contains_the_single_context_model(encoder, small_config, make_encoder, texts):
-    """Weights are filled by path: the same ones encode contexts and responses alike."""
+    """Weights depend on paths only, so both models encode contexts and responses equally."""
     single = make_encoder(small_config)
     batch = batch_of(texts, small_config)
     outputs = outputs_of(single, batch)
@@ -166,15 +166,15 @@ def test_a_batch_without_histories_is_refused(encoder, texts):
 
 
 def test_sizes_are_the_papers():
-    """§1: 59 MB, and 73 MB with several contexts; embeddings in 8 bits, the rest in 16.
+    """§1 gives 59 MB, and 73 MB with several contexts: 8-bit embeddings, and 16 bits for the rest.
 
-    §4.1 counts 13 M for the network without the tables: blocks 12.98 M and the reduction 0.13 M.
-    The two side networks of 3·(1024² + 3·1024) + 1024·512 + 512 = 3.68 M each come on top.
+    §4.1 gives 13 M parameters for the network without the tables: 12.98 M in blocks and 0.13 M in
+    the reduction. The two side networks add 3·(1024² + 3·1024) + 1024·512 + 512 = 3.68 M each.
     """
     counts = {}
     for name in ("convert", "convert_multi_context"):
         counts[name] = count_parameters(DualEncoder(model_preset(name)))
-        gc.collect()  # 140 and 170 MB that hold themselves
+        gc.collect()  # 140 and 170 MB that are kept by reference cycles
     single, multi = counts.values()
     assert single["embedding"] == multi["embedding"] == (31_476 + 1_000 + 47 + 11) * 512
     kernels = 6 * (2 * 512 * 64 + 2 * 512 * 2048)
@@ -182,7 +182,7 @@ def test_sizes_are_the_papers():
     relative = sum(2 * distance + 1 for distance in (3, 5, 48, 48, 48, 48))
     reduction = 512 * 2 * 2 * 64
     history = 3 * (1024 * 1024 + 3 * 1024) + 1024 * 512 + 512
-    both = history - 512 * 1024  # its first layer reads 512 numbers
+    both = history - 512 * 1024  # its first layer has 512 inputs
     assert single["network"] == kernels + biases + relative + reduction + 2 * history
     assert multi["network"] - single["network"] == history + both
     assert round(2 * (history + both) / 1e6) == 73 - 59
@@ -199,7 +199,7 @@ def _model(encoder, **changes):
 
 
 def _naive_objectives(encodings, has_extra_context, *, scale, label_smoothing) -> dict:
-    """name → (mean loss of the rows that have it, share of hits among them, their number)."""
+    """Return {name: (mean loss, share of hits, number of rows)} over rows with that context."""
     found = {}
     for name in ("context", "extra_context", "both"):
         cosines = encodings[name] @ encodings["response"].T
@@ -210,7 +210,7 @@ def _naive_objectives(encodings, has_extra_context, *, scale, label_smoothing) -
 
 
 def test_the_objective_and_what_is_logged_parity_with_loop(config, make_encoder, texts):
-    """The sum of three, each over the examples that have it, by the size of the batch."""
+    """The loss sums three losses over the examples that have them, divided by the batch size."""
     encoder = make_encoder(dataclasses.replace(config, embedding_bits=32))
     model = _model(encoder, label_smoothing=0.3, learning_rate=1e-9, final_learning_rate=0.0)
     model.run_eagerly = True
@@ -247,7 +247,7 @@ def test_every_variable_gets_a_gradient(encoder, texts):
 
 
 class _Encodings:
-    """Gives chosen encodings out, a part of them for each batch."""
+    """Returns prepared encodings, a part for each batch."""
 
     config = ModelConfig(multi_context=True)
 
@@ -259,7 +259,7 @@ class _Encodings:
 
 
 def test_evaluation_parity_with_loop():
-    """230 examples, 153 with history: two blocks of all, one of those with history."""
+    """Of 230 examples, 153 have history: two blocks of all, and one of those with history."""
     examples = 230
     random = np.random.RandomState(0)
     responses = random.standard_normal((examples, 6))

@@ -1,4 +1,4 @@
-"""The ConveRT trunk under each head: parity, invariance, and what it comes down to."""
+"""The ConveRT trunk with each head: comparison with loops, invariance, and special cases."""
 
 import dataclasses
 
@@ -35,7 +35,7 @@ CROSS = HEADS["cross first"]
 
 
 def _build(config, head):
-    """A ranker whose weights depend on their paths only."""
+    """Return a ranker whose weights depend on their paths only."""
     ranker = make_ranker(RankerConfig(config, head))
     fill_weights([v for v in ranker.variables if v.path != "head/log_scale"])
     return ranker
@@ -43,7 +43,7 @@ def _build(config, head):
 
 @pytest.fixture(scope="module")
 def rankers(small_config):
-    """A ranker for each head, which tests read and never train."""
+    """A function from heads to rankers, which no test trains."""
     known = {}
 
     def build(head, **options):
@@ -111,7 +111,7 @@ def _naive_scores(ranker) -> list:
 
 @pytest.mark.parametrize("head", ENCODING_HEADS.values(), ids=ENCODING_HEADS.keys())
 def test_scores_parity_with_loop(rankers, head):
-    """Padded batches, an empty context and an empty candidate among them, one by one in loops."""
+    """Padded batches with an empty context and candidate are compared with loops."""
     ranker = rankers(head)
     np.testing.assert_allclose(_score(ranker), _naive_scores(ranker), atol=3e-5)
 
@@ -120,7 +120,7 @@ def test_scores_parity_with_loop(rankers, head):
     "head", [_head(), _head(head="poly", poly_variant="first_m")], ids=["bi", "poly"]
 )
 def test_rescaled_outputs_parity_with_loop(small_config, head):
-    """The standard deviation is that of the real outputs, and scores come from rescaled ones."""
+    """Scores use outputs divided by the standard deviation of the real outputs."""
     ranker = _build(small_config, head)
     before = _score(ranker)
     weights = naive.arrays(ranker.trunk.encoder)
@@ -172,7 +172,7 @@ def test_padding_batch_mates_and_order_do_not_matter(rankers, head):
 
 
 def _naive_joint(context, candidate, ranker) -> np.ndarray:
-    """[S] context [S] candidate [S] through the blocks, over single numbers."""
+    """Run [S] context [S] candidate [S] through the blocks in loops."""
     config, trunk = ranker.config.model, ranker.trunk
     weights = naive.arrays(trunk.encoder)
     special, segments, biases = (
@@ -218,7 +218,7 @@ def test_at_first_attention_between_two_texts_is_low(small_config):
 
 
 def test_texts_that_do_not_see_each_other_are_as_by_themselves(rankers):
-    """With a bias of −∞ across, each text's outputs are those of pre-training."""
+    """With a bias of −∞ between texts, outputs equal those of single texts in pre-training."""
     ranker = rankers(CROSS)
     config, trunk = ranker.config.model, ranker.trunk
     before = [np.array(v) for v in (trunk.across_bias, trunk.segment_table)]
@@ -248,7 +248,7 @@ def test_separate_trunks_encode_apart(small_config):
 
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS.keys())
 def test_gradients_are_finite(small_config, head):
-    ranker = _build(small_config, head)  # training moves the range of the embeddings
+    ranker = _build(small_config, head)  # training changes the range of the embeddings
     config = ranker.config.model
     contexts, candidates = _ids(config, LENGTHS), _ids(config, CANDIDATE_LENGTHS, seed=1)
     with tf.GradientTape() as tape:
@@ -258,7 +258,7 @@ def test_gradients_are_finite(small_config, head):
     gradients = tape.gradient(loss, [v.value for v in variables])
     sides = ("context_side", "response_side", "reduction")
     for variable, gradient in zip(variables, gradients, strict=True):
-        if gradient is None:  # what this head does not read
+        if gradient is None:  # weights that this head ignores
             assert variable.path.startswith(sides), variable.path
             continue
         assert np.isfinite(np.asarray(tf.convert_to_tensor(gradient))).all(), variable.path
@@ -292,7 +292,7 @@ def test_mixed_precision_is_close_to_float32(rankers, small_config, head, policy
     mixed = make_ranker(RankerConfig(small_config, HEADS[head]), dtype=policy)
     for variable, source in zip(mixed.variables, exact.variables, strict=True):
         variable.assign(source)
-    # Relative rounding of 2⁻⁹ or 2⁻¹², some ten times in a row, on scores of up to 3.
+    # A relative error of 2⁻⁹ or 2⁻¹², about ten times in a row, for scores of up to 3.
     tolerance = {"mixed_bfloat16": 0.3, "mixed_float16": 0.03}[policy]
     np.testing.assert_allclose(_score(mixed), _score(exact), atol=tolerance)
     scores = mixed.score(_ids(small_config, [3]), _ids(small_config, [2]))

@@ -1,4 +1,4 @@
-"""Which precision a run takes."""
+"""The choice of precision for a run."""
 
 import time
 import warnings
@@ -83,10 +83,10 @@ def test_flags_of_linux(tmp_path, monkeypatch, has_instructions, cpuinfo, expect
 @pytest.mark.parametrize(
     ("float32_pauses", "bfloat16_pauses", "is_faster"),
     [
-        # The shortest times count, and the first round does not.
+        # The shortest times are compared, without the first round.
         ((0, 0.1, 0.05, 0.1), (0.1, 0.01, 0.02, 0.02), True),
         ((0.1, 0.01, 0.02, 0.02), (0, 0.1, 0.05, 0.1), False),
-        ((0.05,) * 4, (0.048,) * 4, False),  # too little to count
+        ((0.05,) * 4, (0.048,) * 4, False),  # the difference is too small
     ],
 )
 def test_which_type_is_faster_is_measured_in_turns(

@@ -14,7 +14,7 @@ RANGES = [(-1.0, 1.01), (-0.2, 0.7), (0.0, 0.5), (-3.0, 0.0), (-1e-3, 2e-3), (-0
 
 
 def _float32(*numbers: float) -> list:
-    """The range as a layer has it: float32 scalars."""
+    """Return a range as a layer stores it, as float32 scalars."""
     return [ops.convert_to_tensor(number, dtype="float32") for number in numbers]
 
 
@@ -29,7 +29,7 @@ def test_parity_with_loop(low, high):
     expected = np.vectorize(lambda v: naive.fake_quantize(v, low, high))(values.astype("float64"))
     result = np.asarray(fake_quantize(values, *_float32(low, high)))
     step = (high - low) / 255
-    # A value halfway between two codes may go to either in float32; there must be few of them.
+    # A value halfway between two codes may be rounded to either in float32, but this must be rare.
     differs = np.abs(result - expected) > 1e-6
     assert differs.sum() <= 1
     np.testing.assert_allclose(result, expected, atol=step * 1.001)
@@ -41,7 +41,7 @@ def test_zero_is_exact(low, high):
 
 
 def test_gradient_passes_straight_through():
-    """Inside the range like TensorFlow's op; outside it ours is 1 where TensorFlow's is 0."""
+    """Inside the range, gradients equal TensorFlow's; outside, ours are 1 and TensorFlow's 0."""
     values = tf.Variable(_values(-1.5, 1.5))
     upstream = np.random.RandomState(1).standard_normal(values.shape).astype("float32")
     with tf.GradientTape() as tape:
@@ -66,13 +66,13 @@ def test_the_range_is_updated_every_n_training_calls(monkeypatch):
     for call in range(7):
         quantizer(np.full((2, 2), 1.0 + call, "float32"), True, weights)
         seen.append(_range(weights)[1])
-    # High ends: the largest value (1, 4, 7 at calls 0, 3, 6) and 10 % of the range from 0 to it.
+    # The upper limit is the largest value (1, 4, 7 in calls 0, 3, 6) plus 10 % of it.
     np.testing.assert_allclose(seen, [1.1] * 3 + [4.4] * 3 + [7.7], rtol=1e-6)
     assert int(weights["calls"]) == 7
 
 
 def test_by_default_the_range_is_updated_every_100_training_calls():
-    """arXiv 1911.03688 §2.1."""
+    """As in arXiv 1911.03688 §2.1."""
     quantizer, weights = _built()
     for call in range(101):
         quantizer(np.full((1, 1), 1.0 + call, "float32"), True, weights)
@@ -93,8 +93,8 @@ def test_the_range_stays_when_not_training():
     [
         ([-1.0, 3.0], (-1.4, 3.4)),  # 10 % of 4
         ([-0.02, 0.03], (-0.03, 0.04)),  # 10 % of 0.05 is less than 0.01
-        ([-0.05, 0.05], (-0.06, 0.06)),  # equal
-        ([2.0, 4.0], (-0.4, 4.4)),  # 0 belongs to the range
+        ([-0.05, 0.05], (-0.06, 0.06)),  # both are equal
+        ([2.0, 4.0], (-0.4, 4.4)),  # the range includes 0
         ([-4.0, -2.0], (-4.4, 0.4)),
         ([0.0, 0.0], (-0.01, 0.01)),
     ],
@@ -106,7 +106,7 @@ def test_the_range_holds_all_values_with_the_papers_room(values, expected):
 
 
 def test_only_the_rows_of_the_batch_are_quantized():
-    """Gather, then quantize: nothing of the table's size is computed outside of the update."""
+    """Only the range update computes with the whole table; rows are gathered, then quantized."""
     embedding = SubwordEmbedding(977, 4, position_table_sizes=(5, 3))
     embedding.build((None, None))
     graph = tf.function(lambda ids: embedding(ids)).get_concrete_function(
@@ -141,7 +141,7 @@ def test_unpacking_gives_what_fake_quantization_gives(low, high):
     table = _values(1.5 * low - 0.01, 1.5 * high + 0.01)
     codes, offset, step = pack_table(table, low, high)
     assert codes.dtype == np.uint8
-    assert codes.nbytes == table.size  # one byte for each value
+    assert codes.nbytes == table.size  # one byte per value
     unpacked = _unpack(codes, offset, step)
     assert unpacked.dtype == np.float32
     fake = np.asarray(fake_quantize(table, *_float32(low, high)))
@@ -160,7 +160,7 @@ def test_a_kernel_gets_a_scale_for_each_output():
 
 
 class _Range(keras.layers.Layer):
-    """Returns the range of a quantizer, as a layer reads it."""
+    """Returns the range of a quantizer as a layer reads it."""
 
     def build(self, _):
         self.range = GrowingRangeQuantizer((-2.003, 0.5)).build((2,), "table", self)
@@ -193,7 +193,7 @@ def test_it_is_a_tfmot_quantizer():
 
 @pytest.mark.parametrize(("low", "high"), [(-6.5, 7.0), (-9.0, 6.0), (-30.0, 12.0), (-6.0, 91.3)])
 def test_parity_with_tfmots_fake_quantization(low, high):
-    """tfmot's `AllValuesQuantizer` takes the range of all values that it has seen."""
+    """tfmot's `AllValuesQuantizer` uses the range of all values seen so far."""
     import tensorflow_model_optimization as tfmot
 
     values = _values(low, high)
@@ -205,7 +205,7 @@ def test_parity_with_tfmots_fake_quantization(low, high):
     expected = np.asarray(theirs(tf.constant(values), True, weights))
     assert (weights["min_var"], weights["max_var"]) == (low, high)
     found = np.asarray(fake_quantize(values, *_float32(low, high)))
-    # A value halfway between two codes may go to either in float32.
+    # A value halfway between two codes may be rounded to either in float32.
     differs = np.abs(found - expected) > 1e-5 * (high - low)
     assert differs.sum() <= 1
     np.testing.assert_allclose(found, expected, atol=1.001 * (high - low) / 255)
@@ -213,7 +213,7 @@ def test_parity_with_tfmots_fake_quantization(low, high):
 
 @pytest.mark.slow
 def test_importing_it_leaves_keras_as_it_was():
-    """tfmot's import sets TF_USE_LEGACY_KERAS, which would make `tf.keras` another Keras."""
+    """tfmot's import sets TF_USE_LEGACY_KERAS, with which `tf.keras` is another Keras version."""
     script = (
         "import os; os.environ.pop('TF_USE_LEGACY_KERAS', None)\n"
         "import convert_tf.numerics.quantization, tensorflow as tf, keras\n"

@@ -1,4 +1,4 @@
-"""TensorFlow's start-up lines are not seen, and everything else is."""
+"""TensorFlow's start-up messages are hidden, and all other output is shown."""
 
 import re
 import subprocess
@@ -26,7 +26,7 @@ def test_a_command_and_a_users_script(tiny_modules, tmp_path):
         f"--output={tmp_path / 'vectors.npy'}",
     )
     assert (done.returncode, done.stderr) == (0, "")
-    # A library leaves the import system and the environment of its user's process alone.
+    # Importing the library leaves the import system and the environment unchanged.
     done = run_python(
         "import os, sys; before = [*sys.meta_path], {*os.environ}\n"
         "import convert_tf; convert_tf.SentenceEncoder\n"
@@ -69,7 +69,7 @@ import tensorflow
     "ends", ["os.abort()", "raise ImportError('no such library')", "os._exit(3)"]
 )
 def test_an_end_in_the_middle_is_seen(tmp_path, ends):
-    """As where TensorFlow was compiled for instructions that the processor does not have."""
+    """TensorFlow ends like this on processors that lack the instructions it was compiled for."""
     (tmp_path / "tensorflow.py").write_text(
         "import os\n"
         "os.write(2, b'I0000 00:00:1795345245.859534    9997 port.cc:153] oneDNN is on\\n')\n"

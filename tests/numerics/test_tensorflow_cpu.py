@@ -52,7 +52,7 @@ def test_nothing_is_compiled_unless_asked_for(options):
 @pytest.mark.parametrize("is_compiled", [False, True])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-4), ("bfloat16", 0.1)])
 def test_gradients_of_feed_forward_are_differences_of_its_results(dtype, tolerance, is_compiled):
-    """In float64, of the naive loop, 1e-6 to either side."""
+    """Gradients are compared with differences of 1e-6 in a naive loop in float64."""
     arguments = _feed_forward_arguments()
     tensors = [tf.constant(a, dtype) for a in arguments]
     function = functools.partial(feed_forward, is_compiled=is_compiled)
@@ -60,7 +60,7 @@ def test_gradients_of_feed_forward_are_differences_of_its_results(dtype, toleran
 
 
 def test_large_numbers_stay_finite_in_16_bits():
-    """silu(±200) is 200 and 0, its slope 1 and 0."""
+    """For ±200, silu is 200 and 0, and its slope is 1 and 0."""
     x, ones = tf.constant([[200.0], [-200.0]], tf.bfloat16), tf.ones([1, 1], tf.bfloat16)
     zeros = tf.zeros([1], tf.bfloat16)
     with tf.GradientTape() as tape:
@@ -72,7 +72,7 @@ def test_large_numbers_stay_finite_in_16_bits():
 
 
 def _check_gradients(function, tensors, naive_function, arguments, tolerance: float) -> None:
-    """Gradients of `function`, within `tolerance` of the largest, of differences 1e-6 away."""
+    """Compare gradients with differences of 1e-6, within `tolerance` of the largest gradient."""
     with tf.GradientTape() as tape:
         tape.watch(tensors)
         result = function(*tensors)
@@ -101,7 +101,7 @@ def _naive_layer_norm(x, gamma, beta) -> np.ndarray:
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-4), ("bfloat16", 0.03)])
 def test_layer_norm_and_its_gradients_parity_with_loop(dtype, tolerance):
-    """A large mean, so that what is lost when it is subtracted would be seen."""
+    """Inputs have a large mean, which would reveal a loss of precision when it is subtracted."""
     arguments = [RNG.standard_normal((2, 3, 5)) + 4, *RNG.standard_normal((2, 5))]
     arguments[0] = np.asarray(tf.cast(tf.constant(arguments[0], dtype), tf.float64))
     tensors = [
@@ -125,14 +125,14 @@ def test_dropout_keeps_its_share_and_the_mean(rate):
     kept = result != 0
     assert abs(kept.mean() - (1 - rate)) < 4 * math.sqrt(rate * (1 - rate) / kept.size) + 2**-16
     np.testing.assert_allclose(result[kept], 2 / (1 - rate), rtol=2e-2 if rate > 0.9 else 1e-4)
-    # Neighbours are of the same 32 bits.
+    # Neighbouring values come from the same 32 random bits.
     both = np.mean(kept[:, ::2] & kept[:, 1::2])
     assert abs(both - (1 - rate) ** 2) < 0.01
 
 
 @pytest.mark.parametrize(("rate", "dropped"), [(1e-9, 2**-16), (1 - 1e-9, 1 - 2**-16)])
 def test_the_lowest_and_highest_rates_are_of_16_bits(rate, dropped):
-    """They drop something, and keep something."""
+    """At the lowest rate some values are dropped, and at the highest some are kept."""
     result = np.asarray(drop(tf.ones((2000, 2000)), rate, tf.constant([1, 2])))
     assert abs(np.mean(result == 0) - dropped) < 5 * math.sqrt(2**-16 / result.size)
     np.testing.assert_allclose(result[result != 0], 1 / (1 - dropped), rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Lexical baselines against naive loops over dictionaries, MAP against finite differences."""
+"""Lexical baselines compared with naive loops, and MAP with finite differences."""
 
 import itertools
 import math
@@ -35,7 +35,7 @@ def words_of(text):
 
 
 class Naive:
-    """Both baselines, word by word, as PolyAI's code and the documentation of scikit-learn say."""
+    """Both baselines word by word, after PolyAI's code and scikit-learn's documentation."""
 
     def __init__(self, documents):
         self.documents = [words_of(document) for document in documents]
@@ -83,14 +83,14 @@ def test_tf_idf_equals_a_naive_one(naive):
     scores = TfIdfRanker(CONTEXTS, RESPONSES).scores(QUERIES, CANDIDATES)
     np.testing.assert_allclose(scores, naive_scores(naive.tf_idf), atol=1e-12)
     assert len(np.unique(scores.round(9))) > 5
-    # An unseen word that both texts have counts, as in PolyAI's, which hashes words.
+    # A word that is not in the documents counts if both texts have it, as with PolyAI's hashing.
     assert scores[1, 3] > 0
 
 
 def test_bm25_equals_a_naive_one(naive):
     scores = Bm25Ranker(CONTEXTS, RESPONSES).scores(QUERIES, CANDIDATES)
     np.testing.assert_allclose(scores, naive_scores(naive.bm25), atol=1e-12)
-    assert not scores[1].any()  # no word of it is known
+    assert not scores[1].any()  # all its words are unknown
     assert not scores[2:].any()
 
 
@@ -113,7 +113,7 @@ def rankers():
 
 @pytest.mark.parametrize("ranker", rankers(), ids=lambda ranker: ranker.name)
 def test_scores_depend_on_context_and_candidate_alone(ranker):
-    """Not on the other texts of a call, or on their order."""
+    """Other texts in the same call, and their order, have no effect."""
     expected = ranker.scores(QUERIES, CANDIDATES)
     assert expected.shape == (4, 6)
     single = [[ranker.scores([q], [c])[0, 0] for c in CANDIDATES] for q in QUERIES]
@@ -167,7 +167,7 @@ def naive_mapping_loss(w, alpha, x, y, regularizer):
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_the_gradients_of_the_loss_of_map(size):
-    """Footnote 7 of arXiv 1911.03688: 0.8 for the right response, 0.2 evenly for the others."""
+    """Targets: 0.8 for the correct response, 0.2 over the rest (arXiv 1911.03688, footnote 7)."""
     rng = np.random.default_rng(1)
     x, y = rng.standard_normal((2, size, 3))
     w, alpha, regularizer = rng.standard_normal((3, 3)), 0.7, 0.3
@@ -201,7 +201,7 @@ def accuracy(x, y):
 
 @pytest.fixture
 def fit(monkeypatch):
-    """`fit_mapping` with another grid, and other limits for the epochs."""
+    """Return a function that calls `fit_mapping` with another grid and other epoch limits."""
 
     def call(x, y, *, rates=(1.0,), regularizers=(0.0,), epochs=100, patience=10, score="cosine"):
         monkeypatch.setattr(baselines, "LEARNING_RATES", rates)
@@ -223,7 +223,7 @@ def test_map_learns_what_sim_cannot_see(fit):
 
 
 def test_map_scores_by_the_cosine_or_by_the_dot_product():
-    """Equation 2 of arXiv 1911.03688: cos(x, (W + αI) y)."""
+    """The cosine follows equation 2 of arXiv 1911.03688: cos(x, (W + αI) y)."""
     rng = np.random.default_rng(0)
     weights, alpha = rng.standard_normal((4, 4)).astype(np.float32), 0.3
     x, y = rng.standard_normal((3, 4)), rng.standard_normal((5, 4))
@@ -243,7 +243,7 @@ def test_map_scores_by_the_cosine_or_by_the_dot_product():
 
 @pytest.mark.parametrize("score", ["cosine", "dot"])
 def test_the_grid_of_map_is_searched_on_the_dev_part(fit, score):
-    """By the score that ranks."""
+    """The search compares the accuracy of the score that is used for ranking."""
     x, y = rotated_pairs(500, dim=4, noise=0.5)
     dev = np.random.default_rng(0).permutation(500)[:100]
     cells = {
@@ -259,7 +259,7 @@ def test_the_grid_of_map_is_searched_on_the_dev_part(fit, score):
 
 
 def test_runs_of_map_end_without_improvement(fit, monkeypatch):
-    """A dev part that never changes: the first epoch, then as many more as it is patient."""
+    """If dev accuracy never changes, training ends after 1 + `patience` epochs."""
     x, y = rotated_pairs(500, dim=4)
     epochs = []
     ranks = np.arange(1, 101)
@@ -271,7 +271,7 @@ def test_runs_of_map_end_without_improvement(fit, monkeypatch):
 
 
 def test_the_best_epoch_of_map_is_kept(fit):
-    """The accuracy that it tells is that of the weights it returns, not of the last ones."""
+    """The reported accuracy belongs to the returned weights, not to the last ones."""
     x, y = rotated_pairs(500, dim=8, noise=0.5)
     dev = np.random.default_rng(0).permutation(500)[:100]
     epochs = []

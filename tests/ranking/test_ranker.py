@@ -1,4 +1,4 @@
-"""Ranker: runs and modules of rankers behind one class; any model as what ranks texts."""
+"""`Ranker` opens runs and modules of rankers, and any other model that can rank texts."""
 
 from types import SimpleNamespace
 
@@ -87,7 +87,7 @@ def test_nothing_to_rank_and_candidates_of_each_context(folders, form):
 
 @pytest.mark.parametrize("form", ["run", "module"])
 def test_texts_of_tables_and_half_an_emoji(folders, form):
-    """A surrogate without its pair is read as U+FFFD, as encoders read it."""
+    """An unpaired surrogate is read as U+FFFD, as in encoders."""
     ranker = Ranker(folders[form == "module"])
     scores = ranker.scores(["hello"], CANDIDATES)
     np.testing.assert_array_equal(ranker.scores(np.array(["hello"]), np.array(CANDIDATES)), scores)
@@ -111,7 +111,7 @@ def test_what_an_encoder_reads_of_a_context():
         encode=lambda texts, kind: (texts, kind),
     )
     turns = [("a", "b", "c"), ("c",), ()]
-    for joins_turns in (False, True):  # it has a place for them
+    for joins_turns in (False, True):  # history has its own input
         ranker = EncoderRanker(encoder, joins_turns=joins_turns)
         assert ranker.encode_contexts(turns) == (["c", "c", ""], ["b a", "", ""])
     encoder.numbers_turns = True

@@ -1,4 +1,4 @@
-"""The ranker under hub_modules/, as users have it."""
+"""The ranker in hub_modules/, used as users do."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Encoders of other people as `--vectors`: SavedModels from strings to vectors, and BERTs."""
+"""Third-party encoders for `--vectors`: SavedModels that map strings to vectors, and BERTs."""
 
 import json
 
@@ -17,10 +17,10 @@ TEXTS = ["the cat sat", "", "hello", "how are you?", "the cat"]
 
 
 class LetterCounts(tf.Module):
-    """Vectors of the Universal Sentence Encoder's form: how often a text has each of four letters.
+    """A model like the Universal Sentence Encoder that counts four letters in a text.
 
     Args:
-      names: names of the outputs, the second of which has other letters.
+      names: names of the outputs; the second output counts other letters.
     """
 
     def __init__(self, *names: str):
@@ -44,7 +44,7 @@ def counts(texts, letters="aeit"):
 
 @pytest.fixture(scope="module")
 def foreign(tmp_path_factory):
-    """Folders of SavedModels whose signature has one output with vectors, and two."""
+    """SavedModel folders whose signature has one or two vector outputs."""
     folders = {}
     for names in (("outputs",), ("first", "second")):
         folder = tmp_path_factory.mktemp("foreign") / "_".join(names)
@@ -92,13 +92,13 @@ def write_pooling(folder, **modes):
 
 @pytest.mark.parametrize("pooling", [None, "mean_tokens", "cls_token"])
 def test_berts_parity_with_loop(tmp_path, pooling):
-    """The mean of the outputs of [CLS] text [SEP], or the first, with texts cut at their end."""
+    """Vectors are the mean output for [CLS] text [SEP], or the first output; long texts are cut."""
     tensors = random_tensors()
     folder = write_folder(tmp_path / "bert", tensors)
     if pooling:
         write_pooling(folder, **{"mean_tokens": False, "cls_token": False, pooling: True})
     texts = ["the cat sat", "", "hello", " ".join(["cat"] * 30)]
-    words = [*(text.split() for text in texts[:3]), ["cat"] * 18]  # 20 positions
+    words = [*(text.split() for text in texts[:3]), ["cat"] * 18]  # there are 20 positions
     encoder, (kind, _) = open_vectors(folder)
     found = encoder.encode(texts, kind=kind)
     for row, own in zip(found, words, strict=True):

@@ -1,4 +1,4 @@
-"""The reader of tables: each kind of file gives the same rows, and bad ones the same sentences."""
+"""Reading tables: every file format gives the same rows and the same error messages."""
 
 import csv
 import gzip
@@ -53,7 +53,7 @@ def test_whatever_is_written_is_read(tmp_path_factory, rows):
 
 
 def test_parquet_has_lists_numbers_and_nothing(tmp_path):
-    # A name of a file is no pattern, and a folder adds no column.
+    # File names are not patterns, and the names of folders add no columns.
     (tmp_path / "label=x").mkdir()
     path = tmp_path / "label=x" / "a[1]*.parquet"
     rows = [("hi", [1, 2], None), (None, None, 3)]
@@ -91,7 +91,7 @@ def test_a_parquet_file_that_is_damaged_is_named(tmp_path):
     ],
 )
 def test_what_is_wrong_with_a_row_is_said_once(tmp_path, name, content, message):
-    """An error, or for a file of a corpus a count, unless the whole file is wrong."""
+    """A bad row is an error, or in a corpus file a count, unless the whole file is bad."""
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message) as caught:
         read(tmp_path / name)
@@ -159,7 +159,7 @@ def test_keys_of_json_are_names_of_columns(tmp_path):
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_memory_does_not_grow_with_the_file(tmp_path, kind):
-    """The files have 12 MB of text."""
+    """Each file has 12 MB of text."""
     path = tmp_path / f"a.{kind}"
     if kind == "parquet":
         with duckdb.connect() as connection:

@@ -1,4 +1,4 @@
-"""Texts of files: lines of text files, a column of tables."""
+"""Reading texts: lines of text files, and a column of tables."""
 
 import io
 
@@ -13,7 +13,7 @@ from convert_tf.readers.texts import Texts, filled_texts
     ("name", "content"),
     [
         ("a.csv", b'text,label\n"where is it, please?",order\n,none\nhi,greet\n'),
-        ("a.csv", b'"where is it, please?"\n""\nhi\n'),  # one column without a header
+        ("a.csv", b'"where is it, please?"\n""\nhi\n'),  # a single column without a header
         ("a.txt", b'text,label\n"where is it, please?",order\n,none\nhi,greet\n'),
         ("a", b'Label;Text\norder;"where is it, please?"\nnone;\ngreet;hi\n'),
         ("log", b"created_at\tmessage\n9:00\twhere is it, please?\n9:01\t\n9:02\thi\n"),
@@ -28,7 +28,7 @@ def test_the_column_of_a_table_is_read(tmp_path, monkeypatch, name, content, is_
     path = tmp_path / name
     if is_standard_input:
         if name == "a.csv" and not content.startswith(b"text"):
-            return  # the name tells that it is a table
+            return  # only the suffix marks it as a table
         if name == "a.tsv":
             content = content.replace(b"2\n", b"2\t\n")
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))

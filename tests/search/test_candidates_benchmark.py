@@ -1,4 +1,4 @@
-"""`benchmarks/candidates.py` times a search with each head."""
+"""`benchmarks/candidates.py` measures the search time for each head."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Candidates that are added to an index and removed from it."""
+"""Adding candidates to an index, and removing them."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ def contents(folder):
     ("changes", "expected", "encoded"),
     [
         ({"add": NEW}, [*TEXTS, *NEW], 3),
-        ({"add": [*NEW, TEXTS[4], NEW[0]]}, [*TEXTS, *NEW], 3),  # what is there, and a copy
+        ({"add": [*NEW, TEXTS[4], NEW[0]]}, [*TEXTS, *NEW], 3),  # existing and repeated
         ({"remove": TEXTS[10:140]}, [*TEXTS[:10], *TEXTS[140:]], 0),
         ({"add": NEW[:1], "remove": TEXTS[:1]}, [*TEXTS[1:], NEW[0]], 1),
         ({"add": TEXTS[:1], "remove": TEXTS[:1]}, [*TEXTS[1:], TEXTS[0]], 0),
@@ -71,7 +71,7 @@ def test_an_index_finds_what_was_added_and_not_what_was_removed(tmp_path, kind):
     cache = make_cache(tmp_path / "cache", TEXTS[:40])
     exact, faiss = CandidateIndex(cache, StubEncoder()), FaissIndex(cache, StubEncoder(), kind=kind)
     assert faiss.edit(add=[CONTEXTS[0][0]], remove=[TEXTS[3]]) == 1
-    assert exact.search(CONTEXTS, top_k=40).ids.max() == 39  # it still has what it opened
+    assert exact.search(CONTEXTS, top_k=40).ids.max() == 39  # keeps the candidates that it opened
     exact.edit()
     for index in (exact, faiss, FaissIndex(CandidateCache(cache.folder), StubEncoder(), kind=kind)):
         ids, _ = index.search(CONTEXTS, top_k=40)
@@ -82,7 +82,7 @@ def test_an_index_finds_what_was_added_and_not_what_was_removed(tmp_path, kind):
 
 
 def test_an_index_of_the_old_candidates_and_one_of_the_new_read_different_files(tmp_path):
-    """Both have as many candidates, and one was opened before the edit."""
+    """Both have equal numbers of candidates, and one was opened before the edit."""
     pytest.importorskip("faiss")
     old = make_cache(tmp_path / "cache", TEXTS[:40])
     new, _ = edit(tmp_path / "cache", add=[CONTEXTS[0][0]], remove=[TEXTS[3]])
@@ -113,7 +113,7 @@ def test_texts_may_be_an_array(tmp_path):
 
 
 def test_an_edit_that_changes_nothing_keeps_the_files(tmp_path):
-    """An index of FAISS need not be built again."""
+    """An index of FAISS is not rebuilt."""
     cache = make_cache(tmp_path / "cache")
     (cache.folder / "faiss-flat.index").write_bytes(b"of these vectors")
     before = contents(cache.folder)
@@ -200,7 +200,7 @@ def test_a_killed_edit_leaves_the_old_candidates(tmp_path):
 
 @pytest.mark.parametrize("kill_at", [4, 7])  # while old files are moved away; after the last
 def test_an_edit_finishes_where_one_was_killed_between_two_files(tmp_path, kill_at):
-    """Its files have their old names again, before they are read."""
+    """The old files get their names back before they are read."""
     folder = tmp_path / "cache"
     make_cache(folder)
     code = (

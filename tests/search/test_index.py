@@ -1,4 +1,4 @@
-"""The candidate cache, and search in it: exact, with FAISS and in two steps."""
+"""The candidate cache and its search methods: exact, FAISS and two-step."""
 
 import functools
 import json
@@ -59,7 +59,7 @@ def search(cache, encoder, contexts=CONTEXTS, top_k=10):
 
 @pytest.fixture
 def set_buffer(monkeypatch):
-    """Sets the bytes of a chunk, and with them the number of its candidates."""
+    """Function that sets the number of bytes, and so of candidates, in a chunk."""
     return functools.partial(monkeypatch.setattr, index_module, "BUFFER_BYTES")
 
 
@@ -71,7 +71,7 @@ def test_a_text_is_one_turn(cache):
         np.testing.assert_array_equal(own, other)
 
 
-# One candidate, a prime number of them, more than there are.
+# Chunks of one candidate, of a prime number, and of more than there are.
 @pytest.mark.parametrize("buffer_bytes", [1, 17 * 4 * (3 * 6 * 5 + DIM), 2**24])
 @pytest.mark.parametrize(
     "encoder",
@@ -99,7 +99,7 @@ def test_chunks_and_other_contexts_change_nothing(cache, set_buffer):
 
 @pytest.mark.parametrize("num_vectors", [1, 4])
 def test_equal_candidates_come_by_id(tmp_path, num_vectors, set_buffer):
-    """Also where they are in different chunks, or the last rows of one."""
+    """This includes equal candidates in different chunks and at the end of a chunk."""
     cache = make_cache(tmp_path / "cache", [*TEXTS[:50], *TEXTS[:50], *TEXTS[:50]])
     encoder = StubEncoder(num_vectors)
     for buffer_bytes in (1, 3000, 2**24):
@@ -112,7 +112,7 @@ def test_equal_candidates_come_by_id(tmp_path, num_vectors, set_buffer):
 
 
 def test_many_equal_candidates(tmp_path, monkeypatch, set_buffer):
-    """More equals than are held at a time."""
+    """There are more equal candidates than are held at a time."""
     monkeypatch.setattr(index_module, "_MAX_KEPT", 20)
     held = []
 
@@ -173,7 +173,7 @@ def test_every_float16_is_widened_exactly():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_memory_does_not_grow_with_the_candidates(tmp_path, dtype, set_buffer):
-    """tracemalloc counts what numpy allocates, not what is mapped."""
+    """tracemalloc counts memory that NumPy allocates, but not memory-mapped files."""
     set_buffer(400_000)
     dim, peaks = 256, []
     rng = np.random.default_rng(0)
@@ -313,7 +313,7 @@ DAMAGES = {
     "another count": lambda folder: edit(folder, count=151),
     "cut vectors": lambda folder: os.truncate(folder / "vectors.npy", 1000),
     "no texts": lambda folder: (folder / "texts.npy").unlink(),
-    "no checksums": lambda folder: (folder / "sha256.json").unlink(),  # as of earlier versions
+    "no checksums": lambda folder: (folder / "sha256.json").unlink(),  # as in earlier versions
 }
 
 
@@ -334,7 +334,7 @@ def test_a_flipped_bit_is_found(tmp_path, name):
 
 
 def test_a_full_disk_is_named_and_leaves_nothing(tmp_path):
-    """A real limit on the size of files."""
+    """The full disk is simulated by a real limit on file sizes."""
     with room_for(1500), pytest.raises(FileWriteError, match=r"Cannot write .*too large"):
         make_cache(tmp_path / "cache")
     assert os.listdir(tmp_path) == []
@@ -391,13 +391,13 @@ def test_ranking_anew(tmp_path):
     first = CandidateIndex(cache, StubEncoder())
     poly = StubEncoder(5)
     second = CandidateIndex(cache, poly)
-    # All of them ranked anew by a cache: the second model's own search.
+    # If a cache re-ranks all candidates, the result is the second model's own search.
     second_alone = functools.partial(RerankedIndex, first, adds_first=False)
     found = second_alone(second, top_n=150).search(CONTEXTS, top_k=7)
     expected = second.search(CONTEXTS, top_k=7)
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_array_equal(found.scores, expected.scores)
-    # Some of them, by their texts.
+    # A ranker re-ranks some of them by their texts.
     found = second_alone(StubRanker(), top_n=20).search(CONTEXTS, top_k=7)
     for own, ids, scores in zip(first.search(CONTEXTS, top_k=20).ids, *found, strict=True):
         longest = sorted(own, key=lambda i: (-len(TEXTS[i]), i))[:7]
@@ -407,7 +407,7 @@ def test_ranking_anew(tmp_path):
 
 
 def test_logits_of_both_models_are_added(tmp_path):
-    """A softmax of the sums is the product of both models' probabilities."""
+    """The softmax of the sums is proportional to the product of both models' probabilities."""
     cache = make_cache(tmp_path / "cache")
     first, poly = CandidateIndex(cache, StubEncoder()), CandidateIndex(cache, StubEncoder(5))
     for second in (poly, StubRanker()):
@@ -444,20 +444,20 @@ def test_what_faiss_finds_in_all_lists_equals_exact_search(cache, kind, monkeypa
     monkeypatch.setattr(index_module, "_PROBES", 48)
     monkeypatch.setattr(index_module, "_SEARCH_WIDTH", 150)
     exact = search(cache, StubEncoder(), top_k=12)
-    for _ in range(2):  # made, then read from the file
+    for _ in range(2):  # built, then read from its file
         found = FaissIndex(cache, StubEncoder(), kind=kind).search(CONTEXTS, top_k=12)
         np.testing.assert_array_equal(found.ids, exact.ids)
         np.testing.assert_array_equal(found.scores, exact.scores)
     names = {path.name for path in cache.folder.glob("faiss-*")}
     suffix = {"ivf": "-48", "hnsw": "-32"}.get(kind, "")  # 4 √150 lists
     assert f"faiss-{faiss_key(cache)}-{kind}{suffix}.index" in names
-    assert "WARNING" not in "".join(capfd.readouterr())  # of faiss, about few candidates
+    assert "WARNING" not in "".join(capfd.readouterr())  # FAISS warns about few candidates
 
 
 @pytest.mark.parametrize("kind", FAISS_KINDS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_faiss_and_equal_candidates(tmp_path, kind, dtype):
-    """Most candidates are copies of three, as canned answers in a log are."""
+    """Most candidates are copies of three texts, like canned answers in a log."""
     pytest.importorskip("faiss")
     canned = [text for text in TEXTS[:3] for _ in range(400)]
     order = np.random.default_rng(0).permutation(len(canned) + 100)
@@ -475,7 +475,7 @@ def test_faiss_and_equal_candidates(tmp_path, kind, dtype):
 
 
 def test_texts_that_differ_in_case_are_one_vector(tmp_path):
-    """As with every encoder of lower-case texts."""
+    """Encoders that lower-case texts give them equal vectors."""
     pytest.importorskip("faiss")
     lower = StubEncoder()
     encode = lower.encode_candidates
@@ -501,7 +501,7 @@ def test_an_approximate_search_always_finds_as_many_as_requested(cache, kind, mo
 
 
 def test_an_index_of_earlier_versions_is_built_again(tmp_path):
-    """It had equal texts many times, so its numbers are those of candidates."""
+    """It contained duplicates, so its numbers were those of candidates."""
     faiss = pytest.importorskip("faiss")
     cache = make_cache(tmp_path / "cache", [*TEXTS[:10]] * 3)
     old = faiss.index_factory(DIM, "Flat", faiss.METRIC_INNER_PRODUCT)
@@ -523,7 +523,7 @@ def test_equal_candidates_are_looked_for_once(tmp_path, monkeypatch):
 
 
 def test_a_faiss_search_need_not_write(tmp_path, capsys):
-    """As in an index on a read-only disk."""
+    """This allows an index on a read-only disk."""
     pytest.importorskip("faiss")
     cache = make_cache(tmp_path / "cache")
     with room_for(100):
@@ -534,7 +534,7 @@ def test_a_faiss_search_need_not_write(tmp_path, capsys):
 
 
 def test_a_faiss_index_without_a_checksum_is_not_kept(tmp_path, capsys):
-    """Nobody would notice later damage."""
+    """Later damage could not be detected."""
     pytest.importorskip("faiss")
     cache = make_cache(tmp_path / "cache")
     (cache.folder / "sha256.json").unlink()
@@ -555,6 +555,6 @@ def test_errors_of_faiss(cache):
     whole = path.read_bytes()
     for damage in (flip_a_bit, lambda path: os.truncate(path, 100), os.remove):
         damage(path)
-        CandidateCache(cache.folder)  # though the checksum of the index is there
+        CandidateCache(cache.folder)  # although it has the checksum of the index
         FaissIndex(cache, StubEncoder())
         assert path.read_bytes() == whole

@@ -1,4 +1,4 @@
-"""Indexes of real models: modules, dual encoders and rankers; the commands."""
+"""Indexes with real models: modules, dual encoders and rankers, and the commands."""
 
 import importlib.util
 import os
@@ -71,7 +71,7 @@ def test_scores_are_cosines(folders, tmp_path, name):
 
 
 def test_scores_of_encoders_become_logits(folders, tmp_path):
-    """Cosines of an encoder have the factor of its training; scores of rankers are logits."""
+    """Cosines of an encoder are multiplied by its training scale; rankers already give logits."""
     first = make_index(folders, "checkpoint", tmp_path)
     encoder, cross = (open_ranker(folders[name]) for name in ("checkpoint", "cross"))
     cosines = encoder.scores(CONTEXTS, TEXTS)
@@ -108,7 +108,7 @@ def test_fingerprints(folders, tmp_path):
     copy = shutil.copytree(folders["bi"], tmp_path / "copy")
     assert load_encoder(copy).fingerprint == own["bi"]
     again = shutil.copytree(folders["module"], tmp_path / "again")
-    assert load_encoder(str(again)).fingerprint == own["module"]  # all its weights
+    assert load_encoder(str(again)).fingerprint == own["module"]  # computed from all weights
     index = make_index(folders, "bi", tmp_path)
     first, second = own["bi"], rf"an unreleased model \(checksum {own['poly']}\)"
     with pytest.raises(ValueError, match=rf"encoded by {first}, not by {second}\. .* --from"):

@@ -1,4 +1,4 @@
-"""A linear map from one encoder's vectors to another's, against naive ridge regression."""
+"""A linear map between the vectors of two encoders, compared with naive ridge regression."""
 
 import json
 
@@ -14,7 +14,7 @@ from convert_tf.search.translation import _PENALTIES, SHIPPED_TEXTS, fit_transla
 
 
 def naive_ridge(old, new, penalty):
-    """The kernel that minimises the squared error of centred vectors, by the normal equations."""
+    """Return the kernel with the least squared error for centred vectors, from normal equations."""
     wide, target = old - old.mean(0), new - new.mean(0)
     return np.linalg.inv(wide.T @ wide + penalty * np.eye(wide.shape[1])) @ wide.T @ target
 
@@ -29,7 +29,7 @@ def test_the_penalty_has_the_lowest_error_on_texts_left_out():
     for penalty in penalties:
         rows = []
         for i in range(40):
-            # The penalty and the mean of all texts stay; one text has no say in the kernel.
+            # Only the kernel is fitted without a text; the penalty and the mean stay.
             rest = np.delete(np.arange(40), i)
             wide = np.hstack([old[rest] - old.mean(0), np.ones((39, 1))])
             ridge = penalty * np.diag([*np.ones(12), 0])
@@ -71,7 +71,7 @@ def test_texts_are_shipped_and_too_few_are_refused():
     assert len({*texts}) == len(texts) == SHIPPED_TEXTS
     with pytest.raises(ValueError, match=r"at least 20 texts.*: 19 and 19"):
         fit_translation(np.ones((19, 4)), np.ones((19, 4)))
-    row = np.random.default_rng(2).standard_normal((2, 12))  # means of equal rows are rounded
+    row = np.random.default_rng(2).standard_normal((2, 12))  # the mean of equal rows is rounded
     with pytest.raises(ValueError, match=r"have the same vector\. Pass other"):
         fit_translation(row[:1].repeat(23, axis=0), row[1:].repeat(23, axis=0))
 
@@ -110,7 +110,7 @@ def test_the_command(tiny_onnx, tiny_modules, tmp_path):
     (tmp_path / "twice.txt").write_text("\n".join(2 * texts[:15]))
     with pytest.raises(SystemExit, match=r"at least 20 texts.*: 15 and 15"):
         call_command(*arguments, own, f"--texts={tmp_path}/twice.txt", "--overwrite")
-    np.save(tmp_path / "old.npy", np.ones((3, 5), np.float32))  # not the array described
+    np.save(tmp_path / "old.npy", np.ones((3, 5), np.float32))  # differs from the description
     with pytest.raises(SystemExit, match="vectors of length 5, but --encoder gives length 128"):
         call_command(*arguments, f"--encoder={tiny_onnx}", "--overwrite")
     (tmp_path / "old.npy").write_text("no array")

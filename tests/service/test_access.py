@@ -1,4 +1,4 @@
-"""API keys, request ids, the access log, cut vectors, and how many threads compute."""
+"""API keys, request ids, the access log, truncated vectors, and the number of threads."""
 
 import json
 import os
@@ -127,7 +127,7 @@ def test_each_request_is_a_line_of_the_log(encoder, capsys):
 
 
 class SimilarityBackend(LetterBackend):
-    """Letters too, with vectors for similarity of 8 numbers."""
+    """Also encodes by letters, and has similarity vectors with 8 values."""
 
     outputs = ("default", "encode_similarity")
 
@@ -197,7 +197,7 @@ def test_one_file_computes_as_it_was_exported(intents_file, tmp_path):
         opened_model(folder, folder, compute_dtype="auto", **options)
 
 
-# Starts the command, and stops where it would listen.
+# Starts the command, and stops before it listens.
 PROGRAM = """
 import sys
 sys.modules["tensorflow"] = None

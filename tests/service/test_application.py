@@ -1,4 +1,4 @@
-"""A running service, asked over HTTP."""
+"""HTTP requests to a running service."""
 
 import base64
 import contextlib
@@ -28,7 +28,7 @@ from convert_tf.service import application  # noqa: E402
 from convert_tf.service.application import Model, make_application  # noqa: E402
 from convert_tf.service.batching import Limits  # noqa: E402
 
-REFUSAL = r"[A-Za-z_][^\n]*\."  # sentences in a line
+REFUSAL = r"[A-Za-z_][^\n]*\."  # sentences on one line
 
 TEXTS = ["where is my card?", "", "günstig 🎉 ?", "a" * 300]
 LABELLED = {"where is my parcel": "delivery", "has it left": "delivery", "refund me": "refund",
@@ -47,7 +47,7 @@ def classifier(encoder):
 
 @contextlib.contextmanager
 def served(encoder, classifier=None, *, name="letters", **limits):
-    """A client of a service that runs while the block does."""
+    """Yield a client of a service that runs while the block does."""
     application = make_application(Model(encoder, name, classifier), Limits(**limits))
     with running(application) as url, httpx.Client(base_url=url, timeout=20) as client:
         yield client
@@ -158,14 +158,14 @@ def test_optional_fields_that_are_null_are_their_defaults(client, path, body, op
 
 
 def test_requests_of_curl_and_of_load_balancers(client):
-    """Without a Content-Type for JSON, without a length, and HEAD."""
+    """Some have no JSON Content-Type or no length, and some use HEAD."""
     for headers, received in (
         ({"Content-Type": "application/x-www-form-urlencoded"}, "Received: application/x-www-form"),
         ({}, "It has none"),
     ):
         reply = client.post("/encode", content=b'{"texts": ["hi"]}', headers=headers)
         if not headers and fastapi.__version__.startswith("0.115."):
-            continue  # it takes a body without a type for JSON
+            continue  # this version accepts a body without a JSON Content-Type
         assert reply.status_code == 422
         message = reply.json()["error"]["message"]
         assert "header Content-Type: application/json" in message and received in message
@@ -199,7 +199,7 @@ def test_the_description_says_what_is_answered(encoder):
 
 
 def test_embeddings_of_a_real_client(client, encoder):
-    """The package that programs for OpenAI use, unchanged: it asks for base64 by itself."""
+    """The unmodified OpenAI client, which asks for base64 by itself, gets correct vectors."""
     openai = pytest.importorskip("openai")
     vectors = encoder.encode(["hello there", "card"])
     expected = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -328,7 +328,7 @@ def test_an_error_of_the_model_is_an_answer():
     backend.run = None
     with served(encoder) as client:
         reply = client.post("/encode", json={"texts": ["a"]})
-        # After an error uvicorn closes the connection.
+        # Uvicorn closes the connection after an error.
         assert 'path="/encode",status="500"} 1' in httpx.get(f"{client.base_url}/metrics").text
     assert reply.status_code == 500
     said = reply.json()["error"]
@@ -380,7 +380,7 @@ def test_the_command_serves_a_module_until_it_is_told_to_end(tiny_modules, tmp_p
         assert httpx.get(f"{url}/health").json()["model"] == "multi"
         address = httpx.URL(url)
         with socket.create_connection((address.host, address.port)) as connection:
-            for pause in (6, 0):  # seconds; it outlasts the 5 after which clients close theirs
+            for pause in (6, 0):  # seconds; longer than the 5 after which clients close connections
                 connection.sendall(b"GET /health HTTP/1.1\r\nHost: service\r\n\r\n")
                 assert connection.recv(9) == b"HTTP/1.1 "
                 time.sleep(pause)
@@ -394,14 +394,14 @@ def test_the_command_serves_a_module_until_it_is_told_to_end(tiny_modules, tmp_p
 
 
 def test_other_requests_are_answered_between_explanations(encoder, monkeypatch):
-    """One text of each request is explained at a time."""
+    """Requests are explained one text at a time."""
     fitted = IntentClassifier(encoder, head="logistic").fit([*LABELLED], [*LABELLED.values()])
     order, may_go, is_answered = [], threading.Event(), threading.Event()
     explain = fitted.explain
 
     def slow(text):
         order.append(text)
-        # All but the first wait for the other request.
+        # All calls but the first wait for the other request.
         assert (may_go if len(order) == 1 else is_answered).wait(30)
         return explain(text)
 

@@ -1,4 +1,4 @@
-"""Concurrent callers share calls, and get their own results."""
+"""Concurrent callers share calls of the model, and each gets its own results."""
 
 import asyncio
 import threading
@@ -17,7 +17,7 @@ def anyio_backend():
 
 
 class Doubles:
-    """Computes when it is let, and notes what it was given; strings are errors."""
+    """Doubles numbers when allowed to, and records its inputs; strings raise errors."""
 
     def __init__(self):
         self.calls = []
@@ -35,7 +35,7 @@ def function():
 
 
 async def asked(batcher, *calls):
-    """Tasks of callers, of whom all wait."""
+    """Return waiting tasks for these calls."""
     tasks = [asyncio.create_task(batcher("double", items)) for items in calls]
     await asyncio.sleep(0.02)
     return tasks
@@ -63,7 +63,7 @@ async def test_batches_are_of_one_function_and_not_too_large():
         assert found == [[n] * 2 for n in range(8)] + [[9] * 50]
     assert sum(size for _, size in calls) == 66
     assert max(size for _, size in calls if size != 50) <= 5
-    assert ("a", 50) in calls  # what one caller asks for is not divided
+    assert ("a", 50) in calls  # the items of one caller are not split
 
 
 async def test_too_much_is_refused_and_the_rest_is_answered(function):
@@ -74,7 +74,7 @@ async def test_too_much_is_refused_and_the_rest_is_answered(function):
             await batcher("double", [3, 4])
         function.may_go.set()
         assert await waiting == [2, 4]
-        # An empty queue takes all.
+        # An empty queue accepts any number.
         assert await batcher("double", [3, 4, 5, 6]) == [6, 8, 10, 12]
         await running
 

@@ -1,4 +1,4 @@
-"""Files in deploy/ name flags, paths, ports and routes that exist."""
+"""The flags, paths, ports and routes in the files of deploy/ exist."""
 
 import fnmatch
 import json
@@ -95,7 +95,7 @@ def test_compose_serves_and_checks_the_port_of_the_image(compose):
 
 
 def containers():
-    """Each pod's specification and its container, in deploy/ and in examples/cluster/."""
+    """Yield each pod specification with its container, from deploy/ and examples/cluster/."""
     for path in (DEPLOY / "kubernetes.yaml", ROOT / "examples" / "cluster" / "train-job.yaml"):
         for value in yaml.safe_load_all(path.read_text()):
             if pod := value["spec"].get("template", {}).get("spec"):

@@ -1,4 +1,4 @@
-"""The classifier of a service: which encoder it reads, and what it keeps."""
+"""The classifier of a service: its choice of encoder, and its cache."""
 
 import os
 
@@ -16,7 +16,7 @@ from convert_tf.service.application import Model, make_application, served_class
 
 
 class Counting:
-    """An encoder that notes how many texts it was given."""
+    """An encoder that counts the texts that it receives."""
 
     def __init__(self, encoder):
         self._encoder = encoder
@@ -30,7 +30,7 @@ class Counting:
 
 @pytest.fixture(scope="module")
 def made(tiny_modules, tmp_path_factory):
-    """The folder of a classifier, its module's path, and the classifier."""
+    """The folder of a classifier, the path of its module, and the classifier."""
     folder = tmp_path_factory.mktemp("intents") / "model"
     module = str(tiny_modules["single"][1])
     classifier = IntentClassifier(module, head="logistic").fit(TEXTS, LABELS)

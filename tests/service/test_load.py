@@ -1,4 +1,4 @@
-"""The load test of a service: it finds answers that are another's."""
+"""The load test of a service detects answers that belong to another request."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The server of the page; the page itself is tested in a browser (`make test-web`)."""
+"""The server for the web page. The page itself is tested in a browser (`make test-web`)."""
 
 import tarfile
 import threading
@@ -31,10 +31,10 @@ def test_files_come_with_what_the_page_needs(folder):
         server.shutdown()
     assert bodies[""] == "index.html"
     assert all(bodies[name] == name for name in FILES)
-    # What the page unpacks must not be unpacked by the browser; scripts must be known as such.
+    # The page, not the browser, must decompress these files. Scripts need the correct type.
     assert replies["model.onnx.gz"].headers["Content-Type"] == "application/octet-stream"
     assert replies["model.onnx.gz"].headers["Content-Encoding"] is None
-    # Only a file that is asked for by its checksum stays the same.
+    # Only files requested by checksum never change, so only these are cached.
     assert "max-age" in replies["model.onnx.gz?v=12"].headers["Cache-Control"]
     assert replies["model.onnx.gz"].headers["Cache-Control"] == "no-cache"
     assert replies["main.js"].headers["Cache-Control"] == "no-cache"
@@ -49,7 +49,7 @@ def test_a_folder_without_the_page_is_refused(folder):
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
-    """An installation outside of a clone, with an empty cache."""
+    """An installation outside a clone, with an empty cache."""
     monkeypatch.setattr(page, "BUILT_PAGE", tmp_path / "none")
     monkeypatch.setenv("CONVERT_TF_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CONVERT_TF_MODULES_URL", raising=False)

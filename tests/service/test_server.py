@@ -1,4 +1,4 @@
-"""Clients that are slow, silent or many, and the end of the service."""
+"""Slow, silent and numerous clients, and shutting down the service."""
 
 import contextlib
 import json
@@ -58,7 +58,7 @@ def connected(url, first=b""):
 
 
 def received(connection):
-    """All bytes until the service closes the connection."""
+    """Return all bytes received until the service closes the connection."""
     parts = []
     with contextlib.suppress(ConnectionResetError):
         while part := connection.recv(10_000):
@@ -67,7 +67,7 @@ def received(connection):
 
 
 def answer_to(connection, request):
-    """The bytes of an answer with a JSON object."""
+    """Send a request, and return the answer up to the end of a JSON object."""
     connection.sendall(request)
     answer = b""
     while b"}" not in answer:
@@ -92,10 +92,10 @@ def test_bytes_one_by_one_do_not_prolong_the_time(encoder_and_backend, monkeypat
         for byte in HEALTH * 10:
             time.sleep(0.05)
             connection.sendall(bytes([byte]))
-    # So it is for the second request of a connection.
+    # The same applies to the second request on a connection.
     connection = stack.enter_context(connected(url))
     assert answer_to(connection, HEALTH).startswith(b"HTTP/1.1 200")
-    time.sleep(1)  # an idle connection stays
+    time.sleep(1)  # idle connections stay open
     assert answer_to(connection, HEALTH).startswith(b"HTTP/1.1 200")
     connection.sendall(b"GET /hea")
     assert received(connection) == b""
@@ -185,7 +185,7 @@ sys.exit(main(["serve", "--encoder=letters", "--port=0"]))
 
 @contextlib.contextmanager
 def started(tmp_path, **options):
-    """The command in a process of its own, its address and its log."""
+    """Run the command in a separate process, and yield it with its address and log."""
     path = os.pathsep.join([str(Path(__file__).resolve().parents[1]), os.getcwd()])
     log = tmp_path / "log"
     with open(log, "w") as file:
@@ -248,7 +248,7 @@ def test_what_the_end_leaves_unanswered_may_be_sent_again(encoder_and_backend, m
 
 
 def test_silent_connections_leave_health_and_the_log(tmp_path):
-    """300 connections, and 256 files."""
+    """There are 300 connections, but only 256 file descriptors."""
 
     def few_files():
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))

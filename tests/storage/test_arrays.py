@@ -1,4 +1,4 @@
-"""Whatever is wrong with a file of arrays is a ValueError."""
+"""Any fault in an array file raises a ValueError."""
 
 import io
 import json
@@ -26,7 +26,7 @@ HEADER = "{'descr': '<f8', 'fortran_order': False, 'shape': (10,), }"
     [
         b"",
         b"\x93NUMPY\x01\x00",
-        _npy(HEADER.removesuffix("}")),  # TokenError of Python's tokenizer
+        _npy(HEADER.removesuffix("}")),  # Python's tokenizer raises TokenError
         _npy("(" * 90),
         pytest.param(
             _npy(HEADER.replace("(10,)", "(-1,)")),
@@ -75,7 +75,7 @@ def test_fuzzed_archives_are_read_or_refused(save):
 
 
 def test_an_archive_that_would_fill_the_memory_is_refused(tmp_path):
-    """512 MB of zeros in 2 MB: a file of somebody else, as of a classifier."""
+    """The file has 2 MB and would expand to 512 MB of zeros, as an untrusted classifier might."""
     path = tmp_path / "bomb.npz"
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(
@@ -103,7 +103,7 @@ def test_an_array_that_grows_has_all_entries(tmp_path):
     rows = load_array(path)
     assert rows.dtype == np.float32
     assert rows.tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
-    array.close()  # nothing to do
+    array.close()  # a second close does nothing
     assert load_array(path).shape == (3, 2)
 
 
@@ -127,7 +127,7 @@ def test_a_folder_says_what_is_in_it(tmp_path):
     for name in ("b.npy", "a.npy", "note.txt"):
         np.save(tmp_path / "saved.npy", np.arange(4, dtype="float32").reshape(2, 2))
         (tmp_path / "saved.npy").rename(tmp_path / name)
-    assert FORMAT.files(str(tmp_path)) == []  # it is not complete
+    assert FORMAT.files(str(tmp_path)) == []  # the folder is incomplete
     assert FORMAT.write_facts(tmp_path, FACTS) == {"version": 3, **FACTS}
     assert FORMAT.facts(tmp_path) == {"version": 3, **FACTS}
     names = ["a.npy", "b.npy", "rows.json"]

@@ -1,4 +1,4 @@
-"""Files of a release, from a web server on this machine."""
+"""Downloading files of a release from a local web server."""
 
 import concurrent.futures
 import errno
@@ -43,7 +43,7 @@ def release(tmp_path):
 
 @pytest.fixture
 def get(tmp_path):
-    """Fetches a file of a release into one cache."""
+    """Return a function that downloads a file of a release into one cache."""
     return lambda base, name="model.onnx": fetched(base, name, folder=tmp_path / "cache")
 
 
@@ -59,7 +59,7 @@ def test_a_file_is_downloaded_once(release, get):
         assert path.read_bytes() == (release / "model.onnx").read_bytes()
         assert get(f"{served.url}/") == path
         assert served.requests == ["/SHA256SUMS", "/model.onnx"]
-    assert get(served.url) == path  # without a network, too
+    assert get(served.url) == path  # works offline too
     assert [p.name for p in path.parent.iterdir() if not p.name.startswith(".")] == ["model.onnx"]
 
 
@@ -82,7 +82,7 @@ class _Stalls(Quiet):
     def copyfile(self, source, outputfile):
         outputfile.write(source.read(10))
         outputfile.flush()
-        self.rfile.read(1)  # until the other side gives up
+        self.rfile.read(1)  # until the client gives up
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_what_is_made_once_is_made_in_new_folders_and_old_ones(tmp_path):
         (folder / "new").write_text("made")
         return folder / "new"
 
-    for name in ("one", "two"):  # the second finds the folder
+    for name in ("one", "two"):  # the second call finds an existing folder
         assert made_once(tmp_path / "a" / "b" / name, make).read_text() == "made"
     assert made_once(tmp_path / "a" / "b" / "one", pytest.fail).read_text() == "made"
 
@@ -203,13 +203,13 @@ def test_a_second_maker_waits_for_the_first(tmp_path):
         second = threads.submit(made_once, target, pytest.fail)
         with pytest.raises(concurrent.futures.TimeoutError):
             second.result(timeout=0.3)
-        target.write_text("made")  # by the first
+        target.write_text("made")  # by the first process
         lock.close()
         assert second.result() == target
 
 
 def test_a_temporary_folder_that_stays_does_not_stop_the_work(tmp_path, monkeypatch):
-    """As on NFS, where files that are still open have another name."""
+    """On NFS, for example, deleted files that are still open keep another name."""
 
     def busy(path, onerror=None, onexc=None, **_):
         error = OSError(errno.EBUSY, "Device or resource busy")
@@ -227,7 +227,7 @@ def test_a_temporary_folder_that_stays_does_not_stop_the_work(tmp_path, monkeypa
 
 
 def test_without_locks_what_another_process_writes_is_kept(release, tmp_path, monkeypatch, get):
-    """And if both put the same folder in its place, the first stays."""
+    """If both processes install the same folder, the first one is kept."""
 
     def flock(*_):
         raise OSError(errno.ENOLCK, "No locks available")

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all. Who holds an output is told by the file system, and a note."""
+"""Files appear complete or not at all; locks and notes show who is writing an output."""
 
 import errno
 import os
@@ -41,7 +41,7 @@ def test_failure_leaves_what_was_there(tmp_path, monkeypatch, failing):
 
     def full(*_):
         assert path.read_bytes() == b"before"
-        assert os.listdir(tmp_path) != ["file"]  # the temporary file is beside the final one
+        assert os.listdir(tmp_path) != ["file"]  # the temporary file is in the same folder
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(files.os, failing, full)
@@ -66,7 +66,7 @@ def test_results_get_a_folder_and_leave_other_files(tmp_path):
 
 def test_only_what_the_command_wrote_is_replaced_and_only_when_told(tmp_path):
     path = tmp_path / "file"
-    check_replaceable(path, pytest.fail, overwrite=False)  # there is nothing
+    check_replaceable(path, pytest.fail, overwrite=False)  # no file exists
     path.write_text("written")
     with pytest.raises(ValueError, match=r"already exists\. Pass --overwrite"):
         check_replaceable(path, pytest.fail, overwrite=False)
@@ -116,7 +116,7 @@ def test_what_a_dead_process_left_of_a_file_is_deleted_by_the_next(tmp_path):
 
 
 def test_what_another_host_has_begun_stays_for_a_day(tmp_path, monkeypatch):
-    """Its processes have numbers that here nobody has."""
+    """The process ids of another host mean nothing here."""
     with subprocess.Popen([sys.executable, "-c", ""]) as dead:
         dead.wait()
     seen = []
@@ -176,7 +176,7 @@ def test_another_hosts_lock_is_kept_until_somebody_removes_it(tmp_path, monkeypa
     assert told and told[1] == str(tmp_path / place)
     os.remove(told[1])
     with hold(tmp_path / "out"):
-        # The machine was not down.
+        # The other machine was still running.
         if hold is only_writer:
             held.__exit__(None, None, None)
         elif hold is not only_run_in:
@@ -187,7 +187,7 @@ def test_another_hosts_lock_is_kept_until_somebody_removes_it(tmp_path, monkeypa
 
 @at_each_place
 def test_a_note_of_a_dead_process_keeps_nobody_out(tmp_path, place, hold):
-    """Not even one of another host, as a run that goes on in a new container finds it."""
+    """This includes notes from another host, such as a container that was replaced."""
     path = tmp_path / place
     path.parent.mkdir(exist_ok=True)
     path.write_text("12 node-3\n")
@@ -224,11 +224,11 @@ def test_a_lock_that_fails_names_its_file(tmp_path, monkeypatch, place, hold):
     (tmp_path / place).write_text("1 another")
     with pytest.raises(FileWriteError), hold(tmp_path / "out"):
         pytest.fail("it is not locked")
-    assert (tmp_path / place).read_text() == "1 another"  # its holder may live
+    assert (tmp_path / place).read_text() == "1 another"  # the other holder may be alive
 
 
 def test_a_lock_that_was_given_back_is_not_taken(tmp_path):
-    """One that opened it before and locks it after its holder has deleted it."""
+    """A process may open the lock before its holder deletes it, and lock it afterwards."""
     with files.opened_lock(tmp_path / "lock") as late:
         os.remove(tmp_path / "lock")
         with pytest.raises(ValueError, match=r"Another process is writing\..*--output\.$"):

@@ -58,7 +58,7 @@ def test_files_of_an_earlier_run_are_replaced_only_when_told(tmp_path):
     assert _contents(output) == {"a.txt": "new", "notes": "mine"}
 
 
-# Two old files go aside, then two new ones come: the fifth move is never made.
+# Two old files are moved away, then two new ones are moved in; the fifth move does not occur.
 @pytest.mark.parametrize("failing", range(5))
 def test_a_failing_move_brings_the_old_files_back(tmp_path, monkeypatch, failing):
     output = tmp_path / "out"
@@ -124,10 +124,10 @@ def test_a_killed_run_is_cleaned_up_by_the_next(tmp_path):
     assert list(temp_dir.iterdir()) == []
 
 
-# Two old files go aside before three new ones come, and one folder before one.
+# Three new files follow after two old ones are moved away, or one folder after one.
 @pytest.mark.parametrize(("is_whole", "num_moves"), [(False, 5), (True, 2)])
 def test_a_run_killed_at_any_move_loses_no_files_of_an_earlier_one(tmp_path, is_whole, num_moves):
-    """They are there again when the next run looks, which so must be told to replace them."""
+    """The next run restores them, and so needs --overwrite to replace them."""
     data_files = None if is_whole else _text_files
     for killed_at in range(num_moves + 1):
         output = tmp_path / str(killed_at)
@@ -144,7 +144,7 @@ def test_a_run_killed_at_any_move_loses_no_files_of_an_earlier_one(tmp_path, is_
 
 @pytest.mark.parametrize("is_whole", [False, True])
 def test_files_put_aside_are_kept_where_others_have_their_names(tmp_path, is_whole):
-    """A run is killed after it has put the old files aside, and somebody makes such files."""
+    """A run is killed after moving the old files away, and then new files get their names."""
     output = tmp_path / "out"
     options = {"data_files": None if is_whole else _text_files, "temp_dir": str(tmp_path / "temp")}
     options |= {"replaceable": ("a.txt", "d.txt"), "overwrite": True}
@@ -169,7 +169,7 @@ def test_files_put_aside_are_kept_where_others_have_their_names(tmp_path, is_who
 
 def test_a_folder_is_replaced_whole(tmp_path):
     options = {"data_files": None, "replaceable": ("a.txt", "b.txt")}
-    (tmp_path / "out").mkdir()  # an empty one may always be replaced
+    (tmp_path / "out").mkdir()  # empty folders may always be replaced
     _write(tmp_path / "out", {"a.txt": "old", "b.txt": "old"}, **options, overwrite=True)
     with pytest.raises(ValueError, match="already exists"):
         _write(tmp_path / "out", {"a.txt": "new"}, **options)
@@ -183,7 +183,7 @@ def test_a_folder_is_replaced_whole(tmp_path):
     ["notes", ".git/config", "sub/a.txt", "link", "b.txt", "sub/vocab.d/mine", "sub/sub/vocab.txt"],
 )
 def test_a_folder_with_something_else_is_not_replaced(tmp_path, stranger):
-    """Neither one that holds more than the command writes, nor one without its first file."""
+    """This covers folders with additional files, and folders without the command's first file."""
     path = tmp_path / "out" / stranger
     path.parent.mkdir(parents=True)
     if stranger == "link":
@@ -246,7 +246,7 @@ def test_a_disk_that_fails_under_an_array_is_named_by_the_output(tmp_path, monke
 
 
 def test_nothing_is_left_where_no_lock_can_be_made(tmp_path):
-    """The name of the lock is too long, that of the hidden folder just fits."""
+    """The name of the lock is too long, and that of the hidden folder just fits."""
     deep = tmp_path
     while (rest := 4095 - len("/.out.new") - len(str(deep))) > 1:
         deep /= "a" * min(200, rest - 1 if rest < 203 else rest - 3)

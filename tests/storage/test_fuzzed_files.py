@@ -1,4 +1,4 @@
-"""Every reader of text files, on files of every format that were damaged or exchanged."""
+"""Readers of text files handle damaged files and files of another format."""
 
 from collections import Counter
 

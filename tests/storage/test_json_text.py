@@ -1,4 +1,4 @@
-"""JSON that is damaged, or nested deeper than the parser goes; checksums."""
+"""JSON that is damaged or nested too deeply for the parser, and checksums."""
 
 import hashlib
 
@@ -60,7 +60,7 @@ def test_half_a_character_is_replaced_and_a_whole_one_is_kept(escape):
         (["[1, 2]", "[3]"], False),
         (['{"a": 1}', '{"a": 2}'], False),
         (['{"a":', "1}"], True),
-        (['{"a": [', "1"], False),  # the second line is a value: the first was cut off
+        (['{"a": [', "1"], False),  # the second line is a value, so the first was cut off
         (['{"a": 1, "b', '{"a": 2}'], False),
         (["text,", "more"], False),
     ],
@@ -70,7 +70,7 @@ def test_one_value_over_several_lines(first_lines, is_one):
 
 
 def test_files_one_behind_the_other(tmp_path):
-    large = b"abc" * 2**20  # more than one piece
+    large = b"abc" * 2**20  # read in several pieces
     (tmp_path / "a").write_bytes(large)
     (tmp_path / "b").write_bytes(b"x")
     expected = hashlib.sha256(large + b"x").hexdigest()
@@ -80,7 +80,7 @@ def test_files_one_behind_the_other(tmp_path):
 
 
 def test_a_fingerprint_counts_names_and_sizes(tmp_path):
-    """As `intent.json` and `candidates.json` of earlier versions have it."""
+    """`intent.json` and `candidates.json` of earlier versions contain such fingerprints."""
     (tmp_path / "a").write_bytes(b"12")
     (tmp_path / "b").write_bytes(b"3")
     files = [("variables/a", tmp_path / "a"), ("b", tmp_path / "b")]

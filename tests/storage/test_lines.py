@@ -1,6 +1,6 @@
-"""A text a line, of files and of standard input (more in the tests of `convert-tf embed`).
+"""Reading one text per line from files and standard input; `convert-tf embed` has more tests.
 
-Files that get shorter while they are read: it is said, whatever reads them.
+If a file becomes shorter while it is read, every reader reports it.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ from convert_tf.storage.content import check_is_text
         (b"a\0b\n\0\0\0\0\n", ["a\0b", "\0\0\0\0"]),
         (b"one\rtwo\rthree", ["one", "two", "three"]),
         (b"one\n\rtwo\rthree", ["one", "\rtwo\rthree"]),
-        # Texts that look a little like other formats.
+        # Texts that resemble other formats.
         *(
             (f"{text}\n".encode(), [text])
             for text in (
@@ -56,7 +56,7 @@ def test_lines_of_a_file(tmp_path, content, lines, packed):
     assert list(filled_texts(Texts(tmp_path / "texts"))) == [*filter(None, map(str.strip, lines))]
 
 
-RUSSIAN = "Привет как дела сегодня\n" * 8  # in UTF-16, this is also UTF-8
+RUSSIAN = "Привет как дела сегодня\n" * 8  # its UTF-16 bytes are also valid UTF-8
 WIDE = [
     text.encode(name)
     for text in ("hi\nthere\n", "\nthere\n", RUSSIAN)
@@ -98,11 +98,11 @@ def test_bytes_are_counted_as_they_are_read(tmp_path):
 
 
 def test_a_typed_line_is_given_at_once(monkeypatch):
-    """Before whoever types has ended the input."""
+    """The line is available before the input ends."""
     reading, writing = os.pipe()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(os.fdopen(reading, "rb")))
     os.write(writing, b"first\n")
-    watchdog = threading.Timer(5, os.close, [writing])  # else a failure would wait for ever
+    watchdog = threading.Timer(5, os.close, [writing])  # otherwise a failure would block forever
     watchdog.start()
     lines = iter(Texts("-"))
     assert next(lines) == "first"
@@ -113,16 +113,16 @@ def test_a_typed_line_is_given_at_once(monkeypatch):
     assert list(lines) == ["second"]
 
 
-MEGABYTES = 3 * 2**20  # plain files are read a megabyte at a time
+MEGABYTES = 3 * 2**20  # plain files are read in pieces of 1 MB
 LINES = {
     "dialogues": json.dumps({"turns": ["where is my card?", "in the post"]}),
     "pairs": json.dumps({"question": "where is my card?", "answer": "in the post"}),
     "amazon_qa": json.dumps({"asin": "B1", "question": "a b c d", "answer": "a b c d"}),
-    "opensubtitles": "I was",  # of which 100,000 lines are less than a file
+    "opensubtitles": "I was",  # 100,000 such lines are less than a file
     "documents": "where is it?\there",
     "dstc7": json.dumps(task_files.dstc7_items(1)[0]),
     "convai2": "1 where is my card?\tin the post",
-    # Consecutive rows with one context are one example.
+    # Consecutive rows with the same context form one example.
     "ubuntu": "1\twhere is it?\there\n1\twho is it?\tme",
     "wikiqa": "where is it?\there\t1\nwho is it?\tme\t1",
     "article_search": "The pool is open from seven in the morning.\tOn Sundays it opens at nine.",
@@ -134,7 +134,7 @@ LINES = {
 
 
 def shortened(path, values):
-    """Takes the first value, cuts the file, and takes the others."""
+    """Yield the first value, truncate the file, and yield the others."""
     values = iter(values)
     next(values)
     os.truncate(path, os.path.getsize(path) // 2)
@@ -233,11 +233,11 @@ def test_binary_files_are_named(tmp_path, content, kind):
     [
         (b"a" * 36 + bytes(4), False),  # a tenth
         (b"a" * 35 + bytes(5), True),
-        (b"a" * 28 + bytes(4), True),  # 32 bytes are enough to tell
+        (b"a" * 28 + bytes(4), True),  # 32 bytes are enough to decide
         (b"a" * 27 + bytes(4), False),
         (b"\x01" * 12 + b"a" * 28, False),  # control characters, at most three in ten
         (b"\x01" * 13 + b"a" * 27, True),
-        (b"\xff\x01" + b"a" * 98, False),  # and two in a hundred where it is not UTF-8
+        (b"\xff\x01" + b"a" * 98, False),  # and at most two in 100 if it is not UTF-8
         (b"\xff\x01\x01\x01" + b"a" * 96, True),
         (b"a\x00b\x00", True),  # UTF-16
         (b"a\x00bc", False),

@@ -1,4 +1,4 @@
-"""Texts of users in messages, and tables."""
+"""Users' texts in messages, and tables in output."""
 
 import pytest
 

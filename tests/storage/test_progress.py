@@ -16,7 +16,7 @@ from convert_tf.storage.progress import Progress
         ({"total_bytes": 5_000}, 7, 4_500, 1.0,
          "7 lines, 7/s, 500 bytes of 5 kB left, 0:00:00 left"),
         ({"total_bytes": 5_000}, 7, 6_000, 1.0,
-         "7 lines, 7/s, 0 bytes of 5 kB left, 0:00:00 left"),  # it grew while it was read
+         "7 lines, 7/s, 0 bytes of 5 kB left, 0:00:00 left"),  # the file grew while it was read
         ({}, 1, 0, 0.5, "1 lines, 2/s"),
         ({"total_bytes": 10}, None, None, 1.0, "0 lines, 0/s, 10 bytes of 10 bytes left"),
     ],
@@ -51,7 +51,7 @@ def test_a_terminal_gets_one_line_that_goes_away(capsys, monkeypatch):
 
 
 def test_the_line_is_gone_before_the_next_output(monkeypatch):
-    """It is flushed: what comes next may be written without Python's buffer."""
+    """The output is flushed, because the next output may bypass Python's buffer."""
     written = io.BytesIO()
     terminal = io.TextIOWrapper(written, encoding="utf-8")
     monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)

@@ -1,4 +1,4 @@
-"""Texts that a person reads as the same are folded to one, in plain Python and in a graph."""
+"""Folding texts that look the same to one form, in plain Python and in a graph."""
 
 import itertools
 import unicodedata
@@ -31,12 +31,12 @@ GOLDEN = [
     ("office ﬁle", "office file"), ("wait… what‼", "wait... what!!"), ("№ ７", "No 7"),
     ("an e\u2010mail, e\u2011mail", "an e-mail, e-mail"), ("cafe\u0301", "café"),
     ("ａ\u0301", "á"), ("ｶﾞ", "ガ"), ("ﬀ\u0301", "ff\u0301"),
-    # What changes the meaning stays.
+    # Differences in meaning are kept.
     ("10² H₂O ½ ™", "10² H₂O ½ ™"), ("it´s ¯\\_(ツ)_/¯", "it´s ¯\\_(ツ)_/¯"),
     ("don’t “a” – b — c", "don’t “a” – b — c"), ("ㅋㅋ ㅏ", "ㅋㅋ ㅏ"),
     ("naïve Ünal", "naïve Ünal"),
     ("¨\u0301", "\u0385"), ("\U0001ccd6", "\U0001ccd6"),
-    # Joiners of pictures stay, others go.
+    # Joiners within emoji are kept, others are removed.
     ("❤\ufe0f 🤷\u200d♀\ufe0f 👩\u200d👩\u200d👧", "❤\ufe0f 🤷\u200d♀\ufe0f 👩\u200d👩\u200d👧"),
     ("a\u200d\ufe0fb \u200d", "ab"), ("❤\u200b\ufe0f‼\ufe0f", "❤\ufe0f!!"),
 ]  # fmt: skip
@@ -52,7 +52,7 @@ ALL_ALIKE = sorted(CLASSES["alike"] | CLASSES["kept"] | CLASSES["composing"])
 
 
 def naive_fold(text):
-    """The same, character by character."""
+    """Fold a text character by character."""
     found = []
     for character in text:
         if character in CLASSES["spaces"]:
@@ -125,7 +125,7 @@ ANY_TEXT = st.text(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(ANY_TEXT, min_size=1, max_size=30))
 def test_any_text(texts):
-    # Characters that this Python does not know are not compared.
+    # Characters unknown to this Python version are not compared.
     texts = ["".join(c for c in text if unicodedata.category(c) != "Cn") for text in texts]
     folded = [fold(text) for text in texts]
     assert folded == [naive_fold(text) for text in texts] == in_graph(texts)

@@ -1,4 +1,4 @@
-"""Lower-casing, cutting into runs and putting together again."""
+"""Lower-casing text, splitting it into runs, and restoring it."""
 
 import re
 import sys
@@ -26,7 +26,7 @@ NASTY = "a b  .,\n\0\ufe4e\ufe4f\ufe4d\ufe4cΑΣΣςİI'\u0301é\u3000\U00012000
 
 @pytest.fixture(scope="module")
 def newer_characters():
-    """Characters that TensorFlow's Unicode tables and Python's do not both know."""
+    """Characters that either TensorFlow's or Python's Unicode tables do not know."""
     lowered = runs.lower(tf.constant(ALL)).numpy()
     marks = tf.strings.regex_full_match(tf.constant(ALL), r"[\p{P}\p{Z}]").numpy()
     return {
@@ -41,7 +41,7 @@ def is_mark(character):
 
 
 def naive_runs(text):
-    """The runs of lower-cased text, character by character."""
+    """Return the runs of lower-cased text, found character by character."""
     for character, escaped in (("\ufe4e", "\ufe4e\ufe4e"), ("\ufe4f", "\ufe4e\ufe4d")):
         text = text.replace(character, escaped)
     text = text.replace("\0", "\ufe4e\ufe4c").lower()
@@ -114,7 +114,7 @@ def test_any_bytes_give_valid_text(contents):
         found = [run.decode("utf-8") for run in row]
         assert all(run[0] == WORD_START and WORD_START not in run[1:] for run in found)
         text = restore(found)
-        # ICU may replace an invalid stretch by more or fewer characters than Python does.
+        # ICU may replace invalid bytes by more or fewer characters than Python does.
         squeezed = re.sub("\ufffd+", "\ufffd", text)
         expected = content.decode("utf-8", "replace").lower()
         assert squeezed == re.sub("\ufffd+", "\ufffd", expected)

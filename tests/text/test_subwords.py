@@ -1,4 +1,4 @@
-"""The subword learner against the published algorithm written out plainly."""
+"""The subword learner compared with a plain version of the published algorithm."""
 
 import collections
 import random
@@ -11,7 +11,7 @@ WORDS = ["low", "lower", "lowest", "new", "newer", "newest", "wide", "widest", "
 
 
 def naive_learn(word_counts, config):
-    """Tensor2Tensor's algorithm, word by word and substring by substring."""
+    """Learn subwords by Tensor2Tensor's algorithm, one word and substring at a time."""
     characters = collections.Counter()
     for word, count in word_counts.items():
         for character in word[1:]:

@@ -1,4 +1,4 @@
-"""The in-graph tokenizers against a plain greedy cut, their inverse, and a fresh process."""
+"""Tokenizers in a graph: comparison with a greedy loop, inversion, and new processes."""
 
 import functools
 import json
@@ -43,7 +43,7 @@ def tokenizer(vocabulary):
 
 
 def naive_tokens(run, subwords):
-    """Longest prefix first; an unknown character by itself, a lone marker with what follows."""
+    """Return the greedy tokens; an unknown character is one, a lone marker joins what follows."""
     tokens = []
     longest = max(map(len, subwords))
     while run:
@@ -121,7 +121,7 @@ FEW_CHARACTERS = st.text(st.sampled_from("ab .x" + UNKNOWN), max_size=20)
 
 
 def lowered(text):
-    """TensorFlow's own lower-casing, with the NULs that it stops at put back."""
+    """Lower-case with TensorFlow, which stops at NULs, so these are restored."""
     parts = tf.strings.lower(tf.constant(text.split("\0")), encoding="utf-8")
     return "\0".join(part.decode() for part in parts.numpy())
 
@@ -280,7 +280,7 @@ TEXTS = [
 
 
 def _plain_ids(text: str, vocabulary: list[str], *, lower: bool) -> list[int]:
-    """BERT's published tokenizer in plain Python, letter by letter."""
+    """Return the ids of BERT's published tokenizer, computed letter by letter."""
     table = {entry: i for i, entry in enumerate(vocabulary)}
     cleaned = ""
     for c in text:
@@ -338,7 +338,7 @@ def test_parity_with_plain_python(tmp_path, lower):
 
 
 def test_golden(tmp_path):
-    """Ids that the package tokenizers 0.23 gave for this vocabulary."""
+    """The ids equal those of the package tokenizers 0.23 for this vocabulary."""
     tokenizer = load_tokenizer(_write(tmp_path, do_lower_case=True))
     assert tokenizer.tokenize(["Hello embeddings!"]).to_list() == [
         [b"hello", b"em", b"##bed", b"##d", b"##ing", b"##s", b"!"]
@@ -368,7 +368,7 @@ def test_interface(tmp_path):
     ("entries", "settings", "text", "tokens"),
     [
         ([], {}, "Hello", ["hello"]),
-        (["Hello"], {}, "Hello", ["Hello"]),  # an entry with a capital letter: a cased model
+        (["Hello"], {}, "Hello", ["Hello"]),  # an entry with a capital letter means a cased model
         (["Hello"], {"do_lower_case": True}, "Hello", ["hello"]),
         (["é"], {}, "é", ["e"]),
         (["é"], {"strip_accents": False}, "é", ["é"]),

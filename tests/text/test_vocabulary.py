@@ -1,4 +1,4 @@
-"""The vocabulary file holds any subword and refuses what is none."""
+"""Vocabulary files can contain any subword, and invalid files are rejected."""
 
 import collections
 import gzip
@@ -177,13 +177,13 @@ def test_no_text_is_an_error(tmp_path, tokenizer):
 
 
 def test_of_many_sentences_a_sample_is_learnt_from(tmp_path):
-    """Of a corpus that is sorted, the first ones are of one kind."""
+    """In a sorted corpus, the first sentences are all of one kind."""
     (tmp_path / "text.txt").write_text("".join(f"{number}\n" for number in range(2000)))
     paths = [str(tmp_path / "text.txt")]
     drawn = [int(text) for text in sample_sentences(paths, 500)]
     assert len(drawn) == 500
     assert drawn == sorted({*drawn}) == [int(text) for text in sample_sentences(paths, 500)]
-    # Of each quarter 125 are expected, with a standard deviation of 8.
+    # Each quarter should give 125 sentences, with a standard deviation of 8.
     assert all(85 < n < 165 for n in np.histogram(drawn, bins=4, range=(0, 2000))[0])
     assert len([*sample_sentences(paths, 2000)]) == len([*sample_sentences(paths, 9999)]) == 2000
 
