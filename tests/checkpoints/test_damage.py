@@ -33,7 +33,7 @@ def run(written, tmp_path):
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_has_a_checksum(run, name):
-    """This includes changes that leave a file readable, such as another option."""
+    """A changed file is rejected even if it is still readable, for example with another option."""
     (run / name).write_bytes((run / name).read_bytes().replace(b"e", b"e "))
     with pytest.raises(ValueError, match=name):
         checkpoint.load_checkpoint(run)
@@ -42,7 +42,7 @@ def test_every_file_has_a_checksum(run, name):
 
 @pytest.mark.parametrize("content", ['{"train": "x"}', "[1]", "[" * 100_000])
 def test_training_facts_of_another_kind_are_refused(run, content):
-    """The folder has no checksums, so only the content is checked."""
+    """Facts of the wrong type are rejected even in a folder without checksums."""
     (run / checksums.CHECKSUMS_FILE).unlink()
     (run / "training.json").write_text(content)
     with pytest.raises(
@@ -116,7 +116,7 @@ def test_folders_without_checksums_are_read(written, run, tmp_path):
 def test_a_process_killed_between_two_files_leaves_a_folder_that_is_read(
     run, tmp_path, monkeypatch, recorded
 ):
-    """The weights are from one save and the facts from another, but each file is complete."""
+    """A folder with the weights of one save and the facts of another can be read."""
     encoder, vocabulary = checkpoint.load_checkpoint(run)
     if not recorded:
         (run / checksums.CHECKSUMS_FILE).unlink()

@@ -11,7 +11,7 @@ from convert_tf.checkpoints.kinds import Kind, kind_of
 
 
 def test_parity_with_loop(tmp_path):
-    """Compares a batch of padded pairs with BERT computed in loops over the file's tensors."""
+    """A batch of padded pairs gives the same outputs as BERT computed in loops."""
     tensors = made.random_tensors()
     trunk, vocabulary = load_bert(made.write_folder(tmp_path, tensors))
     assert vocabulary == tmp_path / "vocab.txt"

@@ -174,7 +174,7 @@ def test_a_classifier_is_trained_again_on_the_texts_that_it_keeps(files, model, 
 def test_a_classifier_of_a_released_encoder_is_opened_on_another_machine(
     files, model, tiny_modules, tmp_path, monkeypatch
 ):
-    """The recorded path is in the cache of the machine that wrote the classifier."""
+    """A classifier can be opened although its recorded path is in another machine's cache."""
     from convert_tf import IntentClassifier
 
     expected = IntentClassifier.load(model).predict(TEXTS).tolist()

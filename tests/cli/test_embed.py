@@ -14,7 +14,7 @@ from convert_tf.storage.files import FileWriteError, only_writer
 
 
 class Lengths:
-    """A backend that returns lengths in bytes and the number of the signature."""
+    """A backend whose vectors contain a text's length in bytes and the index of the signature."""
 
     reads_history = False
     outputs = ("default", "encode_context", "encode_response")
@@ -180,4 +180,4 @@ def test_memory_stays_flat(embed, tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert np.load(tmp_path / "v.npy").shape == (60_000, 3)
-    assert peak < 12e6  # the text has 18 MB, and the reader holds 1 MB of it
+    assert peak < 12e6  # the text has 18 MB; the reader holds 1 MB

@@ -29,7 +29,7 @@ PNG = b"\x89PNG"
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """Data files, and a folder and file in place of modules, for which WordEncoder encodes."""
+    """Data files, and a folder and a file that replace modules; WordEncoder encodes for them."""
 
     class StandIn:
         def __init__(self, path):
@@ -89,7 +89,7 @@ def test_a_model_is_trained_evaluated_and_used(files, capsys):
 
 
 def test_examples_and_intents_are_added_removed_and_renamed(files, capsys):
-    """The result equals training on all examples at once."""
+    """The result equals that of training on all examples at once."""
     added = [("bye now", "bye"), ("see you later", "bye"), ("hello there", "greet")]
     write_csv(files / "new.csv", *zip(*added, strict=True))
     train(files, "--head=logistic", "--logistic_c=3")

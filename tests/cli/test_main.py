@@ -458,7 +458,7 @@ def test_readers_that_end_early_are_no_error():
 
 
 def said_in_a_shell(redirection, *arguments, **environment):
-    """Run a command with its standard streams redirected by a shell, and with normal buffering."""
+    """Run a command in a shell with redirected and normally buffered standard streams."""
     command = shlex.join([sys.executable, "-m", "convert_tf", *map(str, arguments)])
     return subprocess.run(
         ["bash", "-c", f"{command} {redirection}"],
@@ -490,7 +490,7 @@ def test_streams_that_are_closed_are_empty(tmp_path):
 
 @pytest.mark.slow
 def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
-    """TensorFlow would write its log into such a file."""
+    """Otherwise TensorFlow would write its log into that file."""
     vectors, texts = tmp_path / "v.npy", tmp_path / "texts"
     texts.write_text("hello there\n")
     done = said_in_a_shell(

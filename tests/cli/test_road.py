@@ -109,11 +109,11 @@ def test_a_terminal_shows_nothing_else_either(road):
     ):
         os.close(theirs)
         shown = b""
-        with contextlib.suppress(OSError):  # Linux reports a closed terminal this way
+        with contextlib.suppress(OSError):  # Linux reports the closed end this way
             while piece := os.read(ours, 4096):
                 shown += piece
     os.close(ours)
-    kept = re.sub(r"[^\r\n]*\r\x1b\[K", "", shown.decode())  # without progress that was erased
+    kept = re.sub(r"[^\r\n]*\r\x1b\[K", "", shown.decode())  # without erased progress lines
     assert re.fullmatch(rf"\s*wrote {road}/vectors.npy: 3 × \d+[^\r\n]*\s*", kept), shown
 
 

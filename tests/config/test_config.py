@@ -110,7 +110,7 @@ def test_sizes_beyond_any_machine_are_refused(config_class):
 
 
 def test_the_defaults_are_the_papers():
-    """As in arXiv 1911.03688 §2.1 and §3.1."""
+    """Default values are those of arXiv 1911.03688 §2.1 and §3.1."""
     model, train = ModelConfig(), EncoderTraining()
     assert model.num_ids == 31_476 + 1_000
     assert (model.embedding_dim, model.position_table_sizes) == (512, (47, 11))

@@ -25,7 +25,7 @@ def _read(path, **options):
     [
         ("anna: Where were you?", "Where were you?"), ("ANNA:", ""), ("Émile: Salut", "Salut"),
         ("OLD MAN: Two words stay", "OLD MAN: Two words stay"),
-        # The name takes the preceding punctuation mark and one space with it.
+        # Removing a name also removes the preceding punctuation mark and one space.
         ("Hello. ANNA: Hi there", "Hello Hi there"), ("Wait... BO: Now", "Wait.. Now"),
         ("12:30 it is", "30 it is"), ("ANNA: BO: Both", "BO: Both"),
         ("(all laughing) Stop (boom!) it", "Stop  it"), ("(a (b) c) d", "c) d"),

@@ -137,7 +137,7 @@ def test_same_bytes_whatever_the_order_and_packing_of_the_input(write_dump, tmp_
     first, second, third = (digests(tmp_path / name) for name in ("d1", "d2", "d3"))
     assert len(first) == 8
     assert first == second
-    del first["report.json"], third["report.json"]  # these contain the input files
+    del first["report.json"], third["report.json"]  # these name the input files
     assert first == third
 
 

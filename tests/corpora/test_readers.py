@@ -67,7 +67,7 @@ LACKS = {
         ('{"turns": ["a", "", "b"]}', {"empty_turn": 1, "too_few_turns": 1}),
         ('{"turns": "a b"}', {"wrong_type_turns": 1}),
         ('{"turns": null}', {"missing_turns": 1}),
-        ('["a", "b"]', {"not_an_object": 1}),  # a pair in files of pairs only
+        ('["a", "b"]', {"not_an_object": 1}),  # valid only in files of pairs
         ('{"turns": ["a", "b"], "id": [1]}', {"wrong_type_id": 1}),
         ('{"turns": ["a", "b"], "id": true}', {"wrong_type_id": 1}),
         ('{"turns": ["a", "b"], "id": "%s"}' % ("x" * 201), {"too_long_id": 1}),
@@ -126,7 +126,7 @@ def _read(path):
 
 
 def _lines(objects):
-    """Return objects in the layout of the corpus, Python literals."""
+    """Return the lines of the corpus for these objects, as Python literals."""
     return "".join(f"{one!r}\n" for one in objects).encode("utf-8")
 
 

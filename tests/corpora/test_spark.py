@@ -249,7 +249,7 @@ def test_a_file_that_changes_while_it_is_read_ends_the_run(
 
 
 def test_a_full_disk_is_named_without_another_attempt(write_dump, tmp_path, monkeypatch, context):
-    """`/dev/full` accepts no data. Spark retries tasks that raise, so they return the error."""
+    """Writing to `/dev/full` fails. Tasks return the error: Spark would retry if they raised it."""
     attempts = []
 
     def open_full(path, mode):

@@ -193,7 +193,7 @@ def preparing(shared, cluster, *, dumps, output, moment):
     ("fate", "moment"), [("killed", "shuffle"), ("killed", "writing"), ("slow", "writing")]
 )
 def test_a_lost_or_slow_worker_changes_nothing(shared, cluster, tmp_path, fate, moment):
-    """With a slow worker, Spark repeats its tasks on the other one, and both write files."""
+    """If a worker is slow, Spark also runs its tasks on the other one, and both write files."""
     output = tmp_path / "data"
     with preparing(shared, cluster, dumps=shared, output=output, moment=moment) as driver:
         if fate == "killed":

@@ -94,7 +94,7 @@ def test_a_text_longer_than_a_row_is_an_error():
 
 
 def test_micro_batches_hold_the_texts_of_every_nth_example():
-    """All have as many rows as the fullest one; the k texts of an example stay together."""
+    """All micro-batches have equally many rows; the k texts of an example stay together."""
     names = ["context", "response", "negative", "negative"]
     lengths = np.random.RandomState(0).randint(0, 21, size=(4, 12))
     lengths[:, 1::3] = 20  # the second micro-batch needs the most rows
@@ -115,7 +115,7 @@ def test_micro_batches_hold_the_texts_of_every_nth_example():
 
 
 def test_batches_of_any_size_meet_few_shapes_where_each_is_compiled():
-    """Lengths are like those of Reddit comments; a multiple is a small part of a batch."""
+    """Texts are as long as Reddit comments, and the row multiple is small relative to a batch."""
     rng = np.random.default_rng(0)
     for texts in (64, 1024, 8192):
         multiple = compiled_row_multiple(texts)

@@ -152,7 +152,7 @@ def test_polyai_records_are_read(tmp_path):
 
 
 def test_what_we_write_is_read_with_tensorflow_alone(tmp_path):
-    """The test shares no code with the reader."""
+    """The records can be parsed with TensorFlow, without code from the reader."""
     turns = [f"turn number {n:02d}" for n in range(13)]
     (tmp_path / "chats.jsonl").write_text(
         json.dumps({"turns": turns, "id": "x", "source": "chats"})

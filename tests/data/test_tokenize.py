@@ -106,7 +106,7 @@ def test_resumed_batches_are_those_of_an_uninterrupted_run(folders, kind):
 
 @pytest.mark.parametrize("kind", [0, 1])
 def test_each_pair_comes_once_in_an_epoch_whole(folders, kind):
-    """Their order depends on the seed, not on lengths. A batch size of seven divides no epoch."""
+    """The order depends on the seed, not on lengths. A batch size of seven divides no epoch."""
     options = {"shuffle_buffer": 30, "batch_size": 7}
     seen = _pairs(_batches(folders[kind], -(-2 * NUM_TRAIN // 7), **options))
     examples = folders[kind].open("train", max_tokens=60)

@@ -137,7 +137,7 @@ def test_the_small_tables_are_those_of_the_results(script):
 
 
 def test_the_commands_of_cells_parse(script):
-    """`parse` rejects unknown commands and flags."""
+    """This relies on `parse`, which rejects unknown commands and flags."""
     with pytest.raises(flags.Error):
         parse("convert-tf evaluate --no_such_flag 1")
     for commands_of in (*(cell.commands for cell in script.CELLS), *script.MADE.values()):

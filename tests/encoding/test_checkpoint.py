@@ -69,7 +69,7 @@ def test_compute_dtypes(tiny_modules, encoders, monkeypatch):
 
 @pytest.mark.slow
 def test_every_form_of_a_model_numbers_turns_as_it_was_trained(tiny_modules, tmp_path):
-    """Turn numbers must survive every conversion; `evaluate --encoder` used to drop them."""
+    """Every form of a model numbers turns; `evaluate --encoder` once failed to do so."""
     run = Path(shutil.copytree(tiny_modules["multi"][0], tmp_path / "run"))
     (run / "sha256.json").unlink()
     facts = json.loads((run / TRAINING_FILE).read_text())

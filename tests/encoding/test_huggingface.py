@@ -111,7 +111,7 @@ def test_a_folder_that_does_not_fit_is_one_sentence(copy, damage, message):
 
 
 def test_weights_that_were_trained_further_are_not_ignored(exported, tmp_path):
-    """sentence-transformers leaves new PyTorch weights next to the old ONNX graphs."""
+    """New PyTorch weights with old ONNX graphs, as from sentence-transformers, are refused."""
     folder = tmp_path / "tuned"
     shutil.copytree(exported / "hf", folder)
     weights = safetensors.numpy.load_file(folder / "model.safetensors")

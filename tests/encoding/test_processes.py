@@ -214,7 +214,7 @@ def test_a_model_that_is_opened_after_the_fork_answers(tiny_modules):
 
 
 def test_a_service_that_was_loaded_before_a_fork_says_so(tiny_modules):
-    """With gunicorn --preload, the parent loads the application and a child gets the requests."""
+    """As with gunicorn --preload, the parent loads the application and a child gets requests."""
     pytest.importorskip("httpx")
     testclient = pytest.importorskip("fastapi.testclient")
     from convert_tf.service.application import Model, make_application

@@ -373,7 +373,7 @@ def test_the_cache():
 
 @pytest.mark.parametrize("texts", [[], ["a"], ["a", "b"]])
 def test_vectors_may_be_changed(texts):
-    """This includes backends whose arrays are read-only, such as TensorFlow."""
+    """Vectors are writable even if the backend's arrays are read-only, as TensorFlow's are."""
 
     class ReadOnly(Stub):
         def run(self, output, columns):

@@ -143,7 +143,7 @@ def save_little(module, folder, **kwargs):
 
 
 def test_overwriting_replaces_nothing_but_modules(checkpoint, tmp_path, monkeypatch):
-    """Otherwise `--encoder run --output run --overwrite` would delete the run."""
+    """`--encoder run --output run --overwrite` does not delete the run."""
     monkeypatch.setattr(writing, "save_portable", save_little)
     run = shutil.copytree(checkpoint, tmp_path / "run")
     files = sorted(run.rglob("*"))

@@ -71,7 +71,7 @@ def test_a_keras_3_model_exports_it(folder, expected, tmp_path):
 
 
 def test_each_signature_unpacks(folder):
-    """Unpacking works whichever signature is called first."""
+    """The weights are unpacked whichever signature is called first."""
     module = tf.saved_model.load(str(folder))
 
     def outputs(name):

@@ -124,7 +124,7 @@ ZEROS = {  # full slices, a partial slice, a single row, over 127 rows per slice
 }
 REST = {
     "numbers": np.arange(600_000, dtype=np.float32).reshape(600, 1000),
-    "half": np.zeros((3000, 100), np.float16),  # which is not sliced
+    "half": np.zeros((3000, 100), np.float16),  # this type is not sliced
     "codes": np.arange(-100, 100, dtype=np.int8),
     "few_zeros": np.zeros((3, 5), np.float32),
     "one_row": np.zeros((1, 100_000), np.float32),

@@ -156,7 +156,7 @@ def test_every_form_of_a_released_encoder_returns_the_same_vectors_of_each_kind(
 
 @pytest.mark.slow
 def test_a_text_has_one_vector_in_every_batch():
-    """This is the bound in docs/encode.md for the 8-bit form that a name opens."""
+    """Vectors in different batches agree within the bound of docs/encode.md (8-bit `.onnx`)."""
     texts = [text for pair in PAIRS.items() for text in pair]
     texts += [f"{text} {' '.join(texts[: i % 7])}" for i, text in enumerate(texts * 3)]
     encoder = SentenceEncoder("convert_small")
@@ -184,7 +184,7 @@ def test_history_draws_towards_what_fits_it(answers):
 
 
 def test_without_history_the_multi_context_module_is_convert(answers):
-    """One index of responses can therefore serve both."""
+    """Both modules give equal vectors, so one index of responses can serve both."""
     pairs = zip(*(answers[name]["vectors"] for name in NAMES[:2]), strict=True)
     for own, others in pairs:
         # Sums have another order, so an 8-bit activation may be rounded differently.

@@ -404,7 +404,7 @@ def test_an_explanation_of_a_long_text_is_bounded(encoder, monkeypatch):
 
 
 def test_weights_reach_the_grid(encoder):
-    """All validation texts have the intents "reset" or "order", whose weights stay 1."""
+    """The validation texts have the intents "reset" and "order" only, which keep their weights."""
     weights = np.where(np.array(LABELS) == "greet", 1e-9, 1.0)
     grid = {"logistic_c": (1e-4, 100.0)}
     classifier = make(encoder, "logistic", grid=grid)
@@ -614,7 +614,7 @@ def test_words_count_as_much_as_cross_validation_says():
 
 
 def test_a_default_fit_costs_less_than_two_trainings(encoder, monkeypatch):
-    """This counts steps of the network, because words are cheap."""
+    """Only steps of the network are counted, because the word model is cheap."""
     steps = []
     monkeypatch.setattr("convert_tf.intents.head.check_step", lambda *args: steps.append(args))
     texts, labels = TEXTS * 20, LABELS * 20
@@ -676,7 +676,7 @@ def test_only_texts_in_scope_have_an_accuracy():
 
 
 def test_a_dozen_sentences_make_a_classifier():
-    """This is the README's example with a released encoder."""
+    """The README's dozen sentences train a classifier on a released encoder."""
     (block,) = blocks(README, language="csv")
     lines = block.text.strip().splitlines()[1:]
     texts, labels = zip(*(line.rsplit(",", 1) for line in lines), strict=True)

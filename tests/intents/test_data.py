@@ -15,7 +15,7 @@ from convert_tf.intents import data, examples
 
 
 def test_texts_may_be_long(tmp_path):
-    """Texts may exceed the default limit of Python's reader, which stays as it is for others."""
+    """Texts may exceed the default limit of `csv`, and reading them leaves that limit unchanged."""
     text = "word " * 40_000
     (tmp_path / "a.csv").write_text(f"text,label\n{text},a\nhi,b\n", "utf-8")
     before = csv.field_size_limit()

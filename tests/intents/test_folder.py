@@ -71,7 +71,7 @@ def test_a_function_is_given_again(tmp_path):
 
 @pytest.mark.parametrize("form", ["module_a", "checkpoint_a", "tiny.onnx"])
 def test_an_encoder_that_has_a_path_is_saved_by_it(folders, tmp_path, capsys, form):
-    """The path lets commands, which take paths, load the classifier."""
+    """Commands, which accept paths only, can load the classifier."""
     path = folders / form
     if form == "tiny.onnx" and not path.exists():
         pytest.importorskip("onnxruntime")

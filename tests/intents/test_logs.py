@@ -412,7 +412,7 @@ def test_changes_since_another_week(classifier):
 
 
 def test_what_is_gone_is_a_change(classifier):
-    """This applies to intents, out-of-scope texts, removed intents and groups."""
+    """Vanished intents, out-of-scope texts, intents of earlier models and groups are reported."""
     first = week(classifier, [*EXAMPLES["order"] * 150, *EXAMPLES["greet"] * 120, *SONGS * 48])
     assert first["intents"]["oos"] and first["groups"]
     first["intents"]["retired"] = 180
@@ -556,7 +556,7 @@ def test_only_the_least_sure_are_grouped():
 
 
 def test_labelled_examples_are_not_suggested():
-    """This includes examples in another spelling."""
+    """Labelled examples are excluded, even in another spelling."""
 
     class Labelled(Unsure):
         examples_ = LabelledTexts(["0.1 a", "0.2 Eiffel"], ["x", "y"])

@@ -76,7 +76,7 @@ def test_texts_stand_between_special_tokens():
 
 
 def test_each_text_of_a_pair_is_surrounded():
-    """[S] c [S] [S] y [S] as in arXiv 1905.01969 §4.1 and §4.3; 4 of the 16 positions are [S]."""
+    """Pairs become [S] c [S] [S] y [S] as in arXiv 1905.01969 §4.1 and §4.3, in 16 positions."""
     config = BertConfig(**{**SMALL.to_dict(), "surrounds_each": True, "separator_id": 15})
     contexts, candidates = [[1, 2, 3], [4], [], [*range(10), 1]], [[5], [], [6, 7], [8, 9]]
     rows, segments, mask = _arrays(
@@ -93,7 +93,7 @@ def test_each_text_of_a_pair_is_surrounded():
 
 
 def test_trunks_that_do_not_say_it_have_one_token_between():
-    """Configurations of earlier versions and of BERT's published weights lack the field."""
+    """Earlier versions and BERT's published weights do not set `surrounds_each`."""
     before = {n: v for n, v in SMALL.to_dict().items() if n != "surrounds_each"}
     assert not BertConfig.from_dict(before).surrounds_each
     own = bert_preset("bert_tiny", vocab_size=7, num_oov_buckets=2, tokenizer="subword")
@@ -156,7 +156,7 @@ def test_every_option_changes_the_trunk(trunk, name):
 
 
 def test_presets():
-    """As in arXiv 1905.01969 §4.1 and arXiv 1810.04805 §3."""
+    """Presets have the sizes of arXiv 1905.01969 §4.1 and arXiv 1810.04805 §3."""
     base = BertConfig()
     assert (base.num_layers, base.num_heads, base.dim) == (12, 12, 768)
     assert (base.feed_forward_dim, base.max_positions, base.num_segments) == (3_072, 512, 2)

@@ -126,7 +126,7 @@ def test_padding_and_batch_mates_do_not_matter(encoder, texts, width):
 
 
 def test_all_but_history_freezes(config, make_encoder, small_config):
-    """Networks that read history are trained, and encodings of contexts and responses stay."""
+    """Only networks that read history change; encodings of contexts and responses stay."""
     encoder = make_encoder(config)
     before = {v.path: np.array(v) for v in encoder.variables}
     encoder.freeze_all_but_history()

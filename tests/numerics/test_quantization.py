@@ -14,7 +14,7 @@ RANGES = [(-1.0, 1.01), (-0.2, 0.7), (0.0, 0.5), (-3.0, 0.0), (-1e-3, 2e-3), (-0
 
 
 def _float32(*numbers: float) -> list:
-    """Return a range as a layer stores it, as float32 scalars."""
+    """Return the limits of a range as float32 scalars, like a layer's."""
     return [ops.convert_to_tensor(number, dtype="float32") for number in numbers]
 
 
@@ -72,7 +72,7 @@ def test_the_range_is_updated_every_n_training_calls(monkeypatch):
 
 
 def test_by_default_the_range_is_updated_every_100_training_calls():
-    """As in arXiv 1911.03688 §2.1."""
+    """The interval is that of arXiv 1911.03688 §2.1."""
     quantizer, weights = _built()
     for call in range(101):
         quantizer(np.full((1, 1), 1.0 + call, "float32"), True, weights)

@@ -91,7 +91,7 @@ def test_a_parquet_file_that_is_damaged_is_named(tmp_path):
     ],
 )
 def test_what_is_wrong_with_a_row_is_said_once(tmp_path, name, content, message):
-    """A bad row is an error, or in a corpus file a count, unless the whole file is bad."""
+    """A bad row raises an error; in a corpus it is counted, unless the whole file is bad."""
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message) as caught:
         read(tmp_path / name)
@@ -159,7 +159,7 @@ def test_keys_of_json_are_names_of_columns(tmp_path):
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_memory_does_not_grow_with_the_file(tmp_path, kind):
-    """Each file has 12 MB of text."""
+    """Reading a file with 12 MB of text takes little memory."""
     path = tmp_path / f"a.{kind}"
     if kind == "parquet":
         with duckdb.connect() as connection:

@@ -36,7 +36,7 @@ def contents(folder):
     ("changes", "expected", "encoded"),
     [
         ({"add": NEW}, [*TEXTS, *NEW], 3),
-        ({"add": [*NEW, TEXTS[4], NEW[0]]}, [*TEXTS, *NEW], 3),  # existing and repeated
+        ({"add": [*NEW, TEXTS[4], NEW[0]]}, [*TEXTS, *NEW], 3),  # one exists, one is given twice
         ({"remove": TEXTS[10:140]}, [*TEXTS[:10], *TEXTS[140:]], 0),
         ({"add": NEW[:1], "remove": TEXTS[:1]}, [*TEXTS[1:], NEW[0]], 1),
         ({"add": TEXTS[:1], "remove": TEXTS[:1]}, [*TEXTS[1:], TEXTS[0]], 0),
@@ -113,7 +113,7 @@ def test_texts_may_be_an_array(tmp_path):
 
 
 def test_an_edit_that_changes_nothing_keeps_the_files(tmp_path):
-    """An index of FAISS is not rebuilt."""
+    """The FAISS index is not rebuilt."""
     cache = make_cache(tmp_path / "cache")
     (cache.folder / "faiss-flat.index").write_bytes(b"of these vectors")
     before = contents(cache.folder)

@@ -99,7 +99,7 @@ def test_chunks_and_other_contexts_change_nothing(cache, set_buffer):
 
 @pytest.mark.parametrize("num_vectors", [1, 4])
 def test_equal_candidates_come_by_id(tmp_path, num_vectors, set_buffer):
-    """This includes equal candidates in different chunks and at the end of a chunk."""
+    """Ties are ordered by id, even across chunks and at the end of a chunk."""
     cache = make_cache(tmp_path / "cache", [*TEXTS[:50], *TEXTS[:50], *TEXTS[:50]])
     encoder = StubEncoder(num_vectors)
     for buffer_bytes in (1, 3000, 2**24):
@@ -112,7 +112,7 @@ def test_equal_candidates_come_by_id(tmp_path, num_vectors, set_buffer):
 
 
 def test_many_equal_candidates(tmp_path, monkeypatch, set_buffer):
-    """There are more equal candidates than are held at a time."""
+    """Ties are resolved even if more candidates are equal than are held at a time."""
     monkeypatch.setattr(index_module, "_MAX_KEPT", 20)
     held = []
 
@@ -451,7 +451,7 @@ def test_what_faiss_finds_in_all_lists_equals_exact_search(cache, kind, monkeypa
     names = {path.name for path in cache.folder.glob("faiss-*")}
     suffix = {"ivf": "-48", "hnsw": "-32"}.get(kind, "")  # 4 √150 lists
     assert f"faiss-{faiss_key(cache)}-{kind}{suffix}.index" in names
-    assert "WARNING" not in "".join(capfd.readouterr())  # FAISS warns about few candidates
+    assert "WARNING" not in "".join(capfd.readouterr())  # FAISS warns of few candidates
 
 
 @pytest.mark.parametrize("kind", FAISS_KINDS)
@@ -501,7 +501,7 @@ def test_an_approximate_search_always_finds_as_many_as_requested(cache, kind, mo
 
 
 def test_an_index_of_earlier_versions_is_built_again(tmp_path):
-    """It contained duplicates, so its numbers were those of candidates."""
+    """Earlier indexes contained duplicates, so their row numbers were candidate ids."""
     faiss = pytest.importorskip("faiss")
     cache = make_cache(tmp_path / "cache", [*TEXTS[:10]] * 3)
     old = faiss.index_factory(DIM, "Flat", faiss.METRIC_INNER_PRODUCT)
@@ -523,7 +523,7 @@ def test_equal_candidates_are_looked_for_once(tmp_path, monkeypatch):
 
 
 def test_a_faiss_search_need_not_write(tmp_path, capsys):
-    """This allows an index on a read-only disk."""
+    """Searching works even if the index cannot be saved, for example on a read-only disk."""
     pytest.importorskip("faiss")
     cache = make_cache(tmp_path / "cache")
     with room_for(100):
@@ -534,7 +534,7 @@ def test_a_faiss_search_need_not_write(tmp_path, capsys):
 
 
 def test_a_faiss_index_without_a_checksum_is_not_kept(tmp_path, capsys):
-    """Later damage could not be detected."""
+    """The index is not saved, because later damage could not be detected."""
     pytest.importorskip("faiss")
     cache = make_cache(tmp_path / "cache")
     (cache.folder / "sha256.json").unlink()

@@ -158,7 +158,7 @@ def test_optional_fields_that_are_null_are_their_defaults(client, path, body, op
 
 
 def test_requests_of_curl_and_of_load_balancers(client):
-    """Some have no JSON Content-Type or no length, and some use HEAD."""
+    """Requests without a JSON Content-Type, without a length and with HEAD get useful answers."""
     for headers, received in (
         ({"Content-Type": "application/x-www-form-urlencoded"}, "Received: application/x-www-form"),
         ({}, "It has none"),

@@ -248,7 +248,7 @@ def test_what_the_end_leaves_unanswered_may_be_sent_again(encoder_and_backend, m
 
 
 def test_silent_connections_leave_health_and_the_log(tmp_path):
-    """There are 300 connections, but only 256 file descriptors."""
+    """With 300 silent connections and 256 file descriptors, the service still answers."""
 
     def few_files():
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))

@@ -75,7 +75,7 @@ def test_fuzzed_archives_are_read_or_refused(save):
 
 
 def test_an_archive_that_would_fill_the_memory_is_refused(tmp_path):
-    """The file has 2 MB and would expand to 512 MB of zeros, as an untrusted classifier might."""
+    """A file of 2 MB that expands to 512 MB of zeros is refused; classifiers may be untrusted."""
     path = tmp_path / "bomb.npz"
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(

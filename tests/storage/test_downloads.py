@@ -209,7 +209,7 @@ def test_a_second_maker_waits_for_the_first(tmp_path):
 
 
 def test_a_temporary_folder_that_stays_does_not_stop_the_work(tmp_path, monkeypatch):
-    """On NFS, for example, deleted files that are still open keep another name."""
+    """A folder that cannot be deleted, as with open files on NFS, does not stop the work."""
 
     def busy(path, onerror=None, onexc=None, **_):
         error = OSError(errno.EBUSY, "Device or resource busy")

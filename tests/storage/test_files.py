@@ -116,7 +116,7 @@ def test_what_a_dead_process_left_of_a_file_is_deleted_by_the_next(tmp_path):
 
 
 def test_what_another_host_has_begun_stays_for_a_day(tmp_path, monkeypatch):
-    """The process ids of another host mean nothing here."""
+    """Files of another host are kept for a day, because its process ids mean nothing here."""
     with subprocess.Popen([sys.executable, "-c", ""]) as dead:
         dead.wait()
     seen = []
@@ -187,7 +187,7 @@ def test_another_hosts_lock_is_kept_until_somebody_removes_it(tmp_path, monkeypa
 
 @at_each_place
 def test_a_note_of_a_dead_process_keeps_nobody_out(tmp_path, place, hold):
-    """This includes notes from another host, such as a container that was replaced."""
+    """Even a dead process of another host, such as a replaced container, keeps nobody out."""
     path = tmp_path / place
     path.parent.mkdir(exist_ok=True)
     path.write_text("12 node-3\n")
@@ -228,7 +228,7 @@ def test_a_lock_that_fails_names_its_file(tmp_path, monkeypatch, place, hold):
 
 
 def test_a_lock_that_was_given_back_is_not_taken(tmp_path):
-    """A process may open the lock before its holder deletes it, and lock it afterwards."""
+    """A lock file that its holder deleted cannot be locked by a process that opened it earlier."""
     with files.opened_lock(tmp_path / "lock") as late:
         os.remove(tmp_path / "lock")
         with pytest.raises(ValueError, match=r"Another process is writing\..*--output\.$"):

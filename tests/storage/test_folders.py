@@ -144,7 +144,7 @@ def test_a_run_killed_at_any_move_loses_no_files_of_an_earlier_one(tmp_path, is_
 
 @pytest.mark.parametrize("is_whole", [False, True])
 def test_files_put_aside_are_kept_where_others_have_their_names(tmp_path, is_whole):
-    """A run is killed after moving the old files away, and then new files get their names."""
+    """Old files that a killed run moved away survive, even if new files have their names."""
     output = tmp_path / "out"
     options = {"data_files": None if is_whole else _text_files, "temp_dir": str(tmp_path / "temp")}
     options |= {"replaceable": ("a.txt", "d.txt"), "overwrite": True}
@@ -183,7 +183,7 @@ def test_a_folder_is_replaced_whole(tmp_path):
     ["notes", ".git/config", "sub/a.txt", "link", "b.txt", "sub/vocab.d/mine", "sub/sub/vocab.txt"],
 )
 def test_a_folder_with_something_else_is_not_replaced(tmp_path, stranger):
-    """This covers folders with additional files, and folders without the command's first file."""
+    """Folders with additional files, or without the command's first file, are not replaced."""
     path = tmp_path / "out" / stranger
     path.parent.mkdir(parents=True)
     if stranger == "link":
@@ -246,7 +246,7 @@ def test_a_disk_that_fails_under_an_array_is_named_by_the_output(tmp_path, monke
 
 
 def test_nothing_is_left_where_no_lock_can_be_made(tmp_path):
-    """The name of the lock is too long, and that of the hidden folder just fits."""
+    """If the lock's name is too long, nothing is left, although the hidden folder's name fits."""
     deep = tmp_path
     while (rest := 4095 - len("/.out.new") - len(str(deep))) > 1:
         deep /= "a" * min(200, rest - 1 if rest < 203 else rest - 3)

@@ -19,7 +19,7 @@ def call_command(*arguments: object, program: str = "convert-tf") -> None:
     """Run a command in this process.
 
     Raises:
-      SystemExit: the exit status is not 0; `code` is the last line of stderr, without progress.
+      SystemExit: the exit status is not 0; `code` is the error message, without progress lines.
     """
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors):

@@ -8,10 +8,10 @@ from typing import Any
 
 
 def said_in_fork(call: Callable[[], Any], *, seconds: float = 60) -> str:
-    """Return the result of a call in a forked process, or the type and message of its error.
+    """Return the `repr` of a call's result in a forked process, or its error's type and message.
 
     Args:
-      call: function that the child calls; returns a string.
+      call: function that the child calls.
       seconds: time after which the child is killed and the result is `"no answer"`.
     """
     reading, writing = os.pipe()

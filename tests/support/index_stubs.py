@@ -23,7 +23,7 @@ class StubEncoder:
     Args:
       num_vectors: number of vectors for each context.
       scale: factor of the scores.
-      has_mask: whether only as many vectors as the context has words are real; none if it is empty.
+      has_mask: whether a context has only as many real vectors as words; an empty one has none.
     """
 
     logit_scale = 0.25

@@ -48,7 +48,7 @@ def check_layer(layer_class, arguments: dict, inputs: dict, expected_shape: tupl
 
 
 def _check_serialisation(layer, inputs: dict) -> None:
-    """Check that a layer survives its configuration and a `.keras` file with equal outputs."""
+    """Check that a layer can be restored from its configuration and from a `.keras` file."""
     settings = layer.get_config()
     assert type(layer).from_config(settings).get_config() == settings
     assert json.loads(json.dumps(settings)) == settings

@@ -127,13 +127,13 @@ def check_parity_with_the_whole_batch(is_multi_context: bool):
 
 
 def check_parity_with_dropout(is_multi_context: bool):
-    """Check that re-encoding repeats its dropout, and that micro-batches differ in dropout."""
+    """Check that a micro-batch repeats its dropout when re-encoded, unlike other micro-batches."""
     options = {"is_multi_context": is_multi_context}
     batch = make_batch(micro_batches=MICRO_BATCHES, **options)
     naive = naive_step(make_model(eager=True, **options, **DROPOUT), batch)
     parts = step(make_model(**options, **DROPOUT), batch)
     check_close(parts, naive)
-    # Keras gives the seed generators other names in each model.
+    # Keras names the seed generators differently in each model.
     seeds = [[v for path, v in after.items() if "seed" in path] for *_, after in (parts, naive)]
     np.testing.assert_array_equal(*seeds)
     assert [drawn for _, drawn in seeds[0]] == [MICRO_BATCHES] * len(seeds[0])

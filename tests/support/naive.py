@@ -61,7 +61,7 @@ def attention(
 
 
 def queries_and_keys(x, kernel, head: int, num_heads: int, attention_dim: int) -> list[np.ndarray]:
-    """Return one head's queries and keys, `[tokens, attention_dim]`."""
+    """Return one head's queries and keys, `[tokens, attention_dim]`, from a joint kernel."""
     projected = linear(x, kernel)
     starts = (head * attention_dim, (num_heads + head) * attention_dim)
     return [projected[:, start : start + attention_dim] for start in starts]

@@ -46,7 +46,7 @@ def results_on_jax(script: str, folder: Path) -> Mapping[str, np.ndarray]:
 def answer_of_probe(
     request: Mapping[str, Any], folder: Path
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the facts and arrays with which `contract_probe.py`, without convert_tf, answers."""
+    """Return the facts and arrays that `contract_probe.py` computes without convert_tf."""
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-I", str(PROBE), "request.json", "answer.npz"],

@@ -138,7 +138,7 @@ def _train_without_tensorflow(*arguments: str, also: str = "") -> subprocess.Com
 
 @pytest.mark.slow
 def test_jax_trains_evaluates_and_resumes_without_tensorflow(corpus, tmp_path):
-    """TensorFlow is not even looked up: if installed, it would reserve the GPU's memory."""
+    """TensorFlow is not even imported if installed, because it would reserve the GPU's memory."""
     arguments = [f"--data={corpus.arrays}", f"--output={tmp_path / 'run'}", "--model=tiny",
                  f"--num_oov_buckets={NUM_OOV_BUCKETS}", "--batch_size=20", "--eval_every=2",
                  "--checkpoint_every=2", "--eval_examples=100", "--precision=float32",

@@ -30,7 +30,7 @@ POD = JOB["spec"]["template"]["spec"]
 NODES = ["node1", "node2"]
 # The files in examples/cluster set the backend.
 ON_CPUS = {name: value for name, value in ON_JAX.items() if name != "KERAS_BACKEND"}
-# A stand-in for Slurm's srun: runs the command after the options on each host.
+# A replacement for Slurm's srun that runs the command after its options on each host.
 SRUN = f"""#!{sys.executable}
 import json, os, subprocess, sys
 command = sys.argv[1:]

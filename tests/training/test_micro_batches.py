@@ -30,7 +30,7 @@ def test_jax_does_so_too():
 
 
 def test_outputs_are_in_the_order_of_the_batch():
-    """This includes examples with k texts, and outputs without gradients."""
+    """Outputs keep the batch's order, also with k texts per example and without gradients."""
     encoder = cases.make_model(is_multi_context=True).encoder
     whole = encoder(cases.make_batch(is_multi_context=True))
     batch = cases.make_batch(is_multi_context=True, micro_batches=cases.MICRO_BATCHES)

@@ -67,7 +67,7 @@ def test_an_unusable_file_can_be_repaired(tmp_path):
     ("room", "begun"), [(10, "source.json"), (3_000, "data"), (700, "vocab.txt")]
 )
 def test_a_full_disk_is_said_in_one_line_and_leaves_nothing_half(tmp_path, capsys, room, begun):
-    """The full disk is simulated by a real limit on file sizes."""
+    """A full disk, simulated by a limit on file sizes, gives one error and no partial files."""
     path, run = _faq(tmp_path / "faq.csv", 200), tmp_path / "run"
     command = ["train", "--data", path, "--model", "tiny", "--output", run]
     if begun == "vocab.txt":

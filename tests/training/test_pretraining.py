@@ -129,7 +129,7 @@ def test_rows_are_those_of_the_trunk(surrounds_each):
 
 
 def test_masking_has_the_papers_shares():
-    """15 % of tokens: 80 % [MASK], 10 % random, 10 % unchanged; never [S] or padding."""
+    """15 % of text tokens are chosen: 80 % become [MASK], 10 % random, and 10 % stay."""
     rows = _rows(5000)
     batch = masked_batch(rows, CONFIG, rng=np.random.default_rng(0))
     number = int(batch["masked_weights"].sum())
@@ -246,7 +246,7 @@ def test_schedule_by_hand():
 
 
 def test_the_defaults_are_the_papers():
-    """As in arXiv 1905.01969 §4.1."""
+    """Default values are those of arXiv 1905.01969 §4.1."""
     config = Pretraining()
     assert (config.learning_rate, config.dropout, config.batch_tokens) == (2e-4, 0.1, 32_000)
     assert MASK_RATE == 0.15

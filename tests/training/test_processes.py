@@ -216,7 +216,7 @@ def test_checkpoints_go_both_ways(on_jax, on_tensorflow, arrays, tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_give_the_losses_of_one(on_jax, arrays, tmp_path):
-    """SIGTERM to one process ends both after the step; the run resumes with micro-batches."""
+    """SIGTERM to one process ends both after the step; two devices resume with micro-batches."""
     expected = losses_of(on_jax[1]["means"])
     run = tmp_path / "run"
     processes = start_two(tmp_path, arrays, run, SIGNAL_STEP="5")

@@ -282,7 +282,7 @@ def test_text_scores_are_those_of_one_pair_at_a_time(trunk, tmp_path, kind):
 
 @pytest.mark.usefixtures("no_graphs")
 def test_initial_rankers_keep_what_was_trained(trunk, files, tmp_path):
-    """A dual encoder's encodings stay, a ranker's trunk and head too; a new head starts anew."""
+    """Encodings of a dual encoder and the trunk of a ranker are kept, and so is the same head."""
     ranker, _ = initial_ranker(trunk, HeadConfig(head="poly"))
     encoder, _ = checkpoint.load_checkpoint(trunk)
     ids = np.array([[3, 5, 1], [2, 8, 9]], "int32")
@@ -317,7 +317,7 @@ def test_the_scale_is_that_of_the_checkpoint(tmp_path):
 
 
 def test_the_papers_defaults():
-    """As in arXiv 1905.01969 §5.1 and §5.3."""
+    """Default values are those of arXiv 1905.01969 §5.1 and §5.3."""
     for head, batch_size, warmup in (("bi", 256, 100), ("poly", 256, 100), ("cross", 16, 1000)):
         negatives = "given" if head == "cross" else "in_batch"
         config = ranker_recipe(head, negatives_from=negatives)
@@ -340,7 +340,7 @@ def test_the_papers_defaults():
 
 
 def test_a_ranker_on_a_published_bert_is_trained_on_as_one(tmp_path):
-    """It uses Adam and keeps the embeddings frozen, as in the first training."""
+    """Further training uses Adam and keeps the embeddings frozen, as the first one did."""
     write_folder(tmp_path / "bert")
     for folder in ("bert", "run"):
         assert _weights_of(str(tmp_path / folder)) == "published_bert"

@@ -168,7 +168,7 @@ def test_a_machine_without_tensorflow_trains_what_becomes_modules(sample):
     ]  # fmt: skip
 
 
-# A stand-in for Python that logs its arguments and creates the folder given by --output.
+# Replaces Python: logs its arguments, and creates the folder given by --output.
 NOTING = """#!/bin/sh
 echo "$@" >> "$CALLS"
 for given; do

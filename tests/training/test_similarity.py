@@ -64,8 +64,8 @@ def test_a_turned_map_keeps_every_inner_product_and_most_with_few_numbers():
     np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-4)
     sizes = (found**2).sum(axis=0)
     assert (np.diff(sizes) <= 1e-5).all()
-    # No plane preserves more of the vectors than the best one; this one is as good as a singular
-    # value decomposition's.
+    # No plane preserves more of the vectors than that of a singular value decomposition; this one
+    # is as good.
     best = np.linalg.svd(expected, compute_uv=False)[:2]
     assert (found[:, :2] ** 2).sum() == pytest.approx((best**2).sum(), rel=1e-4)
     cut = similarity_map(reduced, kernel, dim=2)
@@ -84,7 +84,7 @@ def test_one_and_a_half_times_r_is_added_to_it():
 
 
 def test_sentence_encodings_are_nearer_to_the_teacher_than_r():
-    """This is tested with directions in which r is long, but which the teacher ignores."""
+    """This holds if r is long in directions that the teacher ignores."""
     rng = np.random.default_rng(2)
     meaning, other = rng.standard_normal((300, 6)), 4 * rng.standard_normal((300, 3))
     reduced = np.concatenate([meaning, other], axis=1).astype("float32")
@@ -117,7 +117,7 @@ def test_a_run_with_a_teacher_writes_the_map(distilled, corpus):
 
 
 def test_a_run_without_a_teacher_keeps_the_map_of_its_start(distilled, corpus, teacher, tmp_path):
-    """The map stays, also after resuming; its scores are dropped, because r has changed."""
+    """The map is kept, also after resuming; its scores are dropped, because r has changed."""
     start = tmp_path / "start"
     fit_similarity(distilled, corpus.arrays, teacher, start)
     for steps in (2, 4):

@@ -211,7 +211,7 @@ def test_what_was_interrupted_twice_is_as_if_it_never_was(corpus, teacher, tmp_p
     ids=["sides", "same width", "another width", "all", "other shares", "fewer"],
 )
 def test_what_another_call_began_is_begun_anew(corpus, tmp_path, options, teach, other_options):
-    """Other options or another teacher, here under the same name, start the work again."""
+    """Work restarts with other options or with another teacher, even of the same name."""
     output, expected = tmp_path / "vectors", tmp_path / "expected"
     with pytest.raises(KeyboardInterrupt):
         write_vectors(corpus.arrays, output, interrupted(letters_teacher, after=4), **options)
@@ -255,7 +255,7 @@ def test_vectors_are_of_the_examples_that_shares_of_sources_draw(repeats, tmp_pa
 
 
 def test_shares_are_those_of_the_sources_that_the_token_ids_have(corpus, tmp_path):
-    """With other sources, shares would draw other examples, some of which have no vectors."""
+    """Vectors are refused for token ids with other sources, where shares draw other examples."""
     other = tmp_path / "ids"
     shutil.copytree(corpus.arrays, other)
     places = np.load(other / column_file("train", "sources"))

@@ -130,7 +130,7 @@ def test_the_named_optimizer_is_made(name, optimizer_class):
 
 
 def test_adamw_decays_weights_by_a_hundredth_of_the_learning_rate():
-    """As in arXiv 1905.01969 §5.1. With a gradient of zero, only the decay changes weights."""
+    """The decay is that of arXiv 1905.01969 §5.1; gradients are zero, so nothing else acts."""
     variable = keras.Variable(np.ones((2, 3), "float32"), name="x")
     optimizer = make_optimizer(
         RankerTraining(steps=100, optimizer="adamw", learning_rate=0.5, warmup_steps=0),
@@ -146,7 +146,7 @@ def test_adamw_decays_weights_by_a_hundredth_of_the_learning_rate():
 
 
 def test_the_gradient_of_an_encoders_table_is_clipped_to_a_norm_of_1(small_config, make_encoder):
-    """As in arXiv 1911.03688 §3.1."""
+    """The limit of 1 is that of arXiv 1911.03688 §3.1."""
     encoder = make_encoder(small_config)
     config = EncoderTraining(steps=10, optimizer="adam")
     optimizer = make_objective(encoder, config, precision="float32").optimizer
