@@ -32,7 +32,7 @@ def fuzzing():
     ],
 )
 def test_each_kind_of_fault_is_found(fuzzing, tmp_path, failure, said):
-    """A file is damaged, read and restored again and again."""
+    """Each kind of fault is reported, and the damaged file is restored after every round."""
     path = tmp_path / "numbers.onnx"
     path.write_text(json.dumps([*range(99)]))
     content = path.read_bytes()
@@ -90,7 +90,7 @@ def test_faults_of_encoders_are_found(fuzzing, fault, said):
 
 @pytest.mark.slow
 def test_a_short_attack_finds_nothing(tmp_path):
-    """This is `make attack` in small: kills, damage, odd texts, and a dump with damaged lines."""
+    """A short `make attack` finds no faults: kills, damage, odd texts, and a damaged dump."""
     script = [sys.executable, str(BENCHMARKS / "attack.py"), "--folder", str(tmp_path)]
     options = "--gigabytes 0.01 --minutes 0.2 --kills 2 --steps 200 --full_disks 1 --targets index"
     done = subprocess.run(

@@ -20,7 +20,7 @@ pytestmark = [
 
 # Commands that write "out": completely, in place, and completely but with a traceback. Two resume:
 # "parts" writes complete parts, and "torn_parts" takes existing ones for complete. Two move a pair
-# of files back after a failure: "moves" can be run again, but "stuck_moves" then refuses to run.
+# of files back after a failure: the next run of "moves" works, that of "stuck_moves" is refused.
 _COMMANDS = """
 import contextlib, os, random, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Uninformative variable names become fewer, and docstring sections have one indentation."""
+"""Checks that uninformative variable names become fewer, and of docstring indentation."""
 
 import ast
 import re

@@ -24,7 +24,7 @@ def examples():
 
 
 def _answers(number=400, intents=5, seed=0, **changes):
-    """Return outputs whose head logits are half of the true ones, and whose words are noise."""
+    """Return outputs whose head has half of the true logits, and whose word model is noise."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(0, 2, (number, intents))
     labels = np.array([rng.choice(intents, p=row) for row in softmax(logits)])

@@ -14,7 +14,7 @@ from convert_tf.search.translation import _PENALTIES, SHIPPED_TEXTS, fit_transla
 
 
 def naive_ridge(old, new, penalty):
-    """Return the kernel with the least squared error for centred vectors, from normal equations."""
+    """Return the kernel that minimises the squared error of centred vectors (normal equations)."""
     wide, target = old - old.mean(0), new - new.mean(0)
     return np.linalg.inv(wide.T @ wide + penalty * np.eye(wide.shape[1])) @ wide.T @ target
 

@@ -98,7 +98,7 @@ def vectors_of(encoder: object, texts: list[str]) -> list[np.ndarray]:
 
 
 def processor() -> str:
-    """Return the class of this processor, by how it multiplies bytes."""
+    """Return how this processor multiplies bytes, which affects rounding."""
     from convert_tf.numerics.processor import adds_products_of_bytes
 
     return "sums of four products" if adds_products_of_bytes() else "sums of two products"

@@ -158,7 +158,7 @@ def sequence(token_ids, weights, config) -> np.ndarray:
 
 
 def loss(scores, label_smoothing: float, *, labels=None, is_candidate=None) -> float:
-    """Return the cross-entropy of the candidates, averaged over rows; all columns by default.
+    """Return the mean cross-entropy of rows over their candidates, by default all columns.
 
     The target of the label, by default the diagonal, is 1 − s; the other candidates share s.
     """

@@ -43,7 +43,10 @@ def tokenizer(vocabulary):
 
 
 def naive_tokens(run, subwords):
-    """Return the greedy tokens; an unknown character is one, a lone marker joins what follows."""
+    """Split a run at the longest known prefixes.
+
+    An unknown character is a token. A lone marker is joined with what follows it.
+    """
     tokens = []
     longest = max(map(len, subwords))
     while run:

@@ -177,7 +177,7 @@ def test_no_text_is_an_error(tmp_path, tokenizer):
 
 
 def test_of_many_sentences_a_sample_is_learnt_from(tmp_path):
-    """In a sorted corpus, the first sentences are all of one kind."""
+    """Sentences are sampled from the whole file, because the first ones may all be of one kind."""
     (tmp_path / "text.txt").write_text("".join(f"{number}\n" for number in range(2000)))
     paths = [str(tmp_path / "text.txt")]
     drawn = [int(text) for text in sample_sentences(paths, 500)]
