@@ -123,8 +123,8 @@ def chosen_options(
     if recipe == "paper_finetune":
         if init_from is None:
             raise ValueError(
-                "The recipe paper_finetune starts from a trained model. Pass the folder of a run or "
-                "a module as --init_from, or use the recipe paper."
+                "The recipe paper_finetune starts from a trained model. Pass the folder of a run "
+                "or a module as --init_from, or use the recipe paper."
             )
         from convert_tf.checkpoints.loading import trained_scale
 

@@ -64,7 +64,7 @@ class Loss:
         return False
 
     def applies_to(self, model: ModelConfig) -> bool:
-        """Return whether the loss is opened and measured. It is trained only if its weight is not 0.
+        """Return whether the loss is opened and measured. A loss of weight 0 is not trained.
 
         Args:
           model: configuration of the model that is trained.
