@@ -468,7 +468,7 @@ class DualEncoder(keras.Model):
         if "extra_context_slots" not in inputs:
             raise ValueError(
                 "A multi-context model needs extra_context_slots, the slots of the earlier turns. "
-                f"Received only: {sorted(inputs)}."
+                f"Received: {sorted(inputs)}."
             )
         lengths = ops.reshape(inputs["segment_lengths"], (-1,))
         has_extra_context = ops.take(lengths, inputs["extra_context_slots"], axis=0) > 0

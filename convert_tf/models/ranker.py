@@ -336,7 +336,7 @@ def _make_trunk(config: RankerConfig, *, dtype: str = "float32", **rates: float)
 
 
 def make_ranker(config: RankerConfig, **options: Any) -> RankerModel:
-    """Return an untrained ranker. If the trunk has a reduction of its own, `sqrt_n` uses it.
+    """Return an untrained ranker. If the trunk has a pre-trained reduction, `sqrt_n` uses it.
 
     Args:
       config: configuration of the ranker.
