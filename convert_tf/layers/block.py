@@ -148,7 +148,7 @@ class FeedForward(keras.layers.Layer):
         )
 
     def fold_slope(self) -> None:
-        """Multiply the stored weights by the constants of the GELU, so that calls need not do so."""
+        """Multiply the stored weights by the constants of the GELU. Calls then skip this work."""
         if not self._is_folded:
             self.hidden_kernel.assign(self.hidden_kernel * GELU_SLOPE)
             self.hidden_bias.assign(self.hidden_bias * GELU_SLOPE)
