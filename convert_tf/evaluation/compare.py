@@ -189,8 +189,8 @@ def compare(rankers: Sequence[TextRanker], task: RankingTask) -> Report:
     names = [ranker.name for ranker in rankers]
     if len(set(names)) < len(names):
         raise ValueError(
-            f"Two rows have the same name: {', '.join(names)}. Pass each model only once, under a "
-            "name of its own."
+            f"Two rows have the same name: {', '.join(names)}. Pass each model only once, because "
+            "rows need different names."
         )
     by_group: list[dict[str, list[tuple[int, float]]]] = [{} for _ in rankers]
     lengths: dict[str, set[int]] = {}

@@ -24,7 +24,7 @@ def checked_contexts(contexts: Sequence[str | Turns]) -> list[Turns]:
     for context in turns:
         if not are_texts(context):
             raise ValueError(
-                "A context must be a text or a list of turns, the oldest first. "
+                "A context must be a text, or a list of turns, the oldest first. "
                 f"Received: {context!r}."
             )
     return turns

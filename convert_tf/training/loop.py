@@ -61,8 +61,8 @@ def only_run_in(folder: Path) -> Iterator[None]:
     """
     if kind_of(folder).is_module:
         raise ValueError(
-            f"{str(folder)!r} is a module, so it cannot be the folder of a training run. Choose "
-            "another --output."
+            f"{str(folder)!r} is a module, so it cannot hold a training run. Choose another "
+            "--output."
         )
     folder.mkdir(parents=True, exist_ok=True)
     with opened_lock(folder / LOCK_FILE) as lock:
@@ -251,7 +251,9 @@ class _Steps:
         self.clock.start()
 
     def _refuse_non_finite_weights(self) -> None:
-        """Raise an error if a weight is NaN or infinite. The loss would only show it a step later.
+        """Raise an error if a weight is NaN or infinite.
+
+        The loss would show this only one step later.
         """
         for variable in self.task.model.trainable_variables:
             if not np.isfinite(keras.ops.convert_to_numpy(variable)).all():

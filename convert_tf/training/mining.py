@@ -129,8 +129,8 @@ def _opened(data: str, checkpoint: str) -> Any:
     """
     if kind_of(data) is not Kind.TOKEN_IDS:
         raise ValueError(
-            f"{data!r} contains no token ids. Write token ids with `convert-tf tokenize` and pass "
-            "that folder as --data."
+            f"{data!r} has no token ids. Write token ids with `convert-tf tokenize` and pass that "
+            "folder as --data."
         )
     folder, config = open_data(data, None, None, checkpoint)
     return folder.open(

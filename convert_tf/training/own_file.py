@@ -107,8 +107,8 @@ def prepare_own_file(
     eval_splits = ("dev",) if numbers["dev"] >= BLOCK_SIZE else ()
     if not eval_splits:
         print(
-            f"R100@1 needs {BLOCK_SIZE} dev examples, but there are only {numbers['dev']}: the "
-            "model is not evaluated, and the last weights are kept"
+            f"R100@1 needs {BLOCK_SIZE} dev examples, but there are only {numbers['dev']}: there "
+            "is no evaluation, and the last weights are kept"
         )
     return OwnFile(str(data), vocabulary, eval_splits, numbers["train"])
 

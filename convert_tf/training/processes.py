@@ -161,7 +161,7 @@ def refuse_failed(failed: np.ndarray) -> None:
     if failed.any():
         raise ValueError(
             f"Process {', '.join(map(str, np.flatnonzero(failed)))} stopped. Its output says why. "
-            "Correct the problem, then start all processes again with the same command."
+            "Fix the problem, then start all processes again with the same command."
         )
 
 
@@ -377,8 +377,8 @@ def leaving_at_once(processes: Processes) -> Iterator[None]:
             received = str(error).strip().split("\n")[0]
             print(
                 f"A step that needs all processes failed: {received}. If this error is about a "
-                "connection, another process of the run has ended. Start all processes again with "
-                "the same command.",
+                "connection, another process of the run ended. Start all processes again with the "
+                "same command.",
                 file=sys.stderr,
             )
         elif isinstance(error, KeyboardInterrupt):
@@ -395,7 +395,7 @@ def check_same(processes: Processes, facts: str) -> None:
     other = np.flatnonzero(checksums != checksums[0])
     if len(other):
         raise ValueError(
-            f"The flags, data, vocabulary or initial weights of process "
+            "The flags, data, vocabulary or initial weights of process "
             f"{', '.join(map(str, other))} differ from those of process 0. They must be the same "
             "in all processes."
         )
@@ -416,9 +416,9 @@ def check_shared(processes: Processes, folder: Path) -> None:
         marker.unlink(missing_ok=True)
     if len(blind):
         raise ValueError(
-            f"Process {', '.join(map(str, blind))} cannot see the folder {str(folder)!r}, to which "
-            "process 0 writes the checkpoints for all processes. Set --output to a folder on a "
-            "disk that all hosts share."
+            f"Process {', '.join(map(str, blind))} does not see the folder {str(folder)!r}, to "
+            "which process 0 writes the checkpoints for all processes. Set --output to a folder "
+            "on a disk that all hosts share."
         )
 
 

@@ -327,7 +327,7 @@ def test_a_truncated_state_is_refused(finished, tmp_path):
     newest = shutil.copytree(saved_checkpoints(finished)[0], tmp_path / "step-00000008")
     content = (newest / STATE_FILE).read_bytes()
     (newest / STATE_FILE).write_bytes(content[: len(content) // 2])
-    with pytest.raises(checkpoint.CheckpointError, match=r"is damaged.*Remove its folder"):
+    with pytest.raises(checkpoint.CheckpointError, match=r"is damaged.*Remove the folder"):
         state.load_training_state(newest, make_task(tmp_path / "run").model)
 
 

@@ -86,7 +86,7 @@ def chosen_options(
     complete = training if isinstance(training, EncoderTraining) else None
     if complete and recipe:
         raise ValueError(
-            f"The recipe {recipe} would replace options that are already complete. Pass a dict "
+            f"The recipe {recipe} would overwrite options that are already complete. Pass a dict "
             "with only the options that differ from the recipe."
         )
     given = complete.to_dict() if complete else dict(training)
@@ -98,8 +98,7 @@ def chosen_options(
         )
     if model is None and not init_from:
         raise ValueError(
-            f"No model to train was given. Pass --model ({', '.join(MODEL_PRESETS)}) or "
-            "--init_from."
+            f"There is no model to train. Pass --model ({', '.join(MODEL_PRESETS)}) or --init_from."
         )
     if isinstance(model, str):
         model = model_preset(model)

@@ -201,8 +201,8 @@ def ranker_options(
         options.setdefault("dev_data", data)
     if not data or not options.get("dev_data") or not init_from:
         raise ValueError(
-            "Training a head needs --init_from, --data and --dev_data. The data are a folder of "
-            "records or token ids, which has a dev split, or a file of given candidates. Received: "
+            "Training a head needs --init_from and --data. --data is a folder of records or token "
+            "ids, or a file of given candidates, which also needs --dev_data. Received: "
             f"init_from {init_from!r}, data {data!r}, dev_data {options.get('dev_data')!r}."
         )
     if recipe is None:
