@@ -16,7 +16,7 @@ ConfigT = TypeVar("ConfigT", bound="Config")
 
 
 def _typed(name: str, value: Any, default: Any) -> Any:
-    """Convert a JSON value to the type of the field's default: lists to tuples, 1 to 1.0."""
+    """Convert a JSON value to the type of the field's default, such as a list to a tuple."""
     if isinstance(default, tuple) and isinstance(value, list | tuple):
         kind = default[0] if default else ""
         return tuple(_typed(name, item, kind) for item in value)

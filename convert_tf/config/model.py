@@ -46,8 +46,8 @@ class ModelConfig(Config):
       side_hidden_dim: Width of the hidden layers in the side networks.
       use_side_skip: Add skip connections to the side networks.
       encoding_dim: Width of the normalised encodings h.
-      embedding_bits: 8 for quantization-aware training of the subword table, 32 for no
-        quantization.
+      embedding_bits: Number of bits per weight in the subword table: 8 for quantization-aware
+        training, 32 for no quantization.
       max_tokens: Maximum number of tokens per text in training. Longer texts are cut.
       multi_context: Also read earlier turns of the dialogue. Up to ten are joined into one text.
     """
@@ -114,7 +114,7 @@ class ModelConfig(Config):
 
     @property
     def num_ids(self) -> int:
-        """Number of rows in the embedding table, including hash buckets; also the padding id."""
+        """Number of rows in the embedding table, including hash buckets. Also the padding id."""
         return self.vocab_size + self.num_oov_buckets
 
     @property

@@ -92,9 +92,9 @@ class RankerTraining(RankingTraining):
     Attributes:
       dev_data: Examples to evaluate on. Default: the dev split of --data.
       max_examples: Train only on this many examples from the start of the data. 0 uses all.
-      negatives_from: Source of the wrong candidates. in_batch uses the other responses in the
-        batch, given the candidates in the data, sampled random responses from the data, and mined
-        the negatives in --hard_negatives.
+      negatives_from: Source of the wrong candidates. in_batch: the other responses in the batch.
+        given: the candidates in the data. sampled: random responses from the data. mined: the
+        negatives in --hard_negatives.
       negatives: Number of wrong candidates per context.
       hard_negatives: Folder written by convert-tf mine, with negatives for the token ids in --data.
       freeze: Parts of the model whose weights stay fixed. The default for a published BERT is
@@ -242,7 +242,7 @@ class RankerConfig:
 
     @classmethod
     def from_json(cls, text: str) -> "RankerConfig":
-        """Read the result of `to_json`.
+        """Return the configuration that `to_json` wrote.
 
         Raises:
           ValueError: if the text is not the configuration of a ranker.

@@ -53,7 +53,7 @@ class RankingTraining(Training):
       batch_size: Pairs per step. The other responses in the batch are a context's negatives.
       optimizer: Optimisation algorithm.
       final_learning_rate: Learning rate at the last step, after cosine decay. If you set only
-        --learning_rate, it changes by the same factor.
+        --learning_rate, the final rate changes by the same factor.
       label_smoothing: Probability that is spread evenly over the negatives.
       l2: Weight of the sum of squared matrix weights in the loss.
       embedding_dropout: Dropout rate after the embedding.
@@ -88,7 +88,7 @@ class PairTraining(RankingTraining):
       first_train_example: Index of the first example to train on, starting at 0.
       source_shares: For some sources, the share of their examples to train on, such as
         forum=0.5,chat=0.1. Needs token ids.
-      eval_splits: Splits to evaluate. The best weights are chosen by the first one. Without any
+      eval_splits: Splits to evaluate. The best weights are chosen on the first one. Without any
         split, the last weights are kept.
       shuffle_buffer: Number of examples to hold in memory for shuffling.
       turn_prefixes: Put 0:, 1:, … before earlier turns, starting with the latest. For records only.

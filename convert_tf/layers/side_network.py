@@ -1,4 +1,4 @@
-"""Side networks: a feed-forward network for contexts, and another one for responses."""
+"""Side networks: feed-forward networks, for example one for contexts and one for responses."""
 
 from typing import Any
 

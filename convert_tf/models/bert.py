@@ -33,8 +33,8 @@ def surround(
       config: configuration of the trunk, with the ids of special tokens and `max_positions`.
 
     Returns:
-      A tuple of three tensors. The number of tokens is the sum of both widths and the number of
-      special tokens, but at most `max_positions`.
+      A tuple of three tensors. Their number of tokens is the sum of the widths of `context_ids` and
+      `candidate_ids` and of the number of special tokens, but at most `max_positions`.
       - `rows`, int32 `[batch, tokens]`: rows of the tokens in the token table; 0 for padding.
       - `segment_ids`, int32 `[batch, tokens]`: 1 for the candidate and its special tokens, 0 for
         all others.

@@ -142,7 +142,7 @@ class Trunk(keras.layers.Layer):
 
     @property
     def block_variables(self) -> list[Any]:
-        """Trainable variables without the subword table."""
+        """Trainable variables except the subword table."""
         return [v for v in self.trainable_variables if v is not self.embedding.table]
 
     def call(
@@ -340,7 +340,7 @@ class DualEncoder(keras.Model):
     def encode_sequence(self, token_ids: Any) -> Any:
         """Encode each token: int32 `[batch, tokens]` → `[batch, tokens, embedding_dim]`.
 
-        The vectors of padding are meaningless.
+        The vectors for padding are meaningless.
         """
         return self._sequence(token_ids, None, False)[0]
 

@@ -59,7 +59,7 @@ def glorot_uniform(gain: float = 1.0) -> Any:
 
 
 def orthogonal() -> Any:
-    """Return an initializer for matrices with orthonormal rows or columns, whichever are fewer."""
+    """Return an initializer for matrices whose rows or columns, the fewer, are orthonormal."""
 
     def draw(rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
         # While other programs use the cores, OpenBLAS with two threads takes a hundred times as

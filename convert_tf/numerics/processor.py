@@ -1,4 +1,4 @@
-"""The processor's bfloat16 instructions and speed, and the cores that this process may use."""
+"""What the processor can do: its bfloat16 instructions and speed, and the cores to use."""
 
 import contextlib
 import os

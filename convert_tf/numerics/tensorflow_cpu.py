@@ -176,7 +176,7 @@ def in_one_pass(base: type) -> type:
     """Return an optimizer class that updates each variable with one op instead of about ten ops.
 
     Args:
-      base: Keras's Adam, Adamax or Adadelta, or a subclass.
+      base: Keras's Adam, Adamax or Adadelta, or a subclass of one of these.
 
     Returns:
       A subclass of `base` with the same variables and formulas.

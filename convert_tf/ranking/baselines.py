@@ -245,7 +245,13 @@ def fit_mapping(
 def _run(
     best: VectorMapping, x: np.ndarray, y: np.ndarray, train: np.ndarray, dev: np.ndarray
 ) -> VectorMapping:
-    """Train at one point of the grid, on the rows `train` of contexts x and responses y."""
+    """Train W and α with the learning rate and regularizer of one point of the grid.
+
+    Args:
+      best: the learning rate and regularizer, and the initial W and α.
+      x, y: vectors of contexts and responses, `[examples, dim]`.
+      train, dev: indices of the rows for training and for the dev part.
+    """
     rng = np.random.default_rng(_SEED)
     weights, alpha = best.weights.copy(), best.alpha
     weights_seen = np.full_like(weights, _FIRST_ACCUMULATOR)

@@ -217,7 +217,7 @@ class Ranker(TextRanker):
         candidates = checked_candidates(candidates)
         if len(candidates) == 0 or (top_k is not None and not is_count(top_k)):
             raise ValueError(
-                "Pass at least one candidate, and a top_k of at least 1 or None for all. "
+                "Pass at least one candidate, and a top_k of at least 1, or None for all. "
                 f"Received: {len(candidates)} candidates, top_k={top_k!r}."
             )
         scores = self.scores([context], candidates)[0]

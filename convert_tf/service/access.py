@@ -59,7 +59,7 @@ def has_key(headers: Headers, keys: Sequence[str]) -> bool:
 
 
 def request_id(headers: Headers) -> str:
-    """Return the id that the client or a proxy gave a request, or a new id."""
+    """Return the id that the client or a proxy gave to a request, or a new id if there is none."""
     given = dict(headers).get(ID_HEADER, b"")
     return given.decode("ascii") if _ID.fullmatch(given) else uuid.uuid4().hex
 

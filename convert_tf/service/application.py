@@ -1,4 +1,4 @@
-"""The web application of `convert-tf serve`: a model behind HTTP and JSON."""
+"""The web application of `convert-tf serve`: a model that answers JSON requests over HTTP."""
 
 import asyncio
 import base64
@@ -344,7 +344,7 @@ class _Service:
         return {"object": "list", "data": [await self.model(self._name)]}
 
     async def model(self, name: str) -> dict[str, Any]:
-        """Describe the model with this name."""
+        """Return a description of the model with this name."""
         self._check_name(name)
         return {"id": name, "object": "model", "created": 0, "owned_by": "convert_tf"}
 

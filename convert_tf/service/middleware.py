@@ -41,7 +41,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
         400: "the body is not JSON in UTF-8, or the vectors cannot have the requested dimensions",
         401: "the request has no API key, or a wrong one",
         408: "the body did not arrive in time",
-        404: "the service has no such model, or no intents",
+        404: "the service has no such model, or no classifier",
         413: "there are too many texts, or a text is too long",
         422: "a field is missing, unknown, or of the wrong type",
         500: "an error occurred in the service",
@@ -51,7 +51,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 
 
 class RefusedError(HTTPException):
-    """A request that is refused, with an HTTP status and a message for the client."""
+    """Refusal of a request, with an HTTP status and a message for the client."""
 
 
 def _refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -124,8 +124,8 @@ class Counters:
         self._requests = metric(Counter, "requests", "Answered requests.", ["path", "status"])
         self._times = metric(Histogram, "request_seconds", "Seconds of requests.", ["path"])
         self._batches = metric(Counter, "batches", "Batches that the model computed.", ["kind"])
-        self._texts = metric(Counter, "texts", "Texts in these batches.", ["kind"])
-        self._model_seconds = metric(Counter, "model_seconds", "Seconds in these batches.")
+        self._texts = metric(Counter, "texts", "Texts that the model computed.", ["kind"])
+        self._model_seconds = metric(Counter, "model_seconds", "Seconds of the model.")
         metric(Gauge, "queued_texts", "Waiting texts.").set_function(queued)
 
     def request(self, path: str, status: int, seconds: float) -> None:

@@ -114,7 +114,7 @@ def carry_out(task: Task) -> Path:
             if step < steps:
                 task.start(facts)
         if step >= steps:
-            print(f"nothing to do: the run has its {steps} steps")
+            print(f"nothing to do: the run has already taken its {steps} steps")
         else:
             take_steps(task, step, termination)
     return task.folder

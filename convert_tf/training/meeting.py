@@ -149,7 +149,7 @@ def _arrived(
 def _come(
     address: str, place: tuple[str, int], number: int, index: int, until: float, seconds: float
 ) -> None:
-    """Report this process to process 0, and wait until all have arrived."""
+    """Report this process to process 0, and wait until all processes have connected."""
     reason = "no answer"
     while (remaining := until - time.monotonic()) > 0:
         try:

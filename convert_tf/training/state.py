@@ -122,7 +122,7 @@ def resumed_checkpoint(task: Task) -> Path | None:
         print(f"resuming with changed {name}: {old} → {new}")
     decide = {*task.config.group(DATA), "batch_size", "batch_tokens", "seed"} - {*_NOT_OF_ORDER}
     if changes.keys() & decide:
-        print("these may change the order of the examples: some may be seen again, some later")
+        print("this may change the order of the examples: some may be seen again, others later")
     return newest
 
 

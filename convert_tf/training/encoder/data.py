@@ -157,7 +157,7 @@ def open_splits(folder: Folder, model: ModelConfig, config: PairTraining) -> dic
 
 
 def reads_no_turns(flag: str) -> str:
-    """Return the error message for a flag that needs a model that reads earlier turns."""
+    """Return the error message for a flag that is only for models that read earlier turns."""
     return (
         f"{flag} is for models that read earlier turns, but this model has multi_context=False. "
         f"Omit --{flag}, or use --model=convert_multi_context."

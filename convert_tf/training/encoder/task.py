@@ -1,4 +1,4 @@
-"""Train dual encoders: the function `train` and its task."""
+"""Train dual encoders. `convert-tf train` calls `train`."""
 
 import contextlib
 import dataclasses

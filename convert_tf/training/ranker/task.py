@@ -111,7 +111,7 @@ def freeze(ranker: RankerModel, how: str, *, trainable_blocks: int = 1) -> None:
 def make_ranker_training(
     ranker: RankerModel, config: RankerTraining, *, precision: str
 ) -> CandidateRanking:
-    """Return the ranker with its objective, compiled with an optimizer."""
+    """Return the ranker with its training objective, compiled with an optimizer."""
     freeze(ranker, config.freeze, trainable_blocks=config.trainable_blocks)
     model = CandidateRanking(ranker, config)
     optimizer = make_optimizer(

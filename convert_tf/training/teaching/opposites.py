@@ -136,7 +136,7 @@ def opposites_report(facts: dict[str, Any]) -> str:
         for kind in facts["after"]
     )
     return (
-        f"taught with {facts['triplets']:,} triplets and {facts['texts']:,} texts\n"
+        f"trained on {facts['triplets']:,} triplets and {facts['texts']:,} texts\n"
         f"held-out triplets whose paraphrase is nearer than the opposite, in %: {shares}\n"
         f"mean cosine of similarity vectors before and after: {facts['cosine']:.3f}"
     )

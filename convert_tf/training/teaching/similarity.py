@@ -217,9 +217,9 @@ def similarity_report(facts: dict[str, Any]) -> str:
             f"fitted to {facts['texts']:,} texts and the vectors of {facts['teacher']}",
             f"on {held_out['texts']:,} held-out texts: mean cosine to the teacher's vector "
             f"{held_out['cosine']:.3f}",
-            f"of {held_out['compared']:,} of them, Spearman correlation with the teacher's "
-            f"cosines, × 100, by numbers of a vector: {shown}; of sentence encodings: "
-            f"{100 * held_out['spearman_of_sentences']:.1f}, of r: "
+            f"on {held_out['compared']:,} of them: Spearman correlation with the teacher's "
+            f"cosines, × 100, by number of dimensions: {shown}; with sentence encodings: "
+            f"{100 * held_out['spearman_of_sentences']:.1f}, with r: "
             f"{100 * held_out['spearman_of_r']:.1f}",
         ]
     )

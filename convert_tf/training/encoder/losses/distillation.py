@@ -121,7 +121,7 @@ class Distillation(Loss):
             )
         missing = texts.num_examples - len(vectors.numbers)
         if missing > 0:
-            print(f"{missing:,} of {texts.num_examples:,} single texts have no vector")
+            print(f"{missing:,} of {texts.num_examples:,} single texts have no teacher vector")
         utterances.teacher = vectors
         return utterances
 
@@ -197,8 +197,8 @@ class Distillation(Loss):
             print(f"the map to the teacher's vectors starts as in {init_from}")
         elif not self.is_alone:
             print(
-                f"the map to the teacher's vectors starts from scratch: {init_from} has none, and "
-                "several processes fit none"
+                f"the map to the teacher's vectors starts from random values: {init_from} has no "
+                "map, and several processes cannot fit one"
             )
         else:
             kernel.assign(fitted_map(*self._taught_texts(FITTED_EXAMPLES)))

@@ -1,4 +1,4 @@
-"""The loss that pulls together single texts with the same label."""
+"""The loss for pulling together single texts with the same label."""
 
 import dataclasses
 from collections.abc import Sequence

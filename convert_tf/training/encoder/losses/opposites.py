@@ -1,4 +1,4 @@
-"""The loss that moves a text closer to its paraphrases than to its opposites."""
+"""The loss for moving a text closer to its paraphrases than to its opposites."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
