@@ -26,7 +26,7 @@ class BertConfig(Config):
 
     Attributes:
       vocab_size: Number of entries in the vocabulary, without hash buckets.
-      num_oov_buckets: Number of hash buckets for unknown tokens. Must be 0 for WordPiece.
+      num_oov_buckets: Number of hash buckets for unknown tokens. WordPiece uses none.
       tokenizer: Kind of tokenizer: wordpiece, subword or sentencepiece.
       start_id: Id of the token before the first text, which is [S], or [CLS] in a published BERT.
       separator_id: Id of the token after each text, which is [S], or [SEP] in a published BERT.

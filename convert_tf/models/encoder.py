@@ -211,8 +211,8 @@ class DualEncoder(keras.Model):
       encoder = DualEncoder(model_preset("tiny", vocab_size=1000))
       h = encoder.encode_context(token_ids)
 
-    Reference: arXiv 1911.03688 §2.1, §2.2, Figure 3. The paper does not describe the fourth side
-    network. It is inferred from the size in §1: 73 MB, but only 59 MB without this network.
+    Reference: arXiv 1911.03688 §2.1, §2.2, Figure 3. The fourth side network is inferred from the
+    size of the model in §1, 73 MB. Without this network, the size would be 59 MB.
     """
 
     def __init__(

@@ -181,7 +181,7 @@ def mapping_gradients(
 
     Args:
       weights, alpha: the matrix W and the factor α.
-      contexts, responses: vectors of length 1, `[B, dim]`. Row i of both forms a pair.
+      contexts, responses: vectors of length 1, `[B, dim]`. Rows with the same index form a pair.
       regularizer: factor for the penalty.
 
     Returns:
@@ -214,7 +214,7 @@ def fit_mapping(
     epochs. The weights of the best epoch are used.
 
     Args:
-      contexts, responses: vectors, `[examples, dim]`. Row i of both forms a pair.
+      contexts, responses: vectors, `[examples, dim]`. Rows with the same index form a pair.
       score: how contexts and mapped responses are compared: `cosine` (equation 2 of ConveRT's
         paper) or `dot` (PolyAI's published baseline). In both cases, the loss in training uses dot
         products.

@@ -79,7 +79,10 @@ class ClassifyRequest(_Request):
 
 
 class EmbeddingsRequest(_Request, extra="ignore"):
-    """Body of a request to `/v1/embeddings`. Fields meant for other services are ignored."""
+    """Body of a request to `/v1/embeddings`.
+
+    Unknown fields are ignored, because clients also send fields for other services.
+    """
 
     input: StrictStr | Texts
     model: str

@@ -160,7 +160,7 @@ def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> Ranking
     which must read every pair.
 
     Args:
-      examples: the examples.
+      examples: examples of the dev data.
       is_joint: whether the ranker is a cross-encoder, which reads context and candidate jointly.
 
     Raises:
