@@ -181,7 +181,7 @@ DAMAGES = {
     "no names": (without_option("names"), "it has no names.*train again"),
     "no margin": (without_option("min_margin"), "it has no min_margin.*train again"),
     "an unknown option": (changed_description(params=lambda x: {**x, "colour": "red"}), "colour"),
-    "fewer examples": (changed_description(examples=lambda x: {**x, "labels": []}), "different numbers"),
+    "fewer examples": (changed_description(examples=lambda x: {**x, "labels": []}), "different"),
     "encoders": (changed_description(encoders=lambda x: [{}]), "it has no paths of encoders"),
     "a flat kernel": (changed_arrays(kernel_0=lambda x: x[0]), "do not match"),
     "a missing bias": (changed_arrays(bias_1=lambda x: None), "it has no 'bias_1'"),
@@ -189,7 +189,7 @@ DAMAGES = {
     "a wider kernel": (changed_arrays(kernel_1=lambda x: np.ones((9, 3), "f4")), "mismatch"),
     "no numbers": (changed_arrays(kernel_0=lambda x: x * np.nan), "finite"),
     "missing words": (changed_arrays(words=lambda x: None), "it has no 'words'"),
-    "a narrower rarity": (changed_arrays(rarity=lambda x: x[1:]), "numbers of terms and of their weights differ"),
+    "a narrower rarity": (changed_arrays(rarity=lambda x: x[1:]), "weights differ"),
     "fewer thresholds": (changed_arrays(thresholds=lambda x: x[:2]), "shape"),
     "an empty head": (written(HEAD_FILE, b""), "No data left"),
 }
