@@ -138,7 +138,7 @@ def test_vectors_are_not_cut(copy):
     changed(copy / "config.json", encoding_dim=7)
     encoder = SentenceEncoder(copy)
     encoder.encode(["a sentence"])
-    with pytest.raises(ValueError, match="of encode_context have more numbers than 7"):
+    with pytest.raises(ValueError, match="of encode_context have more than 7 dimensions"):
         encoder.encode_contexts(["a sentence"])
 
 
