@@ -310,7 +310,7 @@ def test_joined_turns_lose_their_oldest_tokens(paths):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--data=d"], "Nothing to evaluate. Pass --encoder"),
+        (["--data=d"], "There is nothing to evaluate. Pass --encoder"),
         (["--data=d", "--baselines=tf"], "Choose from tfidf, bm25, sim, map, map_dot."),
         (["--data=d", "--baselines=sim"], "(sim, map, map_dot) go together"),
         (["--candidates=c", "--baselines=tfidf"], "need training examples. Pass --train_data"),

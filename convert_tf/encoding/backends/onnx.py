@@ -1,7 +1,7 @@
 """Backends of `SentenceEncoder` that run on ONNX Runtime, without TensorFlow.
 
-The backend for `.onnx` files needs `onnxruntime` and `numpy`. Such files are written by `convert-tf
-export --output model.onnx`, and contain the vocabulary.
+The backend for `.onnx` files needs `onnxruntime` and `numpy`. Such files are written by
+`convert-tf export --output model.onnx`, and contain the vocabulary.
 """
 
 import contextlib
