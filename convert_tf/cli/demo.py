@@ -10,7 +10,7 @@ downloaded once. The browser computes everything, and no text is sent to a serve
 Flags:
   folder: Folder of the page. Default: web/dist in a clone, otherwise the page of the release.
   host: Address to listen on.
-  port: Port; 0 for a free one.
+  port: Port; 0 for any free port.
 """
 
 from pathlib import Path

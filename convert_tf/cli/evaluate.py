@@ -10,10 +10,10 @@ convert-tf evaluate --candidates valid_self_original.txt --encoder convert_small
 ```
 
 `--data` is a folder of records, or a file of pairs or dialogues. As in PolyAI's evaluation, each
-context is compared with the responses in a block of 100 examples: the correct response and 99 wrong
-ones. A `--candidates` file lists the candidates for each context (`convert_tf.data.candidates`).
-The published files of ConvAI2, DSTC7, Ubuntu V2, WikiQA and article search are recognised by their
-first lines.
+context is compared with the responses in a block of 100 examples: one correct response and 99 wrong
+responses. A `--candidates` file lists the candidates for each context
+(`convert_tf.data.candidates`). The published files of ConvAI2, DSTC7, Ubuntu V2, WikiQA and article
+search are recognised by their first lines.
 
 R_N@k is the share of contexts with a correct candidate among the first k of N candidates. MRR is
 the mean over contexts of 1 / rank, where rank is the best rank of a correct candidate. MAP is the

@@ -17,7 +17,7 @@ Flags:
     intent. Needs the extra languages.
   name: Name of the model in /v1/embeddings. Default: the name of the encoder.
   host: Address to listen on; 0.0.0.0 for all addresses of this machine.
-  port: Port; 0 for a free one.
+  port: Port; 0 for any free port.
   compute_dtype: Number format of the network.
   num_threads: Number of threads that compute. Default: the number of cores that the process may
     use, given its CPU affinity and the CPU quota of its container.

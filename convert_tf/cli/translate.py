@@ -12,7 +12,7 @@ texts, encode them again with `convert-tf embed` or `convert-tf index build --fr
 
 Flags:
   encoder: Encoder that computed the vectors in --input.
-  to: Encoder to whose vectors --input is translated.
+  to: New encoder, whose vectors --output approximates.
   input: Array of vectors, x.npy.
   output: Array to write, x.npy.
   kind: Kind of the vectors. Default: the kind in INPUT.json, or sentence.

@@ -41,7 +41,7 @@ from convert_tf.text.vocabulary import read_vocabulary
 FILES = (SAFETENSORS_FILE, TOKENIZER_FILE, CONFIG_FILE, "modules.json", "README.md")
 LEAST_TEXTS = 100
 DIM = 256  # maximum number of dimensions; with 512, vectors are hardly more accurate
-_PENALTY = 0.1  # λ per text: the penalty for changing a row
+_PENALTY = 0.1  # λ: the weight of the change of a row, relative to the error of one text
 _STEPS = 40  # number of steps of conjugate gradients
 _FREQUENCY = 1e-3  # a: a subword with this probability gets half the weight
 _MODULES = [

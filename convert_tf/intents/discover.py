@@ -334,7 +334,7 @@ def _telling_words(texts: Sequence[str], numbers: np.ndarray) -> list[list[str]]
 
     Args:
       texts: messages.
-      numbers: int `[texts]`, the group of each text, from 0 without gaps.
+      numbers: int `[texts]`, the group of each text, numbered from 0 without gaps.
     """
     terms = [{*word_terms(text)} for text in texts]
     overall = Counter(word for words in terms for word in words)

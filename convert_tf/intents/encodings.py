@@ -45,8 +45,8 @@ def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]
     if not callable(encode):
         raise ValueError(
             f"{encoder!r} is not an encoder for kind={kind!r}. Pass a module's path, an object "
-            f"with {method}(texts), a callable texts → vectors for kind='sentence', or a list of "
-            "these."
+            f"with {method}(texts), a function from texts to vectors (for kind='sentence'), or a "
+            "list of these."
         )
     return encode  # type: ignore[no-any-return]
 
@@ -119,7 +119,8 @@ class IntentEncodings:
     Args:
       encoder: an encoder as in `encode_function`, or a list of encoders.
       kind: see `encode_function`.
-      max_texts: maximum number of texts whose encodings are kept, the most recently used ones.
+      max_texts: maximum number of texts whose encodings are kept. The encodings that were used most
+        recently are kept.
 
     Example:
       vectors = IntentEncodings(["hub_modules/convert/2", use])(["where is my card?"])

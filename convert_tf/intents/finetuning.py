@@ -200,7 +200,7 @@ class FewShotTuner:
         return unit_rows(reduced)
 
     def sentences(self, encodings: np.ndarray) -> np.ndarray:
-        """Return sentence encodings of length 1 for the reduced encodings that are passed."""
+        """Return the sentence encodings, of length 1, for reduced encodings from `encodings`."""
         if self.similarity_map is None:
             return encodings
         return unit_rows(sentence_encodings(encodings, self.similarity_map))
@@ -209,7 +209,7 @@ class FewShotTuner:
         """Train the encoder on some of the texts, from the weights of the checkpoint.
 
         Args:
-          labels: int `[n]`, numbers of intents, from 0 without gaps.
+          labels: int `[n]`, the intents of these texts, numbered from 0 without gaps.
           places: int `[n]`, indices of the texts in `texts`.
 
         Returns:

@@ -66,7 +66,7 @@ def classifier_folder(folder: str | os.PathLike[str], *, overwrite: bool = False
     """Return the folder that a classifier is written to.
 
     Raises:
-      ValueError: if the folder exists and may not be replaced, or holds something else.
+      ValueError: if the folder exists and may not be replaced, or contains other files.
     """
     return OutputFolder(folder, replaceable=_FILES, overwrite=overwrite)
 
@@ -94,7 +94,7 @@ def write_classifier(
         examples can be added later, and `explain` can show the nearest examples.
 
     Raises:
-      ValueError: if the folder exists and may not be replaced, or holds something else.
+      ValueError: if the folder exists and may not be replaced, or contains other files.
       FileWriteError: if the folder could not be written. An existing folder is unchanged.
     """
     place = Path(os.path.abspath(folder))

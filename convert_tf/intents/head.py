@@ -144,7 +144,8 @@ def train_head(
     Args:
       options: `head`, `seed` and the options for this kind of head.
       encodings: float32 `[n, dim]`, normalised to length 1.
-      labels: int `[n]`, from 0 without gaps; for logistic regression also bool `[n, labels]`.
+      labels: int `[n]`, the label of each example, numbered from 0 without gaps. Logistic
+        regression also accepts bool `[n, labels]`.
       weights: float `[n]`, positive weights of the examples. Default: equal weights.
       validation: encodings and labels for the `patience` of a network.
 
@@ -179,7 +180,7 @@ def train_network(
 
     Args:
       encodings: float32 `[n, dim]`, normalised to length 1.
-      labels: int `[n]`, the label of each example, from 0 without gaps.
+      labels: int `[n]`, the label of each example, numbered from 0 without gaps.
       hidden_dim, dropout, learning_rate, epochs, batch_size: as in `IntentClassifier`.
       patience: training stops after this many epochs without better accuracy on `validation`. The
         weights of the best epoch are then kept. 0, or no validation data, trains all epochs.
@@ -247,7 +248,8 @@ def train_logistic(
 
     Args:
       encodings: float32 `[n, dim]`, or a sparse array.
-      labels: int `[n]`, from 0 without gaps; or bool `[n, labels]`.
+      labels: int `[n]`, the label of each example, numbered from 0 without gaps; or bool
+        `[n, labels]`.
       c: scikit-learn's `C`, the inverse weight of the L2 penalty.
       weights: float `[n]`, weights of the examples. Default: equal weights.
 

@@ -112,8 +112,8 @@ def train_lexical(
 
     Args:
       texts: the examples.
-      labels: int `[texts]`, from 0 without gaps; or bool `[texts, labels]`, if the model is to
-        predict log-odds for each label.
+      labels: int `[texts]`, the label of each text, numbered from 0 without gaps; or bool
+        `[texts, labels]`, if the model is to predict log-odds for each label.
       weights: float `[texts]`, weights of the examples. Default: equal weights.
     """
     if not any(map(word_terms, texts)):  # only punctuation

@@ -34,7 +34,7 @@ def load_classifier(
         from convert_tf.intents.one_file import IntentFile
 
         if encoder:
-            raise ValueError(f"{name!r} contains its encoder. Do not pass another one.")
+            raise ValueError(f"{name!r} contains its encoder. Do not pass another encoder.")
         return IntentFile(path, max_texts=max_texts)
     from convert_tf.intents.classifier import IntentClassifier, TextClassifier
     from convert_tf.intents.folder import read_classifier

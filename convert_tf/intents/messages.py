@@ -61,7 +61,9 @@ def in_batches(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def encode_of(encoder: Any, classifier: Any) -> Callable[[list[str]], np.ndarray]:
-    """Return the function of a classifier that encodes messages; without one, of an encoder.
+    """Return the function that encodes messages.
+
+    It is the classifier's function, or the encoder's function if `classifier` is None.
 
     Raises:
       ValueError: if both are None.

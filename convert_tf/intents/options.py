@@ -30,7 +30,7 @@ class ClassifierOptions:
       encoder: Encoder for the texts; see `IntentClassifier`.
       logistic_c: Logistic regression: scikit-learn's C, the inverse weight of the L2 penalty.
       lexical: auto combines the head with a word model, weighted by cross-validation.
-      threshold: Threshold to use instead of a fitted one.
+      threshold: Threshold to use instead of a fitted threshold.
       random_state: Seed of the weights, batches, dropout and folds.
       kind: Encodings to use.
     """

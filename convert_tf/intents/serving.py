@@ -170,7 +170,7 @@ class IntentModule(tf.Module):
             if not isinstance(encoder, str | os.PathLike) or not kind_of(encoder).is_module:
                 raise ValueError(
                     f"The encoder of this classifier is {encoder!r}. A serving module needs the "
-                    "folder of a module: train with one, such as module_path('convert_small')."
+                    "folder of a module. Train with a module, such as module_path('convert_small')."
                 )
             check_files(encoder)
         quieten_float16()
@@ -241,7 +241,7 @@ def serving_folder(folder: str | os.PathLike[str], *, overwrite: bool = False) -
     """Return the folder that a serving module is written to.
 
     Raises:
-      ValueError: if the folder exists and may not be replaced, or holds something else.
+      ValueError: if the folder exists and may not be replaced, or contains other files.
     """
     return OutputFolder(folder, replaceable=_FILES, overwrite=overwrite)
 
@@ -262,7 +262,8 @@ def export_serving(
       overwrite: whether to replace an existing serving module.
 
     Raises:
-      ValueError: if the folder exists, or holds something else, or an encoder is not a module.
+      ValueError: if the folder exists and may not be replaced, if it contains other files, or if an
+        encoder is not a module.
       FileWriteError: if the folder cannot be written. No partial folder is left behind.
     """
     output = serving_folder(folder, overwrite=overwrite)

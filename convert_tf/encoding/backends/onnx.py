@@ -164,8 +164,8 @@ class OnnxBackend(GraphBackend):
                     f"the folder, {str(folder)!r}."
                 )
             raise self._unusable(
-                "it has no checksum, or a wrong one. An earlier version or another program wrote "
-                "it, or it was damaged or changed"
+                "it has no checksum, or a wrong checksum. An earlier version or another program "
+                "wrote it, or it was damaged or changed"
             )
         session = self._open(self.path)
         metadata = self.metadata = dict(session.get_modelmeta().custom_metadata_map)

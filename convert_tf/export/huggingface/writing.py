@@ -64,7 +64,7 @@ tags: [sentence-transformers, feature-extraction, onnx, transformers.js, convert
 # special tokens begin with a noncharacter, which Unicode reserves for use inside programs.
 _MARK = "\ufdd0"
 _UNKNOWN, _PADDING, _FIRST = f"{_MARK}unknown", f"{_MARK}padding", f"{_MARK}sentence"
-# Kinds of vectors besides the default, and the tokens that select them.
+# The kinds of vectors besides the default kind, and the tokens that select them.
 _KIND_TOKENS = {kind: f"{_MARK}{kind}" for kind in ("context", "response", "similarity", "reduced")}
 _SYNTAX = frozenset(r"\^$.*+?()[]{}|/-&~#")
 
@@ -210,7 +210,7 @@ def _folding_steps(alphabet: Set[str]) -> list[dict[str, Any]]:
     """Return the normalizers that fold texts, for a vocabulary with these characters.
 
     The package `tokenizers` applies NFKC to every character, so characters that `fold` keeps are
-    replaced by stand-ins before. Each character in the vocabulary gets its own stand-in. All other
+    first replaced by stand-ins. Each character in the vocabulary gets its own stand-in. All other
     characters share two stand-ins, because unknown characters have a single id. One of the two is
     for punctuation, which ends words.
     """

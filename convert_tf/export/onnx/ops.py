@@ -14,7 +14,8 @@ from convert_tf.numerics.byte_codes import pack_kernel
 
 CONTRIB = "com.microsoft"  # the operator set of ONNX Runtime
 EPSILON = 1e-6
-# Factor for measured ranges, because they are measured on a few thousand tokens only.
+# Measured ranges are widened by this factor. They are measured on a few thousand tokens, and other
+# texts have wider ranges.
 _CENTRED_ROOM = 1.2
 _MAX_CENTRED_WIDTH = 0.75
 SIDE_BLOCK = 32  # number of values, of texts and of weights, that share a scale in side networks
