@@ -88,7 +88,7 @@ def run(values: Any) -> None:
     if values.k is not None and not all(k.strip().isdecimal() for k in values.k):
         raise UsageError(f"--k {','.join(values.k)} is not a list of numbers such as 1,3,10.")
     if values.output and values.output.endswith(".json"):
-        raise UsageError("--output is a folder. Pass a name without .json.")
+        raise UsageError("--output must be a folder. Pass a name without .json.")
     is_file_of_pairs = os.path.isfile(values.data or "")
     is_fitted = bool({*values.baselines} - {"sim"})
     unread: dict[str, tuple[str, ...]] = {

@@ -175,7 +175,7 @@ class SentenceEncoder:
             names = [signature.name for signature in SIGNATURES.values()]
             if not {*model.outputs} & {*names}:
                 raise ValueError(
-                    f"{path!r} is not an encoder. An encoder has one of {', '.join(names)}. "
+                    f"{path!r} is not an encoder: it has none of the outputs {', '.join(names)}. "
                     f"Received: a model with {', '.join(sorted(model.outputs)) or 'none'}. Pass a "
                     "module that convert-tf export wrote."
                 )
@@ -476,7 +476,7 @@ class SentenceEncoder:
         if extra_contexts is not None:
             if kind != "context" or not self.reads_history:
                 raise ValueError(
-                    "Only multi-context encoders read extra contexts, for the kind context. "
+                    "Extra contexts need a multi-context encoder and the kind context. "
                     f"Received: extra contexts for the kind {kind} of an encoder that "
                     f"{'reads' if self.reads_history else 'does not read'} them. Omit them."
                 )

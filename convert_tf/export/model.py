@@ -61,7 +61,7 @@ def export_model(
     if format == "huggingface" and network_bits is not None:
         raise ValueError(
             f"A Hugging Face folder contains both a 32-bit and an 8-bit network. Received: "
-            f"network_bits={network_bits}. Omit it."
+            f"network_bits={network_bits}. Omit network_bits."
         )
     share = unknown_in_training(training_facts(checkpoint))
     warn_of_unknown(share, checkpoint, "the texts that it was trained on")

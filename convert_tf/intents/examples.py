@@ -247,7 +247,7 @@ def checked_weights(weights: Any, number: int) -> np.ndarray:
             f"{counts.shape}."
         )
     if number and not counts.any():
-        raise ValueError("sample_weight is zero for every text. Give some a positive weight.")
+        raise ValueError("sample_weight is zero for every text. Give some texts a positive weight.")
     wrong = np.flatnonzero(~((counts >= 0) & np.isfinite(counts)))
     if len(wrong):
         raise ValueError(

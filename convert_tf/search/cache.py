@@ -300,7 +300,7 @@ def _encoded(
     vectors = np.asarray(encode(batch))
     if vectors.shape != (len(batch), dim or vectors.shape[-1]):
         raise ValueError(
-            f"encode must return vectors of equal length for all {len(batch)} texts. "
+            f"encode must return a vector of equal length for each of {len(batch)} texts. "
             f"Received: shape {vectors.shape}."
         )
     return stored_vectors(vectors, dtype)

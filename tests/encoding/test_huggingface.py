@@ -95,7 +95,7 @@ def changed(path, **values):
         (lambda f: changed(f / "config.json", kind_ids={"sentence": 1}), "has sentence: 1"),
         (
             lambda f: changed(f / "tokenizer.json", model={"type": "BPE"}),
-            "belongs to another tokenizer",
+            "belongs to a tokenizer of another kind",
         ),
         (
             lambda f: changed(f / "config.json", model_type="bert"),

@@ -426,7 +426,7 @@ def test_logits_of_both_models_are_added(tmp_path):
 def test_errors_of_ranking_anew(tmp_path):
     first = CandidateIndex(make_cache(tmp_path / "cache"), StubEncoder())
     second = CandidateIndex(make_cache(tmp_path / "other", TEXTS[:-1]), StubEncoder())
-    with pytest.raises(ValueError, match="hold different texts"):
+    with pytest.raises(ValueError, match="have different texts"):
         RerankedIndex(first, second)
     with pytest.raises(ValueError, match="Received: top_n=0"):
         RerankedIndex(first, StubRanker(), top_n=0)

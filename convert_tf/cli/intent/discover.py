@@ -127,7 +127,7 @@ def _earlier_groups(path: str) -> list[dict[str, Any]]:
     from convert_tf.intents.data import read_labelled
 
     if not os.path.isfile(path):
-        raise ValueError(f"{path} is not a file. Pass the {_TABLE} of an earlier intent discover.")
+        raise ValueError(f"{path} is not a file. Pass a {_TABLE} that intent discover wrote.")
     file = f"{path}{_DESCRIPTION_SUFFIX}"
     groups = json_file(file).get(_GROUPS) if _is_description(file) else None
     if not isinstance(groups, list) or not all(map(_is_group, groups)):

@@ -196,7 +196,7 @@ def folder_subwords(folder: Path) -> list[str]:
     except (KeyError, TypeError, AttributeError):
         is_known = False
     if not is_known:
-        raise ValueError(f"{TOKENIZER_FILE} belongs to another tokenizer")
+        raise ValueError(f"{TOKENIZER_FILE} belongs to a tokenizer of another kind")
     check_subwords(subwords, source=TOKENIZER_FILE)
     return subwords
 

@@ -74,7 +74,7 @@ class ModuleBackend(OpenedFromPath):
             return np.asarray(encode(*inputs)[key])
         except tf.errors.ResourceExhaustedError as error:
             raise MemoryError(
-                f"{len(columns[0])} texts at once: pass a lower batch_size"
+                f"Not enough memory for {len(columns[0])} texts at once. Pass a lower batch_size."
             ) from error
         # For example, the signature may have other arguments.
         except (tf.errors.OpError, TypeError, ValueError) as error:
