@@ -77,13 +77,17 @@ class IntentObjective(Objective):
         None if the encoder has no similarity vectors.
 
       Call arguments:
-      inputs: a dict of `activations`, float32 `[rows, tokens, dim]`, the outputs of the lower
-        blocks for packed rows; `segment_lengths`, int32 `[rows, segments]`; `slots`, int32
-        `[batch]`; and `labels`, int32 `[batch]`, which only the loss reads.
+      inputs: a dict with
+        - `activations`: float32 `[rows, tokens, dim]`, the outputs of the lower blocks for packed
+          rows;
+        - `segment_lengths`: int32 `[rows, segments]`, the number of tokens of each text in a row;
+        - `slots`: int32 `[batch]`, the places of the texts in the rows;
+        - `labels`: int32 `[batch]`, the intents of the texts, which only the loss reads.
 
     Returns:
-      A dict of `encodings`, the sentence encodings, float32 `[batch, reduced_dim]`, normalised to
-      length 1, and `logits`, float32 `[batch, intents]`.
+      A dict with
+      - `encodings`: float32 `[batch, reduced_dim]`, the sentence encodings, normalised to length 1;
+      - `logits`: float32 `[batch, intents]`, the outputs of the head.
 
     Example:
       outputs = IntentObjective(encoder, head, None)(inputs, training=True)
@@ -377,7 +381,7 @@ def finetuned_classifier(
         out, and with more than 3,000 only one.
       output: the folder to write.
       params: parameters of `IntentClassifier`.
-      precision: the Keras dtype policy of the encoder, as in `choose_precision`.
+      precision: the number format of the encoder, as passed to `choose_precision`.
       overwrite: whether to replace an existing folder.
       keep_examples: whether the folder stores the texts of the examples.
 

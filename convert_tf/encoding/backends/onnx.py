@@ -321,7 +321,8 @@ def graph_inputs(flat_ids: np.ndarray, row_splits: np.ndarray) -> dict[str, np.n
       - `positions`: int32 `[rows, tokens]`, the position of each token in its text;
       - `segment_ids`: int32 `[rows, tokens]`, s for tokens of the s-th text in a row, and 0 for
         padding;
-      - `pooling`: float32 `[rows, segments, tokens]`, 1/√N for the N tokens of a text;
+      - `pooling`: float32 `[rows, segments, tokens]`, 1/√N for the N tokens of a text, and 0 for
+        all other tokens;
       - `slots`: int32 `[texts]`, the places of the texts. Text i is segment `slots[i] % segments`
         in row `slots[i] // segments`; both count from 0.
     """

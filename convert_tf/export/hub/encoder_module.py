@@ -184,9 +184,12 @@ class EncoderModule(tf.Module):
     def encode_context_and_response(
         self, context: tf.Tensor, response: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Return the encodings h of contexts and responses.
+        """Encode contexts and responses. The numbers of contexts and responses may differ.
 
-        The numbers of contexts and responses may differ.
+        Returns:
+          A dict with
+          - `context_encoding`: float32 `[contexts, encoding_dim]`, the encodings h of contexts;
+          - `response_encoding`: float32 `[responses, encoding_dim]`, the encodings h of responses.
         """
         return {
             "context_encoding": self._context_encoding(context),
@@ -195,7 +198,13 @@ class EncoderModule(tf.Module):
 
     @tf.function(autograph=False, input_signature=[_TEXTS])
     def encode_sequence(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the trunk's outputs, `[batch, tokens, embedding_dim]`, and the tokens of texts."""
+        """Return the trunk's outputs for each token.
+
+        Returns:
+          A dict with
+          - `sequence_encoding`: float32 `[batch, tokens, embedding_dim]`, the outputs of the trunk;
+          - `tokens`: string `[batch, tokens]`, the subwords of the texts, padded with `""`.
+        """
         self.weights.unpack()
         strings = _without_first_space(strings)
         tokens = self.tokenizer.tokenize(strings).to_tensor(default_value="")

@@ -102,7 +102,7 @@ class GraphWriter:
         self.observed: list[str] = []
 
     def _dense(self, name: str, x: str, kernel: np.ndarray, bias: np.ndarray | None = None) -> str:
-        """Build x · kernel + bias. If there are calibrations, the product is one of bytes.
+        """Build x · kernel + bias. If there are calibrations, bytes are multiplied.
 
         With bytes, the bias also corrects for the centre and for the mean error. This error is not
         zero: most hidden values are between -0.28 and 0. The step between bytes is larger than the
@@ -148,7 +148,7 @@ class GraphWriter:
     ) -> str:
         """Build x · weights + bias for side networks.
 
-        If there are calibrations, the product is one of bytes, with a scale for every `SIDE_BLOCK`
+        If there are calibrations, bytes are multiplied, with a scale for every `SIDE_BLOCK`
         numbers.
         """
         bias = "" if bias_values is None else self._constant(f"{name}/bias", bias_values)
