@@ -103,7 +103,7 @@ test("screen readers get a sentence about each change, not whole lists", async (
   await page.locator("#compare-said").getByText(/^\d+ pairs of 12 questions/).waitFor({ state: "attached" });
 });
 
-test("a hundred of many similar pairs are shown, with the number of all", async () => {
+test("of many similar pairs, a hundred are shown and all are counted", async () => {
   const before = await page.inputValue("#questions");
   const many = Array.from({ length: 40 }, (_, i) => `How do I reset my password ${"now ".repeat(i % 4)}?`);
   await page.fill("#questions", many.join("\n"));
