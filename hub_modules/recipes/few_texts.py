@@ -2,8 +2,8 @@
 
     python hub_modules/recipes/few_texts.py 'utterances/*.jsonl.zst' triplets.jsonl.zst texts.jsonl.zst
 
-The output contains at most five texts for each intent, texts from seven files without intents, and
-the texts of some triplets. As in `single_texts.py`, it does not contain the intents on which
+The output contains at most five texts for each intent, texts from seven other files, and the texts
+of some triplets. As in `single_texts.py`, it does not contain the intents on which
 `judge_intents.py` evaluates encoders.
 """
 

@@ -16,7 +16,7 @@ recipes=hub_modules/recipes
     python3 $recipes/first_shard.py "$work/data" "$work/first" deal_or_no_deal,esconv
 python3 train.py --flagfile=$recipes/rerank_poly.flags --data "$work/first" \
     --init_from "$encoder" --output "$work/runs/rerank_poly" "$@"
-# The run used fewer codes and shorter texts, because that is faster. The copy has the full numbers.
+# The run used fewer codes and shorter texts, because that is faster. more_codes.py raises both.
 [ -d "$work/runs/more_codes" ] ||
     python3 $recipes/more_codes.py "$work/runs/rerank_poly" "$work/runs/more_codes"
 [ -d "$work/hub_modules/convert_rerank_poly/1" ] ||
