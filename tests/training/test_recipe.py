@@ -383,5 +383,5 @@ def test_runs_are_judged_by_intents_that_were_left_away(tiny_modules, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     found = re.findall(r", (.+), sentence: ([\d.]+) %", done.stdout)
-    assert [name for name, _ in found] == ["bank.csv", "left away"]
+    assert [name for name, _ in found] == ["bank.csv", "left out"]
     assert all(0 < float(accuracy) <= 100 for _, accuracy in found)
