@@ -1,4 +1,4 @@
-# `make demo` and `make test` set ./.venv up once and reuse it.
+# Targets that need ./.venv create it on first use and reuse it later.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -26,8 +26,8 @@ $(READY): pyproject.toml constraints.txt
 	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(READY)
 
-# The whole road on sample dumps that the project makes, then the released module: about a minute
-# on two cores.
+# All steps from dumps to a search, on generated sample dumps, followed by a search with a released
+# module. This takes about a minute on two cores.
 demo: $(READY)
 	rm -rf $(DEMO)
 	$(CLI) sample --output $(DEMO)/dumps
@@ -47,13 +47,13 @@ demo: $(READY)
 	    --queries "how do I reset my password?" --queries "I got into Stanford!" \
 	    --queries "My roommate keeps eating my food."
 
-# The cells of docs/papers.md that are not measured yet, with the files of the papers' tasks, which
-# are not included: make papers DATA=tasks/ BERT=MiniLM/ CELLS='poly 7,poly 8'
+# Measure the cells of docs/papers.md that have no figures yet. This needs the files of the papers'
+# tasks, which are not included: make papers DATA=tasks/ BERT=MiniLM/ CELLS='poly 7,poly 8'
 papers: $(READY)
 	$(PY) benchmarks/papers.py $(if $(DATA),--data '$(DATA)') $(if $(BERT),--bert '$(BERT)') \
 	    $(if $(CELLS),--cells '$(CELLS)')
 
-# The page in web/dist, of npm's packages and the module convert_small; convert-tf demo serves it.
+# Build the page in web/dist from packages on npm and the module convert_small. `convert-tf demo` serves it.
 WEB_MODULE := hub_modules/convert_small/2
 web: $(READY) web/dist/model.onnx.gz
 	cd web && npm ci --no-audit --no-fund && npm run build
@@ -62,19 +62,20 @@ web/dist/model.onnx.gz: $(WEB_MODULE)/saved_model.pb scripts/web_assets.py \
     $(wildcard convert_tf/export/onnx/*.py convert_tf/text/*.py convert_tf/encoding/backends/onnx.py)
 	$(PY) scripts/web_assets.py --encoder $(WEB_MODULE) --output web/dist
 
-# The page in Chromium (Debian's package chromium), its ids against Python's on 100,000 texts.
+# Test the page in Chromium (Debian's package chromium), and compare its token ids with those of Python
+# on 100,000 texts.
 test-web: web
 	$(PY) scripts/web_cases.py --encoder $(WEB_MODULE) --output web/build --texts 100000
 	cd web && PYTHON=$(abspath $(PY)) npm test
 
-# The pages as a site in site/. Broken links and blocks that do not run are errors.
+# Build the documentation as a website in site/. Broken links and code blocks that fail are errors.
 docs: $(READY)
 	$(PY) -m pip install --quiet 'mkdocs-material>=9.5' 'mkdocstrings[python]>=0.27'
 	$(PYTEST) -m 'slow or not slow' tests/docs tests/examples
 	$(PY) -m mkdocs build --strict
 
-# In three rounds: TensorFlow keeps much of the first files, and a worker may take 3 GB. The summary of
-# each round says what its workers took.
+# The tests run in three rounds, because TensorFlow does not free all memory and a worker may reach 3 GB.
+# The summary of each round reports the memory of its workers.
 ROUND_1 := tests/export tests/encoding tests/docs
 ROUND_2 := tests/training tests/models tests/checkpoints tests/intents
 test: $(READY)
@@ -82,31 +83,32 @@ test: $(READY)
 	$(PYTEST) $(ROUND_2)
 	$(PYTEST) $(addprefix --ignore=,$(ROUND_1) $(ROUND_2))
 
-# What needs minutes: other backends, several processes, kills, whole runs, each command by itself.
+# Tests that take minutes: other backends, several processes, killed processes, whole runs, and each
+# command by itself.
 test-slow: $(READY)
 	$(PYTEST) -m slow $(ROUND_1)
 	$(PYTEST) -m slow $(ROUND_2)
 	$(PYTEST) -m slow $(addprefix --ignore=,$(ROUND_1) $(ROUND_2))
 
-# Spark in this process, then a master and two workers as processes, one of which is killed. It needs
-# Java 17 and downloads PySpark, 450 MB. With both, it is part of test-slow.
+# Test Spark in one process, and then with a master and two workers, one of which is killed. This needs
+# Java 17 and downloads PySpark (450 MB). If both are installed, test-slow includes these tests.
 test-cluster: $(READY)
 	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[spark]'
 	$(PYTEST) -rs -m slow tests/corpora/test_spark_cluster.py
 
-# Real programs of others, with their own old TensorFlow: for every change of the exporter. It
-# downloads 5 GB, once, and says which Python it has not found.
+# Test modules in other programs, with the old versions of TensorFlow that these programs need. Run this
+# after every change to the exporter. The first run downloads 5 GB. Missing versions of Python are listed.
 test-clients: $(READY)
 	$(PY) tests/clients/real/run.py --environments $(CLIENTS)
 
-# Wheels, archives of the modules and their checksums in release/, tried in empty environments: it
-# downloads 1 GB and takes ten minutes. The page is among them where npm is there.
+# Write wheels, archives of the modules and their checksums to release/, and test them in empty
+# environments. This downloads 1 GB and takes ten minutes. The page is included if npm is installed.
 release: $(READY) $(if $(shell command -v npm),web)
 	$(PY) scripts/release.py --output $(RELEASE) $(if $(TAG),--tag '$(TAG)')
 	$(PY) scripts/try_release.py --release $(RELEASE)
 
-# The commands of the base installation in an empty environment of each Python that is installed. It
-# needs no TensorFlow.
+# Test the commands of the base installation in an empty environment, for each installed version of
+# Python. This needs no TensorFlow.
 test-python:
 	$(PYTHON) -m venv $(RELEASE_VENV)
 	$(RELEASE_VENV)/bin/python -m pip install --quiet '.[release]'
@@ -115,7 +117,7 @@ test-python:
 	    $(RELEASE_VENV)/bin/python scripts/try_release.py --release $(RELEASE) --only base \
 	    --python $$python || exit 1; fi; done
 
-# The fast tests with the lowest versions that pyproject.toml allows. It downloads 1 GB.
+# Run the fast tests with the lowest versions that pyproject.toml allows. This downloads 1 GB.
 test-lowest: $(LOWEST)/.lowest
 	$(MAKE) test VENV=$(LOWEST)
 
@@ -125,8 +127,8 @@ $(LOWEST)/.lowest: pyproject.toml
 	$(LOWEST)/bin/uv pip install --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[test]'
 	touch $@ $(LOWEST)/.ready
 
-# Two gigabytes of dump, twenty kills and an hour of fuzz: about two hours. Its options go into
-# ATTACK, as in: make attack ATTACK='--gigabytes 0.1 --minutes 5 --kills 5'
+# Stress test with a dump of two gigabytes, twenty killed processes and an hour of fuzzing, in about two
+# hours. To change its options, set ATTACK: make attack ATTACK='--gigabytes 0.1 --minutes 5 --kills 5'
 attack: $(READY)
 	$(PY) benchmarks/attack.py --folder $(ATTACKED) $(ATTACK)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from convert_tf.extras import needs_training
 
-if TYPE_CHECKING:  # what type checkers and editors read
+if TYPE_CHECKING:  # type checkers and editors read these imports
     from convert_tf.checkpoints.loading import load_model
     from convert_tf.checkpoints.released import module_path
     from convert_tf.config.bert import BertConfig

@@ -1,8 +1,8 @@
-"""Optional libraries and errors about missing ones.
+"""Errors that say which library is missing and how to install it.
 
-Optional libraries belong to the extras of pyproject.toml. The base installation can encode texts,
-search and classify intents. The extra `train` adds TensorFlow and Keras, which are needed to train
-encoders and to open modules. `.onnx` files need only numpy and onnxruntime.
+Optional libraries are listed in the extras of pyproject.toml. The base installation can encode
+texts, search and classify intents. The extra `train` adds TensorFlow and Keras, which are needed to
+train encoders and to open modules. `.onnx` files need only numpy and onnxruntime.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _OF_TRAINING = (
 
 
 class MissingLibraryError(ImportError):
-    """Error: a library is not installed. The message says what to install."""
+    """Raised if a library is not installed. The message says what to install."""
 
 
 def source_folder() -> Path | None:
@@ -36,7 +36,7 @@ def source_folder() -> Path | None:
     if (around / "pyproject.toml").is_file():
         return around
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        # pip's record of where the package came from (PEP 610).
+        # pip records in this file where it installed the package from (PEP 610).
         note = importlib.metadata.distribution("convert_tf").read_text("direct_url.json") or "{}"
         address = urllib.parse.urlsplit(json.loads(note).get("url", ""))  # noqa: TID251 - by pip
         folder = Path(urllib.request.url2pathname(address.path))
@@ -50,9 +50,10 @@ def needs(extra: str, purpose: str, *, package: str = "") -> Iterator[None]:
     """Turn a failed import in this block into an error that says what to install.
 
     Args:
-      extra: name of an extra in pyproject.toml; "" for a library of the base installation.
+      extra: name of the extra in pyproject.toml that contains the library; "" for a library of the
+        base installation.
       purpose: what needs the library, as the subject of a sentence, e.g. "Sorting comments".
-      package: package to install, for a library that belongs to no extra.
+      package: name of the package to install, if the library belongs to no extra.
 
     Raises:
       MissingLibraryError: if a module is not installed.
@@ -81,7 +82,7 @@ def needs_training(purpose: str) -> Iterator[None]:
     """Turn a failed import of TensorFlow or Keras in this block into an error, as `needs` does.
 
     Raises:
-      MissingLibraryError: if one of them is not installed.
+      MissingLibraryError: if TensorFlow, Keras or a library that extends them is not installed.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-"""Common style for all figures, readable in print and by colour-blind people.
+"""The common style of all figures. They are readable in print and for colour-blind people.
 
-matplotlib comes with the extra `[plots]`. Without it, commands write their numbers but no pictures,
-and say so.
+Figures need matplotlib, which the extra `[plots]` installs. Without matplotlib, commands write
+their numbers but no pictures, and print a note about this.
 """
 
 import functools
@@ -18,7 +18,7 @@ from convert_tf.storage.files import write_file
 BLUE, RED, GREEN, YELLOW, CYAN, PURPLE, GREY = COLOURS = (
     "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb",
 )  # fmt: skip
-SMALLEST = 7  # font size in points that is still readable in print
+SMALLEST = 7  # the smallest font size, in points, that is readable in print
 _STYLE = {
     "axes.grid": False,
     "axes.spines.right": False,
@@ -43,7 +43,9 @@ _Arguments = ParamSpec("_Arguments")
 
 
 def picture(draw: Callable[_Arguments, Any]) -> Callable[_Arguments, bytes]:
-    """Decorate a function that draws a matplotlib `Figure`, so that it returns a PNG in our style.
+    """Decorate a function that draws a matplotlib `Figure`, so that it returns a PNG instead.
+
+    The figure is drawn in the common style.
 
     Raises:
       MissingLibraryError: if matplotlib is not installed when the decorated function is called.
@@ -66,11 +68,13 @@ def picture(draw: Callable[_Arguments, Any]) -> Callable[_Arguments, bytes]:
 
 
 def write_picture(path: str | os.PathLike[str], draw: Callable[[], bytes]) -> bool:
-    """Write a PNG. Without matplotlib, print a note on standard error once per process instead.
+    """Write a PNG. If matplotlib is missing, print a note on standard error instead.
+
+    A note is printed only once per process.
 
     Args:
-      path: the file, which is replaced if it exists.
-      draw: a function that returns the PNG, decorated with `picture`.
+      path: the file to write. An existing file is replaced.
+      draw: a function, decorated with `picture`, that returns the PNG.
 
     Returns:
       Whether the file was written.

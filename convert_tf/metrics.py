@@ -1,8 +1,8 @@
 """Ranking metrics, in numpy.
 
 Responses are ranked as in PolyAI's conversational-datasets: examples are grouped into blocks of
-100, and each context is scored with all responses of its block. A tie with the right response
-counts as a miss.
+100, and each context is scored with all responses in its block. If a wrong response has the same
+score as the correct one, the wrong response is ranked first.
 """
 
 from collections.abc import Iterable
@@ -13,13 +13,14 @@ BLOCK_SIZE = 100
 
 
 def right_ranks(scores: np.ndarray, is_right: np.ndarray) -> np.ndarray:
-    """Return the rank, from 1, of the best right candidate for each context.
+    """Return the 1-based rank of the highest-scoring correct candidate for each context.
 
-    The rank is 1 plus the number of wrong candidates with the same or a higher score.
+    The rank is 1 plus the number of wrong candidates with the same score or a higher score.
 
     Args:
-      scores: float `[…, candidates]`, one score for each candidate.
-      is_right: bool `[…, candidates]`, true for at least one candidate of each context.
+      scores: float `[…, candidates]`, the score of each candidate.
+      is_right: bool `[…, candidates]`, whether each candidate is correct. At least one candidate of
+        each context must be correct.
 
     Returns:
       The ranks, int64 `[…]`.
@@ -34,16 +35,18 @@ def right_ranks(scores: np.ndarray, is_right: np.ndarray) -> np.ndarray:
 
 
 def average_precisions(scores: np.ndarray, is_right: np.ndarray) -> np.ndarray:
-    """Return the average precision for each context, which may have several right candidates.
+    """Return the average precision for each context. A context may have several correct candidates.
 
-    The precision at a candidate is the share of right candidates among those ranked down to it. The
-    average precision is the mean of the precisions at the right candidates. A wrong candidate is
-    ranked before a right one with the same score. With a single right candidate, the average
-    precision is 1 / rank. The mean over all contexts is called MAP.
+    The precision at a candidate is the share of correct candidates among this candidate and all
+    candidates ranked before it. The average precision is the mean of the precisions at the correct
+    candidates. A wrong candidate is ranked before a correct one with the same score. If a context
+    has a single correct candidate, its average precision is 1 / rank. The mean of the average
+    precisions over all contexts is called MAP.
 
     Args:
-      scores: float `[…, candidates]`, without NaN.
-      is_right: bool `[…, candidates]`, true for at least one candidate of each context.
+      scores: float `[…, candidates]`, the score of each candidate. No score may be NaN.
+      is_right: bool `[…, candidates]`, whether each candidate is correct. At least one candidate of
+        each context must be correct.
 
     Returns:
       The average precisions, float64 `[…]`.
@@ -56,10 +59,10 @@ def average_precisions(scores: np.ndarray, is_right: np.ndarray) -> np.ndarray:
 
 
 def recall_at_k(ranks: np.ndarray, k: int) -> float:
-    """Return the share of contexts whose right candidate is among the first `k`.
+    """Return the share of contexts whose correct candidate is among the first `k`.
 
     Args:
-      ranks: int `[contexts]`, from 1.
+      ranks: int `[contexts]`, the rank of each context's correct candidate, starting at 1.
       k: largest rank that counts as a hit.
 
     Reference: arXiv 1911.03688 §3.2.
@@ -68,22 +71,22 @@ def recall_at_k(ranks: np.ndarray, k: int) -> float:
 
 
 def mean_reciprocal_rank(ranks: np.ndarray) -> float:
-    """Return the mean of 1 / rank, where `ranks` is int `[contexts]`, from 1."""
+    """Return the mean of 1 / rank. `ranks` are as in `recall_at_k`."""
     return float(np.mean(1.0 / np.asarray(ranks, dtype=np.float64)))
 
 
 def block_ranks(
     contexts: np.ndarray, responses: np.ndarray, *, block_size: int = BLOCK_SIZE
 ) -> np.ndarray:
-    """Rank each context's right response among all responses in its block.
+    """Rank each context's correct response among all responses in its block.
 
-    Candidates are shuffled within each block, so that their order has no influence. The last
-    partial block is dropped.
+    Candidates are shuffled within each block, so that their order has no influence on the ranks. A
+    partial block at the end is dropped.
 
     Args:
-      contexts: context encodings, float `[examples, dim]`.
-      responses: response encodings, float `[examples, dim]`. Row i is the right response to context
-        i.
+      contexts: the encodings of the contexts, float `[examples, dim]`.
+      responses: the encodings of the responses, float `[examples, dim]`. Row i is the correct
+        response to context i.
       block_size: number of examples per block.
 
     Returns:
@@ -95,7 +98,7 @@ def block_ranks(
     if len(contexts) < block_size:
         raise ValueError(
             f"Ranking in blocks of {block_size} needs at least {block_size} examples. "
-            f"Received: {len(contexts)}. Use more examples."
+            f"Received: {len(contexts)} examples. Use more."
         )
     rng = np.random.default_rng(0)
     ranks = []
@@ -114,14 +117,21 @@ def ranking_metrics(
     ks: Iterable[int] = (1,),
     precisions: np.ndarray | None = None,
 ) -> dict[str, float]:
-    """Return recalls (`R100@1` and so on), `MRR`, `MAP` and the number of `examples`.
+    """Return ranking metrics by name.
 
     Args:
-      ranks: int `[contexts]`, from 1.
-      block_size: number of candidates N per context, for the names of the recalls. If it varies,
-        pass None; the names are then `R@1` and so on.
+      ranks: int `[contexts]`, the rank of each context's correct candidate, starting at 1.
+      block_size: number of candidates per context, for the names of the recalls. If the number
+        varies, pass None; the names are then `R@1` and so on.
       ks: the values of k for which to compute the recall.
-      precisions: float `[contexts]`, the average precisions; None for no MAP.
+      precisions: float `[contexts]`, the average precision of each context; None leaves out MAP.
+
+    Returns:
+      A dict with
+      - `R100@1` and so on: the recall for each k;
+      - `MRR`: the mean reciprocal rank;
+      - `MAP`: the mean average precision (only with `precisions`);
+      - `examples`: the number of contexts.
     """
     n = "" if block_size is None else block_size
     report: dict[str, float] = {f"R{n}@{k}": recall_at_k(ranks, k) for k in ks}

@@ -1,5 +1,5 @@
-// Writes dist/: the page, its scripts, and ONNX Runtime's program, compressed. The model and the
-// tokenizer come from scripts/web_assets.py, which runs first.
+// Write the page, its scripts and the compressed WebAssembly of ONNX Runtime to dist/. Run
+// scripts/web_assets.py first, which writes the model and the tokenizer.
 
 import { build } from "esbuild";
 import { createHash } from "node:crypto";
@@ -17,7 +17,7 @@ await build({
   minify: true,
   absWorkingDir: new URL(".", import.meta.url).pathname,
 });
-// For the tests, which run in Node.
+// The tests import these modules in Node.
 await build({
   entryPoints: ["src/tokenizer.ts", "src/vectors.ts", "src/encoder.ts"],
   outdir: "build",

@@ -4,13 +4,13 @@
 convert-tf demo --port 8001
 ```
 
-In a clone, `make web` writes the page into `web/dist`. Without a clone, the page of the release is
-downloaded once. The browser computes everything; no text is sent to a server.
+In a clone, `make web` writes the page to `web/dist`. Without a clone, the page of the release is
+downloaded once. The browser computes everything, and no text is sent to a server.
 
 Flags:
-  folder: Folder of the page. Default: the one in the clone or the release.
+  folder: Folder of the page. Default: web/dist in a clone, otherwise the page of the release.
   host: Address to listen on.
-  port: Port; 0 for a free one.
+  port: Port; 0 for any free port.
 """
 
 from pathlib import Path

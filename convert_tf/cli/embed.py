@@ -6,20 +6,20 @@ zcat texts.gz | convert-tf embed --encoder convert --input - \
     --kind response --dtype float16 --output vectors.npy
 ```
 
-Row i of the array is the vector for line i of the file. Empty lines have vectors too. The file may
-also be a table, such as CSV, JSON lines or Parquet, whose column of texts is encoded. It may be
-larger than the machine's memory. `vectors.npy.json` says which encoder made the array.
+Row i of the output array is the vector of line i in the input file. Empty lines get vectors too.
+The input may also be a table with a column of texts, such as CSV, JSON lines or Parquet. It may be
+larger than the machine's memory. `vectors.npy.json` records which encoder computed the vectors.
 
-`--engine=spark` encodes on a Spark cluster with an `.onnx` file and writes the same array. It needs
-the extra `[spark]` and Java. All machines must see the encoder and the output under the same path.
-Run the same command again to resume an interrupted run.
+With `--engine=spark`, a Spark cluster encodes the texts and the array is the same. This needs an
+encoder in an `.onnx` file, the extra `[spark]` and Java. The encoder and the output must have the
+same paths on all machines. Run the same command again to resume an interrupted run.
 
 Flags:
   input: Text file with one text per line, or a table with a column of texts; - for standard input.
   output: Array to write, x.npy.
   kind: Kind of vectors. sentence: for classifiers. reduced: r, the pooled output of the network.
-    context, response: for ranking responses. similarity: for comparing texts, of length 1.
-  engine: local runs on this machine, spark on a cluster.
+    context, response: for ranking responses. similarity: vectors of length 1, for comparing texts.
+  engine: local encodes on this machine, spark on a cluster.
   batch_size: Maximum number of texts per batch.
   compute_dtype: Number format of the network. auto chooses bfloat16 if it is faster on this
     machine.
@@ -49,8 +49,8 @@ from convert_tf.storage.files import check_replaceable, only_writer, whole_file,
 from convert_tf.storage.json_text import json_file, written_json
 from convert_tf.storage.progress import Progress
 
-DESCRIPTION_SUFFIX = ".json"  # of the description, a file next to the array
-ARRAY_CHECKSUM = "array_sha256"  # a key in the description
+DESCRIPTION_SUFFIX = ".json"  # suffix of the description, which is a file next to the array
+ARRAY_CHECKSUM = "array_sha256"  # key of the array's checksum in the description
 
 
 def write_vectors(
@@ -59,9 +59,10 @@ def write_vectors(
     """Write vectors to an `.npy` file. The file appears only when it is complete.
 
     Args:
-      path: the file. An existing one is replaced.
-      pieces: at least one array, float `[texts, dim]`. Each is written before the next is read.
-      dtype: `"float32"` or `"float16"`.
+      path: the file to write. An existing file is replaced.
+      pieces: at least one array, float `[texts, dim]`. Each array is written before the next is
+        read.
+      dtype: the number format in the file, `"float32"` or `"float16"`.
 
     Returns:
       The shape of the array.
@@ -96,13 +97,13 @@ def write_array(
 ) -> tuple[int, int]:
     """Write vectors as `write_vectors` does, and describe their encoder in a file next to them.
 
-    The description contains the checksum of the array. If the process ends between writing the two
-    files, an older description is therefore not mistaken for the description of the new array.
+    The description contains the checksum of the array. If the process ends after it has written the
+    array, an older description is therefore not mistaken for the description of the new array.
 
     Args:
       path, pieces, dtype: as in `write_vectors`.
-      encoder: the encoder that made the vectors.
-      kind: kind of the vectors.
+      encoder: the encoder that computed the vectors.
+      kind: the kind of the vectors.
       facts: further entries of the description, JSON values by name.
 
     Returns:

@@ -10,18 +10,18 @@ convert-tf evaluate --candidates valid_self_original.txt --encoder convert_small
 ```
 
 `--data` is a folder of records, or a file of pairs or dialogues. As in PolyAI's evaluation, each
-context is compared with the responses of a block of 100 examples: its own and 99 wrong ones. A
-`--candidates` file lists the candidates for each context (`convert_tf.data.candidates`). The
-published files of ConvAI2, DSTC7, Ubuntu V2, WikiQA and article search are recognised by their
-first lines.
+context is compared with the responses in a block of 100 examples: one correct response and 99 wrong
+responses. A `--candidates` file lists the candidates for each context
+(`convert_tf.data.candidates`). The published files of ConvAI2, DSTC7, Ubuntu V2, WikiQA and article
+search are recognised by their first lines.
 
-R_N@k is the share of contexts with a right candidate among the first k of N. MRR is the mean
-reciprocal of the best rank of a right candidate. If an example has several right candidates, MAP is
-the mean of their average precisions. In a tie, wrong candidates are ranked before right ones
-(`convert_tf.metrics`).
+R_N@k is the share of contexts with a correct candidate among the first k of N candidates. MRR is
+the mean over contexts of 1 / rank, where rank is the best rank of a correct candidate. MAP is the
+mean over contexts of the average precision. It is reported if a context has several correct
+candidates. In a tie, wrong candidates are ranked before correct ones (`convert_tf.metrics`).
 
-A run cuts texts as in training. A module cuts them at the module's limit. Results may therefore
-differ for texts longer than the run's `max_tokens`.
+A run cuts texts to the length used in training, and a module cuts them at the module's limit. For
+texts longer than the run's `max_tokens`, the results of a run and its module may therefore differ.
 
 Reference: arXiv 1911.03688 §3.2; arXiv 1904.06472 §4.
 
@@ -29,8 +29,8 @@ Flags:
   encoder: Encoder or ranker: a released name, or the folder of a run or module.
   vectors: Encoder for the baselines sim and map: as --encoder, or another SavedModel from strings
     to vectors, or the folder of a Hugging Face BERT.
-  vector_signature: Signature of --vectors for both contexts and responses, for example default, or
-    serving_default:outputs for the output of this name.
+  vector_signature: Signature of --vectors for both contexts and responses, for example default. For
+    another output of a signature, add its name, as in serving_default:outputs.
   train_data: Data to fit tfidf, bm25 and map on: a folder of records, whose train split is used, or
     a file of candidates. Default: --data.
   train_examples: Maximum number of examples from --train_data.
@@ -42,12 +42,13 @@ Flags:
     that are below N.
   block_size: N in R_N@k for --data: number of responses to rank.
   max_examples: Maximum number of examples to evaluate.
-  history: Use of earlier turns. own: models with an input for earlier turns read them, others read
-    the last turn only. joined: others read all turns as one text. none: all read the last turn
-    only.
+  history: Use of earlier turns. own: models with an input for earlier turns read these turns, and
+    all other models read only the last turn. joined: models without such an input read all turns as
+    one text. none: all models read only the last turn.
   by_source: Also evaluate each source of --data separately.
   by_history: Also evaluate contexts with and without earlier turns separately.
-  output: Folder for evaluation.json, .md and .png. Existing rows for the same examples are kept.
+  output: Folder for evaluation.json, evaluation.md and evaluation.png. If it already contains a
+    report on the same examples, rows with the same name are replaced and other rows are kept.
 """
 
 import os
@@ -87,7 +88,7 @@ def run(values: Any) -> None:
     if values.k is not None and not all(k.strip().isdecimal() for k in values.k):
         raise UsageError(f"--k {','.join(values.k)} is not a list of numbers such as 1,3,10.")
     if values.output and values.output.endswith(".json"):
-        raise UsageError("--output is a folder. Pass a name without .json.")
+        raise UsageError("--output must be a folder. Pass a name without .json.")
     is_file_of_pairs = os.path.isfile(values.data or "")
     is_fitted = bool({*values.baselines} - {"sim"})
     unread: dict[str, tuple[str, ...]] = {
@@ -105,7 +106,7 @@ def run(values: Any) -> None:
         **same(values, "history by_source by_history"),
     )
     if not (values.encoder or values.baselines):
-        raise ValueError("Nothing to evaluate. Pass --encoder or --baselines.")
+        raise ValueError("There is nothing to evaluate. Pass --encoder or --baselines.")
     rankers = [open_ranker(path, joins_turns=values.history == "joined") for path in values.encoder]
     rankers += baseline_rankers(
         values.baselines,

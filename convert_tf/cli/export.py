@@ -10,24 +10,25 @@ convert-tf export --encoder runs/convert --format static --texts texts.txt --out
 ```
 
 The model card is `MODEL_CARD.md` in a module, and `README.md` in a Hugging Face folder.
-sentence-transformers, SetFit, fastembed and transformers.js open a Hugging Face folder. If you
-train such a folder further with one of these programs, you can export it again in any format.
+sentence-transformers, SetFit, fastembed and transformers.js can open a Hugging Face folder. If you
+train the folder further with one of these programs, you can export it again in any format.
 
-`--format static` stores one vector per subword, fitted to the encoder's vectors for your texts.
-model2vec and sentence-transformers open this format. It is less accurate, but encodes a text in
-microseconds.
+`--format static` stores one vector per subword. The vectors are fitted to the encoder's vectors for
+your texts. model2vec and sentence-transformers can open this format. Static vectors are less
+accurate, but encoding a text takes microseconds.
 
 Flags:
   encoder: Encoder or ranker: a released name, a run, a module or a Hugging Face folder.
   output: Folder or file x.onnx to write.
   format: What to write. Default: onnx if --output ends with .onnx, otherwise module.
-  max_tokens: Texts are cut to this many tokens. Default: 512; for a module, its limit.
-  network_bits: Bits of the network's weights: 16 (default) or 8 in a module, 8 (default) or 32 in
+  max_tokens: Maximum number of tokens per text; longer texts are cut. Default: 512, or the limit of
+    --encoder if it is a module.
+  network_bits: Bits per weight of the network: 16 (default) or 8 in a module, 8 (default) or 32 in
     x.onnx.
   notes: Markdown file to add to the model card, for example about the data. Default for a Hugging
     Face folder: the notes in the module's card.
   texts: Texts for fitting --format static, one per line or in a table. Use tens of thousands of
-    texts like the ones you will encode.
+    texts similar to those that you will encode.
   overwrite: Replace an existing --output.
 """
 
@@ -81,7 +82,8 @@ def _static(values: Any) -> Path:
 
 
 def _network(values: Any) -> Path:
-    kind_of(values.encoder, *_EXPORTED)  # a wrong folder is an error before TensorFlow is needed
+    # A wrong folder raises an error here, before TensorFlow is imported.
+    kind_of(values.encoder, *_EXPORTED)
     from convert_tf.export.model import export_model
 
     return export_model(

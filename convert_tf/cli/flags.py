@@ -1,19 +1,19 @@
-"""Definition of flags, flags from the fields of configurations, and checks of flags.
+"""Define flags, also from the fields of configurations, and check their values.
 
-The help texts of flags that several commands share are below. The docstring of a command takes
-precedence.
+The help texts of flags that several commands share are below. If a command's docstring has an entry
+for the same flag, that entry is used instead.
 
 Flags:
   encoder: Encoder: a released name, the folder of a run or module, a Hugging Face folder, an .onnx
     file, or hf://OWNER/NAME.
-  backend: How to open a released name. auto: as its 8-bit ONNX file. tensorflow: as its module,
+  backend: Form of a released encoder to open. auto: its 8-bit ONNX file. tensorflow: its module,
     which needs the extra train.
   kind: response: find answers to the queries. similarity: find similar texts. Build and search with
     the same kind.
   mask: First replace numbers and e-mail addresses with placeholders.
   master: Spark cluster for --engine=spark, for example spark://HOST:7077 or yarn.
-  min_confidence: Messages that --model answers with a lower probability count as unanswered, and
-    are grouped.
+  min_confidence: Messages that --model answers with a lower probability count as unanswered and are
+    grouped.
   min_size: Minimum number of messages per group.
   model: Classifier: a folder from convert-tf intent train, or an .onnx file from convert-tf intent
     export.
@@ -33,12 +33,12 @@ from convert_tf.checkpoints.kinds import BACKENDS, checked_backend
 from convert_tf.config.base import entries, options_of
 
 DEFAULT_ENCODER = "convert_small"
-FLAGS = "Flags"  # default heading in help pages
-NEEDED = object()  # default of required flags
+FLAGS = "Flags"  # the default heading in help pages
+NEEDED = object()  # the default value of required flags
 
 COMMON_TEXTS = entries(__doc__, "Flags")
 
-# Flags that name files and folders to read. The names may be patterns.
+# Flags whose values are files and folders to read. The values may be patterns.
 READ = frozenset(
     (
         "add", "against", "amazon_qa", "api_key_file", "article_search", "cache", "candidates",
@@ -49,7 +49,7 @@ READ = frozenset(
         "vectors", "vocab", "wikiqa",
     )
 )  # fmt: skip
-WRITTEN = ("output", "serving_module")  # flags that name a file or folder to write
+WRITTEN = ("output", "serving_module")  # flags whose values are files and folders to write
 
 # Type of the argument of `define_flags` in commands: `define_flag` without `values`.
 Define = Callable[..., None]
@@ -82,7 +82,7 @@ _DEFINE: dict[type, Callable[..., Any]] = {
 
 
 class UsageError(Exception):
-    """Error in the command line. The exit status is 2."""
+    """Raised for an error in the command line. The exit status is then 2."""
 
 
 def define_flag(
@@ -101,14 +101,16 @@ def define_flag(
     """Define a flag.
 
     Args:
-      values: the flags of the command.
-      name: name without dashes.
-      default: default value; `NEEDED` for a required flag.
-      text: help text; by default the entry under `Flags:` in the docstring of the command, or here.
-      kind: type of the value; by default the type of `default`, or `str` if that is None.
-      choices: allowed values.
+      values: the flags of the command, to which the flag is added.
+      name: the name of the flag, without dashes.
+      default: the default value; `NEEDED` for a required flag.
+      text: the help text. By default, it is the entry under `Flags:` in the docstring of the
+        command or, if there is none, in the docstring of this module.
+      kind: the type of the value. By default, it is the type of `default`, or `str` if `default` is
+        None.
+      choices: the allowed values.
       repeats: whether the flag may be repeated. Its value is then a list of strings.
-      group: heading in the help.
+      group: the heading under which the help lists the flag.
       is_common: whether the short help lists the flag.
       **bounds: `lower_bound` and `upper_bound` of a number.
     """
@@ -122,8 +124,8 @@ def define_flag(
         define = _DEFINE.get(kind or type(default), flags.DEFINE_string)
         define(name, default, text, flag_values=values, module_name=group, **bounds)
     flag: Any = values[name]
-    # absl extends the help text with facts that `convert_tf.cli.main` prints elsewhere, so the
-    # original text is stored too.
+    # absl adds facts to the help text that `convert_tf.cli.main` prints elsewhere, so the original
+    # text is stored too.
     flag.text, flag.is_needed, flag.is_common = text, is_needed, is_common
 
 
@@ -166,7 +168,7 @@ def define_fields(define: Define, *configs: Any, leave_out: Collection[str] = ()
 def given_fields(
     values: flags.FlagValues, config: Any, *, leave_out: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return the fields of a configuration whose flags were given.
+    """Return the values of the flags that were given, for the fields of a configuration.
 
     Lists become tuples, and the choice `none` becomes None.
 
@@ -188,7 +190,7 @@ def given_fields(
 
 
 def define_encoder(define: Define, default: Any, **options: Any) -> None:
-    """Define `--encoder`, for encoding texts, and `--backend`."""
+    """Define `--encoder`, for a command that encodes texts, and `--backend`."""
     define("encoder", default, **options)
     define("backend", "auto", choices=BACKENDS)
 
@@ -197,7 +199,7 @@ def resolve_names(values: flags.FlagValues, *, wants_module: bool = False) -> No
     """Replace names of released encoders by their paths, in flags that take a model.
 
     Args:
-      values: the flags of a command. With `--backend tensorflow`, names stand for modules.
+      values: the flags of the command. With `--backend tensorflow`, names stand for modules.
       wants_module: as in `model_path`.
 
     Raises:
@@ -218,7 +220,7 @@ def resolve_names(values: flags.FlagValues, *, wants_module: bool = False) -> No
 
 
 def define_model(define: Define, default: Any = NEEDED) -> None:
-    """Define the flags that `loaded_classifier` reads. Without a default, `--model` is required."""
+    """Define the flags that `loaded_classifier` reads. By default, `--model` is required."""
     define("model", default)
     text = "New path of the classifier's encoder, if it was moved."
     if default is not NEEDED:
@@ -227,14 +229,14 @@ def define_model(define: Define, default: Any = NEEDED) -> None:
 
 
 def define_groups(define: Define) -> None:
-    """Define the flags for commands that group the unsure messages in a log."""
+    """Define the flags for commands that group messages without a confident answer."""
     from convert_tf.intents.discover import MIN_SIZE
     from convert_tf.intents.messages import MIN_CONFIDENCE
 
     define("min_size", MIN_SIZE, lower_bound=1)
     define("min_confidence", MIN_CONFIDENCE, lower_bound=0.0, upper_bound=1.0)
     define("top_k", 10, "Number of intents or groups to print.", lower_bound=1)
-    define("seed", 0, "Seed of the samples of messages.", lower_bound=0)
+    define("seed", 0, "Seed for drawing samples of messages.", lower_bound=0)
 
 
 def define_log(define: Define, model: Any) -> None:
@@ -242,7 +244,7 @@ def define_log(define: Define, model: Any) -> None:
 
     Args:
       define: see `Define`.
-      model: default of `--model`; `NEEDED` if the flag is required.
+      model: the default of `--model`; `NEEDED` if the flag is required.
     """
     define(
         "input",
@@ -255,25 +257,26 @@ def define_log(define: Define, model: Any) -> None:
 
 
 def loaded_classifier(values: Any) -> Any:
-    """Load `--model`: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`."""
+    """Load the classifier of `--model`; see `convert_tf.intents.loading.load_classifier`."""
     from convert_tf.intents.loading import load_classifier
 
     return load_classifier(values.model, encoder=values.encoder or None)
 
 
 def same(values: Any, names: str) -> dict[str, Any]:
-    """Return the values of flags by name. `names` is separated by spaces."""
+    """Return the values of some flags by name. `names` are the names, separated by spaces."""
     return {name: values[name].value for name in names.split()}
 
 
 def split_names(texts: Iterable[str], is_name: Callable[[str], object]) -> list[str]:
     """Split comma-separated lists of names that may contain commas themselves.
 
-    From left to right, the longest sequence of parts that forms a known name is taken as one name.
-    If no known name starts at a part, the part itself is taken as a name.
+    Each list is first split at all commas. Then, from left to right, the longest sequence of parts
+    that forms a known name is taken as one name. If no known name starts at a part, the part itself
+    is taken as a name.
 
     Args:
-      texts: the lists. A name in double quotes is not split.
+      texts: the comma-separated lists. A name in double quotes is not split.
       is_name: function that returns whether a text is a known name.
 
     Raises:
@@ -302,12 +305,12 @@ def check_not_read(values: flags.FlagValues, written: Sequence[str] = ("",)) -> 
     Links and different spellings of a path count as the same file.
 
     Args:
-      values: the flags.
-      written: patterns of the files that the command writes or replaces in its outputs, the flags
-        in `WRITTEN`; `""` is the output itself.
+      values: the flags of the command.
+      written: patterns of the files that the command writes or replaces in its outputs. `""` stands
+        for the output itself. The outputs are the values of the flags in `WRITTEN`.
 
     Raises:
-      ValueError: if an output is an input.
+      ValueError: if an output is also an input.
     """
     places: dict[tuple[int, int] | None, tuple[str, str]] = {}
     for flag in {*WRITTEN} & {*values}:
@@ -316,9 +319,9 @@ def check_not_read(values: flags.FlagValues, written: Sequence[str] = ("",)) -> 
             below = os.path.join(glob.escape(place), pattern)
             for path in glob.glob(below, recursive=True) if pattern else [place]:
                 places[_identity(path)] = flag, path
-    places.pop(None, None)  # outputs that do not exist yet
+    places.pop(None, None)  # removes outputs that do not exist yet
     for name in sorted({*READ} & {*values}) if places else ():
-        if isinstance(values[name], flags.EnumFlag):  # the presets of `--model`
+        if isinstance(values[name], flags.EnumFlag):  # `--model` may be a preset instead of a path
             continue
         value = values[name].value or []
         texts = [value] if isinstance(value, str) else value
@@ -334,12 +337,12 @@ def check_not_read(values: flags.FlagValues, written: Sequence[str] = ("",)) -> 
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return an id that all paths of a file or folder share; None if the file is missing."""
+    """Return an id that is the same for all paths of a file or folder; None if it is missing."""
     try:
         facts = os.fstat(0) if path == "-" else os.stat(path)
     except (OSError, ValueError):
         return None
-    # Terminals and /dev/null may be read and written at the same time.
+    # Terminals and /dev/null have no id, because they may be read and written at the same time.
     is_stored = stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode)
     return (facts.st_dev, facts.st_ino) if is_stored else None
 
@@ -348,8 +351,8 @@ def check_read(values: flags.FlagValues, unread: Mapping[str, Collection[str]]) 
     """Check that all flags that were given have an effect.
 
     Args:
-      values: the flags.
-      unread: reasons, such as `"with --candidates"`, and the flags that then have no effect.
+      values: the flags of the command.
+      unread: the flags that have no effect, by the reason, such as `"with --candidates"`.
 
     Raises:
       ValueError: if such a flag was given.

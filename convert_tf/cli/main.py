@@ -1,9 +1,10 @@
-"""The command line `convert-tf`, also `python -m convert_tf`.
+"""The command line `convert-tf`, which can also be called as `python -m convert_tf`.
 
-Each command is a module of this package with `define_flags(define)` and `run(values)`. Its
-docstring is its help page: an example, a description, and under `Flags:` the texts of the flags.
-`REPLACED` lists patterns of what a command replaces in `--output`; by default `--output` itself.
-This module lists the commands, parses flags and prints errors.
+Each command is a module of this package with the functions `define_flags(define)` and
+`run(values)`. The module's docstring is the help page of the command: an example, a description,
+and the help texts of the flags under `Flags:`. The constant `REPLACED` of a module lists patterns
+of the files that the command replaces in `--output`. The default is `--output` itself. This module
+lists the commands, parses flags and prints errors.
 """
 
 import contextlib
@@ -41,7 +42,8 @@ from convert_tf.extras import needs_training
 from convert_tf.numerics.quiet import quieten
 from convert_tf.storage.json_text import parsed_json
 
-# In the order in which people use them. "index build" is the module `convert_tf.cli.index.build`.
+# The commands, in the order in which they are typically used. A command such as "index build" is
+# the module `convert_tf.cli.index.build`.
 COMMANDS = {
     "sample": "write a small conversation dump to try the other commands",
     "prepare": "turn conversation dumps, pairs or dialogues into training data",
@@ -56,38 +58,39 @@ COMMANDS = {
     "evaluate": "compare encoders, rankers and baselines on response ranking",
     "export": "export a run as a TensorFlow Hub module, an .onnx file or a Hugging Face folder",
     "embed": "encode the lines of a file",
-    "translate": "turn the vectors of one encoder into those of another",
+    "translate": "turn the vectors of one encoder into vectors of another encoder",
     "index build": "encode candidates once, for many searches",
     "index edit": "add and remove candidates of an index; only new texts are encoded",
     "index search": "find the best candidates for a query, with or without an index",
     "demo": "serve a page that runs a model in the browser",
     "serve": "answer HTTP requests: vectors, rankings, intents, OpenAI's embeddings",
-    "intent discover": "group the messages of a log that no intent answers",
-    "intent suggest": "list the messages of a log whose labels teach most",
+    "intent discover": "group the messages in a log that no intent answers",
+    "intent suggest": "choose the messages in a log that are most useful to label",
     "intent inspect": "find overlapping intents, wrong labels and duplicates in examples",
     "intent train": "train an intent classifier on frozen encodings, or fine-tune the encoder",
     "intent evaluate": "evaluate an intent classifier and show which intents it confuses",
     "intent predict": "predict the intents of the lines of a file",
     "intent monitor": "report what a classifier was asked in a period, and what has changed",
-    "intent export": "write a classifier with its encoder as one file for the light runtime",
+    "intent export": "write a classifier and its encoder as one file, for onnxruntime and numpy",
 }
 _LISTING = """
 {program} COMMAND --help shows an example and common flags, --helpfull shows all flags.
 --flagfile=FILE reads flags from a file, one per line.
 {program} --version prints the version.
 
-Exit status: 0 done, 1 error, 2 wrong usage, 75 stopped by a signal and saved, 76 another process
+Exit status: 0 done, 1 error, 2 wrong usage, 75 stopped by a signal after saving, 76 another process
 of the run was lost. After 75 and 76, run the same command again to continue."""
 _HELP = ("--help", "-h", "-help", "--helpfull")
 _EXPECTED = (ValueError, OSError, FloatingPointError, ImportError, MemoryError)
-# In the order of the help. Other headings, such as the losses, come after Optimisation.
+# The headings in the order of the help. All other headings, such as the losses, come after
+# Optimisation.
 _GROUPS = (DATA, MODEL, OPTIMISATION, OUTPUT, FLAGS)
 _FORMER = ("module", "checkpoint")  # earlier names of --encoder
-_BACKENDS = ("tensorflow", "jax")  # of Keras
+_BACKENDS = ("tensorflow", "jax")  # Keras backends that commands can use
 _NEED_TENSORFLOW = ("export", "intent train")
 _USE_KERAS = (*_NEED_TENSORFLOW, "train", "pretrain", "mine", "teach", "similarity", "evaluate")
-_COLUMN = 26  # column at which the texts of flags start
-_BROKEN_PIPE = 141  # exit status of a program that SIGPIPE ended
+_COLUMN = 26  # column at which the help texts of flags start
+_BROKEN_PIPE = 141  # the exit status of a program that was ended by SIGPIPE
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "convert-tf") -> int:
@@ -95,13 +98,13 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "convert-tf")
 
     Args:
       arguments: the name of a command and its flags; `sys.argv` by default.
-      program: name of this program in messages and help. A script for a single command passes its
-        file name, for example `"train.py"`.
+      program: the name of this program in messages and help. A script for a single command passes
+        its file name, for example `"train.py"`.
 
     Returns:
-      The exit status: 0 for success, 1 for an error, 2 for an invalid command line. 75 and 76 mean
-      that repeating the command resumes the run: 75 if a training run was told to end and saved its
-      state, 76 if another process of the run was lost.
+      The exit status: 0 for success, 1 for an error, 2 for an invalid command line, 75 if a
+      training run was told to end and saved its state, 76 if another process of the run was lost.
+      After 75 and 76, the same command resumes the run.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
@@ -117,7 +120,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "convert-tf")
     except OSError as error:
         # Otherwise Python would try to write the buffer again at exit and print another error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):  # the reader has ended, for example `| head`
+        if isinstance(error, BrokenPipeError):  # the reader has ended, as in `convert-tf … | head`
             return status or _BROKEN_PIPE
         reason = error.strerror or error
         return status or _fail(program, f"Output could not be written: {reason}.", 1)
@@ -125,20 +128,20 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "convert-tf")
 
 
 class _Terminated(BaseException):
-    """The process was told to end."""
+    """Raised if the process is told to end by SIGTERM."""
 
 
 @contextlib.contextmanager
 def _cleaning_up_on_sigterm() -> Iterator[None]:
-    """Raise on SIGTERM, so that temporary files and locks are removed, then end by the signal.
+    """On SIGTERM, raise an exception, so that temporary files and locks are removed.
 
-    Training and the service have handlers of their own.
+    The process then ends by the signal. Training and the service have their own handlers.
     """
     process = os.getpid()
 
     def end(number: int, frame: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second SIGTERM ends the process at once
-        if os.getpid() != process:  # a child that was forked
+        if os.getpid() != process:  # this process was forked from the command's process
             signal.raise_signal(signal.SIGTERM)
         raise _Terminated
 
@@ -173,8 +176,8 @@ def _check_keras_settings(command: str) -> None:
 
     def say(source: str, name: str, value: Any, ours: str) -> None:
         print(
-            f"note: {source} sets the {name} {value!r}, which this command cannot use. It uses "
-            f"{ours}.",
+            f"note: {source} sets the {name} {value!r}, which this command cannot use. The command "
+            f"uses {ours}.",
             file=sys.stderr,
         )
 
@@ -193,18 +196,18 @@ def _check_keras_settings(command: str) -> None:
 def _prepare_streams() -> None:
     """Redirect closed standard streams to /dev/null, and let standard output accept any text.
 
-    Otherwise the next opened file would get the number of a closed stream, and TensorFlow's log
-    would be written into that file.
+    Otherwise the next opened file would get the number of a closed stream, and TensorFlow would
+    write its log to this file.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, that of the closed stream
         if getattr(sys, name) is None:
             mode = "w" if number else "r"
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
-    # Code pages of Windows have no emoji, and UTF-8 has no surrogates.
+    # Code pages of Windows cannot encode emoji, and UTF-8 cannot encode surrogates.
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
 
@@ -251,14 +254,14 @@ def _main(arguments: list[str], program: str) -> int:
         return _fail(called, _sentence(error), 1)
     except KeyboardInterrupt:
         return _fail(called, interrupted, 1)
-    except SystemExit as ending:  # `NotFinishedError` of training, which said what it saved
+    except SystemExit as ending:  # training raises `NotFinishedError`, and has said what it saved
         if isinstance(ending.code, str):
             return _fail(called, ending.code, 1)
         return 1 if ending.code is None else ending.code
 
 
 def _show_own_warnings() -> None:
-    """Print warnings of this package in one line, and hide other libraries' warnings."""
+    """Print warnings of this package in one line, and hide the warnings of other libraries."""
     for library in ("absl", "tensorflow"):
         logging.getLogger(library).setLevel(logging.ERROR)
     if not sys.warnoptions:
@@ -268,7 +271,7 @@ def _show_own_warnings() -> None:
 
 
 def _sentence(error: BaseException) -> object:
-    """Return the message of an error; for an operating system error, what failed and why."""
+    """Return the message of an error. For an `OSError`, say which file failed and why."""
     if type(error).__str__ is not OSError.__str__ or not (reason := error.strerror):  # type: ignore[attr-defined]
         return error
     where = error.filename  # type: ignore[attr-defined]
@@ -325,9 +328,10 @@ def _run(command: Any, values: flags.FlagValues, arguments: Sequence[str]) -> No
 
 
 def _help(command: ModuleType, values: flags.FlagValues, called: str, *, is_full: bool) -> str:
-    """Return the help page of a command: its example, its docstring and its flags.
+    """Return the help page of a command: the example, the description and the flags.
 
-    If the command marks common flags, the short page has only these and the first paragraph.
+    If the command marks some flags as common, the short page has only these flags and the first
+    paragraph of the description.
     """
     before, _, rest = (command.__doc__ or "").partition("```")
     example, _, after = rest.partition("\n\nFlags:\n")[0].partition("```")
@@ -356,7 +360,7 @@ def _place(heading: str) -> tuple[int, str]:
 
 
 def _flag_help(flag: Any, text: str) -> list[str]:
-    """Return the lines about a flag: its name, default and text."""
+    """Return the lines about a flag: the name, the default and the help text."""
     default = ",".join(flag.default) if isinstance(flag.default, list) else flag.default
     form = f"  --{flag.name}={'' if default is None else default}"
     if flag.boolean:

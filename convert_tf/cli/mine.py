@@ -6,8 +6,8 @@ convert-tf train --data ids/ --hard_negatives negatives/ --init_from runs/conver
 ```
 
 Hard negatives are wrong responses that an encoder ranks high. For each context, the encoder ranks
-all responses of a block of examples. The best `--skip_top` wrong responses are skipped, because
-many of them would be right answers too. The next `--negatives` are written.
+all responses in a block of examples. The highest-ranked `--skip_top` wrong responses are skipped,
+because many of them would also be correct answers. The next `--negatives` responses are written.
 `convert_tf.data.negatives` describes the output folder.
 
 Flags:
@@ -16,9 +16,9 @@ Flags:
   output: Folder of negatives to write.
   max_examples: Mine only for this many examples from the start of the data. 0 uses all.
   negatives: Maximum number of negatives per example.
-  skip_top: Number of the best wrong responses to skip.
-  margin: Skip responses whose cosine exceeds the right response's by more than this number,
-    which may be negative. Default: skip none.
+  skip_top: Number of highest-ranked wrong responses to skip.
+  margin: Skip responses whose cosine exceeds the cosine of the correct response by more than this
+    number, which may be negative. Default: skip none.
   block_size: Number of responses to rank for each context. Time and memory grow with it.
   precision: Number format of the encoder.
   overwrite: Replace existing negatives in --output.
@@ -30,7 +30,7 @@ from convert_tf.cli.flags import NEEDED, Define, same
 from convert_tf.config.base import PRECISIONS
 from convert_tf.data.mining import BLOCK_SIZE
 
-OF_MODULES = ("encoder",)  # because mining computes on TensorFlow or JAX
+OF_MODULES = ("encoder",)  # because mining computes with TensorFlow or JAX
 
 
 def define_flags(define: Define) -> None:

@@ -7,15 +7,16 @@ convert-tf prepare --engine=spark --master spark://HOST:7077 --input '/shared/RC
     --output /shared/data
 ```
 
-The command rebuilds the threads of Reddit dumps. Each comment becomes a response, and the comments
-before it become its context. With dumps of submissions, titles are the first turns.
+From Reddit dumps, the command rebuilds the threads. Each comment becomes a response, and the
+comments before it become its context. If you also pass dumps of submissions, their titles become
+the first turns.
 
-The output folder gets `train-*.tfrecord`, `dev-*` and `test-*`. `report.json` and `report.png` show
-how many examples there are, and why other texts were dropped. With `--tokenize` the folder `ids/`
-gets token ids, from which a machine without TensorFlow can train.
+The command writes `train-*.tfrecord`, `dev-*` and `test-*` to the output folder. `report.json` and
+`report.png` show how many examples there are, and why other texts were dropped. With `--tokenize`,
+it also writes token ids to the folder `ids/`, from which a machine without TensorFlow can train.
 
-`--engine=spark` runs on a Spark cluster and writes the same files. It needs the extra `[spark]` and
-Java. All machines must see input and output under the same path.
+With `--engine=spark`, the command runs on a Spark cluster and writes the same files. This needs the
+extra `[spark]` and Java. The input and the output must have the same paths on all machines.
 
 Flags:
   input: Dumps of Reddit comments: a file or quoted pattern.
@@ -41,7 +42,7 @@ from convert_tf.corpora.options import CORPORA, PrepareOptions
 from convert_tf.data.schema import SPLITS
 
 _READ = ("input", "submissions", *CORPORA)
-_NO_FLAG = ("rules", "corpus_rules", "num_shards")  # fields that other flags set
+_NO_FLAG = ("rules", "corpus_rules", "num_shards")  # fields that are set by flags of other names
 # Flags that set several fields.
 _TOGETHER = {
     "min_length": ("min_context_length", "min_response_length"),
@@ -119,8 +120,8 @@ def run(values: Any) -> None:
             raise
         where = f" ({error.filename})" if error.filename else ""
         raise OSError(
-            f"the disk is full{where}; {values.output} was not changed. Free space, or pass "
-            "--temp_dir on another disk."
+            f"the disk is full{where}; {values.output} was not changed. Free some space, or pass "
+            "a --temp_dir on another disk."
         ) from error
     from convert_tf.corpora.data_folder import table
 

@@ -6,17 +6,17 @@ convert-tf pretrain --data data/ --vocab vocab.txt --model bert_base --output ru
 
 Training alternates between masked language modelling and next-utterance prediction. Run the same
 command again to resume an interrupted run. The run keeps the weights with the lowest loss on the
-dev split. `convert-tf train --init_from=runs/bert --head=bi` fine-tunes a ranker from them.
-`--init_from` starts from such a run, or from a BERT in Hugging Face's format, and uses the
-vocabulary of this model.
+dev split. To fine-tune a ranker from these weights, run
+`convert-tf train --init_from=runs/bert --head=bi`. With `--init_from`, pre-training itself starts
+from such a run, or from a BERT in Hugging Face's format, and uses the vocabulary of this model.
 
 Reference: arXiv 1905.01969 §4.1 ("Pre-training Procedure").
 
 Flags:
   vocab: Vocabulary file. Not needed for token ids.
   model: Preset of a new trunk.
-  init_from: BERT-like trunk to start from.
-  num_oov_buckets: Hash buckets for unknown tokens.
+  init_from: Run or Hugging Face folder of a BERT-like trunk to start from.
+  num_oov_buckets: Number of hash buckets for unknown tokens.
   output: Folder of the run.
 """
 

@@ -4,13 +4,14 @@
 convert-tf sample --output dumps/ --seed 0
 ```
 
-A random generator makes the texts. `RC_sample.zst` (comments) and `RS_sample.zst` (submissions)
-have the format of the monthly Reddit dumps. Most threads consist of a question (the title), one or
-two answers and the asker's reaction. As in real dumps, `convert-tf prepare` drops some comments.
+The texts are generated at random. The command writes `RC_sample.zst` (comments) and
+`RS_sample.zst` (submissions) in the format of the monthly Reddit dumps. Most threads consist of a
+question (the title), one or two answers and the asker's reaction. As with real dumps,
+`convert-tf prepare` drops some comments.
 
 Flags:
   output: Folder to write.
-  seed: Seed of the generator. The same seed gives the same files.
+  seed: Seed for the texts. The same seed gives the same files.
   num_threads: Number of threads.
 """
 

@@ -5,22 +5,22 @@ convert-tf serve --intents model/ --port 8000
 ```
 
 The paths are `/encode`, `/rank`, `/classify`, `/v1/embeddings`, `/v1/models`, `/health` and
-`/metrics`. `/docs` describes them. Texts of simultaneous requests are computed in one batch. After
-SIGTERM the service answers the open requests within 45 s and stops.
+`/metrics`. `/docs` describes these paths. Texts from simultaneous requests are encoded in one
+batch. After SIGTERM, the service answers the open requests within 45 s and then stops.
 
 Flags:
-  encoder: Encoder for all paths but /classify. Default: the one in the .onnx file of --intents,
-    otherwise convert_small.
+  encoder: Encoder for all paths except /classify. Default: the encoder in the .onnx file of
+    --intents, otherwise convert_small.
   intents: Classifier for /classify: a folder from convert-tf intent train, or an .onnx file from
     convert-tf intent export.
-  english_only: In /classify, answer texts in other languages with their language instead of an
+  english_only: In /classify, answer texts in other languages with the language instead of an
     intent. Needs the extra languages.
   name: Name of the model in /v1/embeddings. Default: the name of the encoder.
   host: Address to listen on; 0.0.0.0 for all addresses of this machine.
-  port: Port; 0 for a free one.
+  port: Port; 0 for any free port.
   compute_dtype: Number format of the network.
-  num_threads: Threads that compute. Default: the number of cores that the process may use, given
-    its affinity and the CPU quota of its container.
+  num_threads: Number of threads that compute. Default: the number of cores that the process may
+    use, given its CPU affinity and the CPU quota of its container.
   api_key_file: File with the API keys of clients, one per line. Requests without a valid key get
     status 401, except for /health, /docs, /redoc and /openapi.json.
   access_log: Print a line of JSON for each request to standard output.
@@ -68,7 +68,7 @@ def run(values: Any) -> None:
 
     check_read(values, {"without --intents": () if values.intents else ("english_only",)})
     if values.english_only:
-        other_languages([])  # a missing library is an error now rather than in the first request
+        other_languages([])  # raises an error for a missing library before the first request
     limits = Limits(**given_fields(values, Limits))
     keys = api_keys(values.api_key_file) if values.api_key_file else ()
     if values.num_threads is not None:
@@ -97,6 +97,6 @@ def run(values: Any) -> None:
 
 
 def _name(path: str) -> str:
-    """Return the name of an encoder: `convert` for `hub_modules/convert/2` or `convert-2.onnx`."""
+    """Return an encoder's name: `convert` for `hub_modules/convert/2` and for `convert-2.onnx`."""
     place = Path(path)
     return place.parent.name if place.name.isdigit() else re.sub(r"-\d+\Z", "", place.stem)

@@ -9,14 +9,14 @@ convert-tf similarity --encoder convert --token_ids utterance_ids/ \
 convert-tf export --encoder runs/similar --network_bits=8 --output hub_modules/mine/1
 ```
 
-A linear map from the reduced encoding r to the teacher's vectors is fitted by ridge regression. It
-is rotated so that the first 256, 128 or 64 numbers of a vector are good shorter vectors. Exported
-modules then have the signature `encode_similarity`. Every twentieth text is held out to measure the
-result.
+A linear map from the reduced encoding r to the teacher's vectors is fitted by ridge regression. The
+map is rotated so that the first 256, 128 or 64 numbers of a vector can be used as a shorter vector.
+Modules exported from the result have the signature `encode_similarity`. Every twentieth text is
+held out to measure how good the map is.
 
-With --triplets, the map of an encoder that has similarity vectors is trained to tell opposites
-apart, such as "turn it on" and "turn it off". This changes only similarity vectors and sentence
-encodings. If you also pass --teacher, texts that are close in the teacher's vectors stay close:
+With --triplets, the map of an encoder that already has similarity vectors is trained to tell
+opposites apart, such as "turn it on" and "turn it off". This changes only similarity vectors and
+sentence encodings. If you also pass --teacher, texts whose teacher vectors are close stay close:
 
     convert-tf tokenize --triplets triplets.jsonl --vocab vocab.txt --output triplet_ids/
     convert-tf similarity --encoder convert_small --token_ids utterance_ids/ \
@@ -24,8 +24,8 @@ encodings. If you also pass --teacher, texts that are close in the teacher's vec
 
 Flags:
   encoder: Encoder: a released name, or the folder of a run or module.
-  token_ids: Token ids of pairs or single texts, made with the encoder's vocabulary.
-  teacher: Folder of teacher vectors of these texts from convert-tf teach.
+  token_ids: Folder of token ids of pairs or single texts, written with the encoder's vocabulary.
+  teacher: Folder of teacher vectors for these texts, from convert-tf teach.
   triplets: Folder of triplets from convert-tf tokenize --triplets.
   output: Folder of the new model. Default: add the map to --encoder.
 """

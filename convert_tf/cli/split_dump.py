@@ -5,11 +5,12 @@ convert-tf split-dump --input dumps/RC_2023-01.zst --output parts/
 convert-tf prepare --engine=spark --master spark://HOST:7077 --input 'parts/RC_*.zst' --output data/
 ```
 
-A monthly Reddit dump is one zstd stream with a window of 2 GiB. Only one task can read it, and it
-needs that much memory. The parts contain the same lines, and `prepare` makes the same records.
+A monthly Reddit dump is one zstd stream with a window of 2 GiB. Only one task can read such a dump,
+and this task needs 2 GiB of memory. The parts contain the same lines as the dump, so `prepare`
+writes the same records.
 
 Flags:
-  input: A dump, compressed or not.
+  input: The dump to split, compressed or not.
   output: Folder for the parts. It may contain parts of other dumps.
   part_megabytes: Size of a part before compression, in MB.
   overwrite: Replace earlier parts of this dump.

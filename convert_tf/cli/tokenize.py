@@ -6,21 +6,23 @@ convert-tf tokenize --utterances 'requests/*.jsonl.zst' --vocab vocab.txt --outp
 convert-tf tokenize --triplets 'triplets/*.jsonl.zst' --vocab vocab.txt --output triplet_ids/
 ```
 
-`convert-tf train --data ids/` uses the same batches as `--data data/ --vocab vocab.txt`.
-`--utterances` are single texts, for learning from a teacher or from intent labels. `--triplets` are
-for learning to tell paraphrases from opposites. The module `convert_tf.data.token_arrays` describes
-the files, `convert_tf.data.utterances` single texts and `convert_tf.data.triplets` triplets.
+`convert-tf train --data ids/` uses the same batches as
+`convert-tf train --data data/ --vocab vocab.txt`. `--utterances` are single texts, from which an
+encoder can learn with a teacher or with intent labels. From `--triplets`, an encoder can learn to
+tell paraphrases from opposites. The module `convert_tf.data.token_arrays` describes the output
+folder. `convert_tf.data.utterances` and `convert_tf.data.triplets` describe the files of single
+texts and of triplets.
 
 Flags:
   data: Folder of records from convert-tf prepare.
   utterances: Files of single texts instead of --data: JSON lines with text, source and label.
   triplets: Files of triplets instead of --data, with the columns anchor, positive and negative.
-  dev_fraction: Share of the intents and unlabelled texts in --utterances that becomes the dev
-    split.
+  dev_fraction: Share of the intents, and of the unlabelled texts, in --utterances that becomes the
+    dev split.
   ignored_labels: With --utterances: sources whose labels are not intents.
   vocab: Vocabulary file.
   output: Folder of token ids to write.
-  max_tokens: Texts are cut to this many tokens.
+  max_tokens: Maximum number of tokens per text; longer texts are cut.
   num_oov_buckets: Number of ids for unknown tokens.
   overwrite: Replace existing token ids in --output.
 """

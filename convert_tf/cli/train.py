@@ -6,15 +6,15 @@ convert-tf train --data data/ --vocab vocab.txt --model convert_small --output r
 
 Run the same command again to resume an interrupted run.
 
-`--data` may also be a file of pairs (CSV or TSV with a context and a response, or a question and an
-answer) or of dialogues (JSON lines with `turns`):
+`--data` may also be a file of pairs or dialogues. Pairs are CSV or TSV with a context and a
+response, or a question and an answer. Dialogues are JSON lines with `turns`. For example:
 
 ```
 convert-tf train --data faq.csv --model tiny --output runs/faq
 ```
 
 With `--head`, a trained encoder is fine-tuned as a bi-, poly- or cross-encoder. The data are
-records, token ids or a file of candidates:
+records, token ids or a file of candidates. For example:
 
 ```
 convert-tf train --init_from runs/convert --head poly --poly_codes 64 --data train.jsonl.gz \
@@ -24,14 +24,14 @@ convert-tf train --init_from runs/convert --head poly --poly_codes 64 --data tra
 Flags:
   vocab: Vocabulary file. Not needed for token ids.
   model: Preset of a new model.
-  init_from: Model to start from (fine-tuning): a released name, a run's folder or a module.
+  init_from: Model to fine-tune: a released name, or the folder of a run or module.
   head: Fine-tune --init_from as a ranker of this kind.
-  recipe: Options to start from; flags that you set override them. small: Adam, for up to a million
-    pairs. paper: ADADELTA, for half a billion. Default: small for a file, else paper. With --head:
+  recipe: Set of options, which other flags override. small: Adam, for up to a million pairs. paper:
+    ADADELTA, for half a billion pairs. Default: small for a file, else paper. With --head:
     the recipe named after the task that --data belongs to, else paper.
   output: Folder of the run.
-  num_processes: Processes that share every batch.
-  process_id: Number of this process, from 0. Process 0 writes and prints.
+  num_processes: Number of processes that share every batch.
+  process_id: Number of this process, starting at 0. Process 0 writes and prints.
   coordinator: Address of process 0 as host:port. auto asks Slurm, Open MPI, Kubernetes or Cloud TPU
     for this address, --num_processes and --process_id.
   join_timeout: Seconds to wait for all processes to join.
@@ -49,7 +49,7 @@ from convert_tf.config.train import TRAIN_RECIPES
 from convert_tf.training.encoder.options import EncoderTraining
 
 INTERRUPTED = "interrupted; run the same command again to resume from the last checkpoint"
-# Fields that come from the vocabulary, not from flags.
+# Fields that come from the vocabulary and not from flags.
 _FROM_VOCABULARY = ("vocab_size", "tokenizer")
 _PROCESSES = ("num_processes", "process_id", "coordinator", "join_timeout")
 _JOIN_TIMEOUT = 300  # seconds

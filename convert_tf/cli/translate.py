@@ -7,17 +7,17 @@ convert-tf translate --encoder convert_small --to convert --texts mine.txt --kin
 ```
 
 The command encodes `--texts` with both encoders and fits a linear map from the old vectors to the
-new ones. Translated vectors are less accurate: if you have the texts, encode them again with
-`convert-tf embed` or `convert-tf index build --from`.
+new vectors. Translated vectors are less accurate than vectors from the new encoder. If you have the
+texts, encode them again with `convert-tf embed` or `convert-tf index build --from`.
 
 Flags:
-  encoder: Encoder of the vectors in --input.
-  to: Encoder to translate to.
+  encoder: Encoder that computed the vectors in --input.
+  to: New encoder, whose vectors --output approximates.
   input: Array of vectors, x.npy.
   output: Array to write, x.npy.
   kind: Kind of the vectors. Default: the kind in INPUT.json, or sentence.
-  texts: Texts for fitting the map, one per line, as similar as possible to the texts
-    that --input was made from. Default: a thousand made-up texts.
+  texts: Texts for fitting the map, one per line. They should be as similar as possible to the texts
+    of the vectors in --input. Default: a thousand generated texts.
   overwrite: Replace an existing file.
 """
 
@@ -66,7 +66,7 @@ def run(values: Any) -> None:
     former = identity_from_json(described.get("encoder"))
     if former is not None and former != identity:
         raise ValueError(
-            f"{values.input} was made by {former}, not by {identity}. Pass that encoder as "
+            f"{values.input} was computed by {former}, not by {identity}. Pass that encoder as "
             "--encoder."
         )
     kind = values.kind or described.get("kind") or "sentence"
@@ -75,12 +75,13 @@ def run(values: Any) -> None:
             f"{values.input} has vectors of kind {described['kind']}, not {kind}. Omit --kind."
         )
     lines = filled_texts(Texts(values.texts)) if values.texts else shipped_texts()
-    texts = [*dict.fromkeys(lines)]  # a copy of a text that is left out would stay
+    # A text is left out of the fit to measure the error, so no copy of it may remain in the fit.
+    texts = [*dict.fromkeys(lines)]
     old, new = (encoder.encode(texts, kind=kind) for encoder in encoders)
     if vectors.shape[1] != old.shape[1]:
         raise ValueError(
-            f"{values.input} has vectors of length {vectors.shape[1]}, but --encoder gives length "
-            f"{old.shape[1]} for kind {kind}. Pass the encoder and --kind that made the array."
+            f"{values.input} has vectors of {vectors.shape[1]} numbers, but --encoder returns "
+            f"{old.shape[1]} numbers for kind {kind}. Pass the encoder and --kind of the array."
         )
     translate = fit_translation(old, new)
 
@@ -107,8 +108,8 @@ def _vectors(path: str) -> np.ndarray:
         raise ValueError(f"{path} is not an array of vectors: {error}. Pass x.npy.") from error
     if vectors.ndim != 2 or vectors.dtype.kind != "f":
         raise ValueError(
-            f"{path} holds {vectors.dtype} of shape {vectors.shape}, not vectors. Pass an array "
-            "from convert-tf embed."
+            f"{path} has {vectors.dtype} values of shape {vectors.shape}, not vectors. Pass an "
+            "array from convert-tf embed."
         )
     return vectors
 

@@ -6,9 +6,9 @@ convert-tf vocabulary --input data/ --output vocab.model --tokenizer=sentencepie
 convert-tf vocabulary --input 'corpus/*.txt.gz' --output vocab.txt --min_count 50
 ```
 
-In a folder of records, the command reads the contexts and responses of the train split. A text that
-occurs in several examples of a thread counts once. A text file has one sentence per line and may be
-compressed (.gz, .bz2, .xz, .zst).
+From a folder of records, the command reads the contexts and responses of the train split. A text
+that occurs in several examples of a thread is counted once. A text file must have one sentence per
+line and may be compressed (.gz, .bz2, .xz, .zst).
 
 Flags:
   input: Folder of records, text file, or quoted pattern.

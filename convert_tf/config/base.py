@@ -1,4 +1,4 @@
-"""Base class of configurations: frozen dataclasses that become JSON and command-line flags."""
+"""Base class of configurations: frozen dataclasses, written as JSON and set by flags."""
 
 import dataclasses
 import inspect
@@ -10,13 +10,13 @@ from convert_tf.storage.json_text import parsed_json, written_json
 
 TOKENIZERS = ("subword", "sentencepiece")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
-# Headings of help pages.
+# Headings in the help of the commands.
 DATA, MODEL, OPTIMISATION, OUTPUT = "Data", "Model", "Optimisation", "Output"
 ConfigT = TypeVar("ConfigT", bound="Config")
 
 
 def _typed(name: str, value: Any, default: Any) -> Any:
-    """Convert a JSON value to the type of the field's default: lists to tuples, 1 to 1.0."""
+    """Convert a JSON value to the type of the field's default, such as a list to a tuple."""
     if isinstance(default, tuple) and isinstance(value, list | tuple):
         kind = default[0] if default else ""
         return tuple(_typed(name, item, kind) for item in value)
@@ -38,21 +38,21 @@ def check_weights(matrices: Mapping[str, int], *, layers: int) -> None:
     """Check that the weights of a network are not absurdly large.
 
     Args:
-      matrices: numbers of entries in the largest weight matrices, by the names of the fields that
-        determine their sizes.
-      layers: number of layers.
+      matrices: number of entries in each of the largest weight matrices. A key names the fields
+        that determine the size of its matrix.
+      layers: number of layers in the network.
 
     Raises:
-      ValueError: if a number is too large.
+      ValueError: if a matrix is too large, or there are too many layers.
     """
     for name, entries in matrices.items():
         check(entries <= _MAX_ENTRIES,
               f"{name} must give at most {_MAX_ENTRIES:,} weights.", entries)  # fmt: skip
-    check(layers <= _MAX_LAYERS, f"There must be at most {_MAX_LAYERS:,} layers.", layers)
+    check(layers <= _MAX_LAYERS, f"A network must have at most {_MAX_LAYERS:,} layers.", layers)
 
 
 def check(condition: bool, rule: str, received: object) -> None:
-    """Raise `ValueError` with `rule` and the received value if the condition is false."""
+    """Raise a `ValueError` that states `rule` and the received value if the condition is false."""
     if not condition:
         raise ValueError(f"{rule} Received: {received!r}.")
 
@@ -70,17 +70,17 @@ def option(
     read_with: tuple[str, Any] | None = None,
     is_kept: bool | None = None,
 ) -> Any:
-    """Return a field with settings. `options_of` reads them.
+    """Return a dataclass field with settings, which `options_of` reads.
 
     Args:
       default: default value.
-      group: heading in the help; by default the heading of the class.
+      group: heading under which the help lists the field; by default the heading of the class.
       is_common: whether the short help lists the field; false by default.
-      choices: allowed values; `"none"` for None.
-      at_least, above, at_most, below: bounds of a number.
-      read_with: another field, and its values with which this field has an effect. None instead of
-        the values stands for all but "" and 0.
-      is_kept: whether a run that resumes must have the same value; false by default.
+      choices: allowed values. `"none"` stands for None.
+      at_least, above, at_most, below: bounds for the value of a number.
+      read_with: name of another field, and the values of that field with which this field has an
+        effect. None instead of the values stands for every value except "" and 0.
+      is_kept: whether a resumed run must have the same value as before; false by default.
     """
     settings = {
         name: value for name, value in locals().items() if name != "default" and value is not None
@@ -89,16 +89,16 @@ def option(
 
 
 def size(default: int) -> Any:
-    """Return a field for a width or a number of rows in a network."""
+    """Return a field for a size in a network, such as a width or a number of layers."""
     return option(default, at_least=1, at_most=MAX_SIZE)
 
 
 def options_of(config: Any) -> dict[str, dict[str, Any]]:
-    """Return the settings of each field of a class, by name.
+    """Return the settings of all fields of a class, by the name of the field.
 
-    Settings are the arguments of `option`, and `text`, the help: what the docstring of the class
-    says about the field under `Attributes:`. It is empty under `python -OO`. A subclass that
-    defines a field again inherits the settings that it does not change.
+    The settings of a field are the arguments of `option`, and `text`, the help. The help is the
+    entry for the field under `Attributes:` in the docstring of the class; under `python -OO` it is
+    empty. A subclass that redefines a field inherits the settings that it does not change.
     """
     unset = {"text": "", "is_common": False, "choices": (), "read_with": None, "is_kept": False}
     options: dict[str, dict[str, Any]] = {}
@@ -113,14 +113,14 @@ def options_of(config: Any) -> dict[str, dict[str, Any]]:
 
 
 def entries(docstring: str | None, heading: str) -> dict[str, str]:
-    """Return the entries under a heading of a docstring: name → text."""
+    """Return the entries under a heading of a docstring, as a dict from name to text."""
     section = inspect.cleandoc(docstring or "").partition(f"\n{heading}:\n")[2].partition("\n\n")[0]
     pairs = re.findall(r"^  (\w+): (.*(?:\n {4}.*)*)", section, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in pairs}
 
 
 def preset(presets: Mapping[str, dict[str, Any]], name: str) -> dict[str, Any]:
-    """Return the fields of a preset. Raise `ValueError` if there is none of this name."""
+    """Return the fields of a preset. Raise `ValueError` if no preset has this name."""
     if name not in presets:
         raise ValueError(f"{name!r} is not a preset. Choose one of {', '.join(sorted(presets))}.")
     return presets[name]
@@ -135,15 +135,15 @@ _BOUNDS = {
 
 
 def check_field(name: str, value: Any, settings: Mapping[str, Any]) -> None:
-    """Check the value of a field.
+    """Check the value of a field against its choices and bounds.
 
     Args:
-      name: name of the field.
-      value: its value. With a choice `"none"` it may be None.
-      settings: the settings of the field, from `options_of`.
+      name: name of the field, for the error message.
+      value: value of the field. It may be None if `"none"` is one of the choices.
+      settings: settings of the field, from `options_of`.
 
     Raises:
-      ValueError: if the value is no choice or out of bounds.
+      ValueError: if the value is not one of the choices, or is out of bounds.
     """
     if choices := settings["choices"]:
         values = [None if choice == "none" else choice for choice in choices]
@@ -162,12 +162,12 @@ def check_field(name: str, value: Any, settings: Mapping[str, Any]) -> None:
 class Config:
     """Base class of configurations, which are written to and read from JSON.
 
-    If a file lacks a field, for example because the field is newer, the field has its default.
+    A field that a file lacks gets its default, for example if the field is newer than the file.
 
     Attributes:
-      heading: heading in the help of fields without a `group`.
-      former: fields of earlier versions, and the value that such a field must have in a file that
-        is read. None allows any value.
+      heading: heading in the help for fields without a `group`.
+      former: fields of earlier versions, with the only value that this version still accepts in a
+        file. None means that any value is accepted.
     """
 
     heading: ClassVar[str] = ""
@@ -187,13 +187,13 @@ class Config:
         return {field.name: field.default for field in dataclasses.fields(cls)}
 
     def group(self, name: str) -> dict[str, Any]:
-        """Return the fields under a heading of the help, with their values."""
+        """Return the names and values of the fields that the help lists under a heading."""
         options = options_of(type(self))
         names = [field for field, settings in options.items() if settings["group"] == name]
         return {field: getattr(self, field) for field in names}
 
     def check_effect(self, names: Container[str]) -> None:
-        """Raise `ValueError` if a named field has no effect with the values of the other fields."""
+        """Raise `ValueError` if a named field has no effect, given the values of other fields."""
         for name, settings in options_of(type(self)).items():
             if name in names and settings["read_with"]:
                 other, values = settings["read_with"]
@@ -211,7 +211,7 @@ class Config:
         return written_json(self.to_dict())
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the fields as JSON values, with lists for tuples. `from_dict` reads the result."""
+        """Return the fields as JSON values: tuples become lists. `from_dict` reads the result."""
         return parsed_json(self.to_json())
 
     @classmethod
@@ -239,31 +239,31 @@ class Config:
             values = parsed_json(text)
         except ValueError:
             values = None
-        what = f"The file of a {cls.__name__} is not a JSON object."
+        what = f"A stored {cls.__name__} must be a JSON object."
         check(isinstance(values, dict), what, text[:80])
         return cls.from_dict(values)
 
     def changes_since(self, before: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """Compare with a configuration that another version of convert_tf may have written.
+        """Compare this configuration with a stored one, which may come from an earlier version.
 
         Args:
-          before: the parsed JSON of the other configuration. Missing fields have their defaults,
-            and unknown ones are ignored.
+          before: the stored configuration, parsed from JSON. Fields that it lacks have their
+            defaults, and fields that this class lacks are ignored.
 
         Returns:
-          The fields that differ: name → (value before, value here), as in JSON.
+          The fields that differ: name → (stored value, value in this configuration), as in JSON.
         """
         old, new = type(self)().to_plain(), self.to_plain()
         old |= before
         return {name: (old[name], new[name]) for name in new if old[name] != new[name]}
 
     def only_kept(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the changes of fields that must stay the same when a run resumes."""
+        """Return only the changes to fields that must stay the same when a run is resumed."""
         options = options_of(type(self))
         return {name: change for name, change in changes.items() if options[name]["is_kept"]}
 
     def differences(self: ConfigT, other: ConfigT) -> dict[str, tuple[Any, Any]]:
-        """Return the fields that differ: name → (value here, value in `other`)."""
+        """Return the fields that differ: name → (value in this configuration, value in `other`)."""
         fields, others = self.to_dict(), other.to_dict()
         return {
             name: (fields[name], others[name]) for name in fields if fields[name] != others[name]

@@ -22,24 +22,24 @@ BERT_TOKENIZERS = (*TOKENIZERS, "wordpiece")
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig(Config):
-    """Sizes and special tokens of a BERT-like trunk. The defaults are BERT-base uncased.
+    """Sizes and special tokens of a BERT-like trunk. The defaults are those of BERT-base uncased.
 
     Attributes:
       vocab_size: Number of entries in the vocabulary, without hash buckets.
-      num_oov_buckets: Number of hash buckets for unknown tokens. WordPiece has none.
-      tokenizer: wordpiece, subword or sentencepiece.
-      start_id: Id of the token before the first text: [S]; in a published BERT, [CLS].
-      separator_id: Id of the token after each text: [S]; in a published BERT, [SEP].
-      surrounds_each: Put an [S] before the second text of a joint sequence too: [S] c [S] [S] y [S]
-        (arXiv 1905.01969 §4.1, §4.3). Published BERTs were trained without it, with [CLS] c [SEP] y
-        [SEP].
+      num_oov_buckets: Number of hash buckets for unknown tokens. WordPiece uses none.
+      tokenizer: Kind of tokenizer: wordpiece, subword or sentencepiece.
+      start_id: Id of the token before the first text, which is [S], or [CLS] in a published BERT.
+      separator_id: Id of the token after each text, which is [S], or [SEP] in a published BERT.
+      surrounds_each: Also put an [S] before the second text of a joint sequence: [S] c [S] [S] y
+        [S] (arXiv 1905.01969 §4.1, §4.3). Published BERTs were trained without this [S], on [CLS] c
+        [SEP] y [SEP].
       mask_id: Id of the token that replaces masked tokens in pre-training.
-      dim: Width of embeddings and blocks.
+      dim: Width of the embeddings and the transformer blocks.
       num_layers: Number of transformer blocks.
-      num_heads: Attention heads per block.
+      num_heads: Number of attention heads per block.
       feed_forward_dim: Hidden width of the feed-forward layers.
-      max_positions: Number of rows in the position table. It limits the number of tokens in a
-        sequence, including special tokens.
+      max_positions: Number of rows in the position table, which is the maximum number of tokens in
+        a sequence, including special tokens.
       num_segments: Number of rows in the segment table.
       layer_norm_epsilon: Constant that the layer norms add to the variance.
     """
@@ -77,7 +77,7 @@ class BertConfig(Config):
         for name in ("start_id", "separator_id", "mask_id"):
             check(
                 getattr(self, name) >= 0 and getattr(self, name) != self.padding_id,
-                f"{name} must be a non-negative id other than that of padding ({self.padding_id}).",
+                f"{name} must be non-negative and differ from the padding id, {self.padding_id}.",
                 getattr(self, name),
             )
         check(self.dim % self.num_heads == 0, "dim must be a multiple of num_heads.",
@@ -88,7 +88,7 @@ class BertConfig(Config):
 
     @property
     def is_published(self) -> bool:
-        """Whether the start token is in the vocabulary, as in published BERTs."""
+        """Whether the vocabulary includes the start token, as in published BERTs."""
         return self.start_id < self.num_ids
 
     @property
@@ -98,19 +98,19 @@ class BertConfig(Config):
 
     @property
     def num_ids(self) -> int:
-        """Number of token ids, hash buckets included."""
+        """Number of token ids, including hash buckets."""
         return self.vocab_size + self.num_oov_buckets
 
     @property
     def padding_id(self) -> int:
-        """Id of padding, equal to `num_ids`. The [PAD] of a published BERT is not used."""
+        """Id used for padding, equal to `num_ids`. A published BERT's [PAD] is not used."""
         return self.num_ids
 
     @property
     def num_rows(self) -> int:
         """Number of rows in the token table.
 
-        Special tokens outside the vocabulary come after padding.
+        Special tokens outside the vocabulary have rows after the row for padding.
         """
         return max(self.num_ids, 1 + max(self.start_id, self.separator_id, self.mask_id))
 
@@ -130,15 +130,15 @@ BERT_PRESETS: dict[str, dict[str, Any]] = {
 def bert_preset(
     name: str, *, vocab_size: int, num_oov_buckets: int, tokenizer: str, **overrides: Any
 ) -> BertConfig:
-    """Return a preset for a vocabulary without special tokens.
+    """Return the configuration of a preset with a vocabulary that has no special tokens.
 
-    [S] and [MASK] get additional rows in the token table. Each text is surrounded by [S], as in the
-    paper.
+    [S] and [MASK] get additional rows in the token table. Every text has an [S] before and after
+    it, as in the paper.
 
     Args:
-      name: one of `BERT_PRESETS`.
-      vocab_size, num_oov_buckets, tokenizer: the sizes and the kind of the vocabulary.
-      **overrides: other fields of `BertConfig`.
+      name: name of the preset, one of `BERT_PRESETS`.
+      vocab_size, num_oov_buckets, tokenizer: sizes and kind of the vocabulary, as in `BertConfig`.
+      **overrides: values for other fields of `BertConfig`.
 
     Raises:
       ValueError: if `name` is not a preset, or an override is not a field.

@@ -24,32 +24,32 @@ MAX_TOKENS = 512  # default maximum number of tokens per text in exported models
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig(Config):
-    """Sizes of a dual encoder. The defaults are the paper's (arXiv 1911.03688 §2.1, §3.1).
+    """Sizes of a dual encoder. The defaults are from the paper (arXiv 1911.03688 §2.1, §3.1).
 
     Attributes:
       vocab_size: Number of entries in the vocabulary, without hash buckets.
       num_oov_buckets: Number of hash buckets for unknown characters.
-      tokenizer: subword (as in the paper) or sentencepiece.
-      embedding_dim: Width of subword embeddings and transformer blocks.
-      position_table_sizes: Numbers of rows in the two position tables. Position i reads row (i mod
-        size) from each table.
-      max_relative_attention: Maximum distance between two tokens in attention, one number per
-        transformer block.
-      num_heads: Attention heads per block; 1 in the paper, 8 in its ablation A.
+      tokenizer: Kind of tokenizer: subword (as in the paper) or sentencepiece.
+      embedding_dim: Width of the subword embeddings and the transformer blocks.
+      position_table_sizes: Number of rows in each of the two position tables. Position i reads row
+        (i mod size) from both tables.
+      max_relative_attention: Maximum distance between two tokens that attend to each other. Give
+        one number for each transformer block.
+      num_heads: Number of attention heads per block; 1 in the paper, 8 in its ablation A.
       attention_dim: Query/key width of each attention head.
       use_relative_bias: Add a learned bias for each relative position to the attention scores.
       feed_forward_dim: Hidden width of the feed-forward layers.
-      reduction_heads: Number of heads in the √N reduction. The reduced encoding r has
-        reduction_heads × embedding_dim numbers.
+      reduction_heads: Number of attention heads in the √N reduction. The width of the reduced
+        encoding r is reduction_heads × embedding_dim.
       reduction_dim: Query/key width of each reduction head.
       side_layers: Number of hidden layers in each side network.
       side_hidden_dim: Width of the hidden layers in the side networks.
-      use_side_skip: Use skip connections in the side networks.
+      use_side_skip: Add skip connections to the side networks.
       encoding_dim: Width of the normalised encodings h.
-      embedding_bits: 8 for quantization-aware training of the subword table, 32 for no
-        quantization.
-      max_tokens: Texts are cut to this many tokens in training.
-      multi_context: Read earlier turns too, up to ten of them joined into one text.
+      embedding_bits: Number of bits per weight in the subword table: 8 for quantization-aware
+        training, 32 for no quantization.
+      max_tokens: Maximum number of tokens per text in training. Longer texts are cut.
+      multi_context: Also read earlier turns of the dialogue. Up to ten are joined into one text.
     """
 
     heading: ClassVar[str] = MODEL
@@ -101,7 +101,7 @@ class ModelConfig(Config):
         check(
             len(self.max_relative_attention) >= 1
             and all(1 <= distance <= MAX_SIZE for distance in self.max_relative_attention),
-            f"max_relative_attention must have a distance from 1 to {MAX_SIZE} for each block.",
+            f"max_relative_attention must give a distance from 1 to {MAX_SIZE} for each block.",
             self.max_relative_attention,
         )
         check(
@@ -114,7 +114,7 @@ class ModelConfig(Config):
 
     @property
     def num_ids(self) -> int:
-        """Number of rows in the embedding table, including hash buckets; also the padding id."""
+        """Number of rows in the embedding table, including hash buckets. Also the padding id."""
         return self.vocab_size + self.num_oov_buckets
 
     @property
@@ -141,7 +141,7 @@ MODEL_PRESETS: dict[str, dict[str, Any]] = {
 
 
 def model_preset(name: str, **overrides: Any) -> ModelConfig:
-    """Return a preset. `overrides` replace some of its fields.
+    """Return the configuration of a preset, with the fields in `overrides` replaced.
 
     Raises:
       ValueError: if `name` is not a preset, or an override is not a field.

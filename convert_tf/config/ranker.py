@@ -25,22 +25,22 @@ _IF_NOT_CROSS = ("head", ("bi", "poly"))
 
 @dataclasses.dataclass(frozen=True)
 class HeadConfig(Config):
-    """Configuration of a head.
+    """Configuration of a ranker's head.
 
     docs/rankers.md (Heads) lists the defaults that differ from the paper (arXiv 1905.01969 §4).
 
-    A loaded ranker has these options. Drop rates act only in training, so they are fields of
-    `RankerTraining`.
+    These options are stored with a ranker. Dropout rates affect only training, so they are fields
+    of `RankerTraining`.
 
     Attributes:
       head: Kind of ranker: a bi-, poly- or cross-encoder.
-      reduction: How the outputs for a text become one vector. auto is sqrt_n for ConveRT and first
-        for BERT-like trunks.
-      reduction_tokens: Number of outputs that first_m_mean averages.
-      poly_codes: Number of context vectors in a poly-encoder.
+      reduction: How the trunk's outputs for a text are reduced to one vector. auto means sqrt_n for
+        ConveRT and first for BERT-like trunks.
+      reduction_tokens: Number of tokens whose outputs first_m_mean averages.
+      poly_codes: Number of vectors that a poly-encoder computes for a context.
       poly_variant: How a poly-encoder computes the vectors of a context.
-      scale: Factor for dot products. 0: the factor that --init_from was trained with.
-      learn_scale: Train the factor for the dot products.
+      scale: Factor for dot products. 0 stands for the factor that --init_from was trained with.
+      learn_scale: Train the factor for dot products.
       separate_trunks: Use a second trunk for candidates, which starts as a copy of the first.
       max_context_tokens: Maximum number of tokens per context. The last ones are kept.
       max_candidate_tokens: Maximum number of tokens per candidate. The first ones are kept.
@@ -83,23 +83,25 @@ class HeadConfig(Config):
 class RankerTraining(RankingTraining):
     """Options for training rankers.
 
-    The defaults are the paper's for a bi-encoder (§5.1, §5.3); see `ranker_recipe` for other heads.
+    The defaults are the paper's for a bi-encoder (§5.1, §5.3). `ranker_recipe` returns those for
+    other heads.
 
-    If `steps` is 0, rankers are trained for one pass over the data. If `eval_every` is 0, they are
+    If `steps` is 0, a ranker is trained for one pass over the data. If `eval_every` is 0, it is
     evaluated twice per pass. `adamw` has a weight decay of 0.01.
 
     Attributes:
       dev_data: Examples to evaluate on. Default: the dev split of --data.
       max_examples: Train only on this many examples from the start of the data. 0 uses all.
-      negatives_from: Where wrong candidates come from. in_batch: the other responses of the batch.
+      negatives_from: Source of the wrong candidates. in_batch: the other responses in the batch.
         given: the candidates in the data. sampled: random responses from the data. mined: the
         negatives in --hard_negatives.
       negatives: Number of wrong candidates per context.
-      hard_negatives: Folder from convert-tf mine with negatives for the token ids.
-      freeze: Parts to keep unchanged. The default for a published BERT is embeddings.
+      hard_negatives: Folder written by convert-tf mine, with negatives for the token ids in --data.
+      freeze: Parts of the model whose weights stay fixed. The default for a published BERT is
+        embeddings.
       trainable_blocks: Number of topmost blocks to train with --freeze=all_but_top_k.
-      output_std: Rescale the outputs of the trunks before the first step so that they have this
-        standard deviation. 0 leaves them as they are.
+      output_std: Standard deviation to which the outputs of the trunks are rescaled before the
+        first step. 0 leaves the outputs unchanged.
     """
 
     dev_data: str = option("", group=DATA)
@@ -130,12 +132,12 @@ class RankerTraining(RankingTraining):
         super().__post_init__()
         check(
             (self.negatives_from == "mined") == bool(self.hard_negatives),
-            "hard_negatives must name a folder if, and only if, negatives_from is mined.",
+            "hard_negatives must be set if, and only if, negatives_from is mined.",
             (self.negatives_from, self.hard_negatives),
         )
 
     def of_examples(self, number: int) -> "RankerTraining":
-        """Return the options for `number` examples, with defaults for steps and intervals of 0."""
+        """Replace steps and intervals of 0 by their defaults for `number` training examples."""
         per_epoch = number // min(self.batch_size, number)
         per_evaluation = max(1, per_epoch // 2)
         return dataclasses.replace(
@@ -148,9 +150,10 @@ class RankerTraining(RankingTraining):
 
 _SAMPLED = {"cross": {"negatives_from": "sampled", "negatives": 15}}
 
-# Options for a task that differ from the defaults, by recipe and head (arXiv 1905.01969 §5.1). The
-# texts in ConvAI2 are shorter, so the paper uses larger batches, and the 19 negatives in the data.
-# For DSTC7 and Ubuntu V2 the paper samples negatives. The training file of Ubuntu V2 has none.
+# Options that differ from the defaults, by recipe and head (arXiv 1905.01969 §5.1). The texts in
+# ConvAI2 are shorter, so the paper uses larger batches there. Its cross-encoder uses the 19
+# negatives in the data. For DSTC7 and Ubuntu V2, the paper samples negatives; the training file of
+# Ubuntu V2 contains none.
 RANKER_RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {},
     "dstc7": _SAMPLED,
@@ -169,14 +172,14 @@ def ranker_recipe(
     """Return the paper's training options for a head (arXiv 1905.01969 §5.1, §5.3).
 
     After the warm-up, the learning rate falls only on plateaus. The optimizer is Adamax. Published
-    BERT weights are trained with AdamW and frozen embeddings instead. BERT-like trunks use the
+    BERT weights are trained with AdamW instead, with frozen embeddings. BERT-like trunks use the
     dropout of their pre-training, 0.1.
 
     Args:
-      head: one of `HEADS`.
+      head: kind of ranker, one of `HEADS`.
       weights: kind of the initial weights: `convert`, `bert` or `published_bert`.
-      recipe: one of `RANKER_RECIPES`, named after the task.
-      **overrides: fields of `RankerTraining`; see `overridden`.
+      recipe: name of a recipe for a task, one of `RANKER_RECIPES`.
+      **overrides: values for fields of `RankerTraining`, applied by `overridden`.
 
     Raises:
       ValueError: if an override is not a field, a value is out of bounds, or there is no such
@@ -193,13 +196,13 @@ def ranker_recipe(
     config = RankerTraining.from_dict(overridden(fields, overrides))
     check(
         head != "cross" or config.negatives_from != "in_batch",
-        "negatives_from must not be in_batch for a cross-encoder, which cannot reuse encodings.",
+        "negatives_from must not be in_batch for a cross-encoder, which scores one pair at a time.",
         config.negatives_from,
     )
     return config
 
 
-# The configuration of each kind of trunk.
+# The class that configures each kind of trunk.
 TRUNKS: dict[str, type[ModelConfig] | type[BertConfig]] = {
     "convert": ModelConfig,
     "bert": BertConfig,
@@ -212,8 +215,8 @@ class RankerConfig:
 
     Attributes:
       model: configuration of the trunk.
-      head: configuration of the head. This class replaces the reduction `auto`. `initial_ranker`
-        replaces a scale of 0.
+      head: configuration of the head. This class replaces the reduction `auto` by one that suits
+        the trunk. `initial_ranker` replaces a scale of 0.
       trunk: kind of the trunk: `convert` for a dual encoder, or `bert`.
     """
 
@@ -225,7 +228,7 @@ class RankerConfig:
         has_start = self.trunk == "bert" or self.head.head == "cross"
         if self.head.reduction == "mean_without_first" and not has_start:
             raise ValueError(
-                "mean_without_first is only for trunks that put [S] before a text. ConveRT's trunk "
+                "mean_without_first needs a trunk that puts [S] before a text, and ConveRT's trunk "
                 "does not. Choose mean."
             )
         if self.head.reduction == AUTO:
@@ -239,7 +242,7 @@ class RankerConfig:
 
     @classmethod
     def from_json(cls, text: str) -> "RankerConfig":
-        """Read the result of `to_json`.
+        """Return the configuration that `to_json` wrote.
 
         Raises:
           ValueError: if the text is not the configuration of a ranker.

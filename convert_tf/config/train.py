@@ -1,6 +1,7 @@
 """Options for training.
 
-The module has common options, and options for dual encoders, BERT-like trunks and similarity maps.
+This module defines the common options, and those for dual encoders, BERT-like trunks and
+similarity maps. `convert_tf.config.ranker` defines the options for rankers.
 
 Reference: arXiv 1911.03688 §3.1; arXiv 1905.01969 §4.1.
 """
@@ -15,14 +16,14 @@ from convert_tf.config.base import DATA, OPTIMISATION, OUTPUT, PRECISIONS, Confi
 
 @dataclasses.dataclass(frozen=True)
 class Training(Config):
-    """Options for all training runs. The subclasses set the defaults of their papers.
+    """Options for all training runs. Subclasses set the defaults from their papers.
 
     Attributes:
       data: Folder from convert-tf prepare or tokenize, or a file of pairs or dialogues.
       steps: Number of optimizer steps.
       learning_rate: Peak learning rate.
-      warmup_steps: Number of steps in which the learning rate rises to its peak.
-      precision: Number format. auto is the fastest one on this device.
+      warmup_steps: Number of steps over which the learning rate rises to its peak.
+      precision: Number format. auto chooses the fastest one on this device.
       seed: Seed for the data order, weights and dropout.
       eval_every: Number of steps between evaluations.
       eval_examples: Maximum number of dev examples per evaluation.
@@ -49,14 +50,14 @@ class RankingTraining(Training):
     """Options for training dual encoders and rankers.
 
     Attributes:
-      batch_size: Pairs per step. The other responses in a batch are a context's negatives.
+      batch_size: Pairs per step. The other responses in the batch are a context's negatives.
       optimizer: Optimisation algorithm.
       final_learning_rate: Learning rate at the last step, after cosine decay. If you set only
-        --learning_rate, it changes by the same factor.
+        --learning_rate, the final rate changes by the same factor.
       label_smoothing: Probability that is spread evenly over the negatives.
       l2: Weight of the sum of squared matrix weights in the loss.
-      embedding_dropout: Drop rate after the embedding.
-      attention_dropout: Drop rate after self-attention.
+      embedding_dropout: Dropout rate after the embedding.
+      attention_dropout: Dropout rate after self-attention.
     """
 
     batch_size: int = option(512, is_common=True, at_least=2)
@@ -80,29 +81,29 @@ class RankingTraining(Training):
 class PairTraining(RankingTraining):
     """Options for training dual encoders on pairs, whatever the losses.
 
-    The defaults are from the paper's pre-training (§3.1), if it gives a value.
+    Where the paper gives a value for pre-training (§3.1), it is the default.
 
     Attributes:
       train_examples: Number of examples from the train split to train on. 0 uses all.
-      first_train_example: Index of the first example to train on, from 0.
-      source_shares: Shares of some sources to train on, such as forum=0.5,chat=0.1. Needs token
-        ids.
-      eval_splits: Splits to evaluate. The first one selects the best weights. Without any, the last
-        weights are kept.
+      first_train_example: Index of the first example to train on, starting at 0.
+      source_shares: For some sources, the share of their examples to train on, such as
+        forum=0.5,chat=0.1. Needs token ids.
+      eval_splits: Splits to evaluate. The best weights are chosen on the first one. Without any
+        split, the last weights are kept.
       shuffle_buffer: Number of examples to hold in memory for shuffling.
-      turn_prefixes: Put 0:, 1:, … before earlier turns, the latest first. For records only.
-      utterances: Folder of token ids of single texts, to train on in addition to pairs.
+      turn_prefixes: Put 0:, 1:, … before earlier turns, starting with the latest. For records only.
+      utterances: Folder with token ids of single texts, to train on in addition to pairs.
       utterances_per_pair: Number of single texts per pair.
-      hard_negatives: Folder from convert-tf mine with negatives for the token ids.
+      hard_negatives: Folder written by convert-tf mine, with negatives for the token ids in --data.
       negatives_per_pair: Number of mined negatives to draw for each pair at each step. They are
-        negatives for the whole batch.
+        negatives for all contexts in the batch.
       micro_batch: Number of pairs to encode at a time, to save memory. It must divide --batch_size.
         0 encodes the whole batch at once.
       scale_start: Factor for the cosines at step 0.
       scale_end: Factor for the cosines after --scale_anneal_steps. 0 stands for the square root of
         --encoding_dim.
       scale_anneal_steps: Number of steps over which the factor for the cosines changes linearly.
-      mask_duplicates: Do not use copies of the right response as negatives.
+      mask_duplicates: Do not use copies of the correct response as negatives.
     """
 
     steps: int = 966_000
@@ -159,7 +160,7 @@ def shares_of_sources(items: Sequence[str]) -> dict[str, float]:
     return shares
 
 
-# Sets of options to start from. docs/lab/recipes.md has their results.
+# Named sets of options. docs/lab/recipes.md gives results for them.
 TRAIN_RECIPES: dict[str, dict[str, Any]] = {
     "paper": {},
     # Fine-tuning on a task (§3.2). The scale is the final scale of pre-training.
@@ -192,9 +193,10 @@ TRAIN_RECIPES: dict[str, dict[str, Any]] = {
 
 
 def overridden(fields: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """Return the options in `fields`, changed by `overrides`.
+    """Return the options in `fields` with those in `overrides` replaced.
 
-    If `overrides` changes only the peak learning rate, the final rate changes by the same factor.
+    If `overrides` has a peak learning rate but no final one, the final rate in `fields` is
+    multiplied by the same factor as the peak.
     """
     changed_fields = {**fields, **overrides}
     if "learning_rate" in overrides and "final_learning_rate" not in overrides:
@@ -207,18 +209,19 @@ def overridden(fields: dict[str, Any], overrides: dict[str, Any]) -> dict[str, A
 class Pretraining(Training):
     """Options for pre-training. The defaults are from arXiv 1905.01969 §4.1.
 
-    The paper does not give the length of the warm-up, so the default is the 4,000 steps of XLM.
+    The paper does not give the length of the warm-up, so the default is 4,000 steps, as for XLM.
     After the warm-up, the learning rate falls with the inverse square root of the step.
 
     Attributes:
       data: Folder of records, or of token ids.
-      all_turns: Use all turns as the context. Token ids have only the last turn.
-      max_tokens: Texts are cut to this many tokens. A context of all turns keeps its last tokens.
-      shuffle_buffer: Number of examples in memory, from which batches of similar length are made.
+      all_turns: Use all turns as the context. With token ids, only the last turn is available.
+      max_tokens: Maximum number of tokens per text. Longer texts are cut; a context of all turns
+        keeps its last tokens.
+      shuffle_buffer: Number of examples to hold in memory, to form batches of similar length.
       steps: Number of optimizer steps. The two objectives alternate.
       batch_tokens: Number of tokens per batch, including padding.
       learning_rate: Peak learning rate of Adam.
-      dropout: Drop rate in all layers.
+      dropout: Dropout rate in all layers.
     """
 
     data: str = ""
@@ -240,12 +243,12 @@ class MapTraining(Config):
     Attributes:
       opposites: Weight of the loss that moves texts closer to their paraphrases than to their
         opposites.
-      intent_contrast: Weight of the loss that moves texts closer to texts of the same intent.
+      intent_contrast: Weight of the loss that moves texts closer to texts with the same intent.
       holding: Weight of the loss that keeps the vectors of other texts unchanged.
       teaching: Weight of the loss that keeps texts close if their teacher vectors are close.
-      map_steps: Number of steps.
-      map_learning_rate: Initial learning rate of Adam, relative to the root mean square of the map.
-        The rate falls to 0.
+      map_steps: Number of optimizer steps.
+      map_learning_rate: Initial learning rate of Adam, relative to the root mean square of the
+        map's weights. The rate falls to 0.
       seed: Seed for the order of the texts.
     """
 

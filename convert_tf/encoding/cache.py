@@ -13,12 +13,12 @@ class EncodingCache:
 
     Args:
       encode: function that takes distinct keys and returns their encodings, float `[keys, dim]`. It
-        is called without holding the lock. If two threads need the same key at the same time, both
-        compute it.
-      size: maximum number of encodings; 0 turns caching off.
+        is called while the cache is not locked. If two threads need the encoding of the same key at
+        the same time, both compute it.
+      size: maximum number of encodings in the cache; 0 turns caching off.
 
     Attributes:
-      hits: number of keys that were found in the cache.
+      hits: number of requested encodings that were in the cache.
     """
 
     def __init__(self, encode: Callable[[Any], np.ndarray], *, size: int) -> None:
@@ -36,7 +36,7 @@ class EncodingCache:
         self.__dict__.update(state, _lock=threading.Lock())
 
     def __call__(self, keys: Sequence[Hashable]) -> np.ndarray:
-        """Return the encodings of keys in their order, in a new array."""
+        """Return the encodings of keys, in the order of the keys, as a new array."""
         rows: dict[Hashable, np.ndarray] = {}
         missing: list[Hashable] = []
         with self._lock:
@@ -62,7 +62,7 @@ class EncodingCache:
             return list(self._rows), np.stack(list(self._rows.values()))
 
     def add(self, keys: Sequence[Hashable], encodings: np.ndarray) -> None:
-        """Add known encodings to the cache: float `[keys, dim]`."""
+        """Add encodings that were computed elsewhere, float `[keys, dim]`."""
         newest = max(len(keys) - self._size, 0)
         with self._lock:
             for key, row in zip(keys[newest:], encodings[newest:], strict=True):

@@ -15,10 +15,10 @@ _Arguments = ParamSpec("_Arguments")
 
 
 class _CachedMethod(Generic[_Arguments]):
-    """A method of the client with `cache_hits()`, as in the original.
+    """A method of the client with an attribute `cache_hits()`, as in the original client.
 
     Args:
-      cache: name of the client's attribute that holds the method's cache.
+      cache: name of the client's attribute that contains the cache of the method.
       function: the method.
       client: the client; None in the class.
     """
@@ -42,25 +42,26 @@ class _CachedMethod(Generic[_Arguments]):
         return getattr, (self._client, self._function.__name__)
 
     def cache_hits(self) -> int:
-        """Return the number of encodings that were found in the cache of this method."""
+        """Return the number of requested encodings that were in the cache of this method."""
         return getattr(self._client, self._cache).hits
 
 
 class EncoderClient:
     """A drop-in replacement for PolyAI's client that works with the encoders of convert_tf.
 
-    It has the constructor, methods and defaults of `encoder_client.EncoderClient`. Texts are
-    encoded in batches of similar length, and equal texts are encoded once. Recent encodings are
+    This class has the constructor, methods and defaults of `encoder_client.EncoderClient`. Texts
+    are encoded in batches of similar length, and equal texts are encoded once. Recent encodings are
     cached in memory. Each method has `cache_hits`: `client.encode_sentences.cache_hits()` returns
-    the number of hits. Returned arrays may be changed.
+    the number of hits. Callers may change the returned arrays.
 
     Args:
-      uri: anything that `SentenceEncoder` opens: the folder of a module, an `.onnx` file or a run.
-      use_extra_context: whether contexts include earlier turns; only for multi-context models.
-      use_extra_context_prefixes: whether these turns are numbered, `"0: "` for the most recent,
-        even if the model was not trained with `--turn_prefixes`.
-      max_extra_contexts: maximum number of earlier turns, the most recent ones.
-      cache_size: number of cached encodings for each method; 0 turns caching off.
+      uri: anything that `SentenceEncoder` opens, such as the folder of a module or run, or an
+        `.onnx` file.
+      use_extra_context: whether contexts include earlier turns. This needs a multi-context model.
+      use_extra_context_prefixes: whether these turns are numbered, with `"0: "` for the most
+        recent turn, even if the model was not trained with `--turn_prefixes`.
+      max_extra_contexts: maximum number of earlier turns. The most recent turns are used.
+      cache_size: maximum number of cached encodings for each method; 0 turns caching off.
       internal_batch_size: maximum number of texts per batch.
       compute_dtype: as in `SentenceEncoder`.
 
@@ -95,7 +96,7 @@ class EncoderClient:
         if use_extra_context and not encoder.reads_history:
             raise ValueError(
                 f"use_extra_context needs a multi-context encoder, and {uri!r} is not one. Omit "
-                "it, or pass a multi-context encoder."
+                "the argument, or pass a multi-context encoder."
             )
         self._use_extra_context = use_extra_context
         self._use_extra_context_prefixes = use_extra_context_prefixes or encoder.numbers_turns
@@ -106,26 +107,26 @@ class EncoderClient:
 
     @functools.partial(_CachedMethod, "_sentences")
     def encode_sentences(self, sentences: Texts) -> np.ndarray:
-        """Encode sentences as `SentenceEncoder.encode` does: float32 `[sentences, reduced_dim]`."""
+        """Return the results of `SentenceEncoder.encode`, float32 `[sentences, reduced_dim]`."""
         return self._sentences([*text_bytes(sentences)])
 
     @functools.partial(_CachedMethod, "_contexts")
     def encode_contexts(
         self, contexts: Texts, extra_contexts: Iterable[Iterable[str]] | None = None
     ) -> np.ndarray:
-        """Encode contexts as h, of length 1.
+        """Encode contexts as vectors h of length 1.
 
         Args:
           contexts: the last turn of each conversation.
-          extra_contexts: for each conversation, the earlier turns, the oldest first. Only with
+          extra_contexts: the earlier turns of each conversation, the oldest first. This needs
             `use_extra_context`.
 
         Returns:
           The encodings, float32 `[contexts, encoding_dim]`.
 
         Raises:
-          ValueError: if the model does not use extra contexts, or their number differs from the
-            number of contexts.
+          ValueError: if the client does not use extra contexts, or the numbers of contexts and
+            extra contexts differ.
         """
         texts = [*text_bytes(contexts)]
         if extra_contexts is None:
@@ -140,7 +141,7 @@ class EncoderClient:
 
     @functools.partial(_CachedMethod, "_responses")
     def encode_responses(self, responses: Texts) -> np.ndarray:
-        """Encode responses as h, of length 1: float32 `[responses, encoding_dim]`."""
+        """Encode responses as vectors h of length 1, float32 `[responses, encoding_dim]`."""
         return self._responses([*text_bytes(responses)])
 
     def _encode_pairs(self, pairs: Sequence[tuple[bytes, bytes]]) -> np.ndarray:
@@ -150,7 +151,7 @@ class EncoderClient:
         return self._encoder.encode_contexts(texts, [history for _, history in pairs])
 
     def _joined(self, turns: Iterable[str]) -> bytes:
-        """Return the turns before a context in the model's order: the most recent first."""
+        """Join the turns before a context in the order that models read: the most recent first."""
         newest = [*text_bytes(turns, what="The turns of an extra context")][::-1]
         newest = newest[: self._max_extra_contexts]
         if self._use_extra_context_prefixes:

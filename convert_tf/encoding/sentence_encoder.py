@@ -24,7 +24,7 @@ from convert_tf.storage.progress import Progress
 BATCH_SIZE = 256
 COMPUTE_DTYPES = ("auto", "float32", "bfloat16")
 _KINDS = (Kind.ENCODER_MODULE, Kind.DUAL_ENCODER, Kind.ONNX, Kind.HUGGING_FACE_ENCODER)
-# Advice for models without `encode_similarity`.
+# Advice for users of models without `encode_similarity`.
 SIMILARITY_REMEDY = (
     "Fit a similarity map with `convert-tf similarity` and export it again, or use another encoder."
 )
@@ -34,7 +34,7 @@ _REMEDIES = {
 }
 
 Texts = Iterable[str] | Iterable[bytes]
-# `History` is the turns before one context, as a list or as one text; `Histories` is for several.
+# The turns before one context, as a list or as one text, and the same for several contexts.
 History = str | Sequence[str]
 Histories = Texts | Iterable[Sequence[str]]
 Ranking = list[tuple[str, float]]
@@ -44,12 +44,12 @@ class Backend(Protocol):
     """Interface of models that encode: modules, ONNX files, Hugging Face folders and runs.
 
     Attributes:
-      outputs: names of the signatures.
+      outputs: the names of the model's signatures.
       reads_history: whether `encode_context` has a second column, `extra_context`.
 
     Two more attributes are optional. `concurrent_batches` is the number of batches to encode at
-    once, each in a thread; 1 by default. `numbers_turns` says whether earlier turns are numbered;
-    false by default.
+    once, each in a thread (default: 1). `numbers_turns` says whether earlier turns are numbered
+    (default: False).
     """
 
     @property
@@ -63,8 +63,8 @@ class Backend(Protocol):
 
         Args:
           output: one of `outputs`.
-          columns: one column of texts, any bytes; or two for `encode_context` of a model that reads
-            history. Columns may be empty.
+          columns: one column of texts, or two columns for `encode_context` of a model that reads
+            history. Texts may be any bytes, and columns may be empty.
 
         Returns:
           The vectors, float `[rows, dim]`. A vector does not depend on the other rows.
@@ -80,11 +80,11 @@ def open_backend(path: str, *, compute_dtype: str = "auto", backend: str = "auto
         released encoder.
       compute_dtype: number format of the network, one of `COMPUTE_DTYPES`. It must be `"auto"` for
         `.onnx` files and Hugging Face folders.
-      backend: what a released name stands for: with `"tensorflow"` the module, with `"auto"` the
-        `.onnx` file.
+      backend: which form of a released encoder to open: `"tensorflow"` opens its module, and
+        `"auto"` its `.onnx` file.
 
     Raises:
-      ValueError: if the model cannot be opened, or cannot compute in this format.
+      ValueError: if the model cannot be opened, or cannot compute in this number format.
     """
     path = checked_backend(model_path(path, wants_module=backend == "tensorflow"), backend)
     if not os.path.exists(path):
@@ -124,25 +124,26 @@ class SentenceEncoder:
 
     Texts are sorted by length and encoded in batches. Equal texts are encoded once. Results are in
     the order of the texts. Texts may be in a list, a tuple, a numpy array, a column of a table, or
-    an iterator. An iterator is never read into memory as a whole. str is encoded as UTF-8; bytes
-    are used unchanged. Several threads may use an encoder at once. A pickle stores the path of the
-    model.
+    an iterator. An iterator is never read into memory as a whole. Strings are encoded as UTF-8, and
+    bytes are used unchanged. Several threads may use an encoder at once. A pickle of an encoder
+    contains the path of the model, not its weights.
 
     Args:
-      model: name of a released encoder (`"convert_small"`), which opens its 8-bit `.onnx` file;
-        folder of a module, of a run or for Hugging Face programs; an `.onnx` file;
-        `hf://owner/name`; or a `Backend`.
-      batch_size: maximum number of texts per batch; batches of long texts are smaller.
-      compute_dtype: `"float32"`, `"bfloat16"`, or `"auto"` for bfloat16 if this machine multiplies
-        matrices faster in that format. It must be `"auto"` for `.onnx` files and names.
-      backend: `"tensorflow"` to open the module of a name instead of the `.onnx` file.
-      numbers_turns: whether earlier turns are numbered, `"0: "` for the most recent, as in training
-        with `--turn_prefixes`; None for the setting that the model was trained with.
+      model: the name of a released encoder (`"convert_small"`); the folder of a module or run; a
+        Hugging Face folder; an `.onnx` file; `hf://owner/name`; or a `Backend`. By default, a name
+        stands for the encoder's 8-bit `.onnx` file.
+      batch_size: maximum number of texts per batch. Batches of long texts are smaller.
+      compute_dtype: number format of the network: `"float32"`, `"bfloat16"`, or `"auto"`. `"auto"`
+        uses bfloat16 if this machine multiplies matrices faster in bfloat16. It must be `"auto"`
+        for `.onnx` files, and for names that stand for them.
+      backend: `"tensorflow"` opens the module of a released encoder instead of the `.onnx` file.
+      numbers_turns: whether earlier turns are numbered, with `"0: "` for the most recent turn, as
+        in training with `--turn_prefixes`. None uses the setting that the model was trained with.
 
     Attributes:
       reads_history: whether the model reads the turns before a context.
-      numbers_turns: whether these turns are numbered; false if unknown.
-      path: absolute path of the model; None for a `Backend` without a path.
+      numbers_turns: whether these turns are numbered; False if this is unknown.
+      path: the absolute path of the model; None for a `Backend` without a path.
 
     Raises:
       ValueError: if `model` is not an encoder, or is damaged.
@@ -174,7 +175,7 @@ class SentenceEncoder:
             names = [signature.name for signature in SIGNATURES.values()]
             if not {*model.outputs} & {*names}:
                 raise ValueError(
-                    f"{path!r} is not an encoder. An encoder has one of {', '.join(names)}. "
+                    f"{path!r} is not an encoder: it has none of the outputs {', '.join(names)}. "
                     f"Received: a model with {', '.join(sorted(model.outputs)) or 'none'}. Pass a "
                     "module that convert-tf export wrote."
                 )
@@ -210,22 +211,22 @@ class SentenceEncoder:
     ) -> np.ndarray:
         """Encode texts, by default as sentence encodings, which suit classifiers.
 
-        Sentence encodings are the reduced encodings r, not normalised. If the model has similarity
-        vectors, sentence encodings are computed from r by
-        `convert_tf.models.distillation.sentence_encodings`.
+        If the model has similarity vectors, sentence encodings are computed from the reduced
+        encodings r by `convert_tf.models.distillation.sentence_encodings`. Otherwise they are r.
+        They are not normalised.
 
         Args:
           texts: texts in any container, or one text.
-          kind: one of `kinds`, or the name of another signature of a module.
-          batch_size: batch size of this call.
-          show_progress: whether to print sentences per second and the time left on standard error.
+          kind: the kind of encodings: one of `kinds`, or the name of another signature of a module.
+          batch_size: maximum number of texts per batch in this call; None for that of the encoder.
+          show_progress: whether to print the number of texts per second and the time left on
+            standard error.
 
         Returns:
           The vectors, float32 `[texts, dim]`; `[dim]` for one text that is not in a list.
 
         Raises:
-          ValueError: if an item is not a text, in which case the message names the item; or if the
-            model has no such encodings.
+          ValueError: if an item is not a text, or the model does not have these encodings.
         """
         return self._encode(kind, texts, batch_size=batch_size, show_progress=show_progress)
 
@@ -236,10 +237,10 @@ class SentenceEncoder:
         batch_size: int | None = None,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """Encode texts as r, the pooled output of the transformer.
+        """Encode texts as the reduced encodings r, the pooled output of the transformer.
 
-        The papers use r for transfer to other tasks. It is not normalised. If the model has no
-        vectors for similarity, `encode` returns r too. Arguments and result are as for `encode`.
+        The papers use r for transfer to other tasks. The vectors are not normalised. If the model
+        has no similarity vectors, `encode` returns r too. Arguments and result are as in `encode`.
 
         Reference: arXiv 1911.03688 §2.1, §3.2 ("Intent Classification", footnote 11).
         """
@@ -253,23 +254,24 @@ class SentenceEncoder:
         batch_size: int | None = None,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """Encode contexts as h, of length 1. The dot product with a response's h is their score.
+        """Encode contexts as vectors h of length 1.
+
+        The score of a context and a response is the dot product of their vectors h.
 
         Args:
           texts: the last turn of each conversation.
-          extra_contexts: for each conversation, the earlier turns: a list, the oldest turn first;
-            or one text, the most recent turn first, `""` for none. Only for models that read
-            history.
-          batch_size: batch size of this call.
-          show_progress: as in `encode`.
+          extra_contexts: the earlier turns of each conversation: a list of turns, the oldest first,
+            or one text with the most recent turn first. `""` stands for no earlier turns. This
+            needs a model that reads history.
+          batch_size, show_progress: as in `encode`.
 
         Returns:
           The vectors, float32 `[texts, encoding_dim]`; `[encoding_dim]` for one text that is not in
           a list.
 
         Raises:
-          ValueError: if an item is not a text, there are not as many histories as texts, or the
-            model does not read history.
+          ValueError: if an item is not a text, the numbers of texts and extra contexts differ, or
+            extra contexts are passed to a model that does not read history.
         """
         options = {"batch_size": batch_size, "show_progress": show_progress}
         return self._encode("context", texts, extra_contexts, **options)
@@ -281,7 +283,7 @@ class SentenceEncoder:
         batch_size: int | None = None,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """Encode responses as h, of length 1. Arguments and result are as for `encode`."""
+        """Encode responses as vectors h of length 1. Arguments and result are as in `encode`."""
         return self._encode("response", texts, batch_size=batch_size, show_progress=show_progress)
 
     def encode_similarity(
@@ -294,22 +296,21 @@ class SentenceEncoder:
     ) -> np.ndarray:
         """Encode texts as vectors of length 1 whose dot products measure similarity.
 
-        Use them to find duplicates or similar questions. All texts are encoded in the same space,
-        unlike contexts and responses. The vector of an empty text is zero.
+        Use these vectors to find duplicates or similar questions. All texts are encoded in the same
+        space, unlike contexts and responses. The vector of an empty text is zero.
 
         Args:
           texts: texts in any container, or one text.
-          dim: length of the vectors; None for their full length. Shorter vectors consist of the
-            first numbers, which matter most.
-          batch_size: batch size of this call.
-          show_progress: as in `encode`.
+          dim: number of dimensions of the vectors; None for all. Shorter vectors consist of the
+            first dimensions, which matter most, scaled to length 1.
+          batch_size, show_progress: as in `encode`.
 
         Returns:
           The vectors, float32 `[texts, dim]`; `[dim]` for one text that is not in a list.
 
         Raises:
-          ValueError: if an item is not a text, or the model has no similarity vectors, or only
-            shorter ones.
+          ValueError: if an item is not a text, or the model has no similarity vectors with so many
+            dimensions.
         """
         options = {"batch_size": batch_size, "show_progress": show_progress}
         vectors = self._encode("similarity", texts, **options)
@@ -317,8 +318,8 @@ class SentenceEncoder:
             return vectors
         if not is_count(dim) or dim > vectors.shape[-1]:
             raise ValueError(
-                f"dim must be from 1 to {vectors.shape[-1]}, the length of the vectors. Received: "
-                f"dim={dim!r}. Pass 256, 128 or 64, or None for all."
+                f"dim must be from 1 to {vectors.shape[-1]}, the size of the vectors. Received: "
+                f"dim={dim!r}. Pass 256, 128 or 64, or None for all dimensions."
             )
         return unit_rows(vectors, dim)
 
@@ -328,7 +329,8 @@ class SentenceEncoder:
         """Return the similarity of texts: the dot products of their `encode_similarity` vectors.
 
         Args:
-          texts, others: texts, or one text. Each of `texts` is compared with each of `others`.
+          texts, others: texts, or one text. Every text in `texts` is compared with every text in
+            `others`.
           dim: as in `encode_similarity`.
 
         Returns:
@@ -336,7 +338,7 @@ class SentenceEncoder:
           is omitted.
 
         Raises:
-          ValueError: as for `encode_similarity`.
+          ValueError: as in `encode_similarity`.
         """
         vectors, other = (self.encode_similarity(sentences, dim) for sentences in (texts, others))
         return vectors @ other.T
@@ -352,17 +354,17 @@ class SentenceEncoder:
     ) -> Iterator[np.ndarray]:
         """Encode texts piece by piece, for more texts than fit into memory.
 
+        Texts are sorted by length, and compared for equality, only within some thousand consecutive
+        texts.
+
         Args:
           texts: any number of texts.
           extra_contexts: as in `encode_contexts`.
-          kind: as in `encode`.
-          batch_size: batch size of this call. Texts are sorted by length and compared for equality
-            only within some thousand consecutive texts.
-          show_progress: as in `encode`.
+          kind, batch_size, show_progress: as in `encode`.
 
         Yields:
-          The vectors of some texts, float32 `[some, dim]`, in the order of the texts. Without
-          texts, a single array `[0, dim]`.
+          The vectors of some texts, float32 `[some, dim]`, in the order of the texts. If there are
+          no texts, a single array `[0, dim]`.
 
         Raises:
           ValueError: as in `encode_contexts`, when the iteration reaches the text.
@@ -381,14 +383,14 @@ class SentenceEncoder:
         """Return the best responses to a context.
 
         Args:
-          context: a text; or `(text, extra_context)`, with earlier turns as in `encode_contexts`;
-            or a list or a column of contexts.
-          responses: texts.
+          context: a context, or a list or column of contexts. A context is a text, or a tuple
+            `(text, extra_context)` with earlier turns as in `encode_contexts`.
+          responses: the responses to rank.
           top_k: number of responses to return; None for all.
 
         Returns:
-          A list of `(response, cosine)` pairs, the best first. Responses with equal cosines keep
-          their order. For a list of contexts, a list of such lists.
+          A list of `(response, cosine)` pairs, the best response first. Responses with equal
+          cosines stay in the given order. For several contexts, a list of such lists.
 
         Raises:
           ValueError: if there is no response, `top_k` is not a positive whole number, or an
@@ -412,7 +414,7 @@ class SentenceEncoder:
         ]
         if wrong := [part for part in parts if len(part) != 2]:
             raise ValueError(
-                "A context must be a text, or a tuple of a text and the turns before it, joined. "
+                "A context must be a text, or a tuple of a text and the joined turns before it. "
                 f"Received: {wrong[0]!r}. Pass several contexts as a list."
             )
         has_history = any(extra for _, extra in parts)
@@ -454,12 +456,12 @@ class SentenceEncoder:
             pieces = iter([text_batches.in_memory(columns)])
         else:
             pieces = text_batches.windows(columns, batch_size=size)
-        total = 0 if is_stream(texts) else len(texts)  # 0 if it is unknown
+        total = 0 if is_stream(texts) else len(texts)  # 0 stands for an unknown number
         progress = Progress("sentences", total=total) if show_progress else None
         return self._vectors(kind, pieces, size, progress)
 
     def _columns(self, kind: str, texts: Any, extra_contexts: Any) -> list[Iterator[bytes]]:
-        """Yield the texts to encode, checked while they are read."""
+        """Return iterators over the columns of texts to encode. Texts are checked when read."""
         name = signature_name(kind)
         if name not in self._model.outputs:
             kinds = sorted(
@@ -474,7 +476,7 @@ class SentenceEncoder:
         if extra_contexts is not None:
             if kind != "context" or not self.reads_history:
                 raise ValueError(
-                    "Only multi-context encoders read extra contexts, for the kind context. "
+                    "Extra contexts need a multi-context encoder and the kind context. "
                     f"Received: extra contexts for the kind {kind} of an encoder that "
                     f"{'reads' if self.reads_history else 'does not read'} them. Omit them."
                 )

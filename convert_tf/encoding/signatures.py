@@ -1,26 +1,26 @@
-"""The signatures of encoders.
+"""The table of the signatures that encoders may have.
 
 `SentenceEncoder`, its backends, model cards, indexes, the service and the exporters use this table.
 
-A new signature needs an entry in `SIGNATURES` and its computation: a method of
-`convert_tf.export.hub.encoder_module`, an output of `convert_tf.export.onnx.graph`, and an output
-of `convert_tf.models.encoder`, which runs compute.
+To add a signature, add an entry to `SIGNATURES`. Then add the computation: a method in
+`convert_tf.export.hub.encoder_module` for modules, an output in `convert_tf.export.onnx.graph` for
+`.onnx` files, and an output in `convert_tf.models.encoder` for runs.
 """
 
 from typing import NamedTuple
 
 
 class Signature(NamedTuple):
-    """A function from texts to one vector each.
+    """A function from texts to vectors, one vector per text.
 
     Attributes:
-      kind: name of the signature in `SentenceEncoder`, commands and requests.
-      name: name of the signature in modules.
-      dim: name of the model's fact that holds the width of the vectors. If a model does not have
-        this signature, the fact is missing or 0.
-      vectors: description of the vectors for model cards.
-      queries: kind of query vectors: their dot products with these vectors rank the texts. `""` if
-        these vectors are not ranked.
+      kind: the name of the signature in `SentenceEncoder`, commands and requests.
+      name: the name of the signature in modules.
+      dim: the name of the fact about a model that says how many dimensions the vectors have. If a
+        model does not have this signature, the fact is missing or 0.
+      vectors: a description of the vectors for model cards.
+      queries: the kind of vectors that queries need, so that texts with these vectors can be ranked
+        by dot products. `""` if these vectors are not for ranking.
     """
 
     kind: str
@@ -31,16 +31,16 @@ class Signature(NamedTuple):
 
     @property
     def output(self) -> str:
-        """Name of the network output that contains these vectors."""
+        """The name of the network output that contains these vectors."""
         return self.name if self.name == "default" else f"{self.kind}_encoding"
 
     @property
     def slots(self) -> str:
-        """Name of the network input that selects the texts for `output`."""
+        """The name of the network input that selects the texts for `output`."""
         return "slots" if self.dim == "reduced_dim" else f"{self.kind}_slots"
 
 
-# Lengths to which similarity vectors can be cut.
+# Numbers of dimensions to which similarity vectors can be cut.
 SHORTER_DIMS = (256, 128, 64)
 
 _UNIT, _FREE = "numbers, L2-normalised", "numbers, not normalised"
@@ -56,5 +56,5 @@ BY_NAME = {signature.name: signature for signature in SIGNATURES.values()}
 
 
 def signature_name(kind: str) -> str:
-    """Return the name of the signature for a kind or a name."""
+    """Return the name of the signature with this kind. Names of signatures are returned as is."""
     return SIGNATURES[kind].name if kind in SIGNATURES else kind

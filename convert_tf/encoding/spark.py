@@ -1,10 +1,10 @@
 """Encode texts on a Spark cluster, for `embed --engine=spark`.
 
 The driver writes the texts in parts to a disk that all machines share. Each task encodes a part and
-writes its vectors to a file, which appears only when it is complete. The name of a part is a
-checksum of its texts and of everything that its vectors depend on. Therefore an interrupted run
-resumes with the next part, and parts for other encoders or texts are never used. The file of
-vectors ends with a checksum of the vectors, so a damaged part is encoded again.
+writes the vectors to a file, which appears only when it is complete. The name of a part is a
+checksum of its texts and of everything else that the vectors depend on. An interrupted run can
+therefore continue with the next part, and vectors from other encoders or texts are never used. A
+file of vectors ends with a checksum of the vectors, so a damaged part is encoded again.
 """
 
 import io
@@ -25,9 +25,9 @@ from convert_tf.encoding.text_batches import text_bytes, windows
 from convert_tf.storage.checksums import checksum, file_checksum
 from convert_tf.storage.files import write_file
 
-# Parts end where windows end, so that the vectors are the same bytes as on one core.
+# Parts consist of whole windows, so that the vectors have the same bytes as on a single core.
 _WINDOWS_IN_PART = 4
-_TASKS_PER_CORE = 8  # so that a slow worker gets fewer parts than a fast one
+_TASKS_PER_CORE = 8  # with several tasks per core, a slow worker gets fewer parts than a fast one
 _CHECKSUM_BYTES = 64
 
 
@@ -37,9 +37,9 @@ def _encode_parts(
     """Encode parts and write their vectors, as a task on a worker.
 
     Args:
-      parts: paths of the parts, without suffix.
-      encoder: an `.onnx` file.
-      facts: everything besides the texts that the vectors depend on.
+      parts: the paths of the parts, without suffix.
+      encoder: the `.onnx` file of the encoder.
+      facts: everything that the vectors depend on, except for the texts.
       kind, batch_size: as in `SentenceEncoder`.
       dtype: number format of the vectors.
 
@@ -49,7 +49,7 @@ def _encode_parts(
     # Spark runs one task per core.
     opened = SentenceEncoder(OnnxBackend(encoder, num_threads=1), batch_size=batch_size)
     for part in map(Path, parts):
-        if _read_part(part) is None:  # an earlier attempt may have written it
+        if _read_part(part) is None:  # an earlier attempt of this task may have written the part
             source = part.with_suffix(".txt")
             content = source.read_bytes()
             if part.name != _part_name(facts, content):
@@ -97,11 +97,11 @@ def encode_on_spark(
     """Encode texts on the workers of a Spark cluster, which do not need TensorFlow.
 
     Args:
-      encoder: an `.onnx` file, with the same path on all machines.
+      encoder: the `.onnx` file of the encoder. It must have the same path on all machines.
       texts: any number of texts. They are read once.
-      folder: folder for the parts, on a disk that all machines share. Parts of an earlier run are
-        not encoded again.
-      master: address of the cluster, as Spark's `--master`.
+      folder: the folder for the parts. It must be on a disk that all machines share. Parts from an
+        earlier run are not encoded again.
+      master: the address of the cluster, as in Spark's `--master`.
       kind, batch_size: as in `SentenceEncoder`.
       dtype: `"float32"` or `"float16"`.
 
@@ -111,8 +111,8 @@ def encode_on_spark(
 
     Raises:
       ValueError: if the encoder is not an `.onnx` file, or as in `SentenceEncoder.iter_encode`.
-      OSError: if the cluster cannot be used, a file cannot be read or written, or a part is damaged
-        after it was encoded. The next run encodes it again.
+      OSError: if the cluster cannot be used, a file cannot be read or written, or a part was
+        damaged after it was encoded. The next run encodes a damaged part again.
     """
     if kind_of(encoder) is not Kind.ONNX:
         raise ValueError(
@@ -144,7 +144,7 @@ def encode_on_spark(
         if vectors is None:
             raise OSError(
                 f"{name}.npy was damaged or removed after it was encoded. Run the same command "
-                "again: it encodes this part again and keeps the others."
+                "again: it encodes this part again and keeps all other parts."
             )
         yield vectors
 
@@ -156,12 +156,12 @@ def _written_parts(
 
     Args:
       texts, batch_size: as in `encode_on_spark`.
-      folder: folder of the parts.
-      facts: everything besides the texts that the vectors depend on.
+      folder: the folder of the parts.
+      facts: everything that the vectors depend on, except for the texts.
 
     Returns:
-      Two lists of paths without suffix: one for all parts; and one for the parts to encode, in
-      which each part occurs once.
+      Two lists of paths without suffix. The first has all parts, in the order of the texts. The
+      second has the parts to encode, each only once.
     """
     pieces = windows([text_bytes(texts)], batch_size=batch_size)
     names: list[str] = []

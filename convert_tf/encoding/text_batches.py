@@ -10,14 +10,14 @@ import numpy as np
 from convert_tf.data.candidates import extra_context
 from convert_tf.storage.json_text import whole_characters
 
-# Maximum size of a batch in bytes, with all texts padded to the longest. 64 KiB hold about 16,000
-# English subwords.
+# Maximum size of a batch in bytes, if all texts are padded to the longest text. 64 KiB are about
+# 16,000 English subwords.
 BATCH_BYTES = 2**16
-# Number of texts from an iterator that are sorted together. It is at least one batch.
+# Number of texts from an iterator that are sorted together, unless a batch is larger.
 WINDOW_TEXTS = 4096
 _WINDOW_BYTES = 2**24
-# Each thread gets several batches, so that all threads end at about the same time. Batches of some
-# hundred texts can be sorted by tokens better than small batches.
+# Each thread gets several batches, so that all threads end at about the same time. A batch still
+# has some hundred texts, so that a backend can sort it by the number of tokens.
 _BATCHES_PER_THREAD = 4
 _LARGEST_SHARED_BATCH = 512
 _LEAST_SHARED_BATCH = 8
@@ -38,7 +38,7 @@ def is_count(value: Any) -> bool:
 
 
 def is_stream(texts: Any) -> bool:
-    """Return whether texts come from an iterator, so that their number is unknown."""
+    """Return whether texts come from an iterator. The number of such texts is unknown."""
     return not isinstance(texts, Collection) and not hasattr(texts, "__array__")
 
 
@@ -49,7 +49,8 @@ def text_bytes(texts: Any, *, what: str = "Texts", numbered: bool | None = None)
       texts: str or bytes in a list, a tuple, a numpy array, a column of a table, or an iterator.
       what: name of the texts in error messages.
       numbered: None if every item must be a text. Otherwise an item may be a list of turns, the
-        oldest first, which are joined into one text (`extra_context`). True numbers the turns.
+        oldest first, which are joined into one text (`extra_context`). If True, the turns are
+        numbered.
 
     Raises:
       ValueError: if an item is not a text, or the container has no order.
@@ -95,10 +96,12 @@ def encode_columns(
 
     Args:
       columns: the texts. If a row is encoded from several texts, there are several columns.
-      run: function that encodes a batch and returns float `[rows, dim]`, also for 0 rows.
+      run: function that encodes a batch and returns the vectors, float `[rows, dim]`. It must work
+        for 0 rows too.
       batch_size: maximum number of rows per batch. Batches of long texts are smaller
         (`BATCH_BYTES`).
-      on_batch: called after each batch with the number of finished rows, including equal rows.
+      on_batch: function that is called after each batch with the number of finished rows, including
+        rows with equal texts.
       concurrent_batches: number of batches to encode at once, each in a thread. If there are
         several, batches may be larger than `batch_size`, and `run` must divide them if necessary.
 
@@ -112,7 +115,8 @@ def encode_columns(
         only = np.asarray(_checked(run(columns), 1), np.float32)
         on_batch(1)
         return only
-    # Position of each text's first occurrence, which is the last one in reverse order.
+    # Position of the first occurrence of each text. Positions are in reverse order, so that the
+    # first one replaces all later ones.
     first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
     source = np.fromiter(map(first.__getitem__, keys), np.int64, len(keys))
     times = np.bincount(source, minlength=len(keys))
@@ -143,8 +147,8 @@ def encode_columns(
 def _checked(vectors: np.ndarray, number: int) -> np.ndarray:
     if vectors.ndim != 2 or len(vectors) != number:
         raise ValueError(
-            f"The signature returned shape {vectors.shape} for {number} texts, not one vector for "
-            "each text. Use another signature."
+            f"The signature returned an array of shape {vectors.shape} for {number} texts, not one "
+            "vector for each text. Use another signature."
         )
     return vectors
 
@@ -154,8 +158,8 @@ def _encoded(
 ) -> Iterator[tuple[Sequence[int], np.ndarray]]:
     """Yield each batch with its vectors.
 
-    With several threads, the batches run in reverse order, longest texts first. If the longest
-    batch ran last, the other threads would be idle while it finished.
+    With several threads, the batches with the longest texts run first. If such a batch ran last,
+    the other threads would be idle until it ended.
     """
     if threads == 1 or len(batches) == 1:
         for batch in batches:
@@ -169,7 +173,7 @@ def _encoded(
 def _batches(
     positions: Sequence[int], lengths: Sequence[int], batch_size: int
 ) -> Iterator[list[int]]:
-    """Divide the positions of texts, which are sorted by their length in bytes, into batches."""
+    """Divide positions of texts into batches. They must be sorted by the texts' length in bytes."""
     batch: list[int] = []
     for position, length in zip(positions, lengths, strict=True):
         if batch and (len(batch) == batch_size or (len(batch) + 1) * length > BATCH_BYTES):
@@ -183,22 +187,22 @@ def rows_of(columns: Sequence[Iterator[bytes]]) -> Iterator[tuple[bytes, ...]]:
     """Yield the rows of several columns.
 
     Raises:
-      ValueError: if the columns have different lengths. The error comes at the end of the shortest
-        one.
+      ValueError: if the columns have different lengths. The error is raised at the end of the
+        shortest column.
     """
     for number, row in enumerate(zip_longest(*columns)):
         if None in row:
             raise ValueError(
                 f"Texts and extra contexts differ in number: one of them ends after {number}. Pass "
-                "one extra context for each text; it may be ''."
+                "an extra context for each text; it may be ''."
             )
         yield row
 
 
 def windows(columns: Sequence[Iterator[bytes]], *, batch_size: int) -> Iterator[Columns]:
-    """Divide columns of texts from iterators into pieces that are sorted by length.
+    """Divide columns of texts from iterators into pieces whose texts can be sorted by length.
 
-    A piece has `WINDOW_TEXTS` texts, or fewer if they are long.
+    A piece has `WINDOW_TEXTS` texts, or fewer if the texts are long.
     """
     size = max(WINDOW_TEXTS, batch_size)
     window: list[tuple[bytes, ...]] = []
@@ -221,9 +225,9 @@ def in_memory(columns: Sequence[Iterator[bytes]]) -> Columns:
 
 
 def joined(pieces: Iterable[np.ndarray]) -> np.ndarray:
-    """Concatenate the rows of pieces, and free each piece after copying it.
+    """Concatenate the rows of pieces, and free each piece after it is copied.
 
-    `np.concatenate` would need memory for both.
+    `np.concatenate` would need memory for the pieces and the result at the same time.
     """
     waiting = list(pieces)
     if len(waiting) == 1:

@@ -1,8 +1,8 @@
 """Compare models on the same examples.
 
-An example has a context, its candidates and the positions of the right ones. Records are ranked in
-blocks: each context is compared with all responses in its block, for example its own and 99 wrong
-ones. A file of candidates lists the candidates for each context.
+An example consists of a context, its candidates and the positions of the correct candidates.
+Records are ranked in blocks: each context is compared with all responses in its block, for example
+its own response and 99 wrong ones. A file of candidates lists the candidates for each context.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ WITHOUT_HISTORY = "without history"
 
 
 class GroupedExample(NamedTuple):
-    """An example and the groups of examples whose results it belongs to."""
+    """An example and the groups of examples in whose results it is counted."""
 
     groups: tuple[str, ...]
     example: CandidateExample
@@ -47,14 +47,15 @@ def in_batch_examples(
 ) -> Iterator[GroupedExample]:
     """Yield examples whose candidates are the responses in their block.
 
-    The last partial block is dropped. Candidates are shuffled, so that no ranker profits from their
-    order.
+    The last block is dropped if it is not full. Candidates are shuffled, so that no ranker benefits
+    from their order.
 
     Args:
-      conversations: examples in the order of the blocks.
-      block_size: number of examples per block, N.
-      by_source: whether to also make blocks within each source. Their groups are named `source …`.
-      by_history: whether contexts with one turn and with several turns also form separate groups.
+      conversations: examples, in the order in which they are divided into blocks.
+      block_size: number N of examples per block.
+      by_source: whether to also form blocks within each source, as groups named `source …`.
+      by_history: whether contexts with one turn and contexts with several turns also form separate
+        groups.
     """
     rng = np.random.default_rng(0)
     pending: dict[str, list[TurnExample]] = {}
@@ -78,13 +79,14 @@ def in_batch_examples(
 def given_examples(
     examples: Iterable[CandidateExample], *, by_history: bool = False
 ) -> Iterator[GroupedExample]:
-    """Yield examples that have candidates, with the candidates shuffled.
+    """Yield examples from a file of candidates, with the candidates shuffled.
 
-    Shuffling makes sure that no ranker profits from their order.
+    Candidates are shuffled so that no ranker benefits from their order.
 
     Args:
-      examples: result of `convert_tf.data.candidates.read_candidates`.
-      by_history: whether contexts with one turn and with several turns also form separate groups.
+      examples: examples from `convert_tf.data.candidates.read_candidates`.
+      by_history: whether contexts with one turn and contexts with several turns also form separate
+        groups.
     """
     rng = np.random.default_rng(0)
     for turns, candidates, labels in examples:
@@ -100,11 +102,12 @@ def _grouped(example: CandidateExample, by_history: bool, group: str = ALL) -> G
 
 
 class Ranked(NamedTuple):
-    """How a ranker ordered the candidates of some examples.
+    """How well a ranker ordered the candidates of some examples.
 
     Attributes:
-      ranks: rank of the best right candidate in each example, from 1. int64 `[examples]`.
-      precisions: average precision for each example, float64 `[examples]`.
+      ranks: rank of the highest-scoring correct candidate of each example, starting at 1, int64
+        `[examples]`.
+      precisions: average precision of each example, float64 `[examples]`.
     """
 
     ranks: np.ndarray
@@ -114,12 +117,12 @@ class Ranked(NamedTuple):
 def ranked(ranker: TextRanker, examples: Sequence[CandidateExample]) -> Ranked:
     """Rank the candidates of examples.
 
-    Equal candidates for a context are scored once, so that rounding cannot make their scores
-    differ. For ties, see `metrics.right_ranks`.
+    Equal candidates for a context are scored only once, so that their scores cannot differ by
+    rounding. `metrics.right_ranks` says how ties are counted.
 
     Args:
-      ranker: the ranker.
-      examples: the examples. Consecutive examples may share one tuple of candidates.
+      ranker: the ranker to use.
+      examples: examples to rank. Consecutive examples may share one tuple of candidates.
 
     Raises:
       ValueError: if the ranker does not return one number for each candidate.
@@ -134,9 +137,9 @@ def ranked(ranker: TextRanker, examples: Sequence[CandidateExample]) -> Ranked:
     scores = ranker.candidate_scores([example.turns for example in examples], lists)
     if [np.shape(row) for row in scores] != [(len(unique),) for unique in lists]:
         raise ValueError(
-            f"{ranker.name} returned scores of shape {[np.shape(row) for row in scores[:3]]}, …, "
-            f"for {len(lists)} lists. Its candidate_scores must return one score for each "
-            "candidate of each context."
+            f"{ranker.name} returned scores of shape {[np.shape(row) for row in scores[:3]]}, … "
+            f"for {len(lists)} lists of candidates. Its method candidate_scores must return one "
+            "score for each candidate of each context."
         )
     ranks, precisions = [], []
     for row, at, example in zip(scores, places, examples, strict=True):
@@ -155,9 +158,9 @@ class RankingTask(NamedTuple):
     """Examples to rank, and the metrics to compute.
 
     Attributes:
-      examples: an iterable that is read once.
-      ks: values of k in R_N@k.
-      facts: description of the examples for the report, as JSON values by name.
+      examples: examples to rank. The iterable is read only once.
+      ks: values of k for R_N@k.
+      facts: description of the examples for the report, a dict of JSON values.
     """
 
     examples: Iterable[GroupedExample]
@@ -169,15 +172,15 @@ def compare(rankers: Sequence[TextRanker], task: RankingTask) -> Report:
     """Rank the same examples with each ranker, a few thousand examples at a time.
 
     Args:
-      rankers: rankers with different names. If a ranker has a dict `settings`, it is written to the
-        ranker's row.
-      task: the examples to rank.
+      rankers: rankers with different names. If a ranker has a dict `settings`, this dict is written
+        to the row of the ranker.
+      task: examples to rank, and metrics to compute.
 
     Returns:
-      A dict with `task` and `rows`. `task` has the facts of the task, `k` and `examples_sha256`, a
-      checksum of the examples that does not depend on the order of candidates. Each row has `name`,
-      `settings`, `seconds` and `groups`, with the number of `examples` and the `metrics` of each
-      group.
+      A dict with `task` and `rows`. `task` contains the facts of the task, `k`, and
+      `examples_sha256`, a checksum of the examples that does not depend on the order of candidates.
+      There is a row for each ranker, with `name`, `settings`, `seconds` and `groups`. For each
+      group, `groups` gives the number of `examples` and the `metrics`.
 
     Raises:
       ValueError: if two rankers have the same name, there are no examples, or scores are not
@@ -186,12 +189,12 @@ def compare(rankers: Sequence[TextRanker], task: RankingTask) -> Report:
     names = [ranker.name for ranker in rankers]
     if len(set(names)) < len(names):
         raise ValueError(
-            f"Two rows have the same name: {', '.join(names)}. Pass each model once; rows need "
-            "different names."
+            f"Two rows have the same name: {', '.join(names)}. Pass each model only once, because "
+            "rows need different names."
         )
     by_group: list[dict[str, list[tuple[int, float]]]] = [{} for _ in rankers]
     lengths: dict[str, set[int]] = {}
-    with_several: set[str] = set()  # groups in which an example has several right candidates
+    with_several: set[str] = set()  # groups in which an example has several correct candidates
     seconds = [0.0] * len(rankers)
     digest = hashlib.sha256()
     examples, previous = iter(task.examples), None
@@ -268,27 +271,29 @@ def make_task(
     by_source: bool = False,
     by_history: bool = False,
 ) -> RankingTask:
-    """Make a task from records, a file of pairs or dialogues, or a file of candidates.
+    """Return a task for records, a file of pairs or dialogues, or a file of candidates.
 
     Args:
       data: folder of records, or file of pairs or dialogues (`convert_tf.corpora.pairs`).
       candidates: file of candidates, instead of `data`.
-      split: split of the records. Files are read as a whole.
-      ks: values of k in R_N@k. By default 1, 3 and 10 for `data`; for `candidates`, the values
-        among 1, 2, 5 and 10 that are less than the largest number of candidates.
-      block_size: number of examples per block of `data`. The last partial block is dropped.
+      split: split of the records to use. Files are read as a whole.
+      ks: values of k for R_N@k. The default for `data` is 1, 3 and 10. For `candidates`, it is
+        those of 1, 2, 5 and 10 that are less than the largest number of candidates.
+      block_size: number of examples per block of `data`. The last block is dropped if it is not
+        full.
       max_examples: maximum number of examples.
-      history: see `ranking.baselines.HISTORY`.
-      by_source, by_history: additional groups, see `in_batch_examples`.
+      history: which earlier turns rankers may read, one of `ranking.baselines.HISTORY`.
+      by_source, by_history: additional groups; see `in_batch_examples`.
 
     Raises:
       ValueError: if not exactly one of `data` and `candidates` is given, a k is larger than the
-        number of candidates, or a line is not an example. When examples are read: if there is no
-        such split.
+        number of candidates, or a line is not an example. If the split does not exist, the error is
+        raised only when the examples are read.
     """
     if (data is None) == (candidates is None):
         raise ValueError(
-            f"Pass either data or candidates. Received: {'neither' if data is None else 'both'}."
+            "Pass either data or candidates. "
+            f"Received: {'neither' if data is None else 'both'} of them."
         )
     facts: dict[str, Any] = {"max_examples": max_examples, "history": history}
     if candidates is not None:
@@ -296,8 +301,8 @@ def make_task(
         number = max(len(example.candidates) for example in given)
         if number == 1:
             raise ValueError(
-                f"{candidates} has no wrong candidates. Pass it as --data, which ranks the "
-                "responses of other examples."
+                f"{candidates} contains no wrong candidates. Pass the file as --data, so that the "
+                "responses of other examples become the wrong candidates."
             )
         default = [k for k in (1, 2, 5, 10) if k < number] or [1]
         examples = given_examples(given, by_history=by_history)
@@ -316,7 +321,7 @@ def make_task(
     chosen = default if ks is None else [*ks]
     if not chosen or not all(1 <= k <= number for k in chosen):
         raise ValueError(
-            f"--k must be from 1 to the number of candidates, {number}. Received: k {chosen}."
+            f"--k must be from 1 to {number}, the number of candidates. Received: k {chosen}."
         )
     return RankingTask(_with_history(examples, history), chosen, facts)
 
@@ -327,7 +332,8 @@ def _turns_of(data: str, split: str, max_examples: int | None) -> Iterator[TurnE
 
         return read_turns(data, split, max_examples=max_examples)
     examples = list(itertools.islice(_turns_of_file(data), max_examples))
-    # Answers to the same question are often neighbours. In one block they would count as wrong.
+    # Answers to the same question are often next to each other. In the same block, they would be
+    # counted as wrong for each other's contexts.
     random.Random(0).shuffle(examples)
     return iter(examples)
 
@@ -356,13 +362,13 @@ def evaluate(model: str | os.PathLike[str], **options: Any) -> dict[str, Any]:
     """Measure how well a model ranks responses.
 
     Args:
-      model: the folder of a run or module, or an `.onnx` file.
-      **options: `data`, `candidates`, `split`, `ks`, `block_size` and `max_examples`; see
+      model: folder of a run or module, or path of an `.onnx` file.
+      **options: `data`, `candidates`, `split`, `ks`, `block_size` and `max_examples`, as in
         `make_task`.
 
     Returns:
-      A dict of the path, as `checkpoint` or `module`; the options by name; `seconds`; the number of
-      `examples`; and `metrics` such as R100@1 and MRR.
+      A dict with the path of the model (`checkpoint` or `module`), the options, the time in
+      `seconds`, the number of `examples`, and `metrics` such as R100@1 and MRR.
 
     Raises:
       ValueError: if an option is wrong (see `make_task`), or `model` is not a model.

@@ -12,9 +12,9 @@ from convert_tf.storage.files import write_results
 from convert_tf.storage.json_text import parsed_json, written_json
 from convert_tf.storage.messages import aligned, as_markdown
 
-_MAX_LABEL = 36  # characters
+_MAX_LABEL = 36  # maximum length of a label, in characters
 _LABEL_START = 6
-_FRACTIONS = ("MRR", "MAP")  # other metrics are percentages
+_FRACTIONS = ("MRR", "MAP")  # these are shown as fractions, other metrics as percentages
 _SAME_TASK = ("k", "examples_sha256")
 
 
@@ -23,7 +23,7 @@ def _number(name: str, value: float) -> str:
 
 
 def _rows(report: Report) -> tuple[list[list[str]], list[list[str]]]:
-    """Return the main table and the table of groups, with headers. The second may be empty."""
+    """Return the main table and the table of groups, with headers. The latter may be empty."""
     scores = [row["groups"][ALL] for row in report["rows"]]
     names = list(scores[0]["metrics"])
     main = [["", *names, "examples", "seconds"]]
@@ -78,24 +78,25 @@ def ranking_chart(report: Report) -> Any:
 
 
 def _short(name: str) -> str:
-    """Shorten a name in the middle: baselines differ at the start, paths at the end."""
+    """Shorten a name in the middle, because baselines differ at the start and paths at the end."""
     if len(name) <= _MAX_LABEL:
         return name
     return f"{name[:_LABEL_START]}…{name[_LABEL_START + 1 - _MAX_LABEL :]}"
 
 
 def write_report(report: Report, folder: str | os.PathLike) -> Report:
-    """Write a report as JSON, Markdown and PNG. Existing rows for the same examples are kept.
+    """Write a report as JSON, Markdown and PNG, and merge it with any report in the folder.
 
     Args:
-      report: result of `compare`. Its rows replace existing rows with the same name.
-      folder: the folder, which is created if necessary.
+      report: result of `compare`. Its rows replace rows with the same name in the folder. Other
+        existing rows are kept.
+      folder: folder to write to. It is created if necessary.
 
     Returns:
-      The report, including the existing rows.
+      The merged report.
 
     Raises:
-      ValueError: if the folder has a report on other examples, or a damaged report.
+      ValueError: if the folder contains a report on other examples, or a damaged report.
       OSError: if a file cannot be written.
     """
     folder = Path(folder)
@@ -104,8 +105,8 @@ def write_report(report: Report, folder: str | os.PathLike) -> Report:
         before = _read(path)
         if any(before["task"].get(key) != report["task"][key] for key in _SAME_TASK):
             raise ValueError(
-                f"{str(folder)!r} holds results on one set of examples: {before['task']}. They "
-                "cannot be mixed with results on others, or with other metrics. Choose another "
+                f"{str(folder)!r} already contains results, for {before['task']}. Results on other "
+                "examples, or with other metrics, cannot be added to them. Choose another "
                 "--output, or remove the folder."
             )
         new = {row["name"]: row for row in report["rows"]}

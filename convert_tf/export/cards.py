@@ -1,4 +1,4 @@
-"""Model cards: `card.md`, filled with facts about a checkpoint and its files.
+"""Write model cards: the template `card.md`, filled with facts about a checkpoint and its files.
 
 Reference: arXiv 1810.03993 (model cards).
 """
@@ -20,14 +20,14 @@ CARD_FILE = "MODEL_CARD.md"
 
 _TEMPLATE = Path(__file__).with_name("card.md")
 _TABLE = "| | |\n|---|---|"
-# The author's notes in a card. They come before the section on limits, and after the sections on
-# training and evaluation, which may be missing.
+# Finds the author's notes in a card. They come before the section on limits, and after the sections
+# on training and evaluation, one or both of which may be missing.
 _NOTES = re.compile(
     r"\n## Training\n.*?\n(?:## Evaluation during training\n.*?\n)?"
     r"(?!## Evaluation during training\n)(?=<!-- |## )(?P<notes>.*?)\n## Limits\n",
     re.DOTALL,
 )
-# Metadata for the Hugging Face hub within notes, which pages do not show.
+# Finds metadata for the Hugging Face hub in notes. It is in a comment, so readers do not see it.
 _METADATA = re.compile(r"<!-- hub metadata\n(?P<metadata>.*?)\n-->\n*", re.DOTALL)
 
 
@@ -43,20 +43,20 @@ def encoder_card(
     """Return the card of an encoder, as Markdown.
 
     Args:
-      form: `"module"`, `"onnx"` or `"huggingface"`.
-      source: the encoder. The card uses its facts `data`, `precision`, `parameters`, `train`,
-        `teacher` and `evaluation`. Lines without facts are omitted.
-      network_bits: bits of the network's stored weights.
-      sizes: size in bytes of each file in a module, without the card.
+      form: the form in which the encoder is stored: `"module"`, `"onnx"` or `"huggingface"`.
+      source: the encoder. The card uses the facts `data`, `precision`, `parameters`, `train`,
+        `teacher` and `evaluation` about its training. Lines whose facts are missing are omitted.
+      network_bits: number of bits per stored weight of the network.
+      sizes: size in bytes of each file in a module, except for the card.
       notes: Markdown by the author, such as data sources and accuracy.
-      prompts: names of a Hugging Face folder's prompts for each kind of vectors.
+      prompts: the names of a Hugging Face folder's prompts, by the kind of vectors they select.
 
     Returns:
       The text of the card.
     """
     config, training = source.encoder.config, source.training
     facts = _training_facts(training)
-    if form == "huggingface":  # names of folders and files mean nothing to people elsewhere
+    if form == "huggingface":  # names of the author's folders mean nothing to users of the hub
         facts |= {"data": None, "source_shares": None}
     shown = {
         "encoder": True,
@@ -91,14 +91,14 @@ def encoder_card(
 
 
 def notes_of(folder: str | os.PathLike) -> str:
-    """Return the author's notes from a module's card; empty if there are none."""
+    """Return the author's notes from a module's card; `""` if the card has none."""
     card = Path(folder) / CARD_FILE
     match = card.is_file() and _NOTES.search(card.read_text(encoding="utf-8"))
     return match["notes"].strip() if match else ""
 
 
 def without_metadata(notes: str) -> tuple[str, str]:
-    """Return notes without the comment `<!-- hub metadata … -->`, and the YAML in the comment."""
+    """Split notes into the text without the comment `<!-- hub metadata … -->`, and its YAML."""
     match = _METADATA.search(notes)
     return (_METADATA.sub("", notes), f"{match['metadata']}\n") if match else (notes, "")
 
@@ -113,10 +113,13 @@ def ranker_card(
     sizes: Mapping[str, int],
     notes: str = "",
 ) -> str:
-    """Return the card for a ranker's module. Other arguments are as for `encoder_card`.
+    """Return the card for a ranker's module, as Markdown.
 
     Args:
-      context_tokens, candidate_tokens: maximum lengths of texts.
+      config: the ranker's configuration.
+      training: the facts about the ranker's training.
+      context_tokens, candidate_tokens: maximum number of tokens of a context and of a candidate.
+      network_bits, sizes, notes: as in `encoder_card`.
     """
     head = config.head
     shown = {
@@ -146,9 +149,10 @@ def ranker_card(
 
 
 def _filled(shown: Mapping[str, bool], *, notes: str, **facts: Any) -> str:
-    """Return `card.md` without the lines whose facts are missing or None.
+    """Return the filled template `card.md`, without the lines whose facts are missing or None.
 
-    Lines that begin with names in braces, such as `{module}`, remain if all of them are in `shown`.
+    A line may begin with names in braces, such as `{module}`. The line is then omitted unless
+    `shown` is true for all of these names.
     """
     facts |= {name: "" for name, is_shown in shown.items() if is_shown}
     before, after = _TEMPLATE.read_text(encoding="utf-8").split("{notes}\n")
@@ -203,7 +207,7 @@ def _signature_rows(
 
 
 def _file_facts(sizes: Mapping[str, int], network_bits: int) -> dict[str, Any]:
-    """Return facts on how the network is stored, and on the sizes of all files."""
+    """Return facts about how the network is stored, and about the sizes of all files."""
     return {
         "network_bits": network_bits,
         "files": _rows((f"`{name}`", f"{size:,} bytes") for name, size in sorted(sizes.items())),
@@ -212,9 +216,9 @@ def _file_facts(sizes: Mapping[str, int], network_bits: int) -> dict[str, Any]:
 
 
 def _training_facts(training: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts about the training of any model.
+    """Return the facts about training that the cards of encoders and rankers have in common.
 
-    Cards are published, so they contain names of folders but no paths.
+    Cards are published, so they contain the names of folders but not their paths.
     """
     options, data = training.get("train", {}), data_facts(training)
     path = training.get("data") if isinstance(training.get("data"), str) else data.get("data")
@@ -247,7 +251,7 @@ def _training_facts(training: dict[str, Any]) -> dict[str, Any]:
 
 
 def _opposites_text(facts: Mapping[str, Any] | None) -> str | None:
-    """Describe how a similarity map was taught opposites, with the latest training first."""
+    """Describe how a similarity map was trained on opposites, the latest training first."""
     if not facts:
         return None
     text = f"{facts['triplets']:,} triplets and {facts['texts']:,} texts"

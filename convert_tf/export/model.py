@@ -20,28 +20,30 @@ def export_model(
     notes: str = "",
     overwrite: bool = False,
 ) -> Path:
-    """Export a run, with a model card.
+    """Export a checkpoint, with a model card.
 
     A warning is printed if most tokens of the training texts were unknown.
 
     Args:
       checkpoint: the run of a dual encoder or a ranker, a module, or a Hugging Face folder, even if
         another program trained it further.
-      output: `x.onnx`, for dual encoders with a subword vocabulary, or the folder of a module.
-      format: `module`, `onnx` or `huggingface`. By default, `onnx` if `output` ends with .onnx,
-        otherwise `module`.
-      network_bits: bits of the network's weights: 16, 8 or 32 in a module, 8 or 32 in an `.onnx`
-        file. None for the first of these. A Hugging Face folder has both 32 and 8.
-      max_tokens: maximum number of tokens per text. None for 512, or for the limit of `checkpoint`
-        if it is a module.
-      notes: Markdown for the model card.
+      output: the file or folder to write. ONNX files are named `x.onnx` and need a dual encoder
+        with a subword vocabulary. The other formats are folders.
+      format: `module`, `onnx` or `huggingface`. None stands for `onnx` if `output` ends with
+        `.onnx`, otherwise for `module`.
+      network_bits: number of bits per stored weight of the network: 16, 8 or 32 in a module, 8 or
+        32 in an `.onnx` file. None stands for 16 in a module and 8 in an `.onnx` file. It must be
+        None for a Hugging Face folder, which contains both a 32-bit and an 8-bit network.
+      max_tokens: maximum number of tokens per text. None stands for 512, or for the limit of
+        `checkpoint` if it is a module.
+      notes: Markdown to add to the model card.
       overwrite: whether to replace an existing `output`.
 
     Returns:
       `output`.
 
     Raises:
-      ValueError: if `output` exists, the run is damaged, or an argument is invalid.
+      ValueError: if `output` exists, the checkpoint is damaged, or an argument is invalid.
 
     Example:
       export_model("runs/convert", "hub_modules/mine/1")
@@ -53,12 +55,13 @@ def export_model(
     if (format == "onnx") != is_onnx or (is_onnx and os.fspath(output).endswith(os.sep)):
         raise ValueError(
             f"{os.fspath(output)!r} does not fit the format {format}: ONNX files are named "
-            "x.onnx, and other formats are folders without this suffix. Change one of the two."
+            "x.onnx, and other formats are folders without this suffix. Change the output or the "
+            "format."
         )
     if format == "huggingface" and network_bits is not None:
         raise ValueError(
-            f"A Hugging Face folder holds the network in 32 and in 8 bits. Received: "
-            f"network_bits={network_bits}. Omit it."
+            f"A Hugging Face folder contains both a 32-bit and an 8-bit network. Received: "
+            f"network_bits={network_bits}. Omit network_bits."
         )
     share = unknown_in_training(training_facts(checkpoint))
     warn_of_unknown(share, checkpoint, "the texts that it was trained on")

@@ -15,14 +15,15 @@ def opened_source(
     """Load an encoder to export from a run, a module or a Hugging Face folder.
 
     Args:
-      checkpoint: the folder.
-      max_tokens: as in `load_source`. For a Hugging Face folder, None stands for the folder's
-        limit.
+      checkpoint: the folder of the run or module, or the Hugging Face folder.
+      max_tokens: as in `load_source`. For a Hugging Face folder, None stands for the limit in the
+        folder.
       as_keras: whether the encoder must be a `DualEncoder`. Otherwise modules and Hugging Face
         folders are read without TensorFlow and Keras.
 
     Yields:
-      The encoder. Its vocabulary may be a temporary file.
+      The encoder. Its vocabulary may be a temporary file, which exists only inside the `with`
+      block.
 
     Raises:
       CheckpointError: if the checkpoint is incomplete or damaged.

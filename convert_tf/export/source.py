@@ -16,8 +16,8 @@ class EncoderSource(NamedTuple):
     """An encoder, its vocabulary and its similarity map.
 
     Attributes:
-      encoder: the encoder, or arrays with the same names.
-      vocabulary: path of the encoder's vocabulary.
+      encoder: the encoder, or namespaces of arrays with the same names as its layers.
+      vocabulary: the path of the encoder's vocabulary.
       similarity_map: the map from r to similarity vectors, float32 `[reduced_dim, dim]`; None if
         the encoder has no similarity vectors.
       training: facts about the training of the checkpoint.
@@ -32,7 +32,7 @@ class EncoderSource(NamedTuple):
 
     @property
     def similarity_dim(self) -> int:
-        """Length of similarity vectors; 0 if the encoder has none."""
+        """The dimension of similarity vectors; 0 if the encoder has none."""
         return 0 if self.similarity_map is None else self.similarity_map.shape[1]
 
 
@@ -40,9 +40,9 @@ def load_source(checkpoint: str | os.PathLike, max_tokens: int | None) -> Encode
     """Load an encoder to export.
 
     Args:
-      checkpoint: run or module of a dual encoder.
-      max_tokens: maximum number of tokens per text. None for 512, or for the limit of `checkpoint`
-        if it is a module.
+      checkpoint: the folder of a dual encoder's run or module.
+      max_tokens: maximum number of tokens per text. None stands for 512, or for the limit of
+        `checkpoint` if it is a module.
 
     Raises:
       CheckpointError: if the checkpoint is incomplete or damaged.

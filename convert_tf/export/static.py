@@ -1,12 +1,13 @@
-"""Static vectors: one for each subword, fitted to an encoder. A text's vector is their mean.
+"""Static vectors: a table with one vector per subword, fitted to an encoder.
 
-The folder has model2vec's layout, which model2vec and sentence-transformers open. It contains no
+The vector of a text is the mean of its subwords' vectors. The table is written as a folder in
+model2vec's layout, which model2vec and sentence-transformers can open. The folder contains no
 network, so encoding a text takes microseconds. Word order and context are lost.
 
-The table is fitted by ridge regression. For each of your texts, the mean of its subwords' rows
-should be close to the encoder's vector. The row of a rare subword stays close to the encoder's
-vector for the subword alone, times a/(a + p), where p is the probability of the subword (smooth
-inverse frequency, Arora et al. 2017).
+The table is fitted by ridge regression on your texts. The mean of the rows for a text's subwords
+should be close to the encoder's vector for this text. The row for a rare subword stays close to the
+encoder's vector for the subword alone, times a/(a + p), where p is the probability of the subword
+(smooth inverse frequency, Arora et al. 2017).
 """
 
 import json
@@ -39,9 +40,9 @@ from convert_tf.text.vocabulary import read_vocabulary
 
 FILES = (SAFETENSORS_FILE, TOKENIZER_FILE, CONFIG_FILE, "modules.json", "README.md")
 LEAST_TEXTS = 100
-DIM = 256  # maximum width of a vector; 512 is hardly more accurate
-_PENALTY = 0.1  # penalty per text for changing a row
-_STEPS = 40  # steps of conjugate gradients
+DIM = 256  # maximum number of dimensions; with 512, vectors are hardly more accurate
+_PENALTY = 0.1  # λ: the weight of the change of a row, relative to the error of one text
+_STEPS = 40  # number of steps of conjugate gradients
 _FREQUENCY = 1e-3  # a: a subword with this probability gets half the weight
 _MODULES = [
     {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -74,16 +75,16 @@ def export_static(
     *,
     overwrite: bool = False,
 ) -> Path:
-    """Fit a vector for each subword to an encoder, and write them in the layout of model2vec.
+    """Fit a vector for each subword to an encoder, and write the vectors in model2vec's layout.
 
-    The vectors are fitted to the encoder's similarity vectors or, if it has none, to the vectors
-    from `encode`.
+    The vectors are fitted to the encoder's similarity vectors. If the encoder has none, they are
+    fitted to the vectors from `encode`.
 
     Args:
       checkpoint: a run, a module or a Hugging Face folder of an encoder with a subword vocabulary.
-      output: the folder.
-      texts: texts similar to the ones that will be encoded, the more the better. 30,000 texts
-        contain most subwords. No labels are needed.
+      output: the folder to write.
+      texts: texts similar to those that will be encoded, the more the better. 30,000 texts contain
+        most subwords. No labels are needed.
       overwrite: whether to replace a folder that this function wrote.
 
     Returns:
@@ -100,7 +101,7 @@ def export_static(
     if len(texts) < LEAST_TEXTS:
         raise ValueError(
             f"Static vectors are fitted on at least {LEAST_TEXTS} different texts. Received: "
-            f"{len(texts)}. Pass more texts; they need no labels."
+            f"{len(texts)}. Pass more texts. No labels are needed."
         )
     target = OutputFolder(output, replaceable=FILES, overwrite=overwrite)
     with opened_for_onnx(checkpoint, None) as source:
@@ -116,7 +117,8 @@ def export_static(
     basis = leading_directions(table, DIM)
     table = table @ basis
     cosine = float((unit_rows(bags @ table @ basis.T) * vectors).sum(axis=1).mean())
-    # The row for unknown characters is zero: it changes a mean's length, not its direction.
+    # The row for unknown characters is zero, so it changes the length of a mean but not its
+    # direction.
     table = np.concatenate([table, np.zeros_like(table[:1])])
     card = _CARD.format(
         rows=len(subwords), kind=kind, texts=len(texts), cosine=cosine, name=Path(output).name
@@ -139,7 +141,8 @@ def subword_bags(texts: Sequence[str], subwords: Sequence[str]) -> csr_matrix:
     """Return the share of each subword in each text. Unknown characters are ignored.
 
     Returns:
-      The shares, float32 `[texts, subwords]`. Rows sum to 1, or to 0 for a text without a subword.
+      The shares, float32 `[texts, subwords]`. Each row sums to 1, or to 0 if the text contains no
+      subword of the vocabulary.
     """
     tokenizer = PlainTokenizer(list(subwords), num_oov_buckets=1)
     ids, splits = tokenizer.flat_ids(texts)
@@ -153,8 +156,8 @@ def subword_bags(texts: Sequence[str], subwords: Sequence[str]) -> csr_matrix:
 def fit_table(bags: csr_matrix, vectors: np.ndarray, alone: np.ndarray) -> np.ndarray:
     """Fit the rows W of a table, so that the mean of a text's rows is close to the text's vector.
 
-    Minimises |B W − Y|² + λ |W − c S|² by conjugate gradients, where S are the encoder's vectors
-    for single subwords with weights a/(a + p), and c is the factor that makes B c S nearest to Y.
+    |B W − Y|² + λ |W − c S|² is minimised by conjugate gradients, where S are the encoder's vectors
+    for single subwords, weighted by a/(a + p), and c is the factor for which B c S is closest to Y.
 
     Args:
       bags: B, float32 `[texts, subwords]`, from `subword_bags`.
@@ -162,13 +165,13 @@ def fit_table(bags: csr_matrix, vectors: np.ndarray, alone: np.ndarray) -> np.nd
       alone: the encoder's vectors for single subwords, float32 `[subwords, dim]`.
 
     Returns:
-      float32 `[subwords, dim]`.
+      The table, float32 `[subwords, dim]`.
 
     Raises:
       ValueError: if no text has a known subword.
     """
     if not bags.nnz:
-        raise ValueError("No text has a subword of the vocabulary. Pass texts in English.")
+        raise ValueError("No text contains a subword of the vocabulary. Pass texts in English.")
     counts = np.asarray((bags > 0).sum(axis=0)).ravel() + 0.5
     weights = _FREQUENCY / (_FREQUENCY + counts / counts.sum())
     start = alone * weights[:, None].astype(np.float32)
@@ -191,7 +194,7 @@ def leading_directions(table: np.ndarray, dim: int) -> np.ndarray:
 
     Args:
       table: the table, float32 `[rows, width]`.
-      dim: number of directions. If `width` is not larger, the directions are the unchanged axes.
+      dim: number of directions. If `width` is `dim` or less, the directions are the axes.
 
     Returns:
       The directions as columns of length 1, float32 `[width, min(dim, width)]`.

@@ -1,4 +1,4 @@
-"""Intent classifiers on encodings and words, as scikit-learn estimators."""
+"""scikit-learn estimators that classify texts by intent, from their encodings and words."""
 
 import copy
 import dataclasses
@@ -52,9 +52,11 @@ from convert_tf.intents.head import HEADS, Options, accuracy_of, quick_options, 
 from convert_tf.intents.options import ClassifierOptions, IntentOptions
 from convert_tf.intents.predictor import Predictor
 
-# Thresholds need scores close to the final head's. To choose weights, fewer folds are enough.
+# Thresholds are fitted on the scores of heads that are trained on fewer examples than the final
+# head. With more folds, these scores are closer to those of the final head.
 _FOLDS_OF_THRESHOLDS = 5
-_VALIDATED_SHARE = 0.1  # share of examples for `grid` and `patience` without validation data
+# If there are no validation data, this share of the examples is held out for `grid` and `patience`.
+_VALIDATED_SHARE = 0.1
 
 Validation = tuple[Iterable[str], Iterable[Any]]
 
@@ -63,9 +65,10 @@ _Self = TypeVar("_Self", bound="TextClassifier")
 
 
 class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimator):
-    """A scikit-learn estimator on encodings of texts.
+    """Base class of the classifiers: a scikit-learn estimator that encodes texts.
 
-    Clones share the encoder and its encodings. A pickle stores the path of the encoder.
+    Clones share the encoder and the encodings that it has computed. A pickle contains the path of
+    the encoder, not the encoder.
     """
 
     kind_: str
@@ -90,9 +93,9 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
     def score(
         self, texts: Iterable[str], labels: Iterable[Any], sample_weight: Any = None
     ) -> float:
-        """Return the share of texts that are answered with exactly their label or labels.
+        """Return the share of texts whose answer is exactly their label or labels.
 
-        The answer `out_of_scope_label` is right for texts with this label.
+        For texts labelled `out_of_scope_label`, this label is the correct answer.
 
         Raises:
           ValueError: if the numbers of texts and labels differ, or a text is empty.
@@ -107,10 +110,10 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         return listed_labels(labels)
 
     def save(self, folder: str | os.PathLike[str], **options: Any) -> None:
-        """Write a folder that `load` reads.
+        """Write the classifier to a folder that `load` can read.
 
         Args:
-          folder: the folder to write. It is created, with its parents.
+          folder: the folder to write. Missing parent folders are created.
           **options: the options `overwrite`, `module`, `notes` and `keep_examples` of
             `write_classifier`.
         """
@@ -127,7 +130,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
 
     @classmethod
     def load(cls: type[_Self], folder: str | os.PathLike[str], *, encoder: Any = None) -> _Self:
-        """Read a folder written by `save`; see `read_classifier` for arguments and errors."""
+        """Read a folder that `save` wrote; see `read_classifier` for arguments and errors."""
         return cls.restored(*read_classifier(folder, encoder), folder)
 
     @classmethod
@@ -138,7 +141,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         encoder: Any,
         folder: str | os.PathLike[str],
     ) -> _Self:
-        """Return the classifier that `read_classifier` has read.
+        """Build the classifier from what `read_classifier` returned.
 
         Raises:
           ValueError: if the folder's classifier belongs to another class, or has options that this
@@ -159,7 +162,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         return classifier
 
     def _mix(self, outputs: Outputs | None) -> None:
-        """Fit the mixture on outputs for held-out examples. Drop the words if their weight is 0."""
+        """Fit the mixture on outputs for held-out examples. Drop a word model with weight 0."""
         self.mixture_ = Mixture() if outputs is None else fit_mixture(outputs)
         if not self.mixture_.weight:
             self.parts_ = self.parts_._replace(lexical=None)
@@ -174,7 +177,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
                     check_field(field.name, value, options[field.name])
 
     def _encodings(self, kind: str | None = None) -> IntentEncodings:
-        """Return the encodings of a kind. Default: the chosen kind."""
+        """Return the object that computes encodings of `kind`. None stands for the chosen kind."""
         if isinstance(self.encoder, IntentEncodings):
             return self.encoder
         known = self.__dict__.get("_encoded")
@@ -206,64 +209,67 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
 class IntentClassifier(IntentOptions, TextClassifier):
     """Classifies texts by intent, from their encodings and their words.
 
-    A scikit-learn estimator that takes texts. It works in cross-validation, grid search and
-    pipelines. Each text is encoded only once per kind of encoding. Clones share the encodings.
+    The classifier is a scikit-learn estimator that takes texts. It works in cross-validation, grid
+    search and pipelines. Each text is encoded only once per kind of encoding, and clones share the
+    encodings.
 
     Args:
       encoder: a module's folder, an `.onnx` file, a `SentenceEncoder` or another object with
-        `encode(texts)`, or a callable texts → vectors. For a list of encoders, the encodings are
-        scaled to length 1 and concatenated.
+        `encode(texts)`, or a function from texts to vectors. If it is a list of encoders, their
+        encodings are scaled to length 1 and concatenated.
       head: `"logistic"` for logistic regression, or `"network"` for dropout, one hidden ReLU layer
         and softmax.
       hidden_dim: number of units in the network's hidden layer.
-      dropout: share of the encoding that is set to 0 in training.
+      dropout: share of the encoding's values that are set to 0 during training.
       learning_rate: initial learning rate. It falls linearly to 0.
-      epochs: number of epochs of `ceil(examples / batch_size)` steps.
+      epochs: number of epochs. An epoch has `ceil(examples / batch_size)` steps.
       batch_size: number of examples per step, drawn with replacement.
-      patience: for the network. Training stops after this many epochs without better accuracy on
-        validation data, and the best epoch is kept. Without validation data, a tenth of the
-        examples is held out for this. 0 trains all epochs.
-      logistic_c: `C` of scikit-learn's logistic regression.
+      patience: training of the network stops after this many epochs without better accuracy on
+        validation data, and the weights of the best epoch are kept. If there are no validation
+        data, a tenth of the examples is held out for this. 0 trains all epochs.
+      logistic_c: the parameter `C` of scikit-learn's logistic regression.
       lexical: `"auto"` combines the head with a model of words and letters, whose weight is chosen
         by cross-validation; None uses the head alone.
-      grid: lists of values to try, by parameter name, as in `head.GRIDS[head]`. The values that are
-        best on validation data are used. Without validation data, a tenth of the examples is held
-        out for this. None tries no other values.
+      grid: lists of values to try, by parameter name, as in `head.GRIDS[head]`. The combination
+        with the best accuracy on validation data is used. If there are no validation data, a tenth
+        of the examples is held out for this. None tries no other values.
       out_of_scope: `"confidence"` and `"distance"` answer `out_of_scope_label` if the highest
         probability, or the cosine to the nearest mean encoding of an intent, is below a threshold.
-        `"both"` uses a weighted sum of this cosine and the certainty of the probabilities. The
-        weight is fitted on intents that cross-validation leaves out, or on out-of-scope examples.
-        None answers every text with a trained label, which may be `out_of_scope_label`.
-      threshold: a threshold for all intents. None fits this threshold, and a separate threshold for
-        each intent with enough examples, on validation data or by cross-validation.
-      rejected_share: share of the in-scope texts that the fitted thresholds reject. If None, it is
-        one in twenty; but if there are out-of-scope examples, the thresholds are chosen for the
+        `"both"` uses a weighted sum of this cosine and a measure of how certain the probabilities
+        are. The weight is fitted on intents that cross-validation leaves out, or on out-of-scope
+        examples. None answers every text with a trained label, which may be `out_of_scope_label`.
+      threshold: the threshold for all intents. None fits this threshold, and a separate threshold
+        for each intent with enough examples, on validation data or by cross-validation.
+      rejected_share: share of the in-scope texts that the fitted thresholds reject. None stands for
+        0.05. However, if there are out-of-scope examples, None chooses the thresholds with the
         highest mean of in-scope accuracy and out-of-scope recall.
       min_margin: a text is answered with `out_of_scope_label` if the difference between its two
         highest probabilities is smaller than this. 0 answers all texts.
-      upper_levels: for labels with levels, such as `"faq/opening_hours"`. A text that would be
-        rejected is answered with an upper level such as `"faq"` if the probabilities of all intents
-        in this level together reach the threshold.
-      out_of_scope_label: label for texts that have no intent. With `out_of_scope`, examples with
-        this label are only used to fit the thresholds.
+      upper_levels: whether to use the levels of labels such as `"faq/opening_hours"`. If so, a text
+        that would be rejected is answered with an upper level such as `"faq"`, provided that the
+        probabilities of all intents in this level together reach the threshold.
+      out_of_scope_label: label for texts that have no intent. If `out_of_scope` is set, examples
+        with this label are only used to fit the thresholds.
       random_state: seed for weights, batches, dropout and folds.
       kind: the kind of encodings to use. `"sentence"` uses `encode`, `"reduced"` uses
         `encode_reduced`, and `"similarity"` uses the encoder's similarity vectors, which are
-        shorter. `"auto"` uses the kind that answers more held-out examples correctly, or
+        shorter. `"auto"` uses the kind with which more held-out examples are answered correctly, or
         `"similarity"` if no examples can be held out.
-      names: whether to use the intents' names in plain words (`"card_arrival"`: card arrival) as
-        additional examples. `"auto"` uses the names if logistic regression on encodings then
-        answers more held-out examples correctly, `"always"` uses them, and None does not.
-        `out_of_scope_label` is never an example.
+      names: whether to use the intents' names in plain words as additional examples, such as "card
+        arrival" for `"card_arrival"`. `"auto"` uses the names if logistic regression on encodings
+        then answers more held-out examples correctly, `"always"` uses the names in any case, and
+        None does not use them. The name of `out_of_scope_label` is never used.
 
     Attributes:
       classes_: the intents, sorted.
-      parts_: the head, the word model (`lexical`; None if its weight is 0) and `centroids`, float32
-        `[intents, dim]`, the mean encodings of the intents, normalised to length 1.
+      parts_: the trained parts: `head`; `lexical`, the word model, or None if its weight is 0; and
+        `centroids`, the mean encodings of the intents, normalised to length 1, float32
+        `[intents, dim]`.
       mixture_: the `weight` of the word model, the `temperature` and the weight of the `cosine`,
         fitted by cross-validation or on validation data.
-      threshold_: the threshold for all intents, or None.
-      thresholds_: a threshold for each intent, float64 `[intents]`, or None.
+      threshold_: the threshold for all intents; None if no text is rejected by a threshold.
+      thresholds_: a threshold for each intent, float64 `[intents]`; None if there are no separate
+        thresholds.
       best_params_: the values chosen from `grid`; empty without a grid.
       kind_: the kind of encodings in use.
       examples_: the texts and labels passed to `fit`; None if the classifier's folder does not
@@ -286,19 +292,20 @@ class IntentClassifier(IntentOptions, TextClassifier):
         validation: Validation | None = None,
         folds: Sequence[Fold] | None = None,
     ) -> "IntentClassifier":
-        """Train the head and the model of words.
+        """Train the head and the word model.
 
         Args:
           texts: the examples, in a list, an array or a table of one column.
           labels: the intent of each example, or `out_of_scope_label`.
           sample_weight: weight of each example in training; None for equal weights. Examples with
-            weight 0 are left out. Thresholds weight all other examples equally.
-          validation: texts and labels for choosing values from `grid`, `kind`, `names`, the epoch
-            (`patience`), the weight of words and the thresholds. These texts are not trained on.
-          folds: held-out parts of the examples, if the encoder was trained on the examples. Each
-            fold has encodings from an encoder that was not trained on the held-out part. `kind` and
-            `names` must not be `"auto"`. With `names="always"`, each fold also has a row for each
-            name, after the rows for the examples.
+            weight 0 are left out. Thresholds are fitted with equal weights for all other examples.
+          validation: texts and labels that are not trained on. They are used to choose the values
+            from `grid`, the `kind`, whether to use `names`, the epoch (`patience`), the weight of
+            words and the thresholds. None uses held-out examples instead.
+          folds: held-out parts of the examples. They are needed if the encoder was trained on the
+            examples: each fold has encodings from an encoder that was not trained on the held-out
+            part. `kind` and `names` must not be `"auto"`. With `names="always"`, each fold must
+            also have a row for each name, after the rows for the examples.
 
         Raises:
           ValueError: if a text is empty, there are fewer than two intents, an option is unknown or
@@ -323,8 +330,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
         num_outside = int((~examples.is_inside).sum())
         if num_outside and self.threshold is not None:
             warnings.warn(
-                f"The {num_outside:,} examples of {self.out_of_scope_label!r} are "
-                f"ignored: they only fit the threshold, and threshold={self.threshold:g} is set. "
+                f"The {num_outside:,} examples of {self.out_of_scope_label!r} are ignored: they "
+                f"would only be used to fit a threshold, but threshold={self.threshold:g} is set. "
                 "Omit the examples or the threshold.",
                 stacklevel=2,
             )
@@ -355,7 +362,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         Args:
           data: the examples.
           sample_weight, validation: see `fit`.
-          encode: texts → float32 `[texts, dim]`.
+          encode: function from texts to encodings, float32 `[texts, dim]`.
 
         Returns:
           The examples and the validation data.
@@ -373,9 +380,10 @@ class IntentClassifier(IntentOptions, TextClassifier):
     def _with_helpful_names(
         self, examples: IntentExamples, checked: IntentExamples | None, encode: Encode
     ) -> IntentExamples:
-        """Return the examples, with intent names added if they are requested or help.
+        """Return the examples, followed by intent names if names are requested or helpful.
 
-        Names help if logistic regression on encodings is right more often with them.
+        Names are helpful if logistic regression on encodings answers more examples correctly when
+        it is also trained on the names.
         """
         if self.names is None:
             return examples
@@ -399,15 +407,15 @@ class IntentClassifier(IntentOptions, TextClassifier):
         examples: Validation = ((), ()),
         **params: Any,
     ) -> "IntentClassifier":
-        """Train on descriptions of the intents, with few examples or none.
+        """Train a classifier on descriptions of the intents, with few examples or none.
 
         Args:
           descriptions: a description for each intent, such as `{"refund": "the customer wants money
             back"}`.
           encoder: see the class.
           examples: texts and labels of additional examples. Not every intent needs examples.
-          **params: see the class. `names` defaults to None, because descriptions say more than
-            names.
+          **params: further parameters of the class. `names` defaults to None, because descriptions
+            say more than names.
 
         Raises:
           ValueError: see `fit`.
@@ -478,11 +486,12 @@ class IntentClassifier(IntentOptions, TextClassifier):
         checked: IntentExamples | None,
         options: Options,
     ) -> tuple[IntentExamples, IntentExamples | None, Outputs | None]:
-        """Set `kind_` to the kind with the most right answers, or the first such kind.
+        """Set `kind_` to the kind with the most correct answers. In a tie, the first kind is used.
 
         Returns:
-          A tuple of the examples and the validation data, both with encodings of this kind, and the
-          outputs for held-out examples, or None if nothing was held out.
+          A tuple of the examples, the validation data and the outputs for held-out examples. The
+          examples and the validation data have encodings of this kind. The outputs are None if no
+          examples were held out.
         """
         tried: list[Trial] = []
         for kind in kinds:
@@ -510,8 +519,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
     ) -> None:
         """Fit the mixture and the thresholds on outputs for held-out examples.
 
-        `held_outputs` are outputs that `_choose_kind` computed for held-out in-scope examples, with
-        fewer epochs; or None.
+        `held_outputs` are the outputs that `_choose_kind` computed for held-out in-scope examples
+        after fewer epochs, or None.
         """
         self.threshold_, self.thresholds_ = self.threshold, None
         is_scoped = self.out_of_scope is not None and self.threshold is None
@@ -573,6 +582,6 @@ class IntentClassifier(IntentOptions, TextClassifier):
             )
         if self.upper_levels and self.out_of_scope != "confidence" and not self.min_margin:
             raise ValueError(
-                "upper_levels needs a rule that rejects texts by their probabilities. Set "
+                "upper_levels needs a rule that rejects texts because of their probabilities. Set "
                 "out_of_scope='confidence' or min_margin."
             )

@@ -1,10 +1,10 @@
 """Fit the weight of words and the thresholds on outputs for held-out examples.
 
 Each part of the examples is held out once. The answers to the held-out examples show how much
-weight words should have compared with the encoding, and how confident the classifier can be.
+weight the words should have compared with the encoding, and how confident answers should be.
 
-If each text has one intent, labels are numbers, int `[n]`. If texts may have several intents,
-labels are a matrix, bool `[n, intents]`.
+If each text has one intent, labels are the numbers of the intents, int `[n]`. If texts may have
+several intents, labels are a matrix that marks the intents of each text, bool `[n, intents]`.
 
 Reference: Wolpert, "Stacked generalization", 1992; arXiv 1706.04599 (temperature scaling).
 """
@@ -21,12 +21,13 @@ from convert_tf.intents.head import Head, Options, softmax, train_head
 from convert_tf.intents.lexical import LexicalModel, train_lexical
 from convert_tf.numerics.vectors import unit_rows
 
-_ENOUGH = 20  # number of examples that an intent needs for a threshold of its own
-_REJECTED_SHARE = 0.05  # default share of in-scope examples, without out-of-scope examples
+_ENOUGH = 20  # number of examples that an intent needs to get its own threshold
+# Share of in-scope examples to reject by default if there are no out-of-scope examples.
+_REJECTED_SHARE = 0.05
 _SHARED = 20  # total weight of all examples when an intent's threshold is fitted
 LEXICAL = ("auto",)
 FOLDS = 3
-_QUARTERS = 4  # groups of intents, each of which is left out once
+_QUARTERS = 4  # number of groups of intents, each of which is left out once
 _ENOUGH_INTENTS = 8  # with fewer intents, none are left out
 _EQUAL_AREAS = 0.005
 _MANY = 3_000  # with more examples, one fold is enough
@@ -41,8 +42,8 @@ class Parts(NamedTuple):
     """The trained parts of a classifier.
 
     Attributes:
-      head: maps encodings to probabilities.
-      lexical: maps words to probabilities; None if words have no weight.
+      head: the model that turns encodings into probabilities.
+      lexical: the model that turns words into probabilities; None if words have no weight.
       centroids: float32 `[intents, dim]`, the mean encodings of the intents, normalised to length
         1.
     """
@@ -53,12 +54,15 @@ class Parts(NamedTuple):
 
 
 class Mixture(NamedTuple):
-    """Combines log-probabilities or log-odds: ((1 - w) · head + w · lexical) / T.
+    """Combines the outputs of the head and the word model: ((1 - w) · head + w · lexical) / T.
+
+    The outputs are log-probabilities or log-odds.
 
     Attributes:
       weight: w, the weight of words, from 0 to 1.
       temperature: T. Values above 1 make the answers less confident.
-      cosine: weight of the cosine in the scope score; see `SingleIntent`.
+      cosine: weight of the cosine in the score that decides whether a text is in scope; see
+        `SingleIntent`.
     """
 
     weight: float = 0.0
@@ -77,12 +81,12 @@ class Outputs(NamedTuple):
     """The outputs of a classifier's parts for n texts.
 
     Attributes:
-      labels: the right labels: int `[n]`, with `OUTSIDE` for texts without an intent; or bool
+      labels: the correct labels: int `[n]`, with `OUTSIDE` for texts without an intent; or bool
         `[n, intents]`.
-      head: log-probabilities of the head, or log-odds for any number of intents: float32
-        `[n, intents]`.
-      lexical: log-probabilities or log-odds from the word model; None if words have no weight.
-      nearest: cosines to the nearest centroid, float32 `[n]`.
+      head: the head's log-probabilities, or its log-odds if a text may have several intents,
+        float32 `[n, intents]`.
+      lexical: the same from the word model; None if words have no weight.
+      nearest: the cosine of each text to the nearest centroid, float32 `[n]`.
     """
 
     labels: np.ndarray
@@ -105,12 +109,12 @@ class Outputs(NamedTuple):
 
 
 class ScopeScores(NamedTuple):
-    """Scope scores of n validation examples. High scores mean that an example is in scope.
+    """Scores of n validation examples. A high score means that the example is in scope.
 
     Attributes:
       scores: float `[n]`, the scores.
       predicted: int `[n]`, the most probable intents.
-      is_right: bool `[n]`, whether the most probable intent is right.
+      is_right: bool `[n]`, whether the most probable intent is correct.
       is_in: bool `[n]`, whether the example is in scope.
     """
 
@@ -133,7 +137,7 @@ class Fold(NamedTuple):
     encodings: np.ndarray
 
 
-# The arguments of `held_out_outputs`.
+# The arguments of a call of `held_out_outputs`.
 Trial = tuple[Options, IntentExamples, IntentExamples | None, Sequence[Fold]]
 
 
@@ -143,7 +147,8 @@ def train_parts(
     """Train all parts of a classifier.
 
     Args:
-      options: see `train_head`. A word model is trained if `lexical` is given and not None.
+      options: see `train_head`. A word model is trained if the option `lexical` is given and is not
+        None.
       examples: the examples. Out-of-scope examples are not trained on.
       validation: in-scope examples for the `patience` of a network.
     """
@@ -178,25 +183,25 @@ def outputs_of(
 
 
 def log_of(probabilities: np.ndarray) -> np.ndarray:
-    """Return the logarithms of probabilities, bounded from below so that none is infinite."""
+    """Return the logarithms of probabilities, with a lower bound so that none is infinite."""
     return np.log(np.maximum(probabilities, _LEAST))
 
 
 def frozen_folds(examples: IntentExamples, *, seed: int, folds: int = FOLDS) -> list[Fold]:
-    """Return folds for an encoder that was not trained on the examples; see `held_parts`."""
+    """Return the folds for an encoder that was not trained on the examples; see `held_parts`."""
     parts = held_parts(examples, seed=seed, folds=folds)
     return [Fold(is_held, examples.encodings) for is_held in parts]
 
 
 def held_parts(examples: IntentExamples, *, seed: int, folds: int = FOLDS) -> list[np.ndarray]:
-    """Return the parts of the examples to hold out in turn, bool `[n]` each.
+    """Return masks of the examples to hold out in turn, each bool `[n]`.
 
-    Each intent is spread evenly over the parts. The parts do not depend on the order of the
-    examples.
+    The examples of an intent are spread evenly over the parts. The parts do not depend on the order
+    of the examples.
 
     Args:
-      examples: the examples. Names, and the only example of an intent, are never held out.
-        Out-of-scope examples are in no part.
+      examples: the examples. Names are never held out, and neither is the only example of an
+        intent. Out-of-scope examples are in no part.
       seed: seed for the division into parts.
       folds: number of parts. With more than 3,000 examples, only the first part is returned.
     """
@@ -217,17 +222,17 @@ def held_out_outputs(
     checked: IntentExamples | None,
     folds: Sequence[Fold],
 ) -> Outputs | None:
-    """Return outputs that show how good a classifier with these options and encodings is.
+    """Return the outputs by which a classifier with these options and encodings is judged.
 
     Args:
       options: see `train_parts`.
       examples: the training examples. Out-of-scope examples are distributed over the folds.
-      checked: validation data to answer. If None, each fold's held-out part is answered by a
-        classifier that was trained on the other examples.
+      checked: validation data, which a classifier trained on all examples answers. If None, each
+        fold's held-out part is answered by a classifier that was trained on the other examples.
       folds: folds of the examples.
 
     Returns:
-      The outputs; None if nothing can be held out because each intent has only one example.
+      The outputs; None if no example can be held out because each intent has only one example.
     """
     if checked is not None:
         return outputs_of(train_parts(options, examples), *checked[:3])
@@ -250,15 +255,15 @@ def held_out_outputs(
 
 
 def most_right(tried: Sequence[Trial]) -> tuple[int, Outputs, np.ndarray] | None:
-    """Find the first classifier that answers the most held-out examples correctly.
+    """Find the classifier that answers the most held-out examples correctly, or the first in a tie.
 
     Args:
-      tried: the arguments of `held_out_outputs` for each classifier. The classifiers must have the
+      tried: the arguments of `held_out_outputs` for each classifier. All classifiers must have the
         same texts, because the word model is trained only for the first classifier.
 
     Returns:
-      A tuple of the index of the best classifier in `tried`, its outputs, and which in-scope
-      examples it answers correctly, bool `[in scope]`; or None if nothing can be held out.
+      A tuple of the index of the best classifier in `tried`, its outputs, and whether it answers
+      each in-scope example correctly, bool `[in scope]`; or None if no example can be held out.
     """
     judged: list[Outputs] = []
     for options, examples, checked, folds in tried:
@@ -274,10 +279,9 @@ def most_right(tried: Sequence[Trial]) -> tuple[int, Outputs, np.ndarray] | None
 
 
 def fit_mixture(answers: Outputs) -> Mixture:
-    """Return the mixture, from a grid, that makes the right answers most probable.
+    """Return the mixture, from a grid, with the highest mean log-probability of correct answers.
 
-    It has the highest mean log-probability of the right answers. If several mixtures are equal, the
-    smallest weight for words is used.
+    If several mixtures are equally good, the one with the smallest weight for words is used.
     """
     answers = answers.inside()
     if not len(answers.labels):
@@ -332,8 +336,8 @@ def fit_cosine(answers: Sequence[Outputs], mixture: Mixture) -> float:
     """Return the weight of the cosine that best separates out-of-scope texts from the others.
 
     It is the smallest weight whose mean area under the ROC curve (AUROC) is at most half a point
-    below the maximum. Larger weights gain little, and lose a lot if users' out-of-scope texts
-    differ from these.
+    below the maximum. A larger weight would raise the AUROC only a little, and would lower it a lot
+    for users whose out-of-scope texts differ from these.
 
     Args:
       answers: outputs for texts, some of which are out of scope.
@@ -362,10 +366,13 @@ def are_right(answers: Outputs) -> np.ndarray:
 
 
 def are_clearly_more(others: np.ndarray, first: np.ndarray) -> bool:
-    """Return whether `others` are right more often than `first`, by more than a standard error.
+    """Return whether one classifier answers clearly more examples correctly than another.
+
+    "Clearly" means that the difference exceeds one standard error of the difference.
 
     Args:
-      others, first: which examples each classifier answers right, bool `[n]`.
+      others, first: whether the one and the other classifier answer each example correctly, bool
+        `[n]`.
 
     Reference: McNemar, "Note on the sampling error of the difference between correlated proportions
     or percentages", 1947.
@@ -375,7 +382,7 @@ def are_clearly_more(others: np.ndarray, first: np.ndarray) -> bool:
 
 
 def scope_scores_of(outputs: Outputs, mixture: Mixture, decision: Decision) -> ScopeScores:
-    """Return scores of how certain it is that examples are in scope, by the rule `decision`."""
+    """Return the scores by which `decision` judges whether examples are in scope."""
     probabilities = outputs.probabilities(mixture)
     predicted, labels = probabilities.argmax(axis=1), outputs.labels
     scores = decision.scores(probabilities, outputs.nearest)
@@ -387,7 +394,7 @@ def calibration_error(confidence: np.ndarray, is_right: np.ndarray, *, bins: int
 
     Args:
       confidence: float `[n]`, the confidence of each answer, from 0 to 1.
-      is_right: bool `[n]`, whether each answer is right.
+      is_right: bool `[n]`, whether each answer is correct.
       bins: number of bins of equal width.
 
     Reference: arXiv 1706.04599 §2.
@@ -403,14 +410,13 @@ def fit_threshold(scores: ScopeScores, rejected_share: float | None = None) -> f
     Args:
       scores: scores of validation examples, some of which are in scope.
       rejected_share: share of the in-scope examples to reject; None chooses the threshold by
-        accuracy and recall.
+        accuracy and recall, or rejects 0.05 if no example is out of scope.
 
     Returns:
-      The score below which this share of the in-scope examples lies. If `rejected_share` is None
-      and some examples are out of scope, the threshold with the highest mean of in-scope accuracy
-      (a rejection is an error) and out-of-scope recall is returned, halfway between the
-      neighbouring scores. If `rejected_share` is None and no example is out of scope, the share is
-      one in twenty.
+      The score below which `rejected_share` of the in-scope examples lie. If `rejected_share` is
+      None and some examples are out of scope, it is the threshold with the highest mean of in-scope
+      accuracy and out-of-scope recall, halfway between the neighbouring scores. A rejected in-scope
+      example counts as an error.
     """
     if rejected_share is not None or scores.is_in.all():
         share = _REJECTED_SHARE if rejected_share is None else rejected_share
@@ -431,8 +437,8 @@ def fit_intent_thresholds(
       rejected_share: as in `fit_threshold`.
 
     Returns:
-      The thresholds, float64 `[num_intents]`. Each is fitted, as in `fit_threshold`, on the
-      examples that are answered with the intent, and on all examples with a total weight of 20.
+      The thresholds, float64 `[num_intents]`. Each is fitted as in `fit_threshold`, on the examples
+      that are answered with the intent and, with a total weight of 20, on all examples.
     """
     thresholds = np.full(num_intents, threshold, np.float64)
     shared = _SHARED / len(scores.scores)
@@ -454,7 +460,7 @@ def fit_intent_thresholds(
 
 
 def _between(scores: np.ndarray) -> np.ndarray:
-    """Return candidate thresholds: the lowest score, between neighbouring scores, and above all."""
+    """Return candidate thresholds: the lowest score, all midpoints, and one above all scores."""
     values = np.unique(scores)
     return np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:] + 1e-6])
 
@@ -462,8 +468,8 @@ def _between(scores: np.ndarray) -> np.ndarray:
 def _gain(scores: ScopeScores, thresholds: np.ndarray, chosen: Any = True) -> np.ndarray:
     """Return in-scope accuracy plus out-of-scope recall for each threshold.
 
-    Only the examples in `chosen`, bool `[n]`, are counted, but they are divided by the numbers of
-    all examples.
+    Only the examples in `chosen`, bool `[n]`, are counted, but the counts are divided by the
+    numbers of all in-scope and all out-of-scope examples.
     """
     right = np.sort(scores.scores[scores.is_right & scores.is_in & chosen])
     rejected = np.sort(scores.scores[~scores.is_in & chosen])

@@ -29,7 +29,8 @@ _YAML = (".yml", ".yaml")
 
 _FORMULA = ("=", "+", "-", "@")  # first characters of formulas in spreadsheets
 
-_Row = tuple[str, str, str]  # the place in the file, the text, the label; the last two may be empty
+# The place in the file, the text and the label. The text and the label may be empty.
+_Row = tuple[str, str, str]
 
 
 class LabelledTexts(NamedTuple):
@@ -43,11 +44,11 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
     """Read labelled texts.
 
     Args:
-      path: a file, or a folder with `nlu*.yml`. The file is a table (`convert_tf.readers.tables`)
-        with the columns `text` and `label`, or Rasa training data (`nlu.yml`). Rasa's entity
-        annotations are replaced by the text that they mark. In a table without a header, the column
-        with repeated values has the labels.
-      needs_labels: whether a row without a label is an error.
+      path: a file, or a folder with `nlu*.yml`. The file must be a table
+        (`convert_tf.readers.tables`) with the columns `text` and `label`, or Rasa training data
+        (`nlu.yml`). Rasa's entity annotations are replaced by the text that they mark. In a table
+        without a header, the column with repeated values is read as the labels.
+      needs_labels: whether a row without a label raises an error.
 
     Returns:
       The texts and labels in the order of the file.
@@ -107,7 +108,7 @@ def is_labelled_csv(path: str) -> bool:
 
 
 def _rows(path: str) -> list[_Row]:
-    """Return the rows of a file. Its content determines the format."""
+    """Return the rows of a file, whose format is recognised from its content."""
     file = TableFile(path)
     if is_parquet_file(file):
         return [_row(row, file) for row in read_rows(file, _COLUMNS)]
@@ -187,7 +188,8 @@ def _without_header(
 ) -> tuple[Sequence[str], Iterator[columns.Cells]] | None:
     """Read two columns without a header, unless it is unclear which column has the labels.
 
-    Labels are repeated, so if the label in the first row occurs again, this row is not a header.
+    Labels are repeated. So if the label in the first row occurs again, this row is an example and
+    not a header.
     """
     numbered = [(file.lines, first), *((file.lines, row) for row in rest)]
     if any(len(row) != 2 for _, row in numbered):
@@ -245,8 +247,8 @@ def fold_numbers(labels: Sequence[Any], folds: int, *, seed: int) -> np.ndarray:
       seed: seed for the assignment.
 
     Returns:
-      The fold of each example, int `[len(labels)]`; -1 for the only example of an intent, which is
-      never held out.
+      The number of each example's fold, int `[len(labels)]`. The only example of an intent is never
+      held out and gets -1.
     """
     rng = np.random.default_rng(seed)
     numbers = np.full(len(labels), -1)
@@ -259,9 +261,9 @@ def fold_numbers(labels: Sequence[Any], folds: int, *, seed: int) -> np.ndarray:
 
 
 def held_out(labels: Sequence[Any], fraction: float, *, seed: int) -> np.ndarray:
-    """Choose a share of the examples of each intent for validation, at least one example.
+    """Choose examples of each intent for validation.
 
-    The only example of an intent is not chosen.
+    At least one example of each intent is chosen, except for intents with a single example.
 
     Args:
       labels: the intent of each example.

@@ -1,8 +1,8 @@
 """Turn probabilities into answers. Thresholds, margins and levels are applied only here.
 
 A text has one intent or none (`SingleIntent`), or any number of intents (`SeveralIntents`). Both
-classes work on arrays. Classifiers in Python and in `.onnx` files call them. The TensorFlow graph
-of a serving module is tested against them.
+classes work on arrays, and classifiers in folders and in `.onnx` files call them. Serving modules
+answer with a TensorFlow graph, which is tested against these classes.
 """
 
 import dataclasses
@@ -26,16 +26,19 @@ class SingleIntent:
 
     Attributes:
       classes: the intents, sorted.
-      threshold: texts with a lower score are out of scope; None for no threshold.
-      thresholds: separate thresholds for the intents, float `[intents]`; None uses `threshold`.
+      threshold: the score below which a text is out of scope; None for no threshold.
+      thresholds: separate thresholds for the intents, float `[intents]`; None uses `threshold` for
+        all intents.
       out_of_scope: the score to compare with the threshold. `"confidence"` is the highest
         probability, `"distance"` is the cosine to the nearest intent, and `"both"` is this cosine
-        times `cosine_weight` minus the logarithm of the probabilities' entropy. None for no
+        times `cosine_weight`, minus the logarithm of the entropy of the probabilities. None for no
         threshold.
-      min_margin: the minimum lead of the highest probability over the second highest.
-      upper_levels: whether to answer a rejected text with an upper level if this is certain enough.
+      min_margin: the minimum lead of the highest probability over the second highest. Texts with a
+        smaller lead are rejected.
+      upper_levels: whether to answer a rejected text with an upper level if this level is certain
+        enough.
       out_of_scope_label: the answer to rejected texts.
-      cosine_weight: see `out_of_scope`.
+      cosine_weight: the weight of the cosine in the score `"both"`.
     """
 
     has_several: ClassVar[bool] = False
@@ -51,7 +54,7 @@ class SingleIntent:
 
     @staticmethod
     def probabilities(logits: np.ndarray) -> np.ndarray:
-        """Return probabilities, float `[n, intents]`. Each row sums to 1."""
+        """Return the probabilities of the intents, float `[n, intents]`. Each row sums to 1."""
         return softmax(logits)
 
     def unknown_labels(self, number: int) -> np.ndarray:
@@ -65,7 +68,9 @@ class SingleIntent:
         return two[:, 1] - two[:, 0]
 
     def scores(self, probabilities: np.ndarray, nearest: np.ndarray) -> np.ndarray:
-        """Return the scores to compare with thresholds, float `[n]`. In-scope texts score high.
+        """Return the scores to compare with thresholds, float `[n]`.
+
+        A high score means that the text is in scope.
 
         Args:
           probabilities: float `[n, intents]`, the probabilities of the intents for each text.
@@ -80,11 +85,12 @@ class SingleIntent:
         return self.cosine_weight * nearest - np.log(np.maximum(entropy, LEAST_ENTROPY))
 
     def limits(self) -> np.ndarray:
-        """Return the threshold of each intent: float `[intents]`; −inf without a threshold."""
+        """Return the threshold of each intent, float `[intents]`: −inf if there is no threshold."""
         threshold: Any = -np.inf if self.threshold is None else self.threshold
         if self.threshold is not None and self.thresholds is not None:
             threshold = self.thresholds
-        return np.broadcast_to(threshold, len(self.classes))  # raises an error if some are missing
+        # This raises an error if an intent has no threshold.
+        return np.broadcast_to(threshold, len(self.classes))
 
     def answers(self, probabilities: np.ndarray, nearest: np.ndarray) -> np.ndarray:
         """Return an intent, an upper level or `out_of_scope_label` for each text: `[n]`.
@@ -104,10 +110,10 @@ class SingleIntent:
         return self._with_upper_levels(intents, probabilities) if self.upper_levels else intents
 
     def _with_upper_levels(self, answers: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-        """Answer rejected texts with an upper level if this is certain enough.
+        """Answer rejected texts with an upper level if this level is certain enough.
 
-        The total probability of the level's intents must reach the threshold, and must lead the
-        total of the next level by `min_margin`.
+        The total probability of the level's intents must reach the threshold, and it must exceed
+        the total of the second most probable level by at least `min_margin`.
 
         Args:
           answers: `[n]`, an intent or `out_of_scope_label` for each text.
@@ -120,7 +126,7 @@ class SingleIntent:
         names, numbers = np.unique(uppers, return_inverse=True)
         sums = probabilities @ np.eye(len(names), dtype=probabilities.dtype)[numbers]
         lead = self.leads(sums) if len(names) > 1 else np.ones(len(sums))
-        # A label without levels has already been rejected.
+        # A label without levels is an intent, and this intent has already been rejected.
         has_levels = ~np.isin(names, self.classes.astype(str))
         # Only with "confidence" is the threshold a probability.
         least = self.threshold or 0.0 if self.out_of_scope == "confidence" else 0.0
@@ -136,10 +142,14 @@ class SingleIntent:
         return str(intent)
 
     def confidence(self, probabilities: np.ndarray, intent: Any) -> float:
-        """Return the confidence of an answer, given the probabilities float `[intents]`.
+        """Return the confidence of an answer.
 
-        It is the probability of the intent, or the total probability of the intents in an upper
-        level. For a rejected text, it is 1 minus the highest probability.
+        The confidence is the probability of the intent, or the total probability of the intents in
+        an upper level. For a rejected text, it is 1 minus the highest probability.
+
+        Args:
+          probabilities: float `[intents]`, the probabilities of the intents for the text.
+          intent: the answer: an intent, an upper level or `out_of_scope_label`.
         """
         best = probabilities.argmax()
         if self.classes[best] == intent:
@@ -156,8 +166,8 @@ class SeveralIntents:
 
     Attributes:
       classes: the intents, sorted.
-      threshold: intents with this probability or more are answered.
-      label_separator: joins the intents of an answer as text.
+      threshold: the minimum probability of an answered intent.
+      label_separator: the separator between the intents when an answer is written as text.
     """
 
     has_several: ClassVar[bool] = True
@@ -170,7 +180,7 @@ class SeveralIntents:
 
     @staticmethod
     def probabilities(logits: np.ndarray) -> np.ndarray:
-        """Return the probability of each intent, independent of the others: `[n, intents]`."""
+        """Return the independent probabilities of the intents, float `[n, intents]`."""
         return 0.5 + 0.5 * np.tanh(0.5 * logits)  # the sigmoid, without overflow
 
     def unknown_labels(self, number: int) -> np.ndarray:
@@ -178,7 +188,7 @@ class SeveralIntents:
         return np.zeros((number, len(self.classes)), bool)
 
     def leads(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return the distance of the threshold to the nearest probability: float `[n]`."""
+        """Return the smallest distance between the threshold and a probability: float `[n]`."""
         return np.abs(probabilities - self.threshold).min(axis=1)
 
     @staticmethod
@@ -187,7 +197,7 @@ class SeveralIntents:
         return probabilities.max(axis=1, initial=0)
 
     def answers(self, probabilities: np.ndarray, nearest: np.ndarray) -> np.ndarray:
-        """Return a sorted tuple of intents for each text: `[n]`; see `SingleIntent`."""
+        """Return a sorted tuple of intents for each text, `[n]`; see `SingleIntent.answers`."""
         answers = np.empty(len(probabilities), object)
         answers[:] = [
             tuple(self.classes[is_in].tolist()) for is_in in probabilities >= self.threshold
@@ -201,8 +211,12 @@ class SeveralIntents:
     def confidence(self, probabilities: np.ndarray, intents: tuple[str, ...]) -> float:
         """Return the confidence of an answer.
 
-        It is the lowest probability among the answered intents. If there are none, it is 1 minus
-        the highest probability.
+        The confidence is the lowest probability among the answered intents. If no intent is
+        answered, it is 1 minus the highest probability.
+
+        Args:
+          probabilities: float `[intents]`, the probabilities of the intents for the text.
+          intents: the answered intents.
         """
         answered = probabilities[np.isin(self.classes, intents)]
         return float(answered.min() if len(answered) else 1 - probabilities.max())

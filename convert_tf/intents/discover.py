@@ -1,7 +1,7 @@
-"""Group messages that no intent answers. Each group may be a new intent.
+"""Group messages that a classifier does not answer confidently. Each group may be a new intent.
 
 Ward's method groups the encodings of a sample of messages, and k-means then moves messages to
-nearer groups. All other messages are added to the nearest group.
+nearer groups. The messages outside the sample are added to the nearest group.
 
 Reference: Ward, "Hierarchical grouping to optimize an objective function", 1963.
 """
@@ -31,13 +31,13 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.messages import listed, shortened
 
 MIN_SIZE = 3
-# Ward's method compares all pairs: 10,000 messages take 400 MB and half a minute.
+# Ward's method compares all pairs of messages: 10,000 messages take 400 MB and half a minute.
 _SAMPLE = 8_000
 # Intents explain about half of the variance of encodings, for every tested encoder and data set.
 _EXPLAINED = 0.52
-# Messages that no intent answers confidently scatter a little more than examples do (docs/lab).
+# Messages without a confident answer scatter a little more than examples do (docs/lab).
 _MORE_SCATTER = 1.05
-_ENOUGH_EXAMPLES = 20  # examples beyond one per intent that are needed to measure their scatter
+_ENOUGH_EXAMPLES = 20  # examples, beyond one per intent, that are needed to measure the scatter
 _WORDS, _NAMED = 5, 3  # number of words that describe a group, and of words in a suggested label
 # Two groups are the same if the cosine of their centres is at least this.
 SAME_GROUP = 0.8
@@ -59,33 +59,41 @@ def discover_intents(
 
     Args:
       texts: messages from a log. Empty messages are left out, and equal messages are encoded once.
-      encoder: as in `IntentClassifier`. Ignored if a classifier is given, whose encodings are then
-        grouped.
+      encoder: as in `IntentClassifier`. It is ignored if a classifier is given, because the
+        classifier's encodings are then used.
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`. Messages that
-        it answers confidently are left out.
-      num_groups: number of groups; None chooses it. If the classifier keeps its examples, the
-        number is chosen so that groups scatter as much as the classifier's intents.
-      min_size: minimum size of a group. Messages in smaller groups are leftovers.
+        the classifier answers confidently are left out. None groups all messages.
+      num_groups: number of groups. None chooses the number. If the classifier keeps its examples,
+        the number is chosen so that groups scatter as much as the classifier's intents.
+      min_size: minimum number of messages in a group. Messages in smaller groups are leftovers.
       min_confidence: minimum probability of a confident answer.
       mask: whether to mask numbers and e-mail addresses before anything else.
       seed: seed for the sample that is grouped.
       earlier: the `groups` and the `gone` groups of an earlier result, each with `group`, `label`
-        and `texts`; None without an earlier result. A group gets the number and label of an earlier
-        group if the cosine of their centres is at least 0.8. Groups are paired so that the sum of
-        these cosines is as large as possible.
+        and `texts`; None if there is no earlier result. A group gets the number and label of an
+        earlier group if the cosine between the centres of the two is at least 0.8. Groups are
+        paired so that the sum of these cosines is as large as possible.
 
     Returns:
       A dict with
-      - `messages`, the number of messages;
-      - `unsure`, the number of messages that no intent answers confidently;
-      - `left_out`, how many of the unsure messages are in small groups;
-      - `leftovers`, the distinct texts in small groups in the sample, ordered by group;
-      - `groups`, the largest first. Each has `group` (its number, from 1), `is_new`, `label` (a
-        suggestion), `size`, `share` of all messages, `cohesion` (the mean cosine between its
-        messages and its centre), `words` that describe it, and `texts`, its distinct messages in
-        the sample, the most central first. With a classifier, each also has `nearest`, the nearest
-        intent, with `intent` and `cosine`;
-      - with `earlier`, `gone`, the earlier groups that no longer exist.
+      - `messages`: the number of messages;
+      - `unsure`: the number of messages to group: all messages or, with a classifier, those that it
+        does not answer confidently;
+      - `left_out`: the number of these messages that are in small groups;
+      - `leftovers`: the distinct texts of the sample that are in small groups, ordered by group;
+      - `groups`: a dict for each group, the largest first, with the entries below;
+      - `gone`: the earlier groups that no longer exist (only with `earlier`).
+
+      Each group has
+      - `group`: the number of the group, starting at 1;
+      - `is_new`: whether no earlier group was paired with this group;
+      - `label`: a suggested label, or the label of the earlier group;
+      - `size`: the number of its messages;
+      - `share`: the share of all messages that are in this group;
+      - `cohesion`: the mean cosine between its messages and its centre;
+      - `words`: words that describe the group;
+      - `texts`: its distinct messages in the sample, the most central first;
+      - `nearest`: the `intent` nearest to the group and its `cosine` (only with a classifier).
 
     Raises:
       ValueError: if there are fewer distinct messages than groups, or all are answered confidently.
@@ -96,7 +104,7 @@ def discover_intents(
     sample, vectors = _sampled(batches)
     least = max(2, num_groups or 0)
     if len(sample) < least:
-        which = "" if classifier is None else " that no intent answers surely"
+        which = "" if classifier is None else " without a confident answer"
         raise ValueError(
             f"The log has {len(sample)} different messages{which}, and {least} groups need at "
             f"least {least}. Pass a longer log{', or ask for fewer groups' * (least > 2)}."
@@ -132,7 +140,7 @@ def _take_earlier(
     earlier: Sequence[Mapping[str, Any]],
     encode: Any,
 ) -> list[Mapping[str, Any]]:
-    """Add `group` and `is_new` to each group, and its earlier `label` if it existed before.
+    """Add `group` and `is_new` to each group, and the earlier `label` to groups that are not new.
 
     Args:
       groups: the groups, without labels.
@@ -177,11 +185,12 @@ def _rows(
     total: int,
     classifier: Any,
 ) -> list[dict[str, Any]]:
-    """Return the entries for the groups in the result of `discover_intents`, without labels.
+    """Return the groups for the result of `discover_intents`, without labels.
 
     Args:
-      sample, vectors, numbers: the texts in the sample, their vectors and the numbers of their
-        groups.
+      sample: the texts in the sample.
+      vectors: the vectors of these texts.
+      numbers: the number of each text's group.
       centres: centres of the groups, float `[groups, dim]`, normalised to length 1.
       sizes: number of messages in each group, float `[groups]`.
       total: number of all messages.
@@ -208,7 +217,7 @@ def _rows(
 
 
 def _sampled(batches: Iterable[tuple[list[str], np.ndarray]]) -> tuple[list[str], np.ndarray]:
-    """Return the texts and vectors in as many batches as the sample needs."""
+    """Take batches until the sample is large enough, and return their texts and vectors."""
     sample: list[str] = []
     vectors = [np.zeros((0, 0), np.float32)]
     for texts, encodings in batches:
@@ -220,7 +229,7 @@ def _sampled(batches: Iterable[tuple[list[str], np.ndarray]]) -> tuple[list[str]
 
 
 def _label_groups(groups: list[dict[str, Any]], earlier: Sequence[Mapping[str, Any]]) -> None:
-    """Label each new group with its first words, and a number if this label is already taken."""
+    """Label each new group with its first words, and add a number if this label is taken."""
     taken = {row["label"] for row in earlier}
     for row in groups:
         if row["is_new"]:
@@ -236,7 +245,7 @@ def _label_groups(groups: list[dict[str, Any]], earlier: Sequence[Mapping[str, A
 def _unsure_batches(
     texts: Sequence[str], encode: Any, classifier: Any, min_confidence: float
 ) -> Iterator[tuple[list[str], np.ndarray]]:
-    """Yield texts that the classifier is unsure of, and their vectors."""
+    """Yield batches of texts that the classifier does not answer confidently, and their vectors."""
     for chosen in in_batches(texts):
         if classifier is not None:
             is_unsure = unsure(classifier, chosen, min_confidence)
@@ -246,7 +255,7 @@ def _unsure_batches(
 
 
 def _scatter_of(classifier: Any, seed: int) -> float | None:
-    """Return the mean variance within a classifier's intents, from at most 2,000 examples.
+    """Return the variance within a classifier's intents, measured on at most 2,000 examples.
 
     Returns:
       The mean squared distance between an example and the mean of its intent, corrected for the
@@ -276,11 +285,11 @@ def group_vectors(
     """Group vectors by Ward's method, then by k-means.
 
     Args:
-      vectors: float `[n, dim]`, two or more.
-      num_groups: number of groups. None uses the fewest groups whose variance within groups is
-        small enough: 1.05 times `scatter`, or 48 % of the variance of all vectors if `scatter` is
-        None. As in an adjusted R², the variance is corrected for the number of groups.
-      scatter: the variance within known intents.
+      vectors: at least two vectors, float `[n, dim]`.
+      num_groups: number of groups. None uses the smallest number for which the variance within
+        groups is at most 1.05 times `scatter`, or at most 48 % of the variance of all vectors if
+        `scatter` is None. As in an adjusted R², the variance is corrected for the number of groups.
+      scatter: the variance within a classifier's intents, from `_scatter_of`; or None.
 
     Returns:
       A tuple of the group of each vector, int `[n]`, and the mean vectors of the groups, float
@@ -304,7 +313,7 @@ def group_vectors(
 def _chosen_number(heights: np.ndarray, allowed: float) -> int:
     """Return the smallest number of groups whose variance within groups is `allowed` or less.
 
-    `heights` are the heights of the merges of Ward's method, float `[points - 1]`.
+    `heights` are the heights at which Ward's method merges groups, float `[points - 1]`.
     """
     # Each merge adds half of its squared height to the sum of squares within groups.
     within = np.cumsum(heights**2 / 2)
@@ -320,12 +329,12 @@ def _means(points: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 def _telling_words(texts: Sequence[str], numbers: np.ndarray) -> list[list[str]]:
     """Return the words that distinguish each group from the others, the best first.
 
-    The score of a word is the share of the group's texts that have it, times the logarithm of the
-    ratio of this share to the share of all texts that have it.
+    The score of a word is the share of the group's texts that contain the word, times the logarithm
+    of the ratio between this share and the word's share in all texts.
 
     Args:
       texts: messages.
-      numbers: int `[texts]`, the group of each text, from 0 without gaps.
+      numbers: int `[texts]`, the group of each text, numbered from 0 without gaps.
     """
     terms = [{*word_terms(text)} for text in texts]
     overall = Counter(word for words in terms for word in words)
@@ -360,7 +369,7 @@ def grouping_summary(report: Report) -> str:
 
 
 def _gone_text(report: Report) -> str:
-    """Return a clause that says how many groups existed before, and which are gone."""
+    """Return a clause that says how many earlier groups still exist, and which are gone."""
     if "gone" not in report:
         return ""
     number = sum(not row["is_new"] for row in report["groups"])

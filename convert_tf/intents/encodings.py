@@ -1,4 +1,4 @@
-"""Encode texts for intent classifiers, with one or several encoders, each text only once."""
+"""Encode texts for intent classifiers with one or several encoders. No text is encoded twice."""
 
 import os
 import threading
@@ -23,7 +23,7 @@ KINDS_OF_ENCODING = {
     "reduced": "encode_reduced",
     "similarity": "encode_similarity",
 }
-ANY_KIND = "auto"  # chooses the kind that gives more right answers
+ANY_KIND = "auto"  # chooses the kind with which more answers are correct
 
 
 def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]], Any]:
@@ -31,8 +31,8 @@ def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]
 
     Args:
       encoder: a module's folder, an `.onnx` file or a run's folder; an object with `encode`, such
-        as a `SentenceEncoder`; or a callable.
-      kind: one of `KINDS_OF_ENCODING`.
+        as a `SentenceEncoder`; or a function from texts to vectors.
+      kind: the kind of vectors, one of `KINDS_OF_ENCODING`.
 
     Raises:
       ValueError: if the encoder is none of these, or has no encodings of that kind.
@@ -45,8 +45,8 @@ def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]
     if not callable(encode):
         raise ValueError(
             f"{encoder!r} is not an encoder for kind={kind!r}. Pass a module's path, an object "
-            f"with {method}(texts), a callable texts → vectors for kind='sentence', or a list of "
-            "these."
+            f"with {method}(texts), a function from texts to vectors (for kind='sentence'), or a "
+            "list of these."
         )
     return encode  # type: ignore[no-any-return]
 
@@ -81,7 +81,7 @@ def different_kinds(encoder: Any) -> list[str]:
 
 
 def encoders_of(encoder: Any) -> list[Any]:
-    """Return encoders as a list, with names of released modules replaced by paths.
+    """Return one or several encoders as a list, with names of released modules replaced by paths.
 
     Raises:
       ValueError: if the list is empty.
@@ -93,7 +93,7 @@ def encoders_of(encoder: Any) -> list[Any]:
 
 
 def encoder_paths(encoder: Any) -> list[Any]:
-    """Return `encoders_of`, with each `SentenceEncoder` replaced by its path if it has one."""
+    """Return `encoders_of(encoder)`, with each `SentenceEncoder` replaced by its path, if any."""
     from convert_tf.encoding.sentence_encoder import SentenceEncoder
 
     return [
@@ -103,7 +103,7 @@ def encoder_paths(encoder: Any) -> list[Any]:
 
 
 def identities_of(encoder: Any) -> list[EncoderIdentity]:
-    """Return the identities of one or several encoders; `[]` if any of them has no path."""
+    """Return the identities of one or several encoders; `[]` if an encoder has no path."""
     paths = encoder_paths(encoder)
     if not all(isinstance(path, str | os.PathLike) for path in paths):
         return []
@@ -113,13 +113,14 @@ def identities_of(encoder: Any) -> list[EncoderIdentity]:
 class IntentEncodings:
     """Encodes texts with one or several encoders, and keeps the encodings in memory.
 
-    Each encoder's vectors are scaled to length 1 and then concatenated. For a text without tokens,
-    an encoder returns zeros, which are kept.
+    The vectors of each encoder are scaled to length 1 and then concatenated. The vector of a text
+    without tokens consists of zeros, and is not scaled.
 
     Args:
-      encoder: see `encode_function`. The encodings of a list of encoders are concatenated.
+      encoder: an encoder as in `encode_function`, or a list of encoders.
       kind: see `encode_function`.
-      max_texts: number of most recently used encodings to keep.
+      max_texts: maximum number of texts whose encodings are kept. The encodings that were used most
+        recently are kept.
 
     Example:
       vectors = IntentEncodings(["hub_modules/convert/2", use])(["where is my card?"])
@@ -145,7 +146,7 @@ class IntentEncodings:
         Raises:
           ValueError: if an encoder did not return a finite vector for each text.
         """
-        # The empty result must have the width of an encoding, so a probe is encoded.
+        # An empty result must have the width of an encoding, so a probe is encoded.
         return self._kept(list(texts)) if len(texts) else self._kept(PROBES)[:0]
 
     def _encode(self, texts: list[str]) -> np.ndarray:
@@ -157,12 +158,12 @@ class IntentEncodings:
 
     @property
     def encoders(self) -> list[Any]:
-        """The encoders, loaded."""
+        """The encoders, which are loaded on first use."""
         self._encoders[:] = map(_loaded, encoders_of(self._encoders))  # shared with other kinds
         return self._encoders
 
     def of_kind(self, kind: str) -> "IntentEncodings":
-        """Return the encodings of a kind from the same encoders, which are loaded only once."""
+        """Return an object for another kind of encodings that shares these encoders."""
         if kind not in self._of_kinds:
             other = self._of_kinds[kind] = IntentEncodings(self._encoders, kind=kind)
             other._encoders, other._lock = self._encoders, self._lock
@@ -175,7 +176,7 @@ def _unit_vectors(vectors: Any, texts: Sequence[str]) -> np.ndarray:
     if rows.ndim != 2 or len(rows) != len(texts):
         raise ValueError(
             f"The encoder returned an array of shape {rows.shape} for {len(texts)} texts. It must "
-            "return [texts, dim]."
+            "return an array of shape [texts, dim]."
         )
     is_finite = np.isfinite(rows).all(axis=1)
     if not is_finite.all():

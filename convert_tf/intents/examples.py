@@ -1,8 +1,8 @@
-"""Check and encode training examples for classifiers, number their labels, and add names.
+"""Check and encode training examples for classifiers, number their labels, and add intent names.
 
-Names of intents in plain words can be used as additional examples.
+The names of intents, written in plain words, can be used as additional examples.
 
-Reference: arXiv 2404.12365 (FastFit), which also compares examples with names of classes.
+Reference: arXiv 2404.12365 (FastFit), which also compares examples with the names of classes.
 """
 
 import unicodedata
@@ -17,8 +17,8 @@ import numpy as np
 from convert_tf.storage.messages import listed, shortened
 
 NAMES = ("auto", "always")
-_MAX_TEXT = 70  # characters of a text in a message
-OUTSIDE = -1  # number of an example that has no intent
+_MAX_TEXT = 70  # maximum number of characters of a text in a message
+OUTSIDE = -1  # the label number of an example that has no intent
 Encode = Callable[[list[str]], np.ndarray]
 
 
@@ -27,11 +27,11 @@ class IntentExamples(NamedTuple):
 
     Attributes:
       texts: the n texts.
-      encodings: float32 `[n, dim]`, normalised to length 1.
-      labels: int `[n]`, numbers of intents from 0 without gaps, with `OUTSIDE` for examples without
-        an intent; or bool `[n, intents]` if a text may have several intents.
-      is_name: bool `[n]`, whether a text is the name of an intent. Names are trained on but never
-        held out.
+      encodings: float32 `[n, dim]`, the encodings of the texts, normalised to length 1.
+      labels: int `[n]`, the number of each text's intent, counted from 0 without gaps; `OUTSIDE`
+        for a text without an intent. If a text may have several intents, bool `[n, intents]`.
+      is_name: bool `[n]`, whether each text is the name of an intent. Names are trained on but
+        never held out.
       weights: float `[n]`, positive weights of the examples.
     """
 
@@ -49,24 +49,26 @@ class IntentExamples(NamedTuple):
         return self.labels != OUTSIDE
 
     def rows(self, chosen: np.ndarray) -> "IntentExamples":
-        """Return the examples in `chosen`, bool `[n]`."""
+        """Return the examples that `chosen`, bool `[n]`, selects."""
         return IntentExamples(
             [*compress(self.texts, chosen)], *(values[chosen] for values in self[1:])
         )
 
     def followed_by(self, other: "IntentExamples") -> "IntentExamples":
-        """Return these examples, followed by others."""
+        """Return these examples, followed by the examples in `other`."""
         arrays = map(np.concatenate, zip(self[1:], other[1:], strict=True))
         return IntentExamples([*self.texts, *other.texts], *arrays)
 
     def with_names(
         self, classes: Iterable[Any], encode: Encode, *, left_out: Any
     ) -> "IntentExamples":
-        """Return these examples, followed by the names of intents, which get the mean weight.
+        """Return these examples, followed by the names of intents.
+
+        Each name has the mean weight of the in-scope examples.
 
         Args:
           classes: the intents, sorted.
-          encode: the function that made `encodings`.
+          encode: the function that computed `encodings`.
           left_out: an intent whose name is not added.
         """
         is_inside = self.is_inside
@@ -87,12 +89,13 @@ def examples_of(
 
     Args:
       texts, labels, weights: a text, a label and a weight for each example, as lists, arrays or
-        tables with one column. Weights may be None. Examples with weight 0 are left out.
-      encode: texts → float32 `[texts, dim]`.
-      outside: the label of examples without an intent; None where all labels are intents.
+        tables with one column. None as weights stands for equal weights. Examples with weight 0 are
+        left out.
+      encode: function from texts to encodings, float32 `[texts, dim]`.
+      outside: the label of examples without an intent; None if all labels are intents.
 
     Returns:
-      The examples and the intents, sorted.
+      A tuple of the examples and the sorted intents.
 
     Raises:
       ValueError: if a text or label is missing, the numbers of texts, labels and weights differ, or
@@ -122,16 +125,16 @@ def validated(
       classes: the trained intents, sorted.
 
     Raises:
-      ValueError: if an intent is not trained, no example has an intent, or a text or label is
-        missing.
+      ValueError: if an intent has no training examples, no example has an intent, or a text or
+        label is missing.
     """
     texts, names, is_in = _checked(texts, labels, outside)
     intents = labels_of_one_kind(names[is_in])
     if unseen := sorted({*intents.tolist()} - {*classes.tolist()}):
         raise ValueError(
             "There are validation examples but no training examples of "
-            f"{listed([*map(repr, unseen)])}. Add training examples of them, omit them, or set "
-            "out_of_scope and give them its label."
+            f"{listed([*map(repr, unseen)])}. Add training examples of these intents, omit the "
+            "validation examples, or set out_of_scope and label them as out of scope."
         )
     if not is_in.any():
         raise ValueError(
@@ -145,7 +148,11 @@ def validated(
 def _checked(
     texts: Iterable[str], labels: Iterable[Any], outside: Any
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Return the texts, their labels, and whether each text is in scope, bool `[texts]`."""
+    """Check texts and labels.
+
+    Returns:
+      A tuple of the texts, their labels, and whether each text is in scope, bool `[texts]`.
+    """
     texts, names = checked_texts(texts), checked_labels(labels)
     check_equally_many(texts, names)
     is_in = [outside is None or name != outside for name in names.tolist()]
@@ -155,7 +162,7 @@ def _checked(
 def _numbered(
     texts: list[str], encode: Encode, is_in: np.ndarray, numbers: np.ndarray, weights: np.ndarray
 ) -> IntentExamples:
-    """Return examples whose labels in scope are `numbers`."""
+    """Return examples, in which the in-scope texts have the labels `numbers`."""
     labels = np.full(len(texts), OUTSIDE)
     labels[is_in] = numbers
     return IntentExamples(texts, encode(texts), labels, np.zeros(len(texts), bool), weights)
@@ -193,7 +200,7 @@ def column(values: Any, what: str = "texts") -> list[Any]:
 
     Args:
       values: a list, an array or a table of one column, such as a pandas series.
-      what: description of the values for messages.
+      what: a name for the values, used in messages.
 
     Raises:
       ValueError: if `values` is None, a single value or a set, or has several columns.
@@ -240,7 +247,7 @@ def checked_weights(weights: Any, number: int) -> np.ndarray:
             f"{counts.shape}."
         )
     if number and not counts.any():
-        raise ValueError("sample_weight is zero for every text. Give some a positive weight.")
+        raise ValueError("sample_weight is zero for every text. Give some texts a positive weight.")
     wrong = np.flatnonzero(~((counts >= 0) & np.isfinite(counts)))
     if len(wrong):
         raise ValueError(
@@ -272,7 +279,7 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
     """Return the labels in a list, an array or a table with one column, as an array.
 
     Returns:
-      `[labels]`, with dtype object if only some labels are strings.
+      The labels, `[labels]`. The array has the dtype object if only some labels are strings.
 
     Raises:
       ValueError: if a label is missing (None, NaN, NA or NaT), a text has several labels, or there
@@ -285,7 +292,8 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
                 f"Text {index} has no label. Received: {name}. Add one, or omit the text."
             )
     is_mixed = len({isinstance(name, str) for name in names}) > 1
-    return np.array(names, object if is_mixed else None)  # else numbers become strings
+    # Without the dtype object, numbers among strings would become strings.
+    return np.array(names, object if is_mixed else None)
 
 
 def _is_missing(label: Any) -> bool:
@@ -301,7 +309,7 @@ def labels_of_one_kind(labels: np.ndarray) -> np.ndarray:
     """Return labels from `checked_labels` as an array that can be sorted.
 
     Raises:
-      ValueError: if only some labels are strings, or labels are fractions.
+      ValueError: if only some labels are strings, or a label is a fraction.
     """
     if labels.dtype.kind == "f" and np.any(labels % 1):
         raise ValueError(
@@ -324,12 +332,12 @@ def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
     """Check the in-scope examples.
 
     Args:
-      texts: the examples.
+      texts: the texts of the examples.
       labels: the intent of each example.
 
     Returns:
-      A list of warnings about intents with one example, intents that look alike, and texts with
-      different labels.
+      Warnings about intents with one example, intents that look alike, and texts with different
+      labels.
 
     Raises:
       ValueError: if there are fewer than two intents.
@@ -339,8 +347,8 @@ def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
     notes = []
     if single := [str(label) for label, number in counts.items() if number == 1]:
         notes.append(
-            f"Intents with one example: {listed(single)}. They are trained on and never held out; "
-            "give them more examples."
+            f"Intents with one example: {listed(single)}. These examples are trained on but never "
+            "held out. Add more examples of these intents."
         )
     spellings: dict[str, list[str]] = {}
     for label in counts:
@@ -351,7 +359,7 @@ def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
         notes.append(
             f"Intents that look alike: {listed(similar, separator='; ')}. They differ only in "
             "case, white space or the encoding of accents, and are trained as different intents. "
-            "Rename one if they are the same."
+            "If they are meant to be the same intent, give them one spelling."
         )
     by_text: dict[str, dict[Any, None]] = {}
     for text, label in zip(texts, labels, strict=True):
@@ -364,7 +372,7 @@ def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
     if ambiguous:
         notes.append(
             f"Texts with different labels: {listed(ambiguous, separator='; ')}. No classifier "
-            "can learn both; decide on one."
+            "can learn both labels of a text. Choose one of them."
         )
     return notes
 
@@ -380,7 +388,10 @@ def check_at_least_two(intents: Collection[Any]) -> None:
 
 
 def name_in_words(label: Any) -> str:
-    """Return `"card arrival"` for `"card_arrival"` and `"CardArrival"`; `""` without letters."""
+    """Return a label in words: `"card_arrival"` and `"CardArrival"` become `"card arrival"`.
+
+    For a label without letters, return `""`.
+    """
     if not isinstance(label, str):
         return ""
     text = unicodedata.normalize("NFC", label)
@@ -399,13 +410,15 @@ def name_in_words(label: Any) -> str:
 def names_of(
     classes: Iterable[Any], *, left_out: Any = None, known: Iterable[str] = ()
 ) -> dict[int, str]:
-    """Return the names of intents in words, by number, without empty and repeated names.
+    """Return the names of intents in words, by the number of the intent.
+
+    Empty names and names of several intents are left out.
 
     Args:
       classes: the intents, in the order of their numbers.
       left_out: an intent whose name is not used, such as the label for out-of-scope texts.
-      known: the texts of the examples. A name that is also an example is left out, because the name
-        would be trained on while the example is held out.
+      known: the texts of the examples. A name that is also an example is left out. Otherwise the
+        same text would be trained on as a name while it is held out as an example.
     """
     words = ["" if label == left_out else name_in_words(label) for label in classes]
     unused = {"", *known, *(name for name, number in Counter(words).items() if number > 1)}

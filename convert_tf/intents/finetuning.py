@@ -1,11 +1,11 @@
-"""Fine-tune the encoder of an intent classifier if that helps.
+"""Fine-tune the encoder of an intent classifier, and use the result if it is more accurate.
 
 The upper blocks of the encoder are trained to distinguish intents, with a few examples per intent.
-The outputs of the lower blocks are computed only once. A batch has the same number of examples for
-each of its intents, so every example has others with the same intent to move closer to.
+The outputs of the lower blocks are computed only once. A batch contains the same number of examples
+of each of its intents. Every example can therefore be moved closer to others of the same intent.
 
-The final weights are a weighted mean of the weights before and after training. With the mean,
-logistic regression was usually right about as often as with the trained weights, or more often.
+The final weights are a weighted mean of the weights before and after training. The accuracy of
+logistic regression was usually about the same with the mean as with the trained weights, or better.
 
 Reference: arXiv 2004.11362 (supervised contrastive loss); arXiv 2109.06349 (both losses for few
 examples of intents); arXiv 2109.01903 (means of weights before and after fine-tuning).
@@ -48,7 +48,7 @@ from convert_tf.training.optimizers import learning_rate_schedule
 from convert_tf.training.step import Objective, compile_with
 from convert_tf.training.task import Batch, Task
 
-# The recipe; docs/decisions.md has the comparisons.
+# How the encoder is trained. docs/decisions.md compares these values with others.
 _EPOCHS, _LEAST_STEPS, _MOST_STEPS = 12, 60, 1_000
 _INTENTS, _EXAMPLES = 32, 2  # intents per batch, and examples per intent
 _LEARNING_RATE, _WARM_UP = 3e-4, 0.1
@@ -60,7 +60,7 @@ _TRAINED_BLOCKS = 3  # number of upper blocks to train
 _HEAD_SPEED = 10  # factor by which the head learns faster than the encoder
 _ENCODING_DROPOUT = 0.5
 _TEMPERATURE = 0.1
-_FEW = 500  # with more examples, only two folds are held out
+_FEW = 500  # if there are more examples, only two folds are held out
 
 
 class IntentObjective(Objective):
@@ -72,17 +72,22 @@ class IntentObjective(Objective):
 
     Args:
       encoder: the encoder. Only its last `_TRAINED_BLOCKS` blocks and its reduction are trained.
-      head: initial weights of the head, which has one layer.
-      similarity_map: the encoder's similarity map, float32 `[reduced_dim, n]`; None if it has none.
+      head: the initial weights of the linear head, which has one layer.
+      similarity_map: the encoder's map from r to similarity vectors, float32 `[reduced_dim, n]`;
+        None if the encoder has no similarity vectors.
 
       Call arguments:
-      inputs: a dict of `activations`, float32 `[rows, tokens, dim]`, the outputs of the lower
-        blocks for packed rows; `segment_lengths`, int32 `[rows, segments]`; `slots`, int32
-        `[batch]`; and `labels`, int32 `[batch]`, which only the loss reads.
+      inputs: a dict with
+        - `activations`: float32 `[rows, tokens, dim]`, the outputs of the lower blocks for packed
+          rows;
+        - `segment_lengths`: int32 `[rows, segments]`, the number of tokens of each text in a row;
+        - `slots`: int32 `[batch]`, the places of the texts in the rows;
+        - `labels`: int32 `[batch]`, the intents of the texts, which only the loss reads.
 
     Returns:
-      A dict of `encodings`, the sentence encodings, float32 `[batch, reduced_dim]`, normalised to
-      length 1, and `logits`, float32 `[batch, intents]`.
+      A dict with
+      - `encodings`: float32 `[batch, reduced_dim]`, the sentence encodings, normalised to length 1;
+      - `logits`: float32 `[batch, intents]`, the outputs of the head.
 
     Example:
       outputs = IntentObjective(encoder, head, None)(inputs, training=True)
@@ -107,7 +112,7 @@ class IntentObjective(Objective):
         if self._similarity_map is not None:
             reduced = sentence_encodings(reduced, self._similarity_map)
         encodings = l2_normalize(reduced)
-        # Adam moves all weights by similar steps. The factor makes the head's steps larger.
+        # Adam changes all weights by steps of similar size. The factor makes the head learn faster.
         logits = _HEAD_SPEED * self.dense(self.dropout(encodings, training=training))
         return {"encodings": encodings, "logits": logits}
 
@@ -119,7 +124,7 @@ class IntentObjective(Objective):
 
 
 def reduced_above(encoder: DualEncoder, inputs: dict[str, Any], *, training: bool) -> Any:
-    """Return reduced encodings, from the upper blocks and the reduction: float32 `[batch, dim]`.
+    """Apply the upper blocks and the reduction: return reduced encodings, float32 `[batch, dim]`.
 
     Args:
       encoder: the encoder.
@@ -142,19 +147,19 @@ def first_trained_block(encoder: DualEncoder) -> int:
 
 
 class FewShotTuner:
-    """Trains an encoder on different selections from a list of texts, always from its checkpoint.
+    """Trains an encoder on selections from a list of texts, always starting at its checkpoint.
 
     Args:
       checkpoint: the folder of a run or a module.
       texts: all texts to train on or encode. Each token takes `4 · embedding_dim` bytes of memory.
-      precision: precision policy for the encoder.
+      precision: the Keras dtype policy of the encoder, such as `"float32"`.
       seed: seed for batches and dropout.
 
     Attributes:
       texts, seed: as given.
       encoder: the encoder, with the weights of the checkpoint or of the last training.
       similarity_map: float32 `[reduced_dim, n]`, the map from reduced encodings to similarity
-        vectors; None if the encoder has none.
+        vectors; None if the encoder has no similarity vectors.
 
     Raises:
       CheckpointError: if the checkpoint is damaged.
@@ -199,7 +204,7 @@ class FewShotTuner:
         return unit_rows(reduced)
 
     def sentences(self, encodings: np.ndarray) -> np.ndarray:
-        """Turn reduced encodings from `encodings` into sentence encodings of length 1."""
+        """Return the sentence encodings, of length 1, for reduced encodings from `encodings`."""
         if self.similarity_map is None:
             return encodings
         return unit_rows(sentence_encodings(encodings, self.similarity_map))
@@ -208,7 +213,7 @@ class FewShotTuner:
         """Train the encoder on some of the texts, from the weights of the checkpoint.
 
         Args:
-          labels: int `[n]`, numbers of intents, from 0 without gaps.
+          labels: int `[n]`, the intents of these texts, numbered from 0 without gaps.
           places: int `[n]`, indices of the texts in `texts`.
 
         Returns:
@@ -233,7 +238,8 @@ class FewShotTuner:
           FileWriteError: if the checkpoint cannot be written.
         """
         known = training_facts(self._checkpoint)
-        for measured in ("similarity", "opposites"):  # these were measured before fine-tuning
+        # These facts were measured before fine-tuning and no longer hold.
+        for measured in ("similarity", "opposites"):
             known.pop(measured, None)
         save_checkpoint(
             Path(folder),
@@ -276,12 +282,12 @@ class FewShotTuner:
 
 
 class FineTuning(Task):
-    """The task of training a `FewShotTuner`'s encoder in memory.
+    """Trains the encoder of a `FewShotTuner` in memory.
 
     Args:
-      tuner: the tuner, with the texts and the encoder with its initial weights.
+      tuner: the tuner. Its encoder must still have the weights of the checkpoint.
       labels, places: see `FewShotTuner.train`.
-      head: initial weights of the linear head.
+      head: the initial weights of the linear head.
     """
 
     unit = "texts"
@@ -312,22 +318,22 @@ class FineTuning(Task):
 
 
 def number_of_steps(examples: int) -> int:
-    """Return the number of steps that use each example twelve times, from 60 to 1,000 steps."""
+    """Return the number of steps in which each example is used twelve times, from 60 to 1,000."""
     steps = round(_EPOCHS * examples / (_INTENTS * _EXAMPLES))
     return min(max(steps, _LEAST_STEPS), _MOST_STEPS)
 
 
 def balanced_batches(labels: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield endless batches with the same number of examples for each intent in a batch.
+    """Yield batches without end. A batch has the same number of examples for each of its intents.
 
     Args:
       labels: int `[n]`, the intent of each example.
       rng: random generator for the order.
 
     Yields:
-      Indices of examples, int with up to 64 entries: two examples for each of 32 intents, or more
-      examples for fewer intents. An intent, or an example of an intent, is repeated only after all
-      others have been used.
+      The indices of at most 64 examples, int: two examples for each of 32 intents, or more examples
+      for fewer intents. An intent is repeated only after all other intents have been used, and an
+      example only after all other examples of its intent.
     """
     places = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     intents = min(_INTENTS, len(places))
@@ -361,20 +367,21 @@ def finetuned_classifier(
 ) -> IntentClassifier:
     """Train a classifier and its encoder, and write both to a folder.
 
-    The fine-tuned encoder is used if it is right more often than the frozen encoder, by more than
-    one standard error of the difference. Otherwise the frozen encoder is used. Both are judged on
-    `validation` or on held-out examples, each with its best kind of encodings. If `head` is
+    The fine-tuned encoder is used if it gives more correct answers than the frozen encoder, by more
+    than one standard error of the difference. Otherwise the frozen encoder is used. Both are judged
+    on `validation` or on held-out examples, each with its best kind of encodings. If `head` is
     `"network"`, logistic regression is also tried. Whether to use intent names as examples is
     decided with the frozen encoder.
 
     Args:
       checkpoint: the folder of the run or module to fine-tune.
       examples: texts and their intents.
-      validation: texts and intents to judge on. None holds out each third of the examples in turn;
-        with more than 500 examples, only two of the thirds, and with more than 3,000, only one.
+      validation: texts and intents on which the two encoders are compared. None holds out each
+        third of the examples in turn. With more than 500 examples, only two of the thirds are held
+        out, and with more than 3,000 only one.
       output: the folder to write.
       params: parameters of `IntentClassifier`.
-      precision: precision policy for the encoder.
+      precision: the number format of the encoder, as passed to `choose_precision`.
       overwrite: whether to replace an existing folder.
       keep_examples: whether the folder stores the texts of the examples.
 
@@ -407,7 +414,7 @@ def finetuned_classifier(
             comparison.train(np.ones(len(comparison.examples.texts), bool))
         print(
             f"The encoder was trained in {comparison.training['steps']:,} steps. Context and "
-            "response encodings were not trained: use the original module to rank responses."
+            "response encodings were not trained. Use the original module to rank responses."
         )
     with tempfile.TemporaryDirectory() as scratch:
         trained = checkpoint
@@ -458,15 +465,15 @@ class _Best(NamedTuple):
 class _Comparison:
     """Compares classifiers on frozen and on fine-tuned encodings.
 
-    Names of intents are only used to train heads, because they did not improve the encoder.
+    Names of intents are used to train heads but not the encoder, because they did not improve it.
 
     Attributes:
-      examples: examples with frozen encodings, including names of intents if these help.
+      examples: examples with frozen encodings. They include the names of intents if the names help.
       has_names: whether `examples` include names of intents.
-      frozen, tuned: the best kind of encodings and head for the frozen and for the fine-tuned
-        encoder.
-      folds: folds with fine-tuned encodings; None if there is validation data.
-      training: `steps` and `examples` of the last training.
+      frozen, tuned: the best kind of encodings and the best head for the frozen and for the
+        fine-tuned encoder.
+      folds: folds with fine-tuned encodings; None if there are validation data.
+      training: the numbers of `steps` and `examples` of the last training.
 
     Raises:
       ValueError: if the data are unusable, or the model has no encodings of that kind.
@@ -483,7 +490,7 @@ class _Comparison:
         self._places = {text: place for place, text in enumerate(tuner.texts)}
         seed = classifier.random_state
         self._options = quick_options({**classifier.get_params(deep=False), "seed": seed})
-        # Fine-tuned encodings are linearly separable, so no hidden layer is needed.
+        # Fine-tuning makes intents linearly separable, so no hidden layer is needed.
         heads = [classifier.head, *(["logistic"] if classifier.grid is None else [])]
         kinds = [classifier.kind]
         if classifier.kind == ANY_KIND:
@@ -515,11 +522,11 @@ class _Comparison:
 
     @property
     def is_tuned_better(self) -> bool:
-        """Whether the fine-tuned encoder is right more often by more than one standard error."""
+        """Whether the fine-tuned encoder is clearly more accurate; see `are_clearly_more`."""
         return are_clearly_more(self.tuned.is_right, self.frozen.is_right)
 
     def described(self) -> dict[str, Any]:
-        """Return the comparison as JSON values for the folders of the encoder and classifier."""
+        """Return the comparison as JSON values, to store with the encoder and the classifier."""
         return {
             "has_names": self.has_names,
             "accuracy_frozen": self.frozen.accuracy,
@@ -541,11 +548,11 @@ class _Comparison:
         self.training = self._tuner.train(labels, self._rows(chosen.texts))
 
     def _rows(self, texts: list[str]) -> np.ndarray:
-        """Return the index of each text in the tuner's texts: int `[texts]`."""
+        """Return the positions of texts in the tuner's list of texts: int `[texts]`."""
         return np.array([self._places[text] for text in texts], int)
 
     def _in(self, kind: str, encoded: Any) -> Any:
-        """Return examples or a fold with reduced encodings converted to another kind."""
+        """Return examples or a fold whose reduced encodings are converted to another kind."""
         encodings = encoded.encodings
         if kind == "sentence":
             return encoded._replace(encodings=self._tuner.sentences(encodings))
@@ -554,7 +561,7 @@ class _Comparison:
         return encoded._replace(encodings=unit_rows(encodings @ self._map))
 
     def _with(self, vectors: np.ndarray, examples: IntentExamples) -> IntentExamples:
-        """Return examples with encodings from `vectors`, which has a row for each tuner text."""
+        """Return examples with their encodings from `vectors`, which has a row per tuner text."""
         return examples._replace(encodings=vectors[self._rows(examples.texts)])
 
     def _tuned_vectors(self, is_trained: np.ndarray) -> np.ndarray:
@@ -563,7 +570,7 @@ class _Comparison:
         return self._tuner.encodings()
 
     def _held_parts(self, seed: int) -> list[np.ndarray]:
-        """Return the parts of the examples to hold out in turn, bool `[n]` each."""
+        """Return masks of the examples to hold out in turn, each bool `[n]`."""
         parts = held_parts(self.examples, seed=seed)
         if not parts:
             raise ValueError(

@@ -1,9 +1,11 @@
 """The folder of a trained intent classifier.
 
-`intent.json` has the options, the intents, the threshold, the examples, and the encoder's path and
-fingerprint. `head.npz` has the weights of the head, the words with their weights, the intents' mean
-encodings and thresholds, and the encodings of two probe texts. `module/` is the module of a
-fine-tuned encoder.
+The folder contains:
+- `intent.json`: the options, the intents, the threshold, the examples, and the path and fingerprint
+  of the encoder;
+- `head.npz`: the weights of the head, the words with their weights, the mean encoding and the
+  threshold of each intent, and the encodings of two probe texts;
+- `module/`: the encoder's module, if the encoder was fine-tuned.
 """
 
 import errno
@@ -51,7 +53,8 @@ _FILES = (
     *(f"{MODULE_FOLDER}/{name}" for name in MODULE_FILES),
 )
 _VERSION = 2
-# Tolerance for each value of the probes' encodings, which have length 1. bfloat16 differs by less.
+# Largest difference allowed between two values of the probes' encodings, which have length 1. If an
+# encoder computes in bfloat16 instead of float32, its values differ by less.
 _TOLERANCE = 0.02
 # Errors that reading damaged JSON and array files may raise.
 UNREADABLE = (
@@ -63,7 +66,7 @@ def classifier_folder(folder: str | os.PathLike[str], *, overwrite: bool = False
     """Return the folder that a classifier is written to.
 
     Raises:
-      ValueError: if the folder exists and may not be replaced, or holds something else.
+      ValueError: if the folder exists and may not be replaced, or contains other files.
     """
     return OutputFolder(folder, replaceable=_FILES, overwrite=overwrite)
 
@@ -83,15 +86,15 @@ def write_classifier(
       classifier: an `IntentClassifier` or a `MultiIntentClassifier`. Only the path of its encoder
         is written, or the encoder's name if it has no path. The encoder itself is copied only if it
         is in `folder` or is `module`.
-      folder: the folder to write. It is created, with its parents.
+      folder: the folder to write. Missing parent folders are created.
       overwrite: whether to replace an existing folder.
       module: the encoder's folder, to copy to `module/`.
       notes: JSON values to keep with the classifier, such as the results of fine-tuning.
-      keep_examples: whether to store the texts and labels of the examples. Then more examples can
-        be added later, and `explain` can show the nearest examples.
+      keep_examples: whether to store the texts and labels of the examples. If they are stored, more
+        examples can be added later, and `explain` can show the nearest examples.
 
     Raises:
-      ValueError: if the folder exists and may not be replaced, or holds something else.
+      ValueError: if the folder exists and may not be replaced, or contains other files.
       FileWriteError: if the folder could not be written. An existing folder is unchanged.
     """
     place = Path(os.path.abspath(folder))
@@ -108,7 +111,7 @@ def write_classifier(
         if any(record["path"] == MODULE_FOLDER for record in described["encoders"]):
             try:
                 shutil.copytree(copied, written / MODULE_FOLDER)
-            except shutil.Error as error:  # has a list of (source, target, reason)
+            except shutil.Error as error:  # its argument is a list of (source, target, reason)
                 raise OSError(errno.EIO, str(error.args[0][0][2])) from error
 
 
@@ -159,13 +162,13 @@ def read_classifier(
 
     Args:
       folder: the folder of the classifier.
-      encoder: the encoder that the classifier was trained with, if the encoder has moved or has no
-        path; else None.
+      encoder: the encoder that the classifier was trained with. It must be passed if the encoder
+        has been moved or has no path; otherwise None uses the recorded path.
       is_new: whether `encoder` replaces the recorded encoder. Fingerprints are then not compared.
 
     Returns:
-      A tuple of the content of the folder, an object that computes the encoder's encodings, and the
-      encoder, as a path or as it was given.
+      A tuple of the content of the folder, an object that computes encodings, and the encoder: the
+      argument `encoder`, or the recorded path if this was None.
 
     Raises:
       ValueError: if the folder is not a classifier or is damaged, or the encoder has changed.
@@ -176,7 +179,7 @@ def read_classifier(
         described, arrays = json_file(folder / MODEL_FILE), load_arrays(folder / HEAD_FILE)
         records = described["encoders"]
         if not records or not all("path" in record for record in records):
-            raise ValueError("without paths of encoders")
+            raise ValueError("it has no paths of encoders")
         saved = restored(described, arrays)
     except UNREADABLE as error:
         raise ValueError(
@@ -191,14 +194,14 @@ def read_classifier(
         return saved, IntentEncodings(encoder, kind=saved.params["kind"]), encoder
     if len(encoders) != len(records):
         raise _other_encoder(folder, f"{len(encoders)} encoders instead of {len(records)}")
-    is_known = True  # whether fingerprints prove that no encoder has changed
+    is_known = True  # whether the fingerprints show that no encoder has changed
     for path, record in zip(encoders, records, strict=True):
         if not isinstance(path, str | os.PathLike) or "fingerprint" not in record:
             is_known = False
         elif not os.path.exists(path):
             raise ValueError(
-                f"This classifier's encoder is {os.fspath(path)!r}, which does not exist. Pass its "
-                "path as --encoder (encoder= in Python)."
+                f"This classifier's encoder is {os.fspath(path)!r}, which does not exist. Pass the "
+                "present path of the encoder as --encoder (encoder= in Python)."
             )
         elif _fingerprint(path) != record["fingerprint"]:
             former, given = identity_from_json(record.get("identity")), identity_of(path)
@@ -217,7 +220,8 @@ def _recorded_path(record: Mapping[str, Any], folder: Path) -> str:
     if record["path"] is None:
         raise ValueError(
             f"{str(folder)!r} was trained with an encoder that has no path ({record.get('name')}). "
-            "Pass it as encoder= in Python, or --encoder with a module that encodes the same."
+            "Pass the encoder as encoder= in Python, or pass a module that returns the same "
+            "encodings as --encoder."
         )
     path = folder / record["path"]  # an absolute path does not change
     identity = identity_from_json(record.get("identity"))
@@ -229,7 +233,7 @@ def _recorded_path(record: Mapping[str, Any], folder: Path) -> str:
 def _other_encoder(folder: Path, reason: str) -> ValueError:
     return ValueError(
         f"{str(folder)!r} was trained with another encoder: {reason}. Use the encoder that it was "
-        "trained with, or train again on the texts that it keeps: convert-tf intent train --model "
+        "trained with, or train again on the stored examples: convert-tf intent train --model "
         f"{folder} --encoder NEW --output OTHER."
     )
 
@@ -237,7 +241,7 @@ def _other_encoder(folder: Path, reason: str) -> ValueError:
 def stored(
     classifier: Any, *, keep_examples: bool = False
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a classifier's content for files: JSON values, and arrays by name.
+    """Return what is stored of a classifier: a dict of JSON values, and a dict of arrays.
 
     Args:
       classifier: the fitted classifier.
@@ -265,7 +269,7 @@ def stored(
 def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Saved:
     """Restore a classifier's content from the result of `stored`.
 
-    The probes are classified once, to notice at once if arrays do not fit together.
+    The probes are classified, so that arrays which do not fit together raise an error here.
 
     Args:
       described: the JSON values.
@@ -275,30 +279,30 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
       One of `UNREADABLE`: if a value is missing, or values do not fit together.
     """
     if described["version"] != _VERSION:
-        raise ValueError(f"version {described['version']} of its format, not {_VERSION}")
+        raise ValueError(f"its format is version {described['version']} instead of {_VERSION}")
     params, mixture = described["params"], Mixture(**described["mixture"])
     threshold, labels = described["threshold"], described["labels"]
     is_possible = 0 <= mixture.weight <= 1 and 0 <= mixture.cosine <= sys.float_info.max
     if not (is_possible and 0 < mixture.temperature <= sys.float_info.max):
         raise ValueError(f"{mixture} is out of range")
     if threshold is not None and not np.isfinite(float(threshold)):
-        raise ValueError(f"threshold {threshold}")
+        raise ValueError(f"the threshold {threshold} is not finite")
     options = options_of(SeveralOptions if "label_separator" in params else IntentOptions)
     if missing := options.keys() - params.keys() - {"encoder"}:
-        raise ValueError(f"without {', '.join(sorted(missing))}, as earlier versions wrote it")
+        raise ValueError(f"it has no {', '.join(sorted(missing))}: an earlier version wrote it")
     if params["kind"] not in [*KINDS_OF_ENCODING]:
-        raise ValueError(f"kind {params['kind']!r}")
+        raise ValueError(f"the kind {params['kind']!r} is unknown")
     if not isinstance(labels, list) or labels != sorted({*labels}):
         raise ValueError("the labels are not sorted intents")
     examples = None
     if "examples" in described:
         examples = LabelledTexts(**described["examples"])
         if len(checked_texts(examples.texts)) != len(examples.labels):
-            raise ValueError("the examples have more texts or more labels")
+            raise ValueError("the examples have different numbers of texts and labels")
     for name, array in arrays.items():
         kind = "u" if name in ("words", "characters") else "f"
         if array.dtype.kind != kind or not np.isfinite(array).all():
-            raise ValueError(f"{name} does not hold finite numbers")
+            raise ValueError(f"{name} contains values that are not finite numbers")
     cosine = mixture.cosine
     if params.get("out_of_scope") == "both":  # earlier versions used a score without this weight
         cosine = described["mixture"]["cosine"]
@@ -306,11 +310,11 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
     parts = Parts(head_of_arrays(arrays), lexical_of_arrays(arrays), arrays["centroids"])
     outputs = outputs_of(parts, PROBES, arrays["probes"], decision.unknown_labels(len(PROBES)))
     if not outputs.head.shape[1] == len(parts.centroids) == len(labels):
-        raise ValueError(f"the head and the mean encodings do not belong to {len(labels)} intents")
+        raise ValueError(f"the head or the mean encodings do not have {len(labels)} intents")
     decision.answers(outputs.probabilities(mixture), outputs.nearest)
     return Saved(params, decision, parts, mixture, dict(described["best_params"]), examples)
 
 
 def reason_of(error: Exception) -> str:
     """Return why a classifier is unreadable, from an exception of `UNREADABLE`."""
-    return f"without {error}" if isinstance(error, KeyError) else str(error)
+    return f"it has no {error}" if isinstance(error, KeyError) else str(error)

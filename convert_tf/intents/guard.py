@@ -1,8 +1,8 @@
-"""Check an evaluation against minimums, and a classifier against an earlier one.
+"""Check an evaluation against minimums, and compare a classifier with an earlier one.
 
-The classifiers are compared by McNemar's exact test. It counts the texts that one classifier
-answers correctly and the other incorrectly. If both are equally good, each is right on about half
-of these texts.
+Two classifiers are compared by McNemar's exact test. The test counts the texts that one classifier
+answers correctly and the other incorrectly. If both classifiers are equally good, each answers
+about half of these texts correctly.
 
 Reference: McNemar, "Note on the sampling error of the difference between correlated proportions or
 percentages", 1947.
@@ -19,9 +19,9 @@ from convert_tf.storage.json_text import json_file
 from convert_tf.storage.messages import listed
 
 _RECALL = "out_of_scope_recall"
-# A minimum makes no sense for the calibration error, because lower is better.
+# The calibration error is left out: a minimum makes no sense for it, because lower is better.
 MEASURES = (*(name for name in SCORES if name != "calibration_error"), _RECALL)
-_SIGNIFICANCE = 0.05  # one-sided: the maximum risk of rejecting an equally good classifier
+_SIGNIFICANCE = 0.05  # maximum risk of rejecting an equally good classifier (one-sided test)
 
 
 def parsed_minimum(text: str) -> tuple[str, float]:
@@ -79,11 +79,11 @@ def earlier_evaluation(
             f"{name} evaluates different texts from --data. Pass the same files in the same "
             "order, or the classifier."
         )
-    has_several = "exact_match" in report  # always counts them as wrong
+    has_several = "exact_match" in report  # if so, untrained intents are always errors
     if not has_several and report.get("untrained") and report.get("untrained_as") != untrained:
         raise ValueError(
             f"{name} does not say that it was written with --untrained {untrained}. Evaluate the "
-            "old classifier again with it, or pass the classifier."
+            "earlier classifier again with this option, or pass the classifier."
         )
     return report
 
@@ -92,10 +92,11 @@ def compared(report: Report, earlier: Report) -> dict[str, Any]:
     """Compare two evaluations of the same texts.
 
     Returns:
-      A dict with `gained`, the number of texts that only the classifier of `report` answers
-      correctly; `lost`, the number that only the earlier classifier answers correctly; and
-      `p_value`, the probability of losing at least this many texts if gains and losses are equally
-      likely.
+      A dict with
+      - `gained`: the number of texts that only the classifier of `report` answers correctly;
+      - `lost`: the number of texts that only the earlier classifier answers correctly;
+      - `p_value`: the probability of losing at least this many texts if gains and losses are
+        equally likely.
 
     Raises:
       ValueError: if one classifier gives several intents per text and the other gives one.
@@ -105,7 +106,7 @@ def compared(report: Report, earlier: Report) -> dict[str, Any]:
     if ("exact_match" in report) != ("exact_match" in earlier):
         raise ValueError(
             "One classifier gives several intents per text, and the other gives one. Compare two "
-            "of the same kind."
+            "classifiers of the same kind."
         )
     wrong, wrong_before = {*report["wrong"]}, {*earlier["wrong"]}
     gained, lost = len(wrong_before - wrong), len(wrong - wrong_before)
@@ -114,12 +115,12 @@ def compared(report: Report, earlier: Report) -> dict[str, Any]:
 
 
 def check_evaluation(report: Report, at_least: Mapping[str, float]) -> None:
-    """Raise an error unless an evaluation reaches its minimums and is not worse than before.
+    """Raise an error unless an evaluation reaches the minimums and is not worse than before.
 
     Args:
-      report: result of `evaluate_classifier`. It may also have the entry `against`, with the `name`
-        of the earlier classifier and the result of `compared`.
-      at_least: the minimums, by name of the measure.
+      report: the result of `evaluate_classifier`. It may also have the entry `against`: a dict with
+        the `name` of the earlier classifier and the result of `compared`.
+      at_least: the minimum of each measure, by name.
 
     Raises:
       ValueError: if a measure is missing or below its minimum, or significantly more texts are lost
@@ -140,7 +141,7 @@ def check_evaluation(report: Report, at_least: Mapping[str, float]) -> None:
     against = report.get("against")
     if against is not None and against["p_value"] < _SIGNIFICANCE:
         reasons.append(
-            f"worse than {against['name']}: {against['lost']:,} right answers are lost and "
+            f"worse than {against['name']}: {against['lost']:,} correct answers are lost and "
             f"{against['gained']:,} gained, p = {against['p_value']:.2g}"
         )
     if reasons:

@@ -1,7 +1,7 @@
 """Heads on frozen encodings: a small network in numpy, or logistic regression.
 
-The network's steps consist of small matrix products, which take less time than a framework's
-overhead.
+The network is trained in numpy because a step consists of small matrix products, which take less
+time than the overhead of a framework.
 """
 
 import warnings
@@ -13,9 +13,9 @@ import numpy as np
 from convert_tf.storage.progress import Progress
 
 LOGISTIC_C = 10.0
-_SHARE_OF_EPOCHS = 0.3  # share of epochs if a network only serves to compare encodings or examples
+_SHARE_OF_EPOCHS = 0.3  # for networks that are only trained to compare encodings or examples
 
-# `head`, `seed` and the options for this kind of head.
+# The options of `train_head`: `head`, `seed` and the options for this kind of head.
 Options = Mapping[str, Any]
 # Encodings, float32 `[n, dim]`, and their labels, int `[n]`.
 Validation = tuple[np.ndarray, np.ndarray]
@@ -26,8 +26,8 @@ HEADS: dict[str, tuple[str, ...]] = {
     "network": ("hidden_dim", "dropout", "learning_rate", "epochs", "batch_size", "patience"),
     "logistic": ("logistic_c",),
 }
-# The grids for `convert-tf intent train --tune`. The ConveRT paper names the network's options but
-# not the values it tried.
+# The grids for `convert-tf intent train --tune`. The ConveRT paper names the options of its grid
+# search but not the values it tried.
 GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
     "network": {"hidden_dim": (256, 512), "dropout": (0.5, 0.75), "learning_rate": (0.2, 0.7)},
     "logistic": {"logistic_c": (1.0, 3.0, 10.0, 30.0, 100.0)},
@@ -65,7 +65,7 @@ class Head(NamedTuple):
         Raises:
           ValueError: if the weights are so large that a sum is infinite.
         """
-        with np.errstate(over="ignore", invalid="ignore"):  # an error follows below
+        with np.errstate(over="ignore", invalid="ignore"):  # overflows raise an error below
             probabilities = softmax(self.logits(encodings))
         if not np.isfinite(probabilities).all():
             raise ValueError(
@@ -85,7 +85,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 def initial_network(
     num_inputs: int, hidden_dim: int, num_labels: int, rng: np.random.Generator
 ) -> Head:
-    """Return Glorot-uniform kernels and zero biases, the initial weights of a Keras `Dense`."""
+    """Return a network with Glorot-uniform kernels and zero biases, as in a Keras `Dense`."""
     layers = []
     for rows, columns in ((num_inputs, hidden_dim), (hidden_dim, num_labels)):
         limit = np.sqrt(6 / (rows + columns))
@@ -125,7 +125,7 @@ def train_step(head: Head, inputs: np.ndarray, labels: np.ndarray, learning_rate
 
 
 def quick_options(options: Options) -> dict[str, Any]:
-    """Return options for faster training of a head, to compare encodings or examples."""
+    """Return options that train a head faster, which is enough to compare encodings or examples."""
     if "epochs" not in options:
         return dict(options)
     return {**options, "epochs": max(1, round(_SHARE_OF_EPOCHS * options["epochs"]))}
@@ -144,7 +144,8 @@ def train_head(
     Args:
       options: `head`, `seed` and the options for this kind of head.
       encodings: float32 `[n, dim]`, normalised to length 1.
-      labels: int `[n]`, from 0 without gaps; for logistic regression also bool `[n, labels]`.
+      labels: int `[n]`, the label of each example, numbered from 0 without gaps. Logistic
+        regression also accepts bool `[n, labels]`.
       weights: float `[n]`, positive weights of the examples. Default: equal weights.
       validation: encodings and labels for the `patience` of a network.
 
@@ -174,17 +175,18 @@ def train_network(
     """Train a network: dropout, one hidden layer with ReLU, softmax.
 
     The defaults are from PolyAI's benchmark. An epoch has `ceil(n / batch_size)` steps. The
-    learning rate falls linearly to 0, after each epoch. If training takes minutes, the progress is
-    shown on standard error.
+    learning rate is lowered after each epoch and falls linearly to 0. If training takes minutes,
+    progress is shown on standard error.
 
     Args:
       encodings: float32 `[n, dim]`, normalised to length 1.
-      labels: int `[n]`, the label of each example, from 0 without gaps.
+      labels: int `[n]`, the label of each example, numbered from 0 without gaps.
       hidden_dim, dropout, learning_rate, epochs, batch_size: as in `IntentClassifier`.
       patience: training stops after this many epochs without better accuracy on `validation`. The
         weights of the best epoch are then kept. 0, or no validation data, trains all epochs.
       seed: seed for weights, batches and dropout. The same seed gives the same weights.
-      weights: float `[n]`, positive: how often each example is drawn, relative to the others.
+      weights: float `[n]`, positive. Each example is drawn in proportion to its weight. Default:
+        equal weights.
       validation: encodings and labels for `patience`.
 
     Raises:
@@ -197,12 +199,12 @@ def train_network(
     rng = np.random.default_rng(seed)
     head = initial_network(encodings.shape[1], hidden_dim, int(labels.max()) + 1, rng)
     kept = np.float32(1 - dropout)
-    # NumPy's draws differ with and without shares, so equal weights are passed as None.
+    # NumPy draws other examples if it is given shares, so equal weights are passed as None.
     shares = None if weights is None or np.ptp(weights) == 0 else weights / weights.sum()
     shape = (batch_size, encodings.shape[1])
     steps = -(-len(labels) // batch_size)
     best, best_accuracy, best_epoch = head, -1.0, 0
-    # Such small products gain nothing from more threads, and one thread always gives equal sums.
+    # Products this small are no faster with more threads, and one thread always gives equal sums.
     with threadpool_limits(1, "blas"), Progress("steps", total=epochs * steps) as progress:
         for epoch in range(epochs):
             rate = learning_rate * (1 - epoch / epochs)
@@ -246,7 +248,8 @@ def train_logistic(
 
     Args:
       encodings: float32 `[n, dim]`, or a sparse array.
-      labels: int `[n]`, from 0 without gaps; or bool `[n, labels]`.
+      labels: int `[n]`, the label of each example, numbered from 0 without gaps; or bool
+        `[n, labels]`.
       c: scikit-learn's `C`, the inverse weight of the L2 penalty.
       weights: float `[n]`, weights of the examples. Default: equal weights.
 
@@ -261,12 +264,12 @@ def train_logistic(
     regression = LogisticRegression(C=c, max_iter=2000)
     if labels.ndim == 1:
         with threadpool_limits(1, "blas"), warnings.catch_warnings():
-            # If labels have only one or two examples each, scikit-learn warns of a regression
-            # problem.
+            # With fewer than two examples per label, scikit-learn warns that the labels look like a
+            # regression target.
             warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
             regression.fit(encodings, labels, weights)
         kernel, bias = regression.coef_.T, regression.intercept_
-        if kernel.shape[1] == 1:  # for two classes, scikit-learn has one logit; the other is 0
+        if kernel.shape[1] == 1:  # for two classes, scikit-learn returns one logit; the other is 0
             kernel, bias = np.pad(kernel, [(0, 0), (1, 0)]), np.pad(bias, (1, 0))
         return Head([DenseLayer(kernel.astype(np.float32), bias.astype(np.float32))])
     kernel = np.zeros((encodings.shape[1], labels.shape[1]), np.float32)
@@ -283,12 +286,12 @@ def train_logistic(
 
 
 def accuracy_of(head: Head, encodings: np.ndarray, labels: np.ndarray) -> float:
-    """Return the share of examples whose label is the most probable one."""
+    """Return the share of examples whose label is the most probable label."""
     return float(np.mean(head.probabilities(encodings).argmax(axis=1) == labels))
 
 
 def head_arrays(head: Head) -> dict[str, np.ndarray]:
-    """Return the weights by name, for a file."""
+    """Return the weights of a head by name, to store them in a file."""
     return {
         f"{name}_{index}": getattr(layer, name)
         for index, layer in enumerate(head.layers)
@@ -297,15 +300,15 @@ def head_arrays(head: Head) -> dict[str, np.ndarray]:
 
 
 def head_of_arrays(arrays: Mapping[str, np.ndarray]) -> Head:
-    """Restore the head from the result of `head_arrays`.
+    """Restore a head from the result of `head_arrays`.
 
     Raises:
       KeyError: if a kernel or a bias is missing.
-      ValueError: if the shapes of a kernel and a bias do not fit.
+      ValueError: if the shapes of a kernel and a bias do not match.
     """
     kernels = sorted(name for name in arrays if name.startswith("kernel_")) or ["kernel_0"]
     biases = [name.replace("kernel", "bias") for name in kernels]
     layers = [DenseLayer(arrays[a], arrays[b]) for a, b in zip(kernels, biases, strict=True)]
     if any(kernel.ndim != 2 or bias.shape != kernel.shape[1:] for kernel, bias in layers):
-        raise ValueError("a kernel and a bias have shapes that do not fit")
+        raise ValueError("the shapes of a kernel and a bias do not match")
     return Head(layers)

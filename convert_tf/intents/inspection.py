@@ -12,12 +12,12 @@ from convert_tf.intents.multi import split_labels, truth_of
 from convert_tf.intents.predictor import rounded
 from convert_tf.storage.messages import shortened
 
-_NEAREST = 3  # nearness to an intent is the mean cosine to this many examples
+_NEAREST = 3  # the nearness to an intent is the mean cosine to this number of examples
 _DUPLICATE_COSINE = 0.95
 _ROWS_AT_ONCE = 2048
 _MAX_LISTED = 200
 _EXAMPLES = 3
-_MAX_TEXT = 70  # characters
+_MAX_TEXT = 70  # maximum number of characters of a text in a printed line
 
 Inspection = dict[str, Any]
 
@@ -31,23 +31,24 @@ def inspect_examples(
     this intent. An example is a suspect if another intent is nearer than its own.
 
     Args:
-      encodings: encodings from one encoder or several.
+      encodings: the object that encodes the texts, with one encoder or several.
       data: labelled texts of at least two intents.
       label_separator: the separator between labels, if texts may have several intents. Such a text
         is an example of each of its intents. None if each text has one intent.
 
     Returns:
       A dict with
-      - `examples`, the number of texts;
-      - `intents`, each with `examples` and `own`, the share of its examples that are nearest to it
-        (None for a single example), the smallest share first;
-      - `overlaps`, pairs of `intents` with `examples`, `texts` and `share`, the share of their
-        examples that are nearer to the other intent, the largest share first;
-      - `suspects`, each with its `number` from 0, `text`, `label`, `nearest` and `margin`, the
-        largest margin first;
-      - `duplicates`, pairs with `texts`, `labels` and a `cosine` of 0.95 or more;
-      - `num_suspects` and `num_duplicates`, the total numbers. Only the first 200 of each are
-        returned.
+      - `examples`: the number of texts;
+      - `intents`: a dict for each intent with the number of its `examples` and `own`, the share of
+        them that are nearest to this intent (None for a single example), the smallest share first;
+      - `overlaps`: a dict for each pair of `intents` with `examples`, `texts` and `share`, the
+        share of the pair's examples that are nearer to the other intent, the largest share first;
+      - `suspects`: a dict for each suspect with its `number` (the position in `data`, starting at
+        0), `text`, `label`, `nearest` (the nearest intent) and `margin`, the largest margin first;
+      - `duplicates`: pairs of texts with different labels and a cosine of at least 0.95, each a
+        dict with `texts`, `labels` and `cosine`;
+      - `num_suspects`, `num_duplicates`: the total numbers. Only the first 200 suspects and the
+        first 200 duplicates are returned.
 
     Raises:
       ValueError: if there are fewer than two intents.
@@ -104,9 +105,10 @@ def compared_examples(
       truth: bool `[n, intents]`, the intents of each example.
 
     Returns:
-      A tuple of the nearness of each example to each intent, not counting the example itself,
-      float32 `[n, intents]`, minus infinity if an intent has no other example; and a list of pairs
-      of close texts with different intents, as two indices and the cosine.
+      A tuple of two values. The first is the nearness of each example to each intent, float32
+      `[n, intents]`. An example is not compared with itself, and the nearness to an intent without
+      other examples is minus infinity. The second is a list of pairs of close texts with different
+      intents, as tuples of two indices and the cosine.
     """
     nearness = np.full(truth.shape, -np.inf, np.float32)
     pairs = []

@@ -6,9 +6,9 @@ from typing import Any
 
 from convert_tf.extras import needs
 
-# If the probability of English is lower than this, a text is certainly in another language. It is
-# lower for 0.05 % of short English requests, and for 86 % of requests in 26 other languages
-# (docs/lab). For texts without known letters, the probability is 0.007.
+# A text counts as certainly not English if the probability of English is lower than this limit.
+# The probability is lower for 0.05 % of short English requests, and for 86 % of requests in 26
+# other languages (docs/lab). For texts without known letters, it is 0.007.
 _SURELY_OTHER = 0.001
 
 
@@ -18,11 +18,11 @@ def other_languages(texts: Sequence[str]) -> list[str | None]:
     Reference: Lui and Baldwin, "langid.py: An off-the-shelf language identification tool", 2012.
 
     Args:
-      texts: the texts. Short texts, names and numbers are hardly ever certain.
+      texts: the texts. The language of short texts, names and numbers is hardly ever certain.
 
     Returns:
-      The ISO 639-1 code of the most probable language, such as `"de"`, or None for each text that
-      may be in English.
+      For each text, the ISO 639-1 code of the most probable language, such as `"de"`, or None if
+      the text may be in English.
 
     Raises:
       MissingLibraryError: if the extra `languages` is not installed.
@@ -38,7 +38,7 @@ def other_languages(texts: Sequence[str]) -> list[str | None]:
 
 @functools.cache
 def _identifier() -> Any:
-    """Return a model that knows 97 languages. It loads in a second and takes 0.2 ms per text."""
+    """Return a model of 97 languages. Loading it takes a second, and a text takes 0.2 ms."""
     with needs("languages", "Telling languages"):
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
 

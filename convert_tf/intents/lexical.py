@@ -1,9 +1,9 @@
 """Logistic regression on the words and letters of a text (TF-IDF).
 
-An encoder learns which texts mean the same, and so it loses names and rare words. This model keeps
-them. It is trained with scikit-learn, but predictions only need numpy, so an `.onnx` file works
-without scikit-learn. Terms are defined by simple rules, so that a TensorFlow graph can count the
-same terms (`convert_tf.intents.serving`).
+An encoder learns which texts mean the same, so its vectors say little about names and rare words.
+This model uses them. It is trained with scikit-learn, but predictions only need numpy. An `.onnx`
+file therefore works without scikit-learn. Terms are defined by simple rules, so that a TensorFlow
+graph can count the same terms (`convert_tf.intents.serving`).
 
 Reference: Joachims, "Text Categorization with Support Vector Machines", 1998 (TF-IDF).
 """
@@ -20,23 +20,24 @@ import numpy as np
 from convert_tf.intents.head import DenseLayer, Head, train_logistic
 from convert_tf.text.characters import fold
 
-# In cross-validation on the training files of BANKING77 and CLINC150, widths 3 and 4 were about as
-# good as 2 to 5, with smaller tables. Adding pairs of words lowered the accuracy.
+# In cross-validation on the training files of BANKING77 and CLINC150, sequences of 3 and 4
+# characters were about as accurate as sequences of 2 to 5, and their tables are smaller. Adding
+# pairs of words lowered the accuracy.
 CHARACTER_WIDTHS = (3, 4)
 # Separators between words. \w in `re` is [\p{L}\p{N}_] in RE2.
 _BETWEEN = re.compile(r"\W+")
 _C = 10.0
 _MOST_TERMS = 15_000  # maximum number of terms of each kind; the most frequent ones are kept
-_FEW_EXAMPLES = 3_000  # up to this many examples, the regression has one feature per example
+_FEW_EXAMPLES = 3_000  # with at most this many examples, the regression has a feature per example
 
 
 @dataclasses.dataclass(frozen=True)
 class LexicalModel:
-    """Terms with their weights, and a regression on the TF-IDF of these terms.
+    """The terms that a classifier counts, and a logistic regression on their TF-IDF.
 
     Attributes:
       words: the known words.
-      characters: the known sequences of three and four characters, spaces included.
+      characters: the known sequences of three and four characters, including spaces.
       rarity: float32 `[words + characters]`, the inverse document frequencies.
       head: a head with one layer, from TF-IDF to the logits of the intents.
 
@@ -52,7 +53,7 @@ class LexicalModel:
 
     @cached_property
     def _places(self) -> list[tuple[Callable[[str], list[str]], dict[str, int]]]:
-        """Return, for both kinds of terms, a function that finds them, and rows of known terms."""
+        """Return, for words and for characters, a function that lists terms, and the known rows."""
         words = {term: row for row, term in enumerate(self.words)}
         runs = {term: row for row, term in enumerate(self.characters, len(words))}
         return [(word_terms, words), (character_terms, runs)]
@@ -68,8 +69,8 @@ class LexicalModel:
     def term_weights(self, text: str) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the rows and the TF-IDF of a text's known terms, for words and for characters.
 
-        A weight is (1 + ln count) · rarity, divided by the length of the vector for its kind of
-        terms.
+        The TF-IDF of a term is (1 + ln count) · rarity, divided by the length of the vector of all
+        terms of the same kind.
         """
         terms_and_weights = []
         for terms, places in self._places:
@@ -107,12 +108,12 @@ def character_terms(text: str) -> list[str]:
 def train_lexical(
     texts: Sequence[str], labels: np.ndarray, weights: np.ndarray | None = None
 ) -> LexicalModel:
-    """Learn terms, their weights and the regression.
+    """Collect the terms, compute their weights, and train the regression.
 
     Args:
       texts: the examples.
-      labels: int `[texts]`, from 0 without gaps; or bool `[texts, labels]`, to predict log-odds for
-        each label.
+      labels: int `[texts]`, the label of each text, numbered from 0 without gaps; or bool
+        `[texts, labels]`, if the model is to predict log-odds for each label.
       weights: float `[texts]`, weights of the examples. Default: equal weights.
     """
     if not any(map(word_terms, texts)):  # only punctuation
@@ -137,9 +138,9 @@ def train_lexical(
 def _regression(features: Any, labels: np.ndarray, weights: np.ndarray | None) -> Head:
     """Train logistic regression. If there are few examples, use one feature per example.
 
-    The weights of the best solution are combinations of examples, X'A. With XX' = UΛU', the
-    features U√Λ have the same inner products as X, and so give the same logits. If V are the
-    weights for these features, the weights for X are X'UΛ^-½V.
+    The weights of the best solution are linear combinations X'A of the examples X. With XX' = UΛU',
+    the features U√Λ have the same inner products as X, and therefore give the same logits. If V are
+    the weights for these features, the weights for X are X'UΛ^-½V.
     """
     if features.shape[0] > _FEW_EXAMPLES:
         return train_logistic(features, labels, c=_C, weights=weights)
@@ -152,7 +153,7 @@ def _regression(features: Any, labels: np.ndarray, weights: np.ndarray | None) -
 
 
 def lexical_arrays(model: LexicalModel) -> dict[str, np.ndarray]:
-    """Return the arrays of a model by name, for a file. Terms are UTF-8, joined by line feeds."""
+    """Return the arrays of a model by name, to store them. Terms are UTF-8, one per line."""
     ((kernel, bias),) = model.head.layers
     return {
         "words": _as_bytes(model.words),
@@ -164,7 +165,7 @@ def lexical_arrays(model: LexicalModel) -> dict[str, np.ndarray]:
 
 
 def lexical_of_arrays(arrays: Mapping[str, np.ndarray]) -> LexicalModel | None:
-    """Restore the model from the result of `lexical_arrays`, or return None without such arrays.
+    """Restore a model from the result of `lexical_arrays`; None if there are no such arrays.
 
     Raises:
       KeyError: if an array is missing.
@@ -178,7 +179,7 @@ def lexical_of_arrays(arrays: Mapping[str, np.ndarray]) -> LexicalModel | None:
     )
     rarity, kernel = arrays["rarity"], arrays["term_kernel"]
     if not len(words) + len(characters) == len(rarity) == len(kernel):
-        raise ValueError("the terms and their weights differ in number")
+        raise ValueError("the numbers of terms and of their weights differ")
     return LexicalModel(words, characters, rarity, Head([DenseLayer(kernel, arrays["term_bias"])]))
 
 

@@ -14,9 +14,9 @@ def load_classifier(
     Args:
       path: a folder from `convert-tf intent train`, or an `.onnx` file from `convert-tf intent
         export`.
-      encoder: the encoder of a folder's classifier, or a list of encoders, if it has moved; None
-        uses the recorded path.
-      max_texts: number of encodings that an `.onnx` file keeps in memory.
+      encoder: the encoder, or a list of encoders, that the classifier in a folder was trained with.
+        It must be passed if the encoder has been moved. None uses the recorded path.
+      max_texts: maximum number of encodings that the classifier of an `.onnx` file keeps in memory.
 
     Returns:
       An `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
@@ -34,7 +34,7 @@ def load_classifier(
         from convert_tf.intents.one_file import IntentFile
 
         if encoder:
-            raise ValueError(f"{name!r} contains its encoder. Do not pass another one.")
+            raise ValueError(f"{name!r} contains its encoder. Do not pass another encoder.")
         return IntentFile(path, max_texts=max_texts)
     from convert_tf.intents.classifier import IntentClassifier, TextClassifier
     from convert_tf.intents.folder import read_classifier

@@ -10,22 +10,22 @@ import numpy as np
 from convert_tf.intents.encodings import IntentEncodings, encodes
 from convert_tf.storage.progress import Progress
 
-# With this limit, answers are uncertain for half of the messages with unknown intents, and for one
-# in nine of the other messages (docs/lab).
+# With this limit, half of the messages with unknown intents and one in nine of the other messages
+# have uncertain answers (docs/lab).
 MIN_CONFIDENCE = 0.8
-COMPARED = 2_000  # number of messages and of examples whose distances are compared
+COMPARED = 2_000  # maximum number of messages and of examples whose distances are compared
 CENTRAL = 5  # number of messages shown per group
-MAX_TEXT = 90  # number of characters printed per message
+MAX_TEXT = 90  # maximum number of characters printed per message
 _MESSAGES_AT_ONCE = 4096
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*\w")
-# One or several words with digits: a telephone number, an account, a date.
+# One or several words that contain digits, such as a telephone number, an account or a date.
 _NUMBER = re.compile(r"\+?\w*\d\w*(?:[ .,:/()+-]+\w*\d\w*)*")
 
 Report = dict[str, Any]
 
 
 def masked(text: str) -> str:
-    """Return the text with `[email]` and `[number]` in place of e-mail addresses and numbers."""
+    """Return the text with e-mail addresses and numbers replaced by `[email]` and `[number]`."""
     return _NUMBER.sub("[number]", _EMAIL.sub("[email]", text))
 
 
@@ -52,7 +52,7 @@ def shuffled(texts: Sequence[str], seed: int) -> list[str]:
 
 
 def in_batches(texts: Sequence[str]) -> Iterator[list[str]]:
-    """Yield 4,096 texts at a time, and show progress."""
+    """Yield 4,096 texts at a time, and show the progress."""
     with Progress("messages", total=len(texts)) as progress:
         for start in range(0, len(texts), _MESSAGES_AT_ONCE):
             chosen = list(texts[start : start + _MESSAGES_AT_ONCE])
@@ -61,7 +61,9 @@ def in_batches(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def encode_of(encoder: Any, classifier: Any) -> Callable[[list[str]], np.ndarray]:
-    """Return a function that encodes messages: the classifier's, or else the encoder's.
+    """Return the function that encodes messages.
+
+    It is the classifier's function, or the encoder's function if `classifier` is None.
 
     Raises:
       ValueError: if both are None.
@@ -85,7 +87,7 @@ def unsure(classifier: Any, texts: Sequence[str], min_confidence: float) -> np.n
 
     Args:
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
-      texts: messages, none empty.
+      texts: messages. They must not be empty.
       min_confidence: minimum probability of a confident answer.
 
     Returns:

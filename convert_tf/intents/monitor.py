@@ -28,12 +28,13 @@ _SIGNIFICANCE = 0.01
 # Messages are grouped anew in each period, and groups may be split or joined differently. So the
 # groups' shares vary more than random draws would, and their standard errors are doubled.
 _GROUP_ERROR = 2.0
-# A message is far from the examples if its distance to the nearest example is exceeded only by this
-# share of the examples' distances to their nearest other example.
+# A message is far from the examples if it is farther from the nearest example than all but this
+# share of the examples are from their nearest other example.
 _FAR_SHARE = 0.1
-# Two shares are tested at this level, so about one in 25 pairs of equal weeks gives a false alarm.
+# Significance level of the test for the two shares `unsure` and `far`. If nothing has changed, one
+# in 25 comparisons of two weeks gives a false alarm.
 _ALARM = 0.04
-# Names for these shares in `changes`. The parentheses distinguish them from intents.
+# Names of these two shares in `changes`. The parentheses distinguish them from intents.
 _SHARES = {"unsure": "(not answered surely)", "far": "(far from the examples)"}
 
 
@@ -52,30 +53,32 @@ def monitor_messages(
     Args:
       texts: messages from a period, such as a week.
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
-      since: the result for an earlier period.
+      since: the result of this function for an earlier period; None compares nothing.
       min_size, min_confidence, mask: as in `discover_intents`.
       seed: seed for the samples.
 
     Returns:
       A dict with
-      - `messages`, the number of messages;
-      - `unsure`, the number of messages that no intent answers confidently;
-      - `far`, the number of messages that are farther from the nearest example than nine out of ten
+      - `messages`: the number of messages;
+      - `unsure`: the number of messages that no intent answers confidently;
+      - `far`: the number of messages that are farther from the nearest example than nine out of ten
         examples are from the nearest other example; None without examples;
-      - `intents`, the number of messages by intent. A message with several intents is counted for
-        each;
-      - `drift`, with `farther`, how often a message is farther from the nearest example than an
-        example is from the nearest other example, and `p_value`, the p-value of this in a
-        Mann-Whitney test; None without examples;
-      - `groups` of unsure messages, each with `label`, `words`, `size`, `share` and five `texts`.
+      - `intents`: the number of messages by intent. A message with several intents is counted for
+        each of them;
+      - `drift`: a comparison of messages with examples; None without examples. `farther` is the
+        probability that a message is farther from the nearest example than an example is from the
+        nearest other example. `p_value` is the p-value of a Mann-Whitney test;
+      - `groups`: groups of unsure messages, each a dict with `label`, `words`, `size`, `share` and
+        five `texts`. With `since`, it also has `before`, the share of the same group in the earlier
+        period, or 0;
+      - `changes`: the significant changes (only with `since`), each a dict with `name`, `before`,
+        `now` and `p_value`.
 
-      With `since`, groups also have `before`, the share of the same group in the earlier period, or
-      0. `changes` lists significant changes by a test of two proportions, each with `name`,
-      `before`, `now` and `p_value` after Bonferroni correction. Standard errors for groups are
-      doubled, because messages are grouped anew in each period. The shares `unsure` and `far`
-      (significant at 4 %) come first, under the names `(not answered surely)` and `(far from the
-      examples)`. Intents and groups (significant at 1 %), including groups that no longer exist,
-      follow, the largest change first.
+      Changes are found by a test of two proportions with Bonferroni correction. The shares `unsure`
+      and `far` come first, under the names `(not answered surely)` and `(far from the examples)`.
+      They are tested at a significance level of 4 %. Intents and groups follow, the largest change
+      first, including groups that no longer exist. They are tested at 1 %. Standard errors for
+      groups are doubled, because messages are grouped anew in each period.
 
     Raises:
       ValueError: if there are no messages, or `since` is not a result of this function.
@@ -87,7 +90,7 @@ def monitor_messages(
     intents = Counter({str(label): 0 for label in classifier.classes_})
     rejected: list[str] = []
     examples = _example_vectors(classifier, seed)
-    cosines: list[float] = []  # of each message and the nearest example
+    cosines: list[float] = []  # cosine between each message and the nearest example
     for chosen in in_batches(messages):
         is_unsure = unsure(classifier, chosen, min_confidence)
         answers = classifier.predict(chosen)
@@ -126,7 +129,7 @@ def monitor_messages(
 
 
 def _groups(rejected: list[str], total: int, **options: Any) -> list[dict[str, Any]]:
-    """Group the messages that are not answered confidently. Shares refer to `total` messages."""
+    """Group the messages without a confident answer. `total` is the number of all messages."""
     if len({*rejected}) < 2:
         return []
     return [
@@ -140,7 +143,7 @@ def _groups(rejected: list[str], total: int, **options: Any) -> list[dict[str, A
 
 
 def _check_report(report: Any) -> None:
-    """Raise `ValueError` if the report passed as `since` is incomplete, such as after an edit."""
+    """Raise `ValueError` if the earlier report is incomplete, for example because it was edited."""
 
     def check(is_right: bool, message: str) -> None:
         if not is_right:
@@ -156,7 +159,7 @@ def _check_report(report: Any) -> None:
     for name in ("messages", "intents", "groups"):
         check(name in report, f"has no {name!r}")
     messages, intents, groups = report["messages"], report["intents"], report["groups"]
-    check(is_number(messages) and messages > 0, f"has no number of 'messages': {messages!r}")
+    check(is_number(messages) and messages > 0, f"has an invalid number 'messages': {messages!r}")
     check(isinstance(intents, Mapping), "has no object 'intents'")
     for name, count in intents.items():
         check(is_number(count) and count <= messages, f"has {count!r} messages of intent {name!r}")
@@ -166,12 +169,18 @@ def _check_report(report: Any) -> None:
         check(is_count, f"has {count!r} messages in {name!r}")
     check(isinstance(groups, list), "has no list 'groups'")
     for number, row in enumerate(groups, 1):
-        place = f"has in group {number} no"
-        check(isinstance(row, Mapping) and isinstance(row.get("label"), str), f"{place} 'label'")
-        check(is_number(row.get("share")) and row["share"] <= 1, f"{place} 'share' from 0 to 1")
+        place = f"group {number}"
+        check(
+            isinstance(row, Mapping) and isinstance(row.get("label"), str),
+            f"has no 'label' in {place}",
+        )
+        check(
+            is_number(row.get("share")) and row["share"] <= 1,
+            f"has no 'share' from 0 to 1 in {place}",
+        )
         texts = row.get("texts")
         are_texts = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
-        check(bool(are_texts and texts), f"{place} 'texts', with which groups are compared")
+        check(bool(are_texts and texts), f"has no 'texts' to compare in {place}")
 
 
 def _example_vectors(classifier: Any, seed: int) -> np.ndarray | None:
@@ -183,14 +192,19 @@ def _example_vectors(classifier: Any, seed: int) -> np.ndarray | None:
 
 
 def _cosines_between(examples: np.ndarray) -> np.ndarray:
-    """Return the cosine of each example and the nearest other example: float `[examples]`."""
+    """Return the cosine between each example and the nearest other one: float `[examples]`."""
     between = examples @ examples.T
     np.fill_diagonal(between, -1)
     return between.max(axis=1)  # type: ignore[no-any-return]
 
 
 def _drift(between: np.ndarray, cosines: Sequence[float]) -> dict[str, float]:
-    """Compare examples and messages by their cosines to the nearest (other) example."""
+    """Return the entry `drift` of a report.
+
+    Args:
+      between: the cosine between each example and the nearest other example.
+      cosines: the cosine between each message and the nearest example.
+    """
     from scipy.stats import mannwhitneyu
 
     test = mannwhitneyu(between, cosines, alternative="greater")
@@ -201,7 +215,7 @@ def _drift(between: np.ndarray, cosines: Sequence[float]) -> dict[str, float]:
 def _add_earlier_shares(
     groups: Sequence[dict[str, Any]], earlier: Sequence[Mapping[str, Any]], encode: Any
 ) -> list[Mapping[str, Any]]:
-    """Add `before` to each group: the share of the nearest earlier group if it is close enough.
+    """Add `before` to each group: the share of the nearest earlier group, or 0 if none is close.
 
     Returns:
       The earlier groups that no longer exist, because no group is close enough.
@@ -218,7 +232,7 @@ def _add_earlier_shares(
 def _changes(
     report: Report, since: Mapping[str, Any], gone: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return significant changes. `gone` are the earlier groups that no longer exist."""
+    """Return the significant changes. `gone` are the earlier groups that no longer exist."""
     numbers = np.array([since["messages"], report["messages"]])
     before, now = since["intents"], report["intents"]
     rows = [
@@ -247,14 +261,14 @@ def _tested(
     *,
     error_factor: float = 1.0,
 ) -> list[dict[str, Any]]:
-    """Return the rows whose two shares differ, by a test of two proportions.
+    """Return the rows whose two shares differ significantly in a test of two proportions.
 
     Args:
       rows: tuples of a name, the earlier share and the present share.
-      numbers: number of messages in the two periods, `[2]`.
+      numbers: the numbers of messages in the earlier and the present period, `[2]`.
       significance: maximum p-value after Bonferroni correction.
-      num_tests: number of tested shares, for the correction.
-      error_factor: factor for the standard error of random draws.
+      num_tests: number of tests, for the correction.
+      error_factor: factor by which the standard error of random draws is multiplied.
     """
     changes = []
     for name, before, now in rows:
@@ -275,7 +289,7 @@ def monitoring_text(report: Report, *, shown: int = 10) -> str:
     if drift is not None:
         verdict = ": the messages have drifted" if drift["p_value"] < _SIGNIFICANCE else ""
         lines.append(
-            f"{drift['farther']:.0%} farther from the examples than examples from one another, "
+            f"{drift['farther']:.0%} farther from the examples than examples are from one another, "
             f"p = {drift['p_value']:.2g}{verdict}"
         )
     lines.append("\nintents:")

@@ -30,19 +30,19 @@ LabelSet = tuple[str, ...]
 class MultiIntentClassifier(SeveralOptions, TextClassifier):
     """Classifies texts that may have several intents, or none.
 
-    A scikit-learn estimator that takes texts. Each intent has two logistic regressions, one on the
-    text's encoding and one on its words. The weight of words, the temperature and the threshold are
-    fitted by cross-validation.
+    The classifier is a scikit-learn estimator that takes texts. Each intent has two logistic
+    regressions, one on the text's encoding and one on its words. The weight of words, the
+    temperature and the threshold are fitted by cross-validation.
 
     Args:
       encoder: see `IntentClassifier`.
-      logistic_c: scikit-learn's `C`.
+      logistic_c: the parameter `C` of scikit-learn's logistic regression.
       lexical: `"auto"` combines encodings and words; None uses encodings alone.
-      threshold: intents with this probability or more are answered. None fits the threshold with
-        the highest micro F1.
-      label_separator: the character that joins the intents of a text in files.
+      threshold: the minimum probability of an answered intent. None fits the threshold with the
+        highest micro F1.
+      label_separator: the character between the intents of a text in files.
       random_state: seed for the folds.
-      kind: the kind of encodings, `"sentence"`, `"reduced"` or `"similarity"`.
+      kind: the kind of encodings: `"sentence"`, `"reduced"` or `"similarity"`.
 
     Attributes:
       classes_: the intents, sorted.
@@ -77,7 +77,7 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
         texts, sets = checked_texts(texts), label_sets(labels)
         check_equally_many(texts, sets, are_sets=True)
         weights = checked_weights(sample_weight, len(texts))
-        self.examples_ = None  # examples cannot be added later
+        self.examples_ = None  # not kept, because examples cannot be added later
         self.classes_ = np.unique([label for labels in sets for label in labels])
         check_at_least_two(self.classes_.tolist())
         self.kind_ = self.kind
@@ -125,7 +125,7 @@ def split_labels(labels: Iterable[str], separator: str) -> list[LabelSet]:
 
 
 def label_sets(labels: Iterable[Collection[str]]) -> list[LabelSet]:
-    """Return sets of labels as sorted tuples.
+    """Return the set of labels of each text as a sorted tuple.
 
     Raises:
       ValueError: if the labels of a text are not a collection of strings.
@@ -153,11 +153,11 @@ def truth_of(sets: Sequence[LabelSet], classes: np.ndarray) -> np.ndarray:
 
 
 def best_threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
-    """Return the threshold, from a grid, with the highest micro F1, the closest to 0.5 in ties.
+    """Return the threshold, from a grid, with the highest micro F1. In a tie, 0.5 is preferred.
 
     Args:
       probabilities: float `[n, intents]`, the predicted probabilities.
-      truth: bool `[n, intents]`, the right intents.
+      truth: bool `[n, intents]`, the correct intents.
     """
 
     def f1(threshold: float) -> float:

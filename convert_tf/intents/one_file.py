@@ -1,7 +1,8 @@
-"""A classifier and its encoder as one `.onnx` file, which needs `onnxruntime` and `numpy` to read.
+"""Write and read a classifier and its encoder as one `.onnx` file.
 
-The file is an exported encoder (`convert_tf.export.onnx.writing`) with the classifier in its
-metadata, so `SentenceEncoder` reads it too.
+Only `onnxruntime` and `numpy` are needed to use the file. It is an exported encoder
+(`convert_tf.export.onnx.writing`) with the classifier in its metadata, so `SentenceEncoder` can
+read it too.
 """
 
 import base64
@@ -38,12 +39,12 @@ def export_one_file(
     """Write a classifier and its encoder as one file.
 
     Args:
-      classifier: a fitted classifier, whose encoder is one module or one `.onnx` file.
-      output: the file to write. Its parent folders are created.
-      network_bits: number of bits for the encoder's weights. If the encoder is an `.onnx` file, its
-        bits and the classifier's answers do not change. For a module, 8 bits are smaller and
-        faster, but about 2 in 100 answers differ. With 32 bits, only answers between equally
-        probable intents may differ.
+      classifier: a fitted classifier. Its encoder must be one module or one `.onnx` file.
+      output: the file to write. Missing parent folders are created.
+      network_bits: number of bits for the encoder's weights. If the encoder is an `.onnx` file, it
+        keeps its bits, and the classifier's answers do not change. If the encoder is a module, 8
+        bits make the file smaller and faster, but about 2 in 100 answers differ. With 32 bits, an
+        answer may differ only if two intents are equally probable.
       overwrite: whether to replace an existing file.
 
     Returns:
@@ -52,7 +53,7 @@ def export_one_file(
     Raises:
       ValueError: if `output` exists, or another process is writing it; if there are several
         encoders; if the encoder is neither a module with a subword vocabulary nor an `.onnx` file;
-        or if an `.onnx` file has other bits than `network_bits`.
+        or if `network_bits` differs from the bits of an `.onnx` file.
       MissingLibraryError: if a package is missing.
     """
     encoders = encoder_paths(classifier.encoder)
@@ -85,7 +86,7 @@ class IntentFile(Predictor):
 
     Args:
       path: the `.onnx` file.
-      max_texts: number of encodings to keep; see `IntentEncodings`.
+      max_texts: maximum number of encodings to keep; see `IntentEncodings`.
 
     Attributes:
       classes_: the intents, sorted.
@@ -93,7 +94,7 @@ class IntentFile(Predictor):
       threshold_: the threshold; None if every text gets an intent.
       parts_: the head, the word model and the mean encodings of the intents.
       mixture_: the weight of words and the temperature.
-      encoder: the path of the file, which is also an encoder.
+      encoder: the path of the file, which can also be used as an encoder.
       sentence_encoder: the encoder in the file.
 
     Raises:
@@ -109,7 +110,7 @@ class IntentFile(Predictor):
         metadata = backend.metadata
         try:
             if not {MODEL_FILE, HEAD_FILE} <= metadata.keys():
-                raise ValueError("an encoder alone")
+                raise ValueError("it contains only an encoder")
             described = parsed_json(metadata[MODEL_FILE])
             arrays = load_arrays(io.BytesIO(base64.b64decode(metadata[HEAD_FILE])))
             saved = restored(described, arrays)

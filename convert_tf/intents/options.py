@@ -15,21 +15,22 @@ from convert_tf.intents.examples import NAMES
 from convert_tf.intents.head import HEADS, LOGISTIC_C
 
 SEPARATORS = ("+", "|")
-# How to score texts with untrained intents: all answers are wrong, or rejections are right.
+# How to score texts with untrained intents: every answer is wrong, or rejecting them is correct.
 UNTRAINED = ("wrong", "out_of_scope")
 _of_network = functools.partial(option, group=OPTIMISATION)
 
 
-# Classifiers compare and print like scikit-learn's, so the dataclass must not define these methods.
+# Classifiers are compared and printed as in scikit-learn, so the dataclass must not define `__eq__`
+# and `__repr__`.
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class ClassifierOptions:
     """Parameters of both kinds of classifiers.
 
     Attributes:
-      encoder: What encodes the texts: see `IntentClassifier`.
+      encoder: Encoder for the texts; see `IntentClassifier`.
       logistic_c: Logistic regression: scikit-learn's C, the inverse weight of the L2 penalty.
       lexical: auto combines the head with a word model, weighted by cross-validation.
-      threshold: Threshold to use instead of a fitted one.
+      threshold: Threshold to use instead of a fitted threshold.
       random_state: Seed of the weights, batches, dropout and folds.
       kind: Encodings to use.
     """
@@ -51,8 +52,8 @@ class IntentOptions(ClassifierOptions):
     Attributes:
       head: Kind of classifier to train on the encodings.
       hidden_dim: Network: number of units in the hidden layer.
-      dropout: Network: share of the encoding that is set to 0 in training.
-      learning_rate: Network: rate of the first epoch; it falls linearly to 0.
+      dropout: Network: share of the encoding's values that are set to 0 in training.
+      learning_rate: Network: learning rate of the first epoch; it falls linearly to 0.
       epochs: Network: maximum number of training epochs.
       batch_size: Network: number of examples per step, drawn with replacement.
       patience: Network: stop after this many epochs without better accuracy on validation examples,
@@ -62,10 +63,10 @@ class IntentOptions(ClassifierOptions):
         to the nearest intent (distance) or a sum of the two (both) is below a threshold.
       rejected_share: Share of the in-scope texts that the thresholds of --out_of_scope reject.
         Default: 0.05, or the best share for the out-of-scope examples.
-      min_margin: Also answer --out_of_scope_label if the highest probability leads the second one
-        by less than this.
-      upper_levels: For labels with levels such as faq/opening_hours: if no intent is probable
-        enough but an upper level is, answer with the upper level.
+      min_margin: Also answer --out_of_scope_label if the lead of the highest probability over the
+        second highest is smaller than this.
+      upper_levels: For labels with levels, such as faq/opening_hours: if no intent is probable
+        enough but an upper level (faq) is, answer with the upper level.
       out_of_scope_label: Label of texts that are out of scope.
       kind: Encodings to use: sentence (encode), reduced (encode_reduced), similarity
         (encode_similarity), or auto for the one with the best held-out accuracy.

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 _DIGITS = 4
 _NEAREST = 5  # number of nearest examples in an explanation
-# To explain n words, n texts are answered, so the time would grow with the square of the length.
+# To explain n words, the classifier answers n texts of about the same length. The time would grow
+# with the square of n, so both the number of words and the total length of the texts are limited.
 _MAX_EXPLAINED_WORDS = 100
-_MAX_EXPLAINED_CHARACTERS = 500_000  # maximum total length of these texts
+_MAX_EXPLAINED_CHARACTERS = 500_000
 
 
 class Predictor:
@@ -31,9 +32,10 @@ class Predictor:
       classes_: the intents, sorted.
       parts_: the head, the word model and the mean encodings.
       mixture_: how the outputs of the head and the word model are combined.
-      threshold_: the threshold below which a text is out of scope; for texts with several intents,
-        the threshold from which an intent is answered. None without a threshold.
-      thresholds_: a threshold for each intent, float64 `[intents]`, or None.
+      threshold_: the score below which a text is out of scope, or None. If a text may have several
+        intents, the minimum probability of an answered intent.
+      thresholds_: a threshold for each intent, float64 `[intents]`; None if there are no separate
+        thresholds.
       best_params_: the options that a grid search chose.
       examples_: the texts and labels passed to `fit`; None if they are not kept.
     """
@@ -104,7 +106,7 @@ class Predictor:
         return self.decision.scores(outputs.probabilities(self.mixture_), outputs.nearest)
 
     def nearest_examples(self, text: str) -> list[dict[str, Any]]:
-        """Return the training examples nearest to a text; none if they are not kept."""
+        """Return the training examples nearest to a text; `[]` if the examples are not kept."""
         if self.examples_ is None:
             return []
         texts, labels = self.examples_
@@ -118,22 +120,25 @@ class Predictor:
         ]
 
     def explain(self, text: str) -> dict[str, Any]:
-        """Explain why the most probable intent of a text is preferred to the second.
+        """Explain why the most probable intent of a text is preferred to the second most probable.
 
-        The effect of a word is how much the log-odds between the two intents fall if the word is
-        left out. The classifier answers each shortened text, so effects are exact, but they do not
-        add up.
+        The effect of a word is the amount by which the log-odds between the two intents fall if the
+        word is left out. The classifier answers each shortened text, so the effects are exact.
+        However, the sum of the effects is not the effect of leaving out all words.
 
         Args:
           text: a message.
 
         Returns:
-          A dict with `intent` and `second`, the two intents; `margin`, the difference between their
-          probabilities; `words`, the largest effect first, each with `word`, `effect` and
-          `lexical`, the part of the effect that comes from the word model; and `examples`, the five
-          nearest training examples, each with `text`, `label` and `cosine`. `examples` is empty if
-          the classifier does not keep its examples. In a long text, only the first words are
-          explained, at most 100; `words_left_out` is then the number of the other words.
+          A dict with
+          - `intent`, `second`: the two intents;
+          - `margin`: the difference between the probabilities of the two intents;
+          - `words`: the words, the largest effect first, each a dict with `word`, `effect` and
+            `lexical`, the part of the effect that comes from the word model;
+          - `examples`: the five nearest training examples, each a dict with `text`, `label` and
+            `cosine`; empty if the classifier does not keep its examples;
+          - `words_left_out`: the number of words that are not explained, if the text is long. At
+            most the first 100 words of a text are explained.
 
         Raises:
           ValueError: if the text is empty, or the classifier answers with several intents.
@@ -154,7 +159,7 @@ class Predictor:
         best, second = np.argsort(-probabilities, kind="stable")[:2]
 
         def effects_of(logits: np.ndarray) -> np.ndarray:
-            """Return how much each later row's lead is below the first row's: `[rows - 1]`."""
+            """Return the lead in the first row minus the lead in each other row: `[rows - 1]`."""
             leads = logits[:, best] - logits[:, second]
             return leads[0] - leads[1:]
 
@@ -188,13 +193,15 @@ class Answer(NamedTuple):
 
     Attributes:
       text: the text.
-      intent: the intent, or the classifier's `out_of_scope_label`; None without an answer. Several
-        intents are joined by the classifier's `label_separator`.
+      intent: the intent, or the classifier's `out_of_scope_label`; None if the text has no answer.
+        Several intents are joined by the classifier's `label_separator`.
       confidence: confidence of the answer; see `SingleIntent.confidence` and
-        `SeveralIntents.confidence`. 0 without an answer.
-      shares: tuples of intent and probability, the most probable first; empty without an answer.
-      explanation: see `Predictor.explain`; None if it was not requested.
-      language: language of the text if it has no answer because it is not in English; else None.
+        `SeveralIntents.confidence`. 0 if the text has no answer.
+      shares: tuples of an intent and its probability, the most probable first; empty if the text
+        has no answer.
+      explanation: the result of `Predictor.explain`; None if it was not requested.
+      language: the language of a text that has no answer because it is not in English; None for
+        all other texts.
     """
 
     text: str
@@ -205,7 +212,10 @@ class Answer(NamedTuple):
     language: str | None = None
 
     def described(self, top_k: int = 1) -> dict[str, Any]:
-        """Return the answer as a JSON object, with the `top_k` `intents` if `top_k` exceeds 1."""
+        """Return the answer as a JSON object.
+
+        If `top_k` is at least 2, the object also has `intents`, the `top_k` most probable intents.
+        """
         names = ("text", "intent", "confidence")
         values: dict[str, Any] = {name: getattr(self, name) for name in names}
         if top_k > 1 and self.shares:
@@ -224,7 +234,7 @@ def answer_texts(
     explains: bool = False,
     english_only: bool = False,
 ) -> list[Answer]:
-    """Return the answers to texts, in the form that programs and services print.
+    """Return the answers to texts, in the form that commands and services print.
 
     Args:
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.

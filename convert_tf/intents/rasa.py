@@ -1,6 +1,7 @@
-"""Read Rasa training data (`nlu.yml`) as Rasa 3.6 does. Lines that Rasa would ignore are errors.
+"""Read Rasa training data (`nlu.yml`) as Rasa 3.6 does.
 
-`tests/clients/real/nlu_probe.py` compares this with Rasa's own reader.
+Lines that Rasa would ignore raise an error. `tests/clients/real/nlu_probe.py` compares this reader
+with Rasa's own.
 """
 
 import re
@@ -14,11 +15,11 @@ from yaml.scanner import ScannerError
 from convert_tf.storage.json_text import parsed_json
 from convert_tf.storage.messages import listed, shortened
 
-# The keys that a block may have, by the key that shows the kind of the block.
+# The keys that a block may have, by the key that determines the kind of the block.
 _BLOCKS = {name: {name, "examples"} for name in ("intent", "synonym", "regex", "lookup")}
 _BLOCKS["intent"].add("metadata")
 _LAST_VERSION = (3, 1)
-_MAX_TEXT = 40  # characters of a line in a message
+_MAX_TEXT = 40  # maximum number of characters of a line in a message
 _TAG = "tag:yaml.org,2002:"
 # Plain scalars that ruamel.yaml, Rasa's YAML 1.2 parser, does not read as strings.
 _NO_STRING = re.compile(
@@ -34,7 +35,7 @@ _NO_STRING = re.compile(
     )$""",
     re.X,
 )
-# [text](entity), [text](entity:value), [text]{"entity": …} and [text][{…}, {…}].
+# Entity marks: [text](entity), [text](entity:value), [text]{"entity": …} and [text][{…}, {…}].
 _MARK = re.compile(
     r"\[(?P<text>[^\]]+?)\]"
     r"(\((?P<entity>[^:)]+?)(?::[^)]+)?\)|\{(?P<one>[^}]+?)\}|\[(?P<several>.*?)\])"
@@ -43,7 +44,7 @@ _MARK_VALUES = {"entity": (str,), "role": (str,), "group": (str,), "value": (str
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads YAML 1.2 in the same way as Rasa's parser. Nodes have line numbers."""
+    """Reads YAML 1.2 in the same way as Rasa's parser, and records the line of each node."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (PyYAML copies it)
 
@@ -52,11 +53,11 @@ class _Loader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if (name := str(key.value)) in seen:
-                raise ConstructorError(None, None, f"{name!r} a second time", key.start_mark)
+                raise ConstructorError(None, None, f"{name!r} is repeated", key.start_mark)
             seen.add(name)
         super().flatten_mapping(node)
-        # Without this, nested merges would grow exponentially. A mapping's own keys come last, so
-        # they win.
+        # If keys were not merged here, nested merges would grow exponentially. The mapping's own
+        # keys come last and therefore take precedence.
         node.value = [*{str(key.value): (key, value) for key, value in node.value}.values()]
 
     def scan_block_scalar_indentation(self) -> Any:
@@ -77,7 +78,7 @@ class _Loader(yaml.SafeLoader):
 
 _Loader.add_implicit_resolver(_TAG + "merge", re.compile("^<<$"), ["<"])
 _Loader.add_implicit_resolver(_TAG + "null", _NO_STRING, None)
-for _name in ("bool", "int", "float", "timestamp"):  # these values are not used
+for _name in ("bool", "int", "float", "timestamp"):  # read as strings, because they are not used
     _Loader.add_constructor(_TAG + _name, _Loader.construct_yaml_str)
 
 
@@ -89,8 +90,8 @@ def read_nlu(content: str, path: str) -> list[tuple[int, str, str]]:
       path: the name of the file, for messages.
 
     Returns:
-      A list of (line, text, intent) for the examples. Entity marks are removed from texts. An
-      intent may have a response key (`faq/ask_name`).
+      A tuple (line, text, intent) for each example. Entity marks are replaced by the text that they
+      mark. An intent may have a response key (`faq/ask_name`).
 
     Raises:
       ValueError: if the file is not Rasa training data, or Rasa would ignore a line.
@@ -137,7 +138,8 @@ def _root(content: str, path: str) -> Any:
         loader = _Loader(content)
         root = loader.get_single_node()
         if root is not None:
-            loader.construct_document(root)  # refuses unknown tags, and mappings as keys
+            # This raises an error for unknown tags, and for mappings as keys.
+            loader.construct_document(root)
         return root
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -156,14 +158,14 @@ def _no_yaml(path: str, reason: str) -> ValueError:
 
 
 class _Document:
-    """The examples and the faults in a file."""
+    """The examples in a file, and the faults that were recorded while reading it."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, str, str]] = []
         self.faults: set[tuple[int, str]] = set()
 
     def check_version(self, node: Any) -> None:
-        """Record a fault if the version is too new for Rasa, which compares numbers only."""
+        """Record a fault if the version is too new for Rasa 3.6, which compares only numbers."""
         if node is None or _is_null(node):
             return
         if not _is_string(node):
@@ -171,17 +173,17 @@ class _Document:
             return
         match = re.fullmatch(r"v?(\d+(?:\.\d+)*?)(?:\.0+)*", node.value.strip("\"' \t\n"))
         if match and tuple(map(int, match[1].split("."))) > _LAST_VERSION:
-            self._fault(node, f"version {node.value}, later than 3.1")
+            self._fault(node, f"version {node.value} is later than 3.1")
 
     def read_block(self, block: Any) -> None:
         fields = _fields(block)
         kind = next((name for name in _BLOCKS if name in fields), None)
         if not isinstance(block, yaml.MappingNode):
-            self._fault(block, "no intent with examples")
+            self._fault(block, "the entry is not an intent with examples")
         elif kind is None or not fields.keys() <= _BLOCKS[kind]:
             unknown = sorted(fields.keys() - (_BLOCKS[kind] if kind else set()))
             keys = ", ".join(map(repr, unknown)) or "nothing"
-            self._fault(block, f"{keys} where {', '.join(_BLOCKS)} and examples are known")
+            self._fault(block, f"{keys} instead of {', '.join(_BLOCKS)} or examples")
         elif kind == "intent":
             self._read_intent(fields["intent"], fields.get("examples"), block)
 
@@ -190,7 +192,7 @@ class _Document:
         if not name:
             return
         if name.count("/") > 1:
-            self._fault(intent, f"intent {name!r}, with more than one response key")
+            self._fault(intent, f"intent {name!r} has more than one response key")
         before = len(self.rows) + len(self.faults)
         if isinstance(examples, yaml.SequenceNode):
             for example in examples.value:
@@ -200,11 +202,11 @@ class _Document:
         elif examples is not None and not _is_null(examples):
             self._fault(examples, f"the examples of {name!r} are not lines that begin with '-'")
         if len(self.rows) + len(self.faults) == before:
-            self._fault(block, f"{name!r} without examples")
+            self._fault(block, f"{name!r} has no examples")
 
     def _read_lines(self, examples: Any, intent: str) -> None:
         first = examples.start_mark.line + 1
-        is_literal = examples.style == "|"  # other styles join lines
+        is_literal = examples.style == "|"  # the other styles join lines
         passed = 0
         for line in examples.value.splitlines(keepends=True):
             number = first + (1 + passed if is_literal else 0)
@@ -218,7 +220,7 @@ class _Document:
     def _read_example(self, example: Any, intent: str) -> None:
         fields = _fields(example)
         if "text" not in fields or fields.keys() - {"text", "metadata"}:
-            self._fault(example, "an example of a list is `text: …`, with metadata or without")
+            self._fault(example, "an example in a list must have a `text` and optional `metadata`")
         elif text := self._string(fields["text"], "text"):
             self._add(fields["text"].start_mark.line + 1, text.strip("\n\r "), intent)
 
@@ -234,7 +236,7 @@ class _Document:
             stop = mark.end()
         plain += text[stop:]
         if not plain.strip():
-            self.faults.add((line, "an example without text"))
+            self.faults.add((line, "an example has no text"))
         self.rows.append((line, plain, intent))
 
     def _string(self, node: Any, name: str) -> str:
@@ -243,7 +245,7 @@ class _Document:
         if _is_string(node) and value.strip():
             return str(value)
         what = f"{name} {value} is not a string in YAML; put it in quotes"
-        self._fault(node, what if value.strip() else f"{name} without a string")
+        self._fault(node, what if value.strip() else f"{name} is not a string")
         return ""
 
     def _fault(self, node: Any, reason: str) -> None:
@@ -259,8 +261,8 @@ def _fields(node: Any) -> dict[str, Any]:
 def _marks(text: str) -> Iterator[re.Match[str]]:
     """Yield the matches of `_MARK.finditer` in linear time.
 
-    A closing bracket closes all opening brackets before it. If no mark starts at the first of these
-    opening brackets, none starts at the others.
+    A closing bracket ends every mark that starts at an opening bracket before it. If no mark starts
+    at the first of these opening brackets, no mark starts at the others.
     """
     closings = {"(": ")", "{": "}", "[": "]"}
     following: dict[str, int] = {}

@@ -19,17 +19,17 @@ from convert_tf.storage.messages import listed, shortened
 
 _NONE = "(out of scope)"
 _EXAMPLES, _SHOWN = 3, 10
-_MAX_TEXT = 90  # characters
+_MAX_TEXT = 90  # maximum number of characters of a text in a printed line
 # The printed name of each score in a report.
 SCORES = {
     "accuracy": "accuracy",
     "micro_f1": "micro F1",
     "macro_f1": "macro F1",
-    "exact_match": "all intents of a text right",
+    "exact_match": "all intents of a text correct",
     "upper_accuracy": "accuracy of upper levels",
     "calibration_error": "expected calibration error of the confidence",
 }
-_SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # shares of answered texts in the coverage rows
+_SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # the shares of answered texts in the coverage rows
 
 Report = dict[str, Any]
 
@@ -47,29 +47,41 @@ def evaluate_classifier(
       classifier: a fitted `IntentClassifier`, `MultiIntentClassifier` or `IntentFile`.
       data: texts whose labels are intents or the classifier's `out_of_scope_label`. Several labels
         of a text are joined with the classifier's `label_separator`.
-      precision: required share of right answers among the answered texts; see
+      precision: required share of correct answers among the answered texts; see
         `threshold_for_precision`.
       untrained: `"wrong"` counts every answer to a text with an untrained intent as an error;
         `"out_of_scope"` counts such texts as out of scope.
 
     Returns:
-      A dict with `examples`, the number of texts in scope; `macro_f1`, the mean F1 over the intents
-      that occur in the texts; the `threshold`; `untrained`, the number of texts for each untrained
-      intent; `intents`, the worst F1 first, each with `examples`, `precision`, `recall` and `f1`;
-      `data_sha256`, a checksum of the texts and labels; and `wrong`, the numbers of the texts with
-      wrong answers, from 0.
+      A dict with
+      - `examples`: the number of texts in scope;
+      - `macro_f1`: the mean F1 over the intents that occur in the texts;
+      - `threshold`: the classifier's threshold;
+      - `untrained`: the number of texts for each untrained intent;
+      - `intents`: the scores of each intent, the worst F1 first, as dicts with `intent`,
+        `examples`, `precision`, `recall` and `f1`;
+      - `data_sha256`: a checksum of the texts and labels;
+      - `wrong`: the positions of the texts with wrong answers, starting at 0.
 
-      If each text has one intent, the dict also has `untrained_as`, the argument `untrained`;
-      `accuracy` on in-scope texts (a rejection is an error); `calibration_error`, the expected
-      calibration error of the highest probability on in-scope texts; `coverage`, the accuracy by
-      the share of answered texts (see `coverage_rows`); `confusions`, the most frequent first, each
-      with `intent`, `predicted`, `number` and `texts`; and `labels` and `matrix`, the counts by
-      true (rows) and predicted label. If there are out-of-scope texts, it has `out_of_scope`, with
-      `examples` and `recall`. If labels have levels (`faq/opening_hours`), it has `upper_accuracy`,
-      the accuracy of the upper levels. If `precision` is given, it has `precision_threshold`.
+      If each text has one intent, the dict also has
+      - `untrained_as`: the argument `untrained`;
+      - `accuracy`: the accuracy on in-scope texts. A rejection is an error;
+      - `calibration_error`: the expected calibration error of the highest probability on in-scope
+        texts;
+      - `coverage`: the accuracy by the share of answered texts; see `coverage_rows`;
+      - `confusions`: the confused pairs, the most frequent first, as dicts with `intent`,
+        `predicted`, `number` and `texts`;
+      - `labels`, `matrix`: the labels, and the counts by true label (rows) and predicted label;
+      - `out_of_scope`: the number of `examples` and the `recall` (only with out-of-scope texts);
+      - `upper_accuracy`: the accuracy of the upper levels (only for labels such as
+        `faq/opening_hours`);
+      - `precision_threshold`: the required `precision` and the row from `threshold_for_precision`
+        (only if `precision` is given).
 
-      If texts may have several intents, the dict also has `micro_f1`; `exact_match`, the share of
-      texts with exactly the right intents; and `errors`, each with `text`, `missed` and `wrong`.
+      If texts may have several intents, the dict also has
+      - `micro_f1`: the micro-averaged F1;
+      - `exact_match`: the share of texts with exactly the correct intents;
+      - `errors`: texts with wrong answers, as dicts with `text`, `missed` and `wrong`.
 
     Raises:
       ValueError: if there are no texts, or `untrained` is unknown.
@@ -87,7 +99,7 @@ def evaluate_classifier(
         [_NONE if label in is_none else label for label in map(str, labels)]
         for labels in (data.labels, classifier.predict(data.texts))
     )
-    # An answer may also be an upper level.
+    # Answers may also be upper levels, which are not among the trained labels.
     labels = [*trained, *sorted({*predicted, *true} - {*trained, _NONE}), _NONE]
     matrix = confusion_matrix(true, predicted, labels=labels)
     intents = _intent_rows(true, predicted, labels[:-1])
@@ -150,11 +162,13 @@ def coverage_rows(confidence: np.ndarray, is_right: np.ndarray) -> list[dict[str
 
     Args:
       confidence: float `[n]`, the highest probability of each text.
-      is_right: bool `[n]`; False for texts out of scope.
+      is_right: bool `[n]`, whether each answer is correct; False for texts out of scope.
 
     Returns:
-      A list of rows with `threshold`, `answered`, the share of texts with at least this confidence,
-      and `accuracy`, the share of right answers to these texts. Empty without texts.
+      A list of rows; empty if there are no texts. Each row is a dict with
+      - `threshold`: the minimum confidence of an answered text;
+      - `answered`: the share of texts that are answered;
+      - `accuracy`: the share of correct answers to these texts.
     """
     order = np.sort(confidence)[::-1]
     places = [max(round(share * len(order)), 1) - 1 for share in _SHARES if len(order)]
@@ -168,7 +182,7 @@ def threshold_for_precision(
 
     Args:
       confidence, is_right: see `coverage_rows`.
-      precision: required share of right answers.
+      precision: required share of correct answers.
 
     Returns:
       A row as in `coverage_rows`; None if no threshold reaches the precision.
@@ -255,7 +269,7 @@ def _confusions(
 
 
 def report_text(report: Report) -> str:
-    """Format a report for a terminal."""
+    """Format the result of `evaluate_classifier` for a terminal."""
     known = [name for name in SCORES if report.get(name) is not None]
     scores = [f"{SCORES[name]} {report[name]:.2%}" for name in known]
     counted = "in-scope examples" if report.get("out_of_scope") else "examples"
@@ -267,7 +281,7 @@ def report_text(report: Report) -> str:
         lines += [f"out-of-scope recall {outside['recall']:.2%}, {outside['examples']:,} examples"]
     if against := report.get("against"):
         lines.append(
-            f"compared with {against['name']}: {against['gained']:,} right answers gained, "
+            f"compared with {against['name']}: {against['gained']:,} correct answers gained, "
             f"{against['lost']:,} lost, p = {against['p_value']:.2g}"
         )
     if "coverage" in report:  # texts with one intent
@@ -288,7 +302,7 @@ def report_text(report: Report) -> str:
         for row in errors[:_SHOWN]:
             missed, wrong = (", ".join(row[name]) or "–" for name in ("missed", "wrong"))
             lines += [f"  {shortened(row['text'], _MAX_TEXT)}", f"      {missed}; {wrong}"]
-    # Rejections depend on the threshold, and would hide which intents look alike.
+    # Rejections are left out. They depend on the threshold and would hide which intents look alike.
     pairs = report.get("confusions", ())
     confused = [row for row in pairs if _NONE not in (row["intent"], row["predicted"])]
     if confused:
@@ -307,8 +321,8 @@ def _coverage_line(row: Mapping[str, float]) -> str:
 def confusion_chart(report: Report) -> Any:
     """Draw the confusion matrix, with confused intents next to each other.
 
-    Right answers are blue. Wrong answers are red and show their number. A darker cell has a larger
-    share of its row.
+    Cells for correct answers are blue. Cells for wrong answers are red and show a number. The
+    larger the share of a cell in its row, the darker the cell.
     """
     from matplotlib.figure import Figure
 

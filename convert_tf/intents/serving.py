@@ -1,4 +1,4 @@
-"""A classifier and its encoder as one SavedModel, from strings to label probabilities."""
+"""Write a classifier and its encoder as one SavedModel, from strings to label probabilities."""
 
 import os
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ _TEXTS = tf.TensorSpec([None], tf.string, name="texts")
 class LexicalModule(tf.Module):
     """The word model as a TensorFlow graph.
 
-    Masking: none; rows do not depend on each other.
+    Masking: none is needed, because rows do not depend on each other.
 
     Args:
       model: the trained model.
@@ -61,7 +61,7 @@ class LexicalModule(tf.Module):
 
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
         plain = tf.strings.lower(fold_strings(texts), encoding="utf-8")
-        # \W+ of Python's `re`; RE2 would match ASCII only.
+        # This is \W+ of Python's `re`. In RE2, \W treats all characters beyond ASCII as non-words.
         plain = tf.strings.regex_replace(plain, r"[^\p{L}\p{N}_]+", " ")
         plain = tf.strings.strip(plain)
         words = tf.strings.split(plain)
@@ -101,7 +101,9 @@ def _logs(logits: tf.Tensor) -> tf.Tensor:
 def single_intent(
     decision: SingleIntent, probabilities: tf.Tensor, nearest: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the answers of `decision` as strings, without upper levels, and their confidence.
+    """Return answers by the rule `decision`, and the confidence of each answer.
+
+    Answers are strings. Upper levels are not supported.
 
     Args:
       decision: the rule that turns probabilities into answers.
@@ -128,7 +130,7 @@ def single_intent(
 def several_intents(
     decision: SeveralIntents, probabilities: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the answers of `decision` as strings, and their confidence; see `single_intent`."""
+    """Return answers as strings, and the confidence of each answer; see `single_intent`."""
     is_there = probabilities >= decision.threshold
     labels = tf.tile(tf.constant(_names(decision))[None], [tf.shape(probabilities)[0], 1])
     intents = tf.ragged.boolean_mask(labels, is_there)
@@ -146,10 +148,10 @@ def _names(decision: Decision) -> list[str]:
 class IntentModule(tf.Module):
     """A classifier as a TensorFlow graph, with the modules of its encoders.
 
-    Masking: none; rows do not depend on each other.
+    Masking: none is needed, because rows do not depend on each other.
 
     Args:
-      classifier: a fitted classifier with modules as encoders.
+      classifier: a fitted classifier. All of its encoders must be modules.
 
     Raises:
       ValueError: if an encoder is not a module or is damaged, or answers may be upper levels.
@@ -168,7 +170,7 @@ class IntentModule(tf.Module):
             if not isinstance(encoder, str | os.PathLike) or not kind_of(encoder).is_module:
                 raise ValueError(
                     f"The encoder of this classifier is {encoder!r}. A serving module needs the "
-                    "folder of a module: train with one, such as module_path('convert_small')."
+                    "folder of a module. Train with a module, such as module_path('convert_small')."
                 )
             check_files(encoder)
         quieten_float16()
@@ -193,11 +195,13 @@ class IntentModule(tf.Module):
           texts: string `[batch]`.
 
         Returns:
-          A dict with `intent`, string `[batch]`, which is `out_of_scope_label` for rejected texts;
-          `confidence`, float32 `[batch]`, see `SingleIntent.confidence`; `probabilities`, float32
-          `[batch, intents]`; and `labels`, string `[batch, intents]`, the intents that the
-          probabilities belong to. If texts may have several intents, `intent` has them joined with
-          `label_separator`; see `SeveralIntents.confidence` for the confidence.
+          A dict with
+          - `intent`: string `[batch]`; `out_of_scope_label` for rejected texts. If a text may have
+            several intents, they are joined with `label_separator`;
+          - `confidence`: float32 `[batch]`, as defined in `SingleIntent.confidence` or
+            `SeveralIntents.confidence`;
+          - `probabilities`: float32 `[batch, intents]`, the probability of each intent;
+          - `labels`: string `[batch, intents]`, the intent of each probability.
         """
         encodings = tf.concat([self._unit_encodings(one, texts) for one in self.encoders], axis=1)
         values = encodings
@@ -237,7 +241,7 @@ def serving_folder(folder: str | os.PathLike[str], *, overwrite: bool = False) -
     """Return the folder that a serving module is written to.
 
     Raises:
-      ValueError: if the folder exists and may not be replaced, or holds something else.
+      ValueError: if the folder exists and may not be replaced, or contains other files.
     """
     return OutputFolder(folder, replaceable=_FILES, overwrite=overwrite)
 
@@ -253,12 +257,13 @@ def export_serving(
     The SavedModel's only signature, `serving_default`, takes `texts`.
 
     Args:
-      classifier: a fitted classifier, all of whose encoders are modules.
-      folder: the folder to write. Its parents are created.
+      classifier: a fitted classifier. All of its encoders must be modules.
+      folder: the folder to write. Missing parent folders are created.
       overwrite: whether to replace an existing serving module.
 
     Raises:
-      ValueError: if the folder exists, or holds something else, or an encoder is not a module.
+      ValueError: if the folder exists and may not be replaced, if it contains other files, or if an
+        encoder is not a module.
       FileWriteError: if the folder cannot be written. No partial folder is left behind.
     """
     output = serving_folder(folder, overwrite=overwrite)

@@ -27,11 +27,11 @@ def suggest_messages(
 ) -> list[str]:
     """Return the messages to label next.
 
-    The candidates are the messages with the least certain answers, twenty times as many as
-    `budget`. k-means divides the candidates into `budget` groups, giving more weight to messages
-    with less certain answers. The most central message in each group is suggested. Without a
-    classifier, candidates are drawn at random and have equal weights. Examples that the classifier
-    keeps are never suggested.
+    The messages with the least certain answers become candidates, twenty times as many as `budget`.
+    k-means divides the candidates into `budget` groups, giving more weight to messages with less
+    certain answers. The most central message of each group is suggested. Without a classifier,
+    candidates are drawn at random and have equal weights. A message that equals one of the
+    classifier's examples is never suggested.
 
     Args:
       texts: messages from a log.
@@ -40,7 +40,7 @@ def suggest_messages(
       seed: seed for the draw and for k-means.
 
     Returns:
-      `budget` distinct messages, the least certain first.
+      `budget` distinct messages, with the least certain answer first.
 
     Raises:
       ValueError: if there are fewer than `budget` distinct messages that are not examples.
@@ -68,9 +68,10 @@ def suggest_messages(
     groups = KMeans(budget, n_init=1, random_state=seed).fit(vectors, sample_weight=weights)
     central: list[int] = []
     for distances in groups.transform(vectors).T:
-        distances[central] = np.inf  # a message may be the most central one of two groups
+        # No message is suggested twice, even if it is the most central one of two groups.
+        distances[central] = np.inf
         central.append(int(distances.argmin()))
-    return [messages[places[place]] for place in sorted(central)]  # the least sure first
+    return [messages[places[place]] for place in sorted(central)]  # the least certain first
 
 
 def _plain(text: str) -> str:

@@ -16,11 +16,11 @@ def attention_weights(scores: Any, attention_mask: Any) -> Any:
 
     Args:
       scores: attention scores, `[..., queries, keys]`, any float dtype.
-      attention_mask: bool, broadcastable to `scores`; true where the query may read the key. Every
+      attention_mask: bool, broadcastable to `scores`, true where the query may read the key. Every
         query must have at least one such key.
 
     Returns:
-      The weights, float32 `[..., queries, keys]`; each row sums to 1.
+      The attention weights, float32 `[..., queries, keys]`. Each row sums to 1.
     """
     scores = ops.where(attention_mask, ops.cast(scores, "float32"), MASKED_SCORE)
     return ops.softmax(scores, axis=-1)
@@ -44,31 +44,33 @@ def merge_heads(x: Any) -> Any:
 class RelativeSelfAttention(keras.layers.Layer):
     """Self-attention that looks at most `max_distance` tokens away.
 
-    The scores get a learned bias for each relative position. Keys further away than `max_distance`
-    are masked. There is no value projection, because the paper's parameter count leaves no room for
-    one: the attention weights are applied to the sequence itself. With several heads,
-    each head reads one slice of the sequence.
+    A learned bias for each relative position is added to the scores. Keys further away than
+    `max_distance` are masked. There is no value projection, because the paper's number of
+    parameters leaves no room for one: the attention weights are applied to the sequence itself.
+    With several heads, each head reads one slice of the vectors.
 
-    Masking: on the key axis, with −∞ before the softmax. Every query needs at least one key within
-    reach, for example itself. Padding may attend to padding, because nothing reads the result.
+    Masking: masked keys have a score of −∞ before the softmax. Every query needs at least one
+    unmasked key within `max_distance`, for example itself. Padding may attend to padding, because
+    nothing reads the result.
 
     Args:
       attention_dim: query/key width of each head.
-      max_distance: largest |i − j| at which token i reads token j.
+      max_distance: largest distance |i − j| at which token i reads token j.
       num_heads: number of attention heads; one in the paper.
       use_relative_bias: whether to learn a bias for each relative position.
 
     Call arguments:
-      x: `[batch, tokens, dim]`.
+      x: vectors of the tokens, `[batch, tokens, dim]`.
       attention_mask: bool `[batch, tokens, tokens]`, true where query i may read key j. None allows
         all pairs.
-      across_mask: bool `[batch, tokens, tokens]`, true where i and j belong to different texts of
-        a joint sequence. These pairs have no maximum distance, and `across_bias` replaces the bias
-        of the relative position. None for single texts.
-      across_bias: float32 `[num_heads]`, the bias for pairs in `across_mask`; required with it.
+      across_mask: bool `[batch, tokens, tokens]`, true where tokens i and j belong to different
+        texts of a joint sequence. There is no maximum distance for these pairs, and `across_bias`
+        replaces the bias of the relative position. None for single texts.
+      across_bias: bias of each head for the pairs in `across_mask`, float32 `[num_heads]`. Required
+        with `across_mask`.
 
     Returns:
-      `[batch, tokens, dim]`.
+      The new vectors of the tokens, `[batch, tokens, dim]`.
 
     Example:
       attention = RelativeSelfAttention(64, 48)

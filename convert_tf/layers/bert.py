@@ -19,15 +19,15 @@ def _initializer() -> keras.initializers.Initializer:
 
 
 def dense(x: Any, kernel: Any, bias: Any) -> Any:
-    """Return x·W + b. Rows are flattened, so that TensorFlow's CPU uses one fused call.
+    """Return x·W + b. Rows are flattened, so that TensorFlow uses one fused call on a CPU.
 
     Args:
-      x: `[..., dim]`.
-      kernel: `[dim, width]`.
-      bias: `[width]`.
+      x: input vectors, `[..., dim]`.
+      kernel: the matrix W, `[dim, width]`.
+      bias: the vector b, `[width]`.
 
     Returns:
-      `[..., width]`.
+      The output vectors, `[..., width]`.
     """
     shape = ops.shape(x)
     flat = ops.add(ops.matmul(ops.reshape(x, (-1, shape[-1])), kernel), bias)
@@ -38,7 +38,7 @@ def dense(x: Any, kernel: Any, bias: Any) -> Any:
 class BertEmbedding(keras.layers.Layer):
     """Sum of token, position and segment embeddings, layer-normalised.
 
-    Masking: none. Padding gets a vector too, so later layers must mask it.
+    Masking: none. Padding also gets a vector, so later layers must mask padding.
 
     Args:
       num_rows: number of rows in the token table.
@@ -46,12 +46,12 @@ class BertEmbedding(keras.layers.Layer):
       max_positions: number of rows in the position table.
       num_segments: number of rows in the segment table.
       epsilon: constant that the layer norm adds to the variance.
-      dropout: drop rate of the result.
+      dropout: dropout rate for the result.
 
     Call arguments:
-      rows: int32 `[batch, tokens]`, the row in the token table for each token. There are at most
+      rows: row in the token table for each token, int32 `[batch, tokens]`. There may be at most
         `max_positions` tokens.
-      segment_ids: int32 `[batch, tokens]`, the row in the segment table for each token.
+      segment_ids: row in the segment table for each token, int32 `[batch, tokens]`.
 
     Returns:
       The embeddings, `[batch, tokens, dim]`, in the compute dtype.
@@ -100,8 +100,8 @@ class BertEmbedding(keras.layers.Layer):
         return ops.take(self.table, rows, axis=0)
 
     def call(self, rows: Any, segment_ids: Any, training: bool = False) -> Any:
-        # A slice and a product instead of `take`: on TensorFlow the gradient of `take` is
-        # IndexedSlices, which Keras cannot divide by a loss scale.
+        # A slice and a product are used instead of `take`, whose gradient in TensorFlow is
+        # IndexedSlices. Keras cannot divide these by a loss scale.
         positions = ops.convert_to_tensor(self.position_table)[: ops.shape(rows)[1]]
         segments = ops.matmul(
             ops.one_hot(segment_ids, self.num_segments, dtype="float32"), self.segment_table
@@ -114,19 +114,19 @@ class BertEmbedding(keras.layers.Layer):
 class BertAttention(keras.layers.Layer):
     """Multi-head self-attention over all tokens, with biases and an output projection.
 
-    Masking: on the key axis, with −∞ before the softmax. Each row of the batch needs at least one
-    real token.
+    Masking: masked keys have a score of −∞ before the softmax. Each row of the batch needs at least
+    one token that is not padding.
 
     Args:
-      num_heads: number of attention heads; must divide the width of the input.
-      dropout: drop rate of the attention weights.
+      num_heads: number of attention heads. It must divide the width of the input.
+      dropout: dropout rate for the attention weights.
 
     Call arguments:
-      x: `[batch, tokens, dim]`.
-      mask: bool `[batch, tokens]`, true for real tokens.
+      x: vectors of the tokens, `[batch, tokens, dim]`.
+      mask: bool `[batch, tokens]`, true for tokens and false for padding.
 
     Returns:
-      `[batch, tokens, dim]`.
+      The new vectors of the tokens, `[batch, tokens, dim]`.
 
     Example:
       y = BertAttention(12)(x, mask)
@@ -168,22 +168,22 @@ class BertAttention(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="convert_tf")
 class BertBlock(keras.layers.Layer):
-    """BERT block: self-attention and a GELU feed-forward layer, each with a skip and layer norm.
+    """BERT block: self-attention and a GELU feed-forward layer, each with a skip and a layer norm.
 
     Masking: see `BertAttention`.
 
     Args:
-      num_heads: attention heads.
+      num_heads: number of attention heads.
       feed_forward_dim: hidden width of the feed-forward layer.
       epsilon: constant that the layer norms add to the variance.
-      dropout: drop rate of the attention weights and of the results of both sublayers.
+      dropout: dropout rate for the attention weights and for the results of both sublayers.
 
     Call arguments:
-      x: `[batch, tokens, dim]`.
-      mask: bool `[batch, tokens]`, true for real tokens.
+      x: vectors of the tokens, `[batch, tokens, dim]`.
+      mask: bool `[batch, tokens]`, true for tokens and false for padding.
 
     Returns:
-      `[batch, tokens, dim]`.
+      The new vectors of the tokens, `[batch, tokens, dim]`.
 
     Example:
       y = BertBlock(12, feed_forward_dim=3_072)(x, mask)

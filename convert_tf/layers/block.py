@@ -1,6 +1,6 @@
 """Transformer block of ConveRT, and its parts: dropout, layer norm and the feed-forward layer.
 
-On TensorFlow's CPU, these parts train faster than their counterparts in Keras.
+With TensorFlow on a CPU, these parts train faster than their counterparts in Keras.
 """
 
 from typing import Any
@@ -15,16 +15,16 @@ from convert_tf.numerics.initializers import glorot_uniform
 
 @keras.saving.register_keras_serializable(package="convert_tf")
 class Dropout(keras.layers.Dropout):
-    """Keras's dropout, with 16 random bits per number instead of 32 on TensorFlow's CPU.
+    """Keras's dropout, but with 16 instead of 32 random bits per number on TensorFlow's CPU.
 
     Masking: none.
 
     Call arguments:
-      inputs: float `[..., dim]`.
-      training: whether to drop numbers; otherwise the inputs are returned unchanged.
+      inputs: numbers to drop, float `[..., dim]`.
+      training: whether to drop numbers. If false, the inputs are returned unchanged.
 
     Returns:
-      Tensor like `inputs`.
+      A tensor with the shape and dtype of `inputs`.
 
     Example:
       y = Dropout(0.1)(x, training=True)
@@ -49,11 +49,11 @@ class LayerNorm(keras.layers.LayerNormalization):
     Masking: none; positions are independent.
 
     Call arguments:
-      inputs: `[..., dim]`.
+      inputs: vectors to normalise, `[..., dim]`.
       training: whether gradients will be computed.
 
     Returns:
-      `[..., dim]` in the compute dtype.
+      The normalised vectors, `[..., dim]`, in the compute dtype.
 
     Example:
       y = LayerNorm(epsilon=1e-6)(x, training=True)
@@ -71,8 +71,8 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 GELU_SLOPE = 1.702
-# Blocks start close to the identity. With a gain of 1, six random blocks scramble the embeddings:
-# an untrained encoder then ranks responses at 6 % R100@1 instead of 8 %.
+# With this gain, untrained blocks are close to the identity. With a gain of 1, six random blocks
+# scramble the embeddings: the R100@1 of an untrained encoder is then 6 % instead of 8 %.
 _RESIDUAL_GAIN = 0.1
 
 
@@ -80,10 +80,10 @@ def fast_gelu(x: Any) -> Any:
     """Return x·σ(1.702·x), computed as silu(1.702·x) / 1.702 because silu is one fused kernel.
 
     Args:
-      x: float tensor of any shape.
+      x: numbers, a float tensor of any shape.
 
     Returns:
-      Tensor like `x`.
+      A tensor with the shape and dtype of `x`.
 
     Reference: arXiv 1911.03688 §2.1; arXiv 1606.08415 §2.
     """
@@ -93,7 +93,7 @@ def fast_gelu(x: Any) -> Any:
 def plain_fast_gelu(x: Any) -> Any:
     """Return `fast_gelu(x)` without silu, for graphs that are saved.
 
-    TensorFlow's silu has a custom gradient. A process that loads a graph with a custom gradient
+    TensorFlow's silu has a custom gradient. If a process loads a graph with a custom gradient, it
     never frees the memory of this graph.
     """
     x = GELU_SLOPE * x
@@ -104,8 +104,8 @@ def plain_fast_gelu(x: Any) -> Any:
 class FeedForward(keras.layers.Layer):
     """Linear(dim → hidden), fast GELU, linear(hidden → dim): "feed-forward 1" of the paper.
 
-    Each call multiplies the two constants of the fast GELU into the weights, which are smaller than
-    the activations: gelu(xW + b)V = silu(x·1.702W + 1.702b)·(V / 1.702).
+    Each call multiplies the weights, rather than the larger activations, by the two constants of
+    the fast GELU: gelu(xW + b)V = silu(x·1.702W + 1.702b)·(V / 1.702).
 
     Masking: none; positions are independent.
 
@@ -113,15 +113,15 @@ class FeedForward(keras.layers.Layer):
       hidden_dim: width of the hidden layer.
 
     Attributes:
-      jit_compile: whether training on TensorFlow's CPU compiles everything but the matrix products.
-        XLA recompiles for each number of tokens. False by default.
+      jit_compile: whether XLA compiles everything except the matrix products when the layer is
+        trained on TensorFlow's CPU. XLA recompiles for each number of tokens. False by default.
 
     Call arguments:
-      x: `[batch, tokens, dim]`.
+      x: vectors of the tokens, `[batch, tokens, dim]`.
       training: whether gradients will be computed.
 
     Returns:
-      `[batch, tokens, dim]`.
+      The new vectors of the tokens, `[batch, tokens, dim]`.
 
     Example:
       y = FeedForward(2048)(x)
@@ -148,7 +148,7 @@ class FeedForward(keras.layers.Layer):
         )
 
     def fold_slope(self) -> None:
-        """Multiply the constants of the GELU into the stored weights. Calls then skip that work."""
+        """Multiply the stored weights by the constants of the GELU. Calls then skip this work."""
         if not self._is_folded:
             self.hidden_kernel.assign(self.hidden_kernel * GELU_SLOPE)
             self.hidden_bias.assign(self.hidden_bias * GELU_SLOPE)
@@ -177,7 +177,8 @@ class FeedForward(keras.layers.Layer):
             arguments = (flat, hidden_kernel, hidden_bias, output_kernel, self.output_bias)
             return ops.reshape(feed_forward(*arguments, is_compiled=self.jit_compile), shape)
         hidden = ops.add(ops.matmul(flat, hidden_kernel), hidden_bias)
-        # Without gradients, plain ops as in `plain_fast_gelu`: TensorFlow fuses these too.
+        # If no gradients are needed, plain ops are used as in `plain_fast_gelu`. TensorFlow fuses
+        # them too.
         hidden = ops.silu(hidden) if training else hidden * ops.sigmoid(hidden)
         flat = ops.add(ops.matmul(hidden, output_kernel), self.output_bias)
         return ops.reshape(flat, shape)
@@ -185,7 +186,7 @@ class FeedForward(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="convert_tf")
 class TransformerBlock(keras.layers.Layer):
-    """Transformer block: self-attention and feed-forward, each with a skip and layer norm.
+    """Transformer block: self-attention and feed-forward, each with a skip and a layer norm.
 
     The layer norm comes after the sum, as in the original Transformer, and is computed in float32.
 
@@ -193,18 +194,19 @@ class TransformerBlock(keras.layers.Layer):
 
     Args:
       attention_dim: query/key width of each head.
-      max_distance: maximum distance, in tokens, over which attention looks.
+      max_distance: maximum distance, in tokens, between two tokens that attend to each other.
       feed_forward_dim: hidden width of the feed-forward layer.
       num_heads, use_relative_bias: see `RelativeSelfAttention`.
-      dropout: drop rate after self-attention.
+      dropout: dropout rate after self-attention.
 
     Call arguments:
-      x: `[batch, tokens, dim]`.
-      attention_mask: bool `[batch, tokens, tokens]` or None.
-      across_mask, across_bias: see `RelativeSelfAttention`; only for joint sequences.
+      x: vectors of the tokens, `[batch, tokens, dim]`.
+      attention_mask: bool `[batch, tokens, tokens]`, true where one token may read the other. None
+        allows all pairs.
+      across_mask, across_bias: for joint sequences only; see `RelativeSelfAttention`.
 
     Returns:
-      `[batch, tokens, dim]`.
+      The new vectors of the tokens, `[batch, tokens, dim]`.
 
     Example:
       y = TransformerBlock(64, 48, feed_forward_dim=2048)(x, attention_mask=mask)

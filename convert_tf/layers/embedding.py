@@ -15,24 +15,25 @@ from convert_tf.numerics.quantization import GrowingRangeQuantizer
 class SubwordEmbedding(keras.layers.Layer):
     """Token embeddings × √dim plus two position embeddings, layer-normalised.
 
-    Position i adds row `i mod n` of one table and row `i mod m` of the other. n and m are coprime,
-    so the first n·m positions all differ. The paper mentions neither the factor √dim nor the layer
-    norm; both are in the graph that its authors published.
+    For position i, row `i mod n` of one table and row `i mod m` of the other are added. The sizes n
+    and m are coprime, so the sums for the first n·m positions all differ. The paper mentions
+    neither the factor √dim nor the layer norm. Both are in the graph that its authors published.
 
     Masking: the padding id `num_ids` has no row. Padding gets the vector of id 0, so later layers
-    must mask it.
+    must mask padding.
 
     Args:
       num_ids: number of rows in the token table, including hash buckets.
       dim: width of the embeddings.
-      position_table_sizes: numbers of rows in the two position tables.
+      position_table_sizes: number of rows in each of the two position tables.
       bits: 8 for quantization-aware training of the token table, 32 for no quantization.
-      dropout: drop rate of the result.
+      dropout: dropout rate for the result.
 
     Call arguments:
-      token_ids: int32 `[batch, tokens]`, from 0 to `num_ids`, which is padding.
-      positions: int32 `[batch, tokens]`, the position of each token in its text, from 0. None for
-        0, 1, 2 ….
+      token_ids: ids of the tokens, int32 `[batch, tokens]`, from 0 to `num_ids`, which stands for
+        padding.
+      positions: position of each token in its text, starting at 0, int32 `[batch, tokens]`. None
+        stands for 0, 1, 2 …, for one text per row.
 
     Returns:
       The embeddings, `[batch, tokens, dim]`, in the compute dtype.
@@ -62,7 +63,8 @@ class SubwordEmbedding(keras.layers.Layer):
         self._initial_stddev = 1.0 / math.sqrt(self.dim)
         self.quantizer: GrowingRangeQuantizer | None = None
         if bits < 32:
-            # A truncated normal ends at two standard deviations, so this range holds every value.
+            # A truncated normal distribution ends at two standard deviations, so all values are in
+            # this range.
             limit = 2.0 * self._initial_stddev
             self.quantizer = GrowingRangeQuantizer(initial_range=(-limit, limit))
         self.norm = LayerNorm(epsilon=1e-6, dtype="float32", name="norm")
@@ -96,7 +98,7 @@ class SubwordEmbedding(keras.layers.Layer):
         }
 
     def start_from(self, rows: Any) -> None:
-        """Replace the first rows of the table by `rows`, float32 `[n, dim]`."""
+        """Replace the first rows of the token table by `rows`, float32 `[n, dim]`."""
         table = ops.convert_to_numpy(self.table).copy()
         table[: len(rows)] = rows
         self.table.assign(table)
@@ -105,11 +107,11 @@ class SubwordEmbedding(keras.layers.Layer):
         """Return the quantized rows of the tokens. Exported modules override this method.
 
         Args:
-          token_ids: int32 `[batch, tokens]`, each in `[0, num_ids)`.
+          token_ids: ids of the tokens, int32 `[batch, tokens]`, each in `[0, num_ids)`.
           training: whether to update the quantization range.
 
         Returns:
-          float32 `[batch, tokens, dim]`.
+          The rows, float32 `[batch, tokens, dim]`.
         """
         rows = ops.take(self.table, token_ids, axis=0)
         if self.quantizer is not None:

@@ -1,4 +1,4 @@
-"""Reductions: layers that turn the outputs for a text into one vector."""
+"""Reductions: layers that turn a trunk's outputs for a text into one vector."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ class SqrtNReduction(keras.layers.Layer):
 
     Each head computes self-attention weights A, without a value projection and without the factor
     1/√d. The weight of token j is Σ_i A_ij / √N, where i runs over the N tokens of the text. The
-    result is the same as attention followed by a sum (footnote 4), but it costs less. Several texts
-    ("segments") may share a row; each gets its own sum.
+    result equals that of attention followed by a sum (footnote 4), but takes less time. A row may
+    contain several texts ("segments"), and each text gets its own sum.
 
     Masking: a query reads only keys in its segment, and padded queries are omitted from the sum. A
     segment of length 0 reduces to zeros.
@@ -26,13 +26,14 @@ class SqrtNReduction(keras.layers.Layer):
       attention_dim: query/key width of each head.
 
     Call arguments:
-      x: `[rows, tokens, dim]`.
-      segment_ids: int32 `[rows, tokens]`, 0 for padding, s for the s-th text of the row.
-      segment_lengths: int32 `[rows, segments]`, number of tokens in each text of the row.
-      attention_mask: bool `[rows, tokens, tokens]`, true within a segment.
+      x: outputs of the trunk, `[rows, tokens, dim]`.
+      segment_ids: text of each token, int32 `[rows, tokens]`: s for the s-th text of the row, 0
+        for padding.
+      segment_lengths: number of tokens in each text of a row, int32 `[rows, segments]`.
+      attention_mask: bool `[rows, tokens, tokens]`, true for two tokens of the same segment.
 
     Returns:
-      The weighted sums, `[rows, segments, num_heads * dim]`, in the compute dtype.
+      The weighted sums of all heads, `[rows, segments, num_heads * dim]`, in the compute dtype.
 
     Example:
       r = SqrtNReduction(2, 64)(x, segment_ids, segment_lengths, mask)
@@ -85,29 +86,30 @@ class SqrtNReduction(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="convert_tf")
 class Reduction(keras.layers.Layer):
-    """Turn the outputs for a text into one vector.
+    """Turn a trunk's outputs for a text into one vector.
 
     The kinds are:
-      `sqrt_n`: learned attention as in ConveRT (`SqrtNReduction`), whose heads are concatenated;
-      `first`: the first output, which belongs to [S] if the trunk adds [S];
+      `sqrt_n`: learned attention as in ConveRT (`SqrtNReduction`), with the heads concatenated;
+      `first`: the first output, which is the output for [S] if the trunk adds [S];
       `mean`: the mean of all outputs;
-      `mean_without_first`: the mean of all outputs but the first;
-      `first_m_mean`: the mean of the first m outputs, or of all outputs if there are fewer.
+      `mean_without_first`: the mean of all outputs except the first;
+      `first_m_mean`: the mean of the first m outputs, or of all outputs if there are fewer than m.
 
     Masking: padding is never read. A text without tokens reduces to zeros.
 
     Args:
-      kind: one of `convert_tf.config.ranker.REDUCTIONS`.
+      kind: kind of the reduction, one of `convert_tf.config.ranker.REDUCTIONS`.
       num_tokens: m of `first_m_mean`, in tokens.
-      shared: a `SqrtNReduction` to use instead of a new one with two heads of width 64; or None.
+      shared: a `SqrtNReduction` that `sqrt_n` uses, or None to create one with two heads of width
+        64.
 
     Call arguments:
-      sequence: the outputs for the texts, `[batch, tokens, dim]`.
+      sequence: outputs of the trunk for the texts, `[batch, tokens, dim]`.
       token_mask: bool `[batch, tokens]`, true for tokens and false for padding.
 
     Returns:
-      The vectors, `[batch, dim]`, in the compute dtype. For `sqrt_n`, the last axis has the width
-      of the `SqrtNReduction`.
+      One vector for each text, `[batch, dim]`, in the compute dtype. With `sqrt_n`, vectors are as
+      wide as the result of the `SqrtNReduction`.
 
     Example:
       y = Reduction("mean", shared=None)(sequence, mask)
@@ -132,7 +134,7 @@ class Reduction(keras.layers.Layer):
             self.attention.build(sequence_shape)
 
     def width(self, dim: int) -> int:
-        """Return the width of the result if the outputs have width `dim`."""
+        """Return the width of the vectors if the trunk's outputs have width `dim`."""
         return dim * self.attention.num_heads if self.kind == "sqrt_n" else dim
 
     def call(self, sequence: Any, token_mask: Any) -> Any:

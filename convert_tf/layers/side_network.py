@@ -1,4 +1,4 @@
-"""Side networks: a feed-forward network for contexts, and another one for responses."""
+"""Side networks: feed-forward networks, for example one for contexts and one for responses."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ def l2_normalize(x: Any) -> Any:
     """Return `x / ‖x‖₂` over the last axis, in float32. A zero vector stays zero.
 
     Args:
-      x: `[..., dim]`, any float dtype.
+      x: vectors, `[..., dim]`, of any float dtype.
 
     Returns:
-      float32 `[..., dim]`.
+      The normalised vectors, float32 `[..., dim]`.
     """
     x = ops.cast(x, "float32")
     return x * ops.rsqrt(ops.maximum(ops.sum(ops.square(x), axis=-1, keepdims=True), 1e-12))
@@ -29,19 +29,19 @@ class SideNetwork(keras.layers.Layer):
     A hidden layer computes norm(x + gelu(xW + b)), or norm(gelu(xW + b)) if the widths of its input
     and output differ. Kernels are initialised as orthogonal matrices.
 
-    Masking: none; the input is one vector per text.
+    Masking: none, because the input is one vector per text.
 
     Args:
       num_layers: number of hidden layers; three in the paper.
       hidden_dim: width of the hidden layers.
-      encoding_dim: width of the result.
+      encoding_dim: width of the encodings.
       use_skip: whether the hidden layers have skip connections.
 
     Call arguments:
-      reduced: `[texts, reduced_dim]`, the reduced encodings r.
+      reduced: reduced encodings r, `[texts, reduced_dim]`.
 
     Returns:
-      The encodings h, float32 `[texts, encoding_dim]`, of unit length.
+      The encodings h, of unit length, float32 `[texts, encoding_dim]`.
 
     Example:
       h = SideNetwork(3, 1024, encoding_dim=512)(r)

@@ -1,4 +1,4 @@
-"""Networks. Importing this package registers them, so that Keras can read `.keras` files."""
+"""Networks. Importing this package registers them, so that Keras can load them from files."""
 
 from convert_tf.models import bert as bert
 from convert_tf.models import encoder as encoder

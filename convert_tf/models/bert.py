@@ -20,23 +20,25 @@ def surround(
 ) -> tuple[Any, Any, Any]:
     """Add special tokens: [S] context [S], or [S] context [S] [S] candidate [S], then padding.
 
-    Without `config.surrounds_each`, a single [S] separates context and candidate.
+    If `config.surrounds_each` is false, a single [S] separates context and candidate.
 
-    If the result is longer than `config.max_positions`, the context loses its oldest tokens. The
-    candidate is cut, at its end, only if it does not fit even without a context.
+    If the result is longer than `config.max_positions`, the oldest tokens of the context are cut.
+    If the candidate does not fit even without a context, the end of the candidate is cut too.
 
     Args:
-      context_ids: int32 `[batch, context tokens]`, right-padded with `config.padding_id`.
-      candidate_ids: int32 `[batch, candidate tokens]`, padded in the same way. None if there are no
-        candidates.
-      config: configuration of the trunk, which has the ids of special tokens and `max_positions`.
+      context_ids: token ids of the contexts, int32 `[batch, context tokens]`, right-padded with
+        `config.padding_id`.
+      candidate_ids: token ids of the candidates, int32 `[batch, candidate tokens]`, padded in the
+        same way. None if there are no candidates.
+      config: configuration of the trunk, with the ids of special tokens and `max_positions`.
 
     Returns:
-      A tuple of `rows`, int32 `[batch, tokens]`, the tokens' rows in the token table, 0 for
-      padding; `segment_ids`, int32 `[batch, tokens]`, 1 for the candidate and its special tokens,
-      else 0; and `mask`, bool `[batch, tokens]`, true for tokens, including special tokens.
-      `tokens` is the sum of both widths and the number of special tokens, but at most
-      `max_positions`.
+      A tuple of three tensors. Their number of tokens is the sum of the widths of `context_ids` and
+      `candidate_ids` and of the number of special tokens, but at most `max_positions`.
+      - `rows`, int32 `[batch, tokens]`: rows of the tokens in the token table; 0 for padding.
+      - `segment_ids`, int32 `[batch, tokens]`: 1 for the candidate and its special tokens, 0 for
+        all others.
+      - `mask`, bool `[batch, tokens]`: true for tokens, including special tokens.
 
     Reference: arXiv 1905.01969 §4.1 ("Input Representation"), §4.3.
     """
@@ -74,7 +76,11 @@ def surround(
 
 
 def _with_lengths(token_ids: Any, padding_id: int) -> tuple[Any, Any]:
-    """Add a column of padding, so that no row is empty. Return the ids and lengths `[batch, 1]`."""
+    """Add a column of padding, so that no row is empty.
+
+    Returns:
+      The token ids with the new column, and the lengths of the texts, `[batch, 1]`.
+    """
     token_ids = ops.cast(token_ids, "int32")
     is_real = ops.cast(token_ids != padding_id, "int32")
     return ops.pad(token_ids, ((0, 0), (0, 1))), ops.sum(is_real, axis=1, keepdims=True)
@@ -89,29 +95,30 @@ def _take(token_ids: Any, indices: Any) -> Any:
 class BertTrunk(keras.Model):
     """BERT: summed embeddings, then post-norm blocks with full attention and exact GELU.
 
-    Masking: padded keys get −∞ before each softmax. The outputs of padding are meaningless.
+    Masking: the scores of padded keys are −∞ before each softmax. The outputs for padding are
+    meaningless.
 
     Args:
       config: configuration of the trunk.
-      dropout: drop rate of embeddings, attention weights and sublayers.
+      dropout: dropout rate for embeddings, attention weights and the results of sublayers.
       dtype: precision policy: `"float32"`, `"mixed_bfloat16"` or `"mixed_float16"`. Variables are
         always float32.
 
     Attributes:
       dim: width of the outputs.
-      padding_id: id of padding in the input.
+      padding_id: id used for padding in the input.
       max_tokens: maximum number of tokens per text, without special tokens. Longer texts are cut.
-      embedding: the layer that holds the token table.
-      blocks: the transformer blocks, the lowest first.
+      embedding: layer with the token table.
+      blocks: transformer blocks, starting with the lowest.
       reduction: None, because there is no pre-trained reduction.
 
     Call arguments:
-      rows: int32 `[batch, tokens]`, rows of the token table.
-      segment_ids: int32 `[batch, tokens]`, rows of the segment table.
-      mask: bool `[batch, tokens]`, true for tokens.
+      rows: row in the token table for each token, int32 `[batch, tokens]`.
+      segment_ids: row in the segment table for each token, int32 `[batch, tokens]`.
+      mask: bool `[batch, tokens]`, true for tokens and false for padding.
 
     Returns:
-      `[batch, tokens, dim]`.
+      The outputs of the last block, `[batch, tokens, dim]`.
 
     Example:
       trunk = BertTrunk(BertConfig())
@@ -170,9 +177,9 @@ class BertTrunk(keras.Model):
         """Return the outputs for [S] text [S]. All tokens are in segment 0, even for candidates.
 
         Args:
-          token_ids: int32 `[batch, tokens]`, right-padded with `padding_id`. Texts longer than
-            `max_tokens` lose their first tokens.
-          training: whether dropout is on.
+          token_ids: token ids of the texts, int32 `[batch, tokens]`, right-padded with
+            `padding_id`. The first tokens of texts longer than `max_tokens` are cut.
+          training: whether to apply dropout.
 
         Returns:
           The outputs, `[batch, tokens + 2, dim]`, and their mask, bool `[batch, tokens + 2]`.
@@ -187,13 +194,15 @@ class BertTrunk(keras.Model):
         """Return the outputs for [S] context [S] [S] candidate [S], with segments 0 and 1.
 
         Args:
-          context_ids: int32 `[pairs, context tokens]`, right-padded with `padding_id`.
-          candidate_ids: int32 `[pairs, candidate tokens]`, padded in the same way.
-          training: whether dropout is on.
+          context_ids: token ids of the contexts, int32 `[pairs, context tokens]`, right-padded with
+            `padding_id`.
+          candidate_ids: token ids of the candidates, int32 `[pairs, candidate tokens]`, padded in
+            the same way.
+          training: whether to apply dropout.
 
         Returns:
-          The outputs, `[pairs, tokens, dim]`, and their mask, bool `[pairs, tokens]`. If the texts
-          exceed the position table, the context loses its oldest tokens.
+          The outputs, `[pairs, tokens, dim]`, and their mask, bool `[pairs, tokens]`. If a joint
+          sequence is longer than the position table, the oldest tokens of the context are cut.
 
         Reference: arXiv 1905.01969 §4.3.
         """

@@ -1,4 +1,4 @@
-"""Distillation: losses and maps for learning from another sentence encoder's vectors."""
+"""Distillation: losses and maps for learning from the vectors of another sentence encoder."""
 
 import math
 from typing import Any
@@ -17,12 +17,13 @@ def vector_losses(predicted: Any, teacher: Any) -> Any:
     """Return 1 − cosine between predicted vectors and the teacher's vectors.
 
     Args:
-      predicted: predicted vectors, `[texts, dim]`, of any length.
-      teacher: the teacher's vectors, float `[texts, dim]`, of length 1; zeros for a text without a
-        teacher vector.
+      predicted: predicted vectors, `[texts, dim]`. They may have any length.
+      teacher: the teacher's vectors, float `[texts, dim]`. They must have length 1, or be zeros for
+        a text without a teacher vector.
 
     Returns:
-      The losses, float32 `[texts]`, from 0 to 2; 0 for a text without a teacher vector.
+      The loss of each text, float32 `[texts]`, from 0 to 2. It is 0 for a text without a teacher
+      vector.
     """
     teacher = ops.cast(teacher, "float32")
     cosines = ops.sum(l2_normalize(predicted) * teacher, axis=-1)
@@ -34,18 +35,19 @@ def fitted_map(reduced: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     """Fit a linear map from reduced encodings to a teacher's vectors by ridge regression.
 
     Args:
-      reduced: float32 `[texts, reduced_dim]`, of any length.
-      vectors: float32 `[texts, teacher_dim]`, the teacher's vectors for the same texts, of length
-        1; zeros for a text without a teacher vector.
+      reduced: reduced encodings of texts, float32 `[texts, reduced_dim]`. They may have any length.
+      vectors: the teacher's vectors for these texts, float32 `[texts, teacher_dim]`. They must have
+        length 1, or be zeros for a text without a teacher vector.
 
     Returns:
-      The matrix of the map, float32 `[reduced_dim, teacher_dim]`, scaled to the root mean square of
-      a Glorot initialisation. `vector_losses` ignores the scale, but optimizers do not.
+      The matrix of the map, float32 `[reduced_dim, teacher_dim]`. Its root mean square is that of a
+      Glorot initialisation. The scale does not affect `vector_losses`, but it affects the steps of
+      optimizers.
     """
     has_vectors = vectors.any(axis=1) & reduced.any(axis=1)  # an empty text is encoded as zeros
     inputs = unit_rows(reduced[has_vectors])
     products = inputs.T @ inputs
-    ridge = _RIDGE * len(inputs) / len(products)  # relative to the mean square of the inputs
+    ridge = _RIDGE * len(inputs) / len(products)  # proportional to the mean square of the inputs
     targets = inputs.T @ vectors[has_vectors]
     kernel = np.linalg.solve(products + ridge * np.eye(len(products)), targets)
     size = math.sqrt(2 / sum(kernel.shape))
@@ -57,13 +59,15 @@ def similarity_map(
 ) -> np.ndarray:
     """Rotate a map to a teacher's vectors so that its first columns matter most.
 
-    The new axes are the principal axes of the mapped encodings, normalised but not centred. Among
-    all rotations, this one keeps most of the inner products in the first n columns. The map is
-    scaled so that `sentence_encodings` adds on average 1.5 times the length of r.
+    The new axes are the principal axes of the mapped encodings, which are normalised but not
+    centred. Among all rotations, this one keeps most of the inner products in the first n columns.
+    The map is scaled so that the second term of `sentence_encodings` is on average 1.5 times as
+    long as r.
 
     Args:
-      reduced: float32 `[texts, reduced_dim]`, encodings of sample texts, of any length.
-      kernel: float32 `[reduced_dim, teacher_dim]`, the map.
+      reduced: reduced encodings r of sample texts, float32 `[texts, reduced_dim]`. They may have
+        any length.
+      kernel: matrix of the map, float32 `[reduced_dim, teacher_dim]`.
       dim: maximum number of columns to keep.
 
     Returns:
@@ -82,15 +86,16 @@ def similarity_map(
 def sentence_encodings(reduced: Any, similarity_map: np.ndarray) -> Any:
     """Return sentence encodings for a model with similarity vectors.
 
-    Sentence encodings are 0.4 (r + (r K / |k|) Kᵀ), where K is the similarity map and |k| holds the
-    lengths of its columns. The first term keeps r, from which responses are ranked. The second term
-    moves the cosines close to the cosines of the similarity vectors. Intents are classified better
-    from these encodings than from r. The encodings are about as long as r, as networks on top of r
-    expect (docs/decisions.md).
+    Sentence encodings are 0.4 (r + (r K / |k|) Kᵀ), where K is the similarity map and |k| contains
+    the lengths of its columns. The first term keeps r, from which responses are ranked. The second
+    term brings the cosines close to those of the similarity vectors. Classifiers of intents are
+    more accurate with these encodings than with r. The encodings are about as long as r, because
+    networks on top of r expect this length (docs/decisions.md).
 
     Args:
-      reduced: float32 `[..., reduced_dim]`, the reduced encodings r; an array or a tensor.
-      similarity_map: float32 `[reduced_dim, dim]`, from `similarity_map`.
+      reduced: reduced encodings r, float32 `[..., reduced_dim]`, as an array or a tensor.
+      similarity_map: matrix of the similarity map, float32 `[reduced_dim, dim]`, as returned by
+        `similarity_map`.
 
     Returns:
       The sentence encodings, float32 `[..., reduced_dim]`, not normalised. Zeros stay zeros.
@@ -104,13 +109,14 @@ def _added(reduced: Any, similarity_map: np.ndarray) -> Any:
 
 
 def initial_rows(vectors: np.ndarray, dim: int, *, seed: int = 0) -> np.ndarray:
-    """Make an embedding table's initial rows from a teacher's vectors for the subwords.
+    """Return initial rows for an embedding table, made from a teacher's vectors for the subwords.
 
     The mean vector is subtracted. Vectors wider than `dim` are projected to their principal
-    components. Narrower vectors are embedded by a random rotation, which keeps their angles.
+    components. Narrower vectors are embedded by a random rotation, which keeps the angles between
+    them.
 
     Args:
-      vectors: the teacher's vectors, float32 `[rows, teacher_dim]`.
+      vectors: the teacher's vectors for the subwords, float32 `[rows, teacher_dim]`.
       dim: width of a row.
       seed: seed for the random rotation.
 

@@ -16,25 +16,26 @@ from convert_tf.layers.reduction import SqrtNReduction
 from convert_tf.layers.side_network import SideNetwork
 from convert_tf.numerics.devices import compiles_feed_forward
 
-# The texts of a batch that side networks encode. Other texts are only reduced.
+# Names of the texts in a batch that are encoded by side networks. Other texts are only reduced.
 _TEXTS_WITH_SIDES = ("context", "response", "extra_context", "negative")
 
 
 def segments_of(segment_lengths: Any, tokens: Any) -> tuple[Any, Any, Any]:
-    """Locate the texts of packed rows.
+    """Locate the texts in packed rows.
 
-    A packed row holds several texts one after another, then padding.
+    A packed row consists of several texts, one after another, and then padding.
 
     Args:
-      segment_lengths: int32 `[rows, segments]`, the number of tokens in each text; 0 if a row has
-        fewer texts.
+      segment_lengths: number of tokens in each text, int32 `[rows, segments]`. It is 0 for missing
+        texts, if a row has fewer texts than others.
       tokens: number of tokens per row, including padding.
 
     Returns:
-      A tuple of `segment_ids`, int32 `[rows, tokens]`, s for the s-th text and 0 for padding;
-      `positions`, int32 `[rows, tokens]`, counted from the start of each text; and
-      `attention_mask`, bool `[rows, tokens, tokens]`, true where both tokens belong to the same
-      text or both are padding.
+      A tuple of three tensors:
+      - `segment_ids`, int32 `[rows, tokens]`: s for the tokens of the s-th text, 0 for padding.
+      - `positions`, int32 `[rows, tokens]`: positions counted from the start of each text.
+      - `attention_mask`, bool `[rows, tokens, tokens]`: true where both tokens belong to the same
+        text or both are padding.
     """
     columns = ops.arange(tokens, dtype="int32")[None, :]
     ends = ops.cumsum(segment_lengths, axis=1)  # [rows, segments]
@@ -44,7 +45,7 @@ def segments_of(segment_lengths: Any, tokens: Any) -> tuple[Any, Any, Any]:
     segment_index = ops.max(
         is_after_start * is_nonempty * ops.arange(1, ops.shape(segment_lengths)[1] + 1)[None, None],
         axis=-1,
-        initial=0,  # a row may have no text, or only empty ones
+        initial=0,  # a row may have no texts, or only empty texts
     )
     is_real = columns < ends[:, -1:]
     segment_ids = ops.where(is_real, segment_index, 0)
@@ -56,18 +57,19 @@ def segments_of(segment_lengths: Any, tokens: Any) -> tuple[Any, Any, Any]:
 
 @keras.saving.register_keras_serializable(package="convert_tf")
 class Trunk(keras.layers.Layer):
-    """Embedding and transformer blocks, shared by contexts and responses.
+    """Embedding and transformer blocks, which contexts and responses share.
 
     Masking: `attention_mask` says which tokens attend to each other. The vectors of padding are
     meaningless.
 
     Args:
       config: configuration of the model.
-      embedding_dropout, attention_dropout: drop rates.
+      embedding_dropout: dropout rate after the embedding.
+      attention_dropout: dropout rate after self-attention.
 
     Call arguments:
-      token_ids: int32 `[rows, tokens]`, padded with `config.num_ids`.
-      positions: int32 `[rows, tokens]`, the position of each token in its text, from 0.
+      token_ids: ids of the tokens, int32 `[rows, tokens]`, padded with `config.num_ids`.
+      positions: position of each token in its text, starting at 0, int32 `[rows, tokens]`.
       attention_mask: bool `[rows, tokens, tokens]`, true where one token attends to the other.
 
     Returns:
@@ -122,9 +124,9 @@ class Trunk(keras.layers.Layer):
             block.build((*token_ids_shape, self.embedding.dim))
 
     def jit_compile_feed_forward(self) -> None:
-        """Compile the feed-forward layers in training, if that makes steps faster on this device.
+        """Compile the feed-forward layers for training if this makes steps faster on this device.
 
-        XLA recompiles for each row length, so call this only if there are few different row
+        XLA recompiles for each row length, so call this method only if rows have few different
         lengths.
         """
         is_faster = compiles_feed_forward(self.dtype_policy.name)
@@ -140,7 +142,7 @@ class Trunk(keras.layers.Layer):
 
     @property
     def block_variables(self) -> list[Any]:
-        """Trainable variables without the subword table."""
+        """Trainable variables except the subword table."""
         return [v for v in self.trainable_variables if v is not self.embedding.table]
 
     def call(
@@ -158,44 +160,49 @@ class DualEncoder(keras.Model):
 
     `encode_context`, `encode_response`, `reduce` and `encode_sequence` take one text per row.
     `call` takes either one text per row, for use as a layer in a Keras model, or packed rows with
-    several texts each, which need less padding and are used in training. The encodings are the
-    same.
+    several texts each. Packed rows need less padding, so training uses them. Both give the same
+    encodings.
 
     All side networks start from the same values, so that contexts and responses share a space
     before training. The paper does not say how they start.
 
-    A multi-context model also reads the earlier turns, joined into one text, the most recent first.
-    A third side network encodes the earlier turns. A fourth one maps the mean of this encoding and
-    the context's encoding to the encoding of both. If there are no earlier turns (an empty text),
-    the encoding of both is the encoding of the context. The first layer of the fourth side network
-    is narrower, so it has its own initial values.
+    A multi-context model also reads the earlier turns, joined into one text with the most recent
+    turn first. A third side network encodes the earlier turns. A fourth one maps the mean of this
+    encoding and the encoding of the context to a joint encoding. If there are no earlier turns (an
+    empty text), the joint encoding equals the encoding of the context. The first layer of the
+    fourth side network is narrower, so it has its own initial values.
 
     Args:
       config: configuration of the model.
-      embedding_dropout, attention_dropout: drop rates in training.
+      embedding_dropout: dropout rate after the embedding in training.
+      attention_dropout: dropout rate after self-attention in training.
       dtype: precision policy: `"float32"`, `"mixed_bfloat16"` or `"mixed_float16"`. Variables are
         always float32.
 
     Call arguments:
-      inputs: int32 `[batch, tokens]`, one text per row as in `reduce`, or dict of
-        `token_ids`: int32 `[rows, tokens]`, packed rows;
-        `segment_lengths`: int32 `[rows, segments]`, lengths of the texts of each row;
-        `context_slots`, `response_slots`: int32 `[batch]`, the slots of contexts and responses.
-          Text s of row r, counted from 0, has the slot `r * segments + s`;
-        `extra_context_slots`: int32 `[batch]`, slots of the earlier turns (multi-context models);
-        `negative_slots`: int32 `[batch × k]`, slots of further responses (optional);
-        `{name}_slots`: int32 `[texts]`, slots of other texts, which are only reduced (optional).
+      inputs: token ids with one text per row, int32 `[batch, tokens]`, as in `reduce`; or a dict:
+        `token_ids`: token ids of packed rows, int32 `[rows, tokens]`;
+        `segment_lengths`: lengths of the texts in each row, int32 `[rows, segments]`;
+        `context_slots`, `response_slots`: slots of contexts and responses, int32 `[batch]`. A slot
+          tells where a text is: text s of row r, counted from 0, has the slot `r * segments + s`;
+        `extra_context_slots`: slots of the earlier turns, int32 `[batch]` (multi-context models);
+        `negative_slots`: slots of additional responses, int32 `[batch × k]` (optional);
+        `{name}_slots`: slots of other texts, which are only reduced, int32 `[texts]` (optional).
 
     Returns:
-      `[batch, reduced_dim]`, the reduced encodings r, for one text per row; for a dict, a dict of
-        `context_encoding`, `response_encoding`: float32 `[batch, encoding_dim]`, of length 1;
-        `reduced_context`, `reduced_response`: `[batch, reduced_dim]`, the reduced encodings r;
-        `extra_context_encoding`: float32 `[batch, encoding_dim]`, zeros without earlier turns
-          (multi-context models);
-        `both_encoding`: float32 `[batch, encoding_dim]` (multi-context models);
-        `has_extra_context`: bool `[batch]` (multi-context models);
-        `negative_encoding`: `[batch × k, encoding_dim]`, if there are `negative_slots`;
-        `reduced_{name}`: `[texts, reduced_dim]`, for each other `{name}_slots`.
+      For one text per row, the reduced encodings r, `[batch, reduced_dim]`. For a dict, a dict:
+        `context_encoding`, `response_encoding`: encodings of length 1, float32 `[batch,
+          encoding_dim]`;
+        `reduced_context`, `reduced_response`: reduced encodings r, `[batch, reduced_dim]`;
+        `extra_context_encoding`: encodings of the earlier turns, float32 `[batch, encoding_dim]`;
+          zeros where there are none (multi-context models);
+        `both_encoding`: joint encodings of context and earlier turns, float32 `[batch,
+          encoding_dim]` (multi-context models);
+        `has_extra_context`: whether there are earlier turns, bool `[batch]` (multi-context models);
+        `negative_encoding`: encodings of the texts in `negative_slots`, `[batch × k,
+          encoding_dim]`;
+        `reduced_{name}`: reduced encodings of the texts in each other `{name}_slots`, `[texts,
+          reduced_dim]`.
 
     Raises:
       ValueError: if a multi-context model gets no `extra_context_slots`.
@@ -205,7 +212,7 @@ class DualEncoder(keras.Model):
       h = encoder.encode_context(token_ids)
 
     Reference: arXiv 1911.03688 §2.1, §2.2, Figure 3. The fourth side network is inferred from the
-    size in §1: 73 MB, against 59 MB without this network.
+    size of the model in §1, 73 MB. Without this network, the size would be 59 MB.
     """
 
     def __init__(
@@ -268,8 +275,8 @@ class DualEncoder(keras.Model):
         for side in sides:
             for first, variable in zip(self.context_side.weights, side.weights, strict=True):
                 if first.shape == variable.shape:
-                    # Copied through numpy, because JAX cannot donate a buffer that two variables
-                    # share.
+                    # The copy goes through numpy, because JAX cannot donate a buffer that two
+                    # variables share.
                     variable.assign(ops.convert_to_numpy(first))
 
     def get_config(self) -> dict[str, Any]:
@@ -281,7 +288,7 @@ class DualEncoder(keras.Model):
 
     @property
     def network_variables(self) -> list[Any]:
-        """Trainable variables without the subword table: trunk, reduction, then side networks."""
+        """Trainable variables except the subword table: trunk, reduction, then side networks."""
         sequence = [*self.trunk.block_variables, *self.reduction.trainable_variables]
         seen = {id(v) for v in (*sequence, self.trunk.embedding.table)}
         return [*sequence, *(v for v in self.trainable_variables if id(v) not in seen)]
@@ -290,21 +297,21 @@ class DualEncoder(keras.Model):
         """Copy the weights of another model, which may be single-context or have fewer blocks.
 
         Additional blocks keep their initial values. Untrained blocks are close to the identity, so
-        the deeper model starts about as good as the other model. If only this model is
-        multi-context, its two additional side networks start from the context network's weights
-        where the shapes allow.
+        a deeper model starts out about as good as the other model. If only this model is
+        multi-context, its two additional side networks get the weights of the network for contexts
+        where the shapes allow it.
 
         Raises:
-          ValueError: if the other model has more blocks or other shapes.
+          ValueError: if the other model has more blocks, or weights with other shapes.
 
-        Reference: Chen et al., "Net2Net", ICLR 2016. In the paper, the function stays exactly the
-        same.
+        Reference: Chen et al., "Net2Net", ICLR 2016. There, the deeper model computes exactly the
+        same function at the start.
         """
         blocks = other.trunk.blocks
         if len(blocks) > len(self.trunk.blocks):
             raise ValueError(
-                f"Cannot copy {len(blocks)} blocks into a model with {len(self.trunk.blocks)}. "
-                "Start from a model with at most as many blocks."
+                f"Cannot copy {len(blocks)} blocks into a model with {len(self.trunk.blocks)} "
+                "blocks. Start from a model with at most as many blocks."
             )
         targets: list[Any] = [self.trunk.embedding, *self.trunk.blocks[: len(blocks)]]
         sources: list[Any] = [other.trunk.embedding, *blocks]
@@ -319,14 +326,21 @@ class DualEncoder(keras.Model):
             self._start_as_context_side([self.extra_context_side, self.both_side])
 
     def lengths(self, token_ids: Any) -> Any:
-        """Return lengths of right-padded texts: int32 `[batch, tokens]` → int32 `[batch, 1]`."""
+        """Return the lengths of right-padded texts.
+
+        Args:
+          token_ids: token ids of the texts, int32 `[batch, tokens]`.
+
+        Returns:
+          The number of tokens in each text, int32 `[batch, 1]`.
+        """
         is_real = ops.cast(token_ids != self.config.num_ids, "int32")
         return ops.sum(is_real, axis=1, keepdims=True)
 
     def encode_sequence(self, token_ids: Any) -> Any:
         """Encode each token: int32 `[batch, tokens]` → `[batch, tokens, embedding_dim]`.
 
-        The vectors of padding are meaningless.
+        The vectors for padding are meaningless.
         """
         return self._sequence(token_ids, None, False)[0]
 
@@ -343,14 +357,14 @@ class DualEncoder(keras.Model):
         """Return the reduced encodings r.
 
         Args:
-          token_ids: int32 `[rows, tokens]`, right-padded with `config.num_ids`.
-          segment_lengths: int32 `[rows, segments]`, number of tokens in each text of packed rows.
-            None for one text per row.
-          training: whether dropout and range updates are on.
+          token_ids: token ids, int32 `[rows, tokens]`, right-padded with `config.num_ids`.
+          segment_lengths: number of tokens in each text of packed rows, int32 `[rows, segments]`.
+            None if every row contains one text.
+          training: whether to apply dropout and update quantization ranges.
 
         Returns:
-          The encodings r in the order of slots, `[rows * segments, reduced_dim]`; zeros for empty
-          texts.
+          The encodings r in the order of slots, `[rows * segments, reduced_dim]`. An empty text is
+          encoded as zeros.
         """
         sequence, (segment_ids, segment_lengths, mask) = self._sequence(
             token_ids, segment_lengths, training
@@ -369,7 +383,7 @@ class DualEncoder(keras.Model):
     def encode_extra_context(self, token_ids: Any) -> Any:
         """Encode earlier turns: int32 `[batch, tokens]` → float32 `[batch, encoding_dim]`.
 
-        Empty texts get zeros.
+        Empty texts are encoded as zeros.
 
         Raises:
           ValueError: if the model is single-context.
@@ -379,15 +393,16 @@ class DualEncoder(keras.Model):
         return self._extra_context_encoding(self.reduce(token_ids), has_extra_context)
 
     def encode_both(self, context_ids: Any, extra_context_ids: Any) -> Any:
-        """Encode contexts together with their earlier turns.
+        """Encode contexts together with the turns before them.
 
         Args:
-          context_ids: int32 `[batch, tokens]`, right-padded with `config.num_ids`.
-          extra_context_ids: int32 `[batch, other tokens]`, padded in the same way. An empty text
-            means that there are no earlier turns.
+          context_ids: token ids of the contexts, int32 `[batch, tokens]`, right-padded with
+            `config.num_ids`.
+          extra_context_ids: token ids of the earlier turns, int32 `[batch, other tokens]`, padded
+            in the same way. An empty text means that there are no earlier turns.
 
         Returns:
-          float32 `[batch, encoding_dim]`, of length 1.
+          The joint encodings, float32 `[batch, encoding_dim]`, of length 1.
 
         Raises:
           ValueError: if the model is single-context.
@@ -397,10 +412,10 @@ class DualEncoder(keras.Model):
         )
 
     def combine(self, context_encoding: Any, extra_context_encoding: Any) -> Any:
-        """Combine the encodings of contexts and of earlier turns: float32 `[batch, encoding_dim]`.
+        """Combine the encodings of contexts with those of earlier turns.
 
-        If the second encoding is zeros (no earlier turns), the result is the encoding of the
-        context.
+        All encodings are float32 `[batch, encoding_dim]`. If there are no earlier turns, their
+        encoding is zeros, and the result is the encoding of the context.
         """
         self._check_multi_context()
         both = self.both_side((context_encoding + extra_context_encoding) / 2.0)
@@ -470,7 +485,11 @@ class DualEncoder(keras.Model):
 
 
 def count_parameters(encoder: DualEncoder) -> dict[str, int]:
-    """Count trainable parameters: in `embedding` (token and position tables), and in `network`."""
+    """Return the numbers of trainable parameters.
+
+    The result is a dict with `embedding`, for the token and position tables, and `network`, for all
+    other parameters.
+    """
     total = sum(int(np.prod(v.shape)) for v in encoder.trainable_variables)
     embedding = encoder.trunk.embedding
     tables = [embedding.table, *embedding.position_tables]

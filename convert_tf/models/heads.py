@@ -1,8 +1,8 @@
 """Heads that score candidates for contexts: bi-, poly- and cross-encoders.
 
-A head takes the outputs h_1 … h_N of a trunk, `[batch, tokens, dim]`, and their mask. In each row,
-padding comes last. The trunk can be any network. Heads compute the same in training and inference,
-so they have no argument `training`.
+A head takes the outputs h_1 … h_N of a trunk, `[batch, tokens, dim]`, and the mask of the tokens.
+In each row, padding comes last. The trunk can be any network. Heads compute the same values in
+training and in inference, so they have no argument `training`.
 
 Reference: arXiv 1905.01969 §4.2 to §4.4, appendices B and C.
 """
@@ -15,18 +15,18 @@ from keras import ops
 from convert_tf.config.ranker import HeadConfig
 from convert_tf.layers.reduction import Reduction, SqrtNReduction
 
-_LOWEST = -1e30  # with −∞, the softmax of a fully masked row would be NaN
+_LOWEST = -1e30  # not −∞, because the softmax of a fully masked row would then be NaN
 
 
 def masked_softmax(scores: Any, mask: Any) -> Any:
-    """Return the softmax over the last axis. Masked entries are 0, also in fully masked rows.
+    """Return the softmax over the last axis. Masked entries are 0, even in fully masked rows.
 
     Args:
-      scores: `[..., n]`, any float dtype.
-      mask: bool, broadcastable to `scores`.
+      scores: logits, `[..., n]`, of any float dtype.
+      mask: bool, broadcastable to `scores`; false for masked entries.
 
     Returns:
-      The weights, float32 `[..., n]`.
+      The softmax weights, float32 `[..., n]`.
     """
     scores = ops.where(mask, ops.cast(scores, "float32"), _LOWEST)
     return ops.softmax(scores, axis=-1) * ops.cast(mask, "float32")
@@ -35,16 +35,16 @@ def masked_softmax(scores: Any, mask: Any) -> Any:
 def poly_scores(scores: Any, mask: Any) -> Any:
     """Return a poly-encoder's scores, computed only from dot products of its vectors.
 
-    A candidate c attends to the context vectors v_m with weights w = softmax(s), s_m = v_m·c. Its
-    score is the dot product of c with Σ_m w_m v_m, which equals Σ_m w_m s_m. The second sum needs
-    no array of size `[B, C, dim]`.
+    A candidate c attends to the context vectors v_m with weights w = softmax(s), where s_m = v_m·c.
+    The score of the candidate is the dot product of c with Σ_m w_m v_m, which equals Σ_m w_m s_m.
+    The second sum needs no array of size `[B, C, dim]`.
 
     Args:
-      scores: float32 `[B, M, C]`, dot products s of each context vector with each candidate.
-      mask: bool `[B, M]`, with at least one true entry in each row.
+      scores: dot products s of each context vector with each candidate, float32 `[B, M, C]`.
+      mask: bool `[B, M]`, true for context vectors that exist; at least one in each row.
 
     Returns:
-      The scores, float32 `[B, C]`.
+      The score of each candidate, float32 `[B, C]`.
 
     Reference: arXiv 1905.01969 §4.4.
     """
@@ -55,7 +55,7 @@ def poly_scores(scores: Any, mask: Any) -> Any:
 
 
 class _ReducingHead(keras.layers.Layer):
-    """Base class of all heads, which have a `Reduction`."""
+    """Base class of all heads, with a `Reduction`."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class _EncodingHead(_ReducingHead):
 
     def build(self, sequence_shape: Any, token_mask_shape: Any = None) -> None:
         self.reduce.build(sequence_shape)
-        # Learning the logarithm keeps the scale positive.
+        # The logarithm is trained, so that the scale stays positive.
         self.log_scale = self.add_weight(
             shape=(),
             initializer="zeros",
@@ -99,7 +99,7 @@ class _EncodingHead(_ReducingHead):
         return self.reduce(sequence, mask)
 
     def _products(self, vectors: Any, candidates: Any) -> Any:
-        """Return the scaled dot products, float32 `[B, M, C]`."""
+        """Return the scaled dot products of vectors and candidates, float32 `[B, M, C]`."""
         vectors, candidates = ops.cast(vectors, "float32"), ops.cast(candidates, "float32")
         batch, codes, dim = ops.shape(vectors)
         if len(candidates.shape) == 2:
@@ -116,7 +116,7 @@ class BiHead(_EncodingHead):
     Masking: see `Reduction`.
 
     Args:
-      reduction: one of `REDUCTIONS`, used for contexts and candidates.
+      reduction: reduction for contexts and candidates, one of `REDUCTIONS`.
       reduction_tokens: m of the reduction `first_m_mean`, in tokens.
       scale: factor for the dot products.
       learn_scale: whether to train the factor, starting from `scale`.
@@ -133,7 +133,7 @@ class BiHead(_EncodingHead):
     """
 
     def context_vectors(self, sequence: Any, mask: Any) -> tuple[Any, Any]:
-        """Return `(vectors [B, 1, width], vector_mask bool [B, 1])`; the mask is all true."""
+        """Return `(vectors [B, 1, width], vector_mask bool [B, 1])`. The mask is always true."""
         vectors = self.reduce(sequence, mask)[:, None, :]
         return vectors, ops.ones_like(vectors[:, :, 0], dtype="bool")
 
@@ -141,12 +141,13 @@ class BiHead(_EncodingHead):
         """Score encoded candidates.
 
         Args:
-          vectors: `[B, 1, dim]`.
+          vectors: vector of each context, `[B, 1, dim]`.
           vector_mask: ignored.
-          candidates: `[C, dim]` if all contexts have the same candidates, else `[B, C, dim]`.
+          candidates: vectors of the candidates, `[C, dim]` if all contexts have the same
+            candidates, and otherwise `[B, C, dim]`.
 
         Returns:
-          The scores, float32 `[B, C]`.
+          The score of each candidate, float32 `[B, C]`.
         """
         return self._products(vectors, candidates)[:, 0]
 
@@ -159,17 +160,17 @@ class PolyHead(_EncodingHead):
       `first_m`: h_1 … h_m;
       `last_m`: h_{N−m+1} … h_N;
       `last_m_and_first`: the last m outputs, and h_1 if it is not among them.
-    A candidate's attention weights are the softmax of its dot products with the m vectors. Its
-    score is its dot product with the weighted sum of the m vectors (`poly_scores`).
+    The attention weights of a candidate are the softmax of its dot products with the m vectors. The
+    score of a candidate is its dot product with the weighted sum of the m vectors (`poly_scores`).
 
     Masking: padding is never read. If N < m, there are only N vectors for `first_m` and `last_m`. A
     context without tokens gets one vector of zeros.
 
     Args:
-      num_codes: m.
-      variant: one of `POLY_VARIANTS`.
-      reduction: one of `REDUCTIONS`, used for the candidates.
-      reduction_tokens, scale, learn_scale, shared_reduction: see `BiHead`. The factor also
+      num_codes: the number m of vectors for a context.
+      variant: how these vectors are computed, one of `POLY_VARIANTS`.
+      reduction: reduction for candidates, one of `REDUCTIONS`.
+      reduction_tokens, scale, learn_scale, shared_reduction: see `BiHead`. The scale also
         multiplies the logits of the attention.
 
     Example:
@@ -187,8 +188,8 @@ class PolyHead(_EncodingHead):
         super().build(sequence_shape)
         if self.variant == "learnt":
             dim = sequence_shape[-1]
-            # Codes of about unit length give logits around 1, so no softmax is saturated: after
-            # the layer norm, the entries of the outputs have unit size.
+            # After the layer norm, the entries of the outputs are of about unit size. Codes of
+            # about unit length therefore give logits around 1, so no softmax is saturated.
             self.codes = self.add_weight(
                 shape=(self.num_codes, dim),
                 initializer=keras.initializers.RandomNormal(stddev=dim**-0.5),
@@ -199,13 +200,13 @@ class PolyHead(_EncodingHead):
         """Return the m vectors for each context.
 
         Args:
-          sequence: `[B, tokens, dim]`.
-          mask: bool `[B, tokens]`, true for tokens.
+          sequence: outputs of the trunk for the contexts, `[B, tokens, dim]`.
+          mask: bool `[B, tokens]`, true for tokens and false for padding.
 
         Returns:
-          `(vectors [B, M, dim], vector_mask bool [B, M])`. M is `num_codes` for `learnt`, else the
-          smaller of `num_codes` and `tokens`, plus 1 for `last_m_and_first`. Each row of the mask
-          has a true entry. Masked vectors are zeros.
+          `(vectors [B, M, dim], vector_mask bool [B, M])`. M is `num_codes` for `learnt`, and
+          otherwise the smaller of `num_codes` and `tokens`, plus 1 for `last_m_and_first`. Each row
+          of the mask has at least one true entry. Masked vectors are zeros.
         """
         if self.variant == "learnt":
             weights = masked_softmax(
@@ -233,12 +234,13 @@ class PolyHead(_EncodingHead):
         """Score encoded candidates.
 
         Args:
-          vectors: `[B, M, dim]`.
-          vector_mask: bool `[B, M]`, with at least one true entry in each row.
-          candidates: `[C, dim]` if all contexts have the same candidates, else `[B, C, dim]`.
+          vectors: vectors of the contexts, `[B, M, dim]`.
+          vector_mask: bool `[B, M]`, true for vectors to read; at least one in each row.
+          candidates: vectors of the candidates, `[C, dim]` if all contexts have the same
+            candidates, and otherwise `[B, C, dim]`.
 
         Returns:
-          The scores, float32 `[B, C]`.
+          The score of each candidate, float32 `[B, C]`.
         """
         return poly_scores(self._products(vectors, candidates), vector_mask)
 
@@ -249,7 +251,8 @@ class CrossHead(_ReducingHead):
     Masking: see `Reduction`.
 
     Args:
-      reduction: one of `REDUCTIONS`. The paper uses `first`, the output for [S].
+      reduction: reduction of the joint sequence, one of `REDUCTIONS`. The paper uses `first`, the
+        output for [S].
       reduction_tokens, shared_reduction: see `BiHead`.
 
     Example:
@@ -262,7 +265,7 @@ class CrossHead(_ReducingHead):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        # There is no bias, because it would add the same number to the scores of all candidates.
+        # A bias would be useless, because it would add the same number to all scores.
         self.linear = keras.layers.Dense(1, use_bias=False, dtype="float32", name="linear")
 
     def build(self, sequence_shape: Any, token_mask_shape: Any = None) -> None:
@@ -270,7 +273,12 @@ class CrossHead(_ReducingHead):
         self.linear.build((None, self.reduce.width(sequence_shape[-1])))
 
     def joint_score(self, sequence: Any, mask: Any) -> Any:
-        """Return scores for pairs: `[pairs, tokens, dim]` and its mask → float32 `[pairs]`."""
+        """Return the score of each pair, float32 `[pairs]`.
+
+        Args:
+          sequence: outputs of the trunk for the joint sequences, `[pairs, tokens, dim]`.
+          mask: bool `[pairs, tokens]`, true for tokens and false for padding.
+        """
         return self.linear(self.reduce(sequence, mask))[:, 0]
 
 
@@ -284,7 +292,7 @@ def make_head(
 
     Args:
       config: configuration of the head.
-      shared_reduction: see `BiHead`.
+      shared_reduction: a `SqrtNReduction` to use instead of a new one, as in `BiHead`.
       dtype: precision policy of the head.
     """
     arguments: dict[str, Any] = {

@@ -8,32 +8,32 @@ from convert_tf.layers.side_network import l2_normalize
 
 
 def _log_softmax(scores: Any, is_candidate: Any) -> Any:
-    """Return the log-softmax over each row's candidates, float32; 0 for other texts."""
+    """Return the log-softmax over the candidates in each row, float32. Other entries are 0."""
     if is_candidate is None:
         return ops.log_softmax(scores, axis=-1)
     log_probability = ops.log_softmax(ops.where(is_candidate, scores, -1e30), axis=-1)
-    # Masked entries are about −1e30, so they must not enter sums.
+    # Masked entries are about −1e30, which would spoil sums.
     return ops.where(is_candidate, log_probability, 0.0)
 
 
 def softmax_losses(
     scores: Any, label_smoothing: float = 0.2, *, labels: Any = None, is_candidate: Any = None
 ) -> Any:
-    """Return the cross-entropy of picking each context's right response among its candidates.
+    """Return the cross-entropy of picking each context's correct response among its candidates.
 
-    The target probability of the right response is 1 − `label_smoothing`. The other candidates
+    The target probability of the correct response is 1 − `label_smoothing`. The other candidates
     share `label_smoothing` equally.
 
     Args:
-      scores: float `[batch, K]`, scores of K responses for each context.
-      label_smoothing: total probability of the wrong candidates, in [0, 1).
-      labels: int `[batch]`, column of each context's right response. By default it is column i for
-        context i, as for the responses in a batch.
+      scores: scores of K responses for each context, float `[batch, K]`.
+      label_smoothing: total target probability of the wrong candidates, in [0, 1).
+      labels: column of each context's correct response, int `[batch]`. By default it is column i
+        for context i, as for the responses in a batch.
       is_candidate: bool `[batch, K]`, false where a response is not a candidate for a context. It
-        must be true for the right responses. None allows all responses.
+        must be true for the correct responses. None allows all responses.
 
     Returns:
-      The losses, float32 `[batch]`, in nats.
+      The loss of each context, float32 `[batch]`, in nats.
 
     Reference: arXiv 1911.03688 §2.1 equation 1, §3.1 footnote 7; arXiv 1905.01969 §4.2, §4.3.
     """
@@ -55,14 +55,14 @@ def taught_ranking_losses(scores: Any, teacher_scores: Any, *, is_candidate: Any
     """Return the cross-entropy between a teacher's and a model's distributions over responses.
 
     Args:
-      scores: float `[batch, K]`, the model's scores for each context with every response.
-      teacher_scores: float `[batch, K]`, the teacher's scores. The target is their softmax.
-      is_candidate: bool `[batch, K]`, false where a response is omitted for a context. Each row
-        needs at least one true entry. None allows all responses.
+      scores: the model's score of each response for each context, float `[batch, K]`.
+      teacher_scores: the teacher's scores, float `[batch, K]`. Their softmax is the target.
+      is_candidate: bool `[batch, K]`, false where a response is left out for a context. Each row
+        must have at least one true entry. None allows all responses.
 
     Returns:
-      The losses, float32 `[batch]`, in nats. The minimum is the entropy of the teacher's
-      distribution.
+      The loss of each context, float32 `[batch]`, in nats. The minimum is the entropy of the
+      teacher's distribution.
 
     Reference: arXiv 1503.02531 §2, with temperature 1.
     """
@@ -77,19 +77,21 @@ def intent_losses(vectors: Any, groups: Any, names: Any, *, scale: Any) -> Any:
     """Return the supervised contrastive loss for texts with intent labels.
 
     For each text, texts with the same intent are positives, and texts with other intents are
-    negatives. Labels with the same name in different data sets may mean the same, so texts with
-    such labels are neither. Texts without a label are ignored.
+    negatives. Labels with the same name in different data sets may have the same meaning, so texts
+    with such labels are neither positives nor negatives. Texts without a label are ignored.
 
     Args:
-      vectors: float `[texts, dim]`, of any length.
-      groups: int32 `[texts]`, the number of each text's intent, which differs between data sets; −1
-        for no label.
-      names: int32 `[texts]`, the number of each text's label name, which data sets may share.
+      vectors: vectors of the texts, float `[texts, dim]`. They may have any length.
+      groups: number of each text's intent, int32 `[texts]`. Intents of different data sets have
+        different numbers. A text without a label has −1.
+      names: number of each text's label name, int32 `[texts]`. Equal names have equal numbers, even
+        in different data sets.
       scale: factor for the cosines.
 
     Returns:
-      `(losses, has_loss)`: the losses, float32 `[texts]`, in nats; and a mask, bool `[texts]`, true
-      where another text has the same intent. Elsewhere the loss is 0.
+      A tuple `(losses, has_loss)`. `losses`, float32 `[texts]`, is the loss of each text in nats.
+      `has_loss`, bool `[texts]`, is true where another text has the same intent. Elsewhere the loss
+      is 0.
 
     Reference: arXiv 2004.11362 §3.2.2 equation 2 (L_out), with 1/τ as `scale`.
     """
@@ -114,15 +116,15 @@ def opposite_losses(
     """Return the cross-entropy of picking a text's paraphrase among paraphrases and opposites.
 
     Args:
-      anchors, paraphrases, opposites: vectors for the texts, float `[triplets, dim]`, of any
-        length.
+      anchors, paraphrases, opposites: vectors of the texts, float `[triplets, dim]`. They may have
+        any length.
       scale: factor for the cosines.
-      is_candidate: bool `[triplets, 2 × triplets]`, false where a text is not a candidate. The
-        paraphrases come first, then the opposites. None allows all texts. See
-        `paraphrase_candidates`.
+      is_candidate: bool `[triplets, 2 × triplets]`, false where a text is not a candidate, as
+        returned by `paraphrase_candidates`. The columns are the paraphrases, then the opposites.
+        None allows all texts.
 
     Returns:
-      The losses, float32 `[triplets]`, in nats.
+      The loss of each triplet, float32 `[triplets]`, in nats.
 
     Reference: arXiv 1705.00652 §4.4; arXiv 2104.08821 §4 equation 5, without second encodings of
     the anchors.
@@ -133,16 +135,17 @@ def opposite_losses(
 
 
 def paraphrase_candidates(anchors: Any, paraphrases: Any, opposites: Any) -> Any:
-    """Find the texts among which each text's paraphrase is picked.
+    """Return the candidates among which each anchor's paraphrase must be picked.
 
     Texts equal to the anchor or its paraphrase are left out, except for the paraphrase itself.
 
     Args:
-      anchors, paraphrases, opposites: int32 `[triplets]`, equal numbers for equal texts.
+      anchors, paraphrases, opposites: a number for each text, int32 `[triplets]`. Equal texts must
+        have equal numbers.
 
     Returns:
-      bool `[triplets, 2 × triplets]`, true for candidates. The paraphrases come first, then the
-      opposites.
+      A mask, bool `[triplets, 2 × triplets]`, true for candidates. The columns are the paraphrases,
+      then the opposites.
     """
     groups = ops.concatenate([paraphrases, opposites])
     is_right = ops.arange(ops.shape(anchors)[0])[:, None] == ops.arange(ops.shape(groups)[0])[None]
@@ -153,14 +156,16 @@ def paraphrase_candidates(anchors: Any, paraphrases: Any, opposites: Any) -> Any
 
 
 def distinct_responses(positive_groups: Any, groups: Any) -> Any:
-    """Find copies of a context's right response, which must not be its negatives.
+    """Find copies of each context's correct response, which must not be used as negatives.
 
     Args:
-      positive_groups: int32 `[batch]`, a number for the text of each context's right response.
-      groups: int32 `[K]`, a number for the text of each response. The right responses come first.
+      positive_groups: a number for each context's correct response, int32 `[batch]`. Responses with
+        equal texts have equal numbers.
+      groups: a number for each response, int32 `[K]`. The correct responses come first.
 
     Returns:
-      bool `[batch, K]`, false at [i, j] if response j repeats the right response to context i.
+      A mask, bool `[batch, K]`, false at [i, j] if response j is a copy of the correct response to
+      context i.
     """
     rows, columns = ops.arange(ops.shape(positive_groups)[0]), ops.arange(ops.shape(groups)[0])
     is_other_text = positive_groups[:, None] != groups[None, :]
@@ -171,10 +176,11 @@ def annealed_scale(step: Any, *, start: float, end: float, anneal_steps: int) ->
     """Return the factor for the cosines at a step, which changes linearly from `start` to `end`.
 
     Args:
-      step: number or scalar tensor, number of finished steps.
+      step: number of finished steps, as a number or a scalar tensor.
       start: factor at step 0.
       end: factor from step `anneal_steps` on.
-      anneal_steps: number of steps; 0 gives `end` at once.
+      anneal_steps: number of steps over which the factor changes. With 0, it is `end` from the
+        start.
 
     Returns:
       The factor, a float32 scalar.

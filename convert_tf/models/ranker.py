@@ -1,4 +1,4 @@
-"""Rankers: models of a trunk and a head, which score candidates for contexts.
+"""Rankers: models that consist of a trunk and a head, and score candidates for contexts.
 
 Reference: arXiv 1905.01969 §4; arXiv 1911.03688 §2.1 (the ConveRT trunk).
 """
@@ -15,8 +15,8 @@ from convert_tf.models.bert import BertTrunk
 from convert_tf.models.encoder import DualEncoder, segments_of
 from convert_tf.models.heads import CrossHead, PolyHead, RankerHead, make_head
 
-# Initial bias for attention between the two texts. Pre-trained blocks never saw a second text. A
-# low bias keeps their outputs close to the outputs for each text alone.
+# Initial bias for attention between the two texts. The blocks were pre-trained on single texts. A
+# low bias keeps their outputs close to those for each text alone.
 _ACROSS_BIAS = -2.0
 
 
@@ -24,15 +24,15 @@ class ConvertTrunk(keras.layers.Layer):
     """Trunk of a ranker that wraps a ConveRT dual encoder.
 
     Contexts and candidates share the trunk of the dual encoder. The reduced vectors then go through
-    the side network for contexts or for responses. The side networks expect a reduced encoding r. A
-    vector with the width of a single output is therefore repeated to the width of r. The encodings
+    the side network for contexts or for responses. The side networks expect a reduced encoding r,
+    so a vector that is only as wide as a single output is repeated to the width of r. The encodings
     have length 1.
 
     Joint sequences are [S] context [S] candidate [S]. Within a text, the pre-trained windows and
     biases apply. Between the texts, and to and from each [S], attention has no window and one
     learned bias per block and head. Positions restart at the candidate, as in pre-training. Segment
-    vectors and the three vectors for [S] start at zero, so at first [S] attends to the mean of all
-    tokens.
+    vectors and the three vectors for [S] start at zero, so [S] initially attends to all tokens
+    equally.
 
     Masking: padding is never read. The reduced encoding of an empty text is zeros.
 
@@ -86,7 +86,7 @@ class ConvertTrunk(keras.layers.Layer):
         """Freeze the parts of the dual encoder that the head does not read.
 
         Args:
-          sides: names of the side networks to train, from `context_side` and `response_side`.
+          sides: names of the side networks to train, among `context_side` and `response_side`.
           reduction: whether to train the pre-trained reduction.
         """
         for name in ("context_side", "response_side", "extra_context_side", "both_side"):
@@ -95,7 +95,12 @@ class ConvertTrunk(keras.layers.Layer):
         self.encoder.reduction.trainable = reduction
 
     def sequence(self, token_ids: Any, *, training: bool = False) -> tuple[Any, Any]:
-        """Return the outputs for texts: int32 `[B, T]` → `[B, T, dim]` and the mask `[B, T]`."""
+        """Return the outputs for texts, `[B, T, dim]`, and the mask of tokens, bool `[B, T]`.
+
+        Args:
+          token_ids: token ids of the texts, int32 `[B, T]`, right-padded.
+          training: whether to apply dropout and update quantization ranges.
+        """
         lengths = self.encoder.lengths(token_ids)
         _, positions, attention_mask = segments_of(lengths, ops.shape(token_ids)[1])
         sequence = self.encoder.trunk(token_ids, positions, attention_mask, training=training)
@@ -104,7 +109,7 @@ class ConvertTrunk(keras.layers.Layer):
     def joint_sequence(
         self, context_ids: Any, candidate_ids: Any, *, training: bool = False
     ) -> tuple[Any, Any]:
-        """Return the outputs for joint sequences and their mask; see `BertTrunk`."""
+        """Return the outputs for joint sequences and their mask, as in `BertTrunk`."""
         special_vectors, segments = (
             ops.cast(table, self.compute_dtype)
             for table in (self.special_vectors, self.segment_table)
@@ -138,7 +143,7 @@ class ConvertTrunk(keras.layers.Layer):
         return self._project(vectors, self.encoder.context_side)
 
     def project_candidate(self, vectors: Any) -> Any:
-        """Encode candidates; see `project_context`."""
+        """Encode candidates, as `project_context` encodes contexts."""
         return self._project(vectors, self.encoder.response_side)
 
     def _project(self, vectors: Any, side: keras.layers.Layer) -> Any:
@@ -153,10 +158,10 @@ RankerTrunk = ConvertTrunk | BertTrunk
 
 
 class RankerModel(keras.Model):
-    """Ranker: a trunk that reads texts and a head that scores candidates for contexts.
+    """Ranker: a trunk that reads texts, and a head that scores candidates for contexts.
 
     All rankers have `score`. Bi- and poly-encoders can also encode candidates once and score them
-    later (`encode_contexts`, `encode_candidates`, `score_encoded`). Cross-encoders cannot.
+    later (`encode_contexts`, `encode_candidates`, `score_encoded`), but cross-encoders cannot.
 
     A score depends only on the context and the candidate, not on padding or other rows.
 
@@ -164,12 +169,13 @@ class RankerModel(keras.Model):
       trunk: a `ConvertTrunk` or a `BertTrunk`.
       head: a `BiHead`, `PolyHead` or `CrossHead`.
       config: configuration of trunk and head.
-      candidate_trunk: a second trunk of the same kind for candidates. None to use one trunk for
+      candidate_trunk: a second trunk of the same kind for candidates, or None to use one trunk for
         both.
 
     Call arguments:
-      inputs: dict of `context_ids`, int32 `[B, T]`, and `candidate_ids`: int32 `[C, T]` if all
-        contexts have the same candidates, else `[B, C, T]`. One of the two may be missing.
+      inputs: dict of `context_ids` and `candidate_ids`, the token ids of contexts and candidates.
+        `context_ids` is int32 `[B, T]`. `candidate_ids` is int32 `[C, T]` if all contexts have the
+        same candidates, and otherwise `[B, C, T]`. One of the two may be missing.
 
     Returns:
       The result of `score`. If one of the inputs is missing, the result of `encode_contexts` or
@@ -215,15 +221,15 @@ class RankerModel(keras.Model):
         """Rescale the trunks' outputs so that their standard deviation is `output_std`.
 
         Large outputs saturate the softmaxes of a poly-encoder and of the loss. The paper rescales
-        the last linear layer of the transformer. A factor after that layer has the same effect. The
-        factor is stored as a weight that is not trained.
+        the last linear layer of the transformer. Multiplying the outputs of that layer by a factor
+        has the same effect. The factor is stored as a weight that is not trained.
 
         Args:
-          token_ids: int32 `[B, T]`, texts to measure the outputs on.
-          output_std: standard deviation of all entries of all outputs.
+          token_ids: token ids of the texts on which the outputs are measured, int32 `[B, T]`.
+          output_std: desired standard deviation of all entries of all outputs.
 
         Returns:
-          The factor.
+          The factor by which the outputs are multiplied.
 
         Reference: arXiv 1905.01969 §5.3.
         """
@@ -236,8 +242,8 @@ class RankerModel(keras.Model):
     def encode_contexts(self, token_ids: Any, *, training: bool = False) -> tuple[Any, Any]:
         """Encode contexts: int32 `[B, T]` → `(vectors [B, M, dim], vector_mask bool [B, M])`.
 
-        M is the number of vectors per context, which may depend on T. Masked vectors are never
-        read.
+        M is the number of vectors per context, which may depend on T. Vectors for which the mask is
+        false are never read.
 
         Raises:
           ValueError: if the ranker is a cross-encoder.
@@ -260,38 +266,38 @@ class RankerModel(keras.Model):
     def _refuse_joint(self) -> None:
         if self.is_joint:
             raise ValueError(
-                "A cross-encoder cannot encode contexts or candidates alone. Call score, or use a "
-                "bi- or poly-encoder."
+                "A cross-encoder cannot encode contexts or candidates separately. Call score, or "
+                "use a bi- or poly-encoder."
             )
 
     def score_encoded(self, vectors: Any, vector_mask: Any, candidates: Any) -> Any:
         """Score encoded candidates.
 
         Args:
-          vectors, vector_mask: from `encode_contexts`.
-          candidates: from `encode_candidates`. `[C, dim]` if all contexts have the same candidates,
-            else `[B, C, dim]`.
+          vectors, vector_mask: encoded contexts, from `encode_contexts`.
+          candidates: encoded candidates, from `encode_candidates`. `[C, dim]` if all contexts have
+            the same candidates, and otherwise `[B, C, dim]`.
 
         Returns:
-          The scores, float32 `[B, C]`.
+          The score of each candidate, float32 `[B, C]`.
         """
         return self.head.score_encoded(vectors, vector_mask, candidates)
 
     def score(self, context_ids: Any, candidate_ids: Any, *, training: bool = False) -> Any:
-        """Score candidates.
+        """Score candidates for contexts.
 
         Args:
           context_ids: token ids of the contexts, int32 `[B, T]`.
           candidate_ids: token ids of the candidates, int32 `[C, T]` if all contexts have the same
-            candidates, else `[B, C, T]`.
-          training: whether dropout and range updates are on.
+            candidates, and otherwise `[B, C, T]`.
+          training: whether to apply dropout and update quantization ranges.
 
         Returns:
-          The scores, float32 `[B, C]`.
+          The score of each candidate, float32 `[B, C]`.
         """
         is_shared = len(candidate_ids.shape) == 2
         if self.is_joint:
-            # Adding zeros repeats contexts and candidates to one row per pair.
+            # Adding zeros broadcasts contexts and candidates to one row per pair.
             candidates = candidate_ids[None] if is_shared else candidate_ids
             contexts = context_ids[:, None] + ops.zeros_like(candidates[:, :, :1])
             candidates = candidates + ops.zeros_like(context_ids[:, None, :1])
@@ -322,7 +328,7 @@ def _flatten_rows(token_ids: Any) -> Any:
 
 
 def _make_trunk(config: RankerConfig, *, dtype: str = "float32", **rates: float) -> RankerTrunk:
-    if isinstance(config.model, BertConfig):  # BERT has a single drop rate: the larger of the two
+    if isinstance(config.model, BertConfig):  # BERT has one dropout rate: the larger of the two
         dropout = max(rates.values(), default=0.0)
         return BertTrunk(config.model, dropout=dropout, dtype=dtype, name="trunk")
     encoder = DualEncoder(config.model, dtype=dtype, **rates)
@@ -334,7 +340,7 @@ def make_ranker(config: RankerConfig, **options: Any) -> RankerModel:
 
     Args:
       config: configuration of the ranker.
-      **options: drop rates (`embedding_dropout`, `attention_dropout`) and `dtype`.
+      **options: dropout rates (`embedding_dropout`, `attention_dropout`) and `dtype`.
 
     Raises:
       ValueError: if context vectors and candidate vectors would have different widths.
@@ -352,7 +358,7 @@ def make_ranker(config: RankerConfig, **options: Any) -> RankerModel:
     elif isinstance(head, PolyHead) and head.reduce.width(trunk.dim) != trunk.dim:
         raise ValueError(
             "A poly-encoder on a trunk without side networks cannot use the reduction sqrt_n, "
-            "because candidates would be wider than contexts. Use first or mean."
+            "because candidate vectors would be wider than context vectors. Use first or mean."
         )
     return RankerModel(
         trunk, head, config=config, candidate_trunk=candidate_trunk, dtype=trunk.dtype_policy

@@ -1,4 +1,4 @@
-"""Convert arrays to bytes with scales, in numpy. `quantization` computes the codes in Keras."""
+"""Convert arrays to bytes with scales in numpy. `quantization` does the same in Keras."""
 
 from typing import Any
 
@@ -12,14 +12,14 @@ def pack_table(table: Any, range_min: Any, range_max: Any) -> tuple[np.ndarray, 
 
     Args:
       table: the table, a float array `[rows, dim]`.
-      range_min: lowest value that the bytes can express, ≤ 0.
-      range_max: highest value that the bytes can express, ≥ 0.
+      range_min: lowest value that the bytes can represent, ≤ 0.
+      range_max: highest value that the bytes can represent, ≥ 0.
 
     Returns:
-      `(codes, offset, step)`: uint8 `[rows, dim]` and two floats. In float32, `offset + step *
-      codes` equals the result of `quantization.fake_quantize` with the same range.
+      A tuple `(codes, offset, step)`: codes, uint8 `[rows, dim]`, and two floats. In float32,
+      `offset + step * codes` equals the result of `quantization.fake_quantize` with the same range.
     """
-    # Each constant is a float32, because otherwise numpy 1 would compute scalars in float64.
+    # All constants are float32, because numpy 1 would otherwise compute scalars in float64.
     half, zero, highest = (np.float32(number) for number in (0.5, 0, HIGHEST_CODE))
     values, low, high = (
         np.asarray(numbers, np.float32) for numbers in (table, range_min, range_max)
@@ -38,14 +38,14 @@ def pack_kernel(kernel: Any) -> tuple[np.ndarray, np.ndarray]:
       kernel: the matrix, a float array `[inputs, outputs]`.
 
     Returns:
-      `(codes, scales)`: codes from -127 to 127, int8 `[inputs, outputs]`; and one scale per output,
-      float32 `[outputs]`.
-      `codes * scales` differs from the kernel by at most half a scale.
+      A tuple `(codes, scales)`: codes from -127 to 127, int8 `[inputs, outputs]`, and a scale for
+      each output, float32 `[outputs]`. `codes * scales` differs from the kernel by at most half a
+      scale.
 
     Reference: arXiv 1712.05877 §2; arXiv 1806.08342 §3 (a scale per channel).
     """
     kernel = np.asarray(kernel, np.float32)
     scales = np.abs(kernel).max(axis=0) / 127
-    # The scale and the codes of a column of zeros are 0.
+    # For a column of zeros, the scale and the codes are 0.
     codes = np.rint(kernel / np.where(scales > 0, scales, 1))
     return codes.astype(np.int8), scales

@@ -1,4 +1,4 @@
-"""The devices that Keras's backend uses, and the fastest precision on them.
+"""Devices that Keras's backend uses, and the fastest precision on them.
 
 Importing this module loads Keras and its backend.
 """
@@ -12,7 +12,7 @@ from convert_tf.numerics.processor import bfloat16_is_faster
 
 
 def use_float32() -> None:
-    """Make Keras compute in float32, whatever the user's `keras.json` says."""
+    """Make Keras compute in float32, regardless of the user's `keras.json`."""
     keras.config.set_floatx("float32")
 
 
@@ -30,20 +30,21 @@ def is_tensorflow_on_cpu() -> bool:
 
 
 def compiles_shapes() -> bool:
-    """Return whether XLA compiles training steps for each batch shape.
+    """Return whether XLA compiles training steps for each shape of a batch.
 
-    On TensorFlow's CPU it does not, because XLA has no fast 16-bit matrix product for CPUs.
+    With TensorFlow on a CPU, steps are not compiled, because XLA has no fast 16-bit matrix product
+    for CPUs.
     """
     return keras.backend.backend() == "jax" or has_gpu()
 
 
 def compiles_feed_forward(precision: str) -> bool:
-    """Return whether training should compile the feed-forward layers, on TensorFlow's CPU.
+    """Return whether training with TensorFlow on a CPU should compile the feed-forward layers.
 
-    This is faster only with 16-bit precision, for which TensorFlow's ops are slow.
+    Compiled layers are faster only in 16-bit precision, in which TensorFlow's ops are slow.
 
     Args:
-      precision: a Keras dtype policy, for example `mixed_bfloat16`.
+      precision: name of a Keras dtype policy, for example `mixed_bfloat16`.
     """
     return is_tensorflow_on_cpu() and precision != "float32"
 
@@ -51,15 +52,16 @@ def compiles_feed_forward(precision: str) -> bool:
 def choose_precision(requested: str = "auto") -> str:
     """Return the precision to train in. `auto` chooses the fastest one on this device.
 
-    On a GPU, `auto` is `mixed_float16`. On a CPU it is `mixed_bfloat16` if a short timed matrix
-    product is clearly faster in bfloat16 than in float32, else `float32`. float16 is never chosen
-    on a CPU, where it makes TensorFlow's matmul + bias thousands of times slower.
+    On a GPU, `auto` is `mixed_float16`. On a CPU, a short matrix product is timed: `auto` is
+    `mixed_bfloat16` if it is clearly faster in bfloat16 than in float32, and otherwise `float32`.
+    float16 is never chosen on a CPU, where it makes TensorFlow's matmul + bias thousands of times
+    slower.
 
     Args:
-      requested: the field `precision` from a training configuration.
+      requested: value of the field `precision` in a training configuration.
 
     Returns:
-      A Keras dtype policy name.
+      The name of a Keras dtype policy.
     """
     if requested == "mixed_float16" and not has_gpu() and keras.backend.backend() == "tensorflow":
         warnings.warn(

@@ -6,21 +6,21 @@ _opened_in: int | None = None
 
 
 class ForkedError(ValueError):
-    """Error: a network cannot run in this forked process."""
+    """A network cannot run in this forked process."""
 
 
 def check_not_forked(what: str) -> None:
     """Raise an error in a forked process, where a call of a network would never return.
 
-    Call this before a network is opened and before each of its calls. TensorFlow and JAX start
-    their threads once per process. A forked process does not have these threads, so even a network
-    that the forked process opens would wait forever.
+    This function must be called before a network is opened and before every call of the network.
+    TensorFlow and JAX start their threads once per process. A forked process does not have these
+    threads, so even a network that it opens itself would wait forever.
 
     Args:
-      what: path of the network.
+      what: path of the network, for the error message.
 
     Raises:
-      ForkedError: if this process was forked from one that had opened a network.
+      ForkedError: if this process was forked from one that had already opened a network.
     """
     global _opened_in
     process = os.getpid()
@@ -29,6 +29,6 @@ def check_not_forked(what: str) -> None:
     if _opened_in != process:
         raise ForkedError(
             f"{what!r} cannot compute in process {process}, which was forked after process "
-            f"{_opened_in} had opened a model. Open models in each worker, after the fork, start "
-            "workers with spawn, or use an .onnx file, which works after a fork."
+            f"{_opened_in} had opened a model. Open models only in the workers, after the fork, "
+            "start workers with spawn, or use an .onnx file, which works after a fork."
         )

@@ -1,8 +1,8 @@
 """Initializers that give the same weights on every backend of Keras.
 
-Keras's initializers use the random generator of the backend, so TensorFlow and JAX give different
-numbers for the same seed. The initializers here use numpy's `RandomState`, whose numbers never
-change.
+Keras's initializers use the random generator of the backend, so the same seed gives different
+numbers on TensorFlow and JAX. The initializers in this module use numpy's `RandomState`, which
+gives the same numbers in all versions of numpy.
 """
 
 import math
@@ -20,13 +20,13 @@ def set_seed(seed: int) -> None:
     """Set the seed for initial weights and dropout."""
     if keras.backend.backend() == "tensorflow":
         keras.utils.set_random_seed(seed)
-    else:  # Keras's function would import TensorFlow
+    else:  # Keras's own function would import TensorFlow
         random.seed(seed)
         np.random.seed(seed)
 
 
 def _initializer(draw: Callable[[np.random.RandomState, tuple[int, ...]], np.ndarray]) -> Any:
-    """Return a Keras initializer. Its seed comes from Python's `random`, as in Keras."""
+    """Return a Keras initializer whose seed comes from Python's `random`, as in Keras."""
     seed = random.randint(1, 10**9)
 
     def initial_values(shape: Any, dtype: Any = None) -> Any:
@@ -37,7 +37,7 @@ def _initializer(draw: Callable[[np.random.RandomState, tuple[int, ...]], np.nda
 
 
 def truncated_normal(stddev: float) -> Any:
-    """Return an initializer with normal numbers. Numbers beyond two deviations are drawn again."""
+    """Return an initializer that draws from a normal distribution cut at two deviations."""
 
     def draw(rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
         values = rng.standard_normal(shape)
@@ -49,7 +49,7 @@ def truncated_normal(stddev: float) -> Any:
 
 
 def glorot_uniform(gain: float = 1.0) -> Any:
-    """Return an initializer for matrices: uniform, variance `gain²` × 2 / (inputs + outputs)."""
+    """Return a uniform initializer for matrices, of variance `gain²` × 2 / (inputs + outputs)."""
 
     def draw(rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
         limit = gain * math.sqrt(6.0 / (shape[-2] + shape[-1]))
@@ -59,10 +59,11 @@ def glorot_uniform(gain: float = 1.0) -> Any:
 
 
 def orthogonal() -> Any:
-    """Return an initializer for matrices with orthonormal rows or columns, whichever are fewer."""
+    """Return an initializer for matrices whose rows or columns, the fewer, are orthonormal."""
 
     def draw(rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
-        # On a busy machine, OpenBLAS with two threads takes a hundred times as long as with one.
+        # While other programs use the cores, OpenBLAS with two threads takes a hundred times as
+        # long as with one.
         with threadpool_limits(1, user_api="blas"):
             q, r = np.linalg.qr(rng.standard_normal((max(shape), min(shape))))
         q *= np.sign(np.diag(r))

@@ -1,4 +1,4 @@
-"""The processor's bfloat16 instructions and speed, and the cores that this process may use."""
+"""What the processor can do: its bfloat16 instructions and speed, and the cores to use."""
 
 import contextlib
 import os
@@ -8,11 +8,11 @@ from pathlib import Path
 
 _CPUINFO = "/proc/cpuinfo"
 _CGROUP, _CGROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
-# By the name of their line in /proc/cpuinfo: "flags" on x86, "features" on ARM.
+# Keys are the names of lines in /proc/cpuinfo: "flags" on x86, "features" on ARM.
 _BFLOAT16 = {"flags": {"amx_bf16", "avx512_bf16"}, "features": {"bf16"}}
 _BYTES = {"flags": {"amx_int8", "avx512_vnni", "avx_vnni"}}
-_ROUNDS = 4  # rounds of the timing; the first one is a warm-up
-# bfloat16 is less exact, so it must be at least this much faster.
+_ROUNDS = 4  # number of timed rounds; the first one is a warm-up
+# bfloat16 is less exact than float32, so it is used only if it is faster by at least this factor.
 _SPEED_UP_THAT_COUNTS = 1.2
 _threads: list[int] = []  # the number passed to `use_threads`, if it was called
 
@@ -20,14 +20,14 @@ _threads: list[int] = []  # the number passed to `use_threads`, if it was called
 def bfloat16_is_faster(multiply: Callable[[str], object]) -> bool:
     """Return whether a library multiplies matrices clearly faster in bfloat16 than in float32.
 
-    Without bfloat16 instructions, the result is false. Otherwise both formats are timed alternately
-    for a few milliseconds. The shortest times are compared, because other programs may be running.
-    float16 is not timed: on a CPU, TensorFlow's matmul + bias is thousands of times slower in
-    float16.
+    If the processor has no bfloat16 instructions, the result is false. Otherwise both formats are
+    timed in turn for a few milliseconds. The shortest times are compared, because other programs
+    may be running. float16 is not timed: on a CPU, TensorFlow's matmul + bias is thousands of times
+    slower in float16.
 
     Args:
-      multiply: function that multiplies matrices in `"float32"` or `"bfloat16"`, and returns when
-        the product is computed.
+      multiply: function that multiplies matrices in the format in its argument, `"float32"` or
+        `"bfloat16"`, and returns when the product has been computed.
     """
     if multiplies_bfloat16() is False:
         return False
@@ -42,27 +42,28 @@ def bfloat16_is_faster(multiply: Callable[[str], object]) -> bool:
 
 
 def multiplies_bfloat16() -> bool | None:
-    """Return whether the processor has bfloat16 instructions; None if unknown.
+    """Return whether the processor has bfloat16 instructions, or None if this is unknown.
 
-    Without them, bfloat16 is always slower than float32, so no timing is needed. With these
-    instructions, bfloat16 may still be slower.
+    Without these instructions, bfloat16 is always slower than float32, so no timing is needed. With
+    them, it may still be slower.
     """
     return _has_any(_BFLOAT16)
 
 
 def adds_products_of_bytes() -> bool | None:
-    """Return whether an x86 processor adds products of bytes in 32 bits; None if unknown.
+    """Return whether an x86 processor adds products of bytes in 32 bits, or None if unknown.
 
-    Without these instructions (VNNI, AMX) two products are added in 16 bits and may overflow.
+    Without the instructions for this (VNNI, AMX), two products are added in 16 bits, and the sum
+    may overflow.
     """
     return _has_any(_BYTES)
 
 
 def use_threads(number: int) -> None:
-    """Set the number of threads for models that this process opens from now on.
+    """Set the number of threads for models that this process opens later.
 
     TensorFlow must not have been imported yet, because it reads the environment variable for its
-    threads only once.
+    number of threads only once.
     """
     _threads[:] = [number]
     os.environ["TF_NUM_INTRAOP_THREADS"] = str(number)
@@ -71,15 +72,15 @@ def use_threads(number: int) -> None:
 def allowed_cores() -> int:
     """Return the number of cores that this process may use, at least 1.
 
-    After a call of `use_threads`, this is the number that was passed to it. Otherwise it is the
-    number of cores that the process may run on, or its cgroup's quota, rounded down, if the quota
-    is lower. Containers have such quotas (`docker run --cpus`, Kubernetes limits).
+    After a call of `use_threads`, this is the number that was passed to `use_threads`. Otherwise it
+    is the number of cores on which the process may run, or the quota of its cgroup, rounded down,
+    if that is lower. Containers have such quotas (`docker run --cpus`, Kubernetes limits).
     """
     return _threads[0] if _threads else max(1, int(min(visible_cores(), cgroup_quota())))
 
 
 def visible_cores() -> int:
-    """Return the number of cores that this process may run on, whatever its quota."""
+    """Return the number of cores on which this process may run, regardless of its quota."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -89,30 +90,30 @@ def cgroup_quota(listed: str = _CGROUP, folder: str = _CGROUPS) -> float:
     """Return how many cores the cgroup of this process and the cgroups above it allow.
 
     Args:
-      listed: the file that names the cgroup of the process.
-      folder: folder of the cgroups.
+      listed: path of the file that names the cgroup of the process.
+      folder: folder with the files of all cgroups.
 
     Returns:
-      The lowest quota of these cgroups, in cores; infinity if there is no quota.
+      The lowest quota of these cgroups, in cores, or infinity if there is no quota.
     """
     quotas = [float("inf")]
     with contextlib.suppress(OSError):
         for line in Path(listed).read_text(encoding="utf-8").splitlines():
             _, _, rest = line.partition(":")
             controllers, _, path = rest.partition(":")
-            # Version 2 names no controllers; version 1 has a folder for each controller.
+            # Version 2 of cgroups names no controllers here; version 1 has a folder for each.
             if controllers and "cpu" not in controllers.split(","):
                 continue
             top = Path(folder, controllers and "cpu")
             place = top / path.strip("/")
-            # In a container, the path may be the host's and not exist in the container.
+            # In a container, the path may be one on the host, which the container does not have.
             for group in {top, *(up for up in (place, *place.parents) if top in up.parents)}:
                 quotas += _quotas(group)
     return min(quotas)
 
 
 def _quotas(group: Path) -> list[float]:
-    """Return the quotas, in cores, of a cgroup of version 2 or 1; an empty list if it has none."""
+    """Return the quotas of a cgroup of version 2 or 1, in cores. The list may be empty."""
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
             quota, period = " ".join((group / name).read_text() for name in names).split()

@@ -1,4 +1,4 @@
-"""Quantization: fake quantization with a growing range in training, and packing into bytes.
+"""Quantization to 8 bits: fake quantization in training, with a range that grows.
 
 Reference: arXiv 1911.03688 §2.1, "Quantization"; arXiv 1712.05877 §3 (fake quantization).
 """
@@ -11,15 +11,15 @@ from typing import Any
 import keras
 from keras import ops
 
-_HIGHEST_CODE = 255.0  # in 8 bits
+_HIGHEST_CODE = 255.0  # the largest 8-bit number
 
 
 def _quantizer_base() -> type:
-    """Return tfmot's `Quantizer` if it is installed and Keras runs on TensorFlow, else `object`.
+    """Return tfmot's `Quantizer` if tfmot is installed and Keras runs on TensorFlow, else `object`.
 
     Importing tfmot sets TF_USE_LEGACY_KERAS, which would turn `tf.keras` into tf_keras for the
-    whole process. The variable is therefore restored. `tf.keras`, which is bound at its first use,
-    is used before the import.
+    whole process. The variable is therefore restored after the import. `tf.keras` is bound when it
+    is first used, so it is used before the import.
     """
     if keras.backend.backend() != "tensorflow" or not importlib.util.find_spec(
         "tensorflow_model_optimization"
@@ -40,11 +40,11 @@ def nudged_range(range_min: Any, range_max: Any) -> tuple[Any, Any]:
     """Return the offset and step that encode a range in 8 bits, with an exact code for 0.0.
 
     Args:
-      range_min: scalar tensor, ≤ 0.
-      range_max: scalar tensor, > `range_min`, ≥ 0.
+      range_min: lowest value of the range, a scalar tensor ≤ 0.
+      range_max: highest value of the range, a scalar tensor ≥ 0 and > `range_min`.
 
     Returns:
-      `(offset, step)`, two scalars. Code k stands for the value `offset + k * step`.
+      Two scalars, `(offset, step)`. Code k stands for the value `offset + k * step`.
     """
     step = (range_max - range_min) / _HIGHEST_CODE
     zero_code = ops.clip(ops.floor(-range_min / step + 0.5), 0.0, _HIGHEST_CODE)
@@ -57,18 +57,18 @@ def quantize(values: Any, offset: Any, step: Any) -> Any:
 
 
 def fake_quantize(values: Any, range_min: Any, range_max: Any) -> Any:
-    """Round values to the nearest code of the range. The gradient passes straight through.
+    """Round values to the nearest value that has a code. The gradient passes straight through.
 
-    Unlike in TensorFlow's fake-quant op, values outside the range have a gradient, so they are
-    still trained until the next update of the range.
+    Unlike with TensorFlow's fake-quant op, values outside the range have a gradient, so training
+    still changes them until the next update of the range.
 
     Args:
-      values: float32 tensor of any shape.
-      range_min: scalar ≤ 0.
-      range_max: scalar ≥ 0.
+      values: values to round, a float32 tensor of any shape.
+      range_min: lowest value of the range, a scalar ≤ 0.
+      range_max: highest value of the range, a scalar ≥ 0.
 
     Returns:
-      Tensor like `values`. Values inside the range change by at most half a step.
+      A tensor with the shape of `values`. Values inside the range change by at most half a step.
     """
     offset, step = nudged_range(range_min, range_max)
     rounded = offset + quantize(values, offset, step) * step
@@ -78,11 +78,11 @@ def fake_quantize(values: Any, range_min: Any, range_max: Any) -> Any:
 class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
     """8-bit fake quantization of the embedding rows that a batch uses.
 
-    Only the rows of the batch are quantized, not the whole table. Every 100 training calls, the
-    range is updated to contain all values in the table, with a margin on either side: 10 % of the
-    range, but at least 0.01.
+    Only the rows that the batch uses are quantized, not the whole table. Every 100 training calls,
+    the range is updated to contain all values in the table, with a margin on either side. The
+    margin is 10 % of the range, but at least 0.01.
 
-    Masking: none; rows of padding are quantized too.
+    Masking: none. Rows of padding are quantized too.
 
     Args:
       initial_range: range before the first update, `(min, max)` with min ≤ 0 ≤ max.
@@ -103,7 +103,7 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
         self.initial_range = tuple(initial_range)
 
     def build(self, tensor_shape: Any, name: str, layer: keras.layers.Layer) -> dict[str, Any]:
-        """Add the range and a call counter to `layer` and return these weights by name."""
+        """Add weights for the range and a call counter to `layer`, and return them by name."""
         low, high = self.initial_range
         values = (
             ("range_min", low, "float32"),
@@ -134,13 +134,14 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
         """Fake-quantize `inputs`. In training, also update the range every 100 calls.
 
         Args:
-          inputs: float32 rows `[..., dim]`.
-          training: Python bool.
+          inputs: rows to quantize, float32 `[..., dim]`.
+          training: whether this is a training call, as a Python bool.
           weights: the result of `build`.
-          table: float32 `[rows, dim]`, the values that the range must contain. None for `inputs`.
+          table: values that the range must contain, float32 `[rows, dim]`. None stands for
+            `inputs`.
 
         Returns:
-          Tensor like `inputs`.
+          The quantized rows, float32 `[..., dim]`.
         """
         if training:
             self._update_range(inputs if table is None else table, weights)
@@ -156,7 +157,7 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
 
     def _update_range(self, table: Any, weights: dict[str, Any]) -> None:
         calls = ops.convert_to_tensor(weights["calls"])
-        # `.value`, because in a stateless scope a variable cannot be assigned to itself.
+        # `.value` is needed because a variable cannot be assigned to itself in a stateless scope.
         old = (weights["range_min"].value, weights["range_max"].value)
         new = ops.cond(
             ops.equal(calls % self.UPDATE_STEPS, 0), lambda: self.range_of(table), lambda: old

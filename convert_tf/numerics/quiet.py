@@ -1,9 +1,9 @@
-"""Filter TensorFlow's start-up messages on standard error, for commands.
+"""Filter the messages that TensorFlow writes to standard error when a command starts.
 
-TensorFlow writes some messages before it reads `TF_CPP_MIN_LOG_LEVEL`, and an error on each machine
-without a GPU. Therefore, while a command imports TensorFlow and looks for devices, standard error
-goes through a process that drops these lines and passes on all others, even if TensorFlow aborts.
-Set `TF_CPP_MIN_LOG_LEVEL` to 0 or 1 to see everything.
+TensorFlow writes some messages before it reads `TF_CPP_MIN_LOG_LEVEL`. On machines without a GPU,
+it also writes an error. Therefore, while a command imports TensorFlow and looks for devices,
+standard error goes through a process that drops these lines. The process passes on all other lines,
+even if TensorFlow aborts. Set `TF_CPP_MIN_LOG_LEVEL` to 0 or 1 to see everything.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# Information and warnings in both of TensorFlow's log formats, and harmless errors.
+# Informational messages and warnings in both of TensorFlow's log formats, and harmless errors.
 NOISE = (
     r"WARNING: All log messages before absl::InitializeLog\(\)"
     r"|[IW]\d{4} [\d:. ]+\S+:\d+\] "
@@ -37,9 +37,9 @@ for line in sys.stdin.buffer:
 
 
 def quieten() -> None:
-    """Filter TensorFlow's messages, unless it has been imported already.
+    """Filter TensorFlow's messages, unless TensorFlow has already been imported.
 
-    This changes how the process imports TensorFlow, so libraries must not call it.
+    This function changes how the process imports TensorFlow, so libraries must not call it.
     """
     if os.environ.setdefault(LEVEL, "2") in ("0", "1") or "tensorflow" in sys.modules:
         return
@@ -56,7 +56,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
-            # Set on this one loader, where it hides the method of the class.
+            # The attribute of this loader hides the method of its class.
             run = functools.partial(_run_filtered, spec.loader.exec_module)
             spec.loader.exec_module = run  # type: ignore[method-assign]
         return spec
@@ -66,7 +66,7 @@ def _run_filtered(run: Callable[[ModuleType], None], module: ModuleType) -> None
     with filtered_standard_error():
         run(module)
         if not _may_have_gpu():
-            module.config.list_physical_devices()  # prints once that there is no GPU
+            module.config.list_physical_devices()  # TensorFlow reports a missing GPU only once
 
 
 def _may_have_gpu() -> bool:
@@ -77,7 +77,7 @@ def _may_have_gpu() -> bool:
 @contextlib.contextmanager
 def filtered_standard_error() -> Iterator[None]:
     """Drop lines that match `NOISE` from standard error, whether C++ or Python writes them."""
-    import subprocess  # slow, and `import convert_tf` does not need it
+    import subprocess  # this import is slow, and `import convert_tf` does not need it
 
     with contextlib.ExitStack() as at_end:
         try:
@@ -87,7 +87,7 @@ def filtered_standard_error() -> Iterator[None]:
                 [sys.executable, "-I", "-S", "-c", _FILTER, NOISE],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl+C must not stop it
+                start_new_session=True,  # Ctrl+C must not stop this process
             )
         except OSError:  # there is no standard error, or no process can be started
             yield
@@ -101,7 +101,8 @@ def filtered_standard_error() -> Iterator[None]:
         finally:
             _flush()
             os.dup2(original, 2)
-            # A process that another thread started meanwhile may keep the pipe open.
+            # If another thread has started a process meanwhile, that process may keep the pipe
+            # open.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 reader.wait(timeout=2.0)
 
@@ -113,10 +114,12 @@ def _flush() -> None:
 
 @functools.cache
 def quieten_float16() -> None:
-    """Make TensorFlow print its message that oneDNN cannot compute in float16, and drop it.
+    """Drop TensorFlow's message that oneDNN cannot compute in float16.
 
-    TensorFlow prints it as an error for the first float16 tensor of a process. Call this right
-    before there is one: after the first tensor, threads and devices cannot be configured any more.
+    TensorFlow prints this message as an error for the first float16 tensor of a process. This
+    function creates such a tensor and drops the message. Call it only right before the first
+    float16 tensor is needed, because threads and devices cannot be configured after a tensor has
+    been created.
     """
     import tensorflow as tf
 

@@ -1,9 +1,9 @@
 """Faster versions of some parts of a training step, for TensorFlow on a CPU.
 
-On TensorFlow's CPU, each op reads and writes whole arrays. Apart from matrix products, this is the
-main cost of a step, so the functions here make fewer passes over memory. On other devices a
-compiler fuses ops, and the plain formulas in `convert_tf.layers` run. Saved modules use the plain
-formulas too.
+With TensorFlow on a CPU, each op reads and writes whole arrays. Apart from matrix products, this
+takes most of the time of a step, so the functions here make fewer passes over memory. On other
+devices a compiler fuses ops, so the plain formulas in `convert_tf.layers` are used. Saved modules
+also use the plain formulas.
 """
 
 from typing import Any
@@ -23,21 +23,21 @@ def feed_forward(
 ) -> Any:
     """Return `silu(x · hidden_kernel + hidden_bias) · output_kernel + output_bias`.
 
-    The derivative silu' = σ + silu·(1 − σ) takes six passes over memory in TensorFlow, four here,
-    and one with XLA. TensorFlow computes σ of 16-bit numbers one by one, but several float32
-    numbers at a time, so numbers are cast to float32 for σ.
+    The derivative silu' = σ + silu·(1 − σ) takes six passes over memory in TensorFlow, four in this
+    function, and one with XLA. TensorFlow computes σ of 16-bit numbers one by one, but of several
+    float32 numbers at a time. Therefore numbers are cast to float32 before σ is computed.
 
     Args:
-      x: `[tokens, dim]`.
-      hidden_kernel: `[dim, hidden_dim]`.
-      hidden_bias: `[hidden_dim]`.
-      output_kernel: `[hidden_dim, dim]`.
-      output_bias: `[dim]`.
-      is_compiled: whether XLA compiles everything but the matrix products. XLA recompiles for each
-        number of tokens.
+      x: input vectors, `[tokens, dim]`.
+      hidden_kernel: matrix of the hidden layer, `[dim, hidden_dim]`.
+      hidden_bias: bias of the hidden layer, `[hidden_dim]`.
+      output_kernel: matrix of the output layer, `[hidden_dim, dim]`.
+      output_bias: bias of the output layer, `[dim]`.
+      is_compiled: whether XLA compiles everything except the matrix products. XLA recompiles for
+        each number of tokens.
 
     Returns:
-      `[tokens, dim]`.
+      The output vectors, `[tokens, dim]`.
     """
 
     @tf.custom_gradient
@@ -50,7 +50,7 @@ def feed_forward(
             hidden = tf.nn.silu(before)
 
         def gradient(upstream: Any) -> tuple[Any, ...]:
-            with tf.name_scope("feed_forward_gradient"):  # names the ops in profiles
+            with tf.name_scope("feed_forward_gradient"):  # name of the ops in profiles
                 d_hidden = tf.matmul(upstream, output_kernel, transpose_b=True)
                 if is_compiled:
                     d_before = _silu_gradient(product, hidden_bias, d_hidden)
@@ -87,18 +87,18 @@ def _silu_gradient(product: Any, bias: Any, upstream: Any) -> Any:
 
 
 def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
-    """Return the layer norm over the last axis. Its gradient computes sums as matrix products.
+    """Return the layer norm over the last axis. In its gradient, sums are matrix products.
 
-    dx = r·(g·γ − mean(g·γ) − n·mean(g·γ·n)), where n is the normalised x, g the upstream gradient
-    and r the inverse of the standard deviation. Means are over `dim`.
+    The gradient is dx = r·(g·γ − mean(g·γ) − n·mean(g·γ·n)), where n is the normalised x, g the
+    upstream gradient and r the inverse of the standard deviation. The means are over `dim`.
 
     Args:
-      x: `[..., dim]` of any float type.
+      x: vectors to normalise, `[..., dim]`, of any float type.
       gamma, beta: scale and offset of the norm, float32 `[dim]`.
       epsilon: constant that is added to the variance.
 
     Returns:
-      Tensor like `x`.
+      A tensor with the shape and dtype of `x`.
 
     Reference: arXiv 1607.06450 §3.
     """
@@ -134,12 +134,12 @@ def drop(x: Any, rate: float, seed: Any) -> Any:
     """Apply dropout with 16 random bits per number. The rate is rounded to a multiple of 2⁻¹⁶.
 
     Args:
-      x: `[..., dim]` of any float type; `dim` is known and even.
+      x: numbers to drop, `[..., dim]`, of any float type. `dim` must be known and even.
       rate: share of numbers to set to 0, in (0, 1).
-      seed: int `[2]`, a seed for TensorFlow's stateless random ops.
+      seed: seed for TensorFlow's stateless random ops, int `[2]`.
 
     Returns:
-      Tensor like `x`. The remaining numbers are divided by 1 − rate.
+      A tensor with the shape and dtype of `x`. The remaining numbers are divided by 1 − rate.
     """
     threshold = min(max(round(rate * 2**16), 1), 2**16 - 1)
     shape = tf.shape(x)
@@ -153,14 +153,14 @@ def drop(x: Any, rate: float, seed: Any) -> Any:
 def dense_gradient(slices: tf.IndexedSlices, *, max_norm: float = 0.0) -> Any:
     """Sum the slices of an embedding table's gradient into a dense tensor.
 
-    Slices for the same row are summed first, so that the norm is computed from few rows.
+    Slices for the same row are summed first, so that the norm is computed from only a few rows.
 
     Args:
       slices: gradient for a table `[rows, dim]`, with one slice for each time that a row was read.
-      max_norm: L2 norm to which larger gradients are scaled down; 0 for no limit.
+      max_norm: maximum L2 norm. Larger gradients are scaled down to it. 0 means no limit.
 
     Returns:
-      `[rows, dim]`.
+      The dense gradient, `[rows, dim]`.
     """
     with tf.name_scope("table_gradient"):
         rows, row_of_slice = tf.unique(slices.indices)
@@ -176,7 +176,7 @@ def in_one_pass(base: type) -> type:
     """Return an optimizer class that updates each variable with one op instead of about ten ops.
 
     Args:
-      base: Keras's Adam, Adamax or Adadelta, or a subclass.
+      base: Keras's Adam, Adamax or Adadelta, or a subclass of one of these.
 
     Returns:
       A subclass of `base` with the same variables and formulas.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-# A sentence encoding is r plus a vector that is on average 1.5 times as long as r.
+# Before scaling, a sentence encoding is r plus a vector that is on average 1.5 times as long as r.
 ADDED_LENGTH = 1.5
 SENTENCE_SCALE = 1 / (1 + ADDED_LENGTH)  # factor that makes sentence encodings about as long as r
 
@@ -11,8 +11,8 @@ def unit_rows(vectors: np.ndarray, dim: int | None = None) -> np.ndarray:
     """Scale vectors to length 1. Zero vectors stay zero.
 
     Args:
-      vectors: the vectors, float `[..., width]`.
-      dim: number of columns to keep, from the first; None for all.
+      vectors: vectors to scale, float `[..., width]`.
+      dim: number of columns to keep, starting with the first, or None for all.
 
     Returns:
       The scaled vectors, float `[..., dim]`.

@@ -1,12 +1,12 @@
 """Baselines: TF-IDF and BM25 on words, and SIM and MAP on an encoder's vectors.
 
 TF-IDF and BM25 compare words as in PolyAI's conversational-datasets. A word consists of two or more
-letters, digits or underscores, and is lower-cased. Both are fitted on the contexts and responses of
-a few thousand training examples, in which each text counts as a document. They read one text per
+letters, digits or underscores, and is lower-cased. Both methods are fitted to the contexts and
+responses of a few thousand training examples, with each text as a document. They read one text per
 context.
 
-SIM ranks by the cosine of vectors from any encoder. MAP first applies a learned mapping to
-responses.
+SIM ranks by the cosine of vectors from any encoder. MAP first applies a learned mapping to the
+vectors of the responses.
 
 Reference: arXiv 1904.06472 §4.1, §4.2; arXiv 1911.03688 §3.1.
 """
@@ -24,7 +24,7 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.ranking.protocol import TextRanker, Turns, runs_of_lists
 from convert_tf.ranking.ranker import EncoderRanker, open_vectors
 
-_COLUMNS = 2**20  # number of columns to which words are hashed, as in PolyAI's code
+_COLUMNS = 2**20  # number of columns that words are hashed to, as in PolyAI's code
 _K1 = 2.0  # for BM25: the larger it is, the more repetitions of a word add to the score
 _B = 0.75  # for BM25: penalty for long texts, from 0 to 1
 LEARNING_RATES = (10.0, 3.0, 1.0, 0.3, 0.01)
@@ -34,24 +34,24 @@ _BATCH_SIZE = 256
 _DEV_SHARE = 0.2
 _FIRST_ACCUMULATOR = 0.1  # initial value of Adagrad's accumulator
 _MAX_EPOCHS = 100
-_PATIENCE = 10  # epochs without improvement
+_PATIENCE = 10  # number of epochs without improvement after which training stops
 _SEED = 0
 
 
 class TfIdfRanker(TextRanker):
-    """Rank by the cosine of TF-IDF vectors.
+    """A ranker that scores by the cosine of TF-IDF vectors.
 
     Words that do not occur in the fitted texts get the largest weight.
 
     Args:
-      contexts, responses: texts to fit on.
-      read_context: function that turns a context's turns into one text.
+      contexts, responses: texts to fit the weights to.
+      read_context: function that turns the turns of a context into one text.
 
     Attributes:
       settings: facts for the ranker's row in a report.
 
     Raises:
-      ValueError: if no text has a word.
+      ValueError: if none of the texts contains a word.
 
     Example:
       TfIdfRanker(["where is it?"], ["it is here"]).scores([("it is late",)], ["late", "no"])
@@ -66,7 +66,7 @@ class TfIdfRanker(TextRanker):
         *,
         read_context: Callable[[Turns], str] = last_turn,
     ) -> None:
-        # Imported here because it takes a second, which other commands do not need.
+        # This import takes a second, which other commands need not spend.
         from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
         self.read_context = read_context
@@ -79,13 +79,14 @@ class TfIdfRanker(TextRanker):
         if not self._counts.nnz:
             raise ValueError(
                 f"{self.name} needs training texts with words. Received: {len(texts)} texts "
-                "without any. Pass other training examples."
+                "without words. Pass other training examples."
             )
-        # A word in n of N documents weighs count · (ln((1 + N) / (1 + n)) + 1). Rows have length 1.
+        # The weight of a word in n of N documents is count · (ln((1 + N) / (1 + n)) + 1). Rows are
+        # scaled to length 1.
         self._weigh = TfidfTransformer().fit(self._counts).transform
 
     def vectors(self, texts: Sequence[str]) -> Any:
-        """Return sparse vectors `[texts, columns]`, whose dot products are the scores."""
+        """Return sparse vectors, `[texts, columns]`. Their dot products are the scores."""
         return self._weigh(self._words.transform(texts))
 
     def candidate_scores(
@@ -100,12 +101,13 @@ class TfIdfRanker(TextRanker):
 
 
 class Bm25Ranker(TfIdfRanker):
-    """Rank by the dot product of BM25 vectors of the context and the response.
+    """A ranker that scores by the dot product of BM25 vectors of context and response.
 
-    A word with weight w in a text of length l (the sum of the text's weights) has the component
-    ln((N − n + 0.5) / (n + 0.5)) · w · (k1 + 1) / (w + k1 · (1 − b + b · l / mean length)). As in
-    PolyAI's code, the weights are TF-IDF weights instead of counts, and words in more than half of
-    the documents lower the score. Words that do not occur in the fitted texts are ignored.
+    For a word with weight w in a text of length l (the sum of the weights in the text), the
+    component is ln((N − n + 0.5) / (n + 0.5)) · w · (k1 + 1) / (w + k1 · (1 − b + b · l / mean
+    length)). As in PolyAI's code, the weights are TF-IDF weights instead of counts, and words in
+    more than half of the documents lower the score. Words that do not occur in the fitted texts are
+    ignored.
 
     Args:
       *args, **kwargs: arguments of `TfIdfRanker`.
@@ -132,20 +134,20 @@ class Bm25Ranker(TfIdfRanker):
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:
-    """Scale rows to length 1: float32 `[B, dim]`. Rows of zeros stay zeros."""
+    """Return the rows scaled to length 1, float32 `[B, dim]`. Rows of zeros stay zeros."""
     return unit_rows(vectors).astype(np.float32)
 
 
 class VectorMapping(NamedTuple):
-    """The mapping y → (W + αI) y of responses, and the grid search that found it.
+    """The mapping y → (W + αI) y of response vectors, with the result of the grid search.
 
     Attributes:
-      weights: W, float32 `[dim, dim]`.
-      alpha: α.
-      learning_rate, regularizer: the values from the grid that were best on the dev part.
+      weights: the matrix W, float32 `[dim, dim]`.
+      alpha: the factor α.
+      learning_rate, regularizer: values from the grid that were best on the dev part.
       dev_accuracy: R100@1 on the dev part.
-      epochs: number of training epochs after which the result was best.
-      score: `cosine` or `dot`, the score of a context and a mapped response.
+      epochs: number of training epochs after which the R100@1 was highest.
+      score: how a context and a mapped response are compared, `cosine` or `dot`.
     """
 
     weights: np.ndarray
@@ -157,7 +159,7 @@ class VectorMapping(NamedTuple):
     score: str = "cosine"
 
     def candidates(self, vectors: np.ndarray) -> np.ndarray:
-        """Map responses to vectors. Their dot products with contexts of length 1 are the scores."""
+        """Map response vectors. The score is the dot product with a context vector of length 1."""
         mapped = vectors @ self.weights.T + self.alpha * vectors
         return normalized(mapped) if self.score == "cosine" else mapped
 
@@ -170,19 +172,20 @@ def mapping_gradients(
     responses: np.ndarray,
     regularizer: float,
 ) -> tuple[np.ndarray, float]:
-    """Compute the gradients of the loss for a batch.
+    """Return the gradients of the loss of a batch with respect to W and α.
 
-    The scores x · (W + αI) y for all pairs in a batch go through a softmax over responses. The
-    targets are 0.8 for the right response and 0.2 spread evenly over the others. The penalty is
-    `regularizer` / 2 times the sum of the squared entries of W.
+    The loss is a cross-entropy plus a penalty. The scores x · (W + αI) y for all pairs in a batch
+    go through a softmax over responses. The targets are 0.8 for the correct response and 0.2 spread
+    evenly over the others. The penalty is `regularizer` / 2 times the sum of the squared entries of
+    W.
 
     Args:
-      weights, alpha: W and α.
-      contexts, responses: vectors of length 1, `[B, dim]`. Row i of both is a pair.
+      weights, alpha: the matrix W and the factor α.
+      contexts, responses: vectors of length 1, `[B, dim]`. Rows with the same index form a pair.
       regularizer: factor for the penalty.
 
     Returns:
-      `(gradient of W, gradient of α)`.
+      A tuple: the gradient for W and the gradient for α.
 
     Reference: arXiv 1911.03688 §3.1 and its footnote 7; arXiv 1904.06472 §4.2.
     """
@@ -206,14 +209,15 @@ def fit_mapping(
 ) -> VectorMapping:
     """Learn W and α with Adagrad at each point of PolyAI's grid, and keep the best on a dev part.
 
-    A fifth of the examples is the dev part, which is ranked in blocks of 100. W is orthogonal at
-    first, and α is 1. Training stops if the result on the dev part has not improved for some
-    epochs, and the best epoch is used.
+    A fifth of the examples forms the dev part, which is ranked in blocks of 100. Initially, W is
+    orthogonal and α is 1. Training stops when the result on the dev part has not improved for some
+    epochs. The weights of the best epoch are used.
 
     Args:
-      contexts, responses: vectors, `[examples, dim]`. Row i of both is a pair.
-      score: `cosine` (equation 2 of ConveRT's paper) or `dot` (PolyAI's published baseline). In
-        both cases, the loss in training uses dot products.
+      contexts, responses: vectors, `[examples, dim]`. Rows with the same index form a pair.
+      score: how contexts and mapped responses are compared: `cosine` (equation 2 of ConveRT's
+        paper) or `dot` (PolyAI's published baseline). In both cases, the loss in training uses dot
+        products.
 
     Raises:
       ValueError: if the dev part has fewer than 100 examples.
@@ -223,8 +227,8 @@ def fit_mapping(
     num_dev = int(len(contexts) * _DEV_SHARE)
     if num_dev < metrics.BLOCK_SIZE:
         raise ValueError(
-            f"MAP needs {metrics.BLOCK_SIZE / _DEV_SHARE:.0f} training examples, because it "
-            f"chooses its hyper-parameters on a fifth of them. Received: {len(contexts)}."
+            f"MAP needs at least {metrics.BLOCK_SIZE / _DEV_SHARE:.0f} training examples, because "
+            f"hyper-parameters are chosen on a fifth of them. Received: {len(contexts)}."
         )
     rng = np.random.default_rng(_SEED)
     order = rng.permutation(len(contexts))
@@ -241,7 +245,13 @@ def fit_mapping(
 def _run(
     best: VectorMapping, x: np.ndarray, y: np.ndarray, train: np.ndarray, dev: np.ndarray
 ) -> VectorMapping:
-    """Train at one point of the grid, on the rows `train` of contexts x and responses y."""
+    """Train W and α with the learning rate and regularizer of one point of the grid.
+
+    Args:
+      best: the learning rate and regularizer, and the initial W and α.
+      x, y: vectors of contexts and responses, `[examples, dim]`.
+      train, dev: indices of the rows for training and for the dev part.
+    """
     rng = np.random.default_rng(_SEED)
     weights, alpha = best.weights.copy(), best.alpha
     weights_seen = np.full_like(weights, _FIRST_ACCUMULATOR)
@@ -272,7 +282,7 @@ def _run(
 
 
 class SimRanker(EncoderRanker):
-    """Rank by the cosine of the context's and the candidate's vectors. See `EncoderRanker`."""
+    """A ranker that scores by the cosine of the context's and the candidate's vectors."""
 
     def encode_contexts(self, contexts: Sequence[Turns]) -> np.ndarray:
         return normalized(super().encode_contexts(contexts))
@@ -282,12 +292,12 @@ class SimRanker(EncoderRanker):
 
 
 class MapRanker(SimRanker):
-    """Rank by the cosine or dot product of the context and the mapped candidate.
+    """A ranker that scores by the cosine or dot product of the context and the mapped candidate.
 
     Args:
-      *args: arguments of `EncoderRanker`.
-      mapping: result of `fit_mapping`.
-      **options: options of `EncoderRanker`.
+      *args: positional arguments of `EncoderRanker`.
+      mapping: mapping for candidates, from `fit_mapping`.
+      **options: keyword arguments of `EncoderRanker`.
     """
 
     def __init__(self, *args: Any, mapping: VectorMapping, **options: Any) -> None:
@@ -300,7 +310,7 @@ class MapRanker(SimRanker):
 
 
 LEXICAL = {"tfidf": TfIdfRanker, "bm25": Bm25Ranker}
-# Variants of MAP: the score, and the name of the row in a report.
+# Each variant of MAP with its score and the name of its row in a report.
 MAPS = {"map": ("cosine", "MAP"), "map_dot": ("dot", "MAP by dot product,")}
 VECTOR = ("sim", *MAPS)
 BASELINES = (*LEXICAL, *VECTOR)
@@ -310,17 +320,17 @@ Pairs = tuple[list[Turns], list[str]]
 
 
 def visible_turns(turns: Turns, history: str) -> Turns:
-    """Return the turns of a context that rankers may read."""
+    """Return the turns of a context that rankers may read: the last one if `history` is `none`."""
     return turns[-1:] if history == "none" else turns
 
 
 def read_training_pairs(data: str, max_examples: int, *, history: str = "own") -> Pairs:
-    """Read contexts and their right responses, on which baselines are fitted.
+    """Read contexts and their correct responses, to which baselines are fitted.
 
     Args:
       data: folder of records, whose train split is read, or file of candidates.
-      max_examples: maximum number of examples.
-      history: one of `HISTORY`.
+      max_examples: maximum number of examples to read.
+      history: which earlier turns to keep, one of `HISTORY`.
 
     Raises:
       ValueError: if there are no examples.
@@ -340,15 +350,15 @@ def vector_rankers(
     settings: dict[str, Any],
     **options: Any,
 ) -> list[EncoderRanker]:
-    """Make the baselines `sim` and `map` with one encoder's vectors.
+    """Return those of the baselines SIM and MAP that are named, with one encoder's vectors.
 
     Args:
-      names: names of baselines; others are ignored.
-      vectors: name of the encoder for the rows of a report.
-      encoder: the encoder.
-      pairs: training pairs for MAP.
-      settings: facts about the encoder for the rows.
-      **options: options of `EncoderRanker`.
+      names: names of baselines. Names of other baselines are ignored.
+      vectors: name of the encoder, for the rows in a report.
+      encoder: encoder that computes the vectors.
+      pairs: training pairs for MAP, or None without MAP.
+      settings: facts about the encoder, for the rows in a report.
+      **options: keyword arguments of `EncoderRanker`.
     """
     rankers: list[EncoderRanker] = []
     if "sim" in names:
@@ -369,7 +379,9 @@ def vector_rankers(
 def check_baselines(
     names: Sequence[str], vectors: Sequence[str], *, train_data: str | None
 ) -> None:
-    """Check the names and requirements of baselines. Arguments are as for `baseline_rankers`.
+    """Check the names and requirements of baselines.
+
+    The arguments are those of `baseline_rankers`.
 
     Raises:
       ValueError: if a name is unknown, a baseline lacks data or vectors, or no baseline uses
@@ -380,8 +392,9 @@ def check_baselines(
         raise ValueError(f"Unknown baselines: {', '.join(unknown)}. Choose from {choices}.")
     if any(name in VECTOR for name in names) != bool(vectors):
         raise ValueError(
-            "--vectors and the baselines that use them (sim, map, map_dot) go together. Received: "
-            f"baselines {', '.join(names) or 'none'}, vectors {', '.join(vectors) or 'none'}."
+            "--vectors must be set if, and only if, a baseline uses them (sim, map or map_dot). "
+            f"Received: baselines {', '.join(names) or 'none'}, vectors "
+            f"{', '.join(vectors) or 'none'}."
         )
     if {*names} - {"sim"} and train_data is None:
         raise ValueError("tfidf, bm25 and map need training examples. Pass --train_data.")
@@ -396,15 +409,15 @@ def baseline_rankers(
     signature: str | None,
     history: str,
 ) -> list[TextRanker]:
-    """Fit baselines that `check_baselines` has checked.
+    """Return fitted baselines. `check_baselines` must have checked the arguments.
 
     Args:
-      names: names from `BASELINES`.
+      names: names of baselines, from `BASELINES`.
       vectors: encoders for `sim` and `map`, as in `open_vectors`.
-      train_data: data to fit on (`read_training_pairs`); None if no baseline is fitted.
-      train_examples: maximum number of examples from `train_data`.
-      signature: signature of `vectors` for both contexts and responses, as in `open_vectors`.
-      history: one of `HISTORY`.
+      train_data: data to fit the baselines to (`read_training_pairs`), or None if none is fitted.
+      train_examples: maximum number of examples to read from `train_data`.
+      signature: signature of the encoders for both contexts and responses, as in `open_vectors`.
+      history: which earlier turns rankers may read, one of `HISTORY`.
     """
     joins_turns = history == "joined"
     read = joined_context if joins_turns else last_turn

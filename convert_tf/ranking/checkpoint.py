@@ -1,6 +1,6 @@
-"""Score candidates with a trained ranker, in batches of texts of similar length.
+"""Score candidates with a trained ranker, in batches of texts with similar lengths.
 
-Each candidate text is encoded once.
+Each candidate text is encoded only once.
 """
 
 import os
@@ -32,10 +32,10 @@ _COMPILED_PAD_MULTIPLE = 32
 
 
 def make_tokenize(vocabulary: str | os.PathLike, config: RankerConfig) -> Tokenize:
-    """Return the function that turns texts into a ranker's token ids.
+    """Return a function that turns texts into token ids for a ranker.
 
     Raises:
-      CheckpointError: if the vocabulary is not the ranker's.
+      CheckpointError: if the vocabulary is not that of the ranker.
     """
     tokenizer = plain_tokenizer(vocabulary, config.model)
 
@@ -51,19 +51,20 @@ def make_tokenize(vocabulary: str | os.PathLike, config: RankerConfig) -> Tokeni
 
 
 class TrainedRanker(TextRanker):
-    """The ranker of a run: its network and its tokenizer.
+    """A ranker in the folder of a run: the network and its tokenizer.
 
     Args:
-      folder: the run of a ranker.
+      folder: folder of the run.
 
     Attributes:
-      name: the folder.
+      name: path of the folder.
       settings: facts for the ranker's row in a report.
       model: the network.
 
     Raises:
       CheckpointError: if the folder is incomplete or damaged.
-      ForkedError: if the process was forked after a model had been opened, also in each call.
+      ForkedError: if the process was forked after a model had been opened. Every call may raise
+        this error too.
     """
 
     def __init__(self, folder: str | os.PathLike) -> None:
@@ -84,14 +85,14 @@ class TrainedRanker(TextRanker):
         return self._tokenize(texts, self._head.max_candidate_tokens, False)
 
     def encode_candidates(self, texts: Sequence[str]) -> np.ndarray:
-        """Return candidate vectors, float32 `[len(texts), dim]`. Not for cross-encoders."""
+        """Return candidate vectors, float32 `[len(texts), dim]`. Cross-encoders have none."""
         return _encode_pool(self.model, self._candidates(texts))
 
     def encode_contexts(self, contexts: Sequence[Turns]) -> tuple[np.ndarray, np.ndarray]:
         """Return context vectors, float32 `[B, M, dim]`, and their mask, bool `[B, M]`.
 
-        M is the largest number of vectors for any of the contexts. Cross-encoders have no context
-        vectors.
+        M is the largest number of vectors for a context. The mask is true for vectors that exist.
+        Cross-encoders have no context vectors.
         """
         parts = list(_predicted(self.model, "context_ids", self._contexts(contexts), 128))
         most = max(mask.shape[1] for _, (_, mask) in parts)
@@ -110,9 +111,9 @@ class TrainedRanker(TextRanker):
 
 
 def pad_multiple() -> int:
-    """Return the number that padded widths are multiples of.
+    """Return the number of tokens to a multiple of which texts are padded.
 
-    It is large if shapes are compiled.
+    The number is large if each shape must be compiled.
     """
     return _COMPILED_PAD_MULTIPLE if compiles_shapes() else PAD_MULTIPLE
 
@@ -120,14 +121,14 @@ def pad_multiple() -> int:
 def _predicted(
     ranker: RankerModel, name: str, texts: TokenIds, batch_size: int
 ) -> Iterator[tuple[np.ndarray, Any]]:
-    """Yield the indices of texts of similar length, and the network's outputs for them."""
+    """Yield the indices of texts with similar lengths, and the network's outputs for them."""
     for batch in length_batches(texts.lengths, batch_size):
         ids = padded(texts, batch, ranker.padding_id, multiple=pad_multiple())
         yield batch, ranker.predict_on_batch({name: ids})
 
 
 def _encode_pool(ranker: RankerModel, pool: TokenIds) -> np.ndarray:
-    """Return vectors for the candidates in the pool, float32 `[texts, dim]`."""
+    """Return the vectors of the candidates in the pool, float32 `[texts, dim]`."""
     encoded = np.zeros((0, 0), np.float32)
     for batch, vectors in _predicted(ranker, "candidate_ids", pool, 128):
         if not encoded.size:
@@ -142,13 +143,14 @@ def score_lists(
     """Score each context's own candidates.
 
     Args:
-      ranker: a ranker with any head.
-      contexts: ragged texts.
-      pool: candidate texts.
-      candidates: for each context, the indices of its candidates in the pool, at least one.
+      ranker: network of the ranker, with any head.
+      contexts: token ids of the contexts.
+      pool: token ids of the candidates of all contexts.
+      candidates: for each context, the indices of its candidates in the pool. Each context must
+        have at least one candidate.
 
     Returns:
-      For each context, its candidates' scores, float32 `[candidates]`.
+      For each context, the scores of its candidates, float32 `[candidates]`.
     """
     if ranker.is_joint:
         return _score_pairs(ranker, contexts, pool, candidates)
@@ -193,20 +195,20 @@ def _score_pairs(
 def ranking_report(scores: Sequence[np.ndarray], examples: RankingExamples) -> dict[str, Any]:
     """Return loss, R@1, R@2 and MRR for scored examples.
 
-    The best right candidate is ranked among the wrong ones, and a tie is a miss. The loss is the
-    negative logarithm of the total probability of all right candidates.
+    The highest-scoring correct candidate is ranked among the wrong ones; a tie counts as a miss.
+    The loss is the negative logarithm of the total probability of all correct candidates.
 
     Args:
       scores: for each example, the scores of its candidates.
-      examples: the examples, with their labels.
+      examples: examples with the labels of their candidates.
 
     Returns:
-      The metrics and the loss, JSON values by name.
+      A dict of the metrics and the loss, as JSON values.
     """
     ranks, losses = [], []
     for row, labels in zip(scores, examples.labels, strict=True):
         if not np.isfinite(row).all():
-            raise ValueError("Scores are NaN or infinite. Lower the learning rate.")
+            raise ValueError("Some scores are NaN or infinite. Lower the learning rate.")
         is_right = np.isin(np.arange(len(row)), labels)
         ranks.append(right_ranks(row, is_right))
         exponentials = np.exp(row.astype(np.float64) - row.max())

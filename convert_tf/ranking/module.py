@@ -1,4 +1,4 @@
-"""Rank with an exported ranker."""
+"""Rank texts with an exported ranker."""
 
 import os
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text  # noqa: F401 (its ops are in the module's graph)
+import tensorflow_text  # noqa: F401 (the module's graph uses its ops)
 
 from convert_tf.data.candidates import joined_context
 from convert_tf.encoding.text_batches import text_bytes
@@ -17,21 +17,22 @@ from convert_tf.storage.checksums import check_files
 
 
 class ExportedRanker(TextRanker):
-    """Rank with an exported ranker.
+    """A ranker that was exported as a module.
 
-    All turns of a context are joined into one text. The module drops the oldest tokens of long
-    contexts.
+    All turns of a context are joined into one text. If a context is too long, the module drops its
+    oldest tokens.
 
     Args:
-      folder: a module that `convert-tf export` wrote from the run of a ranker.
+      folder: module that `convert-tf export` wrote from the run of a ranker.
 
     Attributes:
-      name: the folder.
+      name: path of the folder.
       settings: facts for the ranker's row in a report.
 
     Raises:
-      ValueError: if the folder is not such a module, or is damaged.
-      ForkedError: if the process was forked after a model had been opened, also in each call.
+      ValueError: if the folder is not the module of a ranker, or is damaged.
+      ForkedError: if the process was forked after a model had been opened. Every call may raise
+        this error too.
 
     Example:
       ranker = ExportedRanker("hub_modules/poly/1")
@@ -48,7 +49,7 @@ class ExportedRanker(TextRanker):
             self._module = tf.saved_model.load(self.name)
             self._score_all = self._module.signatures["score_all"]
             self._score_ragged = self._module.signatures["score_ragged"]
-        except Exception as error:  # damaged files raise errors of any class
+        except Exception as error:  # damaged files may raise any kind of error
             raise ValueError(
                 f"{self.name!r} is not the module of a ranker ({error}). Pass the folder of a "
                 "ranker from convert-tf export."

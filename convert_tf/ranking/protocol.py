@@ -1,7 +1,7 @@
-"""The interface of rankers, which evaluation and search use for every model.
+"""The interface of rankers, through which evaluation and search use every model.
 
-A context is a sequence of turns, the oldest first (`convert_tf.data.candidates` joins them). A
-ranker may read all turns or only the newest.
+A context is a sequence of turns, the oldest first. `convert_tf.data.candidates` joins turns. A
+ranker may read all turns or only the newest one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,10 +13,10 @@ Turns = Sequence[str]
 
 
 def checked_contexts(contexts: Sequence[str | Turns]) -> list[Turns]:
-    """Return contexts as tuples of turns. A text counts as a single turn.
+    """Return contexts as tuples of turns. A context that is a text becomes a single turn.
 
     Raises:
-      ValueError: if the argument is one text or not a list, or an item is neither a text nor texts.
+      ValueError: if the contexts are not a list, or an item is neither a text nor a list of texts.
     """
     if isinstance(contexts, str | bytes) or not isinstance(contexts, Iterable):
         raise ValueError(f"Contexts must be a list. Received: {contexts!r}. Pass [context].")
@@ -31,17 +31,20 @@ def checked_contexts(contexts: Sequence[str | Turns]) -> list[Turns]:
 
 
 def checked_candidates(candidates: Any) -> Sequence[str]:
-    """Return the candidates of a context, from a list, an array or a column of a table.
+    """Return the candidates of a context as a sequence of strings.
+
+    Args:
+      candidates: a list or an array of texts, or a column of a table.
 
     Raises:
-      ValueError: if they are not a list of texts.
+      ValueError: if `candidates` is not a list of texts.
     """
     if hasattr(candidates, "__array__"):
         candidates = np.asarray(candidates).tolist()
     if not are_texts(candidates):
         raise ValueError(
-            f"Candidates must be a list of strings. Received: {candidates!r:.200}. Pass strings "
-            "in a list; lists that differ between contexts are for candidate_scores."
+            f"Candidates must be a list of strings. Received: {candidates!r:.200}. Pass the "
+            "strings in a list. For a different list for each context, use candidate_scores."
         )
     return candidates
 
@@ -53,13 +56,13 @@ def are_texts(value: Any) -> bool:
 
 
 class TextRanker(Protocol):
-    """Scores candidate texts for contexts. Higher is better.
+    """Scores candidate texts for contexts. Better candidates get higher scores.
 
     A score depends only on the context and the candidate, not on other texts in the same call.
 
     Attributes:
-      name: name of the row in a table of results.
-      settings: facts for the ranker's row in a report, JSON values by name.
+      name: name of the ranker's row in a table of results.
+      settings: facts for the ranker's row in a report, a dict of JSON values.
     """
 
     name: str
@@ -70,8 +73,8 @@ class TextRanker(Protocol):
     ) -> list[np.ndarray]:
         """Score each context's own candidates: for context i, float `[len(candidate_lists[i])]`.
 
-        Contexts that share candidates are consecutive and have the same list object. Rankers can
-        thus do the work for a shared list once (`runs_of_lists`).
+        Contexts that share candidates must be consecutive and have the same list object, so that
+        rankers can process a shared list only once (`runs_of_lists`).
         """
         ...
 
@@ -90,9 +93,12 @@ def runs_of_lists(lists: Sequence[Any]) -> Iterator[slice]:
 
 
 def pool_of_lists(candidate_lists: Sequence[Sequence[str]]) -> tuple[list[str], list[np.ndarray]]:
-    """Return the distinct candidates of all contexts, and each context's indices into them.
+    """Return the distinct candidates of all contexts, and where each context's candidates are.
 
-    The indices are int64 `[candidates]`. Contexts that share a list share the array of indices.
+    Returns:
+      A list of the distinct candidates, and for each context the indices of its candidates in this
+      list, int64 `[candidates]`. Contexts that share a list of candidates share the array of
+      indices.
     """
     places: dict[str, int] = {}
     places_of_lists: list[np.ndarray] = []

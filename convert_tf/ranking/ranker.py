@@ -1,4 +1,4 @@
-"""Rank with any model: `Ranker` is for trained rankers, `EncoderRanker` for encoders."""
+"""Rank texts with any model: `Ranker` is for trained rankers, `EncoderRanker` for encoders."""
 
 import os
 from collections.abc import Sequence
@@ -26,22 +26,23 @@ KINDS = ("context", "response")
 
 
 class EncoderRanker(TextRanker):
-    """Rank by the dot product of an encoder's encodings.
+    """A ranker that scores by the dot product of an encoder's encodings.
 
-    Encoders that read history get the last turn and the earlier turns. Other encoders get only the
-    last turn.
+    An encoder that reads earlier turns gets the last turn and the earlier turns. Other encoders get
+    only the last turn.
 
     Args:
-      encoder: the encoder.
-      name: name of the row in a report.
-      kinds: the kind of encodings for contexts and the kind for candidates, as in
+      encoder: encoder for contexts and candidates.
+      name: name of the ranker's row in a report.
+      kinds: kind of encoding for contexts, and kind for candidates, as in
         `SentenceEncoder.encode`.
-      joins_turns: whether encoders that do not read history get all turns, joined into one text.
+      joins_turns: whether an encoder that does not read earlier turns gets all turns, joined into
+        one text.
 
     Attributes:
-      settings: facts for the ranker's row in a report, JSON values by name.
-      logit_scale: factor that turns scores into logits: the `--scale_end` with which the released
-        encoders were trained.
+      settings: facts for the ranker's row in a report, a dict of JSON values.
+      logit_scale: factor that turns scores into logits. It is the `--scale_end` with which the
+        released encoders were trained.
 
     Example:
       ranker = EncoderRanker(SentenceEncoder("convert_small"))
@@ -96,8 +97,9 @@ def open_encoder(model: str | os.PathLike[str], *, keeps_newest: bool = False) -
     """Open a model for evaluation. All models except ONNX files compute in float32.
 
     Args:
-      model: a module, the name of a released model, an `.onnx` file, or the folder of a run.
-      keeps_newest: whether a run cuts long contexts at their start.
+      model: module, name of a released model, `.onnx` file, or folder of a run.
+      keeps_newest: whether an encoder in the folder of a run keeps the newest tokens of a long
+        text, by cutting its start instead of its end.
 
     Raises:
       ValueError: if the model cannot be opened.
@@ -120,17 +122,17 @@ def open_vectors(
       model: any encoder that `open_encoder` opens; another SavedModel with a signature from strings
         to vectors, such as the Universal Sentence Encoder; the folder of a Hugging Face BERT; or a
         run of `convert-tf pretrain`.
-      signature: signature for contexts and candidates, or `signature:output` for an output that is
-        not named `default`. None for separate context and response signatures, or the model's only
-        signature.
+      signature: signature for both contexts and candidates, or `signature:output` for an output
+        that is not named `default`. None uses separate signatures for contexts and responses, or
+        the model's only signature.
       keeps_newest: see `open_encoder`.
 
     Returns:
-      The encoder, and the kinds of encodings for contexts and candidates.
+      The encoder, and the kinds of encodings for contexts and for candidates.
 
     Raises:
       ValueError: if the model cannot be opened, does not have the signature, or has several
-        signatures and none is named.
+        signatures and `signature` is None.
     """
     path = model_path(model)
     kind = kind_of(path)
@@ -152,9 +154,9 @@ def open_vectors(
             signature = min(outputs)
     if signature is None or signature_name(signature) not in outputs:
         raise ValueError(
-            f"{os.fspath(model)!r} has the signatures {', '.join(sorted(outputs)) or 'none'} from "
-            f"texts to vectors. Received: {signature or 'no name'}. Pass one of them as "
-            "--vector_signature."
+            f"{os.fspath(model)!r} has these signatures from texts to vectors: "
+            f"{', '.join(sorted(outputs)) or 'none'}. Received: {signature or 'no name'}. Pass one "
+            "of them as --vector_signature."
         )
     return encoder, (signature, signature)
 
@@ -162,15 +164,15 @@ def open_vectors(
 class Ranker(TextRanker):
     """A trained bi-, poly- or cross-encoder that ranks texts.
 
-    A context is a text or a list of turns, the oldest first. Turns are joined. If a context is too
-    long, its oldest tokens are dropped. A score depends only on the context and the candidate.
+    A context is a text or a list of turns, the oldest first. The turns are joined. If a context is
+    too long, its oldest tokens are dropped. A score depends only on the context and the candidate.
 
     Args:
       folder: a run of `convert-tf train --head`, its module, or the name of a released ranker.
 
     Attributes:
-      name: the folder.
-      settings: facts for the row of a report.
+      name: the given path or name.
+      settings: facts for the ranker's row in a report.
 
     Raises:
       ValueError: if the folder is not a ranker, or is damaged.
@@ -200,22 +202,22 @@ class Ranker(TextRanker):
         """Return the best candidates for a context.
 
         Args:
-          context: a text, or its turns, the oldest first.
-          candidates: texts.
-          top_k: number of candidates to return; None for all.
+          context: a text, or a list of turns, the oldest first.
+          candidates: texts to rank.
+          top_k: number of candidates to return, or None for all.
 
         Returns:
           A list of `(candidate, score)` pairs, the best first. Candidates with equal scores keep
           their order.
 
         Raises:
-          ValueError: if there is no candidate, `top_k` is not a positive whole number, or an
-            argument is not a text.
+          ValueError: if there are no candidates, `top_k` is not a positive whole number, or the
+            context or a candidate is not a text.
         """
         candidates = checked_candidates(candidates)
         if len(candidates) == 0 or (top_k is not None and not is_count(top_k)):
             raise ValueError(
-                "Pass at least one candidate, and a top_k of at least 1 or None for all. "
+                "Pass at least one candidate, and a top_k of at least 1, or None for all. "
                 f"Received: {len(candidates)} candidates, top_k={top_k!r}."
             )
         scores = self.scores([context], candidates)[0]
@@ -226,7 +228,8 @@ class Ranker(TextRanker):
         """Score every candidate for every context: float32 `[len(contexts), len(candidates)]`.
 
         Raises:
-          ValueError: if contexts are not texts or turns, or candidates are not a list of texts.
+          ValueError: if a context is neither a text nor a list of turns, or `candidates` is not a
+            list of texts.
         """
         turns, texts = checked_contexts(contexts), checked_candidates(candidates)
         rows = self.candidate_scores(turns, [texts] * len(turns))
@@ -238,16 +241,18 @@ class Ranker(TextRanker):
         """Score each context's own candidates: for context i, float32 `[len(candidate_lists[i])]`.
 
         Raises:
-          ValueError: as for `scores`, or if there is not one list of candidates for each context.
+          ValueError: if `scores` would raise it, or if there is not one list of candidates for each
+            context.
         """
         turns, given = checked_contexts(contexts), list(candidate_lists)
         if len(given) != len(turns):
             raise ValueError(
-                "candidate_lists must have a list of strings for each context. Received: "
-                f"{len(given)} for {len(turns)} contexts. Pass [] where a context has none."
+                "candidate_lists must contain a list of strings for each context. Received: "
+                f"{len(given)} lists for {len(turns)} contexts. Pass [] for a context without "
+                "candidates."
             )
         lists: list[Sequence[str]] = []
-        for run in runs_of_lists(given):  # a list that contexts share is checked once
+        for run in runs_of_lists(given):  # a list that contexts share is checked only once
             lists += [checked_candidates(given[run.start])] * (run.stop - run.start)
         scores = [np.zeros(0, np.float32) for _ in lists]
         filled = [i for i, candidates in enumerate(lists) if candidates]
@@ -266,7 +271,7 @@ def open_ranker(folder: str | os.PathLike[str], *, joins_turns: bool = False) ->
     Args:
       folder: a run, a module, an `.onnx` file or the name of a released model.
       joins_turns: whether an encoder for single texts reads all turns, joined into one text.
-        Rankers always do.
+        Rankers always read all turns.
 
     Raises:
       ValueError: if the folder is not a model, or is damaged.

@@ -1,17 +1,18 @@
 """Encoded candidates on disk, which searches map into memory.
 
-`convert-tf index build` writes a folder with these files, and `convert-tf index edit` rewrites it:
+`convert-tf index build` writes a folder with these files, and `convert-tf index edit` rewrites
+them:
 
-- `candidates.json`: `version` of the format, `count` and `dim` of the vectors, their `dtype`, the
-  largest length `max_norm`, `encoder` (the encoder's fingerprint), `encoder_name` and `texts`
-  (SHA-256 of the texts, each after its length);
+- `candidates.json`: the `version` of the format; `count`, `dim` and `dtype` of the vectors;
+  `max_norm`, the length of the longest vector; `encoder`, the encoder's fingerprint;
+  `encoder_name`; and `texts`, the SHA-256 of all texts, each preceded by its length;
 - `vectors.npy`: `[count, dim]` of float32, float16 or int8;
-- `scales.npy`, only for int8: float32 `[count]`, the factor for each row of `vectors.npy`;
+- `scales.npy` (only for int8): float32 `[count]`, the factor for each row of `vectors.npy`;
 - `texts.npy`: uint8, the UTF-8 bytes of all texts, concatenated;
 - `offsets.npy`: int64 `[count + 1]`, the positions in `texts.npy` where texts start and end;
 - `sha256.json`: checksums of these files, which are checked when the cache is opened.
 
-The id of a candidate is its position, from 0.
+The id of a candidate is its position, starting at 0.
 """
 
 import contextlib
@@ -40,23 +41,23 @@ FORMAT = FolderFormat(
     dtypes=DTYPES,
     remedy="Build it again with `convert-tf index build`.",
 )
-# A float16 is widened as an integer, after which its exponent is 112 too small for a float32.
+# A float16 is converted to float32 as an integer. Its exponent is then too small by 112.
 _EXPONENT_OF_FLOAT16 = np.float32(2.0**112)
-_NO_SIGN_COPIES = np.int32(-0x70000001)  # all bits but the three below the sign
+_NO_SIGN_COPIES = np.int32(-0x70000001)  # all bits except for the three bits below the sign
 
 
 class CandidateCache:
-    """A folder of encoded candidates, memory-mapped.
+    """A folder of encoded candidates, which is mapped into memory.
 
     Args:
       folder: a folder that `write_cache` wrote.
 
     Attributes:
-      count, dim, dtype: number, width and type of the stored vectors.
-      max_norm: length of the longest vector.
-      encoder: fingerprint of the encoder that made the vectors.
-      encoder_name: name of the encoder in messages; its fingerprint if it has no name.
-      texts_hash: checksum of the texts.
+      count, dim, dtype: the number, the dimension and the number format of the stored vectors.
+      max_norm: the length of the longest vector.
+      encoder: the fingerprint of the encoder that computed the vectors.
+      encoder_name: the name of the encoder in messages, or the fingerprint if it has no name.
+      texts_hash: a checksum of the texts.
 
     Raises:
       ValueError: if the folder is not a cache, or is damaged.
@@ -97,7 +98,7 @@ class CandidateCache:
         if fingerprint != self.encoder:
             raise ValueError(
                 f"The index {str(self.folder)!r} was encoded by {self.encoder_name}, not by "
-                f"{name or fingerprint}. Pass that encoder and kind, or encode its texts again: "
+                f"{name or fingerprint}. Pass that encoder and kind, or encode the texts again: "
                 f"convert-tf index build --from {self.folder} --encoder NEW --output OTHER."
             )
 
@@ -111,7 +112,7 @@ class CandidateCache:
         return map(self.text, range(self.count))
 
     def stored(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return stored rows and their scales, both mapped rather than copied."""
+        """Return stored rows and their scales. Both are mapped into memory and not copied."""
         scales = None if self._scales is None else self._scales[start:stop]
         return self._vectors[start:stop], scales
 
@@ -130,7 +131,7 @@ class CandidateCache:
         """Return the text of a candidate."""
         if not 0 <= candidate_id < self.count:
             raise ValueError(
-                f"There is no candidate {candidate_id}: the cache has numbers 0 to "
+                f"There is no candidate {candidate_id}: the cache has candidates 0 to "
                 f"{self.count - 1}."
             )
         start, stop = self._offsets[candidate_id : candidate_id + 2]
@@ -150,15 +151,17 @@ def write_cache(
 ) -> CandidateCache:
     """Encode candidates and write them to a folder, which appears complete or not at all.
 
-    One batch of texts at a time is encoded and written, so little memory is needed.
+    Texts are encoded and written one batch at a time, so little memory is needed.
 
     Args:
-      folder: the folder of the cache; its parents are created.
-      texts: the candidates, which are read once. Texts may repeat.
-      encode: function from texts to their vectors, float `[len(texts), dim]`.
-      fingerprint: a text that identifies the encoder. Searches with another encoder are refused.
-      name: name of the encoder in messages.
-      dtype: type of the stored vectors: `"float32"`, `"float16"` or `"int8"` with a scale per row.
+      folder: the folder to write. Missing parent folders are created.
+      texts: the candidates, which are read once. Texts may be repeated.
+      encode: function from texts to vectors, float `[len(texts), dim]`.
+      fingerprint: a text that identifies the encoder. A search with another encoder raises an
+        error.
+      name: the name of the encoder in messages.
+      dtype: number format of the stored vectors: `"float32"`, `"float16"`, or `"int8"` with a scale
+        per row.
       batch_size: number of texts to encode together.
       overwrite: whether to replace an existing cache.
 
@@ -166,8 +169,8 @@ def write_cache(
       The opened cache.
 
     Raises:
-      ValueError: if there is no candidate, a vector is missing, NaN, infinite or too large for
-        `dtype`, or the folder has other files.
+      ValueError: if there is no candidate; if a vector is missing, NaN, infinite or too large for
+        `dtype`; or if the folder contains other files.
 
     Example:
       cache = write_cache("cache/", ["yes", "no"], encode, fingerprint="mine", dtype="int8")
@@ -198,23 +201,24 @@ def edit_cache(
 ) -> tuple[CandidateCache, int]:
     """Add and remove candidates in a cache. Only texts that are not yet in the cache are encoded.
 
-    The folder has the old candidates until the new ones are complete. The result is the same as a
-    cache written from the edited texts: candidates after a removed one get lower ids. FAISS indexes
-    are removed if the candidates change; the next search builds them again.
+    The folder keeps the old candidates until the new ones are complete. The result is the same as
+    if the cache were written from the edited texts: candidates after a removed one get lower ids.
+    If the candidates change, FAISS indexes are removed, and the next search builds them again.
 
     Args:
       folder: a folder that `write_cache` wrote.
-      encode, fingerprint, name, batch_size: as in `write_cache`, for the encoder of the cache.
-      texts: all candidates of the new cache, in order, instead of `add` and `remove`.
-      add: texts to append. Texts in the cache are not appended again.
-      remove: texts to remove, with all copies, before others are added.
+      encode, fingerprint, name, batch_size: as in `write_cache`. The encoder must be the one that
+        encoded the cache.
+      texts: all candidates of the new cache, in order. None if `add` or `remove` is passed instead.
+      add: texts to append. Texts that are already in the cache are not appended again.
+      remove: texts to remove, with all copies. They are removed before texts are added.
 
     Returns:
-      The opened cache, and the number of candidates that were encoded.
+      A tuple of the opened cache and the number of candidates that were encoded.
 
     Raises:
-      ValueError: if the folder is not a cache of this encoder or another process writes it, a text
-        to remove is missing, no candidate is left, or as in `write_cache`.
+      ValueError: if the folder is not a cache of this encoder, or another process is writing it; if
+        a text to remove is not in the cache; if no candidate is left; or as in `write_cache`.
 
     Example:
       cache, encoded = edit_cache("cache/", encode, fingerprint="mine", add=["maybe"])
@@ -225,7 +229,7 @@ def edit_cache(
             raise ValueError(f"{argument} must be a list of strings. Received: {value!r:.200}.")
     if texts is not None and (len(add) or len(remove)):
         raise ValueError("texts replaces all candidates. Pass either texts, or add and remove.")
-    if not put_aside(folder):  # otherwise `open` below restores the files
+    if not put_aside(folder):  # if it were put aside, `open` below would restore the files
         FORMAT.facts(folder)
     with FORMAT.output(folder, overwrite=True).open() as place:
         old = CandidateCache(folder)
@@ -252,14 +256,14 @@ _Rows = tuple[Sequence[str], np.ndarray, np.ndarray | None]
 
 
 def _edited(cache: CandidateCache, add: Sequence[str], remove: Sequence[str]) -> list[str]:
-    """Return the texts of a cache after some are removed and others are appended."""
+    """Return the texts of a cache after some texts are removed and others are appended."""
     before = [*cache.texts()]
     removed = {*remove}
     if missing := removed.difference(before):
         first = next(text for text in remove if text in missing)
         raise ValueError(
-            f"The index {str(cache.folder)!r} has no candidate {first!r} to remove. Write it as it "
-            "is in the index, or do not remove it."
+            f"The index {str(cache.folder)!r} has no candidate {first!r} to remove. Write the text "
+            "exactly as in the index, or do not remove it."
         )
     left = [text for text in before if text not in removed]
     new = dict.fromkeys(add).keys() - {*left}
@@ -273,7 +277,7 @@ def _merged_rows(
     encode: Callable[[Sequence[str]], np.ndarray],
     batch_size: int,
 ) -> Iterator[_Rows]:
-    """Yield the rows for texts. Rows in the cache are copied, and other texts are encoded."""
+    """Yield the rows for texts. Rows in the cache are copied, and all other texts are encoded."""
     for start in range(0, len(texts), batch_size):
         batch = texts[start : start + batch_size]
         ids = np.array([id_of.get(text, -1) for text in batch])
@@ -289,11 +293,14 @@ def _merged_rows(
 def _encoded(
     encode: Callable[[Sequence[str]], np.ndarray], batch: Sequence[str], dtype: str, dim: int
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Encode a batch, and convert its vectors for storage. If `dim` is 0, any width is allowed."""
+    """Encode a batch, and convert the vectors for storage.
+
+    The vectors must have `dim` dimensions. 0 allows any number.
+    """
     vectors = np.asarray(encode(batch))
     if vectors.shape != (len(batch), dim or vectors.shape[-1]):
         raise ValueError(
-            f"encode must return a vector of one width for each of {len(batch)} texts. "
+            f"encode must return a vector of equal length for each of {len(batch)} texts. "
             f"Received: shape {vectors.shape}."
         )
     return stored_vectors(vectors, dtype)
@@ -348,8 +355,9 @@ def stored_vectors(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndar
       dtype: one of `DTYPES`.
 
     Returns:
-      `(values [rows, dim], scales float32 [rows])`. Scales are None unless `dtype` is int8. Each
-      int8 row spans −127 … 127, so no value changes by more than half a scale.
+      A tuple of the values, `[rows, dim]`, and the scales, float32 `[rows]`. The scales are None
+      unless `dtype` is int8. The scale of a row maps its values to −127 … 127, so no value changes
+      by more than half a scale.
 
     Raises:
       ValueError: if a value is NaN, infinite or too large.

@@ -13,24 +13,25 @@ from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.ranking.protocol import Turns
 from convert_tf.ranking.ranker import EncoderRanker, open_encoder
 
-# The kinds of searches: for responses to a context, and for texts similar to a text.
+# The kinds of search: for responses to a context, and for texts that are similar to a text.
 SEARCH_KINDS = [kind for kind, signature in SIGNATURES.items() if signature.queries]
 
 
 class CandidateEncoder(NamedTuple):
     """Functions that encode contexts and candidates for an index.
 
-    A score is the dot product of the context's and the candidate's vector. If a context has several
-    vectors, the score is computed as in a poly-encoder (`convert_tf.search.index`). Context vectors
-    are already multiplied by the factors for the scores.
+    A score is the dot product of the context's vector and the candidate's vector. If a context has
+    several vectors, the score is computed as in a poly-encoder (`convert_tf.search.index`). If a
+    model scales its scores, context vectors are already multiplied by the factor.
 
     Attributes:
-      fingerprint: text that differs between encoders with different candidate vectors.
+      fingerprint: a text that differs between encoders with different candidate vectors.
       encode_candidates: function from texts to candidate vectors, float32 `[len(texts), dim]`.
-      encode_contexts: function from contexts to their vectors, float32 `[B, M, dim]`, and a mask,
-        bool `[B, M]`, true for real vectors. The mask is None if all vectors are real.
-      name: name of the encoder in messages, such as `convert_small/2 as a module, kind response`.
-      logit_scale: factor that turns scores into logits.
+      encode_contexts: function from contexts to a tuple of their vectors, float32 `[B, M, dim]`,
+        and a mask, bool `[B, M]`, true for real vectors. The mask is None if all vectors are real.
+      name: the name of the encoder in messages, such as `convert_small/2 as a module, kind
+        response`.
+      logit_scale: the factor by which scores are multiplied to get logits.
     """
 
     fingerprint: str
@@ -44,13 +45,14 @@ def load_encoder(model: str | os.PathLike[str], *, kind: str = "response") -> Ca
     """Open a model to encode contexts and candidates for an index.
 
     Args:
-      model: the folder of a module or run, the name of a released encoder or an `.onnx` file, which
-        is opened to compute in float32; or the run of a ranker with a bi or poly head.
-      kind: `"response"` if candidates answer contexts, `"similarity"` if they are similar texts.
+      model: the folder of a module or run, the name of a released encoder, an `.onnx` file, or the
+        run of a ranker with a bi or poly head. A module or run computes in float32.
+      kind: `"response"` to search for responses to a context, `"similarity"` to search for texts
+        that are similar to a text.
 
     Raises:
-      ValueError: if the model cannot be opened. When texts are encoded: if the model does not have
-        these encodings.
+      ValueError: if the model cannot be opened. If the model does not have the encodings of this
+        kind, the error is raised when texts are encoded.
     """
     if kind not in SEARCH_KINDS:
         raise ValueError(f"kind must be one of {', '.join(SEARCH_KINDS)}. Received: {kind!r}.")
@@ -66,7 +68,7 @@ def load_encoder(model: str | os.PathLike[str], *, kind: str = "response") -> Ca
         return _ranker_encoder(path, weights)
     ranker = EncoderRanker(open_encoder(path), kinds=(SIGNATURES[kind].queries, kind))
     return CandidateEncoder(
-        weights if kind == "response" else f"{weights}-{kind}",  # vectors differ between kinds
+        weights if kind == "response" else f"{weights}-{kind}",  # kinds have different vectors
         ranker.encode_candidates,
         lambda contexts: (ranker.encode_contexts(contexts)[:, None], None),
         f"{identity}, kind {kind}",
@@ -77,8 +79,8 @@ def load_encoder(model: str | os.PathLike[str], *, kind: str = "response") -> Ca
 def _ranker_encoder(folder: str, weights: str) -> CandidateEncoder:
     """Return the functions for a ranker with a bi or poly head.
 
-    Context vectors are multiplied by the head's factor for dot products, so scores and attention
-    weights are computed from plain dot products.
+    The head scales dot products by a factor. Context vectors are multiplied by this factor, so that
+    scores and attention weights can be computed from plain dot products.
     """
     from convert_tf.ranking.checkpoint import TrainedRanker
 
@@ -86,8 +88,8 @@ def _ranker_encoder(folder: str, weights: str) -> CandidateEncoder:
     if ranker.model.is_joint:
         raise ValueError(
             f"{folder!r} is a cross-encoder, which reads candidates with the context and cannot "
-            "encode them alone. Build the cache with a dual encoder, or a bi or poly head, and "
-            "pass this one as --rerank_checkpoint."
+            "encode them alone. Build the cache with a dual encoder, or with a ranker that has a "
+            "bi or poly head, and pass the cross-encoder as --rerank_checkpoint."
         )
     head = ranker.model.head
     factor = np.float32(head.scale * np.exp(np.asarray(head.log_scale)))

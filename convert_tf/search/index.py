@@ -1,11 +1,11 @@
 """Find the best candidates in a cache, by scoring all of them or with FAISS.
 
 Exact search has two passes. The first pass scores all candidates in float32, in chunks. The second
-pass scores in float64 those candidates that may be among the best, given the largest possible
-rounding error. Results therefore depend neither on the size of chunks nor on other contexts, and
-equal candidates have equal scores.
+pass uses float64. It scores only the candidates that may be among the best, given the largest
+possible rounding error of the first pass. Results therefore depend neither on the size of chunks
+nor on other contexts, and equal candidates have equal scores.
 
-FAISS needs the extra `[faiss]`. Its indexes hold all vectors in memory, as float32.
+FAISS needs the extra `[faiss]`. FAISS indexes keep all vectors in memory, as float32.
 """
 
 import contextlib
@@ -27,29 +27,29 @@ from convert_tf.storage.checksums import check_files, checksum, record_checksums
 from convert_tf.storage.files import whole_file, writing
 
 FAISS_KINDS = ("flat", "ivf", "hnsw")
-_CONTEXTS_AT_ONCE = 32  # contexts encoded together
-_VECTORS_AT_ONCE = 512  # context vectors that are multiplied with each chunk of candidates
-_ROWS_AT_ONCE = 16_384  # rows added to a FAISS index together
+_CONTEXTS_AT_ONCE = 32  # number of contexts to encode together
+_VECTORS_AT_ONCE = 512  # number of context vectors to multiply with each chunk of candidates
+_ROWS_AT_ONCE = 16_384  # number of rows to add to a FAISS index together
 _TRAINING_ROWS_PER_LIST = 64  # for ivf, which has 4 √candidates lists
 _PROBES = 16  # number of ivf lists to search
 _LINKS = 32  # number of links per candidate in hnsw
-_SEARCH_WIDTH = 128  # candidates that hnsw keeps during a search
-# A chunk of candidates with its scores fits into the processor's caches.
+_SEARCH_WIDTH = 128  # number of candidates that hnsw keeps during a search
+# Size of a chunk of candidates with its scores. It fits into the caches of a processor.
 BUFFER_BYTES = 4 * 2**20
 # e^60 times any number of vectors is finite in float32, and e^−60 is not zero.
 _SAFE_LOGIT = 60.0
-# Bound on the relative error of a dot product of d numbers, divided by √d. For d ≤ 1,024 the bound
-# covers d/2 roundings, the largest possible error. For larger d it is 16 times the error from
-# independent roundings.
+# Bound on the relative error of a dot product of d numbers, divided by √d. For d ≤ 1,024, the bound
+# covers d/2 roundings, which is the largest possible error. For larger d, it is 16 times the error
+# that independent roundings would cause.
 _ROUNDING = 16 * float(np.finfo(np.float32).eps)
 _MAX_KEPT = 65_536  # number of candidates per context to keep before they are scored exactly
 
 
 class BestCandidates(NamedTuple):
-    """The best candidates for each context, best first.
+    """The best candidates for each context, the best first.
 
     Attributes:
-      ids: int64 `[B, k]`; if scores are equal, the lower id comes first.
+      ids: int64 `[B, k]`, the ids of the candidates. If scores are equal, the lower id comes first.
       scores: float32 `[B, k]`, the scores of these candidates.
     """
 
@@ -57,23 +57,24 @@ class BestCandidates(NamedTuple):
     scores: np.ndarray
 
     def best(self, k: int) -> "BestCandidates":
-        """Return the best `k` of these candidates. Here the candidates may be in any order."""
+        """Return the best `k` of these candidates, which may be in any order in this object."""
         order = np.lexsort((self.ids, -self.scores), axis=-1)[:, :k]
         return BestCandidates(*(np.take_along_axis(array, order, axis=1) for array in self))
 
 
 class CandidateIndex:
-    """Exact search: scores all candidates of a cache, in chunks.
+    """Exact search, which scores all candidates of a cache.
 
     The results are the same as if each score were computed in float64 and rounded to float32. The
-    best candidate comes first; if scores are equal, the lower id comes first. Results do not depend
-    on chunks or other contexts. In a float16 or int8 cache, the rounded vectors are searched.
+    best candidate comes first. If scores are equal, the lower id comes first. Results do not depend
+    on the size of chunks or on other contexts. A float16 or int8 cache contains rounded vectors,
+    and the scores are those of the rounded vectors.
 
-    Masking: masked context vectors are not read. A context without vectors scores 0.
+    Masking: masked context vectors are not read. For a context without vectors, all scores are 0.
 
     Args:
       cache: the candidates.
-      encoder: the encoder of the cache.
+      encoder: the encoder that encoded the cache.
 
     Raises:
       ValueError: if the cache belongs to another encoder.
@@ -96,13 +97,12 @@ class CandidateIndex:
         """Find the best candidates for each context.
 
         Args:
-          contexts: for each context, its turns, the oldest first; or a text, which counts as one
-            turn.
-          top_k: number of candidates.
+          contexts: the contexts. Each is a text, or a sequence of turns, the oldest first.
+          top_k: maximum number of candidates per context.
 
         Returns:
-          The candidates' ids, int64, and scores, float32, both `[len(contexts), min(top_k,
-          candidates)]`.
+          The ids of the candidates, int64, and the scores, float32, both `[len(contexts),
+          min(top_k, candidates)]`.
 
         Raises:
           ValueError: if `top_k` is not positive, or a context is neither turns nor a text.
@@ -115,7 +115,7 @@ class CandidateIndex:
         )
 
     def score(self, contexts: Sequence[Turns], ids: np.ndarray) -> np.ndarray:
-        """Score given candidates: int64 `[B, n]` → float32 `[B, n]`."""
+        """Return the scores of the candidates with these ids: int64 `[B, n]` → float32 `[B, n]`."""
         vectors = (v for block in self._blocks(contexts) for v in block)
         scores = [exact_scores(self.cache, row, v) for row, v in zip(ids, vectors, strict=True)]
         return np.array(scores, np.float32).reshape(ids.shape)
@@ -129,19 +129,20 @@ class CandidateIndex:
     ) -> int:
         """Add and remove candidates, in this index and in the cache's folder.
 
-        Only texts that the index does not have are encoded. A candidate's id is its position, so
+        Only texts that are not yet in the index are encoded. A candidate's id is its position, so
         candidates after a removed one get lower ids.
 
         Args:
-          texts: all candidates of the new index, in order, instead of `add` and `remove`.
-          add: texts to append. Texts in the index are not appended again.
-          remove: texts to remove, with all copies, before others are added.
+          texts: all candidates of the new index, in order. None if `add` or `remove` is passed
+            instead.
+          add: texts to append. Texts that are already in the index are not appended again.
+          remove: texts to remove, with all copies. They are removed before texts are added.
 
         Returns:
           The number of candidates that were encoded.
 
         Raises:
-          ValueError: if a text to remove is missing, or no candidate would be left.
+          ValueError: if a text to remove is not in the index, or no candidate would be left.
         """
         self.cache, encoded = edit_cache(
             self.cache.folder,
@@ -158,7 +159,7 @@ class CandidateIndex:
         return best_candidates(self.cache, contexts, k=k)
 
     def _blocks(self, contexts: Sequence[Turns]) -> Iterator[list[np.ndarray]]:
-        """Yield the vectors for contexts that are scored together."""
+        """Yield the vectors of contexts, in groups of contexts that are scored together."""
         block: list[np.ndarray] = []
         for start in range(0, len(contexts), _CONTEXTS_AT_ONCE):
             encoded = self.encoder.encode_contexts(contexts[start : start + _CONTEXTS_AT_ONCE])
@@ -177,26 +178,28 @@ def faiss_key(cache: CandidateCache) -> str:
 
 
 class FaissIndex(CandidateIndex):
-    """Approximate search (exact for `flat`) with FAISS, for encoders with one vector per context.
+    """Search with FAISS, for encoders with one vector per context.
 
-    The index is built on first use and stored in the cache's folder; a damaged file is built again.
-    If the folder cannot be written, the index stays in memory. Candidates with equal texts or
-    vectors are indexed once, as a group. Otherwise they would fill the lists of `ivf` and the links
-    of `hnsw`, and other candidates would not be found. A search returns all candidates of a group,
-    as `CandidateIndex` does.
+    The index is built on first use and stored in the cache's folder. A damaged file is replaced. If
+    the folder cannot be written, the index stays in memory. Candidates with equal texts or vectors
+    are indexed once, as a group. Otherwise they would fill the lists of `ivf` and the links of
+    `hnsw`, and other candidates would not be found. A search returns all candidates of a group, as
+    `CandidateIndex` does.
 
-    Scores are the same as in `CandidateIndex`. `ivf` and `hnsw` may miss candidates. If they find
-    fewer candidates for a context than requested, the context is searched exactly.
+    Scores are the same as in `CandidateIndex`. `flat` is exact, but `ivf` and `hnsw` may miss
+    candidates. If they find fewer candidates for a context than requested, this context is searched
+    exactly.
 
     Args:
       cache: the candidates.
-      encoder: the encoder of the cache.
-      kind: `"flat"`, `"ivf"` (lists by k-means) or `"hnsw"` (a graph of neighbours).
+      encoder: the encoder that encoded the cache.
+      kind: the kind of FAISS index: `"flat"`, `"ivf"` (lists by k-means) or `"hnsw"` (a graph of
+        neighbours).
 
     Raises:
       ImportError: if FAISS is not installed.
-      ValueError: if the cache belongs to another encoder, or `kind` is unknown. When the index is
-        searched: if a context has several vectors.
+      ValueError: if the cache belongs to another encoder, or `kind` is unknown. If a context has
+        several vectors, the error is raised when the index is searched.
 
     Example:
       index = FaissIndex(CandidateCache("cache/"), encoder, kind="hnsw")
@@ -224,7 +227,7 @@ class FaissIndex(CandidateIndex):
     ) -> int:
         """Add and remove candidates as `CandidateIndex.edit` does, and build the FAISS index again.
 
-        If the index cannot be built, the folder is edited, but this object still has the old
+        If the FAISS index cannot be built, the folder is edited, but this object still has the old
         candidates.
         """
         edited = copy.copy(self)  # so that this index can still be searched
@@ -247,7 +250,7 @@ class FaissIndex(CandidateIndex):
         if (most := max(map(len, contexts))) != 1:
             raise ValueError(
                 f"FAISS needs one vector for each context. Received: an encoder with {most}. Find "
-                "candidates with a bi-encoder, and rerank them with this one (RerankedIndex)."
+                "candidates with a bi-encoder, and rerank them with this encoder (RerankedIndex)."
             )
         if self.kind == "hnsw":
             self._index.hnsw.efSearch = max(_SEARCH_WIDTH, k)
@@ -270,7 +273,8 @@ class FaissIndex(CandidateIndex):
 
         def read(path: str) -> Any:
             index = self._faiss.read_index(path)
-            return index if index.ntotal == count else None  # written by an earlier version
+            # An index with another number of vectors was written by an earlier version.
+            return index if index.ntotal == count else None
 
         def write(index: Any, path: str) -> None:
             try:
@@ -288,10 +292,10 @@ class FaissIndex(CandidateIndex):
         make: Callable[[], Any],
         write: Callable[[Any, str], None],
     ) -> Any:
-        """Read a file from the cache's folder, or make and write it.
+        """Read a file from the cache's folder. If it is missing or damaged, make and write it.
 
         A new cache replaces all files in the folder. The file's name contains a checksum of the
-        texts and the encoder, because another process may have replaced or edited the folder since
+        texts and the encoder, because another process may have replaced or edited the folder after
         this cache was opened.
         """
         name = name.replace("faiss-", f"faiss-{faiss_key(self.cache)}-", 1)
@@ -328,7 +332,7 @@ class FaissIndex(CandidateIndex):
         kinds = {"flat": "Flat", "ivf": f"IVF{lists},Flat", "hnsw": f"HNSW{_LINKS}"}
         index = faiss.index_factory(cache.dim, kinds[self.kind], faiss.METRIC_INNER_PRODUCT)
         if not index.is_trained:
-            index.cp.min_points_per_centroid = 1  # no warning: few candidates, short lists
+            index.cp.min_points_per_centroid = 1  # otherwise FAISS warns of too few candidates
             rows = min(len(firsts), _TRAINING_ROWS_PER_LIST * lists)
             sample = firsts[np.linspace(0, len(firsts) - 1, rows).astype(np.int64)]
             index.train(cache.vectors_at(sample))
@@ -341,14 +345,14 @@ def _equal_candidates(cache: CandidateCache) -> np.ndarray:
     """Group candidates with equal texts, or with equal vectors.
 
     Vectors of equal texts may differ in the last bits if they were encoded in different batches. If
-    a candidate's text is in one group and its vector in another, the candidate joins the text's
-    group.
+    a candidate's text is in one group and its vector is in another, the candidate is added to the
+    group of the text.
 
     Returns:
       The number of each candidate's group, int64 `[candidates]`. Groups are numbered in the order
       of their first candidates.
     """
-    groups: dict[bytes, int] = {}  # groups by the checksum of a text or a vector
+    groups: dict[bytes, int] = {}  # number of the group, by the checksum of a text or a vector
     group_of = np.zeros(cache.count, np.int64)
     count = 0
     for start in range(0, cache.count, _ROWS_AT_ONCE):
@@ -381,11 +385,11 @@ def checked_top_k(top_k: int, cache: CandidateCache) -> int:
 def _attended_scores(products: np.ndarray) -> np.ndarray:
     """Compute a poly-encoder's scores from its dot products.
 
-    The score is Σ_m softmax_m(s) s_m over the last axis. For a single context vector, the score is
-    the dot product. See `convert_tf.models.heads.poly_scores`.
+    The score is Σ_m softmax_m(s) s_m over the last axis. If there is a single context vector, the
+    score is the dot product. See `convert_tf.models.heads.poly_scores`.
 
     Args:
-      products: dot products s, float `[…, M]`.
+      products: the dot products s of a candidate with the M context vectors, float `[…, M]`.
 
     Returns:
       The scores, `[…]`.
@@ -397,15 +401,15 @@ def _attended_scores(products: np.ndarray) -> np.ndarray:
 
 
 def _real_vectors(vectors: np.ndarray, mask: np.ndarray | None) -> list[np.ndarray]:
-    """Return each context's vectors without masked vectors.
+    """Return the vectors of each context, without masked vectors.
 
     Args:
       vectors: context vectors, float `[B, M, dim]`.
-      mask: bool `[B, M]`, true for real vectors; None if all are real.
+      mask: bool `[B, M]`, true for real vectors; None if all vectors are real.
 
     Returns:
-      For each context, its vectors, float32 `[its M, dim]`. A context without vectors gets one
-      vector of zeros.
+      An array of vectors for each context, float32 `[vectors, dim]`. A context without vectors gets
+      one vector of zeros.
 
     Raises:
       ValueError: if a real vector is NaN or infinite.
@@ -428,8 +432,8 @@ def exact_scores(cache: CandidateCache, ids: np.ndarray, vectors: np.ndarray) ->
 
     Args:
       cache: the candidates.
-      ids: ids of the candidates, int64 `[n]`.
-      vectors: vectors of the context, float32 `[M, dim]`.
+      ids: the ids of the candidates to score, int64 `[n]`.
+      vectors: the vectors of the context, float32 `[M, dim]`.
 
     Returns:
       The scores, float32 `[n]`.
@@ -444,15 +448,15 @@ def exact_scores(cache: CandidateCache, ids: np.ndarray, vectors: np.ndarray) ->
 
 
 class _ChunkScorer:
-    """Score chunks of candidates for some contexts.
+    """Scores chunks of candidates for some contexts.
 
-    A candidate's attention over the context vectors needs only its dot products with these vectors
-    (`_attended_scores`). A chunk therefore needs one matrix product `[rows, dim] × [dim, all
-    vectors]` and a softmax in place.
+    A candidate's attention over the context vectors needs only the dot products of its vector with
+    these vectors (`_attended_scores`). A chunk therefore needs one matrix product `[rows, dim] ×
+    [dim, all vectors]` and a softmax in place.
 
     Args:
       cache: the candidates.
-      contexts: for each context, its vectors, float32 `[its M, dim]`.
+      contexts: the vectors of each context, float32 `[vectors, dim]`.
 
     Attributes:
       rows: number of candidates per chunk.
@@ -469,7 +473,8 @@ class _ChunkScorer:
         self._membership = np.repeat(np.eye(len(contexts), dtype=np.float32), self._sizes, axis=0)
         bounds = np.linalg.norm(vectors.astype(np.float64), axis=1) * cache.max_norm
         self._bounds = np.maximum.reduceat(bounds, self._starts)
-        # A chunk as floats, its dot products and their exponentials, with 4 bytes per number.
+        # Memory per candidate: its vector as floats, its dot products and their exponentials, with
+        # 4 bytes per number.
         self.rows = max(1, BUFFER_BYTES // (4 * (cache.dim + 3 * len(vectors))))
 
     def error_bounds(self) -> np.ndarray:
@@ -511,11 +516,11 @@ def best_candidates(
 
     Args:
       cache: the candidates.
-      contexts: for each context, its vectors, float32 `[its M, dim]`.
+      contexts: the vectors of each context, float32 `[vectors, dim]`.
       k: number of candidates to find, at most `cache.count`.
 
     Returns:
-      The candidates' ids and scores, `[len(contexts), k]`.
+      The ids and the scores of the candidates, both `[len(contexts), k]`.
     """
 
     def exact(number: int, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -13,21 +13,22 @@ from convert_tf.search.index import BestCandidates, CandidateIndex, checked_top_
 class RerankedIndex:
     """Ranks the best candidates of an index again with another model.
 
-    A new score is the sum of the logits of both models, so their probabilities are multiplied. In
-    our trials, this was better than the second model alone (docs/lab/rankers.md). An encoder's
-    logits are 20 times its cosines, as in the training of the released encoders. A ranker's scores
-    are used as logits.
+    A new score is the sum of the logits of both models, so the probabilities of the two models are
+    multiplied. In our trials, this was better than the second model alone (docs/lab/rankers.md).
+    The logits of an encoder are 20 times its cosines, as in the training of the released encoders.
+    The scores of a ranker are used as logits.
 
     Args:
       first: the index that finds the first `top_n` candidates.
-      second: the model that scores these candidates again: for a poly-encoder, an index on a cache
-        of the same texts; for a cross-encoder, a ranker.
-      top_n: number of candidates to rank again. If `top_k` is larger, `top_k` candidates are.
-      adds_first: whether to add the logits of `first`. Otherwise only `second` determines scores.
+      second: the model that scores these candidates again. A poly-encoder is passed as an index on
+        a cache of the same texts, and a cross-encoder is passed as a ranker.
+      top_n: number of candidates to rank again. If `top_k` is larger, `top_k` candidates are ranked
+        again.
+      adds_first: whether to add the logits of `first`. Otherwise the scores are those of `second`.
 
     Raises:
-      ValueError: if the caches have different texts, even if only one was edited later, or `top_n`
-        is not positive.
+      ValueError: if the caches of the two models have different texts, also because one of them was
+        edited later; or if `top_n` is not positive.
 
     Example:
       index = RerankedIndex(CandidateIndex(cache, bi_encoder), cross_encoder, top_n=50)
@@ -57,7 +58,7 @@ class RerankedIndex:
     def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
         """Find the best candidates for each context with both models.
 
-        See `CandidateIndex.search`.
+        For arguments, result and errors, see `CandidateIndex.search`.
         """
         self._check_same_texts()
         contexts, k = checked_contexts(contexts), checked_top_k(top_k, self.cache)
@@ -74,20 +75,17 @@ class RerankedIndex:
         return BestCandidates(ids, scores).best(k)
 
     def _check_same_texts(self) -> None:
-        """Raise an error if the caches have different texts.
-
-        Either of them may have been edited.
-        """
+        """Raise an error if the caches have different texts, because one of them was edited."""
         first, second = self.cache, self.second
         if isinstance(second, CandidateIndex) and second.cache.texts_hash != first.texts_hash:
             raise ValueError(
-                f"The caches {str(first.folder)!r} and {str(second.cache.folder)!r} hold "
-                "different texts. Build both from the same file, and edit both."
+                f"The caches {str(first.folder)!r} and {str(second.cache.folder)!r} have "
+                "different texts. Build both from the same file, and make the same edits in both."
             )
 
 
 def _logits(model: CandidateIndex | TextRanker, scores: np.ndarray) -> np.ndarray:
-    """Return scores as logits, float32 `[B, n]`. A trained ranker's scores are logits already."""
+    """Return scores as logits, float32 `[B, n]`. The scores of a ranker are already logits."""
     if isinstance(model, CandidateIndex):
         return np.float32(model.encoder.logit_scale) * scores
     return np.float32(model.logit_scale) * scores if isinstance(model, EncoderRanker) else scores

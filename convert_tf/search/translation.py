@@ -1,7 +1,7 @@
 """A linear map from the vectors of one encoder to the vectors of another.
 
-When an encoder is replaced, the map converts stored vectors whose texts are no longer available. If
-the texts are available, it is better to encode them again.
+If you replace an encoder, use the map to convert stored vectors whose texts are no longer
+available. If the texts are available, encode them again instead.
 """
 
 from collections.abc import Iterator
@@ -15,19 +15,20 @@ from convert_tf.numerics.vectors import unit_rows
 
 SHIPPED_TEXTS = 1_000
 LEAST_TEXTS = 20
-_PENALTIES = tuple(10.0**power for power in range(-6, 3))  # factors for the mean squared scale
+# Penalties to try, as factors of the mean squared singular value.
+_PENALTIES = tuple(10.0**power for power in range(-6, 3))
 
 
 class Translation(NamedTuple):
     """An affine map between two spaces of vectors.
 
     Attributes:
-      mean: float64 `[old_dim]`, the mean, which is subtracted from old vectors.
+      mean: float64 `[old_dim]`, the mean of old vectors, which is subtracted first.
       kernel: float64 `[old_dim, new_dim]`, the matrix of the linear part.
-      bias: float64 `[new_dim]`, added to the product.
+      bias: float64 `[new_dim]`, the vector that is added to the product.
       has_unit_length: whether translated vectors are scaled to length 1.
-      cosine: mean cosine between translated and true vectors, for texts that were left out of the
-        fit.
+      cosine: the mean cosine between the translated vector of a text and the new encoder's vector,
+        for texts that were left out of the fit.
     """
 
     mean: np.ndarray
@@ -46,17 +47,17 @@ class Translation(NamedTuple):
 def fit_translation(old: np.ndarray, new: np.ndarray) -> Translation:
     """Fit the map from one encoder's vectors to another's by ridge regression.
 
-    The penalty is chosen for the lowest leave-one-out error. In ridge regression, this error needs
-    no further fits: it is a row's residual divided by 1 − h, where h is the weight of the row in
-    its own prediction.
+    The penalty with the lowest leave-one-out error is chosen. In ridge regression, this error can
+    be computed without further fits: it is a row's residual divided by 1 − h, where h is the weight
+    of the row in its own prediction.
 
     Args:
       old: the old encoder's vectors for some texts, float `[texts, old_dim]`.
       new: the new encoder's vectors for the same texts, float `[texts, new_dim]`.
 
     Raises:
-      ValueError: if there are fewer than `LEAST_TEXTS` texts, or different numbers of vectors; or
-        if the old vectors are all equal.
+      ValueError: if there are fewer than `LEAST_TEXTS` texts, the numbers of old and new vectors
+        differ, or all old vectors are equal.
 
     Example:
       translate = fit_translation(old_encoder.encode(texts), new_encoder.encode(texts))
@@ -69,7 +70,7 @@ def fit_translation(old: np.ndarray, new: np.ndarray) -> Translation:
         )
     wide, target = old.astype(np.float64), new.astype(np.float64)
     mean, bias = wide.mean(axis=0), target.mean(axis=0)
-    # Without this condition, rounding would make equal numbers differ from their mean.
+    # Without this check, equal numbers in a column could differ from their mean, due to rounding.
     centred = np.where(np.ptp(wide, axis=0) > 0, wide - mean, 0)
     left, scales, right = np.linalg.svd(centred, full_matrices=False)
     products = left.T @ (target - bias)

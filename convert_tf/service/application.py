@@ -1,4 +1,4 @@
-"""The web application of `convert-tf serve`: a model behind HTTP and JSON."""
+"""The web application of `convert-tf serve`: a model that answers JSON requests over HTTP."""
 
 import asyncio
 import base64
@@ -25,14 +25,14 @@ from convert_tf.service.batching import Batcher, Limits
 from convert_tf.service.middleware import HANDLERS, REFUSALS, Counters, Middleware, RefusedError
 
 _MAX_RESULTS, _MAX_RESULT_CHARACTERS = 100_000, 16 * 2**20  # limits for the answer to a request
-_MAX_EXPLAINED_WORDS = 2_000  # per request
+_MAX_EXPLAINED_WORDS = 2_000  # maximum number of words to explain per request
 
-Texts = Annotated[list[StrictStr], Field(description="UTF-8 texts, in any number up to the limit")]
+Texts = Annotated[list[StrictStr], Field(description="UTF-8 texts, at most as many as the limit")]
 Turns = Annotated[
     list[StrictStr | list[StrictStr]],
     Field(
         description=(
-            "the earlier turns of each text: a list, the oldest first, or one joined string"
+            "the earlier turns of each text: a list, the oldest first, or a single joined string"
         )
     ),
 ]
@@ -40,7 +40,7 @@ Count = Annotated[int, Field(ge=1, strict=True)]
 
 
 class _Request(BaseModel, extra="forbid"):
-    """Base class of requests. If a field with a default is null, the default is used."""
+    """Base class of request bodies. If a field with a default is null, the default is used."""
 
     @model_validator(mode="before")
     @classmethod
@@ -79,7 +79,10 @@ class ClassifyRequest(_Request):
 
 
 class EmbeddingsRequest(_Request, extra="ignore"):
-    """Body of a request to `/v1/embeddings`. Unknown fields, as for other services, are ignored."""
+    """Body of a request to `/v1/embeddings`.
+
+    Unknown fields are ignored, because clients also send fields for other services.
+    """
 
     input: StrictStr | Texts
     model: str
@@ -88,8 +91,8 @@ class EmbeddingsRequest(_Request, extra="ignore"):
         Count | None,
         Field(
             description=(
-                "length of the vectors: the width of the model, or at most the width of "
-                "its similarity vectors, whose first numbers are then returned"
+                "number of dimensions: that of the model's vectors, or at most that of its "
+                "similarity vectors, of which the first dimensions are then returned"
             )
         ),
     ] = None
@@ -99,33 +102,33 @@ class EmbeddingsRequest(_Request, extra="ignore"):
     def _is_text(cls, value: Any) -> Any:
         if isinstance(value, list) and any(isinstance(entry, int | list) for entry in value):
             raise ValueError(
-                "token ids of another vocabulary, not texts (LangChain sends texts with "
+                "these are token ids of another vocabulary, not texts (LangChain sends texts with "
                 "check_embedding_ctx_length=False)"
             )
         return value
 
 
 def served_classifier(path: str, *, module: str, encoder: SentenceEncoder, max_texts: int) -> Any:
-    """Load a classifier that keeps a limited number of encodings.
+    """Load a classifier, which keeps only a limited number of encodings in memory.
 
     Args:
-      path: a folder from `convert-tf intent train`, or an `.onnx` file from `convert-tf intent
-        export`.
+      path: folder from `convert-tf intent train`, or `.onnx` file from `convert-tf intent export`.
       module: path of the encoder that is served.
-      encoder: the encoder itself. The classifier shares it if it was trained with this encoder.
-      max_texts: number of encodings to keep. It should be the number of texts per batch, because
-        the encodings are read twice: for the intent, and then for its confidence.
+      encoder: the encoder at this path. If the classifier was trained with it, the classifier uses
+        this encoder instead of loading it again.
+      max_texts: number of encodings to keep. This should be the number of texts per batch, because
+        the encodings are read twice: for the intent, and then for the confidence.
 
     Returns:
       An `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
 
     Raises:
-      ValueError: if there is no such classifier, or its encoder has changed.
+      ValueError: if there is no such classifier, or the encoder it was trained with has changed.
     """
     from convert_tf.intents.encodings import IntentEncodings
 
     classifier = load_classifier(path, max_texts=max_texts)
-    if not hasattr(classifier, "set_params"):  # a file, which contains its encoder
+    if not hasattr(classifier, "set_params"):  # this is an .onnx file, which contains its encoder
         return classifier
     paths = classifier.encoder if isinstance(classifier.encoder, list) else [classifier.encoder]
     encoders = [encoder if os.path.samefile(other, module) else other for other in paths]
@@ -138,9 +141,9 @@ class Model(NamedTuple):
     """The models that a service runs.
 
     Attributes:
-      encoder: the encoder.
+      encoder: encoder that computes vectors.
       name: name of the encoder in requests to `/v1/embeddings`.
-      classifier: the classifier for `/classify`, from `served_classifier`, or None.
+      classifier: classifier for `/classify`, from `served_classifier`, or None.
     """
 
     encoder: SentenceEncoder
@@ -154,10 +157,11 @@ def opened_model(
     """Open the models for a service.
 
     Args:
-      path: path of the encoder. If it is the same as `intents`, the file is opened once.
+      path: path of the encoder. If it equals `intents`, the file is opened only once.
       intents: path of the classifier, or None.
-      name, max_texts: as in `Model` and `served_classifier`.
-      compute_dtype: as in `SentenceEncoder`.
+      name: name of the encoder, as in `Model`.
+      compute_dtype: number format for computing, as in `SentenceEncoder`.
+      max_texts: number of encodings that the classifier keeps, as in `served_classifier`.
 
     Raises:
       ValueError: if one of the models cannot be opened.
@@ -165,8 +169,8 @@ def opened_model(
     if path == intents and path.endswith(".onnx"):
         if compute_dtype != "auto":
             raise ValueError(
-                f"compute_dtype={compute_dtype!r} has no effect on {path!r}, which computes as it "
-                "was exported. Omit it."
+                f"compute_dtype={compute_dtype!r} has no effect on {path!r}, whose number format "
+                "was chosen when it was exported. Omit compute_dtype."
             )
         classifier = load_classifier(path, max_texts=max_texts)
         return Model(classifier.sentence_encoder, name, classifier)
@@ -188,15 +192,17 @@ def make_application(
     """Return the web application for a model.
 
     Args:
-      model: the encoder and the classifier.
-      limits: limits for requests; None for the defaults.
-      api_keys: keys of clients. Each request needs one of them. Without any, requests need no key.
-      on_access: called after each request with facts about it; see `middleware.Middleware`.
-      english_only: whether `/classify` answers only English texts; see `answer_texts`.
+      model: encoder and classifier to serve.
+      limits: limits for requests, or None for the defaults.
+      api_keys: API keys, one of which each request must send. If there are none, requests need no
+        key.
+      on_access: function that is called after each request with facts about the request; see
+        `middleware.Middleware`.
+      english_only: whether `/classify` answers only English texts, as in `answer_texts`.
 
     Returns:
       An ASGI application with `/encode`, `/rank`, `/classify`, `/v1/embeddings`, `/v1/models`,
-      `/health`, `/metrics`, and `/docs`, which describes them.
+      `/health`, `/metrics`, and `/docs`, which describes these requests.
     """
     limits = limits or Limits()
     service = _Service(model, limits, english_only=english_only)
@@ -216,7 +222,7 @@ def make_application(
         api_keys=api_keys,
         on_access=on_access,
     )
-    # Only `/docs` uses this. The middleware checks the key before it reads the body.
+    # This is only for `/docs`. The middleware checks the key before it reads the body.
     keys: dict[str, Any] = {"dependencies": [Security(HTTPBearer(auto_error=False))]}
     guarded = keys if api_keys else {}
     for path in ("encode", "rank", "classify"):
@@ -231,7 +237,7 @@ def make_application(
 
 
 class _Service:
-    """The requests of the service, each as a method."""
+    """The service, with a method for each kind of request."""
 
     def __init__(self, model: Model, limits: Limits, *, english_only: bool) -> None:
         self._encoder, self._name, self._classifier = model
@@ -248,11 +254,11 @@ class _Service:
         self.batcher = Batcher(functions, limits, on_batch=self.counters.batch)
 
     async def encode(self, request: EncodeRequest) -> Response:
-        """Return vectors of texts: `{"vectors": [[…], …], "dim": n}`."""
+        """Return the vectors of texts: `{"vectors": [[…], …], "dim": n}`."""
         if request.kind not in (kinds := self._encoder.kinds):
             raise RefusedError(
                 422,
-                f"This model has no vectors of the kind {request.kind}. Request one of "
+                f"This model has no vectors of the kind {request.kind}. Choose one of these kinds: "
                 f"{', '.join(kinds)}.",
             )
         if request.kind == "context":
@@ -262,13 +268,13 @@ class _Service:
         else:
             raise RefusedError(
                 422,
-                f"Texts of the kind {request.kind} have no earlier turns. Omit extra_contexts, or "
-                "request the kind context.",
+                f"Vectors of the kind {request.kind} do not include earlier turns. Omit "
+                "extra_contexts, or choose the kind context.",
             )
         return await _answer(_encoded, vectors, request.format)
 
     async def rank(self, request: RankRequest) -> Response:
-        """Return the responses for each context, the best first, with their cosines."""
+        """Return the best responses for each context, with their cosines, the best first."""
         self._check(request.contexts)
         self._check(request.responses)
         top_k = min(request.top_k, len(request.responses))
@@ -278,15 +284,15 @@ class _Service:
         return await _answer(_ranked, contexts, responses, request.responses, top_k)
 
     async def classify(self, request: ClassifyRequest) -> Response:
-        """Return the intent of each text with its confidence; null for an empty text.
+        """Return the intent of each text and the confidence, or null for an empty text.
 
-        A text that is out of scope gets the classifier's label for such texts, by default `"oos"`.
-        If the service was started with `--english_only`, a text in another language gets null and
-        its `language`.
+        The answer for an out-of-scope text is the classifier's label for such texts, by default
+        `"oos"`. If the service was started with `--english_only`, the answer for a text in another
+        language is null, with the `language` of the text.
         """
         if self._classifier is None:
             raise RefusedError(
-                404, "This service has no intents. Start convert-tf serve with --intents."
+                404, "This service has no classifier. Start convert-tf serve with --intents."
             )
         self._check(request.texts)
         top_k = min(request.top_k, len(self._classifier.classes_))
@@ -295,10 +301,11 @@ class _Service:
             if self._classifier.decision.has_several:
                 raise RefusedError(
                     422,
-                    "A classifier with several intents per text cannot explain its answers. "
+                    "A classifier that allows several intents per text cannot explain its answers. "
                     "Omit explain.",
                 )
-            # A shorter text is encoded for each word, up to the limit in `Predictor.explain`.
+            # To explain a text, the text without a word is encoded for each word, up to the limit
+            # in `Predictor.explain`.
             words = sum(len(text.split()) for text in request.texts)
             _check_limit(words, _MAX_EXPLAINED_WORDS, "words to explain", "Split the request.")
             given = []
@@ -310,10 +317,10 @@ class _Service:
         return await _answer(_classified, given, top_k)
 
     async def embeddings(self, request: EmbeddingsRequest) -> Response:
-        """Return vectors of length 1 for clients of OpenAI's interface.
+        """Return vectors of length 1, for clients of OpenAI's interface.
 
         By default, the vectors are of the kind `sentence`. If a request asks for fewer `dimensions`
-        and the model has similarity vectors, the answer contains their first numbers.
+        and the model has similarity vectors, the answer contains the first dimensions of these.
         """
         self._check_name(request.model)
         texts = [request.input] if isinstance(request.input, str) else request.input
@@ -324,23 +331,23 @@ class _Service:
         return await _answer(_embedded, vectors, request.encoding_format, self._name)
 
     async def _cut(self, texts: Sequence[str], dim: int, width: int) -> np.ndarray:
-        """Return the first `dim` numbers of similarity vectors."""
+        """Return the first `dim` dimensions of the texts' similarity vectors."""
         remedy = "Omit dimensions."
         if "similarity" in self._encoder.kinds:
             vectors = await self._vectors("similarity", texts)
             if dim <= vectors.shape[1]:
                 return vectors[:, :dim]
-            remedy = f"Omit dimensions, or pass {vectors.shape[1]:,} or less."
+            remedy = f"Omit dimensions, or pass at most {vectors.shape[1]:,}."
         raise RefusedError(
-            400, f"The vectors have {width:,} numbers and cannot be cut to {dim:,}. {remedy}"
+            400, f"The vectors have {width:,} dimensions and cannot be cut to {dim:,}. {remedy}"
         )
 
     async def models(self) -> dict[str, Any]:
-        """Return the name of the model for `/v1/embeddings`."""
+        """Return the name of the model that answers `/v1/embeddings`."""
         return {"object": "list", "data": [await self.model(self._name)]}
 
     async def model(self, name: str) -> dict[str, Any]:
-        """Describe the model with this name."""
+        """Return a description of the model with this name."""
         self._check_name(name)
         return {"id": name, "object": "model", "created": 0, "owned_by": "convert_tf"}
 
@@ -348,12 +355,12 @@ class _Service:
         if name != self._name:
             raise RefusedError(
                 404,
-                f"This service has the model {self._name!r}, not {name!r}. Request that one, or "
-                "start convert-tf serve with --name.",
+                f"This service has the model {self._name!r}, not {name!r}. Use that name, or start "
+                "convert-tf serve with --name.",
             )
 
     async def health(self) -> dict[str, Any]:
-        """Return whether the service answers requests."""
+        """Return whether the service is ready to answer requests."""
         if not self.batcher.is_running:
             raise RefusedError(503, "The service is starting or stopping. Try again in a second.")
         return {"status": "ok", "model": self._name, "queued": self.batcher.queued}
@@ -378,8 +385,8 @@ class _Service:
         if extra is not None and len(extra) != len(texts):
             raise RefusedError(
                 422,
-                f"There are {len(texts)} texts and {len(extra)} extra_contexts. Pass one for each "
-                'text, "" where there are no earlier turns.',
+                f"There are {len(texts)} texts but {len(extra)} extra_contexts. Pass one "
+                'extra_context for each text, and "" where there are no earlier turns.',
             )
         for turns in extra or ():
             self._check([turns] if isinstance(turns, str) else turns)
@@ -398,7 +405,7 @@ class _Service:
         Args:
           asked: number of contexts or texts in the request.
           top_k: number of results for each context or text.
-          lengths: number of characters in each text that the results repeat.
+          lengths: number of characters in each text that may be repeated in the results.
         """
         remedy = "Lower top_k, or split the request."
         _check_limit(asked * top_k, _MAX_RESULTS, "results", remedy)
@@ -409,12 +416,13 @@ class _Service:
 def _check_limit(number: int, limit: int, what: str, remedy: str) -> None:
     if number > limit:
         raise RefusedError(
-            413, f"There are {number:,} {what}, and at most {limit:,} are allowed. {remedy}"
+            413, f"There are {number:,} {what}, but at most {limit:,} are allowed. {remedy}"
         )
 
 
-# Other threads encode answers as JSON, row by row. A single call for a whole answer would block the
-# interpreter, and FastAPI's own encoder is slow: it visits each number in each vector.
+# Answers are encoded as JSON in other threads, row by row. A single call for a whole answer would
+# block the interpreter. FastAPI's own encoder is slow, because it visits each number in each
+# vector.
 
 
 async def _answer(write: Callable[..., str], *values: Any) -> Response:

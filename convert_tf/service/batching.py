@@ -21,7 +21,8 @@ class Limits(Config):
       max_texts: Maximum number of texts per request.
       max_characters: Maximum length of a text, in characters.
       max_bytes: Maximum size of a request, in bytes.
-      max_queue: Maximum number of waiting texts. Further requests are refused with status 503.
+      max_queue: Maximum number of texts that may wait. Requests beyond this are refused with status
+        503.
       batch_size: Maximum number of texts to compute in one batch.
     """
 
@@ -33,30 +34,31 @@ class Limits(Config):
 
 
 class BusyError(Exception):
-    """The queue is full, or the batcher does not run. The caller should try again later."""
+    """The queue is full, or the batcher is not running. The caller should try again later."""
 
 
 class _Job(NamedTuple):
     what: str
     items: list[Any]
-    answer: "asyncio.Future[list[Any]]"  # already done if the caller is gone
+    answer: "asyncio.Future[list[Any]]"  # already done if the caller has gone away
 
 
 class Batcher:
-    """Computes items from several callers in one call, and returns each caller's results.
+    """Computes the items of several callers in one batch, and returns each caller's results.
 
-    Items do not wait until a batch is full: while a batch is computed, the items that arrive form
-    the next one. A single caller is therefore served at once, and many callers share a few calls. A
-    single thread computes, because each function uses all cores. Callers whose tasks were cancelled
-    are left out. If a batch fails, the items of each caller are computed again on their own, so
-    that only callers with bad items get an error.
+    Batches do not wait until they are full: the items that arrive while a batch is computed form
+    the next batch. A single caller is therefore served at once, and many callers share a few
+    batches. Only one thread computes, because each function uses all cores. Items of callers whose
+    tasks were cancelled are left out. If a batch fails, the items of each caller are computed again
+    separately, so that only callers with bad items get an error.
 
     Args:
-      functions: functions by name. Each takes a list of items and returns one result per item.
-      limits: maximum numbers of items per batch and of waiting items; None for the defaults. The
-        items from a single call are never split, so they may exceed the maximum per batch.
-      on_batch: called after each batch with the function's name, the number of items and the
-        seconds that the batch took.
+      functions: functions that compute items, by name. Each takes a list of items and returns a
+        result for each item.
+      limits: maximum numbers of items per batch and of waiting items, or None for the defaults. The
+        items of one call are never split, so they may exceed the maximum per batch.
+      on_batch: function that is called after each batch with the name of the function, the number
+        of items and the seconds that the batch took.
 
     Example:
       async with Batcher({"sentence": encoder.encode}) as batcher:
@@ -94,7 +96,7 @@ class Batcher:
 
     @property
     def is_running(self) -> bool:
-        """Whether queued items will be computed."""
+        """Whether the batcher is running, so that queued items will be computed."""
         return self._worker is not None and not self._worker.done()
 
     @property
@@ -103,15 +105,15 @@ class Batcher:
         return sum(len(job.items) for job in self._waiting if not job.answer.done())
 
     async def __call__(self, what: str, items: Sequence[Any]) -> list[Any]:
-        """Return the results for items, in the same order.
+        """Return the results for items, in the order of the items.
 
         Args:
-          what: name of a function.
-          items: its arguments.
+          what: name of the function that computes the items.
+          items: items to compute.
 
         Raises:
-          BusyError: if too many items are waiting, or the call is not inside the `async with`
-            block.
+          BusyError: if too many items are waiting, or the call is not inside the `async with` block
+            of the batcher.
         """
         if not items:
             return []
@@ -120,7 +122,7 @@ class Batcher:
         max_queue = self._limits.max_queue
         if (queued := self.queued) and queued + len(items) > max_queue:
             raise BusyError(
-                f"The queue is full: {queued:,} of {max_queue:,} texts wait, and "
+                f"The queue is full: {queued:,} of at most {max_queue:,} texts are waiting, and "
                 f"this request has {len(items):,}. Try again in a second."
             )
         job = _Job(what, list(items), asyncio.get_running_loop().create_future())
@@ -138,14 +140,14 @@ class Batcher:
                 self._has_work.clear()
 
     async def _answer(self, jobs: Sequence[_Job]) -> None:
-        """Compute jobs for one function."""
+        """Compute several jobs for the same function, and answer their callers."""
         what, items = jobs[0].what, [item for job in jobs for item in job.items]
         started = time.perf_counter()
         try:
             loop = asyncio.get_running_loop()
             results = list(await loop.run_in_executor(self._thread, self._functions[what], items))
             if len(results) != len(items):
-                raise ValueError(f"{what} gave {len(results)} results for {len(items)} items")
+                raise ValueError(f"{what} returned {len(results)} results for {len(items)} items.")
         except Exception as error:
             for job in jobs:
                 if len(jobs) > 1 and not job.answer.done():
@@ -161,7 +163,7 @@ class Batcher:
         self._on_batch(what, len(items), time.perf_counter() - started)
 
     def _next_jobs(self) -> list[_Job]:
-        """Take the oldest job from the queue, and fitting jobs for the same function."""
+        """Take the oldest job from the queue, and jobs for the same function that fit the batch."""
         taken: list[_Job] = []
         left: list[_Job] = []
         size = 0
@@ -180,5 +182,5 @@ class Batcher:
 
 def _not_running() -> BusyError:
     return BusyError(
-        "The service is starting or stopping, and computes nothing. Try again in a second."
+        "The service is starting or stopping, so it computes nothing. Try again in a second."
     )

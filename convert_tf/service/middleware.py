@@ -1,4 +1,4 @@
-"""The middleware around each request: ids, keys, counts, limits for length and time, and errors."""
+"""Middleware for each request: ids, keys, counts, limits of size and time, and errors."""
 
 import asyncio
 import json
@@ -16,10 +16,10 @@ from convert_tf.service.access import ID_HEADER, OPEN_PATHS, has_key, request_id
 from convert_tf.service.batching import BusyError
 from convert_tf.storage.messages import shortened
 
-_SECONDS_TO_WAIT = "1"  # seconds until a client should try again
-_FOR_BODY = 30.0  # seconds, from the head of a request to the end of its body
+_SECONDS_TO_WAIT = "1"  # seconds after which a client should try again
+_FOR_BODY = 30.0  # maximum number of seconds from the head of a request to the end of its body
 _LENGTHS = {b"content-length", b"transfer-encoding"}
-_CLIENT_LEFT = 499  # nginx's status for this case; it is counted but never sent
+_CLIENT_LEFT = 499  # nginx's status for a client that has left; it is counted but never sent
 
 
 class _Error(BaseModel):
@@ -29,29 +29,29 @@ class _Error(BaseModel):
 
 
 class Refusal(BaseModel):
-    """The body of an error response, in the form that OpenAI's clients show."""
+    """The body of an error response, in the form that OpenAI's clients expect."""
 
     error: _Error
 
 
-# For `/docs`.
+# Descriptions of the error responses, for `/docs`.
 REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Refusal, "description": description}
     for status, description in {
-        400: "the body is not JSON in UTF-8, or vectors have other dimensions",
+        400: "the body is not JSON in UTF-8, or the vectors cannot have the requested dimensions",
         401: "the request has no API key, or a wrong one",
         408: "the body did not arrive in time",
-        404: "the service has no such model, or no intents",
-        413: "too many or too long texts",
+        404: "the service has no such model, or no classifier",
+        413: "there are too many texts, or a text is too long",
         422: "a field is missing, unknown, or of the wrong type",
-        500: "an error in the service",
+        500: "an error occurred in the service",
         503: "too many texts are waiting, or the service is starting or stopping",
     }.items()
 }
 
 
 class RefusedError(HTTPException):
-    """A request that is refused, with an HTTP status and a message for the client."""
+    """Refusal of a request, with an HTTP status and a message for the client."""
 
 
 def _refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -66,7 +66,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
             return _refusal(error.status_code, error.detail)
         case HTTPException(status_code=404 | 405):
             asked = f"{request.method} {request.url.path}"
-            message = f"The service has no {asked}. See /docs for its requests."
+            message = f"The service has no {asked}. See /docs for the requests that it answers."
             return _refusal(error.status_code, message, error.headers)
         case HTTPException():
             return _refusal(
@@ -84,22 +84,22 @@ async def _answer_error(request: Request, error: Exception) -> Response:
                 )
             kind = request.headers.get("content-type", "")
             if first["loc"] == ("body",) and "json" not in kind.lower() and "input" in first:
-                received = f"Received: {shortened(kind, 100)}" if kind else "It has none"
+                received = f"Received: {shortened(kind, 100)}" if kind else "It has no such header"
                 return _refusal(
                     422,
-                    "The request needs the header Content-Type: application/json, and JSON as its "
-                    f"body. {received}.",
+                    "The request needs the header Content-Type: application/json and a JSON body. "
+                    f"{received}.",
                 )
             place = ".".join(map(str, first["loc"]))
-            said = first["msg"].removeprefix("Value error, ")  # the prefix comes from pydantic
+            said = first["msg"].removeprefix("Value error, ")  # pydantic adds this prefix
             return _refusal(
                 422, f"Wrong value of {place}: {said}. See /docs for the fields of requests."
             )
-    # The server logs the error. Its message may contain texts of other requests.
+    # The message of the error is only logged, because it may contain texts of other requests.
     return _refusal(
         500,
-        f"Internal error while answering this request ({type(error).__name__}). The log of the "
-        "service has the details.",
+        f"Internal error while answering this request ({type(error).__name__}). The service's log "
+        "has the details.",
     )
 
 
@@ -109,7 +109,7 @@ HANDLERS: dict[Any, Any] = dict.fromkeys(
 
 
 class Counters:
-    """Counts requests, batches and texts since the service started, for Prometheus.
+    """Counts requests, batches and texts for Prometheus, since the start of the service.
 
     Args:
       queued: function that returns the number of waiting texts.
@@ -123,36 +123,38 @@ class Counters:
 
         self._requests = metric(Counter, "requests", "Answered requests.", ["path", "status"])
         self._times = metric(Histogram, "request_seconds", "Seconds of requests.", ["path"])
-        self._batches = metric(Counter, "batches", "Batches of the model.", ["kind"])
-        self._texts = metric(Counter, "texts", "Texts in these batches.", ["kind"])
-        self._model_seconds = metric(Counter, "model_seconds", "Seconds in these batches.")
+        self._batches = metric(Counter, "batches", "Batches that the model computed.", ["kind"])
+        self._texts = metric(Counter, "texts", "Texts that the model computed.", ["kind"])
+        self._model_seconds = metric(Counter, "model_seconds", "Seconds of the model.")
         metric(Gauge, "queued_texts", "Waiting texts.").set_function(queued)
 
     def request(self, path: str, status: int, seconds: float) -> None:
-        """Count an answered request."""
+        """Count a request that has been answered."""
         self._requests.labels(path, status).inc()
         self._times.labels(path).observe(seconds)
 
     def batch(self, what: str, texts: int, seconds: float) -> None:
-        """Count a batch that the model computed."""
+        """Count a batch that the model has computed."""
         self._batches.labels(what).inc()
         self._texts.labels(what).inc(texts)
         self._model_seconds.inc(seconds)
 
 
 class Middleware:
-    """Counts answers, refuses long and slow bodies, and cancels work for clients that left.
+    """Counts answers, refuses long and slow bodies, and cancels work for clients that have left.
 
-    ASGI servers do not cancel the work when a client closes its connection. Each answer has the
-    header `X-Request-ID`, with the id from the request or a new id.
+    ASGI servers do not cancel the work for a client that closes its connection, so this middleware
+    does. Each answer has the header `X-Request-ID`, with the id from the request or a new id.
 
     Args:
-      app: the application.
-      counters: the counters for requests.
+      app: ASGI application to wrap.
+      counters: counters for requests.
       max_bytes: maximum size of a request's body, in bytes.
-      api_keys: keys of clients. Each request needs one of them. Without any, requests need no key.
-      on_access: called after each request with `id`, `client`, `method`, `path`, `status`,
-        `seconds`, and `received` and `sent`, the numbers of bytes in both bodies; or None.
+      api_keys: API keys, one of which each request must send. If there are none, requests need no
+        key.
+      on_access: function that is called after each request with a dict, or None. The dict has `id`,
+        `client`, `method`, `path`, `status`, `seconds`, and the numbers of bytes in the bodies of
+        request and answer, `received` and `sent`.
     """
 
     def __init__(
@@ -189,9 +191,9 @@ class Middleware:
             else:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
-                gone_answer = _refusal(_CLIENT_LEFT, "The client has left.")
+                gone_answer = _refusal(_CLIENT_LEFT, "The client has closed the connection.")
                 await gone_answer(scope, receive, exchange.answer)
-        except asyncio.CancelledError:  # the service stops, and the time for requests is over
+        except asyncio.CancelledError:  # the service is stopping, and the time for requests is up
             if exchange.status:
                 raise
             stopped = _refusal(
@@ -203,8 +205,8 @@ class Middleware:
         finally:
             work.cancel()
             gone.cancel()
-            # All paths that do not exist are counted together. Otherwise their counts could fill
-            # memory.
+            # All paths that do not exist are counted together, because separate counts could fill
+            # the memory.
             path = getattr(scope.get("route"), "path", "other")
             seconds = time.perf_counter() - started
             self._counters.request(path, exchange.status or 500, seconds)
@@ -213,14 +215,14 @@ class Middleware:
 
 
 class _Exchange:
-    """A request that is being read, and its answer.
+    """A request that is being read, and the answer to it.
 
     Args:
-      scope, receive, send: the arguments of an ASGI application.
+      scope, receive, send: arguments that an ASGI application gets.
       max_bytes: maximum size of a request's body, in bytes.
 
     Attributes:
-      status: status of the answer; 0 before the answer begins.
+      status: HTTP status of the answer, or 0 before the answer begins.
     """
 
     def __init__(self, scope: Any, receive: Any, send: Any, max_bytes: int) -> None:
@@ -253,15 +255,15 @@ class _Exchange:
         if self._received > self._max_bytes:
             raise RefusedError(
                 413,
-                f"The request has {self._received:,} or more bytes, and at most "
-                f"{self._max_bytes:,} are allowed. Split it.",
+                f"The request has {self._received:,} or more bytes, but at most "
+                f"{self._max_bytes:,} are allowed. Split the request.",
             )
         if not message.get("more_body", False):
             self._is_read.set()
         return message
 
     async def answer(self, message: Any) -> None:
-        """Send a message of the answer, including the request's id."""
+        """Send a message of the answer, with the id of the request in its headers."""
         self.status = message.get("status", self.status)
         self._sent += len(message.get("body", b""))
         if message["type"] == "http.response.start":
@@ -271,12 +273,12 @@ class _Exchange:
 
     async def leave(self) -> None:
         """Wait until the client has left."""
-        await self._is_read.wait()  # otherwise two readers would take each other's messages
+        await self._is_read.wait()  # two readers at once would take each other's messages
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     def facts(self, seconds: float) -> dict[str, Any]:
-        """Return the facts for the `on_access` of `Middleware`."""
+        """Return the facts about the request that the `on_access` of `Middleware` receives."""
         return {
             "id": self._id,
             "client": (self._scope.get("client") or [None])[0],

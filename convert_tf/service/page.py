@@ -1,4 +1,4 @@
-"""Serve the static files of the page that runs a model in the browser."""
+"""Serve the static files of the web page that runs a model in the browser."""
 
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -17,15 +17,17 @@ _FILES = (
 
 
 def missing_files(folder: Path) -> list[str]:
-    """Return the page's files that are missing from a folder."""
+    """Return the names of the page's files that a folder lacks."""
     return [name for name in _FILES if not (folder / name).is_file()]
 
 
 def page_folder() -> Path:
-    """Return the page's folder: in this clone if the page was built here, else from the release.
+    """Return the folder of the page.
+
+    This is a folder in this clone if the page was built here, and otherwise the downloaded release.
 
     Raises:
-      ValueError: if the page was not built and could not be downloaded.
+      ValueError: if the page was not built and cannot be downloaded.
     """
     if not missing_files(BUILT_PAGE):
         return BUILT_PAGE
@@ -33,23 +35,23 @@ def page_folder() -> Path:
         return release_file(PAGE_ARCHIVE)
     except DownloadError as error:
         raise ValueError(
-            f"The page is neither built nor downloaded: {error} Run make web in a clone. Without a "
-            f"network, set {URL_VARIABLE} to file:// and the folder of a release, or unpack its "
-            f"{PAGE_ARCHIVE} and pass --folder."
+            f"The page has not been built, and downloading it failed: {error} Run make web in a "
+            f"clone. Without a network, set {URL_VARIABLE} to file:// and the folder of a release, "
+            f"or unpack {PAGE_ARCHIVE} from the release and pass that folder as --folder."
         ) from error
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    """Serves files with the headers that the page needs. Requests are not logged."""
+    """Serves files with the headers that the page needs, without logging requests."""
 
     extensions_map = {  # noqa: RUF012 (the base class has this type)
         **SimpleHTTPRequestHandler.extensions_map,
         ".js": "text/javascript",
-        ".gz": "application/octet-stream",  # the page itself unpacks these
+        ".gz": "application/octet-stream",  # the page itself unpacks these files
     }
 
     def end_headers(self) -> None:
-        # The page requests large files with the checksum of their content.
+        # The page requests large files with a checksum of their content in the URL.
         is_dated = ".gz?v=" in self.path
         self.send_header("Cache-Control", "max-age=31536000" if is_dated else "no-cache")
         super().end_headers()
@@ -59,15 +61,15 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 def page_server(folder: Path, *, host: str, port: int) -> ThreadingHTTPServer:
-    """Return a server for the page. Its method `serve_forever` runs it.
+    """Return a server for the page, which runs when its method `serve_forever` is called.
 
     Args:
-      folder: a folder that `make web` wrote, or the result of `page_folder`.
+      folder: folder that `make web` wrote, or the result of `page_folder`.
       host: address to listen on.
-      port: port to listen on; 0 for a free one.
+      port: port to listen on, or 0 for any free port.
 
     Raises:
-      ValueError: if files of the page are missing from the folder.
+      ValueError: if the folder lacks files of the page.
       OSError: if another program uses the port.
     """
     if missing := missing_files(folder):

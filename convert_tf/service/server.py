@@ -1,9 +1,9 @@
 """The service's HTTP server, with limits on the number and duration of open connections.
 
-A client that connects and sends nothing, or half a request, occupies a file descriptor. A client
-therefore has a few seconds to send the head of a request, and limited time for the body
-(`middleware`). If too many connections are open, the ones that have waited longest for a request
-are closed.
+A client that connects and sends nothing, or only half a request, occupies a file descriptor.
+Clients therefore have only a few seconds to send the head of a request, and a limited time to send
+the body (see `middleware`). If too many connections are open, those that have waited longest for a
+request are closed.
 """
 
 import asyncio
@@ -16,18 +16,19 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-# Seconds that an idle connection stays open. Clients close idle connections after 5 s (httpx and
-# OpenAI's client) or 60 s (many proxies). If the service closed first, a request could be lost.
+# Number of seconds for which an idle connection stays open. Clients close idle connections after
+# 5 s (httpx and OpenAI's client) or 60 s (many proxies). If the service closed a connection first,
+# a request could be lost.
 _KEEP_ALIVE = 75
-_FOR_HEAD = 10.0  # seconds
-_TO_END = 5.0  # seconds for a body that is on its way when the service stops
-# Seconds to finish open requests when the service stops. The files in deploy/ allow more.
+_FOR_HEAD = 10.0  # number of seconds in which a client must send the head of a request
+_TO_END = 5.0  # number of seconds for a body that is being sent when the service stops
+# Number of seconds to finish open requests when the service stops. The files in deploy/ allow more.
 GRACE = 45
 _MOST_CONNECTIONS = 1000
-# asyncio accepts this many connections at once before the server can close any.
+# asyncio accepts up to this many connections at once before the server can close any of them.
 _ACCEPTED_AT_ONCE = 128
 _OTHER_FILES = 32  # number of files that the process may open later
-_BETWEEN_WARNINGS = 60.0  # seconds
+_BETWEEN_WARNINGS = 60.0  # minimum number of seconds between two warnings
 
 _log = logging.getLogger("uvicorn.error")
 
@@ -36,14 +37,14 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     """A connection that is closed if its client takes too long to send a request.
 
     Attributes:
-      waits_since: time at which the connection began to wait for a request; None while it has a
-        request.
+      waits_since: time at which the connection began to wait for a request, or None while a request
+        is being answered.
     """
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for a request.
 
-        If there are too many connections, close the oldest silent one.
+        If too many connections are open, close the one that has waited longest for a request.
         """
         super().connection_made(transport)
         self.waits_since: float | None = None
@@ -52,18 +53,18 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         if len(self.connections) >= self.limit_concurrency:
             others = self.connections - {self}
             silent = [other for other in others if other.waits_since is not None]
-            if silent:  # otherwise uvicorn answers the next request with 503
+            if silent:  # if none is silent, uvicorn answers the next request with 503
                 oldest = min(silent, key=lambda other: other.waits_since)
                 self.connections.discard(oldest)
                 oldest.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the time limit."""
+        """Stop the timer of the connection."""
         self._stop_waiting()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Start the time limit for a head at its first byte, and stop it at its last byte."""
+        """Start the timer at the first byte of a head, and stop it at the last byte of the head."""
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_waiting()
@@ -71,7 +72,7 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
             self._wait_for_head()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, but only briefly if this request's body is missing."""
+        """Wait for the next request, but only briefly if the body of this request is incomplete."""
         super().on_response_complete()
         if self.cycle is not None and not self.cycle.response_complete:
             return  # the next request arrived together with the last one
@@ -83,7 +84,7 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         """Answer the open request if its body arrives soon, and tell the client to reconnect."""
         super().shutdown()
         if self.cycle is not None and not self.cycle.response_complete:
-            # uvicorn includes this header in its answers.
+            # uvicorn adds the headers in this list to its answers.
             self.cycle.scope["headers"].append((b"connection", b"close"))
             if self.cycle.more_body:
                 self._stop_waiting()
@@ -106,9 +107,9 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 
 
 class _FailedAccepts:
-    """Logs once a minute that connections could not be accepted.
+    """Logs at most once a minute that connections could not be accepted.
 
-    asyncio would log every failure.
+    Without this handler, asyncio would log every failure.
     """
 
     def __init__(self) -> None:
@@ -120,7 +121,7 @@ class _FailedAccepts:
         elif time.monotonic() - self._last >= _BETWEEN_WARNINGS:
             self._last = time.monotonic()
             _log.warning(
-                "Connections cannot be accepted: %s. Raise the limit of open files (ulimit -n), "
+                "Connections cannot be accepted: %s. Raise the limit for open files (ulimit -n), "
                 "or start more services. This message appears at most once a minute.",
                 context.get("exception"),
             )
@@ -133,8 +134,8 @@ class Server(uvicorn.Server):
         """Start listening.
 
         Raises:
-          SystemExit: if the port is in use, or this machine does not have the address. uvicorn has
-            logged the reason.
+          SystemExit: if the port is in use, or the address does not belong to this machine. uvicorn
+            has logged the reason.
         """
         asyncio.get_running_loop().set_exception_handler(_FailedAccepts())
         try:
@@ -150,7 +151,7 @@ def make_server(application: Any, **options: Any) -> Server:
     """Return the server for an application.
 
     Args:
-      application: from `application.make_application`.
+      application: web application, from `application.make_application`.
       **options: options of `uvicorn.Config`, such as `host` and `port`.
     """
     config = uvicorn.Config(
@@ -167,7 +168,7 @@ def make_server(application: Any, **options: Any) -> Server:
 
 
 def _most_connections() -> int:
-    """Return the maximum number of connections, which leaves files for the rest of the process."""
+    """Return the maximum number of connections, which leaves some open files for other purposes."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return _MOST_CONNECTIONS

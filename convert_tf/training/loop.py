@@ -1,9 +1,9 @@
 """The training loop: take steps, evaluate, write checkpoints, and resume.
 
-`carry_out` trains from the newest checkpoint in the run's folder. It repeatedly takes a batch and
-trains on it for one step. At fixed intervals it evaluates the model and writes a checkpoint. A run
-ends after its last step, when the process is told to end, or when the loss or a weight is NaN or
-infinite. `take_steps` can also train a task in memory, which writes nothing.
+`carry_out` starts from the newest checkpoint in the folder of the run. It takes one batch after
+another and trains on each for one step. At fixed intervals it evaluates the model and writes a
+checkpoint. A run ends after its last step, when the process is told to end, or when the loss or a
+weight is NaN or infinite. `take_steps` can also train a task in memory, which writes nothing.
 """
 
 import contextlib
@@ -55,10 +55,14 @@ LOCK_FILE = ".lock"
 
 @contextlib.contextmanager
 def only_run_in(folder: Path) -> Iterator[None]:
-    """Lock the run's folder during the block. The lock ends even if the process is killed."""
+    """Lock the folder of a run during a `with` block.
+
+    The lock is released even if the process is killed.
+    """
     if kind_of(folder).is_module:
         raise ValueError(
-            f"{str(folder)!r} is a module and cannot hold a training run. Choose another --output."
+            f"{str(folder)!r} is a module, so it cannot hold a training run. Choose another "
+            "--output."
         )
     folder.mkdir(parents=True, exist_ok=True)
     with opened_lock(folder / LOCK_FILE) as lock:
@@ -68,12 +72,12 @@ def only_run_in(folder: Path) -> Iterator[None]:
 
 
 def carry_out(task: Task) -> Path:
-    """Train until the last step, resuming from the newest checkpoint if the folder has one.
+    """Train until the last step, starting from the newest checkpoint if the folder has one.
 
-    The caller must have locked the folder (`only_run_in`) and set the seed.
+    The caller must already have locked the folder (`only_run_in`) and set the random seed.
 
     Returns:
-      The path of the run's folder, a model directory with the best weights.
+      The path of the run's folder, which is now a model directory with the best weights.
 
     Raises:
       CheckpointError: if the checkpoints in the folder belong to another model, or are damaged.
@@ -110,19 +114,19 @@ def carry_out(task: Task) -> Path:
             if step < steps:
                 task.start(facts)
         if step >= steps:
-            print(f"nothing to do: the run has its {steps} steps")
+            print(f"nothing to do: the run has already taken its {steps} steps")
         else:
             take_steps(task, step, termination)
     return task.folder
 
 
 def take_steps(task: Task, step: int = 0, termination: Termination | None = None) -> None:
-    """Take the remaining steps, until the last one or until the process is told to end.
+    """Take the remaining steps of a task, until the last one or until the process is told to end.
 
     Args:
       task: the task to train.
       step: number of steps already done; 0 for a task in memory.
-      termination: records whether the process was told to end; None for a task in memory.
+      termination: record of whether the process was told to end; None for a task in memory.
 
     Raises:
       NonFiniteError: if the loss or a weight became NaN or infinite.
@@ -178,7 +182,7 @@ class _Steps:
         self._batch_facts: Mapping[str, Any] = {}
 
     def take(self, batch: Batch) -> None:
-        """Train on a batch, and from time to time print the progress."""
+        """Train on a batch, and print the progress at some steps."""
         logs = self._train_step(batch.inputs)
         self.step += 1
         self.count(batch, logs)
@@ -194,7 +198,7 @@ class _Steps:
             self._track({**logs, **speed, **rate})
 
     def count(self, batch: Batch, logs: dict[str, Any]) -> None:
-        """Count a batch after training on it, and remember the means of the metrics."""
+        """Count a batch that has been trained on, and remember the means of the metrics."""
         loss = float(logs["loss"])
         if not math.isfinite(loss):
             raise NonFiniteError(f"a loss of {loss}", self.step, self.task.remedy)
@@ -218,7 +222,7 @@ class _Steps:
         )
 
     def pause_where_due(self, *, is_ending: bool) -> None:
-        """Evaluate the model or write a checkpoint if either is due at this step."""
+        """Evaluate the model and write a checkpoint if these are due at this step."""
         config, processes = self.task.config, self.task.processes
         is_last = self.step >= config.steps
         is_evaluated = (is_last or self.step % config.eval_every == 0) and not is_ending
@@ -242,19 +246,25 @@ class _Steps:
         self.go_on()
 
     def go_on(self) -> None:
-        """Start measuring metrics and speed afresh, before the next step."""
+        """Reset the metrics and the clock before the next step."""
         self.task.model.reset_metrics()
         self.clock.start()
 
     def _refuse_non_finite_weights(self) -> None:
-        """Raise an error if weights are NaN or infinite, which the loss shows only a step later."""
+        """Raise an error if a weight is NaN or infinite.
+
+        The loss would show this only one step later.
+        """
         for variable in self.task.model.trainable_variables:
             if not np.isfinite(keras.ops.convert_to_numpy(variable)).all():
                 what = f"a value that is not a number in {variable.path}"
                 raise NonFiniteError(what, self.step, self.task.remedy)
 
     def evaluate(self, logs: dict[str, float]) -> None:
-        """Evaluate, and add a row to `metrics.jsonl`. All processes call this; the first writes."""
+        """Evaluate the model, and add a row to `metrics.jsonl`.
+
+        All processes must call this method. Only the first one writes.
+        """
         task = self.task
         row = {
             "step": self.step,
@@ -279,7 +289,7 @@ class _Steps:
     def _write_rows(self) -> None:
         folder = self.task.folder
         write_file(folder / METRICS_FILE, "".join(json.dumps(r) + "\n" for r in self.rows))
-        if len(self.rows) > 1:  # a single point is not a curve
+        if len(self.rows) > 1:  # one point does not make a curve
             write_picture(folder / CURVE_FILE, lambda: self.task.curve(self.rows))
 
     def _facts(self) -> dict[str, Any]:
@@ -318,8 +328,8 @@ class NonFiniteError(FloatingPointError):
 
     Args:
       what: description of the problem, such as "a loss of nan".
-      step: number of the step.
-      remedy: sentence that says what the user can do.
+      step: number of the step at which the problem was noticed.
+      remedy: sentence that tells the user what to do.
     """
 
     def __init__(self, what: str, step: int, remedy: str) -> None:
@@ -327,13 +337,14 @@ class NonFiniteError(FloatingPointError):
 
 
 class Clock:
-    """Measures the time and speed of the steps, without evaluations and checkpoints.
+    """Measures the time and speed of the steps, excluding evaluations and checkpoints.
 
     Args:
-      before: the `total` when the run was last interrupted; empty for a new run.
+      before: the `total` when the run was last interrupted; an empty dict for a new run.
 
     Attributes:
-      per_second, steps_per_second: units and steps per second since the last start.
+      per_second: units, such as pairs, processed per second since the last start of the clock.
+      steps_per_second: steps per second since the last start of the clock.
     """
 
     def __init__(self, before: dict[str, float]) -> None:
@@ -342,7 +353,7 @@ class Clock:
         self.start()
 
     def start(self) -> None:
-        """Start the clock, at the beginning or after a pause."""
+        """Start the clock, at the beginning of the run or after a pause."""
         self._started = time.perf_counter(), time.process_time()
         self._units = self._steps = 0
 
@@ -359,8 +370,10 @@ class Clock:
         self._total["cpu_seconds"] += time.process_time() - self._started[1]
 
     def total(self) -> dict[str, float]:
-        """Return the time of all steps: `seconds` elapsed, and `cpu_seconds` summed over threads.
+        """Return the time of all steps so far.
 
-        Other programs on the machine hardly affect `cpu_seconds`.
+        Returns:
+          A dict with `seconds`, the elapsed time, and `cpu_seconds`, the processor time of all
+          threads together. Other programs on the machine hardly affect `cpu_seconds`.
         """
         return {name: round(seconds, 3) for name, seconds in self._total.items()}

@@ -1,8 +1,8 @@
-"""Wait until all processes of a run are there, before JAX connects them.
+"""Wait until all processes of a run have started, before JAX connects them.
 
-If a process does not connect, JAX ends the others with a stack dump. So each process first reports
-its number to process 0, on the port that JAX uses afterwards. If a process is missing when the time
-is up, the other processes report its number.
+If a process does not connect, JAX ends the others with a stack dump. Therefore each process first
+reports its number to process 0, on the port that JAX uses afterwards. If a process has not done so
+in time, the other processes stop with an error that gives its number.
 """
 
 import contextlib
@@ -17,26 +17,26 @@ _ALL_CAME = "all came"
 _BIND_ADDRESS = "JAX_COORDINATOR_BIND_ADDRESS"  # JAX's own variable
 _SECONDS_FOR_GREETING = 5.0
 _SECONDS_BETWEEN_TRIES = 0.2
-# If process 0 started later, it also times out later, and its answer says which process is missing.
+# Process 0 may have started later, and so times out later. Its answer says which one is missing.
 _GRACE_SECONDS = 5.0
 _MAX_LINE_BYTES = 4096
 
 
 def meet(address: str, number: int, index: int, *, seconds: float) -> str | None:
-    """Wait until all processes of a run have connected.
+    """Wait until all processes of a run have connected to process 0.
 
     Args:
-      address: host and port on which process 0 listens, `host:port`.
-      number: number of processes.
-      index: number of this process, from 0.
+      address: host and port on which process 0 listens, as `host:port`.
+      number: number of processes in the run.
+      index: number of this process, starting at 0.
       seconds: maximum time to wait.
 
     Returns:
-      In process 0, the `host:port` on which it listened, to pass to JAX. In other processes None.
+      In process 0, the `host:port` on which it listened, to pass to JAX. In other processes, None.
 
     Raises:
-      ValueError: if the address is wrong or cannot be reached, or processes are missing, have the
-        same number or belong to another run.
+      ValueError: if the address is wrong or cannot be reached, a process is missing, two processes
+        have the same number, or a process belongs to another run.
     """
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal()):
@@ -57,13 +57,13 @@ def meet(address: str, number: int, index: int, *, seconds: float) -> str | None
     with _listening(host.strip("[]"), int(port), address, until) as server:
         place, port = server.getsockname()[:2]
         peers = _arrived(server, address, number, until, seconds)
-    # The port has been closed, so JAX can now listen on it.
+    # The port is closed now, so JAX can listen on it.
     _answer(peers, _ALL_CAME)
     return f"[{place}]:{port}" if ":" in place else f"{place}:{port}"
 
 
 def _listening(host: str, port: int, address: str, until: float) -> socket.socket:
-    """Listen on a port. Wait while it is in use, because an earlier run may still be ending.
+    """Listen on a port. Wait while the port is in use, because an earlier run may still be ending.
 
     If `host` is not an address of this machine, listen on all addresses. For example, the address
     of a Kubernetes service does not belong to any pod.
@@ -85,8 +85,8 @@ def _listening(host: str, port: int, address: str, until: float) -> socket.socke
                 time.sleep(_SECONDS_BETWEEN_TRIES)
                 continue
             raise ValueError(
-                f"Process 0 cannot listen on port {port} ({os.strerror(error.errno or 0)}). Give "
-                f"all processes another --coordinator than {address}, with a free port."
+                f"Process 0 cannot listen on port {port} ({os.strerror(error.errno or 0)}). Start "
+                f"all processes with a --coordinator other than {address}, with a free port."
             ) from error
 
 
@@ -104,7 +104,7 @@ def _own_address(host: str) -> str | None:
 def _arrived(
     server: socket.socket, address: str, number: int, until: float, seconds: float
 ) -> dict[int, socket.socket]:
-    """Wait for the other processes, and return their connections by process number."""
+    """Wait for the other processes, and return their connections, by the number of the process."""
     peers: dict[int, socket.socket] = {}
     while True:
         for index in [index for index, peer in peers.items() if _is_gone(peer)]:
@@ -116,8 +116,8 @@ def _arrived(
             others = ", ".join(map(str, missing))
             sentence = (
                 f"Process {others} of {number} did not connect to {address} within {seconds:g} "
-                "seconds. Its output may say why. Start all processes again, or raise "
-                "--join_timeout."
+                "seconds. The output of that process may say why. Start all processes again, or "
+                "raise --join_timeout."
             )
             _answer(peers, sentence)
             raise ValueError(sentence)
@@ -130,12 +130,12 @@ def _arrived(
             _line(peer, min(remaining, _SECONDS_FOR_GREETING)).removeprefix(_GREETING).split()
         )
         if len(greeting) != 2 or not all(map(str.isdecimal, greeting)):
-            peer.close()  # another program connected
+            peer.close()  # the peer is another program
             continue
         index, total = map(int, greeting)
         sentence = ""
         if total != number:
-            sentence = f"Process 0 has --num_processes={number}, and process {index} has {total}."
+            sentence = f"Process 0 has --num_processes={number}, but process {index} has {total}."
         elif index in peers and not _is_gone(peers[index]):
             sentence = f"Two processes have --process_id={index}. Give each its own number."
         if sentence:
@@ -149,7 +149,7 @@ def _arrived(
 def _come(
     address: str, place: tuple[str, int], number: int, index: int, until: float, seconds: float
 ) -> None:
-    """Report this process to process 0, and wait until all have arrived."""
+    """Report this process to process 0, and wait until all processes have connected."""
     reason = "no answer"
     while (remaining := until - time.monotonic()) > 0:
         try:
@@ -165,8 +165,9 @@ def _come(
                 raise ValueError(answer.removeprefix(_ANSWER))
             if answer:
                 raise ValueError(
-                    f"{address} is not process 0 of this run: another program answers there. Check "
-                    "--coordinator, and that all processes have the same version."
+                    f"Process 0 of this run is not at {address}: another program answers there. "
+                    "Check --coordinator, and that all processes use the same version of "
+                    "convert_tf."
                 )
             reason = "the connection was closed"
         time.sleep(_SECONDS_BETWEEN_TRIES)
@@ -184,7 +185,10 @@ def _answer(peers: dict[int, socket.socket], sentence: str) -> None:
 
 
 def _line(connection: socket.socket, seconds: float) -> str:
-    """Receive a line without its line feed; only a part of it if the rest does not arrive."""
+    """Receive a line, and return it without the line feed.
+
+    If the rest of the line does not arrive in time, return the part that did.
+    """
     until = time.monotonic() + seconds
     received = b""
     with contextlib.suppress(OSError):

@@ -1,6 +1,7 @@
-"""Mine hard negatives from token ids: wrong responses to which a trained model gives high ranks.
+"""Mine hard negatives from token ids, and write them to a folder.
 
-`convert_tf.data.negatives` describes the files of the folder.
+Hard negatives are wrong responses that a trained model ranks high. `convert_tf.data.negatives`
+describes the files in the folder.
 """
 
 import itertools
@@ -42,32 +43,35 @@ def mine(
     precision: str = "auto",
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Mine hard negatives for the train split, and write them.
+    """Mine hard negatives for the train split, and write them to a folder.
 
-    A multi-context model ranks by its encoding of the context and the earlier turns. The encodings
-    of one block are in memory at a time. The folder gets its final name when it is complete.
+    The examples are divided into blocks, and the responses in a block are ranked for each of its
+    contexts. Only the encodings of one block are in memory at a time. A multi-context model ranks
+    by its encoding of context and earlier turns together. The folder appears only when it is
+    complete.
 
     Args:
       checkpoint: model directory of a dual encoder with the same vocabulary as the token ids.
       data: folder of token ids.
       output: folder to write.
-      max_examples: mine negatives for this many examples, from the first one on; 0 for all. The
-        other examples get no negatives.
+      max_examples: number of examples to mine negatives for, starting with the first; 0 for all.
+        The other examples get no negatives.
       negatives: maximum number of negatives per example, at least 1.
       skip_top: number of top-ranked wrong responses to skip.
-      margin: skip a response if its cosine exceeds the right response's cosine by more than this;
-        None keeps all responses.
+      margin: a response is skipped if its cosine exceeds that of the correct response by more than
+        this. None skips no responses for this reason.
       block_size: maximum number of examples per block, at least 2. Blocks have about equal sizes.
       precision: precision of the encoder, as in `Training.precision`.
-      overwrite: whether to replace negatives in `output`.
+      overwrite: whether to replace the negatives that `output` already contains.
 
     Returns:
-      A dict with the content of `negatives.json`, and `found`, the share of the requested negatives
-      that was found; `most_used`, how often the most frequent negative is used; and `seconds`.
+      A dict with the content of `negatives.json` and these entries: `found`, the share of the
+      requested negatives that was found; `most_used`, the number of times that the most frequent
+      negative is used; and `seconds`, the elapsed time.
 
     Raises:
-      ValueError: if `data` does not contain token ids or has another vocabulary, no negatives were
-        found, or `output` is not empty.
+      ValueError: if `data` does not contain token ids or was made with another vocabulary, no
+        negatives were found, or `output` is not empty.
       OSError: if a file cannot be read or written.
     """
     place = FORMAT.output(output, overwrite=overwrite)
@@ -94,7 +98,7 @@ def mine(
                 array.append(np.full((rest, negatives), -1))
         if not uses.any():
             raise ValueError(
-                f"No context has a wrong response in blocks of {number // blocks:,} examples with "
+                f"No negatives were found in blocks of {number // blocks:,} examples with "
                 f"skip_top {skip_top} and margin {margin}. Use larger blocks or more data, or "
                 "lower --skip_top."
             )
@@ -119,11 +123,14 @@ def mine(
 
 
 def _opened(data: str, checkpoint: str) -> Any:
-    """Open the training examples in a folder of token ids, cut to the model's `max_tokens`."""
+    """Open the training examples in a folder of token ids, with texts cut to `max_tokens`.
+
+    `max_tokens` is that of the model in `checkpoint`.
+    """
     if kind_of(data) is not Kind.TOKEN_IDS:
         raise ValueError(
-            f"{data!r} has no token ids. Write some with `convert-tf tokenize` and pass them as "
-            "--data."
+            f"{data!r} has no token ids. Write token ids with `convert-tf tokenize` and pass that "
+            "folder as --data."
         )
     folder, config = open_data(data, None, None, checkpoint)
     return folder.open(
@@ -134,7 +141,7 @@ def _opened(data: str, checkpoint: str) -> Any:
 def _mined(
     encoder: DualEncoder, examples: Any, block: range, progress: Progress, **options: Any
 ) -> np.ndarray:
-    """Return the hard negatives for a block of examples; see `hard_negatives`."""
+    """Return the hard negatives for a block of examples, as `hard_negatives` returns them."""
     contexts, responses = _encode(encoder, SelectedExamples(examples, block), progress)
     numbers = np.arange(block.start, block.stop)
     return hard_negatives(
@@ -150,7 +157,7 @@ def _mined(
 def _encode(
     encoder: DualEncoder, examples: Examples, progress: Progress
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Encode the contexts and responses of examples, float32 `[examples, encoding_dim]` each."""
+    """Return the encodings of contexts and responses, each float32 `[examples, encoding_dim]`."""
     context = "both_encoding" if encoder.config.multi_context else "context_encoding"
     batches = EvaluationBatches(examples, encoder.config.max_tokens, batch_size=BATCH_SIZE)
     names = (context, "response_encoding")

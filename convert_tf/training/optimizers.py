@@ -1,4 +1,4 @@
-"""Optimizers for training runs, and their learning rate schedules."""
+"""Optimizers and learning rate schedules for training runs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,9 +17,9 @@ WEIGHT_DECAY = 0.01  # for AdamW (arXiv 1905.01969 §5.1)
 def learning_rate_schedule(
     config: RankingTraining,
 ) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Return a schedule with linear warm-up from 0, then cosine decay.
+    """Return a schedule with linear warm-up from 0 and cosine decay to `final_learning_rate`.
 
-    The last step uses `final_learning_rate`.
+    The last step uses exactly `final_learning_rate`.
     """
     return keras.optimizers.schedules.CosineDecay(
         0.0 if config.warmup_steps else config.learning_rate,
@@ -31,7 +31,7 @@ def learning_rate_schedule(
 
 
 class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up from 0, then decay with the inverse square root of the step.
+    """Schedule with linear warm-up from 0, then decay with the inverse square root of the step.
 
     Args:
       peak: learning rate at the end of the warm-up.
@@ -55,9 +55,9 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
 def _with_embedding_clip(base: type, table: Any, max_norm: float) -> type:
     """Return an optimizer class that makes gradients dense and clips the gradient for `table`.
 
-    In TensorFlow, the gradient for an embedding table consists of slices, one for each time a row
-    was read. The norm of the slices is not the norm of the gradient, and Keras cannot divide slices
-    by a loss scale.
+    In TensorFlow, the gradient for an embedding table consists of slices, one for each time that a
+    row was read. The norm of the slices is not the norm of the gradient. Also, Keras cannot divide
+    slices by a loss scale.
     """
 
     class WithEmbeddingClip(base):  # type: ignore[misc, valid-type]
@@ -69,7 +69,7 @@ def _with_embedding_clip(base: type, table: Any, max_norm: float) -> type:
             )
 
         def _prepare(self, grad: Any, variable: Any) -> Any:
-            # Gradients are still multiplied by the loss scale here.
+            # At this point, gradients are still multiplied by the loss scale.
             limit = max_norm * (self.loss_scale_factor or 1.0) if variable is table else 0.0
             if hasattr(grad, "indices"):
                 if is_tensorflow_on_cpu():
@@ -97,9 +97,10 @@ def make_optimizer(
     """Return the optimizer for a run.
 
     Args:
-      config: training options. The optimizer, the learning rates and the steps are used.
-      embedding_table: the variable whose gradient is clipped.
-      embedding_clip: maximum L2 norm of the gradient for `embedding_table`; 0 turns clipping off.
+      config: training options, of which only the optimizer, the learning rates and the numbers of
+        steps are used.
+      embedding_table: variable whose gradient is clipped.
+      embedding_clip: maximum L2 norm of the gradient for `embedding_table`. 0 turns clipping off.
       precision: name of a dtype policy. `mixed_float16` turns on the static loss scale.
       extend: function that takes the optimizer's class and returns a subclass of it, or None.
 
@@ -129,10 +130,10 @@ def make_optimizer(
 
 
 def current_learning_rate(optimizer: keras.optimizers.Optimizer) -> float:
-    """Return the learning rate of an optimizer's next step.
+    """Return the learning rate that an optimizer will use in its next step.
 
-    It is computed from local copies, because a single process cannot compute with arrays that are
-    distributed over several processes.
+    The rate is computed from local copies, because a single process cannot compute with arrays that
+    are distributed over several processes.
     """
     scalars = [(v, ops.convert_to_numpy(v)) for v in optimizer.variables if v.shape == ()]
     with keras.StatelessScope(scalars):
@@ -143,10 +144,10 @@ def decaying_on_plateau(base: Any) -> Any:
     """Return a subclass of an optimizer class whose learning rate has an adjustable factor.
 
     The factor is a variable of the optimizer, so it is saved and restored with the optimizer's
-    other variables, and compiled steps see it change.
+    other variables. Compiled steps also see its current value.
 
     Args:
-      base: a class from `keras.optimizers`.
+      base: optimizer class from `keras.optimizers`.
 
     Returns:
       The subclass. Its variable `plateau_factor`, initially 1, multiplies the learning rate. Its

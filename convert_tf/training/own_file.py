@@ -1,4 +1,4 @@
-"""Prepare a user's file of pairs or dialogues, so that `train` can read it directly."""
+"""Prepare a user's file of pairs or dialogues for training, so that `train` accepts such a file."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import json_file
 
-SOURCE_FILE = "source.json"  # in the run's folder; records which file the data was made from
+SOURCE_FILE = "source.json"  # in the folder of the run; tells which file the data was made from
 DEV_EXAMPLES = 200  # number of dev examples to hold out, if the file has enough
 MAX_DEV_FRACTION = 0.3
 EPOCHS = 10
@@ -30,9 +30,9 @@ class OwnFile:
     """The training data made from a user's file.
 
     Args:
-      data: the data folder.
-      vocabulary: the vocabulary file; None to use the vocabulary of `init_from`.
-      eval_splits: `("dev",)`; empty if the dev split has too few examples to rank.
+      data: folder of the prepared data.
+      vocabulary: vocabulary file, or None to use the vocabulary of `init_from`.
+      eval_splits: `("dev",)`, or an empty tuple if the dev split has too few examples for ranking.
       num_train: number of examples in the train split.
     """
 
@@ -42,7 +42,7 @@ class OwnFile:
     num_train: int
 
     def sizes(self, batch_size: int | None = None) -> dict[str, int]:
-        """Adapt the recipe `small` to this number of examples: batch size, steps and intervals.
+        """Return batch size, steps and intervals of the recipe `small` for this number of examples.
 
         A run has ten epochs, but at least 300 and at most 4,000 steps.
 
@@ -66,16 +66,17 @@ class OwnFile:
 def prepare_own_file(
     path: str, run: str, *, vocabulary: str | None, learns_vocabulary: bool
 ) -> OwnFile:
-    """Prepare a file in the run's folder. A resumed run reuses the data prepared before.
+    """Prepare a file in the folder of a run. A resumed run reuses the data that it finds there.
 
     Args:
       path: file of pairs or dialogues (`convert_tf.corpora.pairs`), compressed or not.
-      run: the run's folder. The data is written to `data/` and the vocabulary to `vocab.txt`.
-      vocabulary: a vocabulary file to use, or None.
+      run: folder of the run. The data is written to `data/` in it, and the vocabulary to
+        `vocab.txt`.
+      vocabulary: vocabulary file to use, or None.
       learns_vocabulary: whether to learn a vocabulary if `vocabulary` is None.
 
     Raises:
-      ValueError: if the file holds no pairs, or the run's data was made from another file.
+      ValueError: if the file contains no pairs, or the data of the run was made from another file.
       OSError: if the file cannot be read, or its data cannot be written.
     """
     folder = Path(run)
@@ -87,8 +88,8 @@ def prepare_own_file(
     before = json_file(known) if known.is_file() else None
     if is_prepared and before != source:
         raise ValueError(
-            f"{str(data)!r} was not made from {path!r}, or that file has changed since. Choose "
-            "another --output."
+            f"{str(data)!r} was made from a file other than {path!r}, or that file has changed "
+            "since. Choose another --output."
         )
     if not is_prepared:
         write_file(known, json.dumps(source) + "\n")
@@ -106,8 +107,8 @@ def prepare_own_file(
     eval_splits = ("dev",) if numbers["dev"] >= BLOCK_SIZE else ()
     if not eval_splits:
         print(
-            f"R100@1 needs {BLOCK_SIZE} dev examples and there are {numbers['dev']}: there is no "
-            "evaluation, and the last weights are kept"
+            f"R100@1 needs {BLOCK_SIZE} dev examples, but there are only {numbers['dev']}: there "
+            "is no evaluation, and the last weights are kept"
         )
     return OwnFile(str(data), vocabulary, eval_splits, numbers["train"])
 
@@ -117,7 +118,7 @@ def _prepare(path: str, data: str) -> None:
     conversations = corpus.read(dumps.CountedFile(path))
     pairs = sum(max(len(one.turns) - one.first_answer, 0) for one in conversations)
     fraction = max(PrepareOptions().dev_fraction, DEV_EXAMPLES / max(pairs, 1))
-    # If the dev split turns out too small for ranking, prepare again without a dev split.
+    # If the dev split turns out too small for ranking, the file is prepared again without one.
     for dev_fraction in [fraction, 0.0] if fraction <= MAX_DEV_FRACTION else [0.0]:
         options = PrepareOptions(dev_fraction=dev_fraction, num_shards=_ONE_SHARD)
         corpora = {corpus.name: [path]}

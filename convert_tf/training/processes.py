@@ -1,9 +1,9 @@
-"""Train on several devices: the GPUs in a host, and processes on one or several hosts.
+"""Train on several devices: the GPUs of one host, or processes on one or several hosts.
 
-Keras spreads each batch over all devices and keeps the same weights on each device
-(`keras.distribution.DataParallel`, JAX only). The loss is computed over the whole batch, with the
-responses on all devices as negatives. Each process reads, tokenizes and packs its share of every
-batch.
+Keras distributes each batch over all devices and keeps the same weights on each device
+(`keras.distribution.DataParallel`, JAX only). The loss is computed over the whole batch, so the
+responses on all devices serve as negatives. Each process reads, tokenizes and packs its own share
+of every batch.
 """
 
 import contextlib
@@ -29,8 +29,8 @@ from convert_tf.config.base import PRECISIONS
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.training.meeting import meet
 
-# Exit statuses after which the same command resumes the run. A cluster can restart the run when it
-# sees one of them. 75 is EX_TEMPFAIL in sysexits.h.
+# After these exit statuses, the same command resumes the run, so a cluster can restart it
+# automatically. 75 is EX_TEMPFAIL in sysexits.h.
 NOT_FINISHED = 75
 PEER_LOST = 76
 FROM_CLUSTER = "auto"
@@ -55,7 +55,7 @@ class Processes:
 
     Args:
       number: number of processes.
-      index: number of this process, from 0. Process 0 writes and prints for all.
+      index: number of this process, starting at 0. Only process 0 writes and prints.
     """
 
     number: int = 1
@@ -67,12 +67,15 @@ class Processes:
         return self.index == 0
 
     def say(self, line: str) -> None:
-        """Print a line about the run, in the first process only."""
+        """Print a line about the run, but only in the first process."""
         if self.is_first:
             print(line, file=sys.stderr, flush=True)
 
     def gather(self, *values: int) -> np.ndarray:
-        """Gather values from all processes: int32 `[processes, values]`. All must call this."""
+        """Return the values of all processes, int32 `[processes, values]`.
+
+        All processes must call this method.
+        """
         of_process = np.array(values, np.int32)
         if self.number == 1:
             return of_process[None]
@@ -82,7 +85,7 @@ class Processes:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Run a block in every process, and raise an error in all processes if one of them fails.
+        """Run a `with` block in every process. If it fails in one process, all raise an error.
 
         Otherwise the other processes would wait forever for the failed one.
 
@@ -106,9 +109,9 @@ ALONE = Processes()
 
 
 class NotFinishedError(SystemExit):
-    """The run was told to end and has saved its state. The same command resumes it.
+    """The run was told to end and has saved its state. The same command resumes the run.
 
-    The program exits with status 75, which shows that the run is not finished.
+    The program exits with status 75, which means that the run is not finished.
     """
 
     def __init__(self) -> None:
@@ -116,10 +119,10 @@ class NotFinishedError(SystemExit):
 
 
 class Termination:
-    """Whether the process was told to end.
+    """A record of whether the process was told to end.
 
     Attributes:
-      is_requested: set by the first SIGTERM; a second one ends the process at once.
+      is_requested: whether a SIGTERM has arrived. A second one ends the process at once.
     """
 
     def __init__(self) -> None:
@@ -132,9 +135,10 @@ class Termination:
 
 @contextlib.contextmanager
 def termination_noted() -> Iterator[Termination]:
-    """Record a SIGTERM during the block instead of ending the process. Main thread only.
+    """Record a SIGTERM during a `with` block instead of ending the process.
 
     Clusters send SIGTERM before they take a machine back. The run can then save its state and end.
+    This works only in the main thread.
     """
     termination = Termination()
     if threading.current_thread() is not threading.main_thread():
@@ -144,16 +148,20 @@ def termination_noted() -> Iterator[Termination]:
     try:
         yield termination
     finally:
-        # `before` is None if C code set the handler, as JAX does for several processes.
+        # `before` is None if C code has set the handler, as JAX does with several processes.
         signal.signal(SIGNAL, before if before is not None else signal.SIG_DFL)
 
 
 def refuse_failed(failed: np.ndarray) -> None:
-    """Raise `ValueError` if a process failed. `failed`, `[processes]`, is not 0 for failures."""
+    """Raise `ValueError` if a process failed.
+
+    Args:
+      failed: a number for each process, `[processes]`, which is not 0 if the process failed.
+    """
     if failed.any():
         raise ValueError(
-            f"Process {', '.join(map(str, np.flatnonzero(failed)))} stopped, and its output says "
-            "why. Fix that, then start all processes again with the same command."
+            f"Process {', '.join(map(str, np.flatnonzero(failed)))} stopped. Its output says why. "
+            "Fix the problem, then start all processes again with the same command."
         )
 
 
@@ -165,16 +173,17 @@ def join_processes(
 ) -> None:
     """Join the other processes of a run. Without any arguments, do nothing.
 
-    Must be called before JAX computes anything. Missing arguments are taken from the environment
-    variables `KERAS_DISTRIBUTION_NUM_PROCESSES`, `_PROCESS_ID` and `_JOB_ADDRESSES`.
+    This function must be called before JAX computes anything. Missing arguments are taken from the
+    environment variables `KERAS_DISTRIBUTION_NUM_PROCESSES`, `KERAS_DISTRIBUTION_PROCESS_ID` and
+    `KERAS_DISTRIBUTION_JOB_ADDRESSES`.
 
     Args:
       num_processes: number of processes.
-      process_id: number of this process, from 0.
-      coordinator: host and port on which process 0 listens, `host:port`. With `auto`, missing
+      process_id: number of this process, starting at 0.
+      coordinator: host and port on which process 0 listens, as `host:port`. With `auto`, missing
         arguments come from the cluster (Slurm, Open MPI, Kubernetes or Cloud TPU; see
         `jax.distributed.initialize`).
-      join_timeout: seconds to wait for the other processes.
+      join_timeout: maximum time to wait for the other processes, in seconds.
 
     Raises:
       ValueError: if an argument is missing, the backend is not JAX, or a process did not join.
@@ -192,13 +201,13 @@ def join_processes(
         return
     if keras.backend.backend() != "jax":
         raise ValueError(
-            "Several processes can train only with Keras on JAX, and the backend is "
-            f"{keras.backend.backend()!r}. Set KERAS_BACKEND=jax in the environment of each."
+            "Training with several processes needs Keras on JAX, but the backend is "
+            f"{keras.backend.backend()!r}. Set KERAS_BACKEND=jax for every process."
         )
     asks_cluster = given["coordinator"] == FROM_CLUSTER
     if not asks_cluster and None in given.values():
         raise ValueError(
-            "Several processes need --num_processes, --process_id and --coordinator=host:port, or "
+            "Several processes need --num_processes, --process_id and --coordinator=host:port; or "
             f"--coordinator={FROM_CLUSTER} under Slurm, Open MPI, Kubernetes or Cloud TPU. "
             f"Received: {given}."
         )
@@ -227,15 +236,16 @@ def join_processes(
                 "--num_processes, --process_id and --coordinator=host:port."
             ) from error
         raise ValueError(
-            f"The processes of the run did not find one another. Received: {given}: {error}. "
-            "Start all of them again; process 0 must be reachable at the coordinator's address."
+            f"The processes of the run could not connect: {error}. Received: {given}. Check that "
+            "process 0 can be reached at the address of the coordinator, and start all processes "
+            "again."
         ) from error
 
 
 def _told_by_cluster(given: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Return `given` with None replaced by values from the cluster, if JAX detects one."""
+    """Return `given`, with values from the cluster in place of None if JAX detects a cluster."""
     try:
-        # JAX has no public function for this.
+        # JAX has no public function that detects the cluster.
         from jax._src.clusters import ClusterEnv
 
         ask = ClusterEnv.auto_detect_unset_distributed_params
@@ -248,16 +258,17 @@ def _told_by_cluster(given: Mapping[str, Any], seconds: float) -> dict[str, Any]
     try:
         coordinator, number, index = (given[name] for name in names)
         told = ask(coordinator, number, index, None, None, math.ceil(seconds))
-    except Exception as error:  # each kind of cluster raises errors of its own
+    except Exception as error:  # each kind of cluster raises its own errors
         raise ValueError(
-            f"--coordinator={FROM_CLUSTER} could not ask the cluster ({type(error).__name__}: "
-            f"{error}). Pass --num_processes, --process_id and --coordinator=host:port."
+            f"--coordinator={FROM_CLUSTER} could not get the values from the cluster "
+            f"({type(error).__name__}: {error}). Pass --num_processes, --process_id and "
+            "--coordinator=host:port."
         ) from error
     return dict(zip(names, told, strict=False))
 
 
 def running_processes() -> Processes:
-    """Return the processes that `join_processes` joined.
+    """Return the processes of the run that `join_processes` has joined.
 
     Raises:
       ValueError: if JAX has no device of the platform that the user chose.
@@ -268,7 +279,7 @@ def running_processes() -> Processes:
 
     try:
         return Processes(jax.process_count(), jax.process_index())
-    except (AssertionError, RuntimeError) as error:  # which one depends on the platform
+    except (AssertionError, RuntimeError) as error:  # the kind of error depends on the platform
         platforms = os.environ.get("JAX_PLATFORMS")
         raise ValueError(
             f"JAX cannot use any device of JAX_PLATFORMS={platforms!r}. Unset this variable, or "
@@ -277,11 +288,14 @@ def running_processes() -> Processes:
 
 
 def agreed_precision(processes: Processes, requested: str) -> str:
-    """Return the same precision in all processes. Process 0 chooses it, because timings differ.
+    """Return the same precision in all processes.
+
+    `auto` picks the fastest precision by timing it. Timings differ between processes, so process 0
+    decides for all.
 
     Args:
-      processes: the processes of the run. All of them must call this function.
-      requested: the requested precision, as in `Training.precision`.
+      processes: processes of the run, all of which must call this function.
+      requested: requested precision, as in `Training.precision`.
 
     Returns:
       The name of a dtype policy.
@@ -291,7 +305,7 @@ def agreed_precision(processes: Processes, requested: str) -> str:
 
 
 def num_devices(processes: Processes) -> tuple[int, int]:
-    """Return the number of training devices in all processes, and in this process."""
+    """Return the number of training devices of all processes, and that of this process."""
     if keras.backend.backend() != "jax":
         return 1, 1
     import jax
@@ -299,8 +313,8 @@ def num_devices(processes: Processes) -> tuple[int, int]:
     if jax.device_count() != processes.number * jax.local_device_count():
         raise ValueError(
             "All processes must have the same number of devices. This process has "
-            f"{jax.local_device_count()}, and all {processes.number} together have "
-            f"{jax.device_count()}. Set CUDA_VISIBLE_DEVICES."
+            f"{jax.local_device_count()}, but all {processes.number} processes together have "
+            f"{jax.device_count()}. Set CUDA_VISIBLE_DEVICES in each process."
         )
     return jax.device_count(), jax.local_device_count()
 
@@ -308,12 +322,12 @@ def num_devices(processes: Processes) -> tuple[int, int]:
 def spread_over_devices(
     processes: Processes, *, batch_size: int
 ) -> contextlib.AbstractContextManager:
-    """Return a context in which models are made and trained on all devices.
+    """Return a context manager within which models are created and trained on all devices.
 
     Args:
-      processes: the processes of the run.
-      batch_size: number of examples that all processes together encode at once, in a batch or
-        micro-batch.
+      processes: processes of the run.
+      batch_size: number of examples that all processes together encode at a time, which is the size
+        of a batch or micro-batch.
 
     Raises:
       ValueError: if a batch cannot be divided evenly among the devices.
@@ -344,11 +358,11 @@ def _say_which_gpu() -> None:
 
 @contextlib.contextmanager
 def leaving_at_once(processes: Processes) -> Iterator[None]:
-    """End this process at once if another process is gone, or if this one fails or is interrupted.
+    """End this process at once if another process has ended, or this one fails or is interrupted.
 
-    The exit status is `PEER_LOST` if another process is gone, otherwise 1. A normal exit would call
-    JAX, which waits up to five minutes for all processes. Errors that all processes raise, as in
-    `Processes.together`, are passed on.
+    The exit status is `PEER_LOST` if another process has ended, and otherwise 1. A normal exit
+    would call JAX, which waits up to five minutes for all processes. Errors that all processes
+    raise, as in `Processes.together`, are passed on.
     """
     try:
         yield
@@ -362,8 +376,9 @@ def leaving_at_once(processes: Processes) -> Iterator[None]:
         if is_of_jax:
             received = str(error).strip().split("\n")[0]
             print(
-                f"A step failed that needs all processes: {received}. If this is a connection, "
-                "another process of the run ended. Start all of them again with the same command.",
+                f"A step that needs all processes failed: {received}. If this error is about a "
+                "connection, another process of the run ended. Start all processes again with the "
+                "same command.",
                 file=sys.stderr,
             )
         elif isinstance(error, KeyboardInterrupt):
@@ -375,18 +390,19 @@ def leaving_at_once(processes: Processes) -> Iterator[None]:
 
 
 def check_same(processes: Processes, facts: str) -> None:
-    """Raise `ValueError` unless `facts`, a summary of the input, is the same in all processes."""
+    """Raise `ValueError` unless `facts`, which describes the input, is equal in all processes."""
     checksums = processes.gather(zlib.crc32(facts.encode()) & 0x7FFFFFFF)[:, 0]
     other = np.flatnonzero(checksums != checksums[0])
     if len(other):
         raise ValueError(
-            f"Process {', '.join(map(str, other))} has different flags, data, vocabulary or "
-            "initial weights from process 0. Give all processes the same."
+            "The flags, data, vocabulary or initial weights of process "
+            f"{', '.join(map(str, other))} differ from those of process 0. They must be the same "
+            "in all processes."
         )
 
 
 def check_shared(processes: Processes, folder: Path) -> None:
-    """Raise `ValueError` unless all processes see the same folder, which process 0 has made."""
+    """Raise `ValueError` unless all processes see the folder that process 0 has created."""
     marker = folder / SHARED_FILE
     token = int(processes.gather(random.SystemRandom().randrange(1 << 30))[0, 0])
     with processes.together():
@@ -400,9 +416,9 @@ def check_shared(processes: Processes, folder: Path) -> None:
         marker.unlink(missing_ok=True)
     if len(blind):
         raise ValueError(
-            f"Process {', '.join(map(str, blind))} does not see the folder {str(folder)!r} of "
-            "process 0, which writes it for all to resume from. Set --output to a folder on a disk "
-            "that the hosts share."
+            f"Process {', '.join(map(str, blind))} does not see the folder {str(folder)!r}, to "
+            "which process 0 writes the checkpoints for all processes. Set --output to a folder "
+            "on a disk that all hosts share."
         )
 
 
@@ -414,13 +430,13 @@ def _reads(path: Path) -> str:
 
 
 def rows_of_a_share(row_multiple: int, processes: Processes) -> int:
-    """Return the multiple to pad the number of rows in a process's share to.
+    """Return the multiple to which the number of rows in one process's share is padded.
 
-    Padding to a multiple keeps the number of shapes small.
+    Padding to a multiple keeps the number of different shapes small.
 
     Args:
-      row_multiple: the approximate multiple for the rows of a whole batch.
-      processes: the processes of the run.
+      row_multiple: approximate multiple for the number of rows in a whole batch.
+      processes: processes of the run.
     """
     _, local_devices = num_devices(processes)
     of_process = math.ceil(row_multiple / processes.number)
@@ -435,13 +451,12 @@ def as_share(
     Args:
       batch: a batch from `packing.pack_batch` or `pack_micro_batches`. Only token ids, lengths and
         slots are changed.
-      rows: number of rows in every share, at least as many as the batch has.
-      index: number of the share, from 0.
+      rows: number of rows in every share. This must be at least the number of rows in the batch.
+      index: number of the share, starting at 0.
       padding_id: token id for padding.
 
     Returns:
-      The batch with padding rows added, and with slots that count from the first row of the first
-      share.
+      The batch with rows of padding added. Its slots count from the first row of the first share.
     """
     segments = batch["segment_lengths"].shape[-1]
     other_axes = [(0, 0)] * (batch["token_ids"].ndim - 1)
@@ -469,16 +484,17 @@ def agreed_batches(
     whether a process was told to end or has failed.
 
     Args:
-      processes: the processes of the run.
+      processes: processes of the run.
       batches: packed batches of this process's examples, as `task.Batch`.
-      local: records whether this process was told to end.
-      agreed: set if any process was told to end before the current step. All processes see the same
-        value, whereas `local` may change during a step, before the other processes know.
+      local: record of whether this process was told to end. It may change during a step, before the
+        other processes know.
+      agreed: record of whether any process was told to end before the current step. It has the same
+        value in all processes.
       padding_id: token id for padding.
 
     Raises:
       ValueError: if another process could not make its batch.
-      Exception: any error that `batches` raises.
+      Exception: if `batches` raises an error, which is passed on.
     """
     while True:
         raised: Exception | None = None

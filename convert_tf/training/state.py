@@ -1,9 +1,9 @@
-"""Write and read the checkpoints `checkpoints/step-N/`, from which a run resumes.
+"""Write and read the checkpoints `checkpoints/step-N/`, from which a run can be resumed.
 
-Each checkpoint is a model directory (`convert_tf.checkpoints.folder`) with `training_state.npz` and
-the checksums of all its files. It is written under a temporary name and renamed when it is
-complete. The last few checkpoints are kept, so a run that is killed at any moment can resume from
-the newest complete one.
+Each checkpoint is a model directory (`convert_tf.checkpoints.folder`) that also contains
+`training_state.npz` and the checksums of all its files. A checkpoint is written under a temporary
+name, and renamed when it is complete. The last few checkpoints are kept. A run that is killed at
+any moment can therefore be resumed from the newest complete one.
 """
 
 import io
@@ -34,7 +34,7 @@ _NOT_OF_ORDER = ("dev_data", "eval_splits", "turn_prefixes")
 
 
 def step_folder(step: int) -> str:
-    """Return the folder name of the checkpoint after a step."""
+    """Return the name of the folder for the checkpoint after a step."""
     return f"step-{step:08d}"
 
 
@@ -49,10 +49,10 @@ def saved_checkpoints(run: str | os.PathLike) -> list[Path]:
 
 
 def newest_checkpoint(run: str | os.PathLike) -> Path | None:
-    """Return the newest undamaged checkpoint, and print what is wrong with newer ones.
+    """Return the newest undamaged checkpoint, and print what is wrong with any newer ones.
 
     Returns:
-      The checkpoint's folder, or None if the run has no checkpoints yet.
+      The folder of the checkpoint, or None if the run has no checkpoints yet.
 
     Raises:
       CheckpointError: if the run has checkpoints, but all of them are damaged.
@@ -72,15 +72,16 @@ def newest_checkpoint(run: str | os.PathLike) -> Path | None:
     if damages:
         raise CheckpointError(
             f"No checkpoint of the run can be read. {' '.join(damages)} Remove "
-            f"{CHECKPOINTS_FOLDER}/ to start the run again, or choose another --output."
+            f"{CHECKPOINTS_FOLDER}/ to start the run from the beginning, or choose another "
+            "--output."
         )
     return None
 
 
 def resumed_checkpoint(task: Task) -> Path | None:
-    """Return the newest checkpoint of a task's run, or None if it has none.
+    """Return the newest checkpoint in a task's folder, or None if there is none.
 
-    The checkpoint must have the same model and vocabulary as the task. Changes of other options are
+    The checkpoint must have the same model and vocabulary as the task. Changes to other options are
     printed.
     """
     newest, file = newest_checkpoint(task.folder), task.folder / task.run_file
@@ -101,7 +102,7 @@ def resumed_checkpoint(task: Task) -> Path | None:
         task.vocabulary,
         vocabulary_path(newest, task.model.encoder.config),
         rule="A resumed run must keep its vocabulary",
-        remedy="Use that one or another --output.",
+        remedy="Use that vocabulary, or choose another --output.",
     )
     before, options = options_before(file), task.options()
     changes, known = {}, {*options}
@@ -121,12 +122,12 @@ def resumed_checkpoint(task: Task) -> Path | None:
         print(f"resuming with changed {name}: {old} → {new}")
     decide = {*task.config.group(DATA), "batch_size", "batch_tokens", "seed"} - {*_NOT_OF_ORDER}
     if changes.keys() & decide:
-        print("these may change the order of the examples: some may be seen again, some later")
+        print("this may change the order of the examples: some may be seen again, others later")
     return newest
 
 
 def options_before(run_file: Path) -> dict[str, Any]:
-    """Return the options in a run file by name, without the model's options."""
+    """Return the options in a run file as a dict, without the options of the model."""
     options: dict[str, Any] = {}
     for name, value in json_file(run_file).items():
         if name != "model":
@@ -135,19 +136,19 @@ def options_before(run_file: Path) -> dict[str, Any]:
 
 
 def save_training_state(task: Task, *, step: int, facts: dict[str, Any]) -> Path:
-    """Write `checkpoints/step-N/`, then remove old checkpoints.
+    """Write `checkpoints/step-N/`, and then remove old checkpoints.
 
     Args:
-      task: the task in its state after `step`. Its `config.keep_checkpoints` newest checkpoints are
-        kept.
+      task: the task, in its state after `step`. The newest `config.keep_checkpoints` checkpoints of
+        the task are kept.
       step: number of optimizer steps done.
-      facts: the content of `training.json`.
+      facts: content of `training.json`.
 
     Returns:
       The path of the new checkpoint.
 
     Raises:
-      FileWriteError: if the checkpoint could not be written. Earlier checkpoints are unchanged.
+      FileWriteError: if the checkpoint cannot be written. Earlier checkpoints remain unchanged.
     """
     final = task.folder / CHECKPOINTS_FOLDER / step_folder(step)
     with OutputFolder(final, replaceable=["*"], overwrite=True).open() as written:
@@ -157,7 +158,7 @@ def save_training_state(task: Task, *, step: int, facts: dict[str, Any]) -> Path
             for kind, variables in _state(task.model).items()
             for i, variable in enumerate(variables)
         }
-        content = io.BytesIO()  # if writing a zip file fails, NumPy raises a second error later
+        content = io.BytesIO()  # if NumPy cannot write a zip file, it raises a second error later
         np.savez(content, step=step, **state)
         write_file(written / STATE_FILE, content.getvalue())
         record_checksums(written, [STATE_FILE])
@@ -167,10 +168,10 @@ def save_training_state(task: Task, *, step: int, facts: dict[str, Any]) -> Path
 
 
 def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
-    """Load the weights and the optimizer state in `checkpoints/step-N/` into `model`.
+    """Load the weights and the optimizer state from `checkpoints/step-N/` into `model`.
 
     Returns:
-      The number of steps done.
+      The number of steps done before the checkpoint was written.
 
     Raises:
       CheckpointError: if a file is damaged or belongs to another optimizer.
@@ -182,8 +183,8 @@ def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
         step = int(values.pop("step"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"The training state {path} is damaged: {error}. Remove its folder to resume from the "
-            "checkpoint before it."
+            f"The training state {path} is damaged: {error}. Remove the folder that contains it to "
+            "resume from the checkpoint before it."
         ) from error
     for kind, variables in _state(model).items():
         saved = [values[name] for name in values if name.startswith(f"{kind}_")]
@@ -192,9 +193,9 @@ def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
                 variable.assign(values[f"{kind}_{i}"])
         elif kind != "dropout":
             raise CheckpointError(
-                f"The run began with a different optimizer: its state has {len(saved)} arrays, "
-                f"and this one {len(variables)}. Use the same --optimizer, losses and "
-                "--history_only as before, or --init_from in a new folder."
+                f"The run began with a different optimizer, whose state has {len(saved)} arrays "
+                f"instead of {len(variables)}. Use the same --optimizer, losses and --history_only "
+                "as before, or start a run in a new folder with --init_from."
             )
     return step
 
@@ -202,8 +203,8 @@ def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
 def _state(model: Objective) -> dict[str, list[Any]]:
     """Return the variables that make up a run's state, apart from the encoder's weights.
 
-    Dropout layers only have seeds if their rate is not 0. If a run resumes with other rates, it
-    starts with new seeds.
+    Dropout layers have seeds only if their rate is not 0. A run that is resumed with other rates
+    therefore starts with new seeds.
     """
     layers = model._flatten_layers()
     seeds = [seed for layer in layers for seed in getattr(layer, "_seed_generators", ())]

@@ -1,4 +1,4 @@
-"""One training step: a model with its loss, on TensorFlow and on JAX."""
+"""A model with its loss, and a function that trains it for one step on TensorFlow or JAX."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,13 +16,13 @@ class Objective(keras.Model):
     Subclasses define `outputs_of`, `loss_of` and `measures_of`.
 
     Args:
-      encoder: the model to train. It is saved, without the objective, as the result of a run.
-      means: names of the metrics. Each metric is reported as a mean.
+      encoder: the model to train. A run saves it without the objective.
+      means: names of the metrics. Each metric is reported as a mean over batches.
       l2: factor for the L2 penalty, the sum of the encoder's squared matrix weights. Biases are not
         penalised, not even the relative position biases, which are matrices with a row per head.
 
     Attributes:
-      steps_done: int32 `[]`, the number of training steps so far.
+      steps_done: number of training steps so far, int32 `[]`.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Objective(keras.Model):
         self.means = {name: keras.metrics.Mean(name=name) for name in means}
 
     def outputs_of(self, inputs: dict[str, Any], training: bool) -> Any:
-        """Return the outputs for a batch."""
+        """Return the outputs of the model for a batch."""
         raise NotImplementedError
 
     def loss_of(self, inputs: dict[str, Any], outputs: Any) -> Any:
@@ -45,7 +45,7 @@ class Objective(keras.Model):
         raise NotImplementedError
 
     def measures_of(self, inputs: dict[str, Any], outputs: Any) -> Iterator[tuple[str, Any, Any]]:
-        """Yield the name, the values for a batch, and the weights (or None) of each metric."""
+        """Yield a name, values for a batch, and weights of the values (or None) for each metric."""
         yield from ()
 
     def call(self, inputs: dict[str, Any], training: bool = False) -> Any:
@@ -74,7 +74,7 @@ class Objective(keras.Model):
 
 
 def compile_with(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
-    """Compile a model with an optimizer. Keras must not add a dynamic loss scale."""
+    """Compile a model with an optimizer, without the dynamic loss scale that Keras would add."""
     optimizer.build(model.trainable_variables)
     model.compile(optimizer=optimizer, auto_scale_loss=False, jit_compile=compiles_shapes())
 
@@ -94,7 +94,7 @@ class _TensorFlowStep:
         return self._step((inputs,))
 
     def _trace(self, inputs: dict[str, np.ndarray]) -> None:
-        """Trace the step for any number of rows at once, not only for the first batch's number."""
+        """Trace the step once for any number of rows, not only for that of the first batch."""
         import tensorflow as tf
 
         specs = {name: tf.TensorSpec((None, *x.shape[1:]), x.dtype) for name, x in inputs.items()}
@@ -102,7 +102,7 @@ class _TensorFlowStep:
         self._is_traced = True
 
     def sync(self) -> None:
-        """Do nothing, because the step updates the model's variables itself."""
+        """Do nothing, because a step on TensorFlow updates the model's variables itself."""
 
 
 class _JaxStep:
@@ -142,7 +142,7 @@ class _JaxStep:
         return tuple([variable.value for variable in of_kind] for of_kind in self._variables())
 
     def _on_devices(self, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
-        """Distribute a batch over all devices. Each process passes its share."""
+        """Distribute a batch over all devices. Each process passes its own share of the batch."""
         if self._distribution is None:
             return inputs
         import jax
@@ -157,8 +157,8 @@ class _JaxStep:
 def make_step(model: Objective) -> _JaxStep | _TensorFlowStep:
     """Return a function that trains a compiled model for one step on Keras's backend.
 
-    The function takes the inputs of a batch and returns the metrics since the last reset, as
-    scalars. Its method `sync` writes the state into the model's variables. Call `sync` before you
-    read or set these variables.
+    The function takes the inputs of a batch and returns the means of the metrics since their last
+    reset, as scalars. Its method `sync` writes the state of training to the model's variables. Call
+    `sync` before you read or set these variables.
     """
     return _JaxStep(model) if keras.backend.backend() == "jax" else _TensorFlowStep(model)

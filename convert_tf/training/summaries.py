@@ -1,4 +1,4 @@
-"""Draw the curves of a run, `curve.png`, and write its summaries for TensorBoard."""
+"""Draw the curves of a run for `curve.png`, and write the run's summaries for TensorBoard."""
 
 import io
 import os
@@ -25,7 +25,7 @@ class EventFile:
 
     Raises:
       MissingLibraryError: if tensorboard is not installed.
-      FileWriteError: if the file could not be written. `scalars` may also raise this error.
+      FileWriteError: if the file cannot be written. `scalars` may also raise this error.
     """
 
     def __init__(self, log_dir: str) -> None:
@@ -46,7 +46,7 @@ class EventFile:
         self._write(self._new_event(wall_time=time.time(), file_version="brain.Event:2"))
 
     def scalars(self, step: int, values: dict[str, Any]) -> None:
-        """Write the numbers measured at a step, by name."""
+        """Write the values measured at a step, given as a dict from name to value."""
         summary = self._new_summary()
         for name, value in values.items():
             summary.value.add(tag=name, simple_value=float(value))
@@ -65,7 +65,7 @@ class EventFile:
             try:
                 while rest:
                     rest = rest[self._file.write(rest) :]
-            except OSError:  # remove the partial event
+            except OSError:  # remove the partly written event
                 self._file.truncate(size)
                 self._file.seek(size)
                 raise
@@ -91,14 +91,14 @@ def curves(
 
     Args:
       rows: rows of `metrics.jsonl`.
-      panels: the curves in each panel, by the label of the panel's vertical axis; at least two
-        panels. A curve is given by an entry of the rows and a metric in this entry, such as
-        `("dev", "R100@1")`, or by `""` and a metric in the row itself. Recalls are shown in
+      panels: curves in each panel, by the label of the panel's vertical axis. There must be at
+        least two panels. A curve is a pair: an entry of the rows and a metric in this entry, such
+        as `("dev", "R100@1")`, or `""` and a metric in the row itself. Recalls are shown in
         percent.
-      horizontal: the entry of the rows to put on the horizontal axis.
+      horizontal: entry of the rows to show on the horizontal axis.
 
     Returns:
-      A figure, which `picture` turns into a PNG.
+      A figure, which `picture` converts to PNG.
     """
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""The base class for tasks: the model and batches of a run, and how it is evaluated and saved."""
+"""Base class for tasks, which tell the training loop what to train, evaluate and save."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from convert_tf.training.step import Objective
 
 RUN_FILE = "train_config.json"
 
-# A tracker takes the number of a step and the values measured at this step, by name.
+# A tracker receives the number of a step and a dict of the values measured at this step.
 Tracker = Callable[[int, dict[str, float]], object]
 
 
@@ -22,9 +22,9 @@ class Batch(NamedTuple):
     """The input of one training step.
 
     Attributes:
-      inputs: the input of the model.
-      units: number of pairs or tokens in the batch, to measure the speed.
-      facts: entries to add to `training.json` in later checkpoints, such as the position in the
+      inputs: input of the model.
+      units: number of pairs or tokens in the batch, from which the speed is computed.
+      facts: entries to add to the `training.json` of later checkpoints, such as the position in the
         data.
     """
 
@@ -34,24 +34,24 @@ class Batch(NamedTuple):
 
 
 class Task:
-    """The task of one run. `convert_tf.training.loop.carry_out` trains it.
+    """What one training run does: its model, its batches, and how it is evaluated and saved.
 
-    A task in memory is trained by `convert_tf.training.loop.take_steps`, which only changes the
-    weights of its model. It needs a configuration, a model and batches, but none of the methods for
-    writing files.
+    `convert_tf.training.loop.carry_out` carries out a run and writes its files. To train in memory,
+    `convert_tf.training.loop.take_steps` only changes the weights of the model. A task for training
+    in memory needs a configuration, a model and batches, but none of the methods for writing files.
 
     Attributes:
-      folder: the run's folder.
+      folder: folder of the run.
       config: training options.
-      vocabulary: the vocabulary file that is copied into each checkpoint.
-      model: the compiled model with its losses.
-      run_file: name of the file that stores `options`.
-      unit: unit of the speed, such as pairs.
-      padding_id: token id for padding in packed batches, for training with several processes.
-      processes: the processes that train together.
-      trackers: functions that get the same values as TensorBoard: losses, speed and learning rate
-        every 50 steps, and evaluation results with names such as `dev/R100@1`. With several
-        processes, only the first process calls them.
+      vocabulary: vocabulary file, which is copied into each checkpoint.
+      model: compiled model with its losses.
+      run_file: name of the file in which the result of `options` is stored.
+      unit: unit in which the speed is counted, such as pairs.
+      padding_id: token id for padding in packed batches. Training with several processes needs it.
+      processes: processes that train together.
+      trackers: functions that receive the same values as TensorBoard: losses, speed and learning
+        rate every 50 steps, and evaluation results with names such as `dev/R100@1`. With several
+        processes, only the first process calls these functions.
       in_memory: whether the task writes no files.
       remedy: sentence that tells users what to do if the loss or a weight is NaN or infinite.
     """
@@ -68,7 +68,7 @@ class Task:
     in_memory = False
     remedy = (
         "The checkpoints written so far are kept. Lower --learning_rate or change --precision, and "
-        "run the same command again to resume from the last one."
+        "run the command again to resume from the last checkpoint."
     )
 
     def options(self) -> dict[str, Any]:
@@ -76,18 +76,18 @@ class Task:
         raise NotImplementedError
 
     def batches(self, step: int) -> Iterable[Batch]:
-        """Return endless batches, starting after `step` steps."""
+        """Return an endless series of batches for the steps after step `step`."""
         raise NotImplementedError
 
     def evaluate(
         self, step: int, logs: dict[str, float], rows: list[dict[str, Any]]
     ) -> dict[str, Any]:
-        """Measure the model.
+        """Evaluate the model.
 
         Args:
-          step: number of steps done.
-          logs: means of the metrics since the last evaluation or checkpoint.
-          rows: the earlier rows of `metrics.jsonl`.
+          step: number of steps done so far.
+          logs: mean of each metric since the last evaluation or checkpoint.
+          rows: earlier rows of `metrics.jsonl`.
 
         Returns:
           The entries for this step's row in `metrics.jsonl`. The loop adds the step and the times.
@@ -95,19 +95,26 @@ class Task:
         return {}
 
     def score(self, row: dict[str, Any]) -> float | None:
-        """Return the score of a row. The best weights are kept; if it is None, the last weights."""
+        """Return the score by which the best weights are chosen, from a row of `metrics.jsonl`.
+
+        If the score is None, the last weights are kept.
+        """
         return None
 
     def curve(self, rows: list[dict[str, Any]]) -> bytes:
-        """Draw the rows of `metrics.jsonl`, and return the content of `curve.png`."""
+        """Draw the rows of `metrics.jsonl` as curves, and return the bytes of `curve.png`."""
         raise NotImplementedError
 
     def facts(self) -> dict[str, Any]:
-        """Return the task's entries in `training.json`."""
+        """Return the entries that the task adds to `training.json`."""
         raise NotImplementedError
 
     def model_changes(self, earlier: Path) -> dict[str, tuple[Any, Any]]:
-        """Compare the model with a checkpoint's: name of an option → (value there, value here)."""
+        """Return the model options that differ from those of a checkpoint.
+
+        Returns:
+          A dict: name of the option → (value in the checkpoint, value in this run).
+        """
         raise NotImplementedError
 
     def to_agree_on(self, resume_from: Path | None) -> Any:
@@ -115,18 +122,19 @@ class Task:
         return None
 
     def start(self, resumed: dict[str, Any] | None) -> None:
-        """Set initial weights. Called once before the first step, unless the run is complete.
+        """Set the initial weights. Called once before the first step, unless the run is complete.
 
         Args:
-          resumed: None in a new run, else the facts of the checkpoint whose weights were loaded.
+          resumed: None in a new run; otherwise the facts in the checkpoint whose weights were
+            loaded.
         """
 
     def save(self, folder: Path, facts: dict[str, Any], *, is_best: bool = False) -> None:
-        """Write a model directory.
+        """Write the model as a model directory.
 
         Args:
-          folder: the folder to write to.
-          facts: the content of the folder's `training.json`.
+          folder: folder to write to.
+          facts: content of `training.json` in the folder.
           is_best: whether the directory is the result of the run rather than a checkpoint to resume
             from.
         """

@@ -1,9 +1,10 @@
-"""Write the single texts that a similarity map is taught with: a few of everything, in random order.
+"""Write the single texts for training a similarity map: a few from each source, in random order.
 
     python hub_modules/recipes/few_texts.py 'utterances/*.jsonl.zst' triplets.jsonl.zst texts.jsonl.zst
 
-They are at most five texts of each intent, others of seven files, and the texts of some triplets.
-The intents that judge encoders are left out, as in `single_texts.py`.
+The output contains at most five texts for each intent, texts from seven other files, and the texts
+of some triplets. As in `single_texts.py`, it does not contain the intents on which
+`judge_intents.py` evaluates encoders.
 """
 
 import collections
@@ -33,7 +34,7 @@ _LONGEST = 200  # characters
 def main(utterances: str, triplets: str, output: str) -> None:
     paths = {Path(path).name.split(".")[0]: Path(path) for path in glob.glob(utterances)}
     if missing := sorted({*_LABELLED, *_OTHERS} - paths.keys()):
-        raise ValueError(f"No file of {utterances!r} is called {', '.join(missing)}.")
+        raise ValueError(f"No file that matches {utterances!r} is called {', '.join(missing)}.")
     rng = random.Random(5)
     judged: set[str] = set()
     of_label: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
@@ -47,7 +48,7 @@ def main(utterances: str, triplets: str, output: str) -> None:
     for (source, label), texts in of_label.items():
         usable = sorted(text for text in texts if text.strip() not in judged)
         drawn = rng.sample(usable, min(_OF_LABEL, len(usable)))
-        if len(drawn) > 1:  # or it teaches nothing
+        if len(drawn) > 1:  # the loss compares texts of the same intent
             rows += [{"text": text, "source": source, "label": label} for text in drawn]
     for name in _OTHERS:
         short = [row["text"] for row in rows_of(paths[name]) if len(row["text"]) < _LONGEST]

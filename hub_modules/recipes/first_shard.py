@@ -1,8 +1,9 @@
-"""Copy the first files of the train and dev splits of prepared data, without some sources.
+"""Copy the first file of the train split and of the dev split, without some sources.
 
     python3 hub_modules/recipes/first_shard.py work/data work/first deal_or_no_deal,esconv
 
-The third argument names sources to leave out, here those that are not for commercial use.
+The first argument is a folder that `convert-tf prepare` wrote. The third argument names the sources
+to leave out. In this example, these are the sources whose licences forbid commercial use.
 """
 
 import sys

@@ -1,14 +1,15 @@
 #!/bin/sh
-# Train a released encoder further on a CPU, in an hour on two cores:
+# Continue the training of a released encoder on a CPU, which takes an hour on two cores:
 #
 #   mkdir work/ && cp hub_modules/convert_small/2/assets/vocab.txt work/
 #   hub_modules/recipes/train.sh ids work/ 'RC_*.zst' 'RS_*.zst' 'dialogues/*.jsonl.zst' 'utterances/*.jsonl.zst'
 #   hub_modules/recipes/further.sh work/ 'utterances/*.jsonl.zst' convert_small
 #
-# Call it from the root of the project. What comes after the encoder goes to train.py. TEACHERS is as in
-# train.sh. SHARES says which part of the texts of a file is read; files that it does not name are read
-# whole. The result, work/runs/mean, has the mean of the weights before and after training; export it
-# with `export.py --network_bits=8`. Every step keeps what is there: call it again after a stop.
+# Run this script from the root of the project. Arguments after the encoder are passed to train.py.
+# TEACHERS is described in train.sh. SHARES sets the share of the texts that is read from each file; files
+# that it does not name are read whole. The result, work/runs/mean, contains the mean of the weights before
+# and after training. Export it with `export.py --network_bits=8`. Every step keeps existing results, so if
+# the script stops, run it again.
 set -eu
 work=$1 utterances=$2 encoder=$3
 shift 3

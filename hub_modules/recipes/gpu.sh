@@ -1,15 +1,16 @@
 #!/bin/sh
-# Train the released modules on a rented GPU that downloads nothing:
+# Train the released encoders on a rented GPU machine that has no internet access:
 #
 #   gpu.sh pack work/ parts/ all-MiniLM-L6-v2/ all-mpnet-base-v2/    here, after `train.sh ids`
 #   gpu.sh run parts/ work/ back/ [flags of train.py]                there
 #   gpu.sh unpack back/ work/                                        here, before `train.sh modules`
 #
-# `pack` writes token ids, teachers in 8 bits, the wheels of Keras, and runs that came back before, as
-# files of PART_BYTES. STEP=rankers trains the rankers instead of the encoders. The machine has this
-# checkout, Python of RENTED_PYTHON, JAX, PyTorch, transformers and h5py. `run`
-# ends after SECONDS_LIMIT; called again, it continues. It writes what it has trained to back/, in
-# 8 bits and in files of 16 MiB. docs/training_from_scratch.md says what each minute is for.
+# `pack` writes the token ids, the teachers with 8-bit weights, the wheels of Keras, and all runs that were
+# unpacked earlier, in files of PART_BYTES. The GPU machine needs a checkout of this project, the Python
+# version in RENTED_PYTHON, JAX, PyTorch, transformers and h5py. `run` trains the encoders, or the rankers
+# if STEP=rankers is set. It stops after SECONDS_LIMIT seconds, and continues when you run it again. It
+# writes the trained runs to back/, with 8-bit weights, in files of 16 MiB. docs/training_from_scratch.md
+# has a timetable.
 set -eu
 step=$1
 recipes=$(cd "$(dirname "$0")" && pwd)
@@ -72,7 +73,7 @@ tarfile.open(fileobj=sys.stdin.buffer, mode="r|xz").extractall(sys.argv[1])' "$w
     done
     mkdir -p "$back"
     tar -C "$work/back" -cf - runs | split -b 16m - "$back/part-"
-    [ "$status" = 124 ] || exit "$status" # which says that the time was over
+    [ "$status" = 124 ] || exit "$status" # 124 means that the time limit was reached
 }
 
 unpack() {
@@ -83,5 +84,5 @@ unpack() {
 shift
 case $step in
 pack | run | unpack) "$step" "$@" ;;
-*) fail "the first argument is pack, run or unpack. Received: $step." ;;
+*) fail "the first argument must be pack, run or unpack. Received: $step." ;;
 esac

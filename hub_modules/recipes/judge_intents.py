@@ -1,11 +1,11 @@
-"""Few-shot accuracy of intents on dev, by which runs are chosen: no test file is read.
+"""Measure few-shot intent accuracy, to choose between runs without reading any test file.
 
     python hub_modules/recipes/judge_intents.py --train banking77.train.csv \
         --train clinc150.train.csv --utterances 'utterances/*.jsonl.zst' runs/one runs/other
 
-Logistic regression on ten examples of each intent, drawn from a part of a training file, or from
-the intents that `single_texts.py` leaves out, and tested on the others; of encodings of sentences, and of
-the vectors for similarity where a model has them.
+Logistic regression is trained on ten examples per intent and tested on the remaining texts. The
+texts come from the training files in `--train`, and from the intents that `single_texts.py` leaves
+out. The script prints the accuracy with each kind of vector that the encoder has.
 """
 
 import random
@@ -21,15 +21,17 @@ from convert_tf.data.utterances import read_utterances
 from convert_tf.intents.data import LabelledTexts, few_shot, read_labelled
 from convert_tf.intents.encodings import different_kinds, encode_function
 
-_TRAIN = flags.DEFINE_multi_string("train", [], "Training files of intents, each a column.")
-_UTTERANCES = flags.DEFINE_string("utterances", None, "Files of single texts, as in train.sh.")
-_SHOTS = flags.DEFINE_integer("shots", 10, "Examples of each intent.")
-_DRAWS = flags.DEFINE_integer("draws", 2, "Draws, of whose accuracies the mean is printed.")
-_ROWS = flags.DEFINE_integer("rows", 8_000, "Texts of each column at most, drawn at random.")
+_TRAIN = flags.DEFINE_multi_string("train", [], "Training file of intents, tested by itself.")
+_UTTERANCES = flags.DEFINE_string(
+    "utterances", None, "Pattern for the files of single texts, as in train.sh."
+)
+_SHOTS = flags.DEFINE_integer("shots", 10, "Number of training examples per intent.")
+_DRAWS = flags.DEFINE_integer("draws", 2, "Number of draws. Their mean accuracy is printed.")
+_ROWS = flags.DEFINE_integer("rows", 8_000, "Maximum number of texts per file, drawn at random.")
 
 
 def part(data: LabelledTexts) -> LabelledTexts:
-    """Some of the texts, without intents of fewer than twice as many examples as are drawn."""
+    """Return a random part of the texts, without intents that have too few examples for a test."""
     places = random.Random(5).sample(range(len(data.texts)), min(_ROWS.value, len(data.texts)))
     numbers = Counter(data.labels[i] for i in places)
     places = [i for i in places if numbers[data.labels[i]] >= 2 * _SHOTS.value]
@@ -61,7 +63,7 @@ def accuracy(vectors: dict[str, np.ndarray], data: LabelledTexts, seed: int) -> 
 def main(argv: list[str]) -> None:
     columns = {Path(path).name: part(read_labelled(path)) for path in _TRAIN.value}
     if _UTTERANCES.value:
-        columns["left away"] = part(left_away(_UTTERANCES.value))
+        columns["left out"] = part(left_away(_UTTERANCES.value))
     for path in argv[1:]:
         encoder = SentenceEncoder(path)
         kinds = different_kinds(encoder)

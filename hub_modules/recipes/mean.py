@@ -1,9 +1,10 @@
-"""Write a model whose weights are between those of a model before and after further training.
+"""Average the weights of a model before and after further training.
 
     python hub_modules/recipes/mean.py runs/further convert_small 0.4 runs/mean
 
-0.4 is the share of the second model. The mean keeps most of what either model knows
-(arXiv 2109.01903). It has no map for similarity: fit one with `convert-tf similarity`.
+Here, 0.4 is the weight of the second model, the one before training. The mean keeps most of what
+either model has learnt (arXiv 2109.01903). It has no similarity map. Fit one with
+`convert-tf similarity`.
 """
 
 import sys
@@ -20,8 +21,8 @@ def main(after: str, before: str, share: str, output: str) -> None:
     further, _ = load_checkpoint(model_path(before, wants_module=True))
     if mean.config != further.config:
         raise ValueError(
-            f"{after!r} and {before!r} have different shapes. Received: "
-            f"{', '.join(mean.config.differences(further.config))}."
+            f"{after!r} and {before!r} have different configurations, so their weights cannot be "
+            f"averaged. They differ in {', '.join(mean.config.differences(further.config))}."
         )
     of_before = float(share)
     pairs = zip(mean.trainable_variables, further.trainable_variables, strict=True)
@@ -33,7 +34,7 @@ def main(after: str, before: str, share: str, output: str) -> None:
         table.quantizer_weights["range_min"].assign(low)
         table.quantizer_weights["range_max"].assign(high)
     facts = training_facts(after)
-    for measured in ("evaluation", "similarity", "opposites"):  # of the weights of `after`
+    for measured in ("evaluation", "similarity", "opposites"):  # measured on `after`
         facts.pop(measured, None)
     save_checkpoint(output, mean, vocabulary=vocabulary, training=facts)
     print(f"wrote {output}")

@@ -1,6 +1,9 @@
-"""Copy a poly-encoder, with more codes and longer texts, which have no weights in `last_m`.
+"""Copy a poly-encoder, and raise its number of codes and the maximum lengths of its texts.
 
     python3 hub_modules/recipes/more_codes.py work/runs/rerank_poly work/runs/more_codes
+
+No further training is needed, because in the variant `last_m` none of these numbers changes the
+shape of a weight.
 """
 
 import json

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Teach the similarity map of a released encoder opposites, in half an hour on one core:
+# Train the similarity map of a released encoder to tell opposites apart, in half an hour on one core:
 #
 #   hub_modules/recipes/opposites.sh work/ contrasts/ 'utterances/*.jsonl.zst' convert_small/1
 #
-# Call it from the root of the project. TEACHERS is as in train.sh. What comes after the encoder goes to
-# `convert-tf similarity`. work/convert_small.map is the result; export it with `export.py --network_bits=8`.
-# work/held_out.jsonl.zst has the triplets of sources that are not trained on, for
-# `benchmarks/kinds.py --triplets`. Every step keeps what is there: call it again after a stop, or with
-# another encoder of the same vocabulary.
+# Run this script from the root of the project. TEACHERS is described in train.sh. Arguments after the
+# encoder are passed to `convert-tf similarity`. The result is work/convert_small.map. Export it with
+# `export.py --network_bits=8`. Triplets from sources that are not used for training are written to
+# work/held_out.jsonl.zst, for `benchmarks/kinds.py --triplets`. Every step keeps existing results, so you
+# can run the script again if it stops, or for another encoder with the same vocabulary.
 set -eu
 work=$1 contrasts=$2 utterances=$3 encoder=$4
 shift 4

@@ -1,10 +1,11 @@
-"""Write a run or a teacher in 8 bits, a quarter of its size, to carry it between machines.
+"""Write a run or a teacher with 8-bit weights, a quarter of the size, to copy it between machines.
 
     python hub_modules/recipes/rounded.py work/runs/convert carried/runs/convert
     python hub_modules/recipes/rounded.py all-mpnet-base-v2/ carried/all-mpnet-base-v2
 
-The folder of a run can be exported, evaluated and trained further (`--init_from`), but not resumed.
-Of a run that was stopped, the newest checkpoint is written, to `carried/runs/convert.unfinished`.
+A rounded run can be exported, evaluated and used to start another run (`--init_from`), but it
+cannot be resumed. If a run has not finished, its newest checkpoint is written instead, to
+`carried/runs/convert.unfinished`.
 """
 
 import os
@@ -23,7 +24,9 @@ from convert_tf.training.teaching.teacher import ROUNDED_WEIGHTS, package_folder
 
 
 def save_rounded_run(run: str, output: str) -> str:
-    """Write the best weights of a run in 8 bits, and what it says of its training.
+    """Write the best weights of a run with 8 bits per weight, and its training facts.
+
+    If the run has not finished, write its newest checkpoint to `{output}.unfinished` instead.
 
     Returns:
       The folder that was written.
@@ -49,25 +52,26 @@ def save_rounded_run(run: str, output: str) -> str:
 
 
 def save_rounded_teacher(name: str, output: str | os.PathLike[str]) -> None:
-    """Write a model of sentence-transformers with its matrices in 8 bits, for `Teacher` alone.
+    """Write a sentence-transformers model with 8-bit matrices, in a format only for `Teacher`.
 
-    For a machine that cannot download it: all-mpnet-base-v2 takes 105 MB instead of 418. Unlike in
-    dynamic 8 bits, what it computes stays in floats; mean cosines to the vectors of the exact
-    weights are in docs/training_from_scratch.md.
+    Use it to copy a teacher to a machine that cannot download it: all-mpnet-base-v2 takes 105 MB
+    instead of 418. Unlike dynamic 8-bit quantization, this rounds only the stored weights. All
+    computations use floats. docs/training_from_scratch.md gives the mean cosines between the
+    vectors with rounded and with exact weights.
 
     Args:
-      name: as of `package_folder`.
+      name: folder or Python package of the model, as for `package_folder`.
       output: folder to write.
 
     Raises:
-      ValueError: as of `Teacher`, or `output` exists.
+      ValueError: if `name` contains no model, or if `output` exists.
     """
     folder, target = package_folder(name), Path(output)
     with needs("teach", "A teacher"):
         from transformers import AutoModel
 
     if target.exists():
-        raise ValueError(f"{str(output)!r} already exists. Choose another folder, or remove it.")
+        raise ValueError(f"{str(output)!r} already exists. Remove it or choose another folder.")
     partial = target.with_name(f"{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     (partial / "1_Pooling").mkdir(parents=True)

@@ -1,12 +1,13 @@
-"""Write the single texts that encoders are trained on, without the intents that judge them.
+"""Write the single texts for training encoders, without the intents on which they are evaluated.
 
     python hub_modules/recipes/single_texts.py 'utterances/*.jsonl.zst' work/data work/texts
     python hub_modules/recipes/single_texts.py 'utterances/*.jsonl.zst' work/data work/some_texts \
         captions=0.2,single_texts=0.01
 
-A tenth of the intents of two sources is left out, for `judge_intents.py`, and so are equal texts of
-any other source. What `prepare --single_texts` wrote beside the records comes last. Shares after a
-file's name keep only that part of its texts, drawn at random.
+A tenth of the intents in two files are left out, because `judge_intents.py` evaluates encoders on
+them. Texts that are equal to one of theirs are left out of all other files too. The second argument
+is the folder of records; the single texts that `prepare --single_texts` wrote there come last. The
+optional last argument sets the share of the texts that is drawn at random from a file.
 """
 
 import glob
@@ -22,12 +23,12 @@ import zstandard
 
 from convert_tf.readers.files import TableFile, read_lines
 
-PREPARED = "single_texts.jsonl.zst"  # what `prepare --single_texts` writes in the folder of records
+PREPARED = "single_texts.jsonl.zst"  # written by `prepare --single_texts` to the folder of records
 JUDGED_ON = ("rasa_bots_nlu", "small_intent_sets")
 
 
 def is_left_out(row: dict[str, str]) -> bool:
-    """Whether a text is of an intent that training does not see."""
+    """Return whether the intent of a text is left out of training."""
     digest = hashlib.md5(f"{row.get('source', '')}|{row.get('label', '')}".encode()).hexdigest()
     return int(digest, 16) % 10 == 0
 
@@ -45,7 +46,7 @@ def write(path: Path, rows: Iterable[dict[str, str]]) -> None:
 
 
 def drawn(rows: Iterable[dict[str, str]], share: float) -> list[dict[str, str]]:
-    """Return a share of the rows, in random order, equal in each call."""
+    """Return a random share of the rows, in random order; every call draws the same rows."""
     every = list(rows)
     random.Random(5).shuffle(every)
     return every[: round(len(every) * share)]

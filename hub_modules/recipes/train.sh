@@ -1,5 +1,5 @@
 #!/bin/sh
-# From dumps, dialogues and single texts to the released modules:
+# Make the released modules from dumps, dialogues and single texts:
 #
 #   pip install -e '.[data,teach]'
 #   recipe=hub_modules/recipes/train.sh
@@ -8,13 +8,14 @@
 #   KERAS_BACKEND=jax $recipe rankers work/
 #   $recipe modules work/
 #
-# Call it from the root of the project. `ids` and `modules` need TensorFlow, `runs` and `rankers` need
-# a GPU for their speed and no TensorFlow; gpu.sh carries work/ to a machine with a GPU and back. What
-# comes after work/ in these two goes to each training: --steps=100 for a trial, --source_shares= for
-# dialogues of other sources than those of common.flags. TEACHERS are two folders or packages
-# of sentence-transformers models. Every step keeps what is there: call it again after a stop.
+# Run this script from the root of the project. `ids` and `modules` need TensorFlow. `runs` and `rankers`
+# do not, but they are slow without a GPU; gpu.sh runs these two steps on another machine. Arguments after
+# work/ in these two steps are passed to every training run, for example --steps=100 for a trial, or
+# --source_shares= if your dialogues come from other sources than those in common.flags. TEACHERS names
+# two sentence-transformers models, as folders or Python packages. Every step keeps existing results, so
+# if the script stops, run it again.
 set -eu
-trap 'exit 143' TERM # after the training, which gets the signal too and saves its state
+trap 'exit 143' TERM # training also gets the signal and saves its state; the script exits after that
 step=$1 work=$2
 shift 2
 recipes=hub_modules/recipes
@@ -40,7 +41,7 @@ ids() {
 train() {
     name=$1
     shift
-    # From another machine come runs that are finished, and those that go on with --steps of their own.
+    # A run from another machine may be unfinished. Pass the number of its remaining steps as --steps.
     if [ -d "$work/runs/$name.unfinished" ]; then
         set -- "$@" --init_from "$work/runs/$name.unfinished"
         case " $rankers " in *" $name "*) ;; *) set -- "$@" --nostart_from_teacher ;; esac
@@ -78,5 +79,5 @@ modules() {
 
 case $step in
 ids | runs | rankers | modules) "$step" "$@" ;;
-*) echo "train.sh: the first argument is ids, runs, rankers or modules. Received: $step." >&2; exit 2 ;;
+*) echo "train.sh: the first argument must be ids, runs, rankers or modules. Received: $step." >&2; exit 2 ;;
 esac

@@ -5,7 +5,7 @@
         2500 cad_nli,mnli_dev held_out.jsonl.zst
 
 A number after the file is the most triplets of a source. Sources after it are written to a second
-file instead, to measure by. The triplets come from three places:
+file instead, to measure by. The triplets come from four places:
 
 - `nli_triplets.jsonl.zst` in the folder: rows with anchor, positive, negative and source;
 - `paraphrase_pairs.jsonl.zst`: pairs of texts with the label 1 for a paraphrase, else 0. Pairs with
@@ -14,7 +14,9 @@ file instead, to measure by. The triplets come from three places:
 - labelled requests, whose meaning a rule turns round: a word becomes its antonym
   (`command_opposites.tsv`, `antonyms.tsv`), a negation is added or removed, two places change
   sides, a number or a day becomes another one. The paraphrase is another text of the same label
-  that keeps the word. Without one, it is the text in other words (`reordered`, `framed`).
+    that keeps the word. Without one, it is the text in other words (`reordered`, `framed`);
+- statements about an adjective in all files: "The soup is not cold" is a paraphrase of "The soup is
+  hot", and "The soup is cold" and "The soup is not hot" are opposites (`double_negations`).
 
 Texts that must not be used commercially are omitted, and so are the intents that judge encoders.
 """
@@ -78,6 +80,19 @@ _STATEMENT = re.compile(
     r"\b(is|are|was|were|has|have|will|can|does|did|should)\b(?! not|n't)",
     re.IGNORECASE,
 )
+_DESCRIPTION = re.compile(
+    r"\b(?P<verb>is|are|was|were|am|be|been|(?:it|that|he|she|there)'s|(?:you|we|they)'re|i'm)"
+    r"(?P<negation> not|n't)?(?P<degree> (?:very|so|really|too|quite|pretty))? (?P<word>[a-z]+)\b",
+    re.IGNORECASE,
+)
+# Antonyms of Open English WordNet that are not opposite descriptions, or seldom are.
+_NOT_DESCRIBING = {
+    "off", "on", "in", "out", "up", "down", "all", "some", "no", "any", "many", "few", "much",
+    "little", "more", "less", "most", "least", "first", "last", "like", "unlike", "black", "white",
+    "one", "moving", "standing", "running", "male", "female", "seated", "front", "back", "top",
+    "bottom", "own", "big",
+}  # fmt: skip
+_DESCRIPTION_LENGTHS = range(3, 15)  # words of a statement with a double negation
 _VERBS = frozenset({
     "add", "book", "buy", "call", "cancel", "change", "check", "close", "create", "delete",
     "find", "get", "give", "help", "increase", "list", "lock", "make", "mute", "open", "order",
@@ -167,6 +182,19 @@ def renumbered(text: str, rng: random.Random) -> str | None:
     return None
 
 
+def antonyms_of_adjectives(folder: Path) -> dict[str, list[str]]:
+    """Return the antonyms of adjectives from Open English WordNet."""
+    antonyms_of: dict[str, list[str]] = collections.defaultdict(list)
+    for row in (folder / "antonyms.tsv").read_text().splitlines()[1:]:
+        first, second, kinds, sources, *_ = row.split("\t")
+        is_adjective = "a" in kinds.split(",") and "oewn" in sources
+        is_single_word = first.isalpha() and second.isalpha()
+        if is_adjective and is_single_word and not {first, second} & _NOT_DESCRIBING:
+            antonyms_of[first].append(second)
+            antonyms_of[second].append(first)
+    return dict(antonyms_of)
+
+
 def antonyms(folder: Path, uses: collections.Counter[str]) -> dict[str, list[str]]:
     """Return the antonyms of words and phrases: those of commands, and frequent adjectives."""
     rows = [row.split("\t") for row in (folder / "command_opposites.tsv").read_text().splitlines()]
@@ -252,6 +280,48 @@ def of_requests(folder: Path, requests: Requests, rng: random.Random) -> Iterato
     opposites = antonyms(folder, uses)
     for (source, _), texts in requests.items():
         yield from _of_label(source, sorted({*texts}), opposites, rng)
+
+
+def double_negations(folder: Path, utterances: str, rng: random.Random) -> Iterator[Triplet]:
+    """Negate the antonym of an adjective, and half of the time another of the four statements.
+
+    The four statements are "X is A", "X is not A", "X is B" and "X is not B" for antonyms A and B.
+    """
+    antonyms_of = antonyms_of_adjectives(folder)
+    for path in map(Path, sorted(glob.glob(utterances))):
+        for row in rows_of(path):
+            text = row["text"].strip()
+            if len(text.split()) not in _DESCRIPTION_LENGTHS:
+                continue
+            for match in _DESCRIPTION.finditer(text):
+                if match["word"].lower() in antonyms_of:
+                    name = f"double_negation:{path.name.split('.')[0]}"
+                    yield _double_negation(text, match, antonyms_of, name, rng)
+                    break
+
+
+def _double_negation(
+    text: str,
+    match: re.Match[str],
+    antonyms_of: dict[str, list[str]],
+    source: str,
+    rng: random.Random,
+) -> Triplet:
+    word = match["word"]
+    antonym = rng.choice(antonyms_of[word.lower()])
+    degree = (match["degree"] or "") if rng.random() < 0.5 else ""
+
+    def statement(is_negated: bool, adjective: str) -> str:
+        description = f"{match['verb']}{' not' if is_negated else ''}{degree} {adjective}"
+        return f"{text[: match.start()]}{description}{text[match.end() :]}"
+
+    is_negated, adjective = bool(match["negation"]), word
+    if rng.random() < 0.5:
+        is_negated, adjective = rng.random() < 0.5, rng.choice([word, antonym])
+    other = antonym if adjective == word else word
+    opposite = rng.choice([(is_negated, other), (not is_negated, adjective)])
+    anchor, paraphrase = statement(is_negated, adjective), statement(not is_negated, other)
+    return Triplet(anchor, paraphrase, statement(*opposite), source)
 
 
 def _of_label(
@@ -354,6 +424,7 @@ def main(
         *of_pairs(place, rng),
         *of_minimal_pairs(place, requests, rng),
         *of_requests(place, requests, rng),
+        *double_negations(place, utterances, rng),
     ):
         texts = tuple(text.strip().lower() for text in triplet[:3])
         is_usable = len({*texts}) == 3 and all(texts) and not judged & {*triplet[:3]}

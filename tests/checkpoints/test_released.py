@@ -273,7 +273,7 @@ def test_a_damaged_file_of_the_cache_says_what_to_do(local_module):
 
     with open(module_path("convert.onnx"), "r+b") as file:
         file.truncate(10_000)
-    with pytest.raises(ValueError, match=r"cache/onnx/.*damaged.*may be deleted: it is written a"):
+    with pytest.raises(ValueError, match=r"cache/onnx/.*damaged.*delete it: it will be written"):
         SentenceEncoder("convert")
 
 

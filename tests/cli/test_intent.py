@@ -308,11 +308,11 @@ def two_models(files):
 def test_an_evaluation_is_a_check_for_ci(two_models, capsys):
     files, good = two_models, f"--against={two_models / 'good'}"
     evaluate(files, "good", good, "--at_least=accuracy=0.9,macro_f1=0.9", "--at_least=accuracy=0.8")
-    assert "good: 0 right answers gained, 0 lost, p = 1\n" in capsys.readouterr().out
+    assert "good: 0 correct answers gained, 0 lost, p = 1\n" in capsys.readouterr().out
     report = f"--against={files / 'results' / 'evaluation.json'}"
     for against in (good, report):
         with pytest.raises(
-            SystemExit, match=r"worse than \S+: 8 right answers are lost and 0 gained"
+            SystemExit, match=r"worse than \S+: 8 correct answers are lost and 0 gained"
         ):
             evaluate(files, "bad", against, f"--output={files / 'new'}", "--overwrite")
     assert "8 lost" in report_text(json.loads((files / "new" / "evaluation.json").read_text()))

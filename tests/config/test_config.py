@@ -150,7 +150,7 @@ def test_unknown_keys_are_listed_with_the_valid_ones(config_class):
 
 @pytest.mark.parametrize("text", ["{", "[1]", "3", ""])
 def test_only_json_objects_are_read(text):
-    with pytest.raises(ValueError, match="The file of a ModelConfig is not"):
+    with pytest.raises(ValueError, match="A stored ModelConfig must be"):
         ModelConfig.from_json(text)
 
 

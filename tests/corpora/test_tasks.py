@@ -151,7 +151,7 @@ def test_no_example_is_lost_and_no_persona_is_an_answer(tmp_path):
 
 def test_files_without_candidates_are_ranked_in_blocks(tmp_path):
     path = written(tmp_path, task_files.convai2(candidates=False, dialogues=5))
-    with pytest.raises(ValueError, match=r"file\.txt has no wrong candidates.*--data"):
+    with pytest.raises(ValueError, match=r"file\.txt contains no wrong candidates.*--data"):
         make_task(candidates=path)
     task = make_task(data=path, block_size=10)
     examples = [one for _, one in task.examples]

@@ -95,7 +95,7 @@ def changed(path, **values):
         (lambda f: changed(f / "config.json", kind_ids={"sentence": 1}), "has sentence: 1"),
         (
             lambda f: changed(f / "tokenizer.json", model={"type": "BPE"}),
-            "belongs to another tokenizer",
+            "belongs to a tokenizer of another kind",
         ),
         (
             lambda f: changed(f / "config.json", model_type="bert"),
@@ -138,7 +138,7 @@ def test_vectors_are_not_cut(copy):
     changed(copy / "config.json", encoding_dim=7)
     encoder = SentenceEncoder(copy)
     encoder.encode(["a sentence"])
-    with pytest.raises(ValueError, match="of encode_context have more numbers than 7"):
+    with pytest.raises(ValueError, match="of encode_context have more than 7 dimensions"):
         encoder.encode_contexts(["a sentence"])
 
 

@@ -192,7 +192,7 @@ def test_rows_of_several_runs_join(tmp_path):
     assert [row["groups"][ALL]["metrics"]["R3@1"] for row in joined["rows"]] == [0.75, 0.75, 0.25]
     assert json.loads((tmp_path / "evaluation.json").read_text()) == joined
     for other in (report(examples=EXAMPLES[1:]), report(ks=(1,))):
-        with pytest.raises(ValueError, match="results on one set of examples"):
+        with pytest.raises(ValueError, match="already contains results, for"):
             write_report(other, tmp_path)
     assert json.loads((tmp_path / "evaluation.json").read_text()) == joined
 

@@ -310,15 +310,15 @@ def test_joined_turns_lose_their_oldest_tokens(paths):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--data=d"], "Nothing to evaluate. Pass --encoder"),
+        (["--data=d"], "There is nothing to evaluate. Pass --encoder"),
         (["--data=d", "--baselines=tf"], "Choose from tfidf, bm25, sim, map, map_dot."),
-        (["--data=d", "--baselines=sim"], "(sim, map, map_dot) go together"),
+        (["--data=d", "--baselines=sim"], "a baseline uses them (sim, map or map_dot)"),
         (["--candidates=c", "--baselines=tfidf"], "need training examples. Pass --train_data"),
         (["--candidates=c", "--encoder=m", "--block_size=9"], "--block_size has no effect"),
         (["--data=d", "--encoder=m", "--vector_signature=s"], "--vector_signature has no effect"),
         (["--data=d", "--encoder=m", "--train_examples=3"], "--train_examples has no effect"),
         (["--data=d", "--encoder=m", "--k=one"], "--k one is not a list of numbers"),
-        (["--data=d", "--encoder=m", "--output=r.json"], "--output is a folder"),
+        (["--data=d", "--encoder=m", "--output=r.json"], "--output must be a folder"),
     ],
 )  # fmt: skip
 def test_flags_that_do_not_fit(arguments, message):

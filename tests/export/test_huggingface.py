@@ -151,7 +151,7 @@ def test_an_encoder_without_similarity_has_no_such_prompt(tiny_modules, tmp_path
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"format": "huggingface", "network_bits": 8}, "in 32 and in 8 bits"),
+        ({"format": "huggingface", "network_bits": 8}, "a 32-bit and an 8-bit network"),
         ({"format": "onnx"}, "does not fit the format onnx"),
         ({"format": "huggingface", "max_tokens": 0}, "max_tokens must be at least 1"),
         ({"format": "torch"}, "format must be one of module, onnx, huggingface"),

@@ -139,7 +139,7 @@ def _as_bfloat16(path):
         (lambda f: without(f, "norm.bias"), "model.safetensors has no norm.bias"),
         (lambda f: without(f, "similarity.weight"), "has no similarity.weight"),
         (lambda f: without(f, "tokens.weight", 3), r"table has the shape \(3,"),
-        (lambda f: without(f, "norm.bias", np.nan), "holds NaN or infinite"),
+        (lambda f: without(f, "norm.bias", np.nan), "has NaN or infinite"),
     ],
 )
 def test_folders_that_do_not_fit_are_one_sentence(exported, tmp_path, damage, message):

@@ -59,7 +59,7 @@ def test_a_function_is_given_again(tmp_path):
     classifier = IntentClassifier(WordEncoder(), **QUICK).fit(TEXTS, [ord(x[0]) for x in LABELS])
     classifier.save(tmp_path / "model")
     with pytest.raises(
-        ValueError, match=r"no path \(WordEncoder\). Pass it as encoder= in Python, or --encoder"
+        ValueError, match=r"no path \(WordEncoder\). Pass the encoder as encoder= in Python"
     ):
         IntentClassifier.load(tmp_path / "model")
     with pytest.raises(ValueError, match=r"encodes .* differently"):
@@ -162,11 +162,11 @@ def changed_arrays(**changes):
 
 
 DAMAGES = {
-    "nothing": (written(MODEL_FILE, b"{}"), "without 'encoders'.*train again"),
+    "nothing": (written(MODEL_FILE, b"{}"), "it has no 'encoders'.*train again"),
     "nested": (written(MODEL_FILE, b"[" * 100_000), "nested too deeply"),
     "version 1": (changed_description(version=lambda x: 1), "version 1 .*train again"),
     "reversed labels": (changed_description(labels=lambda x: x[::-1]), "not sorted"),
-    "fewer labels": (changed_description(labels=lambda x: x[:-1]), "do not belong to 2 intents"),
+    "fewer labels": (changed_description(labels=lambda x: x[:-1]), "do not have 2 intents"),
     "a huge threshold": (changed_description(threshold=lambda x: 10**400), "too large"),
     "a weight above 1": (changed_description(mixture=lambda x: {**x, "weight": 2}), "weight=2"),
     "a cosine below 0": (changed_description(mixture=lambda x: {**x, "cosine": -1}), "cosine=-1"),
@@ -175,21 +175,21 @@ DAMAGES = {
             params=lambda x: {**x, "out_of_scope": "both"},
             mixture=lambda x: {name: x[name] for name in ("weight", "temperature")},
         ),
-        "without 'cosine'.*train again",
+        "it has no 'cosine'.*train again",
     ),
     "a kind": (changed_description(params=lambda x: {**x, "kind": ["sentence"]}), "kind"),
-    "no names": (without_option("names"), "without names.*train again"),
-    "no margin": (without_option("min_margin"), "without min_margin.*train again"),
+    "no names": (without_option("names"), "it has no names.*train again"),
+    "no margin": (without_option("min_margin"), "it has no min_margin.*train again"),
     "an unknown option": (changed_description(params=lambda x: {**x, "colour": "red"}), "colour"),
-    "fewer examples": (changed_description(examples=lambda x: {**x, "labels": []}), "more texts"),
-    "encoders": (changed_description(encoders=lambda x: [{}]), "without paths of encoders"),
-    "a flat kernel": (changed_arrays(kernel_0=lambda x: x[0]), "do not fit"),
-    "a missing bias": (changed_arrays(bias_1=lambda x: None), "without 'bias_1'"),
+    "fewer examples": (changed_description(examples=lambda x: {**x, "labels": []}), "different"),
+    "encoders": (changed_description(encoders=lambda x: [{}]), "it has no paths of encoders"),
+    "a flat kernel": (changed_arrays(kernel_0=lambda x: x[0]), "do not match"),
+    "a missing bias": (changed_arrays(bias_1=lambda x: None), "it has no 'bias_1'"),
     "no kernels": (changed_arrays(kernel_0=lambda x: None, kernel_1=lambda x: None), "kernel_0"),
     "a wider kernel": (changed_arrays(kernel_1=lambda x: np.ones((9, 3), "f4")), "mismatch"),
     "no numbers": (changed_arrays(kernel_0=lambda x: x * np.nan), "finite"),
-    "missing words": (changed_arrays(words=lambda x: None), "without 'words'"),
-    "a narrower rarity": (changed_arrays(rarity=lambda x: x[1:]), "differ in number"),
+    "missing words": (changed_arrays(words=lambda x: None), "it has no 'words'"),
+    "a narrower rarity": (changed_arrays(rarity=lambda x: x[1:]), "weights differ"),
     "fewer thresholds": (changed_arrays(thresholds=lambda x: x[:2]), "shape"),
     "an empty head": (written(HEAD_FILE, b""), "No data left"),
 }

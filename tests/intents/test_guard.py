@@ -42,7 +42,7 @@ def test_a_classifier_that_is_worse_by_chance_passes():
             check_evaluation(report, {})
         else:
             with pytest.raises(
-                ValueError, match="worse than old: 5 right answers are lost and 0 gained"
+                ValueError, match="worse than old: 5 correct answers are lost and 0 gained"
             ):
                 check_evaluation(report, {})
 
@@ -90,5 +90,5 @@ def test_texts_that_are_answered_wrong_are_in_the_report():
              if {*several.predict([text])[0]} != {labels[place]}]  # fmt: skip
     assert other["wrong"] == wrong and {0, 11} <= {*wrong}
     assert len(other["errors"]) == len(wrong)
-    with pytest.raises(ValueError, match="Compare two of the same kind"):
+    with pytest.raises(ValueError, match="Compare two classifiers of the same kind"):
         compared(report, other)

@@ -427,12 +427,12 @@ def test_what_is_gone_is_a_change(classifier):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda w: w["groups"][0].pop("texts"), "in group 1 no 'texts'"),
-        (lambda w: w["groups"][0].update(texts=[]), "in group 1 no 'texts'"),
-        (lambda w: w["groups"][0].pop("label"), "in group 1 no 'label'"),
-        (lambda w: w["groups"][0].update(share="much"), "in group 1 no 'share'"),
+        (lambda w: w["groups"][0].pop("texts"), "no 'texts' to compare in group 1"),
+        (lambda w: w["groups"][0].update(texts=[]), "no 'texts' to compare in group 1"),
+        (lambda w: w["groups"][0].pop("label"), "no 'label' in group 1"),
+        (lambda w: w["groups"][0].update(share="much"), "no 'share' from 0 to 1 in group 1"),
         (lambda w: w.pop("intents"), "no 'intents'"),
-        (lambda w: w.update(messages=0), "no number of 'messages': 0"),
+        (lambda w: w.update(messages=0), "an invalid number 'messages': 0"),
         (lambda w: w["intents"].update(order=None), "None messages of intent 'order'"),
         (lambda w: w.update(groups={}), "no list 'groups'"),
     ],

@@ -116,7 +116,7 @@ def test_its_encoder_is_read_as_one(made):
 def test_other_files_are_refused(made, tmp_path):
     folder, classifier = made
     export_onnx(folder / "checkpoint", tmp_path / "encoder.onnx")
-    with pytest.raises(ValueError, match="an encoder alone"):
+    with pytest.raises(ValueError, match="it contains only an encoder"):
         IntentFile(tmp_path / "encoder.onnx")
     content = bytearray((folder / "8.onnx").read_bytes())
     content[len(content) // 2] ^= 1

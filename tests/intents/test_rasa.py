@@ -34,15 +34,15 @@ def test_each_row_has_the_number_of_its_line():
     ("content", "message"),
     [
         (HEAD + "    c\n    # d\n", r"line 5: 'c' does not begin with '-'; line 6: '# d' does not"),
-        (HEAD + "    -\n", "line 5: an example without text"),
+        (HEAD + "    -\n", "line 5: an example has no text"),
         (HEAD + "".join(f"    {n}\n" for n in range(9)), "line 9: .*; and 4 more"),
         (HEAD + '    - [c]{"role": "d"}\n', r"line 5: '\[c\]\{\"role\": \"d\"\}' is not a mark"),
         (HEAD + "- intent: 010\n  examples: |\n    - b\n", "line 5: intent 010 is not a string"),
-        (HEAD + "- intent: c\n", "line 5: 'c' without examples"),
-        (HEAD + "- intent: c\n  examples:\n  - d\n", "line 7: an example of a list is `text: …`"),
-        (HEAD + "- intnet: c\n", "line 5: 'intnet' where intent, synonym"),
-        (HEAD + "nlu: []\n", "line 5: 'nlu' a second time"),
-        ('version: "4.0"\n' + HEAD, "line 1: version 4.0, later than 3.1"),
+        (HEAD + "- intent: c\n", "line 5: 'c' has no examples"),
+        (HEAD + "- intent: c\n  examples:\n  - d\n", "line 7: an example in a list must"),
+        (HEAD + "- intnet: c\n", "line 5: 'intnet' instead of intent, synonym"),
+        (HEAD + "nlu: []\n", "line 5: 'nlu' is repeated"),
+        ('version: "4.0"\n' + HEAD, "line 1: version 4.0 is later than 3.1"),
         ("nlu:\n- a: [\n", "line 3: while parsing a flow node"),
         (HEAD + "    - \x07\n", "line 5: the character 0x0007"),
         (HEAD + "    - \\u00\n", "four digits"),
@@ -74,6 +74,6 @@ def test_aliases_of_aliases_cost_no_more_than_their_lines():
     bomb = "a0: &a0 [x]\n" + "".join(levels) + "m0: &m0 {intent: a}\n" + "".join(merged)
     rows = read_nlu(bomb + "nlu:\n- <<: *m39\n  examples: |\n    - b\n", "")
     assert rows == [(84, "b", "a")]
-    with pytest.raises(ValueError, match="no intent with examples"):
+    with pytest.raises(ValueError, match="not an intent with examples"):
         read_nlu(bomb + "nlu: *a39\n", "")
     assert time.monotonic() - started < 20

@@ -131,7 +131,7 @@ def test_caches_for_reranking_are_edited_together(tmp_path):
     first.edit(add=["x" * 1000])
     best = by_texts.search(["x"], top_k=151).ids[0, 0]
     assert by_texts.cache.text(best) == "x" * 1000
-    with pytest.raises(ValueError, match="hold different texts"):
+    with pytest.raises(ValueError, match="have different texts"):
         by_cache.search(["x"])
     second.edit(add=["x" * 1000])
     assert by_cache.search(["x"], top_k=151).ids.max() == 150

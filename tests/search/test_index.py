@@ -212,7 +212,7 @@ def test_batches_texts_and_facts(tmp_path):
     np.testing.assert_array_equal(cache.vectors_at([2]), encoder.encode_candidates(texts[2:3]))
     again = make_cache(tmp_path / "again", ["a", "", "line\nbreak", "ünï"], batch_size=1)
     assert again.texts_hash == cache.texts_hash
-    with pytest.raises(ValueError, match="no candidate 4: the cache has numbers 0 to 3"):
+    with pytest.raises(ValueError, match="no candidate 4: the cache has candidates 0 to 3"):
         cache.text(4)
 
 
@@ -321,7 +321,7 @@ DAMAGES = {
 def test_damaged_caches(tmp_path, damage):
     make_cache(tmp_path / "cache", dtype="int8")
     DAMAGES[damage](tmp_path / "cache")
-    with pytest.raises(ValueError, match=r"convert-tf index build|create it again"):
+    with pytest.raises(ValueError, match=r"convert-tf index build|create the pickle again"):
         CandidateCache(tmp_path / "cache")
 
 
@@ -426,7 +426,7 @@ def test_logits_of_both_models_are_added(tmp_path):
 def test_errors_of_ranking_anew(tmp_path):
     first = CandidateIndex(make_cache(tmp_path / "cache"), StubEncoder())
     second = CandidateIndex(make_cache(tmp_path / "other", TEXTS[:-1]), StubEncoder())
-    with pytest.raises(ValueError, match="hold different texts"):
+    with pytest.raises(ValueError, match="have different texts"):
         RerankedIndex(first, second)
     with pytest.raises(ValueError, match="Received: top_n=0"):
         RerankedIndex(first, StubRanker(), top_n=0)

@@ -111,7 +111,7 @@ def test_the_command(tiny_onnx, tiny_modules, tmp_path):
     with pytest.raises(SystemExit, match=r"at least 20 texts.*: 15 and 15"):
         call_command(*arguments, own, f"--texts={tmp_path}/twice.txt", "--overwrite")
     np.save(tmp_path / "old.npy", np.ones((3, 5), np.float32))  # differs from the description
-    with pytest.raises(SystemExit, match="vectors of length 5, but --encoder gives length 128"):
+    with pytest.raises(SystemExit, match="vectors of 5 numbers, but --encoder returns 128"):
         call_command(*arguments, f"--encoder={tiny_onnx}", "--overwrite")
     (tmp_path / "old.npy").write_text("no array")
     with pytest.raises(SystemExit, match=r"old\.npy is not an array"):

@@ -97,11 +97,11 @@ def test_rank(client, encoder):
     ("path", "body", "message"),
     [
         ("rank", {"contexts": ["a"] * 8, "responses": ["b"] * 5, "top_k": 9},
-         "40 results, and at most 30 are allowed. Lower"),
+         "40 results, but at most 30 are allowed. Lower"),
         ("rank", {"contexts": ["a"] * 6, "responses": ["b" * 10, "c" * 11], "top_k": 1},
-         "66 characters in results, and at most 65"),
+         "66 characters in results, but at most 65"),
         ("rank", {"contexts": ["a"], "responses": ["b"] * 51}, "51 texts in a request"),
-        ("classify", {"texts": ["a"] * 16, "top_k": 9}, "32 results, and at most 30"),
+        ("classify", {"texts": ["a"] * 16, "top_k": 9}, "32 results, but at most 30"),
     ],
 )  # fmt: skip
 def test_what_would_fill_the_memory_is_refused_before_it_is_computed(
@@ -161,7 +161,7 @@ def test_requests_of_curl_and_of_load_balancers(client):
     """Requests without a JSON Content-Type, without a length and with HEAD get useful answers."""
     for headers, received in (
         ({"Content-Type": "application/x-www-form-urlencoded"}, "Received: application/x-www-form"),
-        ({}, "It has none"),
+        ({}, "It has no such header"),
     ):
         reply = client.post("/encode", content=b'{"texts": ["hi"]}', headers=headers)
         if not headers and fastapi.__version__.startswith("0.115."):
@@ -231,14 +231,14 @@ def test_the_client_of_the_page(encoder):
 @pytest.mark.parametrize(
     ("path", "body", "status", "message"),
     [
-        ("encode", {"texts": ["a"] * 51}, 413, "51 texts in a request, and at most 50"),
-        ("encode", {"texts": ["a" * 1001]}, 413, "1,001 characters in a text, and at most 1,000"),
+        ("encode", {"texts": ["a"] * 51}, 413, "51 texts in a request, but at most 50"),
+        ("encode", {"texts": ["a" * 1001]}, 413, "1,001 characters in a text, but at most 1,000"),
         ("encode", {"texts": ["a"] * 40 + ["b" * 200_000]}, 413, "at most 100,000 are"),
         ("encode", {"texts": "a"}, 422, "body.texts"),
         ("encode", {"texts": [1]}, 422, "body.texts.0"),
         ("encode", {"texts": ["a"], "kind": "similarity"}, 422, "one of sentence, context"),
         ("encode", {"texts": ["a"], "txts": []}, 422, "body.txts"),
-        ("encode", {"texts": ["a"], "extra_contexts": [""]}, 422, "have no earlier turns"),
+        ("encode", {"texts": ["a"], "extra_contexts": [""]}, 422, "do not include earlier turns"),
         ("rank", {"contexts": ["a"], "responses": []}, 422, "body.responses"),
         ("rank", {"contexts": ["a"], "responses": ["b"], "extra_contexts": ["c"]}, 422,
          "does not read earlier turns"),
@@ -287,7 +287,7 @@ def test_a_full_queue_is_said():
     assert refused.headers["Retry-After"] == "1"
     said = refused.json()["error"]
     assert re.fullmatch(REFUSAL, said["message"]) and said["type"] == "server_error"
-    assert "2 of 2 texts wait, and this request has 1." in said["message"]
+    assert "2 of at most 2 texts are waiting, and this request has 1." in said["message"]
 
 
 def test_what_clients_that_left_asked_for_is_not_computed():

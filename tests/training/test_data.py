@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("no_graphs")
 
 
 def test_shares_of_sources_that_cannot_be_are_refused(corpus, tmp_path):
-    with pytest.raises(ValueError, match=r"told apart in token ids.*tokenize"):
+    with pytest.raises(ValueError, match=r"need token ids.*tokenize"):
         run(corpus.records, tmp_path / "run", vocabulary=corpus.vocabulary,
             source_shares=("forum=0",))  # fmt: skip
     with pytest.raises(ValueError, match=r"at least 30 examples, .* leave 20\. Raise"):
@@ -70,7 +70,7 @@ def test_what_is_trained_on_is_a_part_of_the_split(corpus):
 def test_token_ids_refuse_what_they_were_not_made_for(corpus, tmp_path):
     other = tmp_path / "vocab.txt"
     other.write_bytes(Path(corpus.vocabulary).read_bytes() + "﹏ab\n".encode())
-    with pytest.raises(ValueError, match=r"vocabulary that made them.*Omit --vocab"):
+    with pytest.raises(ValueError, match=r"vocabulary they were made with.*Omit --vocab"):
         run(corpus.arrays, tmp_path / "run", vocabulary=str(other))
     with pytest.raises(ValueError, match=r"Pass --num_oov_buckets=5"):
         run(corpus.arrays, tmp_path / "run", model=model_preset("tiny", num_oov_buckets=6))
@@ -95,7 +95,7 @@ def test_fine_tuning_on_token_ids_keeps_the_vocabulary_and_starts_from_the_weigh
     copy = shutil.copytree(first, tmp_path / "copy")
     with open(copy / "vocab.txt", "ab") as file:
         file.write("﹏ab\n".encode())
-    with pytest.raises(ValueError, match=r"vocabulary that made them"):
+    with pytest.raises(ValueError, match=r"vocabulary they were made with"):
         run(corpus.arrays, tmp_path / "other", model=None, init_from=copy)
 
 

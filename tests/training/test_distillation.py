@@ -291,7 +291,7 @@ def test_the_map_is_fitted_where_a_run_starts_from_a_model_without_one(corpus, t
 @pytest.mark.parametrize("kind", ["teacher", "ranking_teacher"])
 def test_records_have_no_teacher(corpus, teacher, tmp_path, kind):
     weight = {"teacher": "distillation", "ranking_teacher": "ranking_distillation"}[kind]
-    with pytest.raises(ValueError, match="go with token ids"):
+    with pytest.raises(ValueError, match="need token ids"):
         run(corpus.records, tmp_path / "run", vocabulary=corpus.vocabulary,
             **{kind: teacher, weight: 1.0})  # fmt: skip
 

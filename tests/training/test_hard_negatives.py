@@ -123,8 +123,7 @@ def test_mining_refuses_what_it_cannot_do(corpus, checkpoints, tmp_path):
     with pytest.raises(ValueError, match="has no token ids"):
         mine(single, corpus.records, output)
     with pytest.raises(
-        ValueError,
-        match="No context has a wrong response in blocks of 90 examples with skip_top 200",
+        ValueError, match="No negatives were found in blocks of 90 examples with skip_top 200"
     ):
         mine(single, corpus.arrays, output, skip_top=200)
     assert not Path(output).exists()
@@ -254,7 +253,7 @@ def test_batches_do_not_depend_on_where_a_run_began_or_how_it_is_divided(corpus,
 
 
 def test_records_have_no_negatives(corpus, negatives, tmp_path):
-    with pytest.raises(ValueError, match=r"holds records.*tokenize"):
+    with pytest.raises(ValueError, match=r"contains records.*tokenize"):
         run(corpus.records, tmp_path / "run", hard_negatives=negatives,
             vocabulary=corpus.vocabulary)  # fmt: skip
     assert not (tmp_path / "run").exists()

@@ -160,4 +160,4 @@ def test_hosts_with_other_data_are_refused(hosts, arrays, tmp_path):
     other = write_corpus(tmp_path, num_train=300).arrays
     run = tmp_path / "run"
     for pod in start_pods(hosts, flags(arrays, run), flags(other, run)):
-        assert "Process 1 has different flags, data" in errors_of(pod, status=1).splitlines()[-1]
+        assert "initial weights of process 1 differ" in errors_of(pod, status=1).splitlines()[-1]

@@ -213,7 +213,7 @@ def test_a_finished_run_does_nothing_more(finished, capsys):
         raise AssertionError("a finished run must not open its data")
 
     carried_out(finished, replaced={"start": started})
-    assert "nothing to do: the run has its 8 steps" in capsys.readouterr().out
+    assert "nothing to do: the run has already taken its 8 steps" in capsys.readouterr().out
     assert (finished / METRICS_FILE).read_text() == before
 
 
@@ -224,7 +224,7 @@ def test_a_run_goes_on_with_other_options_and_says_so(tmp_path, capsys):
     said = capsys.readouterr()
     assert "resuming with changed steps: 2 → 9" in said.out
     assert "resuming with changed batch_size: 4 → 5" in said.out
-    assert "these may change the order of the examples" in said.out
+    assert "this may change the order of the examples" in said.out
     assert f"resuming at step 2 from {folder}" in said.out
     assert "step 9/9  loss" in said.err
     assert [row["step"] for row in rows_of(folder)] == [0, 2, 4, 8, 9]
@@ -327,7 +327,7 @@ def test_a_truncated_state_is_refused(finished, tmp_path):
     newest = shutil.copytree(saved_checkpoints(finished)[0], tmp_path / "step-00000008")
     content = (newest / STATE_FILE).read_bytes()
     (newest / STATE_FILE).write_bytes(content[: len(content) // 2])
-    with pytest.raises(checkpoint.CheckpointError, match=r"is damaged.*Remove its folder"):
+    with pytest.raises(checkpoint.CheckpointError, match=r"is damaged.*Remove the folder"):
         state.load_training_state(newest, make_task(tmp_path / "run").model)
 
 

@@ -75,7 +75,7 @@ def test_a_name_of_the_host_that_leads_to_loopback_is_no_place_to_listen(monkeyp
 @pytest.mark.parametrize(
     ("planted", "sentence"),
     [
-        (KeyError("SLURM_NTASKS"), "could not ask the cluster (KeyError: 'SLURM_NTASKS')"),
+        (KeyError("SLURM_NTASKS"), "from the cluster (KeyError: 'SLURM_NTASKS')"),
         (None, "does not work with this version of JAX"),
     ],
 )
@@ -132,7 +132,7 @@ def _connected(address):
     ("processes", "sentence"),
     [
         ([(3, 0), (3, 1), (3, 1)], "Two processes have --process_id=1."),
-        ([(2, 0), (3, 1)], "Process 0 has --num_processes=2, and process 1 has 3."),
+        ([(2, 0), (3, 1)], "Process 0 has --num_processes=2, but process 1 has 3."),
     ],
 )
 def test_processes_that_do_not_fit_end_at_once(address, processes, sentence):
@@ -148,7 +148,7 @@ def test_strangers(address):
             waiting = pool.submit(_outcomes, address, (2, 1), seconds=60)
             with server.accept()[0] as connection:
                 connection.sendall(b"HTTP/1.1 400 Bad Request\n")
-            assert "is not process 0 of this run" in waiting.result()[0]
+            assert "Process 0 of this run is not at" in waiting.result()[0]
         (said,) = _outcomes(address, (2, 0), seconds=0.5)
         assert said.startswith(f"Process 0 cannot listen on port {port} (Address already in use)")
     with ThreadPoolExecutor(1) as pool:

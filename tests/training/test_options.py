@@ -167,7 +167,7 @@ def test_history_alone_is_trained_only_where_there_are_networks_of_it(observed):
     [
         (EncoderTraining, {"batch_size": 8, "micro_batch": 3}, "micro_batch must divide"),
         (EncoderTraining, {"batch_size": 8, "micro_batch": 16}, "micro_batch must divide"),
-        (EncoderTraining, {"ranking": 0.0}, "ranking must be greater than 0 unless"),
+        (EncoderTraining, {"ranking": 0.0}, "ranking must be greater than 0 if no other"),
         (
             EncoderTraining,
             {"history_only": True, "teacher": "x", "distillation": 1.0},
@@ -178,17 +178,21 @@ def test_history_alone_is_trained_only_where_there_are_networks_of_it(observed):
         (EncoderTraining, {"ranking_distillation": 1.0}, "ranking_teacher and ranking_distil"),
         (EncoderTraining, {"teacher": "x"}, "teacher or utterance_teacher must"),
         (EncoderTraining, {"distillation": 1.0}, "teacher or utterance_teacher must"),
-        (EncoderTraining, {"utterances": "x"}, "utterances must be given with"),
-        (EncoderTraining, {"intent_contrast": 1.0}, "utterances must be given with"),
-        (EncoderTraining, {"utterance_teacher": "x", "distillation": 1.0}, "utterances must be"),
+        (EncoderTraining, {"utterances": "x"}, "utterances must be set if"),
+        (EncoderTraining, {"intent_contrast": 1.0}, "utterances must be set if"),
+        (
+            EncoderTraining,
+            {"utterance_teacher": "x", "distillation": 1.0},
+            "utterance_teacher must be set if",
+        ),
         (
             EncoderTraining,
             {"utterances": "x", "teacher": "x", "distillation": 1.0},
-            "utterances must be given with",
+            "utterance_teacher must be set if",
         ),
         (HeadConfig, {"head": "cross", "separate_trunks": True}, "separate_trunks"),
-        (RankerTraining, {"negatives_from": "mined"}, "hard_negatives must name a folder"),
-        (RankerTraining, {"hard_negatives": "negatives"}, "hard_negatives must name a folder"),
+        (RankerTraining, {"negatives_from": "mined"}, "hard_negatives must be set if"),
+        (RankerTraining, {"hard_negatives": "negatives"}, "hard_negatives must be set if"),
         (ranker_recipe, {"head": "cross"}, "negatives_from must not be in_batch"),
     ],
 )
@@ -301,7 +305,7 @@ def test_negatives_of_ubuntu_are_sampled_as_in_the_paper(tmp_path, name):
         ),
         (["--poly_codes=3", "--data=x"], "--poly_codes has no effect without --head"),
         (["--head=bi", "--model=tiny", "--data=x"], "--model has no effect with --head"),
-        (["--head=bi", "--data=x.jsonl"], "A head is trained with --init_from"),
+        (["--head=bi", "--data=x.jsonl"], "Training a head needs --init_from"),
         (
             ["--head=bi", "--poly_codes=3", "--data=x", "--dev_data=x", "--init_from=x"],
             "--poly_codes has no effect with --head=bi",

@@ -50,7 +50,7 @@ def test_a_prepared_file_is_found_again_and_another_one_refused(tmp_path):
     assert _prepare(path, tmp_path / "run") == first
     assert times == {p: p.stat().st_mtime_ns for p in times}
     _faq(tmp_path / "faq.csv", 51)
-    with pytest.raises(ValueError, match="was not made from"):
+    with pytest.raises(ValueError, match="was made from a file other than"):
         _prepare(path, tmp_path / "run")
 
 

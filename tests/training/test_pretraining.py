@@ -352,7 +352,7 @@ def test_a_run_begins_from_a_published_model(data, tmp_path):
     np.testing.assert_allclose(
         np.asarray(trained.embedding.table), np.asarray(published.embedding.table), atol=1e-6
     )
-    with pytest.raises(SystemExit, match="--init_from and a new model"):
+    with pytest.raises(SystemExit, match="--init_from cannot be combined with a new model"):
         _pretrain(data, tmp_path / "other", init_from=data / "published")
     with pytest.raises(SystemExit, match="needs a model"):
         _pretrain(data, tmp_path / "other", **new)

@@ -288,7 +288,7 @@ def test_a_process_with_other_facts_is_named():
             own = np.array([values])
             return np.concatenate([own, own, own + 1])
 
-    with pytest.raises(ValueError, match=r"Process 2 has different flags"):
+    with pytest.raises(ValueError, match=r"initial weights of process 2 differ"):
         check_same(WithAnother(), "facts")
     check_same(Processes(), "facts")
 

@@ -334,7 +334,7 @@ def test_the_papers_defaults():
             assert own.embedding_dropout == own.attention_dropout == 0.1
     assert (RankerConfig(BertConfig(), HeadConfig(), "bert").head.reduction) == "first"
     assert (RankerConfig(ModelConfig(), HeadConfig()).head.reduction) == "sqrt_n"
-    with pytest.raises(ValueError, match="mean_without_first is only for trunks"):
+    with pytest.raises(ValueError, match="mean_without_first needs a trunk"):
         RankerConfig(ModelConfig(), HeadConfig(reduction="mean_without_first"))
     assert config.negatives == 15
 

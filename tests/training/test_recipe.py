@@ -282,7 +282,7 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     pair = {"text_a": "open it", "text_b": "close it", "label": 0, "source": "minimal_antonym:x"}
     write(contrasts / "paraphrase_pairs.jsonl.zst", [pair])
     (contrasts / "command_opposites.tsv").write_text("open\tclose\n")
-    (contrasts / "antonyms.tsv").write_text("first\tsecond\tkinds\tsources\n")
+    (contrasts / "antonyms.tsv").write_text("first\tsecond\tkinds\tsources\nfull\tempty\ta\toewn\n")
     script = (RECIPES / "few_texts.py").read_text()
     read = re.findall(r'"([a-z_]+)",', script.split("_OF_LABEL")[0])
     assert len(read) == 15
@@ -292,19 +292,32 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
             for i in range(100)
         ]
         write(utterances / f"{name}.jsonl.zst", rows)
+    described = [f"box {i} is {word}" for i in range(20) for word in ("full", "not very full")]
+    write(utterances / "described.jsonl.zst", [{"text": text} for text in described])
 
     call(
         "opposites.sh", tmp_path / "work", contrasts, f"{utterances}/*.jsonl.zst", "tiny/1",
         "--map_steps=5", folder=tmp_path, cwd=tmp_path, TEACHERS=str(checkpoint),
     )  # fmt: skip
     work = tmp_path / "work"
-    sources = {
-        file: {json.loads(line)["source"] for line in zstandard.open(work / file, "rt")}
+    triplets_of = {
+        file: [json.loads(line) for line in zstandard.open(work / file, "rt")]
         for file in ("triplets.jsonl.zst", "held_out.jsonl.zst")
     }
+    sources = {file: {row["source"] for row in rows} for file, rows in triplets_of.items()}
     assert sources["held_out.jsonl.zst"] == {"cad_nli"}
     assert {"snli", "rule:antonym:requests_labelled"} <= sources["triplets.jsonl.zst"]
     assert not {"cad_nli", "quora"} & sources["triplets.jsonl.zst"]
+    negated = [
+        [
+            ("not" in row[name]) == ("full" in row[name])
+            for name in ("anchor", "positive", "negative")
+        ]
+        for row in triplets_of["triplets.jsonl.zst"]
+        if row["source"] == "double_negation:described"
+    ]
+    assert len(negated) >= 20
+    assert all(text == paraphrase != opposite for text, paraphrase, opposite in negated)
     rows = [json.loads(line) for line in zstandard.open(work / "texts.jsonl.zst", "rt")]
     assert {row["source"] for row in rows} == {*read, "triplets"}
     labels = collections.Counter(row.get("label") for row in rows if row["source"] == read[0])
@@ -370,5 +383,5 @@ def test_runs_are_judged_by_intents_that_were_left_away(tiny_modules, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     found = re.findall(r", (.+), sentence: ([\d.]+) %", done.stdout)
-    assert [name for name, _ in found] == ["bank.csv", "left away"]
+    assert [name for name, _ in found] == ["bank.csv", "left out"]
     assert all(0 < float(accuracy) <= 100 for _, accuracy in found)

@@ -250,7 +250,7 @@ def test_vectors_are_of_the_examples_that_shares_of_sources_draw(repeats, tmp_pa
     assert (facts["taught"], facts["of_first"]) == (len(drawn), 160)
     with pytest.raises(ValueError, match=r"lack the sources 'nowhere'"):
         write("more", {"nowhere": 0.5})
-    with pytest.raises(ValueError, match="leave no example of train"):
+    with pytest.raises(ValueError, match="leave no training example"):
         write("more", dict.fromkeys(("forum", "chat", ""), 0.0))
 
 
@@ -272,7 +272,7 @@ def test_shares_are_those_of_the_sources_that_the_token_ids_have(corpus, tmp_pat
 def test_options_of_pairs_are_refused_for_single_texts(corpus, tmp_path, teacher, options):
     (tmp_path / "a.jsonl").write_text('{"text": "some text"}\n')
     ids = write_utterances(tmp_path / "ids", [str(tmp_path / "a.jsonl")], corpus.vocabulary)
-    with pytest.raises(ValueError, match="holds single texts, and --sides and --source_shares are"):
+    with pytest.raises(ValueError, match="contains single texts, but --sides and"):
         write_vectors(ids, tmp_path / "vectors", teacher, **options)
 
 

@@ -1,4 +1,4 @@
-/** Arithmetic on many vectors in a thread of its own, so that neither typing nor the model waits. */
+/** Worker for arithmetic on many vectors, so that it delays neither typing nor the model. */
 
 import { flatMap, IntentHead, nearPairs, type Pair, type Share, unit } from "./vectors";
 
@@ -7,16 +7,16 @@ export type Task =
   | { type: "compare"; vectors: Float32Array[]; least: number; most: number };
 
 export interface Compared {
-  /** The most similar ones. */
+  /** The most similar pairs, at most `most` of them. */
   pairs: Pair[];
-  /** How many there are. */
+  /** The number of all pairs with a similarity of at least `least`. */
   total: number;
-  /** Which vectors are in one. */
+  /** Indices of the vectors that occur in any such pair. */
   near: number[];
   places: [number, number][];
 }
 
-/** The best label of each test, or what `compare` gives, with the milliseconds that it took. */
+/** The best label of each test, or the result of `compared`, and the computation time. */
 export type Done = { id: number; milliseconds: number } & (
   | { type: "done"; result: Share[] | Compared }
   | { type: "failed"; message: string }

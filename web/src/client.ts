@@ -1,4 +1,4 @@
-/** Asks the workers: for vectors, each text once, and for what is computed of vectors. */
+/** Clients of the two workers: one for vectors, with a cache, and one for arithmetic on vectors. */
 
 import type { Compared, Done, Task } from "./arithmetic";
 import type { Kind } from "./encoder";
@@ -13,7 +13,7 @@ export class Client {
   private readonly kept = new Map<string, Float32Array>();
   private next = 0;
   private setReady = () => {};
-  /** Resolves when the model can be asked without waiting for its files. */
+  /** Resolves when the model has been loaded. */
   readonly ready = new Promise<void>((resolve) => (this.setReady = resolve));
 
   constructor(onTold: (told: Told) => void) {
@@ -28,7 +28,7 @@ export class Client {
     this.worker.onerror = (event) => onTold({ type: "failed", message: event.message });
   }
 
-  /** A vector for each text, and the milliseconds of the model; 0 where all were known. */
+  /** Return a vector for each text, and the model's milliseconds: 0 if all vectors were cached. */
   async encode(texts: string[], kind: Kind): Promise<[Float32Array[], number]> {
     const key = (text: string) => `${kind} ${text}`;
     const unknown = [...new Set(texts.filter((text) => !this.kept.has(key(text))))];
@@ -69,7 +69,7 @@ export class Arithmetic {
     };
   }
 
-  /** The result, and the milliseconds of it alone. */
+  /** Return the result of a task, and its computation time in milliseconds. */
   run(task: Task & { type: "intents" }): Promise<[Share[], number]>;
   run(task: Task & { type: "compare" }): Promise<[Compared, number]>;
   async run(task: Task): Promise<[Share[] | Compared, number]> {

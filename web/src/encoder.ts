@@ -1,4 +1,4 @@
-/** Texts to vectors: token ids in batches through the .onnx file. */
+/** Encodes texts as vectors: tokenizes them and runs an .onnx file on batches of token ids. */
 
 import * as ort from "onnxruntime-web/wasm";
 import { Tokenizer, type TokenizerData } from "./tokenizer.js";
@@ -20,26 +20,26 @@ export class Encoder {
     readonly tokenizer: Tokenizer,
   ) {}
 
-  /** Reads a model; `wasm` is ONNX Runtime's program. */
+  /** Open a model. `wasm` is the WebAssembly of ONNX Runtime, if it has been loaded already. */
   static async open(
     model: ArrayBuffer,
     data: TokenizerData,
     wasm?: ArrayBuffer,
   ): Promise<Encoder> {
     if (wasm) ort.env.wasm.wasmBinary = wasm;
-    // More threads need headers that servers of static files seldom send.
+    // Several threads need cross-origin isolation headers, which static file servers seldom send.
     ort.env.wasm.numThreads = 1;
     ort.env.logLevel = "error";
     const session = await ort.InferenceSession.create(new Uint8Array(model), {
       executionProviders: ["wasm"],
-      enableMemPattern: false, // plans are kept for each shape, of which there are many
+      enableMemPattern: false, // it would keep a memory plan for every input shape
     });
     return new Encoder(session, new Tokenizer(data));
   }
 
-  /** A vector for each text; but for those of sentences they have length 1.
+  /** Return a vector for each text. All kinds but `sentence` have length 1.
    *
-   * A model without vectors for similarity gives those of sentences in their place. */
+   * If the model has no similarity vectors, return sentence vectors instead. */
   async encode(texts: string[], kind: Kind): Promise<Float32Array[]> {
     const ids = texts.map((text) => this.tokenizer.ids(text));
     const order = ids.map((_, i) => i).sort((a, b) => ids[a].length - ids[b].length);
@@ -62,7 +62,7 @@ export class Encoder {
     return vectors;
   }
 
-  /** Texts of similar length, each in a row of its own. */
+  /** Encode a batch of texts, one per row. Padding costs little if their lengths are similar. */
   private async run(ids: number[][], kind: Kind): Promise<Float32Array[]> {
     const rows = ids.length;
     const tokens = Math.max(1, ...ids.map((each) => each.length));

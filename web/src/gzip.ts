@@ -1,6 +1,8 @@
-/** Compressed files. */
+/** Decompression of files. */
 
-/** Unpacks what is compressed by gzip; servers may have declared it, and the browser done so. */
+/** Return the content of a stream, decompressed if it is gzip.
+ *
+ * If the server declared the compression, the browser has already decompressed it. */
 export async function unpacked(stream: ReadableStream<Uint8Array>): Promise<ArrayBuffer> {
   const reader = stream.getReader();
   const { value: first } = await reader.read();

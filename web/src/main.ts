@@ -1,11 +1,11 @@
-/** The page: three panels, each a form whose results follow what is typed. */
+/** The page: three panels with forms. The results are updated while the user types. */
 
 import { Arithmetic, Client } from "./client";
 import { dot } from "./vectors";
 import type { Told } from "./worker";
 
-const DELAY = 60; // milliseconds without a key before the model is asked
-const QUIET = 1000; // milliseconds without a new result before it is read out
+const DELAY = 60; // milliseconds without input before results are computed
+const QUIET = 1000; // milliseconds without a new result before a screen reader reads it out
 const LEAST_SIMILARITY = 0.7;
 const MOST_PAIRS = 100;
 
@@ -38,7 +38,7 @@ function lines(id: string): string[] {
     .filter((line) => line);
 }
 
-/** Runs when one of the fields changes, once for many changes, and never twice at a time. */
+/** Call `show` after changes to the fields. Quick changes share a call, and calls never overlap. */
 function follow(fields: string[], output: string, show: () => Promise<void>): void {
   let timer = 0;
   let running = false;
@@ -70,7 +70,7 @@ function follow(fields: string[], output: string, show: () => Promise<void>): vo
 
 const sayings = new Map<string, number>();
 
-/** Has the gist of a result read out, once typing has stopped; the lists themselves are not. */
+/** Have screen readers read out a summary of a result, but not the list, once typing has stopped. */
 function say(id: string, text: string): void {
   clearTimeout(sayings.get(id));
   sayings.set(id, window.setTimeout(() => (element(id).textContent = text), QUIET));
@@ -83,7 +83,7 @@ function row(...cells: (string | HTMLElement)[]): HTMLElement {
   return made;
 }
 
-/** A bar for a share from 0 to 1, with its number. */
+/** Return a bar whose width is a share from 0 to 1, with a text inside. */
 function bar(share: number, text: string): HTMLElement {
   const made = document.createElement("span");
   made.className = "bar";
@@ -120,7 +120,7 @@ async function classify(): Promise<void> {
   const tests = lines("tests");
   const output = element("intents");
   if (new Set(examples.map((each) => each.label)).size < 2) {
-    output.replaceChildren(row("Write examples of two intents or more, as “intent: example”."));
+    output.replaceChildren(row("Write examples for two intents or more, as “intent: example”."));
     return;
   }
   await client.ready;
@@ -149,7 +149,7 @@ async function compare(): Promise<void> {
   const questions = lines("questions");
   const [pairs, map, legend] = ["pairs", "map", "legend"].map((id) => element(id));
   if (questions.length < 3) {
-    pairs.replaceChildren(row("Write three questions or more, a line each."));
+    pairs.replaceChildren(row("Write three questions or more, one per line."));
     map.replaceChildren();
     legend.replaceChildren();
     return;
@@ -167,21 +167,21 @@ async function compare(): Promise<void> {
     row(bar(similarity, similarity.toFixed(2)), `${numbered[first]}\n${numbered[second]}`),
   );
   if (found.total > shown.length) shown.push(row(`The first ${shown.length} of ${found.total} pairs.`));
-  pairs.replaceChildren(...(shown.length ? shown : [row(`No two are closer than ${LEAST_SIMILARITY}.`)]));
+  pairs.replaceChildren(...(shown.length ? shown : [row(`No two questions have a similarity of ${LEAST_SIMILARITY} or more.`)]));
   map.replaceChildren(drawn(found.places, new Set(found.near)));
   legend.replaceChildren(...numbered.map((text) => row(text)));
   took("compare-time", modelTime + time);
-  say("compare-said", `${found.total} pairs of ${questions.length} questions are near each other.`);
+  say("compare-said", `${found.total} pairs of ${questions.length} questions are similar.`);
 }
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Numbered points; the legend below has their texts. */
+/** Draw a map of numbered points. The legend below the map shows their texts. */
 function drawn(places: [number, number][], near: Set<number>): SVGElement {
   const picture = document.createElementNS(SVG, "svg");
   picture.setAttribute("viewBox", "-115 -85 230 170");
   picture.setAttribute("role", "img");
-  picture.setAttribute("aria-label", `A map of ${places.length} questions; like ones are near each other`);
+  picture.setAttribute("aria-label", `A map of ${places.length} questions; similar questions are close together`);
   places.forEach(([x, y], i) => {
     const point = document.createElementNS(SVG, "g");
     point.setAttribute("transform", `translate(${(100 * x).toFixed(1)} ${(-70 * y).toFixed(1)})`);

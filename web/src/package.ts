@@ -1,13 +1,13 @@
-/** The package for web pages and Node. */
+/** Entry point of the package for web pages and Node. */
 
 import { Encoder } from "./encoder.js";
 import { unpacked } from "./gzip.js";
 
 export { Encoder, type Kind } from "./encoder.js";
 
-/** Opens the encoder of this package, or the one in another folder.
+/** Load the encoder in this package, or in another folder.
  *
- * The folder holds `model.onnx.gz` and `tokenizer.json.gz`; its address ends with a slash. */
+ * The folder must contain `model.onnx.gz` and `tokenizer.json.gz`. Its address must end with a slash. */
 export async function load(folder: string | URL = new URL("./", import.meta.url)): Promise<Encoder> {
   const [model, tokenizer] = await Promise.all([
     contentOf(new URL("model.onnx.gz", folder)),
@@ -18,7 +18,7 @@ export async function load(folder: string | URL = new URL("./", import.meta.url)
 
 async function contentOf(file: URL): Promise<ArrayBuffer> {
   if (file.protocol === "file:") {
-    const files = "node:fs/promises"; // a name that bundlers for browsers do not look for
+    const files = "node:fs/promises"; // in a variable, so that bundlers for browsers do not try to resolve it
     const { readFile } = await import(/* @vite-ignore */ files);
     return unpacked(new Blob([await readFile(file)]).stream());
   }

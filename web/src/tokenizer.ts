@@ -1,11 +1,11 @@
-/** The subword tokenizer of convert_tf/text/plain_tokenizer.py: the same ids for every text. */
+/** A port of the subword tokenizer in convert_tf/text/plain_tokenizer.py, with the same token ids. */
 
-/** What scripts/web_assets.py writes of a model's tokenizer. */
+/** The data of a model's tokenizer, which scripts/web_assets.py writes. */
 export interface TokenizerData {
   subwords: string[];
   numOovBuckets: number;
   maxTokens: number;
-  /** Tables of convert_tf/text/unicode_tables.json, as they are there. */
+  /** The tables in convert_tf/text/unicode_tables.json, unchanged. */
   marks: string;
   lower: string;
   cased: string;
@@ -36,7 +36,7 @@ function numbers(table: string): number[] {
   return table.split(" ").map((each) => parseInt(each, 36));
 }
 
-/** Starts and ends of the ranges in a table of gaps and lengths. */
+/** Return the start and end of each range in a table of gaps and lengths. */
 function rangesOf(table: string): [number, number][] {
   const found: [number, number][] = [];
   const all = numbers(table);
@@ -49,7 +49,7 @@ function rangesOf(table: string): [number, number][] {
   return found;
 }
 
-/** Code points in a table of gaps and lengths. */
+/** Return the code points in a table of gaps and lengths. */
 function codePoints(table: string): Set<number> {
   const found = new Set<number>();
   for (const [start, end] of rangesOf(table))
@@ -57,7 +57,7 @@ function codePoints(table: string): Set<number> {
   return found;
 }
 
-/** The characters of a table for a class of a regular expression, without brackets. */
+/** Return the characters of a table as a regular expression class, without its brackets. */
 function characterClass(table: string): string {
   const hex = (point: number) => `\\u{${point.toString(16)}}`;
   return rangesOf(table)
@@ -65,7 +65,7 @@ function characterClass(table: string): string {
     .join("");
 }
 
-/** `fold` of convert_tf/text/characters.py: one text for all that a person reads as the same. */
+/** Like `fold` in convert_tf/text/characters.py: texts that look the same become the same text. */
 function folding(data: TokenizerData): (text: string) => string {
   const [spaces, unseen, joiners, pictures, hyphens, alike, composing] = [
     data.spaces, data.unseen, data.joiners, data.pictures, data.hyphens, data.alike, data.composing,
@@ -105,7 +105,7 @@ function lowerCasings(table: string): Map<string, string> {
   return mapped;
 }
 
-/** FarmHash's Fingerprint64 of 1 to 4 bytes, modulo the buckets. */
+/** Return FarmHash's Fingerprint64 of a character (1 to 4 bytes), modulo the number of buckets. */
 export function bucketOf(character: string, buckets: number): number {
   const bytes = new TextEncoder().encode(character);
   const length = bytes.length;
@@ -127,7 +127,7 @@ export function bucketOf(character: string, buckets: number): number {
   return Number(hash % BigInt(buckets));
 }
 
-/** The characters of a text that UTF-8 can hold: of a half of a pair three replacements. */
+/** Return the characters of a text. A lone surrogate becomes three replacement characters. */
 function charactersOf(text: string): string[] {
   const found: string[] = [];
   for (const character of text) {
@@ -163,10 +163,11 @@ export class Tokenizer {
     this.fold = folding(data);
   }
 
-  /** The ids of a text, which is folded first, cut to what the network reads. */
+  /** Fold a text and return its token ids, cut to the number of tokens that the network reads. */
   ids(text: string): number[] {
     const limit = this.data.maxTokens;
-    // No token stands for more characters, with the space before it; the last two may change.
+    // A token covers at most `longest` characters and the space before it, so more characters are not
+    // needed. Two more tokens are read, because the cut may change the last two.
     const folded = this.fold(charactersOf(text).join(""));
     const characters = [...folded].slice(0, (this.longest + 1) * (limit + 2));
     const runs = this.cut(this.normalized(characters));
@@ -192,7 +193,7 @@ export class Tokenizer {
     return found;
   }
 
-  /** Capital sigmas that end a word become small final ones, by Unicode's rule. */
+  /** Replace capital sigmas at the end of a word by small final sigmas, as Unicode defines. */
   private withFinalSigmas(characters: string[]): string[] {
     const text = characters.flatMap((each) => (each === "\u0130" ? ["i", "\u0307"] : [each]));
     return text.map((character, place) =>
@@ -209,7 +210,7 @@ export class Tokenizer {
     return place >= 0 && place < text.length && this.cased.has(text[place].codePointAt(0)!);
   }
 
-  /** Runs of marks (punctuation and separators), and of everything else. */
+  /** Split a text into runs of marks (punctuation and separators) and runs of other characters. */
   private cut(characters: string[]): string[] {
     const runs: string[] = [];
     let start = 0;
@@ -236,7 +237,7 @@ export class Tokenizer {
     return ids;
   }
 
-  /** The longest known prefix first. */
+  /** Return the token ids of a run. Each token is the longest subword that matches. */
   private runIds(run: string[]): number[] {
     const text = [WORD_START, ...run];
     const ids: number[] = [];
@@ -252,7 +253,7 @@ export class Tokenizer {
         ids.push(found);
         start = end;
       } else {
-        // The marker alone is no token.
+        // The word-start marker alone is not a token.
         if (start) {
           const bucket = bucketOf(text[start], this.data.numOovBuckets);
           ids.push(this.data.subwords.length + bucket);

@@ -1,4 +1,4 @@
-/** Arithmetic on vectors: similarity, a classifier, a map. */
+/** Arithmetic on vectors: similarities, a classifier and a map. */
 
 export function dot(a: Float32Array, b: Float32Array): number {
   let sum = 0;
@@ -6,7 +6,7 @@ export function dot(a: Float32Array, b: Float32Array): number {
   return sum;
 }
 
-/** The vector with length 1; zeros stay zeros. */
+/** Scale a vector to length 1. A zero vector stays zero. */
 export function unit(vector: Float32Array): Float32Array {
   const norm = Math.sqrt(dot(vector, vector));
   return norm ? vector.map((each) => each / norm) : vector;
@@ -25,7 +25,7 @@ export class IntentHead {
     private readonly biases: Float32Array,
   ) {}
 
-  /** Trains on examples; there are two labels at least. */
+  /** Train on examples, which must have at least two different labels. */
   static train(vectors: Float32Array[], names: string[], steps = 300): IntentHead {
     const labels = [...new Set(names)].sort();
     const dim = vectors[0].length;
@@ -56,7 +56,7 @@ export class IntentHead {
     return head;
   }
 
-  /** The labels of a vector, the most probable first. */
+  /** Return the labels with their probabilities, the most probable first. */
   predict(vector: Float32Array): Share[] {
     const shares = this.probabilities(vector);
     return this.labels
@@ -73,7 +73,9 @@ export class IntentHead {
   }
 }
 
-/** The two directions in which vectors differ most: `[x, y]` of each, the largest being 1. */
+/** Project vectors to the two directions in which they differ most.
+ *
+ * Returns `[x, y]` for each vector, scaled so that the largest absolute value on each axis is 1. */
 export function flatMap(vectors: Float32Array[], rounds = 60): [number, number][] {
   const dim = vectors[0].length;
   const mean = new Float32Array(dim);
@@ -107,7 +109,7 @@ export interface Pair {
   similarity: number;
 }
 
-/** Pairs at least so similar, the most similar first. */
+/** Return the pairs with a similarity of at least `least`, the most similar first. */
 export function nearPairs(vectors: Float32Array[], least: number): Pair[] {
   const found: Pair[] = [];
   for (let first = 0; first < vectors.length; first++)

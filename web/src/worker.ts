@@ -1,4 +1,4 @@
-/** The model in a thread of its own, so that typing never waits for it. */
+/** Worker that runs the model, so that it never delays typing. */
 
 import { Encoder, type Kind } from "./encoder.js";
 import { unpacked } from "./gzip.js";
@@ -17,18 +17,18 @@ export type Told =
 
 const tell = (told: Told) => self.postMessage(told);
 
-/** Of each large file the compressed bytes and the checksum. */
+/** The compressed size and the checksum of each large file. */
 interface Manifest {
   files: Record<string, { bytes: number; hash: string }>;
 }
 
-/** A file, unpacked, with its bytes counted as they come. */
+/** Load and decompress a file. Report the number of bytes as they arrive. */
 async function fetched(
   name: string,
   hash: string,
   count: (bytes: number) => void,
 ): Promise<ArrayBuffer> {
-  const reply = await fetch(`${name}?v=${hash}`); // so that no other version is kept for it
+  const reply = await fetch(`${name}?v=${hash}`); // so that the browser's cache never returns another version
   if (!reply.ok || !reply.body) throw new Error(`${name}: ${reply.status} ${reply.statusText}`);
   const counted = new TransformStream<Uint8Array, Uint8Array>({
     transform(piece, controller) {
@@ -44,7 +44,7 @@ async function open(): Promise<Encoder> {
   const { files } = (await (await fetch("assets.json")).json()) as Manifest;
   const total = Object.values(files).reduce((sum, each) => sum + each.bytes, 0);
   let loaded = 0;
-  // Where the browser unpacks, more bytes come than there are in files.
+  // If the browser decompresses a file itself, more bytes arrive than the file has.
   const count = (bytes: number) =>
     tell({ type: "loading", loaded: Math.min((loaded += bytes), total), total });
   const [model, wasm, data] = await Promise.all(

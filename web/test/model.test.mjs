@@ -1,4 +1,4 @@
-// Tokenizer and model of the page, in Node, against what Python computed (scripts/web_cases.py).
+// Compare the page's tokenizer and model, in Node, with results from Python (scripts/web_cases.py).
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -11,7 +11,7 @@ import { dot, flatMap, IntentHead, nearPairs, unit } from "../build/vectors.mjs"
 const read = (name) => readFileSync(new URL(name, import.meta.url));
 const data = JSON.parse(gunzipSync(read("../dist/tokenizer.json.gz")));
 
-test("ids are those of Python", () => {
+test("token ids are the same as in Python", () => {
   const { texts, ids } = JSON.parse(read("../build/ids.json"));
   const tokenizer = new Tokenizer(data);
   texts.forEach((text, i) => {
@@ -23,7 +23,7 @@ test("ids are those of Python", () => {
   assert.ok(texts.length >= 1000);
 });
 
-test("vectors are those of Python", async () => {
+test("vectors are close to those from Python", async () => {
   const { texts, vectors } = JSON.parse(read("../build/vectors.json"));
   const model = gunzipSync(read("../dist/model.onnx.gz"));
   const encoder = await Encoder.open(model, data);
@@ -35,14 +35,14 @@ test("vectors are those of Python", async () => {
       assert.equal(vector.length, expected.length);
       if (texts[i].trim()) cosines.push(dot(unit(vector), unit(expected)));
     });
-    // Rounding to bytes differs by the machine's instructions, most for random characters.
+    // Rounding to bytes depends on the processor's instructions. Texts of random characters differ most.
     cosines.sort((a, b) => a - b);
     assert.ok(cosines[0] > 0.85, `${kind} ${cosines[0]}`);
     assert.ok(cosines[cosines.length >> 1] > 0.99, `${kind} ${cosines[cosines.length >> 1]}`);
   }
 });
 
-test("an intent head tells what it was trained on", () => {
+test("an intent head recognises its training examples", () => {
   const examples = [[1, 0.1, 0], [0.9, 0, 0.1], [0, 1, 0.2], [0.1, 0.9, 0]].map((each) => unit(Float32Array.from(each)));
   const head = IntentHead.train(examples, ["a", "a", "b", "b"]);
   assert.deepEqual(head.labels, ["a", "b"]);
@@ -54,7 +54,7 @@ test("an intent head tells what it was trained on", () => {
   });
 });
 
-test("a map keeps apart what differs most", () => {
+test("a map separates points that differ most", () => {
   const points = [[0, 0, 0], [1, 0, 0], [10, 0, 0], [10, 1, 0]].map((each) => Float32Array.from(each));
   const places = flatMap(points);
   const x = places.map(([first]) => first);
@@ -62,7 +62,7 @@ test("a map keeps apart what differs most", () => {
   assert.ok(places.flat().every((each) => Math.abs(each) <= 1));
 });
 
-test("near pairs come most similar first", () => {
+test("similar pairs are sorted by similarity", () => {
   const vectors = [[1, 0], [0.8, 0.6], [0, 1]].map((each) => Float32Array.from(each));
   assert.deepEqual(
     nearPairs(vectors, 0.5).map(({ first, second }) => [first, second]),

@@ -1,4 +1,4 @@
-// The page in a browser: Debian's chromium, or the one that CHROMIUM names.
+// Test the page in Debian's chromium, or in the browser at the path in CHROMIUM.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -44,7 +44,7 @@ after(async () => {
 
 const first = (id) => page.locator(`#${id} li`).first();
 
-test("it loads, within 40 MB, and ranks", async () => {
+test("the page loads less than 40 MB, and ranks responses", async () => {
   let bytes = 0;
   const session = await browser.newCDPSession(page);
   await session.send("Network.enable");
@@ -62,12 +62,12 @@ test("it loads, within 40 MB, and ranks", async () => {
   assert.ok(large + 2e6 < MAX_BYTES);
   assert.ok(bytes < MAX_BYTES);
   assert.deepEqual(failed, []);
-  // By their checksums, as browsers keep them.
+  // Files are requested by checksum, so that a cache never mixes versions.
   for (const [name, { hash }] of Object.entries(assets.files))
     assert.ok(asked.includes(`${address}/${name}?v=${hash}`), asked.join(" "));
 });
 
-test("what is typed is ranked at once", async () => {
+test("typing updates the ranking at once", async () => {
   await page.fill("#context", "What did you have for dinner?");
   await first("ranking").getByText("I had pasta with my sister.").waitFor({ timeout: 20_000 });
   assert.match(await page.textContent("#rank-time"), /^\d+ ms$/);
@@ -90,20 +90,20 @@ test("duplicates are found and drawn", async () => {
   const texts = await pairs.allTextContents();
   assert.ok(texts.some((text) => text.includes("delete my account") && text.includes("close my account")), texts.join("; "));
   assert.equal(await page.locator("#map .point").count(), 12);
-  // What the numbers on the map and in pairs mean is said in text.
+  // The legend explains the numbers on the map and in the pairs.
   const legend = await page.locator("#legend li").allTextContents();
   assert.equal(legend.length, 12);
   assert.equal(legend[9], "10. How do I delete my account?");
   assert.ok(texts.some((text) => text.includes(legend[9]) && text.includes("12. How can I close")), texts.join("; "));
 });
 
-test("what changed is read out in a sentence, not in lists", async () => {
+test("screen readers get a sentence about each change, not whole lists", async () => {
   assert.equal(await page.locator("ol[aria-live]").count(), 0);
   await page.getByRole("status").getByText("Best: Only one.").waitFor({ state: "attached", timeout: 20_000 });
   await page.locator("#compare-said").getByText(/^\d+ pairs of 12 questions/).waitFor({ state: "attached" });
 });
 
-test("many near questions are counted, and a hundred shown", async () => {
+test("of many similar pairs, a hundred are shown and all are counted", async () => {
   const before = await page.inputValue("#questions");
   const many = Array.from({ length: 40 }, (_, i) => `How do I reset my password ${"now ".repeat(i % 4)}?`);
   await page.fill("#questions", many.join("\n"));
@@ -143,7 +143,7 @@ test("the keyboard reaches everything", async () => {
   assert.deepEqual(reached, ["#rank", "#intent", "#compare", "context", "responses", "examples", "tests", "questions"]);
 });
 
-test("from a warm cache the first result is there within five seconds", async () => {
+test("with a warm cache, the first result appears within five seconds", async () => {
   const started = Date.now();
   await page.reload();
   await first("ranking").getByText("You can change it").waitFor({ timeout: 60_000 });
@@ -169,7 +169,7 @@ for (const scheme of ["light", "dark"])
     }
   });
 
-/** Those of docs/. */
+/** Write the screenshots for docs/. */
 async function picture(name, scheme) {
   const path = (file) => join(PICTURES, file);
   if (name === "desk" && scheme === "light") await page.screenshot({ path: path("page.png"), fullPage: true });

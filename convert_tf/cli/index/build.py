@@ -4,15 +4,15 @@ r"""Encode candidates once, for many searches.
 convert-tf index build --input candidates.txt --output cache/ --dtype int8
 ```
 
-With `--from`, the texts of an index are encoded again, for another encoder. `--kind` and `--dtype`
-are taken from the old index unless you set them.
+With `--from`, the texts of an existing index are encoded again with another encoder. `--kind` and
+`--dtype` are taken from this index unless you set them.
 
 `--encoder` may also be the run of a bi- or poly-encoder. `convert_tf.search.cache` describes the
 output folder.
 
 Flags:
   input: Text file with one candidate per line, or a table with a column of candidates.
-  from: Index whose texts to encode again, instead of --input.
+  from: Index whose texts are encoded again, instead of --input.
   output: Folder to write.
   dtype: Number format of the stored vectors.
   batch_size: Number of texts per batch.

@@ -5,16 +5,17 @@ convert-tf index edit --cache cache/ --add new.txt --remove old.txt
 convert-tf index edit --cache cache/ --input candidates.txt
 ```
 
-With `--input`, the index gets the candidates in that file, in the same order, as if it were built
-anew. A search that runs at the same time finds the old candidates.
+With `--input`, the candidates in this file replace all candidates, as if the index were built
+again. A search that runs at the same time finds the old candidates.
 
 `--encoder` and `--kind` must be the same as when the index was built.
 
 Flags:
   cache: Folder written by convert-tf index build.
-  add: Text file with one candidate per line, or a table, to append. Texts that are already in the
-    index are ignored.
-  remove: Text file with one candidate per line, or a table, to remove before others are added.
+  add: Text file with one candidate per line, or a table. These candidates are appended, except for
+    texts that are already in the index.
+  remove: Text file with one candidate per line, or a table. These candidates are removed before
+    others are added.
   input: Text file with all candidates, one per line, or a table, instead of --add and --remove.
   batch_size: Number of texts per batch.
 """

@@ -5,10 +5,10 @@ convert-tf index search --cache cache/ --queries "how do I reset my password?" -
 convert-tf index search --candidates candidates.txt --queries "how do I reset my password?"
 ```
 
-All candidates are scored. With `--faiss`, only the candidates that FAISS finds are scored.
-`--encoder` must be the encoder that built the cache. Without a cache, the texts of `--candidates`
-or `--data` are encoded for this search only. With `--rerank_checkpoint` a ranker scores the first
-`--top_n` candidates again.
+All candidates are scored, or, with `--faiss`, only the candidates that FAISS finds. `--encoder`
+must be the encoder that built the cache. Without a cache, the texts of `--candidates` or `--data`
+are encoded for this search only. With `--rerank_checkpoint`, a ranker scores the first `--top_n`
+candidates again.
 
 Flags:
   cache: Folder written by convert-tf index build.
@@ -18,12 +18,12 @@ Flags:
   max_candidates: Maximum number of texts from --candidates or --data.
   queries: A query.
   top_k: Number of candidates to show for each query.
-  faiss: FAISS index to search, which is written into the cache if possible. Needs the extra
-    [faiss].
-  rerank_checkpoint: Run, module or name of a ranker that rescores the first --top_n.
-  rerank_cache: Cache of the candidates for --rerank_checkpoint. By default each search encodes
-    them.
-  top_n: Number of candidates that --rerank_checkpoint rescores.
+  faiss: Kind of FAISS index to search. The index is stored in the cache if possible. Needs the
+    extra [faiss].
+  rerank_checkpoint: Run, module or name of a ranker that scores the first --top_n candidates again.
+  rerank_cache: Cache of the candidates for --rerank_checkpoint. By default, each search encodes the
+    candidates again.
+  top_n: Number of candidates that --rerank_checkpoint scores again.
   add_first: Rank by the sum of the logits from --encoder and --rerank_checkpoint, rather than by
     the logits from --rerank_checkpoint alone.
 """
@@ -111,7 +111,7 @@ def _check(values: Any) -> None:
 
 @contextlib.contextmanager
 def _cache(values: Any, encoder: CandidateEncoder) -> Iterator[CandidateCache]:
-    """Yield the cache of the candidates: `--cache`, or a temporary one."""
+    """Yield the cache of the candidates: `--cache`, or a temporary cache."""
     if values.cache is not None:
         yield CandidateCache(values.cache)
         return

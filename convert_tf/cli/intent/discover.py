@@ -1,4 +1,4 @@
-"""Group the messages of a log that no intent answers, to find new intents.
+"""Group the messages in a log that no intent answers, to find new intents.
 
 ```
 convert-tf intent discover --input log.txt --model model/ --output groups/
@@ -6,16 +6,18 @@ convert-tf intent discover --input log.txt --encoder convert_small --output grou
 ```
 
 With `--model`, only the messages that the classifier rejects or answers with a low probability are
-grouped. `--output` gets `groups.html`, a page to read, and `groups.csv`. Correct the column `label`
-of this file and pass it to `convert-tf intent train`. Messages of groups smaller than `--min_size`
-are in `leftovers.csv`, without labels. `groups.csv.json` contains the name of the encoder, and the
-number and the central messages of each group.
+grouped. The command writes four files to `--output`. `groups.html` is a page to read. `groups.csv`
+contains the groups: correct its column `label`, and pass the file to `convert-tf intent train`.
+`leftovers.csv` contains messages of groups smaller than `--min_size`, without labels.
+`groups.csv.json` contains the name of the encoder, and the number and the central messages of each
+group.
 
-`--earlier` keeps numbers and labels over weeks. If a group is the same as one of last week's
-groups, it keeps that group's number and the label that you corrected. New groups get new numbers.
+`--earlier` keeps numbers and labels from week to week. If a group is the same as one of last week's
+groups, it keeps the number of that group and the label that you corrected. New groups get new
+numbers.
 
 Flags:
-  earlier: groups.csv of an earlier period, whose groups keep their numbers and labels.
+  earlier: groups.csv of an earlier period. Groups that still exist keep their numbers and labels.
   output: Folder for the results.
   groups: Number of groups. Default: chosen automatically.
   overwrite: Replace existing results, including labels that you corrected.
@@ -42,9 +44,9 @@ from convert_tf.storage.files import check_replaceable, write_results
 from convert_tf.storage.json_text import json_file, written_json
 
 _TABLE, _PAGE, _LEFTOVERS = "groups.csv", "groups.html", "leftovers.csv"
-_DESCRIPTION_SUFFIX = ".json"  # of the description, a file next to the table
-_TABLE_CHECKSUM = "table_sha256"  # a key in the description
-_GROUPS = "groups"  # another key
+_DESCRIPTION_SUFFIX = ".json"  # suffix of the description, which is a file next to the table
+_TABLE_CHECKSUM = "table_sha256"  # key of the table's checksum in the description
+_GROUPS = "groups"  # key of the groups in the description
 _KEPT_TEXTS = 20  # number of texts per group in the description
 _DESCRIPTION = f"{_TABLE}{_DESCRIPTION_SUFFIX}"
 REPLACED = (_TABLE, _PAGE, _LEFTOVERS, _DESCRIPTION)
@@ -89,7 +91,8 @@ def run(values: Any) -> None:
     identities = identities_of(encoder if classifier is None else classifier.encoder)
     described = {
         "encoders": [identity.to_json() for identity in identities],
-        # It tells this table from one with corrected labels, which do not depend on the encoder.
+        # The checksum shows whether the labels in the table have been corrected. Corrected labels
+        # do not depend on the encoder.
         _TABLE_CHECKSUM: checksum([table.encode()]),
         _GROUPS: [_described(row) for row in [*discovery["groups"], *discovery.get("gone", ())]],
     }
@@ -113,18 +116,18 @@ def _earlier_groups(path: str) -> list[dict[str, Any]]:
     """Return the groups of an earlier result, with the labels that people gave them.
 
     Args:
-      path: the earlier `groups.csv`. A group gets the most common label that its central messages
-        have in this table. If they have none, or the group was already gone, it keeps the label in
-        the description.
+      path: the earlier `groups.csv`. A group gets the most common label of its central messages in
+        this table. If these messages have no labels, or the group was already gone, it keeps the
+        label in the description.
 
     Raises:
-      ValueError: if the table does not exist, or the description next to it does not contain
+      ValueError: if the table does not exist, or the description next to the table does not contain
         groups.
     """
     from convert_tf.intents.data import read_labelled
 
     if not os.path.isfile(path):
-        raise ValueError(f"{path} is not a file. Pass the {_TABLE} of an earlier intent discover.")
+        raise ValueError(f"{path} is not a file. Pass a {_TABLE} that intent discover wrote.")
     file = f"{path}{_DESCRIPTION_SUFFIX}"
     groups = json_file(file).get(_GROUPS) if _is_description(file) else None
     if not isinstance(groups, list) or not all(map(_is_group, groups)):
@@ -157,10 +160,10 @@ def _is_group(row: Any) -> bool:
 
 
 def check_corrected(path: str, encoders: Sequence[EncoderIdentity]) -> None:
-    """Refuse a table of groups from another encoder if nobody has corrected its labels.
+    """Raise an error for a table of groups from another encoder whose labels were not corrected.
 
-    Encoders count as the same if their weights and vocabulary are equal. An `.onnx` file counts as
-    the module that it was exported from.
+    Encoders count as the same if their weights and vocabularies are equal. An `.onnx` file counts
+    as the module from which it was exported.
 
     Args:
       path: a file of examples.
@@ -181,7 +184,7 @@ def check_corrected(path: str, encoders: Sequence[EncoderIdentity]) -> None:
         raise ValueError(
             f"{path} contains groups made with {', '.join(map(str, former))}, and its labels have "
             f"not been corrected. This classifier uses {', '.join(map(str, encoders))}. Correct "
-            "the labels, or run intent discover with that encoder."
+            "the labels, or run intent discover with the encoder of this classifier."
         )
 
 

@@ -5,22 +5,22 @@ convert-tf intent evaluate --model model/ --data test.csv --precision 0.95 --out
 ```
 
 The data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`. The report shows how
-the accuracy depends on the share of texts that are answered. With `--precision` it recommends a
-confidence threshold. The report also lists intents in the data that the classifier was not trained
-on. `--output` gets `evaluation.json` and `confusions.png`. Classifiers that predict several intents
-per text are evaluated by F1.
+the accuracy depends on the share of texts that are answered. With `--precision`, it recommends a
+confidence threshold. It also lists intents in the data that the classifier was not trained on. The
+command writes `evaluation.json` and `confusions.png` to `--output`. Classifiers that predict
+several intents per text are evaluated by F1.
 
 For checks in CI, the exit status is 1 if a measure is below `--at_least`, or if the classifier is
-worse than `--against` by more than chance (exact McNemar test, p < 0.05). The report is written in
-any case.
+significantly worse than `--against` (exact McNemar test, p < 0.05). The report is written in any
+case.
 
 Flags:
   against: An earlier classifier, or its evaluation.json on the same --data. Fail if --model is
-    clearly worse.
-  at_least: Minimum for a measure, such as accuracy=0.9. Fail if the measure is below it.
+    significantly worse.
+  at_least: Minimum for a measure, such as accuracy=0.9. Fail if the measure is below the minimum.
   data: Labelled texts: CSV files or nlu.yml.
-  precision: Recommend a threshold above which this share of answers is right.
-  untrained: How to count texts with intents that the model was not trained on: wrong, or
+  precision: Recommend a threshold above which this share of answers is correct.
+  untrained: How to count texts with intents that the model was not trained on: as wrong, or as
     out_of_scope.
   output: Folder for the results.
   overwrite: Replace the results in --output.

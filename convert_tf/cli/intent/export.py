@@ -9,10 +9,10 @@ convert-tf intent predict --model intents.onnx --input texts.txt
 
 Flags:
   output: File to write, x.onnx.
-  network_bits: Bits of the encoder's weights. If the model was trained with a released name or an
-    .onnx file, the bits and the answers stay the same. If it was trained with a module, 8 is
-    smaller and faster, but about 2 in 100 answers differ; with 32, answers may differ only between
-    equally probable intents.
+  network_bits: Bits per weight of the encoder. If the model was trained with a released name or an
+    .onnx file, the bits and the answers stay the same. If it was trained with a module, 8 bits make
+    the file smaller and faster, but about 2 in 100 answers differ. With 32 bits, an answer may
+    differ only if two intents are equally probable.
   overwrite: Replace an existing file.
 """
 

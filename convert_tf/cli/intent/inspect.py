@@ -5,7 +5,7 @@ convert-tf intent inspect --data train.csv --output inspection/
 ```
 
 A label is probably wrong if the three nearest examples of another intent are nearer than the three
-nearest examples of the same intent. `--output` gets the report as `inspection.json`.
+nearest examples of the same intent. The report is written to `--output` as `inspection.json`.
 
 Flags:
   encoder: Encoder: a released name, the folder of a run or module, or an .onnx file. Repeat the

@@ -6,12 +6,12 @@ convert-tf intent monitor --model model/ --input week2.txt --output week2.json -
 
 The report shows the share of each intent and the share of unsure answers. A statistical test shows
 whether the messages are farther from the examples than the examples are from each other. Messages
-with unsure answers are grouped. With `--since` the report also shows which shares have changed:
+with unsure answers are grouped. With `--since`, the report also shows which shares have changed:
 the shares of unsure messages, of messages far from the examples, of intents and of groups.
 
 Flags:
-  output: JSON file to write. Pass it as --since for a later period.
-  since: JSON file of an earlier period.
+  output: JSON file to write. For a later period, pass this file as --since.
+  since: JSON file that this command wrote for an earlier period.
   overwrite: Replace an existing report.
 """
 
@@ -56,7 +56,7 @@ def run(values: Any) -> None:
 
 
 def check_same_encoders(since: Any, encoders: Sequence[EncoderIdentity], path: str) -> None:
-    """Raise `ValueError` if an earlier report names other encoders than the classifier's."""
+    """Raise `ValueError` if an earlier report was written with other encoders."""
     described = since.get("encoders") if isinstance(since, dict) else None
     former = [identity_from_json(identity) for identity in described or []]
     if former and former != [*encoders]:

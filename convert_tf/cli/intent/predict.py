@@ -5,17 +5,17 @@ convert-tf intent predict --model model/ --input texts.txt
 echo "where is my card?" | convert-tf intent predict --model model/ --top_k 3
 ```
 
-An object has `text`, `intent` and `confidence`, the calibrated probability. The intent is `oos` for
-texts that are out of scope, and null for empty lines. `--top_k` adds `intents` with their
-probabilities. `--explain` adds `explanation`: the margin to the second intent, the most important
-words among the first 100, and the nearest examples. With `--english_only`, a text that is certainly
-not in English gets its `language` instead of an intent.
+Each object has `text`, `intent` and `confidence`, the calibrated probability. The intent is `oos`
+for texts that are out of scope, and null for empty lines. `--top_k` adds `intents`, the most
+probable intents with their probabilities. `--explain` adds `explanation`: the margin to the second
+intent, the most important words among the first 100, and the nearest examples. With
+`--english_only`, a text that is certainly not in English gets `language` instead of an intent.
 
 Flags:
   input: Text file with one text per line, or a table with a column of texts; - for standard input.
   top_k: Number of intents to print with their probabilities.
   explain: Explain each answer: the margin, the most important words and the nearest examples.
-  english_only: Answer texts in other languages with their language instead of an intent. Needs the
+  english_only: For texts in other languages, print the language instead of an intent. Needs the
     extra languages.
 """
 
@@ -43,7 +43,8 @@ def run(values: Any) -> None:
 
     classifier = loaded_classifier(values)
     texts = Texts(values.input)
-    size = 1 if texts.is_typed else _LINES_AT_ONCE  # a user who types waits for each answer
+    # Somebody who types texts expects an answer after each line.
+    size = 1 if texts.is_typed else _LINES_AT_ONCE
     remaining = iter(texts)
     while some := list(islice(remaining, size)):
         for answer in answer_texts(

@@ -1,18 +1,18 @@
-"""Choose the messages of a log that are most useful to label.
+"""Choose the messages in a log that are most useful to label.
 
 ```
 convert-tf intent suggest --input log.txt --model model/ --budget 100 --output to_label.csv
 ```
 
-With `--model`, the command chooses varied messages that the classifier is unsure of. Without it,
-the command groups the messages and chooses typical ones, for a first set of examples. `--output` is
-a CSV file with the columns `text` and `label`. Fill in the labels, then pass the file to
-`convert-tf intent train`.
+With `--model`, the command chooses different kinds of messages that the classifier is unsure of.
+Without `--model`, it groups the messages and chooses a typical message of each group, for a first
+set of examples. `--output` is a CSV file with the columns `text` and `label`. Fill in the labels,
+then pass the file to `convert-tf intent train`.
 
 Flags:
   budget: Number of messages to choose.
   output: CSV file to write.
-  seed: Seed of the random choices.
+  seed: Seed for random choices.
   overwrite: Replace an existing file, including labels that you filled in.
 """
 

@@ -7,8 +7,8 @@ convert-tf intent train --label_separator=+ --data train.csv --output model/
 convert-tf intent train --model model/ --data new.csv --remove old_intent --output model2/
 ```
 
-With `--model`, the new model is also trained on the examples of that model. Flags that you do not
-set have the values of that model. Only `--kind` and `--names` are chosen again.
+With `--model`, the new model is also trained on the examples of this earlier model. Flags that you
+do not set have the values of the earlier model. Only `--kind` and `--names` are chosen again.
 
 The data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`.
 
@@ -17,24 +17,25 @@ Reference: arXiv 2003.04807; arXiv 1911.03688 §3.1, §4.4.
 Flags:
   encoder: Encoder: a released name, the folder of a run or module, or an .onnx file. Repeat the
     flag to concatenate the vectors from several encoders. Default: the encoder of --model, or
-    convert_small. With --model, a different encoder is trained on the examples of that model.
+    convert_small. With --model, the examples of the earlier model are encoded with this encoder.
   data: Examples: CSV files or nlu.yml, separated by commas.
-  model: Also use the examples, encoder and options of this model.
-  remove: Intents of --model to omit, separated by commas. A comma within an intent's name does not
-    separate intents.
-  rename: New names for intents of --model, as OLD=NEW. If NEW is already an intent, the two are
-    merged.
-  validation: Files for choosing --kind, --names, --tune and thresholds. Default: cross-validation
-    on --data.
+  model: Also use the examples, the encoder and the options of this model.
+  remove: Intents of --model to omit, separated by commas. A comma inside the name of an intent is
+    not treated as a separator.
+  rename: New names for intents of --model, as OLD=NEW. If NEW is already an intent, the two intents
+    are merged.
+  validation: Files with examples for choosing --kind, --names, --tune and thresholds. Default:
+    cross-validation on --data.
   label_separator: Character between the labels, such as + or |, if texts may have several intents
     or none.
   output: Folder of the model to write.
-  forget_examples: Do not write the texts of the examples. Then no intents can be added to the
+  forget_examples: Do not write the texts of the examples. No intents can then be added to the
     model, and predict --explain shows no examples.
   overwrite: Replace an existing model.
-  serving_module: Also write the model with its encoder as one SavedModel to this folder.
-    --overwrite applies to it too.
-  finetune: Also train the encoder, and keep it if that helps. It is written to OUTPUT/module.
+  serving_module: Also write the model with its encoder to this folder, as one SavedModel.
+    --overwrite applies to this folder too.
+  finetune: Also train the encoder, and use the trained encoder if it is more accurate. The encoder
+    is written to OUTPUT/module.
   seed: Seed for the weights, batches, dropout and folds.
   precision: Number format of the encoder with --finetune.
 """
@@ -78,7 +79,7 @@ _OF_ONE_INTENT = (
     "tune", "validation", "finetune", "precision", "model", "forget_examples",
 )  # fmt: skip
 REPLACED = ("", "**/*")
-OF_MODULES = ("finetune", "serving_module")  # with these flags, a name stands for a module
+OF_MODULES = ("finetune", "serving_module")  # with one of these flags, a name stands for a module
 
 
 def define_flags(define: Define) -> None:
@@ -149,10 +150,10 @@ def run(values: Any) -> None:
 
 
 def _read_model(values: Any) -> Any:
-    """Read --model.
+    """Read the classifier of `--model`.
 
     Raises:
-      ValueError: if no examples can be added to the model.
+      ValueError: if no examples can be added to the classifier.
     """
     if values.encoder and not values.model.endswith(ONNX_SUFFIX):
         from convert_tf.intents.classifier import IntentClassifier
@@ -173,9 +174,9 @@ def _read_model(values: Any) -> Any:
 
 
 def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
-    """Return the examples of --data, and of --model after --remove and --rename.
+    """Return the examples of `--data`, and those of `--model` after `--remove` and `--rename`.
 
-    If a text has another label in --data, the one in --model is left out.
+    If a text has different labels in `--data` and in `--model`, the label in `--data` is used.
     """
     added = read_files(values.data) if values.data else LabelledTexts([], [])
     if model is None or model.examples_ is None:
@@ -204,7 +205,10 @@ def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
 
 
 def _new_names(texts: Sequence[str], intents: Collection[str]) -> dict[str, str]:
-    """Return the new intent names from --rename by old name. Old names may contain commas and =."""
+    """Return the new names of intents in `--rename`, by the old name.
+
+    Old names may contain commas and `=`.
+    """
     names: dict[str, str] = {}
     for text in split_names(texts, lambda text: text.rpartition("=")[0] in intents):
         old, _, new = text.rpartition("=")
@@ -245,7 +249,7 @@ def _train(values: Any, model: "IntentClassifier | None", head: str) -> tuple[An
     from convert_tf.intents.classifier import IntentClassifier
 
     params = {} if model is None else model.get_params(deep=False)
-    for name in params.keys() & {"encoder", "kind", "names"}:  # chosen again
+    for name in params.keys() & {"encoder", "kind", "names"}:  # these are chosen again
         del params[name]
     params |= given_fields(values, IntentOptions, leave_out=_NO_FLAG)
     if values["seed"].present:
@@ -267,15 +271,15 @@ def _train(values: Any, model: "IntentClassifier | None", head: str) -> tuple[An
             precision=values.precision,
             **saved,
         )
-        _write_serving(classifier, values)  # contains the module that was written to --output
+        _write_serving(classifier, values)  # copies the module that was written to --output
         return classifier, len(examples.texts)
     encoder = values.encoder if model is None else model.encoder
     classifier = IntentClassifier(encoder, **params)
     classifier.fit(*examples, validation=validation)
-    # The serving module comes first: if the process is killed while writing it, the command can be
-    # repeated without --overwrite.
+    # The serving module is written first. If the process is killed at this point, the command can
+    # be repeated without --overwrite.
     _write_serving(classifier, values)
-    # The folder of a fine-tuned model contains its encoder, which is copied.
+    # The folder of a fine-tuned model contains the encoder, which is copied to the new folder.
     module = os.path.join(values.model, MODULE_FOLDER) if values.model else None
     classifier.save(values.output, module=module, **saved)
     return classifier, len(examples.texts)
@@ -290,7 +294,7 @@ def _write_serving(classifier: Any, values: Any) -> None:
 
 
 def _check_paths(values: Any) -> None:
-    """Check the paths now, because later errors would come only after minutes."""
+    """Check the paths before training, because later errors would only be printed after minutes."""
     encoders, serving = list(values.encoder), values.serving_module
     if values.finetune and (len(encoders) > 1 or encoders[0].endswith(ONNX_SUFFIX)):
         raise ValueError(

@@ -1,6 +1,7 @@
 """Backend of `SentenceEncoder` for BERTs: Hugging Face folders and runs of `convert-tf pretrain`.
 
-Baselines use it (`convert-tf evaluate --vectors`). The network runs in Keras, without PyTorch.
+It is used for baselines (`convert-tf evaluate --vectors`). The network runs in Keras, without
+PyTorch.
 """
 
 import os
@@ -26,21 +27,21 @@ _POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "firs
 class BertBackend(OpenedFromPath):
     """A BERT whose outputs for a text are reduced to one vector, which is not normalised.
 
-    The configuration files of sentence-transformers select the mean of all outputs or the first
-    output. For a folder without these files the mean is used, as in the MAP baseline with BERT.
-    Long texts are cut at their end.
+    The vector is the mean of all outputs or the first output, as the folder's configuration files
+    for sentence-transformers say. Without these files, it is the mean, as in the MAP baseline with
+    BERT. Long texts are cut at their end.
 
     Args:
       folder: a run of `convert-tf pretrain`, or the folder of a Hugging Face BERT.
 
     Attributes:
       outputs: `{"default"}`.
-      reads_history: false, because it encodes single texts.
+      reads_history: False, because a BERT encodes single texts.
 
     Raises:
       ValueError: if the folder is incomplete or damaged, has further layers, or
         reduces outputs in another way.
-      ForkedError: if the process was forked after a model had been opened, also in `run`.
+      ForkedError: if the process was forked after a model had been opened. `run` raises it too.
 
     Example:
       BertBackend("all-MiniLM-L6-v2/").run("default", [[b"how do I reset my password?"]])
@@ -50,7 +51,7 @@ class BertBackend(OpenedFromPath):
 
     outputs = frozenset({"default"})
     reads_history = False
-    _REMEDY = "Pass the folder of a BERT that uses the mean of its outputs, or the first one."
+    _REMEDY = "Pass the folder of a BERT that uses the mean of its outputs, or its first output."
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         super().__init__(folder)
@@ -62,11 +63,14 @@ class BertBackend(OpenedFromPath):
         self._max_tokens = self._trunk.max_tokens
         if (Path(folder) / _LENGTH_FILE).is_file():
             most = dict(json_file(Path(folder) / _LENGTH_FILE)).get("max_seq_length")
-            # The maximum in the folder includes the two special tokens.
+            # The maximum length in the folder includes the two special tokens.
             self._max_tokens = min(self._max_tokens, (most or self._max_tokens + 2) - 2)
 
     def _check_modules(self, path: Path) -> None:
-        """Refuse further layers, such as the dense one of LaBSE. Cosines need no `Normalize`."""
+        """Raise an error if the folder has further layers, such as the dense layer of LaBSE.
+
+        The layer `Normalize` is ignored, because it does not change cosines.
+        """
         modules = json_file(path) if path.is_file() else []
         kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
         if other := [kind for kind in kinds if kind not in _MODULES]:
@@ -82,7 +86,7 @@ class BertBackend(OpenedFromPath):
         return _POOLINGS[modes[0]]
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
-        """Encode a batch: float32 `[rows, dim]`."""
+        """Return the vectors of a batch of texts, float32 `[rows, dim]`."""
         check_not_forked(self.path)
         if not columns[0]:
             return np.zeros((0, self._trunk.dim), np.float32)

@@ -19,7 +19,7 @@ from convert_tf.numerics.devices import choose_precision, compiles_shapes
 from convert_tf.numerics.forks import check_not_forked
 from convert_tf.numerics.vectors import unit_rows
 
-# Signatures that are computed from r and the similarity map. The network computes the others.
+# Signatures that are computed from r and the similarity map. All others are outputs of the network.
 _OF_REDUCED: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "default": sentence_encodings,
     "reduced": lambda reduced, similarity_map: reduced,
@@ -31,21 +31,21 @@ class CheckpointBackend(OpenedFromPath):
     """A dual encoder with its vocabulary.
 
     Args:
-      folder: the folder of a run, or a module whose weights are read.
-      precision: number format for computing, see `choose_precision`.
+      folder: the folder of a run or a module. Only the weights of a module are used, not its graph.
+      precision: compute precision; see `choose_precision`.
       keeps_newest: whether long contexts are cut at their start, which contains the oldest turns.
-        By default they are cut at their end, as in training. Contexts of multi-context models are
+        By default, they are cut at their end, as in training. Contexts of multi-context models are
         always cut at their end.
 
     Attributes:
-      config: configuration of the model.
-      outputs: names of the signatures that the model has.
-      reads_history: whether it is a multi-context model.
-      numbers_turns: whether it was trained with `turn_prefixes`.
+      config: the configuration of the model.
+      outputs: the names of the signatures that the model has.
+      reads_history: whether the model is a multi-context model.
+      numbers_turns: whether the model was trained with `turn_prefixes`.
 
     Raises:
       CheckpointError: if the folder is incomplete or damaged.
-      ForkedError: if the process was forked after a model had been opened, also in `run`.
+      ForkedError: if the process was forked after a model had been opened. `run` raises it too.
     """
 
     def __init__(
@@ -60,13 +60,16 @@ class CheckpointBackend(OpenedFromPath):
         self.outputs = {*BY_NAME}
         if self._similarity_map is None:
             self.outputs.remove("encode_similarity")
-        self._lock = threading.Lock()  # Keras compiles its function in the first call
+        self._lock = threading.Lock()  # because Keras compiles its function in the first call
         self.keeps_newest = keeps_newest
         self.reads_history = self.config.multi_context
         self.numbers_turns = numbers_turns(folder)
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
-        """Encode a batch: float32 `[rows, dim]`. Contexts with history have two columns."""
+        """Return the vectors of a batch, float32 `[rows, dim]`.
+
+        For contexts with history, `columns` are two columns of texts.
+        """
         if output in _OF_REDUCED:
             reduced = self._outputs("reduced_context", columns, self.config.reduced_dim)
             if self._similarity_map is None:
@@ -86,9 +89,9 @@ class CheckpointBackend(OpenedFromPath):
             return np.asarray(self._encoder.predict_on_batch(packed)[name], np.float32)
 
     def _packed(self, columns: Columns, keeps_newest: bool) -> dict[str, Any]:
-        """Return the inputs of the network.
+        """Return the inputs of the network, for all of its outputs.
 
-        It computes all of its outputs, though only one is used.
+        The network always computes all outputs, although only one is used.
         """
         limit = self.config.max_tokens
         texts = [text for column in columns for text in column]

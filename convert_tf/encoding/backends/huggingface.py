@@ -2,8 +2,8 @@
 
 The backend needs `onnxruntime` and `numpy`. It reads the ONNX file and two JSON files in the
 folder, and does not run the folder's code. If another program saved the folder without ONNX files,
-the network is written as ONNX into the cache, once. A folder is refused if its PyTorch weights were
-trained further but its ONNX files still have the old weights.
+the network is converted to ONNX once and cached. A folder whose PyTorch weights were trained
+further, but whose ONNX files still have the old weights, raises an error.
 """
 
 import mmap
@@ -25,7 +25,7 @@ from convert_tf.text.plain_tokenizer import PlainTokenizer
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import check_subwords
 
-WEIGHTS_KEY = "weights"  # in a graph's metadata: the checksum of its weights
+WEIGHTS_KEY = "weights"  # the key of the weights' checksum in the metadata of a graph
 
 _OUTPUT = "last_hidden_state"
 # Files in which PyTorch programs store weights.
@@ -33,7 +33,7 @@ PYTORCH_FILES = ("*.safetensors", "pytorch_model*.bin")
 
 
 class HuggingFaceBackend(GraphBackend):
-    """A Hugging Face folder. Weights in 8 bits are used if the folder has them.
+    """A Hugging Face folder. The 8-bit network is used if the folder contains one.
 
     All characters outside the vocabulary have the same id. Several threads may use the backend at
     once.
@@ -44,11 +44,11 @@ class HuggingFaceBackend(GraphBackend):
 
     Attributes:
       concurrent_batches: number of batches to encode at once, each in a thread.
-      outputs: names of the signatures for the folder's kinds of vectors.
-      reads_history: false, because such folders encode single texts.
+      outputs: the names of the signatures for the kinds of vectors that the folder has.
+      reads_history: False, because such folders encode single texts.
 
     Raises:
-      ValueError: if a file is missing or damaged, or does not fit the others.
+      ValueError: if a file is missing or damaged, or does not match the other files.
       MissingLibraryError: if `onnxruntime` is not installed.
 
     Example:
@@ -83,13 +83,13 @@ class HuggingFaceBackend(GraphBackend):
                 f"{graph.name} has vectors of {width} numbers, but {CONFIG_FILE} says {self._width}"
             )
         self.outputs = {*self._kinds}
-        # All unknown characters share one bucket, whose id follows the vocabulary's ids.
+        # All unknown characters share one hash bucket, whose id follows the vocabulary's ids.
         self._tokenizer = PlainTokenizer(subwords, num_oov_buckets=1)
 
     def _check_weights(self, folder: Path, metadata: dict[str, str], onnx_file: str) -> None:
         """Raise `ValueError` if the PyTorch weights differ from the weights in the graph.
 
-        Earlier versions wrote graphs without a checksum. These are not checked.
+        Graphs that earlier versions wrote have no checksum and are not checked.
         """
         expected = metadata.get(WEIGHTS_KEY)
         names = sorted({path.name for name in PYTORCH_FILES for path in folder.glob(name)})
@@ -104,7 +104,7 @@ class HuggingFaceBackend(GraphBackend):
         if not is_same:
             other = next((name for name in names if name != SAFETENSORS_FILE), SAFETENSORS_FILE)
             raise ValueError(
-                f"{self.path!r} holds two different sets of weights: {other} was written after "
+                f"{self.path!r} has two different sets of weights: {other} was written after "
                 f"{onnx_file}, for example by sentence-transformers. To use {SAFETENSORS_FILE}, "
                 f"run convert-tf export --format huggingface --encoder {self.path} --output NEW "
                 f"and open NEW. To use {onnx_file}, remove {other}."
@@ -134,10 +134,10 @@ class HuggingFaceBackend(GraphBackend):
 
         Args:
           output: one of `outputs`.
-          columns: one column of texts, any bytes.
+          columns: one column of texts. Texts may be any bytes.
 
         Returns:
-          float32 `[rows, dim]`.
+          The vectors, float32 `[rows, dim]`.
         """
         kind_id, dim = self._kinds[output]
 
@@ -150,7 +150,7 @@ class HuggingFaceBackend(GraphBackend):
             feeds = {"input_ids": input_ids, "attention_mask": is_token.astype(np.int64)}
             vectors = self._compute(_OUTPUT, feeds, num_tokens=input_ids.size)[:, 0]
             if vectors[:, dim:].any():
-                raise self._unusable(f"the vectors of {output} have more numbers than {dim}")
+                raise self._unusable(f"the vectors of {output} have more than {dim} dimensions")
             return vectors[:, :dim]
 
         token_ids = self._tokenizer.flat_ids(columns[0], max_tokens=self._max_tokens)
@@ -178,10 +178,10 @@ def weights_checksum(path: str | os.PathLike[str]) -> str:
 
 
 def folder_subwords(folder: Path) -> list[str]:
-    """Return the vocabulary that `convert_tf.export.huggingface.writing` wrote into a folder.
+    """Return the vocabulary that `convert_tf.export.huggingface.writing` wrote to a folder.
 
     Raises:
-      ValueError: if another program made the tokenizer.
+      ValueError: if the folder has the tokenizer of another program.
     """
     tokenizer: Any = json_file(folder / TOKENIZER_FILE)
     try:
@@ -196,15 +196,15 @@ def folder_subwords(folder: Path) -> list[str]:
     except (KeyError, TypeError, AttributeError):
         is_known = False
     if not is_known:
-        raise ValueError(f"{TOKENIZER_FILE} belongs to another tokenizer")
+        raise ValueError(f"{TOKENIZER_FILE} belongs to a tokenizer of another kind")
     check_subwords(subwords, source=TOKENIZER_FILE)
     return subwords
 
 
 def swapped_mark(entry: str) -> str:
-    """Return the WordPiece entry of a subword, or the subword of an entry.
+    """Convert a subword to an entry for WordPiece, or an entry for WordPiece to a subword.
 
-    Subwords mark the first piece of a word, and WordPiece marks the later ones.
+    Subwords mark the first piece of a word, and WordPiece marks all later pieces.
     """
     if entry.startswith(WORD_START):
         return entry.removeprefix(WORD_START)

@@ -1,7 +1,7 @@
 """Backend of `SentenceEncoder` for exported modules.
 
-The backend also opens other SavedModels that turn strings into vectors. It uses only their
-signatures.
+The backend uses only the signatures of a module. It can therefore also open other SavedModels that
+turn strings into vectors.
 """
 
 import functools
@@ -24,20 +24,20 @@ class ModuleBackend(OpenedFromPath):
     """A TF Hub module, or another SavedModel with a signature from strings to vectors.
 
     Args:
-      folder: the folder.
-      compute_dtype: number format of the network: `"float32"`, `"bfloat16"`, or `"auto"` for
-        bfloat16 if the module supports it and it is faster on this machine.
+      folder: the folder of the module.
+      compute_dtype: number format of the network: `"float32"`, `"bfloat16"`, or `"auto"`. `"auto"`
+        uses bfloat16 if the module supports it and bfloat16 is faster on this machine.
 
     Attributes:
-      compute_dtype: `"float32"` or `"bfloat16"`.
-      outputs: the name of each signature from texts to vectors, which stands for the output
-        `default`; and `signature:output` for each other output with vectors.
+      compute_dtype: the number format in use, `"float32"` or `"bfloat16"`.
+      outputs: the name of each signature from texts to vectors, which stands for its output
+        `default`; and `signature:output` for each other output that contains vectors.
       reads_history: whether `encode_context` has the input `extra_context`.
-      numbers_turns: whether it was trained with `turn_prefixes`.
+      numbers_turns: whether the model was trained with `turn_prefixes`.
 
     Raises:
       ValueError: if the folder is not a module, is damaged, or does not support `compute_dtype`.
-      ForkedError: if the process was forked after a model had been opened, also in `run`.
+      ForkedError: if the process was forked after a model had been opened. `run` raises it too.
     """
 
     _REMEDY = "Pass the folder of a module from convert-tf export."
@@ -63,7 +63,7 @@ class ModuleBackend(OpenedFromPath):
         self.compute_dtype = self._compute_in(compute_dtype)
 
     def run(self, output: str, columns: Columns) -> np.ndarray:
-        """Encode a batch: float `[rows, dim]`."""
+        """Return the vectors of a batch, float `[rows, dim]`."""
         check_not_forked(self.path)
         inputs = [tf.constant(column, tf.string, shape=[len(column)]) for column in columns]
         signature, key = self._encodings[output]
@@ -74,14 +74,14 @@ class ModuleBackend(OpenedFromPath):
             return np.asarray(encode(*inputs)[key])
         except tf.errors.ResourceExhaustedError as error:
             raise MemoryError(
-                f"{len(columns[0])} texts at once: pass a lower batch_size"
+                f"Not enough memory for {len(columns[0])} texts at once. Pass a lower batch_size."
             ) from error
         # For example, the signature may have other arguments.
         except (tf.errors.OpError, TypeError, ValueError) as error:
             raise self._unusable(error) from error
 
     def _compute_in(self, compute_dtype: str) -> str:
-        """Set the number format of the module, and return it. Loaded modules compute in float32."""
+        """Set the number format of the module, which is float32 after loading, and return it."""
         use_bfloat16 = getattr(self._module, "use_bfloat16", None)
         if compute_dtype == "auto":
             is_faster = use_bfloat16 is not None and _is_faster_in_bfloat16()
@@ -117,7 +117,7 @@ class ModuleBackend(OpenedFromPath):
 
 @functools.cache
 def _is_faster_in_bfloat16() -> bool:
-    """Return whether TensorFlow multiplies matrices clearly faster in bfloat16 here."""
+    """Return whether TensorFlow multiplies matrices clearly faster in bfloat16 on this machine."""
     kernels = {dtype: tf.ones([512, 2048], dtype) for dtype in ("float32", "bfloat16")}
     return bfloat16_is_faster(
         lambda dtype: tf.matmul(kernels[dtype], kernels[dtype], transpose_b=True).numpy()

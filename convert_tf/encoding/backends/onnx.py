@@ -1,7 +1,7 @@
 """Backends of `SentenceEncoder` that run on ONNX Runtime, without TensorFlow.
 
-The backend for `.onnx` files needs `onnxruntime` and `numpy`. `convert-tf export --output
-model.onnx` writes such files, which contain the vocabulary.
+The backend for `.onnx` files needs `onnxruntime` and `numpy`. Such files are written by
+`convert-tf export --output model.onnx`, and contain the vocabulary.
 """
 
 import contextlib
@@ -29,28 +29,30 @@ FORMAT_VERSION = 1
 FACTS_KEY, CONFIG_KEY, VOCABULARY_KEY = "convert_tf", "config.json", "vocab.txt"
 
 _NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
-OLDEST_RUNTIME = (1, 22)  # as in pyproject.toml; older ones cannot read the graphs' ONNX version
+# As in pyproject.toml. Older versions cannot read the ONNX version of the graphs.
+OLDEST_RUNTIME = (1, 22)
 CHECKSUM_KEY = "sha256"
-# The start of the last metadata entry in protobuf. The 64 digits of its checksum end the file.
+# The start of the last metadata entry in protobuf. The 64 digits of the checksum end the file.
 _CHECKSUM = b"\x72\x4a\x0a\x06sha256\x12\x40"
 _CHECKSUM_BYTES = len(_CHECKSUM) + 64
 # Up to this many tokens, a call uses all threads, unless another call is in progress.
 _FEW_TOKENS = 128
-_LEAST_FILL = 0.9  # share of tokens that are not padding, with one text per row
-# The network needs about 30 kB for each token that is read at once. 256 to 512 tokens are fastest:
-# fewer need more ops, and more do not fit into the caches.
+# Each text gets its own row if at least this share of the tokens in the rows is not padding.
+_LEAST_FILL = 0.9
+# The network needs about 30 kB for each token that is read at once. 256 to 512 tokens at once are
+# fastest: with fewer tokens, more ops are called, and more tokens do not fit into the caches.
 _TOKENS_PER_RUN = 256
 
 
 class GraphBackend(OpenedFromPath):
     """A model whose graph runs on ONNX Runtime. Several threads may use it at once.
 
-    The model has a session with a single thread, and another with all threads for short calls.
+    The model has two sessions: one with a single thread, and one with all threads for short calls.
 
     Args:
       path: path of the model.
       num_threads: number of threads; None for one per core that this process may use, given its
-        affinity and its cgroup's quota.
+        CPU affinity and the quota of its cgroup.
 
     Attributes:
       concurrent_batches: number of batches to encode at once, each in a thread. This is faster than
@@ -81,7 +83,8 @@ class GraphBackend(OpenedFromPath):
         with self._errors():
             self._one_thread = self._all_threads = _session(file, 1)
             if self.concurrent_batches > 1:
-                # With 0, ONNX Runtime chooses. It knows which cores share a unit, but no quota.
+                # With 0, ONNX Runtime chooses the number. It takes into account which cores share
+                # a physical core, but not the quota.
                 is_limited = self.concurrent_batches != visible_cores()
                 self._all_threads = _session(file, self.concurrent_batches if is_limited else 0)
         return self._one_thread
@@ -97,7 +100,7 @@ class GraphBackend(OpenedFromPath):
           num_tokens: number of tokens in the inputs.
 
         Raises:
-          ValueError: if ONNX Runtime cannot compute it.
+          ValueError: if ONNX Runtime cannot compute the output.
         """
         with self._lock:
             self._calls += 1
@@ -129,11 +132,12 @@ class OnnxBackend(GraphBackend):
       num_threads: number of threads; None for one per core.
 
     Attributes:
-      outputs: names of the file's signatures.
-      reads_history: whether `encode_context` has earlier turns as a second column.
-      numbers_turns: whether it was trained with `turn_prefixes`.
-      facts: facts from the file's metadata: `max_tokens`, `network_bits` and the widths of vectors.
-      metadata: all metadata in the file, texts by name.
+      outputs: the names of the file's signatures.
+      reads_history: whether `encode_context` takes earlier turns as a second column.
+      numbers_turns: whether the model was trained with `turn_prefixes`.
+      facts: facts from the file's metadata: `max_tokens`, `network_bits` and the dimensions of the
+        vectors.
+      metadata: all entries of the file's metadata, texts by name.
 
     Raises:
       ValueError: if the file is damaged, or was not written by convert-tf export.
@@ -144,8 +148,8 @@ class OnnxBackend(GraphBackend):
     """
 
     _REMEDY = (
-        "Pass an .onnx file from convert-tf export. A file in the cache of convert_tf may be "
-        "deleted: it is written again."
+        "Pass an .onnx file from convert-tf export. If the file is in the cache of convert_tf, "
+        "delete it: it will be written again."
     )
 
     def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None) -> None:
@@ -160,8 +164,8 @@ class OnnxBackend(GraphBackend):
                     f"the folder, {str(folder)!r}."
                 )
             raise self._unusable(
-                "it has no checksum, or a wrong one. An earlier version or another program wrote "
-                "it, or it was damaged or changed"
+                "it has no checksum, or a wrong checksum. An earlier version or another program "
+                "wrote it, or it was damaged or changed"
             )
         session = self._open(self.path)
         metadata = self.metadata = dict(session.get_modelmeta().custom_metadata_map)
@@ -186,11 +190,11 @@ class OnnxBackend(GraphBackend):
 
         Args:
           output: one of `outputs`.
-          columns: one column of texts, any bytes; or two for `encode_context` of a model that reads
-            history.
+          columns: one column of texts, or two columns for `encode_context` of a model that reads
+            history. Texts may be any bytes.
 
         Returns:
-          float32 `[rows, dim]`.
+          The vectors, float32 `[rows, dim]`.
         """
         reads_both = output == "encode_context" and self.reads_history
         signature = BY_NAME[output]
@@ -215,7 +219,7 @@ class OnnxBackend(GraphBackend):
                 raise self._unusable(f"{name} has shape {vectors.shape}, not {shape}")
             return vectors
 
-        # The columns of a row are next to each other, so that pieces consist of whole rows.
+        # The texts of a row are next to each other, so that pieces consist of whole rows.
         texts = [text for row in zip(*columns, strict=True) for text in row]
         return encode_pieces(*self.token_ids(texts), encode, width=width, dim=dim)
 
@@ -225,7 +229,7 @@ class OnnxBackend(GraphBackend):
 
 
 def _checked_facts(facts: Any) -> dict[str, Any]:
-    """Return the facts of a file.
+    """Check the facts in a file's metadata, and return them.
 
     Raises:
       KeyError, TypeError, ValueError: if a fact is missing or has another type.
@@ -243,12 +247,12 @@ def _checked_facts(facts: Any) -> dict[str, Any]:
 
 
 def with_checksum(model: bytes) -> bytes:
-    """Return an ONNX model with metadata at its end: the SHA-256 of all bytes before."""
+    """Append a metadata entry to an ONNX model: the SHA-256 of all bytes before the entry."""
     return model + _CHECKSUM + checksum([model]).encode()
 
 
 def is_exported(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file ends with its checksum (`with_checksum`)."""
+    """Return whether a file ends with its correct checksum, as from `with_checksum`."""
     with open(path, "rb") as file:
         size = max(os.path.getsize(path) - _CHECKSUM_BYTES, 0)
         pieces = iter(lambda: file.read(min(2**16, size - file.tell())), b"")
@@ -262,7 +266,7 @@ def checked_number(
     """Return a whole number among the facts of a model.
 
     Raises:
-      ValueError: if it is missing, has another type, or is not from `least` to `most`.
+      ValueError: if the number is missing, has another type, or is not from `least` to `most`.
     """
     value = facts.get(name)
     if type(value) is not int or not least <= value <= most:
@@ -271,11 +275,11 @@ def checked_number(
 
 
 def onnx_runtime() -> Any:
-    """Return the module `onnxruntime`, with its telemetry off.
+    """Import `onnxruntime` with its telemetry turned off.
 
-    From version 1.31 on, ONNX Runtime looks up a host of its vendor and writes a database into the
+    From version 1.31 on, ONNX Runtime looks up a host of its vendor and writes a database to the
     user's cache when a model is opened. An environment variable turns this off. ONNX Runtime reads
-    the variable once, when it is loaded. A value that the user has set is not changed.
+    the variable once, when it is loaded. If the user has set the variable, it is not changed.
 
     Raises:
       ImportError: if `onnxruntime` is not installed.
@@ -289,13 +293,14 @@ def onnx_runtime() -> Any:
 def _session(path: str, num_threads: int) -> Any:
     onnxruntime = onnx_runtime()
     options = onnxruntime.SessionOptions()
-    # On processors without such instructions, ONNX Runtime adds products of bytes in 16 bits, which
-    # can overflow. This option prevents that. With AMX, computing would take four times as long.
+    # If a processor has no instructions that add products of bytes, ONNX Runtime adds them in 16
+    # bits, which can overflow. This option prevents the overflow. It is not always set, because on
+    # processors with AMX, computing would take four times as long.
     if not adds_products_of_bytes():
         options.add_session_config_entry("session.x64quantprecision", "1")
     options.intra_op_num_threads = num_threads
     options.log_severity_level = 3
-    # A memory plan would be kept for each shape of a batch, and there are very many shapes.
+    # ONNX Runtime would keep a memory plan for each shape of a batch, and there are very many.
     options.enable_mem_pattern = False
     # Keep weights out of the memory arena, whose size is a power of two. This saves 12 MB.
     options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
@@ -303,18 +308,23 @@ def _session(path: str, num_threads: int) -> Any:
 
 
 def graph_inputs(flat_ids: np.ndarray, row_splits: np.ndarray) -> dict[str, np.ndarray]:
-    """Pack texts into rows.
+    """Pack texts into rows, and return the inputs of an exported graph.
 
     Args:
-      flat_ids: int32 `[all tokens]`, the texts one after the other.
-      row_splits: int `[texts + 1]`, where texts start and end. There must be at least one text.
+      flat_ids: int32 `[all tokens]`, the token ids of all texts, one text after the other.
+      row_splits: int `[texts + 1]`, the indices in `flat_ids` at which texts start and end. There
+        must be at least one text.
 
     Returns:
-      A dict of `token_ids`, `positions` and `segment_ids`, int32 `[rows, tokens]`; `pooling`,
-      float32 `[rows, segments, tokens]`; and `slots`, int32 `[texts]`. Positions count from the
-      start of each text. The segment id is s for tokens of the s-th text in a row, and 0 for
-      padding. `pooling` is 1/√N for the N tokens of a text. Text i is segment `slots[i] % segments`
-      in row `slots[i] // segments`; both count from 0.
+      A dict with
+      - `token_ids`: int32 `[rows, tokens]`, the token ids in each row;
+      - `positions`: int32 `[rows, tokens]`, the position of each token in its text;
+      - `segment_ids`: int32 `[rows, tokens]`, s for tokens of the s-th text in a row, and 0 for
+        padding;
+      - `pooling`: float32 `[rows, segments, tokens]`, 1/√N for the N tokens of a text, and 0 for
+        all other tokens;
+      - `slots`: int32 `[texts]`, the places of the texts. Text i is segment `slots[i] % segments`
+        in row `slots[i] // segments`; both count from 0.
     """
     lengths = np.diff(row_splits)
     if len(lengths) == 1:
@@ -348,7 +358,7 @@ def graph_inputs(flat_ids: np.ndarray, row_splits: np.ndarray) -> dict[str, np.n
 
 
 def no_texts(session: Any) -> dict[str, np.ndarray]:
-    """Return inputs that select no texts, for the outputs that are not needed.
+    """Return inputs that select no texts, for all outputs that are not needed.
 
     Args:
       session: an ONNX Runtime session for an exported graph.
@@ -370,17 +380,18 @@ def encode_pieces(
     width: int = 1,
     dim: int,
 ) -> np.ndarray:
-    """Encode a few texts at a time, sorted by their numbers of tokens.
+    """Encode a few texts at a time, sorted by the number of tokens.
 
-    Texts with equal numbers of tokens need no padding and no shared rows. The texts arrive sorted
-    by bytes, which only estimates these numbers.
+    Texts with equal numbers of tokens need no padding and no shared rows. The texts that are passed
+    are already sorted by bytes, but the number of bytes is only an estimate of the number of
+    tokens.
 
     Args:
       ids, row_splits: the tokens of the texts, as from `PlainTokenizer.flat_ids`.
       encode: function that takes the `ids` and `row_splits` of some texts and returns their
         vectors, float `[rows, dim]`.
       width: number of texts per row.
-      dim: length of a vector.
+      dim: number of dimensions of a vector.
 
     Returns:
       The vectors, float32 `[rows, dim]`, in the order of the texts.
@@ -407,7 +418,7 @@ def encode_pieces(
 
 
 def _one_text(ids: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the inputs for a single text. A text without tokens has one padded position."""
+    """Return the inputs for a single text. A text without tokens gets one padded position."""
     length = len(ids)
     tokens = max(length, 1)
     token_ids = np.zeros((1, tokens), np.int32)

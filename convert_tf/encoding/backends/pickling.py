@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 from convert_tf.checkpoints.kinds import files_that_count
 from convert_tf.storage.checksums import fingerprint
 
-# Number of unpickled models that stay open. A worker gets its model anew with each task.
+# Number of unpickled models that stay open, because a worker receives the pickle with each task.
 _STAY_OPEN = 2
 
 _Self = TypeVar("_Self", bound="OpenedFromPath")
 
 
 class OpenedFromPath:
-    """A model that is pickled as its path.
+    """A model whose pickle contains its path instead of its weights.
 
     Sessions, graphs and locks belong to one process. A pickle therefore contains only the absolute
     path, the options and a fingerprint of the model's files. Copying a model returns the model
@@ -29,7 +29,8 @@ class OpenedFromPath:
       **options: keyword arguments of the constructor.
 
     Attributes:
-      path, weights_path: the path as given, and absolute.
+      path: the path as it was passed.
+      weights_path: the absolute path.
     """
 
     _REMEDY: str  # what to do if the model cannot be used: a sentence
@@ -47,8 +48,8 @@ class OpenedFromPath:
         """Return the exception for a model that cannot be opened, or cannot compute.
 
         Args:
-          reason: an error or a text. Only its first line is used, because libraries add many lines
-            about their functions.
+          reason: an error or a text. Only the first line is used, because many libraries add
+            details of their implementation in further lines.
         """
         first_line = next(iter(str(reason).splitlines()), type(reason).__name__)
         return ValueError(f"{self.path!r} cannot be used: {first_line}. {self._REMEDY}")
@@ -66,15 +67,15 @@ def _fingerprint(path: str) -> str:
 
 
 def _open_again(kind: Any, path: str, options: Mapping[str, Any], expected: str) -> OpenedFromPath:
-    """Open the model of a pickle.
+    """Open the model to which a pickle refers.
 
     Raises:
-      ValueError: if the model does not exist, or another model has this path.
+      ValueError: if there is no model at this path, or another model.
     """
     if not os.path.exists(path):
         raise ValueError(
             f"The pickle refers to an encoder at {path!r}, which does not exist. Put the encoder "
-            "there, or create it again from its new path."
+            "there, or open the encoder from its new path and create the pickle again."
         )
     if _fingerprint(path) != expected:
         raise ValueError(
@@ -89,6 +90,6 @@ def _open(
     kind: type[OpenedFromPath],
     path: str,
     options: tuple[tuple[str, Any], ...],
-    expected: str,  # so that other files at the same path are another entry
+    expected: str,  # part of the key, so that other files at the same path are another entry
 ) -> OpenedFromPath:
     return kind(path, **dict(options))

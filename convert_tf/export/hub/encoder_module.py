@@ -1,10 +1,10 @@
 """A dual encoder as a `tf.Module`, from strings to encodings, for a TF Hub module.
 
-The module uses the encoder's own layers, without padding (`convert_tf.export.hub.network`), on a
+The module applies the encoder's own layers without padding (`convert_tf.export.hub.network`), to a
 limited number of tokens at a time. All signatures share one graph of the trunk and the reduction.
-The graph exists twice: in float32, and in bfloat16 for machines on which this is faster. Functions
-are traced without AutoGraph, because it would take most of the time of an export. Conditions on
-tensors therefore need `tf.cond`.
+The module contains this graph twice: in float32, and in bfloat16 for machines on which bfloat16 is
+faster. Functions are traced without AutoGraph, which would take most of the time of an export.
+Conditions on tensors therefore need `tf.cond`.
 
 Reference: arXiv 1911.03688 §2.1, §2.2.
 """
@@ -36,12 +36,12 @@ _NUMBERS = tf.TensorSpec([None], tf.int32)
 
 
 class _Ids(NamedTuple):
-    """Token ids of texts, and how many of them the network reads.
+    """Token ids of texts, and the number of tokens that the network reads.
 
     Attributes:
-      values: int32 `[total]`, the ids of all texts, uncut and concatenated.
-      starts: int32 `[texts]`, index of each text's first token.
-      lengths: int32 `[texts]`, number of tokens per text that the network reads.
+      values: int32 `[total]`, the token ids of all texts, uncut and concatenated.
+      starts: int32 `[texts]`, the index of each text's first token in `values`.
+      lengths: int32 `[texts]`, the number of tokens of each text that the network reads.
     """
 
     values: tf.Tensor
@@ -52,29 +52,30 @@ class _Ids(NamedTuple):
 class EncoderModule(tf.Module):
     """A dual encoder with its tokenizer, from strings to encodings.
 
-    The network reads at most `max_tokens` subwords per text. `tokenize` does not cut texts.
-    `encode_sequence` returns a row for each token from `tokenize`, with zeros after `max_tokens`.
-    Clients count the tokens from `tokenize` and slice the result of `encode_sequence`.
+    The network reads at most `max_tokens` subwords per text, but `tokenize` does not cut texts.
+    `encode_sequence` returns a row for each token from `tokenize`. The rows of tokens beyond
+    `max_tokens` are zeros. Clients rely on this: they count the tokens from `tokenize` and slice
+    the result of `encode_sequence`.
 
     The module computes in float32. After a call of `use_bfloat16(True)`, which also works on a
-    loaded module, all signatures compute trunk and reduction in bfloat16, with copies of the
-    weights. Training needs float32. After training, call `use_bfloat16(True)` again to update the
-    copies.
+    loaded module, all signatures compute the trunk and the reduction in bfloat16, with copies of
+    the weights. Train the module in float32, because the copies are not trained. After training,
+    call `use_bfloat16(True)` again to update the copies.
 
-    Masking: padding and the other texts in a batch never change a row.
+    Masking: neither padding nor the other texts in a batch change the row of a text.
 
     Args:
       encoder: a float32 encoder, whose weights are copied. It becomes part of the module and must
         not be used on its own any more.
       tokenizer: tokenizer for the encoder's vocabulary.
-      network_bits: 16 or 8 bits for the network's stored weights; see `StoredWeights`. The subword
-        table is stored in 8 bits if it was trained in 8 bits; see `StoredTable`.
-      max_tokens: maximum number of subwords that the network reads.
-      similarity_map: float32 `[reduced_dim, dim]`, the map from r to vectors for similarity. With
-        this map, the module has the signature `encode_similarity`, from strings to vectors of
-        length 1, `[batch, dim]`; and `default` returns the result of
-        `convert_tf.models.distillation.sentence_encodings` for r. The signature `reduced` always
-        returns r.
+      network_bits: number of bits per stored weight of the network; see `StoredWeights`. A subword
+        table that was trained with 8 bits is always stored with 8 bits; see `StoredTable`.
+      max_tokens: maximum number of subwords per text that the network reads.
+      similarity_map: float32 `[reduced_dim, dim]`, the map from the reduced encodings r to
+        similarity vectors; None if the encoder has none. With a map, the module has the signature
+        `encode_similarity`, from strings to vectors of length 1, `[batch, dim]`, and the signature
+        `default` returns `convert_tf.models.distillation.sentence_encodings` of r. The signature
+        `reduced` always returns r.
 
     Call arguments:
       strings: the texts, string `[batch]`.
@@ -84,9 +85,9 @@ class EncoderModule(tf.Module):
 
     Attributes:
       variables: the stored and computed variables.
-      trainable_variables: the variables that `hub.KerasLayer` may train: the network in float32.
-        The subword table is not trainable.
-      regularization_losses: empty; required by `hub.KerasLayer`.
+      trainable_variables: the variables that `hub.KerasLayer` may train: the weights of the network
+        in float32. The subword table is not trainable.
+      regularization_losses: an empty list, which `hub.KerasLayer` requires.
 
     Raises:
       ValueError: if a weight is NaN, infinite or too large for 16 bits.
@@ -99,7 +100,7 @@ class EncoderModule(tf.Module):
     Reference: arXiv 1911.03688 §2.1, "Quantization".
     """
 
-    # Attributes are saved with a module. The properties with these names in tf.Module are not.
+    # These are attributes, because tf.Module's properties of the same names are not saved.
     variables: Any = None
     trainable_variables: Any = None
 
@@ -115,7 +116,7 @@ class EncoderModule(tf.Module):
         super().__init__(name="encoder_module")
         self.tokenizer = tokenizer
         self.max_tokens = max_tokens
-        # In a function, so that tf.Module does not find and save the encoder's own variables.
+        # A function hides the encoder from tf.Module, which would save the encoder's variables too.
         self._encoder: Callable[[], DualEncoder] = lambda: encoder
         use_plain_gelu(encoder)
         fast = fast_trunk, fast_reduction = _bfloat16_copy(encoder)
@@ -132,7 +133,7 @@ class EncoderModule(tf.Module):
         if similarity_map is not None:
             self.similarity = StoredMap(similarity_map, bits=network_bits)
             self.variables += self.similarity.variables
-            # Not a method, because methods are traced even if there is no map.
+            # This is not a decorated method, because methods are traced even if there is no map.
             self.encode_similarity = tf.function(
                 self._similarity, autograph=False, input_signature=[_TEXTS]
             )
@@ -183,9 +184,12 @@ class EncoderModule(tf.Module):
     def encode_context_and_response(
         self, context: tf.Tensor, response: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Return the encodings h of contexts and responses.
+        """Encode contexts and responses. The numbers of contexts and responses may differ.
 
-        There may be more of one than of the other.
+        Returns:
+          A dict with
+          - `context_encoding`: float32 `[contexts, encoding_dim]`, the encodings h of contexts;
+          - `response_encoding`: float32 `[responses, encoding_dim]`, the encodings h of responses.
         """
         return {
             "context_encoding": self._context_encoding(context),
@@ -194,7 +198,13 @@ class EncoderModule(tf.Module):
 
     @tf.function(autograph=False, input_signature=[_TEXTS])
     def encode_sequence(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the trunk's outputs, `[batch, tokens, embedding_dim]`, and the texts' tokens."""
+        """Return the trunk's outputs for each token.
+
+        Returns:
+          A dict with
+          - `sequence_encoding`: float32 `[batch, tokens, embedding_dim]`, the outputs of the trunk;
+          - `tokens`: string `[batch, tokens]`, the subwords of the texts, padded with `""`.
+        """
         self.weights.unpack()
         strings = _without_first_space(strings)
         tokens = self.tokenizer.tokenize(strings).to_tensor(default_value="")
@@ -219,7 +229,7 @@ class EncoderModule(tf.Module):
 
     @property
     def signatures(self) -> dict[str, Any]:
-        """The functions of the saved module, by the names of its signatures."""
+        """The functions of the module, by the names of the signatures under which to save them."""
         names = [*BY_NAME, "encode_sequence", "tokenize", "encode_context_and_response"]
         functions = {name: getattr(self, name) for name in names if hasattr(self, name)}
         return {"serving_default": self.default, **functions}
@@ -240,7 +250,7 @@ class EncoderModule(tf.Module):
 
     @tf.function(autograph=False, input_signature=[_NUMBERS, _NUMBERS])
     def _encode_row(self, token_ids: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the float32 sequence `[total, embedding_dim]` and r `[texts, reduced_dim]`."""
+        """Return the trunk's outputs, `[total, embedding_dim]`, and r, `[texts, reduced_dim]`."""
 
         def in_float32() -> tuple[tf.Tensor, tf.Tensor]:
             encoder = self._encoder()
@@ -274,10 +284,10 @@ class EncoderModule(tf.Module):
 
 
 class MultiContextEncoderModule(EncoderModule):
-    """A multi-context dual encoder: `encode_context` also takes the earlier turns.
+    """A multi-context dual encoder.
 
-    The earlier turns of a context are joined into one text, with the most recent turn first; `""`
-    means no history. `encode_context_and_response` takes the earlier turns too.
+    `encode_context` and `encode_context_and_response` also take the earlier turns of each context.
+    These are joined into one text, with the most recent turn first. `""` stands for no history.
 
     Reference: arXiv 1911.03688 §2.2.
     """
@@ -299,12 +309,12 @@ class MultiContextEncoderModule(EncoderModule):
 
     @tf.function(autograph=False, input_signature=[_CONTEXTS, _EXTRA_CONTEXTS])
     def _both_encoding(self, context: tf.Tensor, extra_context: tf.Tensor) -> tf.Tensor:
-        # The trunk encodes both in one call, because it is most of the work.
+        # Both inputs go through the trunk in one call, because the trunk does most of the work.
         texts = tf.concat([context, extra_context], axis=0)
         reduced = self._reduce(texts)
         context_reduced = reduced[: tf.size(context)]
         extra_reduced = reduced[tf.size(context) :]
-        # A text without tokens means no history, and reduces to zeros.
+        # A text without tokens stands for no history. Its reduced encoding consists of zeros.
         has_extra_context = tf.reduce_any(extra_reduced != 0, axis=1, keepdims=True)
         encoder = self._encoder()
         with self.weights.scope():
@@ -313,16 +323,16 @@ class MultiContextEncoderModule(EncoderModule):
 
 
 def _without_first_space(strings: tf.Tensor) -> tf.Tensor:
-    """Return texts without one space before the first character.
+    """Remove one space before the first character of each text.
 
-    Rasa replaces punctuation at the start of a text with a space. It then counts the tokens in the
-    words, without a token for this space.
+    Rasa replaces punctuation at the start of a text with a space. It then expects as many tokens as
+    the words have, without a token for this space.
     """
     return tf.strings.regex_replace(strings, "(?s)^ (.)", r"\1", replace_global=False)
 
 
 def _one_row(ids: _Ids, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the concatenated ids of some texts, and their lengths."""
+    """Return the concatenated token ids of the texts at `places`, and their lengths."""
     lengths = tf.gather(ids.lengths, places)
     starts = tf.gather(ids.starts, places)
     own_starts = tf.cumsum(lengths, exclusive=True)
@@ -331,7 +341,7 @@ def _one_row(ids: _Ids, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _bfloat16_copy(encoder: DualEncoder) -> tuple[Trunk, SqrtNReduction]:
-    """Return a copy of the encoder's layers that computes in bfloat16. Its values are not read."""
+    """Return layers like the encoder's that compute in bfloat16. Their weights are never read."""
     config, dtype = encoder.config, "mixed_bfloat16"
     trunk = Trunk(config, dtype=dtype, name="trunk")
     trunk.build((None, None))

@@ -1,8 +1,8 @@
-"""The trunk and the reduction without padding, for exported modules.
+"""Compute the trunk and the reduction without padding, for exported modules.
 
-The tokens of all texts are in one row. Embedding, norms and feed-forward layers, which are nearly
-all of the work, therefore process no padding. These are the encoder's own layers, except for layer
-norms in bfloat16. Only attention splits the tokens into `[texts, tokens]`.
+The tokens of all texts are in one row. The embedding, the norms and the feed-forward layers, which
+do nearly all of the work, therefore process no padding. These layers are the encoder's own, except
+for layer norms in bfloat16. Only attention arranges the tokens as `[texts, tokens]`.
 """
 
 import math
@@ -18,21 +18,21 @@ from convert_tf.layers.reduction import SqrtNReduction
 from convert_tf.models.encoder import Trunk
 from convert_tf.text.tokenizer import Tokenizer
 
-# Not −∞, because a padded query may have no key within reach, and its gradient would be NaN.
+# This is not −∞, because a padded query may have no key within reach. Its gradient would be NaN.
 _MASKED_SCORE = -1e9
 
 
-# With fewer rows, Keras's ops are faster than the fused op, whose setup takes 0.1 ms per call.
+# With fewer rows, Keras's ops are faster than the fused op, which takes 0.1 ms per call to set up.
 _FEW_ROWS = 128
 
 
 class _Layout(NamedTuple):
-    """Positions of tokens, for texts that are concatenated in one row.
+    """Positions of tokens in texts that are concatenated in one row.
 
     Attributes:
-      dense_index: int32 `[texts, tokens]`, index of each token in the row; 0 for padding.
-      flat_index: int32 `[total]`, index of each token of the row in the flattened `[texts,
-        tokens]`.
+      dense_index: int32 `[texts, tokens]`, the index of each token in the row; 0 for padding.
+      flat_index: int32 `[total]`, the index of each token of the row in a flattened array
+        `[texts, tokens]`.
       is_real: float32 `[texts, tokens]`, 1 for tokens and 0 for padding.
       key_bias: float32 `[texts, 1, 1, tokens]`, the bias to add to scores: 0 for tokens, −10⁹ for
         padding.
@@ -64,7 +64,7 @@ def _layout(lengths: Any) -> _Layout:
 
 
 def use_plain_gelu(model: keras.Model) -> None:
-    """Make a model's layers compute the fast GELU as `plain_fast_gelu` does."""
+    """Make a model's layers compute the fast GELU by `plain_fast_gelu`."""
     for layer in model._flatten_layers():
         if getattr(layer, "activation", None) is fast_gelu:
             layer.activation = plain_fast_gelu
@@ -73,14 +73,14 @@ def use_plain_gelu(model: keras.Model) -> None:
 def ids_of_beginnings(
     tokenizer: Tokenizer, strings: tf.Tensor, num_tokens: int, *, as_written: bool = False
 ) -> Any:
-    """Return token ids, ragged int32: at least the first `num_tokens` ids of each text.
+    """Return at least the first `num_tokens` token ids of each text, ragged int32.
 
     With `as_written`, texts are not folded.
     """
     if not as_written:
         strings = tokenizer.fold(strings)
     longest = tokenizer.bytes_of(num_tokens)
-    if longest is not None:  # so that long texts take no more time
+    if longest is not None:  # otherwise long texts would take more time
         strings = tf.strings.substr(strings, 0, longest)
     return tokenizer.ids_as_written(strings)
 
@@ -91,13 +91,13 @@ def encode_row(
     """Return the results of `DualEncoder.encode_sequence` and `reduce` for texts in one row.
 
     Args:
-      trunk, reduction: layers of the encoder.
-      token_ids: int32 `[total]`: the concatenated texts, without padding.
-      lengths: int32 `[texts]`, number of tokens in each text; may be 0.
+      trunk, reduction: the layers of the encoder.
+      token_ids: int32 `[total]`, the token ids of all texts, concatenated without padding.
+      lengths: int32 `[texts]`, the number of tokens in each text. It may be 0.
 
     Returns:
-      `(sequence, reduced)`: `[total, embedding_dim]` and `[texts, reduced_dim]`, in the compute
-      dtype of the trunk.
+      A tuple of the trunk's outputs, `[total, embedding_dim]`, and the reduced encodings,
+      `[texts, reduced_dim]`, in the compute dtype of the trunk.
 
     Reference: arXiv 1911.03688 §2.1, Figure 2.
     """
@@ -112,7 +112,7 @@ def encode_row(
 
 def _normalised(norm: keras.layers.LayerNormalization, x: Any) -> Any:
     """Apply a layer norm to `[total, dim]`."""
-    if norm.compute_dtype == "float32":  # the layer may be trained, so its norm is not fused
+    if norm.compute_dtype == "float32":  # float32 layers may be trained, so the norm is not fused
         return norm(x)
     return tf.cond(tf.shape(x)[0] < _FEW_ROWS, lambda: norm(x), lambda: _fused_norm(norm, x))
 
@@ -120,12 +120,12 @@ def _normalised(norm: keras.layers.LayerNormalization, x: Any) -> Any:
 def _fused_norm(norm: keras.layers.LayerNormalization, x: Any) -> Any:
     """Apply a layer norm in bfloat16, with ops that TensorFlow fuses.
 
-    Grappler replaces exactly these ops with oneDNN's layer norm: a batch norm whose channels are
-    the rows, followed by scale and offset. The batch norm is in float32. In bfloat16, TensorFlow up
-    to 2.12 raises an error on processors without bfloat16 when it prepares the graph, even if this
-    branch is not taken.
+    The ops are a batch norm whose channels are the rows, followed by scale and offset. TensorFlow's
+    optimizer Grappler replaces exactly these ops with oneDNN's layer norm. The batch norm must be
+    in float32: with a batch norm in bfloat16, TensorFlow up to 2.12 raises an error on processors
+    without bfloat16 when it prepares the graph, even if this branch is not taken.
     """
-    # TensorFlow only fuses ops with a static shape, which a saved graph does not have.
+    # TensorFlow only fuses ops with a static shape, which a saved graph does not have by itself.
     fine = tf.raw_ops.EnsureShape(input=tf.cast(x, tf.float32), shape=[None, norm.gamma.shape[0]])
     shape = tf.shape(fine)
     normal = tf.raw_ops.FusedBatchNormV3(
@@ -145,7 +145,7 @@ def _fused_norm(norm: keras.layers.LayerNormalization, x: Any) -> Any:
 def _dense_heads(x: Any, num_heads: int, layout: _Layout) -> Any:
     """Split heads and texts: `[total, heads * dim]` → `[texts, heads, tokens, dim]`.
 
-    Padding repeats the first token.
+    Padded positions get the values of the first token in the row.
     """
     dense = tf.gather(x, layout.dense_index)
     if num_heads == 1:
@@ -198,18 +198,19 @@ def _reduce(reduction: SqrtNReduction, x: Any, layout: _Layout) -> Any:
     weights = tf.nn.softmax(tf.cast(scores, tf.float32) + layout.key_bias)
     root = tf.sqrt(tf.maximum(tf.cast(layout.lengths, tf.float32), 1.0))
     is_query = (layout.is_real / root[:, None])[:, None, None, :]  # [texts, 1, 1, queries]
-    # Padded keys have weights only in texts without tokens, which have no queries.
+    # Padded keys get attention weights only in texts without tokens, and these have no queries.
     pooling = tf.matmul(is_query, weights)[:, :, 0]
     pooled = tf.matmul(tf.cast(pooling, dtype), tf.gather(x, layout.dense_index))
     pooled = tf.reshape(pooled, [-1, num_heads * x.shape[-1]])
-    # An empty product consists of zeros, except in LiteRT, where it is uninitialised.
+    # A product over no tokens consists of zeros, except in LiteRT, where it is uninitialised.
     return tf.where(layout.lengths[:, None] > 0, pooled, tf.zeros([], dtype))
 
 
-# Maximum number of tokens per batch, and smallest number at which texts are divided into batches.
+# Upper and lower limit of the number of tokens in a batch. The lower limit keeps a few short texts
+# in one batch.
 BATCH_TOKENS = 2048
 _FEWEST_TOKENS = 256
-# Number of batches at once: while one runs its small ops, the other multiplies matrices.
+# Number of batches at the same time: while one batch runs small ops, another multiplies matrices.
 _PARALLEL = 2
 
 
@@ -226,10 +227,10 @@ def in_length_batches(
     batches.
 
     Args:
-      lengths: int32 `[N]`, number of tokens in each row.
-      compute: function that takes the indices of some rows, int32 `[n]`, and returns their results,
-        float32 `[n, …]`.
-      result_shape: static shape of each result.
+      lengths: int32 `[N]`, the number of tokens in each row.
+      compute: function that takes the indices of some rows, int32 `[n]`, and returns the results
+        for these rows, float32 `[n, …]`.
+      result_shape: the static shape of each row's result.
       max_rows: maximum number of rows per batch; None for no limit.
 
     Returns:
@@ -238,7 +239,8 @@ def in_length_batches(
     """
     order = tf.argsort(lengths, direction="DESCENDING", stable=True)
     number = tf.size(order)
-    # More than half of the tokens, because each row counts as much as the longest row in its batch.
+    # A batch may have a little more than half of the tokens, because rows are padded to the longest
+    # row in their batch.
     share = tf.reduce_sum(lengths) // (4 * _PARALLEL) * 5
     budget = tf.minimum(tf.maximum(share, _FEWEST_TOKENS), BATCH_TOKENS)
 
@@ -247,7 +249,7 @@ def in_length_batches(
 
     def next_start(start: tf.Tensor) -> tf.Tensor:
         """Return the end of the batch that begins at `start`."""
-        # Without texts this is the lowest integer.
+        # If there are no texts, this is the lowest integer.
         longest = tf.reduce_max(tf.gather(lengths, order[start : start + 1]))
         rows = budget // tf.maximum(longest, 1)
         rows = tf.maximum(rows if max_rows is None else tf.minimum(rows, max_rows), 1)
@@ -259,8 +261,8 @@ def in_length_batches(
         end = next_start(start)
         return end, batch + 1, results.write(batch, compute(order[start:end]))
 
-    # Batches are counted first, because TensorFlow before 2.13 cannot read graphs with arrays that
-    # grow.
+    # The number of batches is computed first, because TensorFlow before 2.13 cannot read graphs in
+    # which a TensorArray grows.
     first = (tf.constant(0), tf.constant(0))
     batches = tf.while_loop(is_left, lambda start, batch: (next_start(start), batch + 1), first)[1]
     results = tf.TensorArray(

@@ -1,9 +1,9 @@
 """Write SavedModels that TensorFlow 2.6 and later can load.
 
-Some clients of the original modules use old versions: Rasa 2.8 uses TensorFlow 2.6, whatlies uses
-2.9, and Rasa 3.6 uses 2.12. The parts that TensorFlow adds to a module's graph are changed so that
-old versions can read them. A graph with ops, attributes or types that are unknown to TensorFlow 2.6
-is refused.
+Some clients of the original modules use old versions of TensorFlow: Rasa 2.8 uses 2.6, whatlies
+uses 2.9, and Rasa 3.6 uses 2.12. A new TensorFlow adds parts to the graph of a module that old
+versions cannot read, so these parts are changed or removed. A graph whose own ops, attributes or
+types are unknown to TensorFlow 2.6 raises an error.
 """
 
 import errno
@@ -29,9 +29,9 @@ from tensorflow.python.saved_model import fingerprinting_utils
 from convert_tf.checkpoints.tensor_bundle import FOOTER_BYTES, read_table, slice_key
 from convert_tf.data.shards import varint
 
-# `scripts/list_ops.py` wrote it.
+# `scripts/list_ops.py` wrote this file.
 _OPS_FILE = Path(__file__).with_name("ops_of_tensorflow_2_6.txt")
-# An op in the function that saves a loaded module's variables. It has no effect on values.
+# An op in the function that saves the variables of a loaded module. It has no effect on values.
 _WITHOUT_EFFECT = "DisableCopyOnRead"
 # Attributes that may be dropped, whatever their values: a name for humans, and a check.
 _FREE = {("VarHandleOp", "debug_name"), ("AssignVariableOp", "validate_shape")}
@@ -41,7 +41,7 @@ _RAISING = ("_FusedConv2D", "FusedBatchNormV3", "FusedBatchNormGradV3")
 
 
 class PortabilityError(ValueError):
-    """Error: older versions of TensorFlow cannot load a graph."""
+    """Raised if older versions of TensorFlow cannot load a graph."""
 
 
 def save_portable(
@@ -50,15 +50,15 @@ def save_portable(
     """Write a SavedModel for TensorFlow 2.6 and later, with the variables in two files.
 
     Args:
-      module: a `tf.Module`.
-      folder: a new folder.
-      signatures: functions by name.
-      earlier: the SavedModel from which `module` was made. If both have the same variables up to
-        rounding, the files of variables are taken from `earlier`, so that old signatures return the
-        same numbers.
+      module: the `tf.Module` to save.
+      folder: the folder to write. It must not exist.
+      signatures: the functions to save as signatures, by name.
+      earlier: the folder of the SavedModel from which `module` was made, or None. If both have the
+        same variables up to rounding, the files of variables are copied from `earlier`, so that the
+        old signatures return exactly the same numbers.
 
     Raises:
-      PortabilityError: if the graph has custom gradients or parts that are unknown to TensorFlow
+      PortabilityError: if the graph has custom gradients, or parts that are unknown to TensorFlow
         2.6.
       OSError: if the folder cannot be written.
     """
@@ -89,7 +89,7 @@ def _save(module: Any, folder: Path, signatures: Mapping[str, Any], earlier: Pat
 def _are_close(*folders: Path) -> bool:
     """Return whether two SavedModels have the same variables, apart from rounding.
 
-    The first of the two must have two files of variables.
+    The variables of the first SavedModel must be stored in two files.
     """
     prefixes = [folder / "variables" / "variables" for folder in folders]
     if not all(path.is_file() for path in _data_files(prefixes[0], 2)):
@@ -117,8 +117,8 @@ def _make_portable(graph: MetaGraphDef) -> None:
             sorted({gradient.gradient_func for gradient in library.registered_gradients})
         )
         raise PortabilityError(
-            f"The saved graph has custom gradients: {names}. A process that loads them never "
-            "frees the graph. Use plain ops in saved graphs."
+            f"The saved graph has custom gradients: {names}. A process that loads such a graph "
+            "never frees it. Use plain ops in saved graphs."
         )
     functions = {function.signature.name for function in library.function}
     for node in _nodes(graph):
@@ -140,7 +140,7 @@ def _nodes(graph: MetaGraphDef) -> Iterator[NodeDef]:
 
 
 def _check(node: NodeDef) -> None:
-    """Raise an error for parts that the old version lacks; remove optional attributes."""
+    """Remove optional attributes of a node. Raise an error if TensorFlow 2.6 lacks its parts."""
     attributes = _known_ops().get(node.op)
     if attributes is None:
         raise _unknown(f"the op {node.op}", node)
@@ -168,7 +168,10 @@ def _unknown(what: str, node: NodeDef) -> PortabilityError:
 
 @functools.cache
 def _known_ops() -> dict[str, dict[str, set[int]]]:
-    """Return TensorFlow 2.6's ops with the types that their attributes allow, and all its types."""
+    """Return the ops of TensorFlow 2.6, each with the types that its attributes allow.
+
+    The additional entry `types` has all types of TensorFlow 2.6.
+    """
     ops = {}
     for line in _OPS_FILE.read_text(encoding="ascii").splitlines():
         name, *attributes = line.replace("types:", "types :").split()
@@ -184,19 +187,19 @@ def _known_ops() -> dict[str, dict[str, set[int]]]:
 
 # TensorFlow stores variables as a table of entries (`variables.index`) with the position of each
 # array's bytes. An array may be stored in slices, and slices may share their bytes. Here all slices
-# of an array of zeros share their bytes. A variable that is computed after loading thus has a
+# of an array of zeros share their bytes. A variable that is computed after loading therefore has a
 # value, which distribution strategies, graphs and Keras need, but takes no space. References:
 # tensorflow/core/protobuf/tensor_bundle.proto; tensorflow/core/lib/io/table_format.txt.
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _ZERO_BYTES = 2**18  # largest slice of zeros
-# Types whose slices TensorFlow can join. It cannot join float16.
+# Types whose slices TensorFlow can join. It cannot join slices of float16.
 _SLICED_TYPES = (types_pb2.DT_FLOAT, types_pb2.DT_BFLOAT16, types_pb2.DT_INT32)
-# Positions of arrays are multiples of this number, which suits every type.
+# The position of each array is a multiple of this number of bytes, which suits every type.
 _ALIGNMENT = 8
 
 
 class _Array(NamedTuple):
-    """An array in the files of variables."""
+    """An array in the files of variables: its entry in the index, and its bytes."""
 
     entry: BundleEntryProto
     content: bytes
@@ -266,13 +269,13 @@ def _is_zeros(entry: BundleEntryProto, content: bytes) -> bool:
         return False
     if len(content) <= _ZERO_BYTES:
         return True
-    # Larger arrays are divided by rows.
+    # Larger arrays are divided into slices of rows.
     row_bytes = len(content) // entry.shape.dim[0].size
     return entry.dtype in _SLICED_TYPES and row_bytes <= _ZERO_BYTES
 
 
 def _zero_entries(key: bytes, entry: BundleEntryProto) -> dict[bytes, bytes]:
-    """Return entries for an array of zeros: slices of rows that share the first file's start."""
+    """Return the entries for an array of zeros: slices that share the zeros in the first file."""
     sizes = [dim.size for dim in entry.shape.dim]
     row_bytes = entry.size // sizes[0]
     rows = _ZERO_BYTES // row_bytes
@@ -298,7 +301,7 @@ def _table(entries: Mapping[bytes, bytes]) -> bytes:
     content = bytearray()
 
     def append(block: Mapping[bytes, bytes]) -> bytes:
-        """Append a block, and return its position."""
+        """Append a block, and return its position in the form that the index needs."""
         body, restarts = bytearray(), []
         for key, value in block.items():
             restarts.append(len(body))

@@ -1,10 +1,10 @@
 """Rankers as TF Hub modules: from strings of contexts and candidates to scores.
 
-A ranker's network is traced once, from token ids to vectors or scores. The graph around it
+A ranker's network is traced once, from token ids to vectors or scores. The graph around the network
 tokenizes texts, finds equal candidates, and computes rows of similar length in batches of limited
-size. Memory therefore does not grow with the number of texts. Bi- and poly-encoders encode contexts
-and candidates separately, and the encodings can be reused. Cross-encoders read a context and a
-candidate together.
+size. The memory that the network needs therefore does not grow with the number of texts. Bi- and
+poly-encoders encode contexts and candidates separately, and the encodings can be reused.
+Cross-encoders read a context and a candidate together.
 
 Reference: arXiv 1905.01969 §4.2 to §4.4.
 """
@@ -21,10 +21,10 @@ from convert_tf.export.hub.weights import StoredTable, StoredWeights
 from convert_tf.models.ranker import RankerModel
 from convert_tf.text.tokenizer import Tokenizer
 
-PADDING_SCORE = -1e30  # below every score, but finite, so that it can be written as JSON
+PADDING_SCORE = -1e30  # lower than every score, but finite, so that it can be written as JSON
 # Maximum number of entries in a matrix product when encodings are scored.
 _BATCH_NUMBERS = 2**24
-_FACTORS = ("output_factor", "log_scale")  # variables of a ranker
+_FACTORS = ("output_factor", "log_scale")  # names of a ranker's variables that scale the scores
 
 _CONTEXTS = tf.TensorSpec([None], tf.string, name="context")
 _CANDIDATES = tf.TensorSpec([None], tf.string, name="candidates")
@@ -37,21 +37,24 @@ _IDS = tf.TensorSpec([None, None], tf.int32)
 class RankerModule(tf.Module):
     """A ranker with its tokenizer, from strings to scores. Base class for both kinds of modules.
 
-    A context is one text: all turns, joined with spaces, the newest last. If it is too long, its
-    oldest tokens are dropped. A candidate that is too long loses its last tokens.
+    A context is one text: all turns, joined with spaces, the newest last. The oldest tokens of a
+    context that is too long are dropped, and the last tokens of a candidate that is too long.
 
-    A score depends only on the context and the candidate, not on other rows, order or padding.
+    A score depends only on the context and the candidate, not on other rows, their order or
+    padding.
 
     Args:
       ranker: a float32 ranker, whose weights are copied. It becomes part of the module and must not
         be used on its own any more.
       tokenizer: tokenizer for the ranker's vocabulary.
-      network_bits: 16 or 8 bits for the stored weights; see `StoredWeights` and `StoredTable`.
-      max_tokens: maximum number of tokens per text, unless the ranker's own limits are lower.
+      network_bits: number of bits per stored weight; see `StoredWeights` and `StoredTable`.
+      max_tokens: maximum number of tokens per text. The ranker's own limits apply if they are
+        lower.
 
     Attributes:
-      variables, trainable_variables: the stored variables, and the variables to train.
-      regularization_losses: empty.
+      variables: the stored and computed variables.
+      trainable_variables: the variables that `hub.KerasLayer` may train.
+      regularization_losses: an empty list, which `hub.KerasLayer` requires.
 
     Raises:
       ValueError: if a weight is NaN, infinite or too large for 16 bits.
@@ -64,7 +67,7 @@ class RankerModule(tf.Module):
     Reference: arXiv 1905.01969 §4.
     """
 
-    # Attributes are saved with a module. The properties with these names in tf.Module are not.
+    # These are attributes, because tf.Module's properties of the same names are not saved.
     variables: Any = None
     trainable_variables: Any = None
 
@@ -81,13 +84,13 @@ class RankerModule(tf.Module):
         self.tokenizer = tokenizer
         self.context_tokens = min(head.max_context_tokens, max_tokens)
         self.candidate_tokens = min(head.max_candidate_tokens, max_tokens)
-        # In a function, so that tf.Module does not find and save the ranker's own variables.
+        # A function hides the ranker from tf.Module, which would save the ranker's variables too.
         self._ranker: Callable[[], RankerModel] = lambda: ranker
         use_plain_gelu(ranker)
 
         trunks: list[Any] = [t for t in (ranker.trunk, ranker.candidate_trunk) if t is not None]
         self.tables = [StoredTable(trunk.embedding, bits=network_bits) for trunk in trunks]
-        # These two numbers are not rounded, because rounding them would scale every score.
+        # The two factors are not rounded, because rounding them would change all scores.
         factors = [v for v in ranker.variables if v.path.split("/")[-1] in _FACTORS]
         values = [(v, keras.ops.convert_to_numpy(v)) for v in factors]
         self._factors: Callable[[], list[tuple[Any, Any]]] = lambda: values
@@ -109,12 +112,12 @@ class RankerModule(tf.Module):
         Args:
           context: the contexts, string `[B]`.
           candidates: the candidates, string `[N]`.
-          places: int32 `[B, C]`, the indices of each context's own candidates in `candidates`, -1
-            for padding. None scores all candidates for every context.
+          places: int32 `[B, C]`, the indices of each context's own candidates in `candidates`, with
+            -1 for padding. None scores all candidates for every context.
 
         Returns:
-          The scores, float32 `[B, C]`, with arbitrary numbers for padding; `[B, N]` if `places` is
-          None.
+          The scores, float32 `[B, C]`, or `[B, N]` if `places` is None. The scores of padding are
+          arbitrary numbers.
         """
         raise NotImplementedError
 
@@ -127,7 +130,7 @@ class RankerModule(tf.Module):
     def score_matrix(self, context: tf.Tensor, candidates: tf.Tensor) -> dict[str, tf.Tensor]:
         """Score each context's own candidates: string `[B]`, `[B, C]` → float32 `[B, C]`.
 
-        `""` is padding. It may be at any position, and its score is −1e30.
+        `""` is padding, which may be at any position. The score of padding is −1e30.
         """
         _check_rows(context, tf.shape(candidates)[0])
         is_real = candidates != ""
@@ -146,10 +149,10 @@ class RankerModule(tf.Module):
         Args:
           context: the contexts, string `[B]`.
           candidates: the candidates, string `[N]`.
-          row_lengths: int64 `[B]`, number of candidates for each context; the sum is N.
+          row_lengths: int64 `[B]`, the number of candidates for each context. The sum must be N.
 
         Returns:
-          A dict with the scores, float32 `[N]`, as `default`.
+          A dict with `default`, the scores, float32 `[N]`.
         """
         _check_rows(context, tf.size(row_lengths))
         tf.debugging.assert_equal(
@@ -184,7 +187,7 @@ class RankerModule(tf.Module):
 
     @property
     def signatures(self) -> dict[str, Any]:
-        """The functions of the saved module, by the names of its signatures."""
+        """The functions of the module, by the names of the signatures under which to save them."""
         return {
             "serving_default": self.score_matrix,
             "score": self.score_matrix,
@@ -200,7 +203,10 @@ class RankerModule(tf.Module):
         return ids[:, : self.candidate_tokens]
 
     def _padded(self, ids: tf.RaggedTensor, places: tf.Tensor) -> tf.Tensor:
-        """Return some texts' token ids as rows, int32 `[n, tokens]`, with at least one column."""
+        """Return the token ids of the texts at `places`, int32 `[n, tokens]`.
+
+        There is at least one column.
+        """
         rows = tf.gather(ids, places)
         width = tf.maximum(rows.bounding_shape(axis=1, out_type=tf.int32), 1)
         shape = tf.stack([tf.size(places), width])
@@ -226,10 +232,10 @@ def _check_rows(context: tf.Tensor, rows: tf.Tensor) -> None:
 
 
 def make_ranker_module(ranker: RankerModel, tokenizer: Tokenizer, **kwargs: Any) -> RankerModule:
-    """Return the module for a ranker. The arguments are as for `RankerModule`."""
+    """Return the module for a ranker. The arguments are those of `RankerModule`."""
     kind = CrossRankerModule if ranker.is_joint else EncodingRankerModule
     module = kind(ranker, tokenizer, **kwargs)
-    # A saved function accepts only arguments for which it was traced.
+    # A saved function accepts only the kinds of arguments for which it was traced.
     for candidates in (_MATRIX, _CANDIDATES, _RAGGED):
         module.score.get_concrete_function(_CONTEXTS, candidates)
     return module
@@ -273,10 +279,13 @@ class EncodingRankerModule(RankerModule):
 
     @tf.function(autograph=False, input_signature=[_CONTEXTS])
     def encode_context(self, context: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Encode contexts: string `[B]` → `vectors` float32 `[B, M, dim]`, `mask` bool `[B, M]`.
+        """Encode contexts, string `[B]`.
 
-        M is the number of vectors per context, 1 for a bi-encoder. Masked vectors are zeros, and
-        `score_vectors` does not read them.
+        Returns:
+          A dict with
+          - `vectors`: float32 `[B, M, dim]`, the M vectors of each context. M is 1 for a
+            bi-encoder. Masked vectors consist of zeros;
+          - `mask`: bool `[B, M]`, false for the vectors that `score_vectors` must not read.
         """
         self.weights.unpack()
         ids = self._context_ids(context)
@@ -343,7 +352,7 @@ class EncodingRankerModule(RankerModule):
     def _encoded_scores(
         self, context: tf.Tensor, candidates: tf.Tensor, places: tf.Tensor | None
     ) -> tf.Tensor:
-        """Return the same as `_scores`, for candidates that are encoded: float32 `[N, dim]`."""
+        """Compute `_scores` for candidates that are already encoded, float32 `[N, dim]`."""
         self.weights.unpack()
         ids = self._context_ids(context)
         number = tf.shape(candidates)[0]
@@ -351,7 +360,7 @@ class EncodingRankerModule(RankerModule):
             per_context = number * self._codes
         else:
             per_context = tf.shape(places)[1] * max(self._codes, self._dim)
-            candidates = tf.pad(candidates, [[0, 1], [0, 0]])  # the row for padding
+            candidates = tf.pad(candidates, [[0, 1], [0, 0]])  # adds the row that padding refers to
             places = tf.where(places < 0, number, places)
 
         def scores(rows: tf.Tensor) -> tf.Tensor:

@@ -1,13 +1,13 @@
 """A network's weights in a saved module: small in the file, float32 after the first call.
 
 The file stores each weight as a 16-bit float, or as an 8-bit code with a scale per output channel.
-The first call unpacks them into float32 variables of the same shapes, which are zeros in the file.
-The network computes with these variables, and a user may train them. A module that was called and
-saved again keeps their values.
+The first call unpacks the weights into float32 variables of the same shapes, which are zeros in the
+file. The network computes with these variables, and a user may train them. If a module is saved
+again after a call, the file contains the values of these variables.
 
-Loading does not unpack the weights. A resource whose initializer assigns variables could unpack
-them, but the initializer is called before variables have a handle (under a distribution strategy),
-or not at all (in a graph, or in a model that exports the module again).
+Weights are not unpacked when a module is loaded. A resource whose initializer assigns variables
+could do this. However, under a distribution strategy, the initializer is called before variables
+have a handle. In a graph, or in a model that exports the module again, it is not called at all.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,8 +23,8 @@ from convert_tf.numerics.quiet import quieten_float16
 from convert_tf.numerics.vectors import SENTENCE_SCALE
 
 NETWORK_BITS = (16, 8, 32)
-# Kernels with a shorter side stay in 16 bits. They need few bytes, and some are tables of positions
-# and relative biases, whose columns have no common scale.
+# Kernels with a shorter side are always stored with 16 bits. They need few bytes. Some of them are
+# tables of positions and relative biases, whose columns have no common scale.
 SMALLEST_SIDE = 64
 
 
@@ -35,18 +35,19 @@ class StoredWeights(tf.Module):
     `tf.Module` does not find its variables, for example in a function.
 
     Args:
-      variables: variables of the model; their values are copied.
-      bits: 16 stores float16; 8 stores matrices of at least 64 × 64 as 8-bit codes with one float32
-        scale for each column, and the rest as float16; 32 stores the values unchanged, so there is
-        nothing to unpack.
+      variables: the variables of the model, whose values are copied.
+      bits: number of bits per stored weight. 16 stores float16 values. 8 stores matrices of at
+        least 64 × 64 as 8-bit codes with a float32 scale for each column, and all other weights as
+        float16. 32 stores the values unchanged, so there is nothing to unpack.
 
     Attributes:
-      trainable_variables: float32 variables with the shapes of `variables`, in the same order;
-        zeros until `unpack` is called.
-      variables: the trainable variables, the stored values, and whether they are unpacked.
+      trainable_variables: float32 variables with the shapes of `variables`, in the same order. They
+        are zeros until `unpack` is called.
+      variables: the trainable variables, the stored values, and a variable that says whether the
+        values are unpacked.
 
     Raises:
-      ValueError: if `bits` has another value, or a weight is NaN or too large for 16 bits.
+      ValueError: if `bits` is not 8, 16 or 32, or a weight is NaN or too large for 16 bits.
 
     Example:
       class Module(tf.Module):
@@ -82,20 +83,20 @@ class StoredWeights(tf.Module):
             for variable in variables
         ]
         self._is_unpacked = tf.Variable(not is_packed, trainable=False, name="is_unpacked")
-        # In a function, so that tf.Module does not save it.
+        # A function hides the model from tf.Module, which would save it.
         do = (_do_nothing, self._fill) if is_packed else ()
         branches = [_traced(function, len(self._handles)) for function in do]
         self._branches: Callable[[], list[Any]] = lambda: branches
 
     def unpack(self) -> None:
-        """Set `trainable_variables` to the stored values if this has not been done yet.
+        """Set `trainable_variables` to the stored values, unless they have been set already.
 
-        In a graph, call it before `scope` and outside loops.
+        In a graph, call this method before `scope` and outside loops.
         """
         if not self._stored:
             return
         done, fill = self._branches()
-        # Not tf.cond, which would add an op per variable to every call.
+        # This does not use tf.cond, which would add an op per variable to every call.
         tf.raw_ops.If(
             cond=self._is_unpacked.read_value(),
             input=self._handles,
@@ -140,8 +141,8 @@ class Bfloat16Copies(tf.Module):
     """Copies of a network's kernels in bfloat16. They are zeros until `update` is called.
 
     Args:
-      variables: variables of a copy of the model that computes in bfloat16.
-      weights: float32 weights of the model. Its first variables correspond to `variables`.
+      variables: the variables of a copy of the model that computes in bfloat16.
+      weights: the float32 weights of the model. Its first variables correspond to `variables`.
 
     Example:
       copies = Bfloat16Copies(fast_model.trainable_variables, weights)
@@ -171,7 +172,7 @@ class Bfloat16Copies(tf.Module):
                 copy.assign(tf.cast(variable, tf.bfloat16))
 
     def scope(self) -> keras.StatelessScope:
-        """Make the model use the copies, and the float32 variables for all other weights."""
+        """Make the model use the copies of kernels, and float32 variables for other weights."""
         scope = keras.StatelessScope()
         for variable, value in zip(self._variables(), self._values, strict=True):
             scope.add_update((variable, value.read_value()))  # the constructor would cast
@@ -182,8 +183,8 @@ class StoredMap(tf.Module):
     """The linear map from encodings to similarity vectors. It is not trainable.
 
     Args:
-      kernel: matrix of the map, float32 `[inputs, outputs]`.
-      bits: bits of the stored numbers: 32, 16, or 8 with a scale for each column.
+      kernel: the matrix of the map, float32 `[inputs, outputs]`.
+      bits: number of bits per stored number: 32, 16, or 8 with a scale for each column.
 
     Raises:
       ValueError: if a number is NaN, infinite or too large for 16 bits.
@@ -202,15 +203,15 @@ class StoredMap(tf.Module):
             values, scales = pack_kernel(kernel)
             self._scales = tf.Variable(scales, trainable=False, name="similarity/scales")
         self._values = tf.Variable(values, trainable=False, name="similarity/values")
-        # Factors for K and Kᵀ together: the scales twice, and 1 / |k| once.
+        # These factors are for K and Kᵀ together: they contain the scales twice, and 1 / |k| once.
         lengths = np.linalg.norm(values.astype(np.float32) * scales, axis=0)
         gains = scales**2 / np.maximum(lengths, 1e-12)
         self._gains = tf.Variable(gains, trainable=False, name="similarity/gains")
 
     def __call__(self, reduced: tf.Tensor) -> tf.Tensor:
-        """Map encodings `[texts, inputs]` to vectors, float32 `[texts, outputs]`.
+        """Map encodings `[texts, inputs]` to similarity vectors, float32 `[texts, outputs]`.
 
-        Zeros stay zeros.
+        An encoding that consists of zeros gets a vector of zeros.
         """
         product = tf.matmul(reduced, tf.cast(self._values, tf.float32))
         return l2_normalize(product if self._scales is None else product * self._scales)
@@ -223,14 +224,14 @@ class StoredMap(tf.Module):
 
 
 def _is_kernel(variable: Any) -> bool:
-    # Tables of positions and biases are matrices too, but they are read by rows and stay in
-    # float32.
+    # Tables of positions and biases are matrices too. But their rows are read one by one, so they
+    # have no bfloat16 copies.
     return variable.name.endswith("kernel") and len(variable.shape) == 2
 
 
 def _stored(variable: Any, bits: int) -> list[tf.Variable]:
     """Return `[float16 values]`, or `[int8 codes, float32 scales]`."""
-    as_float16 = float16_values(variable)  # raises an error for NaN, which codes would hide
+    as_float16 = float16_values(variable)  # raises an error for NaN, which 8-bit codes would hide
     if bits == 16 or as_float16.ndim != 2 or min(as_float16.shape) < SMALLEST_SIDE:
         return [tf.Variable(as_float16, trainable=False, name=f"{variable.path}/float16")]
     codes, scales = pack_kernel(keras.ops.convert_to_numpy(variable))
@@ -246,12 +247,12 @@ def _unpacked(stored: list[tf.Tensor]) -> tf.Tensor:
 
 
 def _finite(variable: Any) -> np.ndarray:
-    float16_values(variable)  # raises an error for values that other forms cannot have
+    float16_values(variable)  # raises an error for values that cannot be stored with 16 bits
     return keras.ops.convert_to_numpy(variable)
 
 
 def float16_values(variable: Any) -> np.ndarray:
-    """Return the values of a variable in 16 bits.
+    """Return the values of a variable as 16-bit floats.
 
     Raises:
       ValueError: if a value is NaN, infinite or too large.
@@ -269,13 +270,14 @@ def float16_values(variable: Any) -> np.ndarray:
 class StoredTable(tf.Module):
     """The token table of an embedding layer, for a module that computes with that layer.
 
-    A table that was trained in 8 bits is stored in 8 bits, with the values used in training. Any
-    other table is stored in 16 bits; or, with `bits=8`, in signed bytes with a scale for each row.
-    The table is not trainable.
+    A table that was trained with 8 bits per weight is stored with 8 bits, with the same values as
+    in training. Any other table is stored as 16-bit floats or, with `bits=8`, as signed bytes with
+    a scale for each row. The table is not trainable.
 
     Args:
-      embedding: a built layer with a `table`, and a `quantizer` if it was trained in 8 bits.
-      bits: 16 or 8.
+      embedding: a built layer with a `table`. If the table was trained with 8 bits, the layer also
+        has a `quantizer`.
+      bits: number of bits per weight for a table that was not trained with 8 bits: 16 or 8.
 
     Raises:
       ValueError: if an entry is NaN or too large for 16 bits.

@@ -1,7 +1,7 @@
 """Write a checkpoint as a TF Hub module, which needs neither the checkpoint nor this package.
 
-A module is a SavedModel with signatures, a vocabulary and a card. The folder is written completely
-or not at all.
+A module is the folder of a SavedModel with signatures, a vocabulary and a card. The folder is
+written completely or not at all.
 """
 
 import contextlib
@@ -46,19 +46,20 @@ def export_module(
 
     Args:
       checkpoint: the folder of an encoder or a ranker.
-      output: the module's folder; its parents are created, and a link is followed.
-      network_bits: 16, 8 or 32 bits for the network's weights in the file.
-      max_tokens: maximum number of tokens per text, unless a ranker's own limits are lower. None
-        for 512, or for the limit of `checkpoint` if it is a module.
+      output: the module's folder. Missing parent folders are created. If `output` is a link, the
+        folder that it points to is written.
+      network_bits: number of bits per stored weight of the network: 16, 8 or 32.
+      max_tokens: maximum number of tokens per text. The limits of a ranker apply if they are lower.
+        None stands for 512, or for the limit of `checkpoint` if it is a module.
       notes: Markdown for the model card, such as data sources and accuracy.
       overwrite: whether to replace an existing folder.
 
     Returns:
-      `output`, absolute.
+      The absolute path of `output`.
 
     Raises:
-      CheckpointError: if the checkpoint is incomplete or damaged, or its vocabulary is not the one
-        it was trained with.
+      CheckpointError: if the checkpoint is incomplete or damaged, or was trained with another
+        vocabulary.
       ValueError: if `output` exists, another argument is out of range, or a weight is NaN,
         infinite or too large for 16 bits.
       OSError: if `output` cannot be written.
@@ -74,13 +75,13 @@ def export_module(
         for name, text in extra_files.items():
             (folder / name).write_text(text, encoding="utf-8")
         sizes = _sizes(folder)
-        record_checksums(folder, sizes)  # the card has no checksum, because users may extend it
+        record_checksums(folder, sizes)  # no checksum for the card, because users may extend it
         text = card(sizes=sizes, network_bits=network_bits, notes=notes)
         (folder / CARD_FILE).write_text(text, encoding="utf-8")
     return Path(os.path.abspath(output))
 
 
-# A module, the function that makes its card, and further files for its folder by name.
+# The parts of an export: the module, the function that makes its card, and further files by name.
 _Parts = tuple[EncoderModule | RankerModule, Callable[..., str], dict[str, str]]
 
 
@@ -127,9 +128,9 @@ def _ranker_parts(
 
 
 def _published(facts: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
-    """Return the facts about training that are published, without paths of files.
+    """Return the facts about training to publish with a module, without the paths of files.
 
-    A module that is made from this one has the same card.
+    They are enough to write the same card for a module that is exported from this module.
     """
     names = (
         *("precision", "parameters", "train", "evaluation", "similarity", "opposites"),

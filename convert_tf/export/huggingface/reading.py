@@ -1,7 +1,7 @@
 """Read the encoder of a Hugging Face folder from its PyTorch weights, to export it again.
 
-Other programs, such as sentence-transformers, train these weights further. The `.onnx` files of the
-folder are not read, because such programs do not update them.
+Other programs, such as sentence-transformers, can train these weights further. The `.onnx` files in
+the folder are not read, because such programs do not update them.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ with needs("", "Reading a folder for Hugging Face programs"):
     from safetensors import SafetensorError, deserialize
 
 TABLE_RANGE = "table_range"  # key in config.json: the range of the subword table's 8-bit values
-_UNKNOWN_ROWS = 1  # these folders have one row for all unknown characters
+_UNKNOWN_ROWS = 1  # these folders have a single row for all unknown characters
 _DTYPES = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
 
 
@@ -42,17 +42,18 @@ def opened_folder(
 ) -> Iterator[EncoderSource]:
     """Read the encoder of a Hugging Face folder.
 
-    All unknown characters share one hash bucket. If the subword table had 8 bits, it is rounded to
-    8 bits again, in the earlier range if the values fit.
+    All unknown characters share one hash bucket. If the subword table originally had 8 bits, its
+    values are rounded to 8 bits again, in the original range if they are still within this range.
 
     Args:
-      folder: from `convert-tf export --format huggingface`, or saved by a program that opened it.
-      max_tokens: maximum number of tokens per text. None for the limit in the folder.
+      folder: a folder from `convert-tf export --format huggingface`, or from a program that opened
+        such a folder and saved it again.
+      max_tokens: maximum number of tokens per text. None stands for the limit in the folder.
       as_keras: whether to return the encoder as a `DualEncoder`. Otherwise its layers are
         namespaces of arrays.
 
     Yields:
-      The encoder. Its vocabulary is a temporary file.
+      The encoder. Its vocabulary is a temporary file, which exists only inside the `with` block.
 
     Raises:
       CheckpointError: if a file is missing or damaged, or the weights do not fit `config.json`.
@@ -95,7 +96,8 @@ class TorchVariables:
       facts: content of `config.json`.
 
     Attributes:
-      is_folded: false: weights of feed-forward layers do not include the slope of the GELU.
+      is_folded: False, because the weights of feed-forward layers do not include the slope of the
+        GELU.
 
     Raises:
       ValueError: if a weight is missing or has a different type.
@@ -117,7 +119,7 @@ class TorchVariables:
         return self._arrays[name]
 
     def weight(self, number: int) -> np.ndarray:
-        """Return a weight of the network, float32, in the order of `network_variables`."""
+        """Return weight `number` of the network, in the order of `network_variables`, float32."""
         name = self._names[number]
         is_table = name.startswith("positions.") or name.endswith(".relative_bias")
         return self._array(name) if is_table else self._array(name).T
@@ -164,7 +166,7 @@ def _names(config: ModelConfig) -> list[str]:
 def _float32(name: str, tensor: dict[str, Any]) -> np.ndarray:
     """Return a tensor from `safetensors.deserialize` as float32."""
     kind, data = tensor["dtype"], tensor["data"]
-    if kind == "BF16":  # the upper half of a float32, which numpy does not know
+    if kind == "BF16":  # numpy has no bfloat16, but its bits are the upper half of a float32
         values = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
     elif kind in _DTYPES:
         values = np.frombuffer(data, _DTYPES[kind]).astype(np.float32)
@@ -174,7 +176,7 @@ def _float32(name: str, tensor: dict[str, Any]) -> np.ndarray:
 
 
 def _model_config(facts: dict[str, Any], vocab_size: int) -> ModelConfig:
-    """Return the encoder's configuration. Other programs add entries to `config.json`."""
+    """Return the encoder's configuration, without the entries that other programs have added."""
     values = {name: facts[name] for name in ModelConfig.defaults() if name in facts}
     return ModelConfig.from_dict(
         {**values, "vocab_size": vocab_size, "num_oov_buckets": _UNKNOWN_ROWS}
@@ -191,7 +193,7 @@ def _keras_encoder(config: ModelConfig, values: TorchVariables) -> Any:
     from convert_tf.checkpoints.module_weights import load_variables
     from convert_tf.models.encoder import DualEncoder
 
-    _plain_encoder(config, values)  # raises an error that names a weight which does not fit
+    _plain_encoder(config, values)  # raises an error with the name of a weight that does not fit
     encoder = DualEncoder(config)
     load_variables(encoder, values)
     return encoder

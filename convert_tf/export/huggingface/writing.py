@@ -1,15 +1,15 @@
 """Write a checkpoint as a folder in the layout of the Hugging Face hub.
 
-sentence-transformers, SetFit, fastembed, transformers.js and programs built on them open such
-folders. A folder has the weights twice: `model.safetensors` for PyTorch, which runs the folder's
-`modeling_convert.py` and can train the weights, and `onnx/` for programs that do not run code from
-a folder.
+sentence-transformers, SetFit, fastembed, transformers.js and programs built on them can open such
+folders. A folder contains the weights twice. `model.safetensors` is for PyTorch, which runs the
+folder's `modeling_convert.py` and can train the weights. `onnx/` is for programs that do not run
+code from a folder.
 
-Prompts choose the kind of vectors. Without a prompt, a text gets the vector of
+Prompts select the kind of vectors. Without a prompt, a text gets the vector from
 `SentenceEncoder.encode`. The prompts `context`, `response`, `similarity` and `reduced` select the
-vectors of the same name; the first three kinds are narrower and end with zeros. Search programs use
-the prompts `query` and `document`. Both select similarity vectors, because a reply is seldom the
-text that a search should find.
+vectors of the same name. The first three kinds have fewer dimensions and are padded with zeros.
+Search programs use the prompts `query` and `document`. Both select similarity vectors: context and
+response vectors would find replies, and a search is seldom meant to find replies.
 """
 
 import json
@@ -60,11 +60,11 @@ pipeline_tag: sentence-similarity
 language: en
 tags: [sentence-transformers, feature-extraction, onnx, transformers.js, convert_tf]
 """
-# Texts are data: a user may type "[PAD]" or "<|context|>". So the names of special tokens begin
-# with a noncharacter, which Unicode reserves for use inside programs.
+# A user may type "[PAD]" or "<|context|>", which must be read as plain text. So the names of
+# special tokens begin with a noncharacter, which Unicode reserves for use inside programs.
 _MARK = "\ufdd0"
 _UNKNOWN, _PADDING, _FIRST = f"{_MARK}unknown", f"{_MARK}padding", f"{_MARK}sentence"
-# Kinds of vectors besides the default, and the tokens that select them.
+# The kinds of vectors besides the default kind, and the tokens that select them.
 _KIND_TOKENS = {kind: f"{_MARK}{kind}" for kind in ("context", "response", "similarity", "reduced")}
 _SYNTAX = frozenset(r"\^$.*+?()[]{}|/-&~#")
 
@@ -77,16 +77,16 @@ def export_huggingface(
     notes: str = "",
     overwrite: bool = False,
 ) -> Path:
-    """Write an encoder as a folder that Hugging Face programs open.
+    """Write an encoder as a folder that Hugging Face programs can open.
 
     Args:
       checkpoint: a run or module of a dual encoder with a subword vocabulary, or a folder of this
         format, even if another program trained it further.
-      output: the folder.
-      max_tokens: maximum number of tokens per text. None for 512, or for the limit of `checkpoint`
-        if it is a module.
-      notes: Markdown to add to the model card. By default, the notes from a module's card. A
-        comment `<!-- hub metadata … -->` contains metadata for the hub, in YAML.
+      output: the folder to write.
+      max_tokens: maximum number of tokens per text. None stands for 512, or for the limit of
+        `checkpoint` if it is a module.
+      notes: Markdown to add to the model card. By default, the notes from a module's card. They may
+        contain a comment `<!-- hub metadata … -->` with metadata for the hub, in YAML.
       overwrite: whether to replace a folder that this function wrote.
 
     Returns:
@@ -121,7 +121,7 @@ def _write(
     files["sentence_bert_config.json"]["max_seq_length"] = source.max_tokens
     files["1_Pooling/config.json"]["word_embedding_dimension"] = config.reduced_dim
     settings = files["config_sentence_transformers.json"]
-    # sentence-transformers uses the first two names of prompts, mteb the last.
+    # sentence-transformers uses the first two names in the list of prompts, and mteb the last name.
     settings["prompts"] = {n: token for n, token in settings["prompts"].items() if token in special}
     files["config.json"] = _model_config(source, special)
     notes, metadata = without_metadata(notes or notes_of(checkpoint))
@@ -160,7 +160,7 @@ def _special_tokens(vocab_size: int, *, has_similarity: bool) -> dict[str, int]:
 
 
 def _kind_ids(special: dict[str, int]) -> dict[str, int]:
-    """Return the ids of the tokens that select a kind of vector, by kind, in ascending order."""
+    """Return the ids of the tokens that select a kind of vector, by kind. The ids ascend."""
     kinds = {k: special[token] for k, token in _KIND_TOKENS.items() if token in special}
     return {"sentence": special[_FIRST], **kinds}
 
@@ -168,7 +168,7 @@ def _kind_ids(special: dict[str, int]) -> dict[str, int]:
 def _fill_tokenizer(
     tokenizer: dict[str, Any], subwords: Sequence[str], special: dict[str, int]
 ) -> None:
-    r"""Fill `tokenizer.json`: rebuild `SubwordTokenizer` from components of the package tokenizers.
+    r"""Fill `tokenizer.json`: rebuild `SubwordTokenizer` from parts of the package `tokenizers`.
 
     WordPiece marks pieces inside a word, but the vocabulary marks pieces at the start of a word. An
     entry `﹏word` therefore becomes `word`, and an entry `piece` becomes `﹏piece`. The mark is a
@@ -177,7 +177,7 @@ def _fill_tokenizer(
     Texts are folded first (`convert_tf.text.characters.fold`). The result differs from
     `SubwordTokenizer` in three ways. A character outside the vocabulary is unknown and ends its
     word. Words of more than 200 characters are cut, because WordPiece takes cubic time for long
-    words. A capital sigma at the end of a word becomes σ, not ς.
+    words. A capital sigma at the end of a word becomes σ instead of ς.
     """
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     tokenizer["added_tokens"] = [
@@ -197,9 +197,9 @@ def _fill_tokenizer(
 
 
 def static_tokenizer(subwords: Sequence[str]) -> dict[str, Any]:
-    """Return `tokenizer.json` for static vectors.
+    """Return the content of `tokenizer.json` for static vectors.
 
-    One id, after the subwords', is for all unknowns.
+    The id after those of the subwords stands for all unknown characters.
     """
     tokenizer = json_file(_TEMPLATE / TOKENIZER_FILE)
     _fill_tokenizer(tokenizer, subwords, {_UNKNOWN: len(subwords)})
@@ -209,9 +209,10 @@ def static_tokenizer(subwords: Sequence[str]) -> dict[str, Any]:
 def _folding_steps(alphabet: Set[str]) -> list[dict[str, Any]]:
     """Return the normalizers that fold texts, for a vocabulary with these characters.
 
-    The package applies NFKC to every character, so characters that `fold` keeps are replaced by
-    stand-ins. Each character in the vocabulary gets its own stand-in. All others share two, because
-    unknown characters have one id; punctuation needs a separate stand-in, because it ends words.
+    The package `tokenizers` applies NFKC to every character, so characters that `fold` keeps are
+    first replaced by stand-ins. Each character in the vocabulary gets its own stand-in. All other
+    characters share two stand-ins, because unknown characters have a single id. One of the two is
+    for punctuation, which ends words.
     """
     marks = {chr(point) for points in ranges_of("marks") for point in points}
     kept = [chr(point) for points in ranges_of("kept") for point in points]
@@ -219,7 +220,7 @@ def _folding_steps(alphabet: Set[str]) -> list[dict[str, Any]]:
     free = (chr(c) for c in range(0xE000, 0xF900) if chr(c) not in alphabet)
     stand_ins = dict(zip(known, free, strict=False))
     unknown = [character for character in kept if character not in alphabet]
-    # A mark of Unicode 1.1.
+    # A combining mark of Unicode 1.1.
     unknown_mark = min(c for c in marks - alphabet if c > "\u2015" and normalize("NFKC", c) == c)
     classes = {
         unknown_mark: [c for c in unknown if c in marks],
@@ -250,7 +251,7 @@ def _folding_steps(alphabet: Set[str]) -> list[dict[str, Any]]:
 
 
 def _class(table: str) -> str:
-    """Return a table's characters, unescaped, for a character class in a regular expression."""
+    """Return the characters of a table as a character class for a regular expression."""
     return "".join(f"{chr(codes.start)}-{chr(codes[-1])}" for codes in ranges_of(table))
 
 
@@ -282,9 +283,10 @@ def _model_config(source: EncoderSource, special: dict[str, int]) -> dict[str, A
 
 
 def torch_weights(source: EncoderSource) -> dict[str, np.ndarray]:
-    """Return float32 arrays by name in `modeling_convert.py`, with matrices as in `nn.Linear`.
+    """Return the weights as float32 arrays, by their names in `modeling_convert.py`.
 
-    The values in the subword table are rounded to 8 bits, as in exported modules.
+    Matrices are transposed as in `nn.Linear`. The values in the subword table are rounded to 8
+    bits, as in exported modules.
     """
     encoder = source.encoder
     embedding = encoder.trunk.embedding
@@ -333,5 +335,5 @@ def _block(name: str, block: Any) -> dict[str, np.ndarray]:
 
 
 def _layer(name: str, weight: Any, bias: Any) -> dict[str, np.ndarray]:
-    """Return the two arrays of a linear layer or a norm. PyTorch transposes kernels."""
+    """Return the two arrays of a linear layer or a norm. Kernels are transposed for PyTorch."""
     return {f"{name}.weight": as_array(weight).T, f"{name}.bias": as_array(bias)}

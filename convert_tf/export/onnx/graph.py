@@ -1,14 +1,14 @@
 """Build the network of a dual encoder as an ONNX graph, op by op.
 
 A row contains several texts, as in training (`convert_tf.data.packing`). The feed-forward layers,
-norms and projections therefore compute little padding, and no op changes the layout of tokens.
+norms and projections therefore process little padding, and no op changes the layout of tokens.
 Attention is one op with an additive bias, which combines the biases for relative positions, the
 maximum distance of the block and the borders between texts.
 
-There are two forms. `float32` computes the same as the run. `int8` multiplies bytes: kernels have a
-scale per output, and the blocks' activations have one fixed scale per layer. With fixed scales, an
-encoding does not depend on the other texts in its batch, except for rounding. The side networks,
-which are computed once per text, have a scale for every 32 numbers of each text.
+The graph has two forms. `float32` computes the same as the run. `int8` multiplies bytes: kernels
+have a scale per output, and the activations in a block have a fixed scale per layer. With fixed
+scales, an encoding does not depend on the other texts in its batch, except for rounding. The side
+networks, which are computed once per text, have a scale for every 32 numbers of a text.
 
 Reference: arXiv 1911.03688 §2.1.
 """
@@ -37,7 +37,7 @@ IR_VERSION = 10
 MASKED_SCORE = np.float32(-1e30)
 GELU_SLOPE = 1.702
 
-# Name, element type, shape.
+# The name, the element type and the shape of an input.
 Input = tuple[str, int, tuple[str | int, ...]]
 INPUTS: tuple[Input, ...] = (
     ("token_ids", TensorProto.INT32, ("rows", "tokens")),
@@ -56,11 +56,11 @@ class GraphBuilder(GraphWriter):
     """Build the graph of one encoder.
 
     Args:
-      source: the encoder. With a similarity map, the graph has the input `similarity_slots` and the
-        output `similarity_encoding`; the output `default` is then computed from r by
-        `convert_tf.models.distillation.sentence_encodings`.
-      calibrations: for the int8 form, the calibration of each tensor in `observed`; None for
-        float32.
+      source: the encoder. If it has a similarity map, the graph also has the input
+        `similarity_slots` and the output `similarity_encoding`, and the output `default` is
+        computed from r by `convert_tf.models.distillation.sentence_encodings`.
+      calibrations: for the int8 form, the calibration of each tensor in `observed`. None builds the
+        float32 form.
 
     Example:
       model = GraphBuilder(load_source("runs/convert", 512)).build()
@@ -73,7 +73,7 @@ class GraphBuilder(GraphWriter):
         self._max_tokens = source.max_tokens
 
     def build(self, *, observes: bool = False) -> onnx.ModelProto:
-        """Return the model. With `observes`, the tensors of `observed` are outputs too."""
+        """Return the model. With `observes`, the tensors in `observed` are outputs too."""
         inputs, outputs = self._signatures(self._reduced(self._trunk()))
         return self._model((*INPUTS, *inputs), outputs, self.observed if observes else ())
 
@@ -160,7 +160,7 @@ class GraphBuilder(GraphWriter):
                 [rows, self._constant("table_step", np.float32(step) * root),
                  self._constant("table_zero", zero)],
             )  # fmt: skip
-        # Sums of the two tables' rows, computed when the file is loaded.
+        # ONNX Runtime computes these sums of rows of the two tables when it loads the file.
         parts = []
         for shifts in map(as_array, embedding.position_tables):
             name, index = f"positions_{len(shifts)}", np.arange(self._max_tokens, dtype=np.int32)
@@ -169,20 +169,20 @@ class GraphBuilder(GraphWriter):
             parts.append(self._add("Gather", tables, axis=0))
         position_rows = self._add("Gather", [self._add("Add", parts), "positions"], axis=0)
         x = self._add_and_norm("embedding", rows, position_rows, embedding.norm)
-        if self._config.num_heads == 1:  # with an axis for the heads: `[rows, 1, tokens, dim]`
+        if self._config.num_heads == 1:  # adds an axis for the heads: `[rows, 1, tokens, dim]`
             x = self._add("Unsqueeze", [x, "row_axis"], "embedding/with_heads")
         return x
 
     def _table(self) -> np.ndarray:
-        """Return the rows for the subwords and hash buckets, float32 `[num_ids, dim]`."""
+        """Return the embeddings of the subwords and hash buckets, float32 `[num_ids, dim]`."""
         return as_array(self._encoder.trunk.embedding.table)
 
     def _attention_biases(self) -> list[str]:
         """Build the additive bias of each block, `[rows, heads, tokens, tokens]`.
 
-        The bias depends on the relative position. Between texts, and beyond the block's maximum
-        distance, it is `MASKED_SCORE`. The biases for all blocks are built together, because for a
-        single sentence, the number of ops matters more than their sizes.
+        The bias depends on the relative position. Between tokens of different texts, and beyond the
+        block's maximum distance, the bias is `MASKED_SCORE`. The biases for all blocks are built
+        together, because for a single sentence, the number of ops matters more than their sizes.
         """
         attentions = [block.attention for block in self._encoder.trunk.blocks]
         reach = max(attention.max_distance for attention in attentions)
@@ -210,11 +210,11 @@ class GraphBuilder(GraphWriter):
 
     def _block(self, name: str, block: Any, x: str, bias: str) -> str:
         attended = self._attention(f"{name}/attention", block.attention, x, bias)
-        # The beta is added to the biases of the feed-forward layer instead, which saves an op.
+        # The norm's beta is added to the biases of the feed-forward layer, which saves an op.
         beta = as_array(block.attention_norm.beta)
         summed = self._add("Add", [attended, x])
         x = self._scaled_norm(f"{name}/attention_norm", summed, block.attention_norm)
-        # The constants of the fast GELU are multiplied into the weights, as in the layer. Without a
+        # The weights are multiplied by the constants of the fast GELU, as in the layer. Without a
         # slope, ONNX Runtime's op takes 0.29 µs for 2,048 numbers instead of 0.91 µs.
         layer = block.feed_forward
         hidden_kernel = as_array(layer.hidden_kernel) * GELU_SLOPE
@@ -242,7 +242,10 @@ class GraphBuilder(GraphWriter):
         return self._add("MultiHeadAttention", inputs, output, domain=CONTRIB, num_heads=heads)
 
     def _reduced(self, x: str) -> str:
-        """Build r, `[rows * segments, reduced_dim]`. Slot s of row r is `r * segments + s`."""
+        """Build the reduced encodings, `[rows * segments, reduced_dim]`.
+
+        Slot s of row r has the index `r * segments + s`.
+        """
         reduction = self._encoder.reduction
         heads, dim = reduction.num_heads, reduction.attention_dim
         both = self._dense("reduction/queries_and_keys", x, as_array(reduction.query_key_kernel))
@@ -292,9 +295,9 @@ class GraphBuilder(GraphWriter):
         )
 
     def _where_texts(self, slots: str, dim: int, output: str, build: Callable[[str], None]) -> None:
-        """Build ops in a branch that is skipped if there are no slots.
+        """Build ops in a branch that is skipped if no texts are selected.
 
-        Ops take time even without rows.
+        Without the branch, ops would take time even if they have no rows.
 
         Args:
           slots: the input that selects texts.
@@ -332,7 +335,7 @@ class GraphBuilder(GraphWriter):
         self._unit_rows(self._block_dense(f"{name}/linear", x, kernel, bias), output)
 
     def _unit_rows(self, y: str, output: str) -> None:
-        """Build `l2_normalize`, which leaves zero vectors unchanged."""
+        """Scale rows to length 1, as `l2_normalize` does. Rows of zeros are unchanged."""
         squares = self._add("ReduceSumSquare", [y, self._int64("last_axis", -1)], keepdims=1)
         floor = self._constant("smallest_square", np.float32(1e-12))
         length = self._add("Sqrt", [self._add("Max", [squares, floor])])
@@ -354,17 +357,17 @@ class BatchGraphBuilder(GraphBuilder):
 
     The output is float32 `[batch, tokens, reduced_dim]`. Every position of a text has the vector of
     the whole text. Programs therefore get this vector with any pooling: the first token, the mean
-    or the maximum. Shorter vectors end with zeros, which do not change inner products.
+    or the maximum. Shorter vectors are padded with zeros, which do not change inner products.
 
-    The id N, for a vocabulary of N entries, stands for all characters outside it. Its row is the
-    mean of the hash buckets' rows, because programs for Hugging Face folders cannot compute the
-    hash. Larger ids are not part of a text. The ids in `kind_ids` select the kind of vector; if a
-    row has several, the largest one is used.
+    If the vocabulary has N entries, the id N stands for all characters outside the vocabulary. Its
+    embedding is the mean of the hash buckets' embeddings, because programs for Hugging Face folders
+    cannot compute the hash. Larger ids are not part of a text. The ids in `kind_ids` select the
+    kind of vector. If a row has several of them, the largest id is used.
 
     Args:
       source, calibrations: as in `GraphBuilder`.
-      kind_ids: increasing ids of the tokens that select a kind of vector, by the kind in
-        `convert_tf.encoding.signatures`. The first one is the default.
+      kind_ids: the ids of the tokens that select a kind of vector, by the kinds in
+        `convert_tf.encoding.signatures`. The ids must increase. The first kind is the default.
 
     Example:
       model = BatchGraphBuilder(source, kind_ids={"sentence": 24668}).build()
@@ -379,7 +382,7 @@ class BatchGraphBuilder(GraphBuilder):
     ) -> None:
         super().__init__(source, calibrations)
         self._kind_ids = kind_ids
-        # The network computes r for every text.
+        # Every row is one text, and the network computes r for every text.
         self._replaced = {kind: number for kind, number in kind_ids.items() if kind != "reduced"}
 
     def build(self, *, observes: bool = False) -> onnx.ModelProto:
@@ -422,7 +425,7 @@ class BatchGraphBuilder(GraphBuilder):
             self._add("Cast", [rows], SIGNATURES[name].slots, to=TensorProto.INT32)
 
     def _joined(self, vectors: str, shapes: Mapping[str, tuple[str, int]]) -> str:
-        """Replace each text's r by the kind of vector that it asks for, `[batch, reduced_dim]`."""
+        """Replace the r of each text by the kind of vector it selects, `[batch, reduced_dim]`."""
         dim = self._config.reduced_dim
         for signature in map(SIGNATURES.__getitem__, self._replaced):
             encoding = rows = signature.output

@@ -1,6 +1,6 @@
-"""Ops of an ONNX graph, in float32 or with matrix products of bytes.
+"""Build the ops of an ONNX graph, in float32 or with matrix products of bytes.
 
-The ops were chosen by their speed in ONNX Runtime. `docs/decisions.md` has the figures.
+The ops were chosen for their speed in ONNX Runtime. `docs/decisions.md` has the figures.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,11 @@ from convert_tf.numerics.byte_codes import pack_kernel
 
 CONTRIB = "com.microsoft"  # the operator set of ONNX Runtime
 EPSILON = 1e-6
-_CENTRED_ROOM = 1.2  # ranges are measured on a few thousand tokens; other texts have wider ranges
+# Measured ranges are widened by this factor. They are measured on a few thousand tokens, and other
+# texts have wider ranges.
+_CENTRED_ROOM = 1.2
 _MAX_CENTRED_WIDTH = 0.75
-SIDE_BLOCK = 32  # numbers of a text, and weights, that share a scale in the side networks
+SIDE_BLOCK = 32  # number of values, of texts and of weights, that share a scale in side networks
 
 
 def as_array(variable: Any) -> np.ndarray:
@@ -29,7 +31,7 @@ def as_array(variable: Any) -> np.ndarray:
 
 
 def with_one_unknown(table: np.ndarray, vocab_size: int) -> np.ndarray:
-    """Return the vocabulary's rows, followed by the mean of the hash buckets' rows."""
+    """Return a table with the rows of the vocabulary, followed by the mean row of hash buckets."""
     unknown = table[vocab_size:].mean(axis=0, keepdims=True)
     return np.concatenate([table[:vocab_size], unknown])
 
@@ -38,10 +40,11 @@ class Calibration(NamedTuple):
     """The measured range of a tensor that is converted to bytes.
 
     Attributes:
-      low, high: range of the tensor after subtracting the centre. Values outside the range are
-        clipped.
+      low, high: the range of the tensor after the centre is subtracted. Values outside the range
+        are clipped.
       values: float32 `[tokens, dim]`, a sample of the tensor's values.
-      centre: float32 `[dim]`, which is subtracted before values become bytes; None for zeros.
+      centre: float32 `[dim]`, the vector that is subtracted before values are converted to bytes;
+        None if nothing is subtracted.
     """
 
     low: float
@@ -53,9 +56,9 @@ class Calibration(NamedTuple):
     def measured(cls, low: float, high: float, values: np.ndarray) -> "Calibration":
         """Return the calibration for a tensor from its range and a sample of its values.
 
-        In layer norms, two numbers may be near -12 and 8 in every text, while the others are
-        between -6 and 6. The steps between bytes are smaller if the middle of each number's range
-        is subtracted.
+        In the outputs of a layer norm, two dimensions may be near -12 and 8 in every text, while
+        all others are between -6 and 6. The steps between bytes are smaller if the middle of each
+        dimension's range is subtracted.
         """
         lows, highs = values.min(axis=0), values.max(axis=0)
         reach = _CENTRED_ROOM * float((highs - lows).max()) / 2
@@ -64,13 +67,13 @@ class Calibration(NamedTuple):
         return cls(-reach, reach, values, (lows + highs) / 2)
 
     def code(self) -> tuple[np.float32, np.uint8]:
-        """Return the step between bytes, and the byte that stands for 0."""
+        """Return the step between two adjacent bytes, and the byte that stands for 0."""
         low, high = min(self.low, 0.0), max(self.high, 0.0)
         step = max(high - low, 1e-6) / 255.0
         return np.float32(step), np.uint8(np.clip(np.rint(-low / step), 0, 255))
 
     def rounded(self) -> np.ndarray:
-        """Return `values` without the centre, rounded to bytes: float32 `[tokens, dim]`."""
+        """Return `values` minus the centre, rounded to the values that bytes can represent."""
         step, zero = self.code()
         centred = self.values if self.centre is None else self.values - self.centre
         codes = np.clip(np.rint(centred / step) + np.float32(zero), 0, 255)
@@ -84,8 +87,8 @@ class GraphWriter:
     """Collects the ops and constants of a graph.
 
     Args:
-      calibrations: for matrix products of bytes, the calibration of each tensor in `observed`; None
-        for float32.
+      calibrations: for matrix products of bytes, the calibration of each tensor in `observed`. None
+        builds float32 products.
 
     Attributes:
       observed: names of the tensors that are quantized to bytes, in the order of the graph.
@@ -99,11 +102,11 @@ class GraphWriter:
         self.observed: list[str] = []
 
     def _dense(self, name: str, x: str, kernel: np.ndarray, bias: np.ndarray | None = None) -> str:
-        """Build x · kernel + bias, computed in bytes if there are calibrations.
+        """Build x · kernel + bias. If there are calibrations, bytes are multiplied.
 
-        With bytes, the bias also corrects for the centre and for the mean error. Most hidden values
-        are between -0.28 and 0. The step between bytes is larger than the differences between these
-        values, so their errors have the same sign.
+        With bytes, the bias also corrects for the centre and for the mean error. This error is not
+        zero: most hidden values are between -0.28 and 0. The step between bytes is larger than the
+        differences between these values, so their errors have the same sign.
 
         Reference: arXiv 1906.04721 §4.2 (bias correction).
         """
@@ -145,8 +148,8 @@ class GraphWriter:
     ) -> str:
         """Build x · weights + bias for side networks.
 
-        If there are calibrations, the product is computed in bytes, with a scale for every
-        `SIDE_BLOCK` numbers.
+        If there are calibrations, bytes are multiplied, with a scale for every `SIDE_BLOCK`
+        numbers.
         """
         bias = "" if bias_values is None else self._constant(f"{name}/bias", bias_values)
         if self._calibrations is None or weights.shape[0] % SIDE_BLOCK:
@@ -169,10 +172,10 @@ class GraphWriter:
         return self._norm(name, self._add("Add", [y, x]), norm)
 
     def _norm(self, name: str, x: str, norm: Any) -> str:
-        """Build a layer norm from four ops, as a norm of the centred numbers.
+        """Build a layer norm from four ops, which centre the numbers and normalise them.
 
         ONNX Runtime's `LayerNormalization` and `SkipLayerNormalization` take 2.1 µs for a row of
-        512 numbers, half as long as the matrix products next to them. These four ops take 0.25 µs.
+        512 numbers, half as long as the neighbouring matrix products. These four ops take 0.25 µs.
         """
         scaled = self._scaled_norm(f"{name}/scaled", x, norm)
         return self._add("Add", [scaled, self._constant(f"{name}/beta", as_array(norm.beta))], name)
@@ -187,7 +190,7 @@ class GraphWriter:
     def _split(
         self, x: str, name: str, sizes: list[int], outputs: list[str], *, axis: int
     ) -> list[str]:
-        """Divide an axis into parts of these sizes, which are stored as the constant `name`."""
+        """Divide an axis into parts of these sizes. The sizes become the constant `name`."""
         lengths = self._constant(name, np.array(sizes, np.int64))
         self._nodes.append(helper.make_node("Split", [x, lengths], outputs, axis=axis))
         return outputs

@@ -1,4 +1,4 @@
-"""A module's encoder as numpy arrays, for writing it as ONNX without TensorFlow and Keras."""
+"""Load a module's encoder as numpy arrays, to write it as ONNX without TensorFlow and Keras."""
 
 import itertools
 import os
@@ -20,9 +20,10 @@ GELU_SLOPE = np.float32(1.702)
 
 
 def load_plain_source(folder: str | os.PathLike, max_tokens: int | None) -> EncoderSource:
-    """Load an encoder's module. The arguments and errors are as for `load_source`.
+    """Load an encoder's module. The arguments and errors are those of `load_source`.
 
-    The layers of `encoder` are namespaces of arrays with the names of the Keras layers' attributes.
+    The layers of the result's `encoder` are namespaces of arrays, which have the names of the
+    corresponding attributes of Keras layers.
     """
     training = training_facts(folder)
     max_tokens = read_tokens(training, max_tokens)
@@ -42,7 +43,7 @@ def load_plain_source(folder: str | os.PathLike, max_tokens: int | None) -> Enco
 
 
 class _Weights:
-    """An encoder's weights, to be read one after the other in the order of `network_variables`.
+    """An encoder's weights, which must be taken one by one in the order of `network_variables`.
 
     Raises:
       ValueError: if a requested weight is missing, has another shape, or is not finite.
@@ -65,7 +66,7 @@ class _Weights:
 
 
 def plain_encoder(config: ModelConfig, values: EncoderVariables) -> Any:
-    """Return stored weights as layers: namespaces with the names of the Keras layers' attributes.
+    """Return stored weights as layers: namespaces of arrays, named as attributes of Keras layers.
 
     Raises:
       ValueError: if a weight is missing, has another shape, or is not finite.
@@ -133,10 +134,10 @@ def _side(config: ModelConfig, weights: _Weights, inputs: int) -> SimpleNamespac
 
 
 def _embedding(config: ModelConfig, values: EncoderVariables) -> SimpleNamespace:
-    """Return the embedding with its subword table, and the table's range if it has 8 bits."""
+    """Return the embedding with its subword table and, if this has 8 bits, the table's range."""
     table, ranges = values.table()
     if (ranges is None) != (config.embedding_bits == 32):
-        raise ValueError("the subword table has different embedding_bits")
+        raise ValueError("the subword table does not have the number of bits in embedding_bits")
     return SimpleNamespace(
         dim=config.embedding_dim,
         table=_checked(table, (config.num_ids, config.embedding_dim), "table"),
@@ -149,5 +150,5 @@ def _checked(array: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray
     if array.shape != shape:
         raise ValueError(f"{name} has the shape {array.shape}, not {shape}")
     if not np.isfinite(array).all():
-        raise ValueError(f"{name} holds NaN or infinite numbers")
+        raise ValueError(f"{name} has NaN or infinite numbers")
     return array

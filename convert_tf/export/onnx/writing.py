@@ -45,7 +45,7 @@ NETWORK_BITS = (32, 8)
 
 _CALIBRATION_PASSES = 2
 _TEXTS_AT_ONCE = 64
-_VALUES_OF_EACH = 64  # number of tokens in each step whose values are kept
+_VALUES_OF_EACH = 64  # number of tokens per batch whose values are kept
 
 
 def export_onnx(
@@ -62,27 +62,28 @@ def export_onnx(
 
     Args:
       checkpoint: a run or module with a subword vocabulary, or a Hugging Face folder.
-      output: the file. Its parent folders are created.
-      network_bits: 32 to compute the same as the run, 8 to multiply bytes. In both cases the
-        subword table has 8 bits, as in training.
-      max_tokens: maximum number of tokens per text. None for 512, or for the limit of `checkpoint`
-        if it is a module.
-      notes: Markdown for the model card.
+      output: the file to write. Missing parent folders are created.
+      network_bits: number of bits per weight of the network. With 32, the file computes the same as
+        the run; with 8, it multiplies bytes. In both cases, the subword table has 8 bits, as in
+        training.
+      max_tokens: maximum number of tokens per text. None stands for 512, or for the limit of
+        `checkpoint` if it is a module.
+      notes: Markdown to add to the model card.
       overwrite: whether to replace an existing file.
-      metadata: further metadata of the file, by key.
+      metadata: further entries for the file's metadata, by key.
 
     Returns:
       `output`.
 
     Raises:
-      ValueError: if an argument is invalid, `output` exists, or another process writes it.
+      ValueError: if an argument is invalid, `output` exists, or another process is writing it.
       CheckpointError: if the run is incomplete or damaged, or has no subword vocabulary.
     """
     check_replaceable(output, _has_facts, overwrite=overwrite)
     if network_bits not in NETWORK_BITS:
         raise ValueError(
             f".onnx files can have {' or '.join(map(str, NETWORK_BITS))} bits. "
-            f"Received: network_bits={network_bits}. 8 is smaller and faster."
+            f"Received: network_bits={network_bits}. With 8, the file is smaller and faster."
         )
     with only_writer(output), opened_for_onnx(checkpoint, max_tokens) as source:
         config = source.encoder.config
@@ -124,13 +125,13 @@ def copy_onnx(
     """Copy an `.onnx` file that `export_onnx` wrote, with further metadata.
 
     Args:
-      source: the file.
-      network_bits: bits of the file's weights. A copy cannot change them.
+      source: the file to copy.
+      network_bits: number of bits per weight in the file. A copy cannot change this number.
       output, overwrite, metadata: as in `export_onnx`.
 
     Raises:
-      ValueError: if `source` is damaged or has different bits, `output` exists, or another process
-        writes it.
+      ValueError: if `source` is damaged or has another number of bits, `output` exists, or another
+        process is writing it.
     """
     check_replaceable(output, _has_facts, overwrite=overwrite)
     bits = OnnxBackend(source).facts.get("network_bits")
@@ -147,7 +148,7 @@ def copy_onnx(
         }
         del model.metadata_props[:]
         entries = {**former, **metadata}
-        if ORIGIN_KEY in entries:  # must be last, where `identity_of` reads it
+        if ORIGIN_KEY in entries:  # must be the last entry, where `identity_of` reads it
             entries[ORIGIN_KEY] = entries.pop(ORIGIN_KEY)
         for key, value in entries.items():
             model.metadata_props.add(key=key, value=value)
@@ -158,9 +159,9 @@ def copy_onnx(
 def _has_facts(path: str | os.PathLike) -> bool:
     """Return whether a file has convert_tf's metadata.
 
-    It may be damaged or from an earlier version.
+    The file may be damaged, or may come from an earlier version.
     """
-    # Field 1, the length of the key, the key, and field 2 of an entry.
+    # An entry has field 1 with the length of the key, the key, and then field 2.
     return f"\n\n{FACTS_KEY}\x12".encode() in Path(path).read_bytes()
 
 
@@ -168,7 +169,7 @@ def _has_facts(path: str | os.PathLike) -> bool:
 def opened_for_onnx(
     checkpoint: str | os.PathLike, max_tokens: int | None
 ) -> Iterator[EncoderSource]:
-    """Load an encoder to write as an ONNX file. Arguments and errors are as for `export_onnx`."""
+    """Load an encoder to write as an ONNX file; see `export_onnx` for arguments and errors."""
     with opened_source(checkpoint, max_tokens, as_keras=False) as source:
         config = source.encoder.config
         if config.tokenizer != "subword":
@@ -181,18 +182,19 @@ def opened_for_onnx(
         for variable in getattr(source.encoder, "trainable_variables", ()):
             if not np.isfinite(as_array(variable)).all():
                 raise CheckpointError(
-                    f"{variable.path} holds NaN or infinite numbers. Export an earlier checkpoint "
+                    f"{variable.path} has NaN or infinite numbers. Export an earlier checkpoint "
                     "of the run."
                 )
         yield source
 
 
 def calibrated(source: EncoderSource) -> dict[str, Calibration]:
-    """Measure the blocks' activations on random texts, which contain every subword.
+    """Measure the activations in the blocks on random texts, which contain every subword.
 
-    No data are needed, because layer norms keep the activations of all texts similar. Activations
-    for real sentences have about the same ranges and similar mean errors in bytes. Wider ranges
-    would clip fewer values, but round all of them more.
+    No data are needed, because layer norms make the activations of all texts similar. Activations
+    for real sentences have about the same ranges, and similar mean errors when they are rounded to
+    bytes. With wider ranges, fewer values would be clipped, but all values would be rounded more
+    coarsely.
     """
     config = source.encoder.config
     builder = GraphBuilder(source._replace(similarity_map=None))
@@ -200,7 +202,8 @@ def calibrated(source: EncoderSource) -> dict[str, Calibration]:
     with needs("", "Writing .onnx files"):
         onnxruntime = onnx_runtime()
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # threads that wait for each other are slow on a busy machine
+    # Threads wait for each other, which is slow if other programs use the same cores.
+    options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )

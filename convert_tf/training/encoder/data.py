@@ -1,4 +1,4 @@
-"""The data for training a dual encoder: its examples, and the batches made from them."""
+"""Data for training a dual encoder: examples, and the batches made from them."""
 
 import functools
 from collections.abc import Sequence
@@ -39,11 +39,11 @@ Folder: TypeAlias = "ArrayFolder | RecordFolder"
 def open_data(
     data: str, vocabulary: str | None, model: ModelConfig | None, init_from: str | None
 ) -> tuple[Folder, ModelConfig]:
-    """Open the training data, and return it with the model configuration for its vocabulary.
+    """Open the training data, and adapt the model configuration to the vocabulary of the data.
 
     Raises:
-      CheckpointError: if the vocabulary differs from the vocabulary of `init_from`.
-      ValueError: if there is no model or no vocabulary, or the token ids were made with another
+      CheckpointError: if the vocabulary differs from that of `init_from`.
+      ValueError: if no model or no vocabulary is given, or the token ids were made with another
         vocabulary.
     """
     if init_from is not None:
@@ -54,7 +54,7 @@ def open_data(
             check_same_vocabulary(
                 vocabulary,
                 initial_vocabulary,
-                rule="Fine-tuning must keep the vocabulary of its checkpoint",
+                rule="Fine-tuning must keep the vocabulary of the checkpoint",
                 remedy="Omit --vocab.",
             )
         vocabulary = str(initial_vocabulary)
@@ -63,7 +63,7 @@ def open_data(
     folder = open_folder(data, vocabulary, model.num_oov_buckets)
     if isinstance(folder, ArrayFolder) and model.num_oov_buckets != folder.num_oov_buckets:
         raise ValueError(
-            f"The model has {model.num_oov_buckets} hash buckets (num_oov_buckets), and the token "
+            f"The model has {model.num_oov_buckets} hash buckets (num_oov_buckets), but the token "
             f"ids in {data!r} have {folder.num_oov_buckets}. Pass "
             f"--num_oov_buckets={folder.num_oov_buckets}."
         )
@@ -75,8 +75,8 @@ def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Fold
     """Open a folder of records or token ids. `num_oov_buckets` is only used for records.
 
     Raises:
-      ValueError: if there is no vocabulary, it does not fit the token ids, or TensorFlow is
-        missing.
+      ValueError: if no vocabulary is given, the token ids were made with another vocabulary, or
+        TensorFlow is missing.
     """
     if kind_of(data) is Kind.TOKEN_IDS:
         folder = ArrayFolder(data)
@@ -84,8 +84,8 @@ def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Fold
             check_same_vocabulary(
                 vocabulary,
                 folder.vocabulary,
-                rule="Training on token ids needs the vocabulary that made them",
-                remedy="Omit --vocab, or write the token ids with that vocabulary.",
+                rule="Training on token ids needs the vocabulary they were made with",
+                remedy="Omit --vocab, or write the token ids again with the vocabulary in --vocab.",
             )
         return folder
     if vocabulary is None:
@@ -95,7 +95,7 @@ def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Fold
     except ModuleNotFoundError as error:
         raise ValueError(
             f"Cannot read the records in {data!r} without TensorFlow and TensorFlow Text "
-            f"({error}). Install them, or train on token ids that convert-tf tokenize wrote."
+            f"({error}). Install them, or train on token ids written by `convert-tf tokenize`."
         ) from error
     return RecordFolder(data, vocabulary=vocabulary, num_oov_buckets=num_oov_buckets)
 
@@ -104,12 +104,12 @@ def share_of_unknown(folder: Folder, examples: Examples, data: str) -> float:
     """Return the share of unknown tokens in the first examples, and warn if it exceeds one half.
 
     Args:
-      folder: the folder that the examples come from.
-      examples: the training split.
-      data: name of the folder, for messages.
+      folder: folder that the examples come from.
+      examples: examples of the training split.
+      data: path of the folder, for messages.
     """
     if not examples.num_examples:
-        raise ValueError(f"{data!r} has no training examples. Prepare it again with more text.")
+        raise ValueError(f"{data!r} has no training examples. Prepare it again from more text.")
     first = examples.load(np.arange(min(SAMPLE, examples.num_examples)))
     return checked_share(
         examples.token_ids(first).flat,
@@ -125,7 +125,7 @@ def open_splits(folder: Folder, model: ModelConfig, config: PairTraining) -> dic
 
     Raises:
       ValueError: if a split is missing, damaged or too small, or if an option for earlier turns
-        does not fit the model or the data.
+        does not suit the model or the data.
     """
     if config.turn_prefixes and not model.multi_context:
         raise ValueError(reads_no_turns("turn_prefixes"))
@@ -140,7 +140,7 @@ def open_splits(folder: Folder, model: ModelConfig, config: PairTraining) -> dic
             turn_prefixes=config.turn_prefixes,
         )
         available = opened[split].num_examples
-        remedy = "Prepare more data, or give prepare a larger --dev_fraction."
+        remedy = "Prepare more data, or run `convert-tf prepare` with a larger --dev_fraction."
         if split == "train":
             available = max(0, available - config.first_train_example)
             available = min(available, config.train_examples or available)
@@ -150,17 +150,17 @@ def open_splits(folder: Folder, model: ModelConfig, config: PairTraining) -> dic
             )
         if available < number:
             raise ValueError(
-                f"The {split} split needs at least {number} examples, and {config.data!r} has "
+                f"The {split} split needs at least {number} examples, but {config.data!r} has "
                 f"{available}. {remedy}"
             )
     return opened
 
 
 def reads_no_turns(flag: str) -> str:
-    """Return the error message for a flag that needs a model that reads earlier turns."""
+    """Return the error message for a flag that is only for models that read earlier turns."""
     return (
-        f"{flag} is for models that read earlier turns, and this one has multi_context=False. Omit "
-        f"--{flag}, or use --model=convert_multi_context."
+        f"{flag} is for models that read earlier turns, but this model has multi_context=False. "
+        f"Omit --{flag}, or use --model=convert_multi_context."
     )
 
 
@@ -168,10 +168,10 @@ def as_token_ids(examples: Examples, data: str, rule: str, flag: str) -> ArrayEx
     """Return `examples` if they are token ids, and raise an error otherwise.
 
     Args:
-      examples: the examples of a split.
-      data: name of the examples' folder, for the error.
-      rule: beginning of the error message, such as "Teacher vectors go with".
-      flag: the flag that needs token ids.
+      examples: examples of a split.
+      data: path of the folder with the examples, for the error message.
+      rule: beginning of the error message, such as "Teacher vectors need".
+      flag: flag that needs token ids.
 
     Raises:
       ValueError: if the examples are records.
@@ -179,28 +179,29 @@ def as_token_ids(examples: Examples, data: str, rule: str, flag: str) -> ArrayEx
     if isinstance(examples, ArrayExamples):
         return examples
     raise ValueError(
-        f"{rule} token ids ({flag}), but {data!r} holds records. Write token ids with `convert-tf "
-        "tokenize` and pass them as --data; make the other inputs from the same token ids."
+        f"{rule} token ids ({flag}), but {data!r} contains records. Write token ids with "
+        "`convert-tf tokenize`, pass that folder as --data, and compute teacher vectors and mined "
+        "negatives from it."
     )
 
 
 def trained_examples(examples: Examples, config: PairTraining) -> Examples:
-    """Select the examples to train on from the training split.
+    """Select the examples of the training split to train on.
 
     Raises:
-      ValueError: if `source_shares` is given for records, names unknown sources, or leaves too few
+      ValueError: if `source_shares` is given for records, names unknown sources or leaves too few
         examples.
     """
     first = config.first_train_example
     stop = min(first + (config.train_examples or examples.num_examples), examples.num_examples)
     if not config.source_shares:
         return SelectedExamples(examples, range(first, stop))
-    examples = as_token_ids(examples, config.data, "Sources are told apart in", "--source_shares")
+    examples = as_token_ids(examples, config.data, "Shares of sources need", "--source_shares")
     numbers = examples.thinned(shares_of_sources(config.source_shares), first, stop)
     if len(numbers) < config.batch_size:
         raise ValueError(
-            f"Training needs at least {config.batch_size} examples, and source_shares "
-            f"{', '.join(config.source_shares)} leave {len(numbers)}. Raise the shares."
+            f"Training needs at least {config.batch_size} examples, but source_shares "
+            f"{', '.join(config.source_shares)} leaves {len(numbers)}. Raise the shares."
         )
     return SelectedExamples(examples, numbers)
 
@@ -211,28 +212,28 @@ def _check_all_taught(teacher: TeacherVectors, name: str, trained_on: Examples) 
     missing = np.setdiff1d(numbers, teacher.numbers, assume_unique=True)
     if len(missing):
         raise ValueError(
-            f"{len(missing):,} of the {len(numbers):,} examples to train on have no teacher "
-            f"vectors in {name!r}, which has {len(teacher.numbers):,}. The first of them is number "
-            f"{missing[0] + 1:,}. Set --train_examples to at most the --max_examples of "
-            "`convert-tf teach`, the same --source_shares and no --first_train_example, or write "
-            "vectors of more examples."
+            f"{len(missing):,} of the {len(numbers):,} training examples have no teacher vectors "
+            f"in {name!r}, which has vectors for {len(teacher.numbers):,} examples. The first one "
+            f"without vectors is number {missing[0] + 1:,}. Set --train_examples to at most the "
+            "--max_examples of `convert-tf teach`, use the same --source_shares and no "
+            "--first_train_example, or write vectors for more examples."
         )
 
 
 class EncoderData:
-    """The examples for a run, and the model configuration for their vocabulary.
+    """The examples of a run, and the model configuration for their vocabulary.
 
     Args:
-      model, config, vocabulary, init_from: as for `train`.
+      model, config, vocabulary, init_from: as in `train`, where `config` is named `training`.
       is_resumed: whether the run resumes from a checkpoint.
-      processes: the processes that train together.
+      processes: processes that train together.
 
     Attributes:
-      config, init_from, is_resumed, processes: as given.
-      source: the folder that the examples come from.
-      model: the model configuration, with the vocabulary of the folder.
-      examples: the opened splits, by name.
-      trained_on: the selected examples from the training split.
+      config, init_from, is_resumed, processes: the arguments of the same names.
+      source: folder that the examples come from.
+      model: model configuration, adapted to the vocabulary of the folder.
+      examples: examples of each split, by the name of the split.
+      trained_on: examples of the training split that the run trains on.
       unknown_share: share of unknown tokens in the first examples.
 
     Raises:
@@ -263,7 +264,7 @@ class EncoderData:
         if config.hard_negatives:
             negatives = HardNegatives(
                 config.hard_negatives,
-                as_token_ids(examples, config.data, "Mined negatives go with", "--hard_negatives"),
+                as_token_ids(examples, config.data, "Mined negatives need", "--hard_negatives"),
                 per_pair=config.negatives_per_pair,
                 seed=config.seed,
             )
@@ -276,15 +277,15 @@ class EncoderData:
 
         Args:
           folder: folder written by `convert-tf teach`.
-          flag: the flag that names the folder; see `TeacherVectors`.
-          is_for_all: whether all examples to train on must have vectors.
+          flag: name of the flag for the folder, for error messages; see `TeacherVectors`.
+          is_for_all: whether all training examples must have vectors.
 
         Raises:
-          ValueError: if the data are records, or vectors are missing, damaged, or belong to other
-            texts.
+          ValueError: if the data consists of records, or vectors are missing, are damaged or belong
+            to other texts.
         """
         examples = self.examples["train"]
-        ids = as_token_ids(examples, self.config.data, "Teacher vectors go with", f"--{flag}")
+        ids = as_token_ids(examples, self.config.data, "Teacher vectors need", f"--{flag}")
         teacher = TeacherVectors(folder, ids, vocab_size=self.source.vocab_size, flag=flag)
         if is_for_all:
             _check_all_taught(teacher, folder, self.trained_on)
@@ -295,7 +296,7 @@ class EncoderData:
         """The single texts to train on in addition to the pairs.
 
         Raises:
-          ValueError: if the single texts have a different vocabulary from the pairs.
+          ValueError: if the single texts were made with another vocabulary than the pairs.
         """
         examples = self.open_texts(self.config.utterances, UTTERANCES)
         return UtteranceDraws(
@@ -310,17 +311,17 @@ class EncoderData:
           holds: the required kind of examples, `utterances` or `triplets`.
 
         Raises:
-          ValueError: if the folder has no training texts, another kind of examples, or a different
-            vocabulary from the pairs.
+          ValueError: if the folder contains no training texts or another kind of examples, or was
+            made with another vocabulary than the pairs.
         """
         folder = ArrayFolder(path)
-        rule = "Further texts must have the tokens of the pairs"
-        remedy = f"Write them again with `convert-tf tokenize --{holds}`."
+        rule = "Additional texts must be tokenized with the vocabulary of the pairs"
+        remedy = f"Write their token ids again with `convert-tf tokenize --{holds}`."
         check_same_vocabulary(folder.vocabulary, self.source.vocabulary, rule=rule, remedy=remedy)
         if folder.num_oov_buckets != self.source.num_oov_buckets:
             raise ValueError(
                 f"{rule}. Received: {path!r}, with {folder.num_oov_buckets} hash "
-                f"buckets in place of {self.source.num_oov_buckets}. {remedy}"
+                f"buckets instead of {self.source.num_oov_buckets}. {remedy}"
             )
         examples = folder.open("train", max_tokens=self.model.max_tokens, holds=holds)
         if not examples.num_examples:
@@ -333,13 +334,13 @@ class EncoderData:
         """Return this process's training batches.
 
         Args:
-          additions: further texts and columns for each batch. An addition that occurs twice is
-            added once.
-          precision: name of the dtype policy. It decides what the number of rows must be a multiple
-            of.
+          additions: texts and columns to add to each batch. An addition that occurs twice is added
+            only once.
+          precision: name of the dtype policy, on which the padding of batches depends: the number
+            of rows is padded to a multiple that suits the policy.
         """
         config = self.config
-        # Two losses may read the same texts, which must be added only once.
+        # Two losses may read the same texts, which must not be added twice.
         added = list({id(x): x for x in (*self._negatives, *additions)}.values())
         row_multiple = 1
         encoded = config.micro_batch or config.batch_size  # number of pairs encoded at once
@@ -362,7 +363,7 @@ class EncoderData:
         )
 
     def evaluation_batches(self) -> dict[str, EvaluationBatches]:
-        """Return the batches for each evaluation split, and print how much of them is padding."""
+        """Return the batches of each evaluation split, and print the share of padding in them."""
         eval_sets = {
             split: EvaluationBatches(
                 self.examples[split], self.model.max_tokens, max_examples=self.config.eval_examples

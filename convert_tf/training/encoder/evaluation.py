@@ -19,13 +19,13 @@ def encode_batches(
     """Encode packed batches with a `DualEncoder`.
 
     Args:
-      encoder: the model.
+      encoder: the encoder.
       batches: packed batches.
       names: names of the outputs to return. Default: all outputs.
-      count: called with the number of examples in each batch.
+      count: function that is called after each batch with the number of examples in it.
 
     Returns:
-      A dict of the outputs by name, `[examples, …]`.
+      A dict from the name of an output to its values for all examples, `[examples, …]`.
     """
     parts: list[dict[str, np.ndarray]] = []
     for batch in batches:
@@ -36,18 +36,19 @@ def encode_batches(
 
 
 def evaluate_encoder(encoder: DualEncoder, batches: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """Return R100@1, MRR and the number of examples.
+    """Measure R100@1 and MRR on held-out examples.
 
     Args:
-      encoder: the model.
-      batches: packed batches.
+      encoder: the encoder to evaluate.
+      batches: packed batches of the examples.
 
     Returns:
-      A dict with `R100@1`, `MRR` and `examples`. A multi-context model is measured with its
-      encoding of the context and the earlier turns; the dict then also has `context/R100@1`. If at
-      least 100 examples have earlier turns, the dict also has `with_history/examples` and, for
-      these examples, `extra_context/R100@1` (earlier turns alone), `with_history/R100@1` (context
-      and earlier turns) and `with_history/context/R100@1` (context alone).
+      A dict with `R100@1`, `MRR` and `examples`, the number of examples. For a multi-context model,
+      these metrics use its encoding of context and earlier turns together, and the dict also has
+      `context/R100@1` for the context alone. If at least 100 examples have earlier turns, the dict
+      also has `with_history/examples`, the number of these examples. The R100@1 on them is given
+      for the earlier turns alone (`extra_context/R100@1`), for context and earlier turns
+      (`with_history/R100@1`) and for the context alone (`with_history/context/R100@1`).
 
     Raises:
       ValueError: if there are fewer than 100 examples, or an encoding is NaN.

@@ -1,8 +1,8 @@
-"""Encode a batch in micro-batches, with the memory that one micro-batch needs.
+"""Encode a batch in micro-batches, which takes only as much memory as one micro-batch.
 
-After a micro-batch is encoded, only its encodings are kept. The loss reads the encodings of the
-whole batch. For the gradient, each micro-batch is encoded again with the same seeds, so dropout is
-the same.
+After a micro-batch has been encoded, only its encodings are kept. The loss reads the encodings of
+the whole batch. For the gradient, each micro-batch is encoded again. The seeds are the same, so the
+same values are dropped.
 
 Reference: arXiv 2101.06983 §3.2 (same loss and gradient as for the whole batch); arXiv
 1604.06174 (recomputation instead of storage).
@@ -25,15 +25,15 @@ def is_in_micro_batches(inputs: dict[str, Any]) -> bool:
 def encode_micro_batches(
     encoder: DualEncoder, inputs: dict[str, Any], *, training: bool = False
 ) -> dict[str, Any]:
-    """Encode a batch with the memory that one micro-batch needs.
+    """Encode a batch, using only as much memory as one micro-batch needs.
 
     Args:
       encoder: the dual encoder.
-      inputs: a batch from `packing.pack_micro_batches`: `token_ids` int32 `[rows, micro-batches,
-        tokens]`, `segment_lengths` int32 `[rows, micro-batches, segments]`, and `…_slots` int32
-        `[n, micro-batches]`, where n is the number of texts with this name in a micro-batch. Other
-        entries are ignored.
-      training: whether to use dropout and update the quantizer's ranges.
+      inputs: a batch from `packing.pack_micro_batches`. It has `token_ids`, int32 `[rows,
+        micro-batches, tokens]`, `segment_lengths`, int32 `[rows, micro-batches, segments]`, and
+        `…_slots`, int32 `[n, micro-batches]`, where n is the number of texts of this kind in a
+        micro-batch. Other entries are ignored.
+      training: whether to apply dropout and update the quantizer's ranges.
 
     Returns:
       A dict of the encoder's outputs for all examples, `[batch, …]` or `[batch × k, …]`, in the
@@ -48,12 +48,12 @@ def encode_micro_batches(
     untrained = encoder.non_trainable_variables
     kinds = (
         encoder.trainable_variables,
-        [v for v in untrained if id(v) not in weights],  # the seeds for dropout
-        # The quantizer's range and counter, and the weights of frozen layers.
+        [v for v in untrained if id(v) not in weights],  # seeds for dropout
+        # Range and counter of the quantizer, and weights of frozen layers.
         [v for v in untrained if id(v) in weights],
     )
     trained, seeds, others = ([ops.convert_to_tensor(v) for v in kind] for kind in kinds)
-    # TensorFlow rejects custom gradients that depend on variables other than the arguments.
+    # TensorFlow rejects a custom gradient that depends on variables which are not arguments.
     others = [ops.stop_gradient(value) for value in others]
 
     def encode_part(of_trained: Any, inputs: Any) -> tuple[dict[str, Any], list[Any], list[Any]]:
@@ -65,9 +65,9 @@ def encode_micro_batches(
         after = [[scope.get_current_value(v) for v in kind] for kind in kinds[1:]]
         return outputs, *after
 
-    # Only the seeds after the first micro-batch are used from this encoding. Each later micro-batch
-    # starts with the seeds with which the previous one ends. All of them start with the quantizer's
-    # values from before the step, so that the step is counted only once.
+    # This encoding only supplies the seeds after the first micro-batch. Each later micro-batch
+    # starts with the seeds that the previous one leaves behind. But all micro-batches start with
+    # the quantizer's values from before the step, so that the step is counted only once.
     first = encode_part(trained, (tree.map_structure(lambda x: x[0], packed), seeds))
     numbers = ops.arange(ops.shape(packed["token_ids"])[0])[:, None]
     starts = [
@@ -88,7 +88,10 @@ def encode_micro_batches(
 
 
 def _in_order(outputs: Any, examples: int) -> Any:
-    """Restore the order of the batch: `[micro-batches, examples × k, …]` → `[batch × k, …]`."""
+    """Put the outputs of all micro-batches in the order of the batch.
+
+    The result is `[batch × k, …]` for outputs `[micro-batches, examples × k, …]`.
+    """
     parts, _, *rest = ops.shape(outputs)
     by_example = ops.reshape(outputs, (parts, examples, -1, *rest))
     return ops.reshape(ops.swapaxes(by_example, 0, 1), (-1, *rest))
@@ -107,11 +110,11 @@ def _map_on_tensorflow(
 
     Args:
       encode_part: function that encodes one micro-batch, given the values of the trained variables
-        and the micro-batch's inputs. It returns a dict of outputs, and two lists of values without
-        a gradient. It must not read variables.
-      trained: the values of the trained variables, for which the gradient is computed.
-      inputs: a structure of tensors `[micro-batches, …]`.
-      like: the results for one micro-batch. Only their shapes and dtypes are used.
+        and the inputs of the micro-batch. It returns a dict of outputs, and two lists of values
+        that have no gradient. It must not read variables.
+      trained: values of the trained variables, for which the gradient is computed.
+      inputs: inputs of all micro-batches, a nested structure of tensors `[micro-batches, …]`.
+      like: results for one micro-batch, of which only the shapes and dtypes are used.
 
     Returns:
       The results of `encode_part`, stacked to `[micro-batches, …]`.

@@ -25,15 +25,15 @@ class EncoderObjective(Objective):
 
     Args:
       encoder: the dual encoder.
-      config: training options. The scales of the cosines and `l2` are used.
-      parts: the losses. Losses with a weight above 0 are summed; the others are only measured. None
-        uses the losses in `config`.
+      config: training options, of which only the scales of the cosines and `l2` are used.
+      parts: losses to sum. Losses with a weight of 0 are only measured. None uses the losses in
+        `config`.
 
     Call arguments:
       inputs: a packed batch for `DualEncoder`, with the columns that the losses read.
 
     Returns:
-      A dict of the encoder's outputs and `scale`, the scalar that multiplies the cosines.
+      A dict with the encoder's outputs and with `scale`, the factor for the cosines at this step.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class EncoderObjective(Objective):
         self.built = True
 
     def similarity(self, reduced: Any) -> Any:
-        """Map reduced encodings to similarity vectors, `[texts, reduced_dim]` → `[texts, dim]`.
+        """Map reduced encodings to similarity vectors: `[texts, reduced_dim]` → `[texts, dim]`.
 
-        Without a teacher, the model has no similarity map and returns `reduced` unchanged.
+        Without a teacher, there is no similarity map, and `reduced` is returned unchanged.
         """
         return self.teacher_projection(reduced) if self.has_similarity_map else reduced
 
@@ -103,7 +103,7 @@ def make_objective(
     Args:
       encoder: the dual encoder.
       config: options for the objective and the optimizer.
-      parts: the losses; None for the losses in `config`.
+      parts: losses to sum, or None for the losses in `config`.
       precision: name of a dtype policy.
     """
     encoder.trunk.jit_compile_feed_forward()

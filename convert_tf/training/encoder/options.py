@@ -1,7 +1,7 @@
 """Options for training dual encoders: all fields, the recipes, and the defaults for a run.
 
-Importing this module loads neither Keras nor TensorFlow, because commands turn the options into
-flags.
+Importing this module loads neither Keras nor TensorFlow, so that commands can show their flags
+quickly.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from convert_tf.training.encoder.losses.base import Loss
 _LossOptions: Any = dataclasses.make_dataclass(
     "_LossOptions",
     (),
-    # Python requires a class to come before its base classes.
+    # Python requires a class to precede its own base classes in this list.
     bases=tuple(
         sorted({loss.Options for loss in LOSSES}, key=lambda c: (-len(c.__mro__), c.__name__))
     ),
@@ -31,7 +31,7 @@ _LossOptions: Any = dataclasses.make_dataclass(
 class EncoderTraining(_LossOptions, PairTraining):
     """Options for training dual encoders: the fields of `PairTraining` and of every loss.
 
-    The loss is the mean over the batch, not the sum as in equation 1 (arXiv 1911.03688).
+    The loss is the mean over the batch, not the sum, which equation 1 of arXiv 1911.03688 uses.
     """
 
     def __post_init__(self) -> None:
@@ -39,15 +39,15 @@ class EncoderTraining(_LossOptions, PairTraining):
         losses = self.losses()
         check(
             any(loss.weight > 0 for loss in losses),
-            "ranking must be greater than 0 unless the weight of another loss is.",
+            "ranking must be greater than 0 if no other loss has a weight above 0.",
             self.ranking,
         )
         for loss in losses:
             loss.check(losses)
         check(
             bool(self.utterances) == any(loss.reads_utterances for loss in losses),
-            "utterances must be given with a loss that reads them, utterance_teacher with "
-            "distillation or intent_contrast, and these with utterances.",
+            "utterances must be set if, and only if, a loss reads single texts: distillation with "
+            "utterance_teacher, or intent_contrast.",
             self.utterances,
         )
 
@@ -57,7 +57,7 @@ class EncoderTraining(_LossOptions, PairTraining):
 
 
 def train_recipe(name: str, **overrides: Any) -> EncoderTraining:
-    """Return the options of a recipe, with some fields overridden; see `overridden`.
+    """Return the options of a recipe, with the given fields replaced as `overridden` describes.
 
     Raises:
       ValueError: if `name` is not a recipe, or an override is not a field.
@@ -75,32 +75,30 @@ def chosen_options(
     init_from: str | None,
     recipe: str | None,
 ) -> tuple[ModelConfig | None, EncoderTraining, str | None]:
-    """Return the model, the options and the vocabulary for a run; see `train` for the arguments.
+    """Return the model, the options and the vocabulary for a run. `train` explains the arguments.
 
-    If the data is a file, it is prepared in `output` first.
+    If the data is a file, it is first prepared in `output`.
 
     Raises:
-      ValueError: if there is no data or no model, or if an option or the recipe would have no
-        effect.
+      ValueError: if no data or no model is given, or an option or the recipe would have no effect.
       OSError: if the file cannot be read, or its data cannot be written.
     """
     complete = training if isinstance(training, EncoderTraining) else None
     if complete and recipe:
         raise ValueError(
-            f"The recipe {recipe} would overwrite a complete set of options. Pass a dict of the "
-            "options that differ from the recipe."
+            f"The recipe {recipe} would overwrite options that are already complete. Pass a dict "
+            "with only the options that differ from the recipe."
         )
     given = complete.to_dict() if complete else dict(training)
     data = given.get("data") or ""
     if not os.path.exists(data):
         problem = f"--data={data} does not exist" if data else "--data is missing"
         raise ValueError(
-            f"{problem}. Pass a folder of records or of token ids, or a file of pairs or dialogues."
+            f"{problem}. Pass a folder of records or token ids, or a file of pairs or dialogues."
         )
     if model is None and not init_from:
         raise ValueError(
-            f"There is no model to train. Pass --model ({', '.join(MODEL_PRESETS)}), or "
-            "--init_from."
+            f"There is no model to train. Pass --model ({', '.join(MODEL_PRESETS)}) or --init_from."
         )
     if isinstance(model, str):
         model = model_preset(model)
@@ -124,8 +122,8 @@ def chosen_options(
     if recipe == "paper_finetune":
         if init_from is None:
             raise ValueError(
-                "The recipe paper_finetune starts from a trained model. Pass --init_from with the "
-                "folder of a run or a module, or use the recipe paper."
+                "The recipe paper_finetune starts from a trained model. Pass the folder of a run "
+                "or a module as --init_from, or use the recipe paper."
             )
         from convert_tf.checkpoints.loading import trained_scale
 

@@ -1,4 +1,4 @@
-"""Train dual encoders: the function `train` and its task."""
+"""Train dual encoders. `convert-tf train` calls `train`."""
 
 import contextlib
 import dataclasses
@@ -55,28 +55,29 @@ def train(
     Args:
       model: configuration of the model, or the name of a preset. `vocab_size` and `tokenizer` are
         taken from the vocabulary. None uses the configuration of `init_from`.
-      training: options for training and for the data. A dict may have only some fields; the recipe
-        supplies the others. `data` may be a file of pairs or dialogues, which is prepared in
+      training: options for training and for the data. A dict may have only some of the fields; the
+        recipe supplies the others. `data` may be a file of pairs or dialogues, which is prepared in
         `output`.
-      output: the run's folder. If it has checkpoints, training resumes from the newest one.
+      output: folder of the run. If it has checkpoints, training resumes from the newest one.
       vocabulary: vocabulary file. If None, the vocabulary of `init_from` or of the folder of token
-        ids is used, or a vocabulary is learnt from the file.
-      init_from: a run, a module or a released name to take the initial weights from.
+        ids is used. If there is neither, a vocabulary is learnt from the file in `data`.
+      init_from: run, module or released name from which the initial weights are taken.
       recipe: name of the recipe that supplies the fields missing in a dict: `small` (the default
         for a file), `paper` (the default for a folder) or `paper_finetune`.
-      losses: your own losses, in addition to the losses in `training`.
-      evaluators: functions by name. Each function takes the encoder and returns numbers by name,
-        which are reported together with the evaluation splits. Without evaluation splits, the first
-        number that the first function returns selects the best weights.
-      trackers: functions that are called with a step and the numbers measured at this step; see
-        `Task`.
+      losses: your own losses, which are added to the losses in `training`.
+      evaluators: your own evaluations, as a dict from name to function. A function takes the
+        encoder and returns a dict of numbers, which are reported together with the results on the
+        evaluation splits. Without evaluation splits, the best weights are chosen by the first
+        number that the first function returns.
+      trackers: functions that are called with a step and a dict of the values measured at this
+        step; see `Task`.
 
     Returns:
-      The path `output`. The folder holds the weights with the best R100@1 on the first evaluation
-      split.
+      The path `output`. This folder now contains the weights with the best R100@1 on the first
+      evaluation split.
 
     Raises:
-      ValueError: if the data is unusable, another run is in this folder, or a vocabulary or a
+      ValueError: if the data is unusable, `output` contains a different run, or a vocabulary or a
         checkpoint does not match (`CheckpointError`).
       FloatingPointError: if the loss or a weight became NaN or infinite. The last checkpoint is
         kept.
@@ -92,7 +93,7 @@ def train(
     )
     with contextlib.ExitStack() as held:
         held.enter_context(leaving_at_once(processes))
-        if not processes.is_first:  # process 0 prints for all
+        if not processes.is_first:  # only process 0 prints
             held.enter_context(contextlib.redirect_stdout(io.StringIO()))
         with processes.together():
             set_seed(config.seed)
@@ -121,7 +122,7 @@ def train(
 
 
 def opened_losses(data: EncoderData, losses: Sequence[Loss]) -> list[Loss]:
-    """Let the losses that apply to the model open their files, and return these losses.
+    """Open the files of the losses that apply to the model, and return these losses.
 
     Raises:
       ValueError: if a file that a loss reads is missing, damaged or does not fit the data.
@@ -136,14 +137,14 @@ class EncoderTask(Task):
     """The task of training a dual encoder. Its weights are random until `start` is called.
 
     Args:
-      data: the data of the run.
-      losses: the losses, which must have opened their files (`opened_losses`).
-      folder: the run's folder.
-      precision: name of a dtype policy.
-      evaluators: see `train`.
+      data: data of the run.
+      losses: losses of the run. Their files must be open, as `opened_losses` returns them.
+      folder: folder of the run.
+      precision: name of a Keras dtype policy.
+      evaluators: functions that evaluate the encoder; see `train`.
 
     Attributes:
-      data, losses, evaluators: as given.
+      data, losses, evaluators: the arguments of the same names.
       encoder: the model without its losses.
     """
 
@@ -243,7 +244,7 @@ class EncoderTask(Task):
             projection = Path(data.init_from) / checkpoint.PROJECTION_FILE
             files = [*checkpoint.weights_files(data.init_from), projection]
             initial = [file_checksum(path) for path in files if path.is_file()]
-        # The path of the data may differ between hosts.
+        # The data may have different paths on different hosts.
         options = dataclasses.replace(self.config, data="")
         return data.model, options, numbers, data.trained_on.num_examples, initial
 
@@ -260,7 +261,7 @@ class EncoderTask(Task):
             loss.start(init_from)
 
     def _keep(self, folder: str, facts: dict[str, Any]) -> None:
-        """Keep the facts and weights of the earlier model that stay valid for this model."""
+        """Keep the facts and weights of the earlier model that remain valid in this run."""
         names = ["initial_weights"]
         names += [name for loss in self.losses for name in loss.facts_to_keep()]
         kept = {name: facts[name] for name in names if facts.get(name) is not None}

@@ -1,4 +1,4 @@
-"""Pre-train BERT-like trunks, alternating masked language modelling and next utterances.
+"""Pre-train BERT-like trunks by masked language modelling and next-utterance prediction.
 
 Reference: arXiv 1905.01969 §4.1 ("Pre-training Procedure").
 """
@@ -50,11 +50,11 @@ def _weighted_mean(values: Any, weights: Any) -> Any:
 
 
 class PretrainingObjective(Objective):
-    """A trunk with both pre-training objectives. In each batch, one of them has weight 0.
+    """A trunk with both pre-training objectives, one of which has weight 0 in each batch.
 
     The language model passes the vectors of masked tokens through a dense layer, GELU and layer
-    norm. It scores all tokens with the trunk's token table and a bias per token. The next utterance
-    is predicted from the vector of the first [S], after a dense layer and tanh.
+    norm. It then scores all tokens with the trunk's token table and a bias for each token. The next
+    utterance is predicted from the vector of the first [S], after a dense layer and tanh.
 
     Args:
       trunk: the trunk to train.
@@ -63,7 +63,8 @@ class PretrainingObjective(Objective):
       inputs: a batch as returned by `data.pretraining_batches.masked_batch`.
 
     Returns:
-      A dict of `token_logits`, float32 `[M, num_rows]`, and `next_logits`, float32 `[batch]`.
+      A dict with `token_logits`, float32 `[masked tokens, num_rows]`, and `next_logits`, float32
+      `[batch]`.
 
     Reference: arXiv 1905.01969 §4.1; arXiv 1810.04805 §3.1.
     """
@@ -123,12 +124,15 @@ class PretrainingObjective(Objective):
         yield from zip(_MEANS, (masked, is_found, following, is_right), weights, strict=True)
 
     def _cross_entropies(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> tuple[Any, Any]:
-        """Return the cross-entropies for masked tokens `[M]` and for pairs `[batch]`, in nats."""
+        """Return the cross-entropies, in nats, for masked tokens and for pairs.
+
+        Their shapes are `[masked tokens]` and `[batch]`.
+        """
         masked = keras.losses.sparse_categorical_crossentropy(
             inputs["masked_targets"], outputs["token_logits"], from_logits=True
         )
         logits = outputs["next_logits"]
-        # The loss is log(1 + e^−z) for texts that belong together, and log(1 + e^z) for others.
+        # The loss of a pair is log(1 + e^−z) if its texts belong together, and else log(1 + e^z).
         return masked, ops.softplus(ops.where(inputs["next_labels"] > 0.5, -logits, logits))
 
 
@@ -139,7 +143,7 @@ def make_pretraining(
 
     Args:
       trunk: the trunk to train.
-      config: training options. The learning rate and the warm-up are used.
+      config: training options, of which only the learning rate and the warm-up are used.
       precision: name of a dtype policy. `mixed_float16` turns on the static loss scale.
     """
     model = PretrainingObjective(trunk, name="pretraining")
@@ -168,21 +172,22 @@ def pretrain(
 
     Args:
       config: options for training and for the data.
-      output: the run's folder. If it has checkpoints, training resumes from the newest one.
-      model: name of a preset for the trunk; None uses the trunk of `init_from`.
-      overrides: fields of the preset to change.
+      output: folder of the run. If it has checkpoints, training resumes from the newest one.
+      model: name of a preset for the trunk. None uses the trunk of `init_from`.
+      overrides: values that replace fields of the preset.
       vocabulary: vocabulary file. If None, the vocabulary of `init_from` or of the folder of token
         ids is used.
-      num_oov_buckets: number of ids that unknown tokens share; ignored for WordPiece.
-      init_from: a BERT-shaped model directory, or a Hugging Face folder.
-      trackers: see `Task`.
+      num_oov_buckets: number of ids that unknown tokens share. Ignored for WordPiece.
+      init_from: trunk to start from: a model directory of a BERT-like trunk, or a Hugging Face
+        folder.
+      trackers: functions that receive the measured values; see `Task`.
 
     Returns:
-      The path `output`, a model directory.
+      The path `output`, which is now a model directory.
 
     Raises:
-      ValueError: if the data is unusable, another run is in this folder, or a vocabulary or a model
-        does not match.
+      ValueError: if the data is unusable, `output` contains a different run, or a vocabulary or a
+        model does not match.
       FloatingPointError: if the loss or a weight became NaN or infinite. The last checkpoint is
         kept.
       OSError: if a file cannot be read or written.
@@ -195,15 +200,15 @@ def pretrain(
         if init_from is not None:
             if model is not None or overrides:
                 raise ValueError(
-                    "--init_from and a new model (--model or its options) cannot be combined. Omit "
-                    "one of them."
+                    "--init_from cannot be combined with a new model (--model or options of the "
+                    "model). Omit one of them."
                 )
             trunk, stored = load_bert(init_from, dropout=config.dropout, dtype=precision)
             vocabulary, num_oov_buckets = vocabulary or str(stored), trunk.config.num_oov_buckets
             check_same_vocabulary(
                 vocabulary,
                 stored,
-                rule="A trained trunk keeps its vocabulary",
+                rule="A trained trunk must keep its vocabulary",
                 remedy="Omit --vocab.",
             )
             folder = open_folder(config.data, vocabulary, num_oov_buckets)
@@ -241,13 +246,13 @@ class PretrainingTask(Task):
     The weights with the lowest sum of both losses on the dev split are kept.
 
     Args:
-      trunk: the trunk, with its initial weights.
+      trunk: the trunk to train. Its weights must already be initialised.
       data: folder of the training data.
       config: training options.
-      folder: the run's folder.
+      folder: folder of the run.
 
     Attributes:
-      trunk, config, folder: as given.
+      trunk, config, folder: the arguments of the same names.
       precision: name of the dtype policy.
       parameters: number of trainable parameters in the trunk.
       unknown_share: share of unknown tokens in the first examples.
@@ -265,7 +270,7 @@ class PretrainingTask(Task):
         self.model = make_pretraining(trunk, config, precision=self.precision)
         joins_turns = config.all_turns and kind_of(config.data) is not Kind.TOKEN_IDS
         if config.all_turns and not joins_turns:
-            print("token ids do not say where a turn ends: a context is its last turn")
+            print("token ids do not record where turns end: only the last turn is the context")
         options: dict[str, Any] = {"joins_turns": True} if joins_turns else {}
         examples = data.open("train", max_tokens=config.max_tokens, **options)
         self._batches = PretrainingBatches(
@@ -319,11 +324,11 @@ class PretrainingTask(Task):
 
 
 def _trained_means(logs: dict[str, float]) -> dict[str, float]:
-    """Return only the metrics of objectives that have had a batch.
+    """Return only the metrics of those objectives that have had a batch.
 
     Args:
-      logs: means of the metrics of `PretrainingObjective`. A loss of 0 means that its objective has
-        had no batch.
+      logs: mean of each metric of `PretrainingObjective`. A loss of 0 means that there was no batch
+        for its objective.
     """
     return {name: logs[name] for name in _MEANS if logs.get(f"{_objective_of(name)}_loss")}
 
@@ -331,9 +336,9 @@ def _trained_means(logs: dict[str, float]) -> dict[str, float]:
 def evaluate_pretraining(
     model: PretrainingObjective, batches: Iterable[dict[str, np.ndarray]]
 ) -> dict[str, float]:
-    """Return the losses and accuracies of both objectives, by metric name.
+    """Return the losses and accuracies of both objectives, as a dict from metric to value.
 
-    They are means over all masked tokens, or over all pairs.
+    The values are means over all masked tokens or over all pairs.
     """
     sums, weights = dict.fromkeys(_MEANS, 0.0), dict.fromkeys(_MEANS, 0.0)
     for batch in batches:

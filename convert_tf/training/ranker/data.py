@@ -1,4 +1,4 @@
-"""The data for fine-tuning a ranker: examples, candidates and negatives."""
+"""Data for fine-tuning a ranker: examples, candidates and negatives."""
 
 import os
 
@@ -22,11 +22,11 @@ from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.ranking.checkpoint import make_tokenize, pad_multiple
 from convert_tf.training.teaching.vectors import first_places
 
-_DEV_LIST = 20  # candidates per context when a cross-encoder is evaluated on records
+_DEV_LIST = 20  # number of candidates per context in the evaluation of a cross-encoder on records
 
 
 class RankerData:
-    """The data for a run that fine-tunes a ranker.
+    """Data of a run that fine-tunes a ranker.
 
     Args:
       config: training options.
@@ -34,15 +34,15 @@ class RankerData:
       vocabulary: vocabulary file of the ranker.
 
     Attributes:
-      config: the options, with default intervals filled in.
-      examples: the training examples.
-      dev: the examples for evaluation, with candidates to rank.
+      config: training options, with the number of steps and the intervals filled in.
+      examples: training examples.
+      dev: examples for evaluation, with candidates to rank.
       unknown_share: share of unknown tokens in the first training examples.
-      batches: endless training batches.
+      batches: training batches, in an endless iterator.
 
     Raises:
-      ValueError: if there are too few examples, they are damaged or have another vocabulary, or an
-        example has no negatives.
+      ValueError: if there are too few examples, the examples are damaged or were made with another
+        vocabulary, or an example has no negatives.
       OSError: if a file cannot be read.
     """
 
@@ -79,7 +79,10 @@ class RankerData:
         )
 
     def first_contexts(self, number: int) -> np.ndarray:
-        """Return up to `number` first contexts as padded token ids: int32 `[contexts, tokens]`."""
+        """Return the token ids of the first `number` contexts, padded: int32 `[contexts, tokens]`.
+
+        There are fewer rows if there are fewer training examples.
+        """
         numbers = np.arange(min(number, self.examples.num_examples))
         return padded(self.examples.contexts, numbers, self._padding_id)
 
@@ -92,22 +95,22 @@ def open_examples(
     vocabulary: str | os.PathLike[str],
     max_examples: int | None,
 ) -> RankingExamples:
-    """Open a candidates file, records or token ids for a ranker.
+    """Open a file of candidates, or a folder of records or token ids, for a ranker.
 
-    Reading token ids does not need TensorFlow. Token ids do not record where turns end, so their
-    contexts have no earlier turns.
+    Reading token ids does not need TensorFlow. Token ids do not record where turns end, so contexts
+    from token ids have no earlier turns.
 
     Args:
-      data: the file or the folder.
-      split: name of the folder's split. Ignored for a file.
+      data: path of the file or the folder.
+      split: split of the folder to read. Ignored for a file.
       config: configuration of the ranker.
       vocabulary: vocabulary file of the ranker.
-      max_examples: maximum number of examples to read; None for all.
+      max_examples: maximum number of examples to read, or None for all.
 
     Raises:
-      ValueError: if there are no examples, an example is damaged, or the token ids have another
-        vocabulary.
-      OSError: if the file cannot be read.
+      ValueError: if there are no examples, an example is damaged, or the token ids were made with
+        another vocabulary.
+      OSError: if a file cannot be read.
     """
     head = config.head
     if kind_of(data) is Kind.TOKEN_IDS:
@@ -116,7 +119,8 @@ def open_examples(
             folder.vocabulary,
             vocabulary,
             rule="A ranker needs token ids made with its vocabulary",
-            remedy="Write them again with `convert-tf tokenize` and that vocabulary.",
+            remedy="Write the token ids again with `convert-tf tokenize` and the ranker's "
+            "vocabulary.",
         )
         return _stored_examples(folder, split, head, max_examples)
     return tokenize_examples(
@@ -136,7 +140,7 @@ def _stored_examples(
     )
     numbers = np.arange(min(max_examples or contexts.num_examples, contexts.num_examples))
     if not len(numbers):
-        raise ValueError(f"{folder.folder!r} has no example in the split {split}.")
+        raise ValueError(f"The split {split} in {folder.folder!r} has no examples.")
     first = first_places(responses, ("response",), numbers)
     chosen, places = np.unique(first, return_inverse=True)
     return RankingExamples(
@@ -148,11 +152,16 @@ def _stored_examples(
 
 
 def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> RankingExamples:
-    """Return examples with candidates to rank: the given ones, or responses from other examples.
+    """Return the examples with candidates to rank.
 
-    Records have no wrong candidates. For records, a bi- or poly-encoder ranks the responses in a
-    block of 100 examples. A cross-encoder, which must read every pair, ranks the responses in a
-    block of 20 examples.
+    If the examples already have wrong candidates, they are returned unchanged. Otherwise, the
+    examples are divided into blocks, and the candidates for a context are the responses of its
+    block. A block has 100 examples for a bi- or poly-encoder. It has only 20 for a cross-encoder,
+    which must read every pair.
+
+    Args:
+      examples: examples of the dev data.
+      is_joint: whether the ranker is a cross-encoder, which reads context and candidate jointly.
 
     Raises:
       ValueError: if there are fewer examples than a block needs.
@@ -163,13 +172,13 @@ def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> Ranking
     usable = examples.num_examples // size * size
     if not usable:
         raise ValueError(
-            f"Ranking among {size} needs at least {size} dev examples. Received: "
-            f"{examples.num_examples}. Use more."
+            f"Ranking among {size} candidates needs at least {size} dev examples. Received: "
+            f"{examples.num_examples}. Use more examples."
         )
     right = np.concatenate(examples.candidates[:usable]).reshape(-1, size)
     candidates, labels = [], []
     for block in right:
-        # A text that is the right response for several contexts becomes a single candidate.
+        # A text that is the correct response for several contexts becomes a single candidate.
         texts, places = np.unique(block, return_inverse=True)
         candidates += [texts] * size
         labels += [*places[:, None]]
@@ -178,10 +187,10 @@ def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> Ranking
 
 
 def open_sampler(examples: RankingExamples, config: RankerTraining) -> NegativeSampler | None:
-    """Return the negative sampler, or None if a batch's other responses are the negatives.
+    """Return a sampler of negatives, or None if the other responses in the batch are the negatives.
 
     Raises:
-      ValueError: if an example has no wrong candidate, or negatives were mined from other data.
+      ValueError: if an example has no wrong candidate, or the negatives were mined from other data.
     """
     if config.negatives_from == "in_batch":
         return None
@@ -192,12 +201,15 @@ def open_sampler(examples: RankingExamples, config: RankerTraining) -> NegativeS
 
 
 def _mined_places(examples: RankingExamples, config: RankerTraining) -> np.ndarray:
-    """Return mined negatives, int64 `[examples, mined]`: indices into the pool, or −1."""
+    """Return the mined negatives as indices into the pool of candidates.
+
+    The result is int64 `[examples, mined]`. It is −1 where an example has fewer negatives.
+    """
     if kind_of(config.data) is not Kind.TOKEN_IDS:
         raise ValueError(
-            f"Mined negatives go with token ids (--hard_negatives), and {config.data!r} holds "
-            "none. Write token ids with `convert-tf tokenize`, mine negatives from them with "
-            "`convert-tf mine`, and pass them as --data."
+            f"--hard_negatives needs token ids as --data, but {config.data!r} contains none. Write "
+            "token ids with `convert-tf tokenize`, mine negatives from them with `convert-tf "
+            "mine`, and pass the token ids as --data."
         )
     folder = ArrayFolder(config.data)
     negatives = HardNegatives(
@@ -209,5 +221,5 @@ def _mined_places(examples: RankingExamples, config: RankerTraining) -> np.ndarr
     number = examples.num_examples
     mined = negatives.numbers(np.arange(number))
     places = np.concatenate(examples.candidates)  # each example of token ids has one response
-    is_there = (mined >= 0) & (mined < number)  # --max_examples may exclude some mined examples
+    is_there = (mined >= 0) & (mined < number)  # --max_examples may leave out mined examples
     return np.where(is_there, places[np.where(is_there, mined, 0)], -1)

@@ -1,4 +1,4 @@
-"""Fine-tune rankers: the objective, the task, and `train_ranker`, which `train --head` calls.
+"""Fine-tune rankers. `convert-tf train --head` calls `train_ranker`.
 
 Reference: arXiv 1905.01969 §4.2 to §4.4, §5.1, §5.3.
 """
@@ -31,22 +31,22 @@ from convert_tf.training.step import Objective, compile_with
 from convert_tf.training.summaries import LOSS, RECALL, curves
 from convert_tf.training.task import Batch, Task, Tracker
 
-_RESCALED_ON = 256  # number of contexts for measuring the trunk's outputs before rescaling
+_RESCALED_ON = 256  # number of contexts from which the spread of the trunk's outputs is measured
 _PLATEAU_DECAY = 0.4  # arXiv 1905.01969 §5.1
 
 
 class CandidateRanking(Objective):
-    """A ranker with its objective, which is to pick each context's right candidate.
+    """A ranker with its training objective: to score each context's correct candidate highest.
 
     Args:
       encoder: the ranker. It is named `encoder` because checkpoints save the attribute `encoder`.
-      config: training options. Label smoothing and `l2` are used.
+      config: training options, of which only label smoothing and `l2` are used.
 
     Call arguments:
       inputs: a batch from `RankingBatches`.
 
     Returns:
-      The scores, float32 `[batch, candidates]`.
+      The score of each candidate, float32 `[batch, candidates]`.
 
     Reference: arXiv 1905.01969 §4.2, §4.3.
     """
@@ -77,14 +77,14 @@ class CandidateRanking(Objective):
 
 
 def freeze(ranker: RankerModel, how: str, *, trainable_blocks: int = 1) -> None:
-    """Freeze a part of the trunk.
+    """Freeze a part of the ranker's trunk.
 
     Args:
       ranker: the ranker, which is changed in place. Its optimizer must not have been built yet.
       how: the part to freeze: `nothing`, `embeddings` (the tables for tokens, positions and
         segments, and the norm), or `all_but_top_k` (the embeddings, and all blocks except the last
         k).
-      trainable_blocks: k, the number of last blocks to train with `all_but_top_k`.
+      trainable_blocks: k, the number of last blocks that `all_but_top_k` trains.
 
     Raises:
       ValueError: if the trunk has fewer than k blocks.
@@ -101,8 +101,8 @@ def freeze(ranker: RankerModel, how: str, *, trainable_blocks: int = 1) -> None:
             continue
         if trainable_blocks > len(trunk.blocks):
             raise ValueError(
-                f"trainable_blocks must be at most {len(trunk.blocks)}, the blocks of the trunk. "
-                f"Received: {trainable_blocks}."
+                f"trainable_blocks must be at most {len(trunk.blocks)}, because the trunk has no "
+                f"more blocks. Received: {trainable_blocks}."
             )
         for block in trunk.blocks[: len(trunk.blocks) - trainable_blocks]:
             block.trainable = False
@@ -111,7 +111,7 @@ def freeze(ranker: RankerModel, how: str, *, trainable_blocks: int = 1) -> None:
 def make_ranker_training(
     ranker: RankerModel, config: RankerTraining, *, precision: str
 ) -> CandidateRanking:
-    """Return the ranker with its objective, compiled with an optimizer."""
+    """Return the ranker with its training objective, compiled with an optimizer."""
     freeze(ranker, config.freeze, trainable_blocks=config.trainable_blocks)
     model = CandidateRanking(ranker, config)
     optimizer = make_optimizer(
@@ -141,19 +141,20 @@ def train_ranker(
 
     Args:
       head: configuration of the head.
-      options: fields of `RankerTraining`. `ranker_options` supplies the missing fields.
-      init_from: model directory of a dual encoder or a ranker, or a dual encoder's module or
-        released name.
-      output: the run's folder. If it has checkpoints, training resumes from the newest one.
-      recipe: one of `RANKER_RECIPES`; see `ranker_options` for the default.
-      trackers: see `Task`.
+      options: values for fields of `RankerTraining`. `ranker_options` supplies the missing ones.
+      init_from: the model to start from: the model directory of a dual encoder or a ranker, or the
+        module or released name of a dual encoder.
+      output: folder of the run. If it has checkpoints, training resumes from the newest one.
+      recipe: one of `RANKER_RECIPES`. `ranker_options` describes the default.
+      trackers: functions that receive the measured values; see `Task`.
 
     Returns:
-      The path `output`, a model directory of the ranker with the best weights on the dev data.
+      The path `output`, which is now the model directory of the ranker that was best on the dev
+      data.
 
     Raises:
-      ValueError: if the data or options are unusable, another run is in this folder, or checkpoints
-        do not match.
+      ValueError: if the data or options are unusable, `output` contains a different run, or the
+        checkpoints do not match.
       FloatingPointError: if the loss or a weight became NaN or infinite. The last checkpoint is
         kept.
       OSError: if a file cannot be read or written.
@@ -182,14 +183,14 @@ def train_ranker(
 def ranker_options(
     head: str, options: Mapping[str, Any], *, init_from: str | None, recipe: str | None = None
 ) -> RankerTraining:
-    """Supply the options of a run that are not given.
+    """Return the options of a run, with defaults for those that are not given.
 
-    If no recipe is given and `data` is the file of a task that has a recipe, for example `convai2`,
-    this recipe is used. For other data, the recipe is `paper`.
+    The default recipe is that of the task if `data` is a file of a task with a recipe, such as
+    `convai2`. For other data it is `paper`.
 
-    For a folder, the evaluation uses the folder's dev split. With the recipe `paper`, a
-    cross-encoder gets its negatives from the given candidates of a file, or samples responses from
-    a folder. See `ranker_recipe` for the other options.
+    If `data` is a folder, its dev split is used for evaluation by default. With the recipe `paper`,
+    a cross-encoder uses the given candidates as negatives if `data` is a file, and sampled
+    responses if it is a folder. `ranker_recipe` gives the other defaults.
 
     Raises:
       ValueError: if there is no data or no trained trunk, or if an option would have no effect.
@@ -200,8 +201,8 @@ def ranker_options(
         options.setdefault("dev_data", data)
     if not data or not options.get("dev_data") or not init_from:
         raise ValueError(
-            "A head is trained with --init_from, --data and --dev_data (a folder of records or of "
-            "token ids, which has a dev split, or a file of given candidates). Received: "
+            "Training a head needs --init_from and --data. --data is a folder of records or token "
+            "ids, or a file of given candidates, which also needs --dev_data. Received: "
             f"init_from {init_from!r}, data {data!r}, dev_data {options.get('dev_data')!r}."
         )
     if recipe is None:
@@ -215,20 +216,21 @@ def ranker_options(
 
 
 class RankerTask(Task):
-    """The task of fine-tuning a ranker; see `train_ranker`.
+    """The task of fine-tuning a ranker, for `train_ranker`.
 
     The weights with the highest R@1 on the dev data are kept. The learning rate is reduced whenever
     the loss on the dev data is not the lowest so far.
 
     Args:
-      ranker: the ranker, with its initial weights.
-      data: the data of the run.
-      vocabulary: the vocabulary file that the ranker and the data use.
-      started: facts about the start of the run: `precision` and `init_from`.
-      folder: the run's folder.
+      ranker: the ranker to train. Its weights must already be initialised.
+      data: data of the run.
+      vocabulary: vocabulary file that the ranker and the data use.
+      started: facts about the start of the run, with the keys `precision` and `init_from`.
+      folder: folder of the run.
 
     Attributes:
-      ranker, data: as given.
+      ranker: the ranker to train.
+      data: data of the run.
     """
 
     config: RankerTraining
@@ -307,7 +309,7 @@ class RankerTask(Task):
 
 
 def _weights_of(folder: str) -> str:
-    """Return the kind of weights in a folder, by the name that `ranker_recipe` expects."""
+    """Return the kind of the weights in a folder, as `ranker_recipe` names it."""
     kind = kind_of(folder)
     if kind is Kind.RANKER:
         model = load_ranker_config(folder).model

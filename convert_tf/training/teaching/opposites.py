@@ -1,8 +1,8 @@
 """Teach the similarity vectors of a trained encoder to tell opposites apart.
 
-Only the similarity map, from reduced encodings r to similarity vectors, is trained. The encoder
-itself and its context and response encodings do not change. The texts are encoded once, so a step
-takes only a few matrix products.
+Only the similarity map, from reduced encodings r to similarity vectors, is trained. The network
+does not change, nor do the context and response encodings. The texts are encoded only once, before
+training, so a step takes only a few matrix products.
 """
 
 import os
@@ -51,30 +51,31 @@ def teach_opposites(
 ) -> dict[str, Any]:
     """Train the similarity map of an encoder on triplets, and write the encoder with the new map.
 
-    One in twenty anchors is held out for measurements. Triplets that share a text with a held-out
-    triplet are not trained on.
+    One in twenty anchors is held out for evaluation. Triplets that share a text with a held-out
+    triplet are not used for training.
 
     Args:
       checkpoint: run or module of a dual encoder with similarity vectors. For a module, the new
-        model directory has the module's rounded weights.
-      token_ids: folder of single texts, tokenized with the encoder's vocabulary. Labels of texts
-        are used as intents.
+        model directory gets the module's rounded weights.
+      token_ids: folder of single texts, tokenized with the encoder's vocabulary. The labels of the
+        texts are used as intents.
       triplets: folder of triplets, tokenized with the same vocabulary.
-      output: folder for the encoder with the new map; None replaces the map in `checkpoint`.
-      options: loss weights and number of steps; None for the defaults.
+      output: folder for the encoder with the new map. None replaces the map in `checkpoint`.
+      options: loss weights and number of steps, or None for the defaults.
       teacher: folder of teacher vectors for the single texts. If it is given, the map also learns
         which texts the teacher considers similar.
 
     Returns:
-      A dict with `triplets` and `texts`, the numbers of triplets and texts trained on; `before` and
-      `after`, for sentence encodings (`sentence`) and similarity vectors (`similarity`) the share
-      of held-out triplets in which the anchor is closer to the paraphrase than to the opposite;
-      `cosine`, the mean cosine between the texts' similarity vectors before and after training; and
-      the options.
+      A dict with the options and these entries:
+      - `triplets` and `texts`: numbers of triplets and texts used for training.
+      - `before` and `after`: share of held-out triplets in which the anchor is closer to the
+        paraphrase than to the opposite, before and after training. Each is a dict with the share
+        for sentence encodings (`sentence`) and for similarity vectors (`similarity`).
+      - `cosine`: mean cosine between a text's similarity vectors before and after training.
 
     Raises:
-      ValueError: if the encoder has no similarity vectors, a folder holds another kind of texts or
-        has another vocabulary, or `checkpoint` is a module and `output` is None.
+      ValueError: if the encoder has no similarity vectors, a folder contains another kind of texts
+        or was made with another vocabulary, or `checkpoint` is a module and `output` is None.
       OSError: if a file cannot be read or written.
     """
     options = options or MapTraining()
@@ -82,8 +83,8 @@ def teach_opposites(
     kernel = load_similarity_map(checkpoint)
     if kernel is None:
         raise ValueError(
-            f"{os.fspath(checkpoint)!r} has no similarity vectors. Add them first, with "
-            "convert-tf similarity --teacher."
+            f"{os.fspath(checkpoint)!r} has no similarity vectors. Add them first with "
+            "`convert-tf similarity --teacher`."
         )
     encoder, vocabulary = load_checkpoint(checkpoint)
     texts = _opened(token_ids, UTTERANCES, encoder, vocabulary)
@@ -135,7 +136,7 @@ def opposites_report(facts: dict[str, Any]) -> str:
         for kind in facts["after"]
     )
     return (
-        f"taught with {facts['triplets']:,} triplets and {facts['texts']:,} texts\n"
+        f"trained on {facts['triplets']:,} triplets and {facts['texts']:,} texts\n"
         f"held-out triplets whose paraphrase is nearer than the opposite, in %: {shares}\n"
         f"mean cosine of similarity vectors before and after: {facts['cosine']:.3f}"
     )
@@ -156,26 +157,27 @@ def map_batches(
     """Yield the inputs for each step of training a similarity map, in the form that Keras reads.
 
     Args:
-      texts: the single texts.
-      triplets: the triplets.
-      reduced: `[texts, reduced_dim]`, reduced encodings of the single texts.
-      of_triplets: `[triplets, 3, reduced_dim]`, reduced encodings of the texts in the triplets.
-      used: int64, the numbers of the triplets to draw from.
-      kernel: float32 `[reduced_dim, dim]`, the map before training.
-      seed: seed for the draws.
-      steps: number of steps.
-      teacher: the teacher's vectors for the single texts, or None.
+      texts: single texts.
+      triplets: triplets.
+      reduced: reduced encodings of the single texts, `[texts, reduced_dim]`.
+      of_triplets: reduced encodings of the texts in the triplets, `[triplets, 3, reduced_dim]`.
+      used: indices of the triplets to draw from, int64.
+      kernel: matrix of the map before training, float32 `[reduced_dim, dim]`.
+      seed: seed for the random draws.
+      steps: number of training steps.
+      teacher: teacher vectors for the single texts, or None.
 
     Yields:
-      A tuple with one dict:
-      - for each name in `TRIPLET`, its reduced encodings, float32 `[triplets, reduced_dim]`, and
-        `{name}_groups`, int32 `[triplets]`, in which equal texts have equal numbers;
-      - `text`, float32 `[texts, reduced_dim]`: single texts, with `intent_groups` and
-        `intent_names` (see `UtteranceDraws`);
-      - `held`, float32 `[held, reduced_dim]`: texts whose vectors should not change, with
-        `held_similarity` and `held_sentence`, their vectors before training;
-      - with a teacher, `taught`, float32 `[taught, reduced_dim]`, and `teacher`, float32 `[taught,
-        teacher_dim]`, the teacher's vectors for the same texts.
+      A tuple with one dict, which has these entries:
+      - For each name in `TRIPLET`, the reduced encodings of these texts, float32 `[triplets,
+        reduced_dim]`, and `{name}_groups`, int32 `[triplets]`, in which equal texts have equal
+        numbers.
+      - `text`: reduced encodings of single texts, float32 `[texts, reduced_dim]`, with their
+        `intent_groups` and `intent_names` (see `UtteranceDraws`).
+      - `held`: reduced encodings of texts whose vectors should not change, float32 `[held,
+        reduced_dim]`, with `held_similarity` and `held_sentence`, the vectors before training.
+      - With a teacher, `taught`, reduced encodings of texts, float32 `[taught, reduced_dim]`, and
+        `teacher`, the teacher's vectors for these texts, float32 `[taught, teacher_dim]`.
     """
     draws = UtteranceDraws(texts, per_pair=2, seed=seed)
     draws.draw_in_pairs()
@@ -216,8 +218,8 @@ class MapModel(keras.Model):
     the other texts with the teacher's cosines.
 
     Args:
-      kernel: float32 `[reduced_dim, dim]`, the initial map.
-      options: the weights of the terms.
+      kernel: initial matrix of the map, float32 `[reduced_dim, dim]`.
+      options: weights of the terms.
     """
 
     def __init__(self, kernel: np.ndarray, options: MapTraining) -> None:
@@ -228,14 +230,14 @@ class MapModel(keras.Model):
         self.built = True
 
     def call(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Return the vectors of the texts in `held`, by kind."""
+        """Return the vectors of the texts in `held`: a dict with one entry per kind of vector."""
         return self._vectors(inputs["held"])
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None,
         sample_weight: Any = None, training: bool = True,
     ) -> Any:  # fmt: skip
-        """Return the loss for the inputs of a step; see `map_batches`."""
+        """Return the loss for the inputs of a step, which `map_batches` describes."""
         options, total = self._options, 0.0
         triplets = [self._vectors(x[name]) for name in TRIPLET]
         groups = [x[f"{name}_groups"] for name in TRIPLET]
@@ -279,12 +281,12 @@ def trained_map(
     """Train a similarity map.
 
     Args:
-      kernel: float32 `[reduced_dim, dim]`, the initial map.
-      batches: the inputs of each step, from `map_batches`.
+      kernel: initial matrix of the map, float32 `[reduced_dim, dim]`.
+      batches: inputs of each step, from `map_batches`.
       options: loss weights, learning rate and number of steps.
 
     Returns:
-      The trained map, float32 `[reduced_dim, dim]`.
+      The trained matrix, float32 `[reduced_dim, dim]`.
     """
     steps = options.map_steps
     rate = options.map_learning_rate * float(np.sqrt(np.mean(kernel**2)))
@@ -300,28 +302,34 @@ def _opened(path: str, holds: str, encoder: DualEncoder, vocabulary: Any) -> Arr
     examples = training_texts(ArrayFolder(path), holds, encoder, vocabulary)
     if examples.num_examples < _HELD_OUT_EVERY:
         raise ValueError(
-            f"{path!r} has {examples.num_examples} {holds}, too few to train on. Write at least "
+            f"{path!r} contains only {examples.num_examples} {holds}. Training needs at least "
             f"{_HELD_OUT_EVERY}."
         )
     return examples
 
 
 def _held_out(triplets: ArrayExamples) -> tuple[np.ndarray, np.ndarray]:
-    """Return which triplets are held out, and which share no text with these: bool `[triplets]`."""
+    """Choose which triplets to hold out.
+
+    Returns:
+      Two arrays, bool `[triplets]`: which triplets are held out, and which share no text with a
+      held-out triplet, so that they can be used for training.
+    """
     ids = triplets.token_ids(np.arange(triplets.num_examples))
     groups = packing.text_groups(ids).reshape(len(TRIPLET), -1)
-    # Groups are checksums of texts, so every n-th group is a random choice.
+    # Groups are checksums of texts, so taking every n-th group amounts to a random choice.
     is_held_out = np.isin(groups[0], np.unique(groups[0])[::_HELD_OUT_EVERY])
     is_used = ~np.isin(groups, groups[:, is_held_out]).any(axis=0)
     if not is_used.any():
         raise ValueError(
-            "All triplets share texts, so none can be held out. Add triplets with other texts."
+            "Every triplet shares a text with a held-out one, so none are left to train on. Add "
+            "triplets with other texts."
         )
     return is_held_out, np.asarray(is_used)
 
 
 def _vectors(reduced: np.ndarray, kernel: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the similarity vectors and sentence encodings of texts, normalised to length 1."""
+    """Return similarity vectors and sentence encodings, normalised to length 1, as a dict."""
     reduced = reduced.astype(np.float32)
     return {
         "similarity": unit_rows(reduced @ kernel),
@@ -330,7 +338,10 @@ def _vectors(reduced: np.ndarray, kernel: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _shares(of_triplets: np.ndarray, kernel: np.ndarray) -> dict[str, float]:
-    """Return, by kind, the share of triplets whose paraphrase is closer than the opposite."""
+    """Return the share of triplets whose paraphrase is closer than the opposite.
+
+    The result is a dict with the share for each kind of vector.
+    """
     sides: Sequence[dict[str, np.ndarray]] = [_vectors(of_triplets[:, i], kernel) for i in range(3)]
     return {
         kind: float(np.mean(np.sum(sides[0][kind] * (sides[1][kind] - sides[2][kind]), axis=1) > 0))

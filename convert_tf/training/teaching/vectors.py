@@ -1,6 +1,6 @@
-"""Write a teacher's vectors for training texts. The texts are restored from token ids.
+"""Write a teacher's vectors for training texts to a folder. The texts are restored from token ids.
 
-`convert_tf.data.teacher_vectors` describes the files of the folder.
+`convert_tf.data.teacher_vectors` describes the files in this folder.
 """
 
 import contextlib
@@ -29,24 +29,25 @@ from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import read_vocabulary
 from convert_tf.training.teaching.teacher import Encode, calls_at_once
 
-CHUNK = 8_192  # the progress is saved after this many examples
+CHUNK = 8_192  # progress is saved after this many examples
 _UNKNOWN = "\ufffd"
 _DONE_FILE = "done.json"
-_EVERY_SUBWORD = 64  # vectors of every 64th subword show whether the teacher is the same
+_EVERY_SUBWORD = 64  # the vectors of every 64th subword tell whether the teacher is the same
 _SAME_VECTORS = 0.02  # absolute tolerance, because bfloat16 results depend on the machine
-_WORK_VERSION = 6  # up to version 5, both sides of a teacher were written together
+_WORK_VERSION = 6  # up to version 5, the vectors for both sides were written together
 
 
 class StoredTexts:
-    """Restores texts from token ids. The texts are in lower case and cut to the stored tokens.
+    """Restores texts from token ids.
 
-    Characters outside the vocabulary are only stored as hashes, so they become U+FFFD.
+    Restored texts are in lower case, and end where the stored tokens end. Characters outside the
+    vocabulary are stored only as hashes, so they become U+FFFD.
 
     Args:
-      folder: the folder of token ids.
+      folder: folder of token ids.
 
     Attributes:
-      entries: the vocabulary entries as texts, without the marker for the start of a word.
+      entries: vocabulary entries as texts, without the marker for the start of a word.
 
     Raises:
       ValueError: if the vocabulary cannot be read, or a package is missing.
@@ -73,7 +74,7 @@ class StoredTexts:
             self._pieces = np.array([*pieces, BETWEEN_TEXTS], object)
 
     def __call__(self, ids: TokenIds) -> list[str]:
-        """Return the texts of some token ids."""
+        """Return the text for each row of token ids."""
         if self._model is not None:
             known = np.where(ids.flat < len(self.entries), ids.flat, self._unknown).tolist()
             bounds = ids.row_splits.tolist()
@@ -88,18 +89,18 @@ class StoredTexts:
 def first_places(examples: ArrayExamples, names: Sequence[str], numbers: np.ndarray) -> np.ndarray:
     """Return where each text occurs for the first time.
 
-    Texts are often repeated: a turn may be a response and later a context. This takes about 50
-    bytes of memory per text.
+    Texts are often repeated: a turn may be a response in one example and the context in the next.
+    This function needs about 50 bytes of memory per text.
 
     Args:
-      examples: the token ids.
+      examples: token ids of the examples.
       names: names of the texts in each example.
-      numbers: int64 `[n]`, numbers of the examples.
+      numbers: indices of the examples to look at, int64 `[n]`.
 
     Returns:
-      int64 `[names × n]`. Text c of example e has the index `names · e + c`, and the value there is
-      the first index of an equal text. Two different texts are mistaken for equal once in 2⁶⁴
-      pairs.
+      int64 `[names × n]`. Text c of example e has the index `names · e + c`, and the value at this
+      index is the first index of an equal text. Texts are compared by 64-bit hashes, so two
+      different texts are taken for equal with a probability of 2⁻⁶⁴.
     """
     digests = np.empty((len(numbers), len(names)), np.uint64)
     for start in range(0, len(numbers), CHUNK):
@@ -111,7 +112,7 @@ def first_places(examples: ArrayExamples, names: Sequence[str], numbers: np.ndar
 
 
 def _digests(texts: TokenIds) -> np.ndarray:
-    """Return a hash of each text, uint64 `[texts]`, from its tokens, their order and its length."""
+    """Return a hash of each text's tokens, order of tokens and length: uint64 `[texts]`."""
     splits = texts.row_splits.astype(np.int64)
     places = np.arange(len(texts.flat)) - np.repeat(splits[:-1], np.diff(splits))
     tokens = (places.astype(np.uint64) << np.uint64(32)) + texts.flat.astype(np.uint64)
@@ -131,28 +132,29 @@ def write_teacher_vectors(
 ) -> dict[str, Any]:
     """Write a teacher's vectors for the texts in the train split and for all vocabulary entries.
 
-    Equal texts are encoded once. The texts are restored from their token ids (`StoredTexts`), so
-    the teacher reads the same part of each text as a model that is trained on the token ids.
+    Equal texts are encoded only once. The texts are restored from their token ids (`StoredTexts`),
+    so the teacher reads the same part of each text as a model that is trained on the token ids.
 
     Args:
-      token_ids: folder of token ids of pairs or single texts.
-      output: folder to write. It gets its final name when it is complete. Until then, unfinished
-        work is kept in a folder next to it, and the next call resumes from there.
-      teacher: function that encodes texts; or a dict of functions for `context` and `response`, if
-        the teacher encodes the two sides differently. The vocabulary is then encoded as contexts.
+      token_ids: folder with token ids of pairs or single texts.
+      output: folder to write. It appears only when it is complete. Until then, the work is in a
+        folder next to it, and a later call resumes from there.
+      teacher: function that encodes texts. If the teacher encodes contexts and responses
+        differently, pass a dict with a function for `context` and one for `response`; the
+        vocabulary is then encoded as contexts.
       name: name of the teacher.
-      max_examples: number of examples to encode, from the first one on; None for all. The others
-        get zeros.
-      source_shares: share of examples to keep, by source. Only examples that a run with these
-        shares would draw get vectors.
+      max_examples: number of examples to encode, starting with the first, or None for all. The
+        other examples get vectors of zeros.
+      source_shares: share of the examples to encode, by source. Only the examples that a run with
+        the same shares would train on get vectors.
 
     Returns:
       A dict with the content of `teacher.json`.
 
     Raises:
-      ValueError: if the token ids lack one of the sources; if shares or separate teachers for the
-        sides are given for single texts; if the shares leave no example; if `output` exists, or
-        another process is writing it.
+      ValueError: if the token ids lack one of the sources; if shares, or separate teachers for
+        contexts and responses, are given for single texts; if the shares leave no example; if
+        `output` exists, or another process is writing it.
       OSError: if a file cannot be read or written.
     """
     if os.path.exists(output):
@@ -160,10 +162,10 @@ def write_teacher_vectors(
     folder, shares = ArrayFolder(token_ids), source_shares or {}
     if folder.holds == UTTERANCES and (isinstance(teacher, Mapping) or shares):
         raise ValueError(
-            f"{str(folder.folder)!r} holds single texts, and --sides and --source_shares are for "
-            "pairs. Pass token ids of pairs, or omit these options."
+            f"{str(folder.folder)!r} contains single texts, but --sides and --source_shares are "
+            "for pairs. Pass token ids of pairs, or omit these options."
         )
-    # The teachers, with the names of the texts that each of them encodes.
+    # Each teacher with the names of the texts that it encodes.
     teachers: list[tuple[Encode, tuple[str, ...]]]
     if isinstance(teacher, Mapping):
         teachers = [(teacher[side], (side,)) for side in PAIR]
@@ -186,7 +188,7 @@ def write_teacher_vectors(
         done = _read_done(work, settings, some_subwords, len(texts.entries))
         if done is None:
             done = {"settings": settings, "done": {}}
-            (work / _DONE_FILE).unlink(missing_ok=True)  # belongs to another teacher
+            (work / _DONE_FILE).unlink(missing_ok=True)  # it belongs to another teacher
             np.save(work / SUBWORDS_FILE, _vocabulary_vectors(encode, texts.entries))
             write_file(work / _DONE_FILE, json.dumps(done))
         for encode, names in teachers:
@@ -203,10 +205,14 @@ def write_teacher_vectors(
 def _read_done(
     work: Path, settings: dict[str, Any], some_subwords: np.ndarray, num_subwords: int
 ) -> dict[str, Any] | None:
-    """Return the progress of an earlier call with the same settings, or None.
+    """Return the progress of an earlier call with the same settings, or None if there is none.
 
-    `some_subwords`, float `[n, dim]`, are the teacher's vectors for every 64th subword. They
-    distinguish two teachers with the same name.
+    Args:
+      work: folder of the unfinished work.
+      settings: settings of this call.
+      some_subwords: the teacher's vectors for every 64th subword, float `[n, dim]`. They
+        distinguish two teachers with the same name.
+      num_subwords: number of entries in the vocabulary.
     """
     with contextlib.suppress(OSError, ValueError):
         done = parsed_json((work / _DONE_FILE).read_text())
@@ -219,7 +225,7 @@ def _read_done(
 
 
 def _vocabulary_vectors(encode: Encode, subwords: Sequence[str]) -> np.ndarray:
-    """Encode all vocabulary entries: float16 `[vocab_size, dim]`."""
+    """Return the vectors of all vocabulary entries, float16 `[vocab_size, dim]`."""
     vectors = []
     with Progress("subwords", total=len(subwords)) as progress:
         for start in range(0, len(subwords), CHUNK):
@@ -230,10 +236,10 @@ def _vocabulary_vectors(encode: Encode, subwords: Sequence[str]) -> np.ndarray:
 
 
 class _TaughtExamples:
-    """The examples that get vectors; see `write_teacher_vectors` for arguments and errors.
+    """The examples that get vectors. `write_teacher_vectors` explains the arguments and errors.
 
     Attributes:
-      facts: entries for `teacher.json` that describe the examples.
+      facts: entries of `teacher.json` that describe the examples.
     """
 
     def __init__(
@@ -248,7 +254,7 @@ class _TaughtExamples:
         self._numbers = examples.thinned(shares, 0, wanted) if shares else np.arange(wanted)
         if not len(self._numbers):
             raise ValueError(
-                f"source_shares {dict(shares)} leave no example of train. Raise the shares."
+                f"source_shares {dict(shares)} leave no training example. Raise the shares."
             )
         self.facts = {
             "examples": examples.num_examples,
@@ -272,17 +278,17 @@ class _TaughtExamples:
         dim: int,
         start: int,
     ) -> Iterator[int]:
-        """Write the vectors for some texts in each example, and zeros for examples without vectors.
+        """Write the vectors for the named texts, and zeros for examples that get no vectors.
 
         Text c of the e-th example that gets vectors has the index `names · e + c`.
 
         Args:
           work: folder for the files. It may contain files that an earlier call began.
           texts: restores texts from token ids.
-          encode: the teacher.
+          encode: teacher that encodes the texts.
           names: names of the texts to encode in each example.
           dim: dimension of the vectors.
-          start: number of examples that an earlier call wrote.
+          start: number of examples that earlier calls have written.
 
         Yields:
           The number of examples written so far, after each chunk.
@@ -303,7 +309,7 @@ class _TaughtExamples:
             return numbers[places // width]
 
         def encoded(chunk: range) -> tuple[range, np.ndarray, np.ndarray]:
-            """Return the chunk, the indices of its new texts, and the vectors of these texts."""
+            """Return the chunk, the indices of the texts new in it, and their vectors."""
             places = np.arange(width * chunk.start, width * chunk.stop)
             new = places[first_of[places] == places]
             rows = numbers[chunk.start : chunk.stop]

@@ -1,4 +1,4 @@
-"""Losses for dual encoders. `LOSSES` lists the losses that the files in this folder define."""
+"""Losses for dual encoders. `LOSSES` lists the losses that are defined in this folder."""
 
 import importlib
 import pkgutil
@@ -7,7 +7,7 @@ from convert_tf.training.encoder.losses.base import Loss
 
 
 def _found() -> tuple[type[Loss], ...]:
-    """Return the subclasses of `Loss` that the files in this folder define, in file name order."""
+    """Return the subclasses of `Loss` that are defined in this folder, in order of file name."""
     modules = [
         importlib.import_module(f"{__name__}.{module.name}")
         for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name)

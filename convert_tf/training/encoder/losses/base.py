@@ -1,4 +1,4 @@
-"""The base class of all losses for dual encoders."""
+"""Base class of all losses for dual encoders."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 class Loss:
     """A loss for dual encoders. Training minimises the weighted sum of all losses.
 
-    Every subclass in a file in this folder is a loss of `convert-tf train`, and the fields of its
-    `Options` become flags. Users can also pass their own losses to `train`. A subclass only needs
-    `name` and `__call__`. Files in this folder import Keras inside functions, so that `--help` does
-    not have to wait for Keras.
+    Every subclass defined in this folder is a loss of `convert-tf train`, and the fields of its
+    `Options` become flags. Users can also pass their own losses to `train`. A subclass only has to
+    define `name` and `__call__`. Files in this folder import Keras inside functions, so that
+    `--help` does not have to wait for Keras.
 
     Args:
-      options: the options of the run, which include the fields of `Options`. None for a user's loss
+      options: options of the run, which include the fields of `Options`. None for a user's loss
         without options.
       weight: factor of the loss in the sum. Default: the weight in the options, or 1 without
         options.
 
     Attributes:
-      name: name of the loss. Its mean is reported as `{name}_loss`.
-      Options: fields that become flags, under the heading `Options.heading`.
-      weight_option: name of the option that holds the weight. Default: `name`.
+      name: name of the loss. The mean of the loss is reported as `{name}_loss`.
+      Options: configuration class whose fields become flags, under the heading `Options.heading`.
+      weight_option: name of the option for the weight. Default: `name`.
       metrics: names of the metrics that `measures` yields.
-      additions: the texts and columns that `open` returned.
+      additions: texts and columns that `open` returned.
       model: the `EncoderObjective` that the loss belongs to, set by `build`. `model.similarity(r)`
         maps reduced encodings to similarity vectors.
 
@@ -64,11 +64,15 @@ class Loss:
         return False
 
     def applies_to(self, model: ModelConfig) -> bool:
-        """Return whether to open and measure the loss. With a weight of 0, it is not trained."""
+        """Return whether the loss is opened and measured. A loss of weight 0 is not trained.
+
+        Args:
+          model: configuration of the model that is trained.
+        """
         return self.weight > 0
 
     def check(self, losses: Sequence["Loss"]) -> None:
-        """Raise `ValueError` if the options do not fit each other or the other losses.
+        """Raise `ValueError` if the options contradict one another or do not fit the other losses.
 
         Args:
           losses: all losses in the run, including losses with a weight of 0.
@@ -78,71 +82,71 @@ class Loss:
         """Open the data that the loss reads in addition to the pairs.
 
         Args:
-          data: the data of the run.
+          data: data of the run.
 
         Returns:
-          Columns and texts to add to each batch. For a text named `{name}`, the batch has the
-          column `{name}_slots`, and its reduced encoding is `outputs["reduced_{name}"]`.
+          Columns and texts to add to each batch. For texts named `{name}`, the batch gets the
+          column `{name}_slots`, and their reduced encodings are `outputs["reduced_{name}"]`.
 
         Raises:
-          ValueError: if the files are missing, damaged or do not fit the data.
+          ValueError: if a file is missing, is damaged or does not fit the data.
         """
         return ()
 
     def build(self, model: Any) -> None:
-        """Add layers to the model, or freeze some of its layers, before its optimizer is made.
+        """Add layers to the model or freeze layers, before the optimizer is created.
 
         Args:
-          model: an `EncoderObjective`. A layer that is assigned to an attribute of the model is
-            trained and saved in checkpoints.
+          model: the `EncoderObjective` to change. A layer that you assign to an attribute of the
+            model is trained and saved in checkpoints.
         """
         self.model = model
 
     def __call__(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> Any:
-        """Return the loss of each example, float32 `[batch]`, or its mean `[]`.
+        """Return the loss of each example, float32 `[batch]`, or the mean loss, float32 `[]`.
 
         Args:
-          inputs: the batch: the columns that `TrainingBatches` yields, and the columns from
-            `additions`. `candidates_of` in `ranking.py` finds copies of right responses in the
+          inputs: the batch, with the columns that `TrainingBatches` yields and those from
+            `additions`. `candidates_of` in `ranking.py` finds copies of correct responses in the
             batch.
-          outputs: the outputs of `DualEncoder` for the whole batch, even with micro-batches, and
-            the `scale` of the cosines.
+          outputs: outputs of `DualEncoder` for the whole batch, even with micro-batches, and the
+            `scale` of the cosines.
         """
         raise NotImplementedError
 
     def measures(
         self, inputs: dict[str, Any], outputs: dict[str, Any]
     ) -> Iterator[tuple[str, Any, Any]]:
-        """Yield the name, the values, and the weights (or None) of each metric.
+        """Yield a name, values, and weights of the values (or None) for each metric.
 
-        By default, the loss is the only metric. Each row in `metrics.jsonl` has the mean of a
-        metric's values since the previous row.
+        By default, the loss is the only metric. Each row of `metrics.jsonl` contains the mean of
+        the metric's values since the previous row.
         """
         for metric in self.metrics:
             yield metric, self(inputs, outputs), None
 
     def facts(self) -> dict[str, Any]:
-        """Return the entries that `training.json` has for the loss in addition to its options."""
+        """Return the entries that `training.json` gets for this loss in addition to its options."""
         return {}
 
     def facts_to_keep(self) -> Sequence[str]:
-        """Return the names of entries in the initial model's `training.json` that stay true."""
+        """Return the names of entries in the initial model's `training.json` that remain valid."""
         return ()
 
     def start(self, init_from: str | None) -> None:
-        """Set initial weights. Called once in a new run, after the encoder's weights are set.
+        """Set initial weights. Called once in a new run, after the encoder's weights have been set.
 
         Args:
-          init_from: the model that the run starts from, or None.
+          init_from: model that the run starts from, or None.
         """
 
     def keep(self, folder: str) -> None:
         """Keep the parts of an earlier model that this run does not train.
 
         Args:
-          folder: the folder of the initial model, or of the run that is resumed.
+          folder: folder of the initial model, or of the run that is resumed.
         """
 
     def to_save(self) -> dict[str, Any]:
-        """Return further arguments for `save_checkpoint` when the best weights are saved."""
+        """Return additional arguments for `save_checkpoint` when the best weights are saved."""
         return {}

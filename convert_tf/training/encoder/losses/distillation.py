@@ -1,4 +1,4 @@
-"""The distillation loss, which learns the vectors of another sentence encoder."""
+"""The distillation loss, for learning the vectors of another sentence encoder."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from convert_tf.training.encoder.losses.base import Loss
 if TYPE_CHECKING:
     from convert_tf.training.encoder.data import EncoderData
 
-FITTED_EXAMPLES = 4_096  # examples for fitting an initial map to the teacher's vectors
-_TURNED_EXAMPLES = 1_024  # examples for rotating the map, which orders the similarity dimensions
+FITTED_EXAMPLES = 4_096  # number of examples to which an initial map is fitted
+_TURNED_EXAMPLES = 1_024  # number of examples from which the order of the dimensions is computed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,8 +26,8 @@ class DistillationOptions(Config):
     Attributes:
       teacher: Folder of teacher vectors from convert-tf teach.
       utterance_teacher: Folder of teacher vectors for --utterances.
-      distillation: Weight of the loss that learns the vectors of --teacher.
-      start_from_teacher: Initialise the subword table with --teacher's vectors for the subwords.
+      distillation: Weight of the loss for learning the teacher's vectors.
+      start_from_teacher: Initialise the subword table with the teacher's vectors for the subwords.
     """
 
     heading: ClassVar[str] = "Distillation loss"
@@ -41,10 +41,10 @@ class DistillationOptions(Config):
 class Distillation(Loss):
     """Cosine distance between mapped reduced encodings and a teacher's vectors.
 
-    The loss of an example is Σ (1 − cos(r K, t)) over its context, its response and its single
-    texts. r is the reduced encoding of a text, and t is the teacher's vector for this text. The
-    matrix K, `[reduced_dim, teacher_dim]`, is trained too. A run saves both K and the similarity
-    map, which is K after a rotation (`convert_tf.models.distillation`).
+    The loss of an example is the sum of 1 − cos(r K, t) over its context, its response and its
+    single texts. Here r is the reduced encoding of a text, and t the teacher's vector for the text.
+    The matrix K, `[reduced_dim, teacher_dim]`, is trained too. A run saves K and also the
+    similarity map, which is K after a rotation (`convert_tf.models.distillation`).
 
     Example:
       options = {"data": "ids/", "teacher": "vectors/", "distillation": 1.0}
@@ -53,10 +53,10 @@ class Distillation(Loss):
 
     name = "distillation"
     Options = DistillationOptions
-    kept_map: Any = None  # an earlier model's map to similarity vectors
+    kept_map: Any = None  # similarity map of the earlier model
     dim = 0  # dimension of the teacher's vectors
-    # Examples for fitting the map, and their vectors. The examples are the pairs, or the single
-    # texts if the pairs have no vectors.
+    # Examples for fitting the map, with their teacher vectors. The examples are the pairs, or the
+    # single texts if the pairs have no vectors.
     targets: Any = None
     is_alone = True
 
@@ -65,21 +65,20 @@ class Distillation(Loss):
         return bool(self.options.utterance_teacher)
 
     def applies_to(self, model: ModelConfig) -> bool:
-        return True  # without a teacher, it keeps the initial model's similarity map
+        return True  # without a teacher, this loss only keeps the initial model's similarity map
 
     def check(self, losses: Sequence[Loss]) -> None:
         options = self.options
         teacher = options.teacher or options.utterance_teacher
         check(
             bool(teacher) == bool(self.weight or options.start_from_teacher),
-            "teacher or utterance_teacher must be given with distillation or start_from_teacher, "
-            "and these with a teacher.",
+            "teacher or utterance_teacher must be set if, and only if, distillation or "
+            "start_from_teacher is.",
             (options.teacher, options.utterance_teacher, self.weight, options.start_from_teacher),
         )
         check(
             bool(options.utterance_teacher) == bool(options.utterances and self.weight),
-            "utterances must be given with utterance_teacher if there is distillation, and "
-            "utterance_teacher with both.",
+            "utterance_teacher must be set if, and only if, utterances and distillation both are.",
             (options.utterances, options.utterance_teacher, self.weight),
         )
 
@@ -88,8 +87,8 @@ class Distillation(Loss):
         additions: list[Addition] = []
         if options.start_from_teacher and data.init_from is not None:
             raise ValueError(
-                f"The subword table can start from init_from {data.init_from!r} or from the "
-                "teacher (start_from_teacher), not from both. Omit one of them."
+                f"The subword table can start from the encoder in init_from ({data.init_from!r}) "
+                "or from the teacher (start_from_teacher), but not from both. Omit one of them."
             )
         self.is_alone = data.processes.number == 1
         if options.teacher:
@@ -109,20 +108,20 @@ class Distillation(Loss):
             self.options.utterance_teacher, texts, vocab_size=data.source.vocab_size
         )
         if self.targets is None:
-            # Examples are stored by source. A random sample covers all sources.
+            # Examples are sorted by source, so the first ones would not cover all sources.
             drawn = np.random.default_rng(0).permutation(vectors.numbers)[:FITTED_EXAMPLES]
             self.targets = SelectedExamples(texts, drawn), vectors
         pairs = self.targets[1]
         if (vectors.teacher, vectors.dim) != (pairs.teacher, pairs.dim):
             raise ValueError(
-                "The vectors of pairs and of single texts come from different teachers, or have "
+                "The vectors for pairs and for single texts come from different teachers, or have "
                 f"different dimensions: {pairs.teacher!r} ({pairs.dim}) and {vectors.teacher!r} "
-                f"({vectors.dim}). Write one of the two again with `convert-tf teach`, or omit "
+                f"({vectors.dim}). Write one of them again with `convert-tf teach`, or omit "
                 "--teacher."
             )
         missing = texts.num_examples - len(vectors.numbers)
         if missing > 0:
-            print(f"{missing:,} of {texts.num_examples:,} single texts have no vector")
+            print(f"{missing:,} of {texts.num_examples:,} single texts have no teacher vector")
         utterances.teacher = vectors
         return utterances
 
@@ -157,8 +156,8 @@ class Distillation(Loss):
         ]
         if not losses:
             raise ValueError(
-                f"The batches have no teacher's vectors, only {', '.join(sorted(inputs))}. Open "
-                "the loss before you make the batches."
+                f"The batches contain no teacher vectors, only {', '.join(sorted(inputs))}. Call "
+                "`open` of the loss before you make the batches."
             )
         of_example = (ops.shape(outputs["reduced_context"])[0], -1)
         return sum(ops.sum(ops.reshape(loss, of_example), axis=1) for loss in losses)
@@ -183,10 +182,10 @@ class Distillation(Loss):
         return self.model.has_similarity_map
 
     def _start_map(self, init_from: str) -> None:
-        """Start the map to the teacher's vectors from the initial run's map.
+        """Set the map to the teacher's vectors to that of the initial run.
 
         With a random map, the first steps would undo what the initial run has learnt. A module does
-        not contain this map, so a map is fitted to some of the training texts instead.
+        not contain this map. In this case a map is fitted to some of the training texts.
         """
         from convert_tf.checkpoints.folder import load_teacher_projection
         from convert_tf.models.distillation import fitted_map
@@ -198,8 +197,8 @@ class Distillation(Loss):
             print(f"the map to the teacher's vectors starts as in {init_from}")
         elif not self.is_alone:
             print(
-                f"the map to the teacher's vectors starts from scratch: {init_from} has none, and "
-                "several processes fit none"
+                f"the map to the teacher's vectors starts from random values: {init_from} has no "
+                "map, and several processes cannot fit one"
             )
         else:
             kernel.assign(fitted_map(*self._taught_texts(FITTED_EXAMPLES)))

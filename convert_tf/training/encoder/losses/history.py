@@ -16,23 +16,24 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class HistoryOptions(RankingOptions):
-    """Options for the losses on earlier turns. They have the same weight as the ranking loss.
+    """Options for the losses on earlier turns. These losses have the weight of the ranking loss.
 
     Attributes:
-      history_only: Train only the side networks of a multi-context model that read earlier turns.
+      history_only: Train only those side networks of a multi-context model that read earlier turns.
     """
 
     history_only: bool = False
 
 
 class History(Ranking):
-    """Ranking losses for a multi-context model's other two encodings.
+    """Ranking losses for the two encodings of a multi-context model that include earlier turns.
 
-    One loss ranks responses by the encoding of the earlier turns, and the other by the encoding of
-    context and earlier turns together. Each is computed like `Ranking`, with this encoding in place
-    of the context's. An example without earlier turns adds nothing to these losses, but its
-    response is a negative for the other examples. Both losses are sums over the examples with
-    earlier turns, divided by the batch size. The paper does not say how to combine them.
+    In one loss, responses are ranked by the encoding of the earlier turns; in the other, by the
+    encoding of context and earlier turns together. Both are computed as in `Ranking`, with this
+    encoding in place of the context's. An example without earlier turns adds nothing to these
+    losses, but its response is a negative for the other examples. Each loss is a sum over the
+    examples with earlier turns, divided by the batch size. The paper does not say how to combine
+    the losses.
 
     Reference: arXiv 1911.03688 §2.2.
 
@@ -55,7 +56,7 @@ class History(Ranking):
         others = [loss.name for loss in losses if not isinstance(loss, Ranking) and loss.weight]
         check(
             not self.options.history_only or not others,
-            "history_only cannot be combined with losses other than ranking.",
+            "history_only cannot be combined with losses other than the ranking loss.",
             others,
         )
 
@@ -75,8 +76,8 @@ class History(Ranking):
             if initial != blocks:
                 raise ValueError(
                     "history_only trains only the networks for earlier turns, so --init_from "
-                    f"must be an encoder with {blocks} blocks. Received: {data.init_from!r}, with "
-                    f"{initial} blocks. Change --init_from, or omit --history_only."
+                    f"must be an encoder with {blocks} blocks. Received: {data.init_from!r}, which "
+                    f"has {initial} blocks. Change --init_from, or omit --history_only."
                 )
         return ()
 
@@ -86,5 +87,5 @@ class History(Ranking):
             model.encoder.freeze_all_but_history()
 
     def facts_to_keep(self) -> Sequence[str]:
-        # r does not change, so what was measured for the similarity map stays true.
+        # r does not change, so earlier measurements of the similarity map remain valid.
         return ("teacher", "similarity", "opposites") if self.options.history_only else ()

@@ -1,4 +1,4 @@
-"""The loss that pulls together single texts with the same label."""
+"""The loss for pulling together single texts with the same label."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ class IntentContrastOptions(Config):
 class IntentContrast(Loss):
     """Supervised contrastive loss on single texts, some of which have an intent.
 
-    For a text i, the loss is the mean of −log softmax_j(scale · cos(r_i, r_j)) over the other texts
-    j with the same intent. The softmax runs over these texts and over the texts with other intents.
-    The total is the mean over all texts that share their intent with another text in the batch.
+    The loss of a text i is the mean of −log softmax_j(scale · cos(r_i, r_j)) over the other texts j
+    with the same intent. The softmax runs over these texts and over the texts with other intents.
+    The loss of a batch is the mean over all texts that share their intent with another text.
 
     Reference: arXiv 2004.11362 §3.2.2 equation 2 (L_out).
 

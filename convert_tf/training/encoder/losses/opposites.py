@@ -1,4 +1,4 @@
-"""The loss that moves a text closer to its paraphrases than to its opposites."""
+"""The loss for moving a text closer to its paraphrases than to its opposites."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -18,8 +18,9 @@ class OppositesOptions(Config):
 
     Attributes:
       triplets: Folder of token ids from convert-tf tokenize --triplets.
-      triplets_per_pair: Triplets per pair.
-      opposites: Weight of the loss that moves texts closer to paraphrases than to opposites.
+      triplets_per_pair: Number of triplets per pair.
+      opposites: Weight of the loss that moves texts closer to their paraphrases than to their
+        opposites.
     """
 
     heading: ClassVar[str] = "Opposites loss"
@@ -32,11 +33,11 @@ class OppositesOptions(Config):
 class Opposites(Loss):
     """Cross-entropy of picking a text's paraphrase among all paraphrases and opposites in a batch.
 
-    A triplet i has an anchor a_i, a paraphrase p_i and an opposite o_i. For each kind of vector v,
-    the triplet's loss is −log softmax_i(scale · cos(v(a_i), v(c))) over the candidates c = p_1, …,
-    p_n, o_1, …, o_n. Candidates that equal the anchor or its paraphrase do not count as wrong. The
-    kinds of vectors are the reduced encoding r and, with a teacher, the similarity vector
-    (`EncoderObjective.similarity`). The loss is the mean over the kinds.
+    Triplet i has an anchor a_i, a paraphrase p_i and an opposite o_i. For each kind of vector v,
+    the loss of the triplet is −log softmax_i(scale · cos(v(a_i), v(c))) over the candidates c =
+    p_1, …, p_n, o_1, …, o_n. Candidates equal to the anchor or its paraphrase are not counted as
+    wrong. The kinds of vectors are the reduced encoding r and, with a teacher, the similarity
+    vector (`EncoderObjective.similarity`). The loss is the mean over these kinds.
 
     The metric `opposites_accuracy` is the share of triplets in which the paraphrase is closer to
     the anchor than the opposite is.
@@ -59,7 +60,7 @@ class Opposites(Loss):
     def check(self, losses: Sequence[Loss]) -> None:
         check(
             bool(self.options.triplets) == bool(self.weight),
-            "triplets and opposites must be given together.",
+            "triplets and opposites must be set together.",
             (self.options.triplets, self.weight),
         )
 

@@ -1,4 +1,4 @@
-"""The ranking loss: pick the right response to each context from the batch."""
+"""The ranking loss: pick the correct response to each context from the batch."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ class RankingOptions(Config):
     """Options for the ranking loss.
 
     Attributes:
-      ranking: Weight of the ranking loss. 0 learns only from the other losses.
+      ranking: Weight of the ranking loss. With 0, only the other losses are trained.
     """
 
     heading: ClassVar[str] = "Ranking loss"
@@ -23,13 +23,13 @@ class RankingOptions(Config):
 
 
 class Ranking(Loss):
-    """Cross-entropy of picking the right response to each context.
+    """Cross-entropy of picking the correct response to each context.
 
     For a context x and the responses y_j in its batch, the loss is −Σ_j t_j log softmax_j(scale ·
-    cos(x, y_j)). The target t_j is 1 − `label_smoothing` for the right response, and the rest is
-    spread evenly over the others. J in equation 1 is a sum over examples; the loss here is their
-    mean. Mined negatives are candidates for every context. Responses with equal `response_groups`
-    are not negatives for one another.
+    cos(x, y_j)). The target t_j is 1 − `label_smoothing` for the correct response, and
+    `label_smoothing` is spread evenly over the other responses. The objective in equation 1 is a
+    sum over examples, whereas the loss here is the mean. Mined negatives are candidates for every
+    context. Responses with equal `response_groups` are not negatives for one another.
 
     Reference: arXiv 1911.03688 §2.1 equation 1, §3.1.
 
@@ -49,7 +49,7 @@ class Ranking(Loss):
         super().__init__(options, weight=weight)
 
     def applies_to(self, model: ModelConfig) -> bool:
-        return True  # the ranking is measured even if only other losses are trained
+        return True  # this loss is measured even if only other losses are trained
 
     def __call__(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> Any:
         return sum(
@@ -65,8 +65,8 @@ class Ranking(Loss):
         for objective, cosines, counts in self._ranked(outputs):
             prefix, losses = self._prefix(objective), self._losses(inputs, outputs, cosines)
             right = ops.diagonal(cosines)[:, None]
-            # Mined negatives are left out, so that accuracies are comparable with runs without
-            # negatives.
+            # Mined negatives are left out, so that the accuracy is comparable with runs without
+            # them.
             cosines = cosines[:, : ops.shape(cosines)[0]]
             is_first = ops.sum(ops.cast(cosines >= right, "int32"), axis=1) == 1
             yield f"{prefix}batch_accuracy", ops.cast(is_first, "float32"), counts
@@ -85,10 +85,11 @@ class Ranking(Loss):
         )
 
     def _ranked(self, outputs: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-        """Yield the name, the cosines and the mask for each objective.
+        """Yield a name, cosines and a mask for each ranking objective.
 
         The cosines are `[batch, batch]`, or `[batch, batch + batch × k]` with mined negatives. The
-        mask is `[batch]`: 0 if the objective needs earlier turns and the example has none, else 1.
+        mask, `[batch]`, is 0 if the objective needs earlier turns and the example has none, and
+        otherwise 1.
         """
         from keras import ops
 
@@ -106,13 +107,13 @@ def candidates_of(inputs: dict[str, Any]) -> Any:
     """Return which responses are candidates for each context, or None if all of them are.
 
     Args:
-      inputs: a batch. If it has `response_groups`, int32 `[batch]`, and with negatives
-        `negative_groups`, int32 `[batch × k]`, further copies of the right response are not
-        candidates.
+      inputs: a batch. Copies of the correct response are excluded from the candidates only if the
+        batch has `response_groups`, int32 `[batch]`, and, with mined negatives, `negative_groups`,
+        int32 `[batch × k]`.
 
     Returns:
-      bool `[batch, columns]`, with a column for each response in the batch and then for each mined
-      negative; or None.
+      None, or a mask, bool `[batch, columns]`. It has a column for each response in the batch,
+      followed by a column for each mined negative.
     """
     from keras import ops
 

@@ -1,4 +1,4 @@
-"""The loss that learns how a teacher ranks the responses in a batch."""
+"""The loss for learning how a teacher ranks the responses in a batch."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,9 +18,10 @@ class TaughtRankingOptions(Config):
     """Options for learning a teacher's ranking.
 
     Attributes:
-      ranking_teacher: Folder of vectors from teach --sides, for --ranking_distillation.
-      ranking_distillation: Weight of the loss that learns to rank a batch as --ranking_teacher
-        does.
+      ranking_teacher: Folder of teacher vectors from convert-tf teach --sides, for
+        --ranking_distillation.
+      ranking_distillation: Weight of the loss for ranking the responses in a batch as
+        --ranking_teacher does.
     """
 
     heading: ClassVar[str] = "Taught ranking loss"
@@ -32,9 +33,10 @@ class TaughtRankingOptions(Config):
 class TaughtRanking(Loss):
     """Cross-entropy between the teacher's and the model's choice of response.
 
-    For a context, the loss is −Σ_j softmax_j(scale · cos(X, Y_j)) log softmax_j(scale · cos(x,
-    y_j)). x is the model's encoding of the context, and y_j is its encoding of the j-th response in
-    the batch. X and Y_j are the teacher's vectors for the same texts. Mined negatives are not used.
+    The loss of a context is −Σ_j softmax_j(scale · cos(X, Y_j)) log softmax_j(scale · cos(x, y_j)).
+    Here x is the model's encoding of the context, and y_j the model's encoding of the j-th response
+    in the batch. X and Y_j are the teacher's vectors for the same texts. Mined negatives are not
+    used.
 
     Reference: arXiv 1503.02531 §2, with temperature 1.
 
@@ -49,7 +51,7 @@ class TaughtRanking(Loss):
     def check(self, losses: Sequence[Loss]) -> None:
         check(
             bool(self.options.ranking_teacher) == bool(self.weight),
-            "ranking_teacher and ranking_distillation must be given together.",
+            "ranking_teacher and ranking_distillation must be set together.",
             (self.options.ranking_teacher, self.weight),
         )
 
