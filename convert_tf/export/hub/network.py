@@ -18,7 +18,7 @@ from convert_tf.layers.reduction import SqrtNReduction
 from convert_tf.models.encoder import Trunk
 from convert_tf.text.tokenizer import Tokenizer
 
-# This is not −∞, because a padded query may have no key within reach. Its gradient would be NaN.
+# Not −∞: a padded query may have no key within reach, and its gradient would then be NaN.
 _MASKED_SCORE = -1e9
 
 
@@ -80,7 +80,7 @@ def ids_of_beginnings(
     if not as_written:
         strings = tokenizer.fold(strings)
     longest = tokenizer.bytes_of(num_tokens)
-    if longest is not None:  # otherwise long texts would take more time
+    if longest is not None:  # do not tokenize the rest of long texts, which would take more time
         strings = tf.strings.substr(strings, 0, longest)
     return tokenizer.ids_as_written(strings)
 
@@ -210,7 +210,7 @@ def _reduce(reduction: SqrtNReduction, x: Any, layout: _Layout) -> Any:
 # in one batch.
 BATCH_TOKENS = 2048
 _FEWEST_TOKENS = 256
-# Number of batches at the same time: while one batch runs small ops, another multiplies matrices.
+# Number of batches to compute at once: while one batch runs small ops, another multiplies matrices.
 _PARALLEL = 2
 
 
@@ -249,7 +249,7 @@ def in_length_batches(
 
     def next_start(start: tf.Tensor) -> tf.Tensor:
         """Return the end of the batch that begins at `start`."""
-        # If there are no texts, this is the lowest integer.
+        # If there are no texts, `longest` is the lowest integer.
         longest = tf.reduce_max(tf.gather(lengths, order[start : start + 1]))
         rows = budget // tf.maximum(longest, 1)
         rows = tf.maximum(rows if max_rows is None else tf.minimum(rows, max_rows), 1)
