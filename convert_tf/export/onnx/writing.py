@@ -138,7 +138,8 @@ def copy_onnx(
     if bits != network_bits:
         raise ValueError(
             f"{os.fspath(source)!r} has {bits} bits per weight, and copying cannot change this "
-            f"number. Received: network_bits={network_bits}. Pass {bits}, or export the module with {network_bits}."
+            f"number. Received: network_bits={network_bits}. Pass {bits}, or export the module "
+            f"with {network_bits}."
         )
     with only_writer(output):
         model = onnx.load_model_from_string(Path(source).read_bytes())
