@@ -141,7 +141,7 @@ def comments_of(conversation: Conversation, rules: Rules, changed: Counter[str])
     Args:
       conversation: a conversation.
       rules: the rules that decide how texts are cleaned.
-      changed: counter to which the number of texts changed by each rule is added.
+      changed: counter to update with the number of texts that each rule changed.
     """
     turns = (
         Comment(
@@ -255,7 +255,8 @@ def _fitting(turn: Comment, role: str, rules: Rules, counts: ThreadCounts) -> st
 def _last_two_as_one(path: list[Comment], rules: Rules) -> tuple[str, list[Comment]]:
     """Join the last two turns before a response into one context.
 
-    If the text of a submission leaves no room for its title, the text alone is the context.
+    The title of a submission is the turn before its text. If the two cannot be joined, for example
+    because there is no room for the title, the text alone is the context.
 
     Args:
       path: response, context and earlier turns, most recent first.
@@ -263,8 +264,8 @@ def _last_two_as_one(path: list[Comment], rules: Rules) -> tuple[str, list[Comme
 
     Returns:
       A tuple of the joined context and the path without the earlier of the joined turns. The
-      context is `""` if a turn cannot be used (for example, because it is deleted or by a bot), or
-      if there is no room for the earlier turn.
+      context is `""` if other turns cannot be joined, for example because one of them was deleted
+      or written by a bot, or because there is no room for the earlier turn.
     """
     last = path[1]
     if _skip_reason(last, rules, "context") not in ("", "context_too_short"):
@@ -478,7 +479,7 @@ def _last_words(text: str, max_length: int) -> str:
 
 
 def short_texts(text: str, max_length: int, *, min_length: int = 1) -> Iterator[str]:
-    """Yield a text with single spaces, or its sentences if the text exceeds `max_length`.
+    """Yield a text with single spaces between words, or its sentences if it exceeds `max_length`.
 
     Sentences longer than `max_length` are cut. Texts shorter than `min_length` characters are
     dropped, as are texts with fewer letters than other characters, such as tables and emoticons.

@@ -63,7 +63,7 @@ def prepare_with_spark(
     def engine(run: Preparation) -> None:
         with cluster(master) as context:
             written = _written(run, context)
-        # No attempt of a task is writing any more.
+        # The cluster is disconnected, so no attempt of a task is still writing files.
         num_shards = run.options.num_shards
         for one in written:
             run.steps.merge(one.steps)
