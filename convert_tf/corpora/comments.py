@@ -144,8 +144,9 @@ class Rules(Config):
       min_response_length: Minimum length of a response, in characters.
       max_response_length: Maximum length of a response, in characters.
       max_extra_length: Earlier turns are cut to this many characters, at the end of a word.
-      long: Whether texts above the maximum length are dropped or cut. A context keeps its end, and
-        a response keeps its beginning. Texts are cut at the end of a sentence if possible.
+      long: Whether texts above the maximum length are dropped or cut. A context that is cut keeps
+        its end, and a response keeps its beginning. Texts are cut at the end of a sentence if
+        possible.
       max_path_length: Maximum number of comments in an example, from 2 to 11. An example from a
         conversation without a title may have one more turn.
       unescape_html: Replace HTML entities such as &gt; with the characters they stand for, before

@@ -49,7 +49,7 @@ class ExternalSorter:
 
     Raises:
       ValueError: if DuckDB does not understand the memory limit.
-      OSError: if the disk is full (`errno.ENOSPC`), or rows were lost.
+      OSError: if the disk is full (`errno.ENOSPC`), or DuckDB lost rows.
       MemoryError: if the memory limit is too low for sorting.
     """
 

@@ -222,7 +222,10 @@ def create_examples(
 def _example(
     path: Sequence[Comment], rules: Rules, counts: ThreadCounts, source: str, context: str = ""
 ) -> Example:
-    """Turn a reply path into an example. If `context` is given, the example is additional."""
+    """Turn a reply path into an example. If `context` is passed, it replaces the path's context.
+
+    The example then counts as additional.
+    """
     if context:
         counts.additional += 1
     else:
@@ -242,7 +245,7 @@ def _example(
 
 
 def _fitting(turn: Comment, role: str, rules: Rules, counts: ThreadCounts) -> str:
-    """Return a turn's text, cut if too long. Contexts keep their end, responses their beginning."""
+    """Return a turn's text. If too long, a context keeps its end, and a response its beginning."""
     text = turn.body + turn.rest
     shortest, longest = rules.limits(role)
     if len(text) <= longest:

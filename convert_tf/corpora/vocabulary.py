@@ -88,7 +88,7 @@ def in_graph(
     """Apply a TensorFlow function to batches of texts on all cores.
 
     Args:
-      function: maps a batch of texts, string `[B]`, to string `[N]`.
+      function: function that maps a batch of texts, string `[B]`, to string `[N]`.
       sentences: the texts.
 
     Yields:

@@ -156,8 +156,9 @@ def subword_bags(texts: Sequence[str], subwords: Sequence[str]) -> csr_matrix:
 def fit_table(bags: csr_matrix, vectors: np.ndarray, alone: np.ndarray) -> np.ndarray:
     """Fit the rows W of a table, so that the mean of a text's rows is close to the text's vector.
 
-    |B W − Y|² + λ |W − c S|² is minimised by conjugate gradients, where S are the encoder's vectors
-    for single subwords, weighted by a/(a + p), and c is the factor for which B c S is closest to Y.
+    |B W − Y|² + λ |W − c S|² is minimised by conjugate gradients. The rows of S are the encoder's
+    vectors for single subwords, weighted by a/(a + p), and c is the factor for which B c S is
+    closest to Y.
 
     Args:
       bags: B, float32 `[texts, subwords]`, from `subword_bags`.

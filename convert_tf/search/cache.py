@@ -100,8 +100,9 @@ class CandidateCache:
         if fingerprint != self.encoder:
             raise ValueError(
                 f"The index {str(self.folder)!r} was encoded by {self.encoder_name}, not by "
-                f"{name or fingerprint}. Pass that encoder and kind, or encode the texts again: "
-                f"convert-tf index build --from {self.folder} --encoder NEW --output OTHER."
+                f"{name or fingerprint}. Pass the encoder and kind that the index was encoded "
+                f"with, or encode the texts again: convert-tf index build --from {self.folder} "
+                "--encoder NEW --output OTHER."
             )
 
     @property
@@ -302,8 +303,8 @@ def _encoded(
     vectors = np.asarray(encode(batch))
     if vectors.shape != (len(batch), dim or vectors.shape[-1]):
         raise ValueError(
-            f"encode must return a vector of equal length for each of {len(batch)} texts. "
-            f"Received: shape {vectors.shape}."
+            f"encode must return one vector for each of {len(batch)} texts, and all vectors must "
+            f"have the same length. Received: shape {vectors.shape}."
         )
     return stored_vectors(vectors, dtype)
 

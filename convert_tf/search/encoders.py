@@ -63,7 +63,7 @@ def load_encoder(model: str | os.PathLike[str], *, kind: str = "response") -> Ca
     if kind_of(path) is Kind.RANKER:
         if kind != "response":
             raise ValueError(
-                f"kind={kind!r} needs a dual encoder, and {path!r} is a ranker. Pass the folder or "
+                f"kind={kind!r} needs a dual encoder, and {path!r} is a ranker. Pass the run or "
                 "module of a dual encoder."
             )
         return _ranker_encoder(path, weights)

@@ -28,7 +28,7 @@ from convert_tf.storage.files import whole_file, writing
 
 FAISS_KINDS = ("flat", "ivf", "hnsw")
 _CONTEXTS_AT_ONCE = 32  # number of contexts to encode together
-_VECTORS_AT_ONCE = 512  # number of context vectors to multiply with each chunk of candidates
+_VECTORS_AT_ONCE = 512  # number of context vectors to multiply by each chunk of candidates
 _ROWS_AT_ONCE = 16_384  # number of rows to add to a FAISS index together
 _TRAINING_ROWS_PER_LIST = 64  # for ivf, which has 4 √candidates lists
 _PROBES = 16  # number of ivf lists to search

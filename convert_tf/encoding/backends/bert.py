@@ -39,8 +39,8 @@ class BertBackend(OpenedFromPath):
       reads_history: False, because a BERT encodes single texts.
 
     Raises:
-      ValueError: if the folder is incomplete or damaged, has further layers, or
-        reduces outputs in another way.
+      ValueError: if the folder is incomplete or damaged, has further layers, or reduces the outputs
+        to something other than their mean or the first output.
       ForkedError: if the process was forked after a model had been opened. `run` raises it too.
 
     Example:

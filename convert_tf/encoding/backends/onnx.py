@@ -392,7 +392,7 @@ def encode_pieces(
       ids, row_splits: the tokens of the texts, as returned by `PlainTokenizer.flat_ids`.
       encode: function that takes the `ids` and `row_splits` of some texts and returns their
         vectors, float `[rows, dim]`.
-      width: number of texts per row.
+      width: number of texts that one row of the result is computed from.
       dim: number of dimensions of a vector.
 
     Returns:

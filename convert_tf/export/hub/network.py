@@ -36,7 +36,7 @@ class _Layout(NamedTuple):
       is_real: float32 `[texts, tokens]`, 1 for tokens and 0 for padding.
       key_bias: float32 `[texts, 1, 1, tokens]`, the bias to add to scores: 0 for tokens, −10⁹ for
         padding.
-      distance: int32 `[tokens, tokens]`, j − i at [i, j].
+      distance: int32 `[tokens, tokens]`, the distance j − i from token i to token j at [i, j].
       lengths: int32 `[texts]`, number of tokens in each text.
     """
 
@@ -64,7 +64,7 @@ def _layout(lengths: Any) -> _Layout:
 
 
 def use_plain_gelu(model: keras.Model) -> None:
-    """Make a model's layers compute the fast GELU by `plain_fast_gelu`."""
+    """Make a model's layers compute the fast GELU with `plain_fast_gelu`."""
     for layer in model._flatten_layers():
         if getattr(layer, "activation", None) is fast_gelu:
             layer.activation = plain_fast_gelu
@@ -123,7 +123,7 @@ def _fused_norm(norm: keras.layers.LayerNormalization, x: Any) -> Any:
     The ops are a batch norm whose channels are the rows, followed by scale and offset. TensorFlow's
     optimizer Grappler replaces exactly these ops with oneDNN's layer norm. The batch norm must be
     in float32: with a batch norm in bfloat16, TensorFlow up to 2.12 raises an error on processors
-    without bfloat16 when it prepares the graph, even if this branch is not taken.
+    without bfloat16 when it prepares the graph, even if the graph never runs this op.
     """
     # TensorFlow only fuses ops with a static shape, which a saved graph does not have by itself.
     fine = tf.raw_ops.EnsureShape(input=tf.cast(x, tf.float32), shape=[None, norm.gamma.shape[0]])

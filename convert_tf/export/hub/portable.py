@@ -29,7 +29,7 @@ from tensorflow.python.saved_model import fingerprinting_utils
 from convert_tf.checkpoints.tensor_bundle import FOOTER_BYTES, read_table, slice_key
 from convert_tf.data.shards import varint
 
-# `scripts/list_ops.py` wrote this file.
+# The ops of TensorFlow 2.6, as listed by `scripts/list_ops.py`.
 _OPS_FILE = Path(__file__).with_name("ops_of_tensorflow_2_6.txt")
 # An op in the function that saves a loaded module's variables. It does not change their values.
 _WITHOUT_EFFECT = "DisableCopyOnRead"

@@ -143,7 +143,7 @@ class Bfloat16Copies(tf.Module):
 
     Args:
       variables: the variables of a copy of the model that computes in bfloat16.
-      weights: the float32 weights of the model. Its first variables correspond to `variables`.
+      weights: the float32 weights of the model, the first of which correspond to `variables`.
 
     Example:
       copies = Bfloat16Copies(fast_model.trainable_variables, weights)
@@ -173,7 +173,7 @@ class Bfloat16Copies(tf.Module):
                 copy.assign(tf.cast(variable, tf.bfloat16))
 
     def scope(self) -> keras.StatelessScope:
-        """Make the model use the copies of kernels, and float32 variables for other weights."""
+        """Make the model use the copies, and float32 variables for weights that have no copy."""
         scope = keras.StatelessScope()
         for variable, value in zip(self._variables(), self._values, strict=True):
             scope.add_update((variable, value.read_value()))  # the constructor would cast values
