@@ -79,7 +79,7 @@ class RankingTraining(Training):
 
 @dataclasses.dataclass(frozen=True)
 class PairTraining(RankingTraining):
-    """Options for training dual encoders on pairs, whatever the losses.
+    """Options for training dual encoders on pairs, with any losses.
 
     Where the paper gives a value for pre-training (§3.1), it is the default.
 
@@ -193,7 +193,7 @@ TRAIN_RECIPES: dict[str, dict[str, Any]] = {
 
 
 def overridden(fields: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """Return the options in `fields` with those in `overrides` replaced.
+    """Return the options in `fields`, updated with those in `overrides`.
 
     If `overrides` has a peak learning rate but no final one, the final rate in `fields` is
     multiplied by the same factor as the peak.
@@ -217,7 +217,8 @@ class Pretraining(Training):
       all_turns: Use all turns as the context. With token ids, only the last turn is available.
       max_tokens: Maximum number of tokens per text. Longer texts are cut; a context of all turns
         keeps its last tokens.
-      shuffle_buffer: Number of examples to hold in memory, to form batches of similar length.
+      shuffle_buffer: Number of examples to hold in memory, to form batches of texts of similar
+        length.
       steps: Number of optimizer steps. The two objectives alternate.
       batch_tokens: Number of tokens per batch, including padding.
       learning_rate: Peak learning rate of Adam.

@@ -259,7 +259,7 @@ def _last_two_as_one(path: list[Comment], rules: Rules) -> tuple[str, list[Comme
     """Join the last two turns before a response into one context.
 
     The title of a submission is the turn before its text. If the two cannot be joined, for example
-    because there is no room for the title, the text alone is the context.
+    because there is no room for the title, the text alone is the context if it is long enough.
 
     Args:
       path: response, context and earlier turns, most recent first.

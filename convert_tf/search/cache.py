@@ -1,4 +1,4 @@
-"""Encoded candidates on disk, which searches map into memory.
+"""Encoded candidates on disk. A search maps them into memory.
 
 `convert-tf index build` writes a folder with these files, and `convert-tf index edit` rewrites
 them:

@@ -274,7 +274,7 @@ class FaissIndex(CandidateIndex):
 
         def read(path: str) -> Any:
             index = self._faiss.read_index(path)
-            # Earlier versions wrote indexes with a different number of vectors than groups.
+            # In indexes from earlier versions, the number of vectors differs from that of groups.
             return index if index.ntotal == count else None
 
         def write(index: Any, path: str) -> None:
@@ -333,7 +333,7 @@ class FaissIndex(CandidateIndex):
         kinds = {"flat": "Flat", "ivf": f"IVF{lists},Flat", "hnsw": f"HNSW{_LINKS}"}
         index = faiss.index_factory(cache.dim, kinds[self.kind], faiss.METRIC_INNER_PRODUCT)
         if not index.is_trained:
-            index.cp.min_points_per_centroid = 1  # or FAISS warns of too few vectors
+            index.cp.min_points_per_centroid = 1  # otherwise FAISS warns about too few vectors
             rows = min(len(firsts), _TRAINING_ROWS_PER_LIST * lists)
             sample = firsts[np.linspace(0, len(firsts) - 1, rows).astype(np.int64)]
             index.train(cache.vectors_at(sample))

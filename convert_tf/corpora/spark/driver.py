@@ -101,7 +101,7 @@ def _written(run: Preparation, context: Any) -> list[FileWritten]:
     check_workers(context, tasks.folder, [path for _, path in sizes], libraries=LIBRARIES)
 
     def rows_of(files: Sequence[tuple[str, str]]) -> Any:
-        """Return the rows in files, given as (kind, path). A task reads a file, largest first."""
+        """Return the rows in (kind, path) files. Each task reads one file, the largest first."""
         items = context.parallelize(sorted(files, key=lambda file: -sizes[file]), len(files) or 1)
         return items.mapPartitions(tasks.read)
 

@@ -1,4 +1,4 @@
-"""A dual encoder as a `tf.Module`, from strings to encodings, for a TF Hub module.
+"""A dual encoder as a `tf.Module` that maps strings to encodings, for a TF Hub module.
 
 The module applies the encoder's own layers without padding (`convert_tf.export.hub.network`), to a
 limited number of tokens at a time. All signatures share one graph of the trunk and the reduction.
@@ -50,7 +50,7 @@ class _Ids(NamedTuple):
 
 
 class EncoderModule(tf.Module):
-    """A dual encoder with its tokenizer, from strings to encodings.
+    """A dual encoder with its tokenizer, which maps strings to encodings.
 
     The network reads at most `max_tokens` subwords per text, but `tokenize` does not cut texts.
     `encode_sequence` returns a row for each token from `tokenize`. The rows of tokens beyond

@@ -141,7 +141,7 @@ def _nodes(graph: MetaGraphDef) -> Iterator[NodeDef]:
 
 
 def _check(node: NodeDef) -> None:
-    """Remove attributes that may be dropped. Raise an error if TensorFlow 2.6 lacks the others."""
+    """Remove unneeded attributes of a node. Raise an error if TensorFlow 2.6 cannot load it."""
     attributes = _known_ops().get(node.op)
     if attributes is None:
         raise _unknown(f"the op {node.op}", node)

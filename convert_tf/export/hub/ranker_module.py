@@ -1,4 +1,4 @@
-"""Rankers as TF Hub modules: from strings of contexts and candidates to scores.
+"""Rankers as TF Hub modules, which map strings of contexts and candidates to scores.
 
 A ranker's network is traced once, from token ids to vectors or scores. The graph around the network
 tokenizes texts, finds equal candidates, and computes rows of similar length in batches of limited
@@ -35,7 +35,7 @@ _IDS = tf.TensorSpec([None, None], tf.int32)
 
 
 class RankerModule(tf.Module):
-    """A ranker with its tokenizer, from strings to scores.
+    """A ranker with its tokenizer, which maps strings to scores.
 
     This is the base class of `EncodingRankerModule` and `CrossRankerModule`.
 
