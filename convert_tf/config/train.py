@@ -219,7 +219,8 @@ class Pretraining(Training):
         keeps its last tokens.
       shuffle_buffer: Number of examples to hold in memory, to form batches of texts of similar
         length.
-      steps: Number of optimizer steps. The two objectives alternate.
+      steps: Number of optimizer steps. Steps for the masked language model alternate with steps for
+        predicting the next utterance.
       batch_tokens: Number of tokens per batch, including padding.
       learning_rate: Peak learning rate of Adam.
       dropout: Dropout rate in all layers.

@@ -301,7 +301,7 @@ def unused_texts(
     Args:
       comments: the turns in a thread, including its title and post.
       examples: the examples from this thread, as returned by `create_examples`.
-      rules: the rules, of which the length limits and `drop_bots` are used.
+      rules: the rules. Only the length limits and `drop_bots` are used.
     """
     known = {text for example in examples for text in (example.context, example.response)}
     for turn in comments:

@@ -22,7 +22,7 @@ def whole_characters(text: str) -> str:
 
 
 def joined_halves(text: str) -> str:
-    """Return a text in which each pair of surrogates, such as an emoji, is one character."""
+    """Return a text in which each pair of surrogates, as for an emoji, is one character."""
     if text.isascii() or not _HALF.search(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -103,8 +103,8 @@ def _sentence(error: Exception, master: str) -> str:
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
         return (
             f"The Python of the workers of {master} cannot run the tasks ({fault[0]}). Set "
-            f"PYSPARK_PYTHON to the path of a Python {here} on the workers in which convert_tf "
-            "is installed with its extra [spark], and also onnxruntime for embed."
+            f"PYSPARK_PYTHON to the path of a Python {here} on the workers that has convert_tf "
+            "with its extra [spark]. For embed, it also needs onnxruntime."
         )
     if "JAVA_GATEWAY_EXITED" in text:
         return (

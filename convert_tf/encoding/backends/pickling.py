@@ -67,7 +67,7 @@ def _fingerprint(path: str) -> str:
 
 
 def _open_again(kind: Any, path: str, options: Mapping[str, Any], expected: str) -> OpenedFromPath:
-    """Open the model to which a pickle refers.
+    """Open the model that a pickle refers to.
 
     Raises:
       ValueError: if there is no model at the path, or a different model.
