@@ -76,10 +76,10 @@ def option(
       default: default value.
       group: heading under which the help lists the field; by default the heading of the class.
       is_common: whether the short help lists the field; false by default.
-      choices: allowed values. `"none"` stands for None.
+      choices: allowed values. `"none"` means None.
       at_least, above, at_most, below: bounds for the value of a number.
-      read_with: name of another field, and the values of that field with which this field has an
-        effect. None instead of the values stands for every value except "" and 0.
+      read_with: name of another field, and the values of it for which this field takes effect. If
+        the values are None, this field takes effect for any value except "" and 0.
       is_kept: whether a resumed run must have the same value as before; false by default.
     """
     settings = {
@@ -96,9 +96,9 @@ def size(default: int) -> Any:
 def options_of(config: Any) -> dict[str, dict[str, Any]]:
     """Return the settings of all fields of a class, by the name of the field.
 
-    The settings of a field are the arguments of `option`, and `text`, the help. The help is the
-    entry for the field under `Attributes:` in the docstring of the class; under `python -OO` it is
-    empty. A subclass that redefines a field inherits the settings that it does not change.
+    The settings of a field are the arguments of `option`, and `text`, the help text. The help text
+    is the entry for the field under `Attributes:` in the docstring of the class; under `python -OO`
+    it is empty. A subclass that redefines a field inherits the settings that it does not change.
     """
     unset = {"text": "", "is_common": False, "choices": (), "read_with": None, "is_kept": False}
     options: dict[str, dict[str, Any]] = {}
@@ -166,8 +166,8 @@ class Config:
 
     Attributes:
       heading: heading in the help for fields without a `group`.
-      former: fields of earlier versions, with the only value that this version still accepts in a
-        file. None means that any value is accepted.
+      former: fields of earlier versions, each with the only value that this version still accepts
+        in a file. If this value is None, any value is accepted.
     """
 
     heading: ClassVar[str] = ""

@@ -141,7 +141,7 @@ MODEL_PRESETS: dict[str, dict[str, Any]] = {
 
 
 def model_preset(name: str, **overrides: Any) -> ModelConfig:
-    """Return the configuration of a preset, with the fields in `overrides` replaced.
+    """Return the configuration of a preset, updated with the fields in `overrides`.
 
     Raises:
       ValueError: if `name` is not a preset, or an override is not a field.

@@ -39,7 +39,7 @@ class HeadConfig(Config):
       reduction_tokens: Number of tokens whose outputs first_m_mean averages.
       poly_codes: Number of vectors that a poly-encoder computes for a context.
       poly_variant: How a poly-encoder computes the vectors of a context.
-      scale: Factor for dot products. 0 stands for the factor that --init_from was trained with.
+      scale: Factor for dot products. 0 keeps the factor that --init_from was trained with.
       learn_scale: Train the factor for dot products.
       separate_trunks: Use a second trunk for candidates, which starts as a copy of the first.
       max_context_tokens: Maximum number of tokens per context. The last ones are kept.
@@ -83,8 +83,8 @@ class HeadConfig(Config):
 class RankerTraining(RankingTraining):
     """Options for training rankers.
 
-    The defaults are the paper's for a bi-encoder (§5.1, §5.3). `ranker_recipe` returns those for
-    other heads.
+    The defaults are the paper's for a bi-encoder (§5.1, §5.3). `ranker_recipe` returns the paper's
+    options for other heads.
 
     If `steps` is 0, a ranker is trained for one pass over the data. If `eval_every` is 0, it is
     evaluated twice per pass. `adamw` has a weight decay of 0.01.
@@ -100,8 +100,8 @@ class RankerTraining(RankingTraining):
       freeze: Parts of the model whose weights stay fixed. The default for a published BERT is
         embeddings.
       trainable_blocks: Number of topmost blocks to train with --freeze=all_but_top_k.
-      output_std: Standard deviation to which the outputs of the trunks are rescaled before the
-        first step. 0 leaves the outputs unchanged.
+      output_std: Standard deviation that the outputs of the trunks are rescaled to before the first
+        step. 0 leaves the outputs unchanged.
     """
 
     dev_data: str = option("", group=DATA)
@@ -151,9 +151,9 @@ class RankerTraining(RankingTraining):
 _SAMPLED = {"cross": {"negatives_from": "sampled", "negatives": 15}}
 
 # Options that differ from the defaults, by recipe and head (arXiv 1905.01969 §5.1). The texts in
-# ConvAI2 are shorter, so the paper uses larger batches there. Its cross-encoder uses the 19
-# negatives in the data. For DSTC7 and Ubuntu V2, the paper samples negatives; the training file of
-# Ubuntu V2 contains none.
+# ConvAI2 are shorter, so the paper uses larger batches for ConvAI2. The cross-encoder for ConvAI2
+# uses the 19 negatives in the data. For DSTC7 and Ubuntu V2, the paper samples negatives; the
+# training file of Ubuntu V2 contains none.
 RANKER_RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {},
     "dstc7": _SAMPLED,

@@ -79,7 +79,7 @@ class RankingTraining(Training):
 
 @dataclasses.dataclass(frozen=True)
 class PairTraining(RankingTraining):
-    """Options for training dual encoders on pairs, whatever the losses.
+    """Options for training dual encoders on pairs, with any losses.
 
     Where the paper gives a value for pre-training (§3.1), it is the default.
 
@@ -88,8 +88,8 @@ class PairTraining(RankingTraining):
       first_train_example: Index of the first example to train on, starting at 0.
       source_shares: For some sources, the share of their examples to train on, such as
         forum=0.5,chat=0.1. Needs token ids.
-      eval_splits: Splits to evaluate. The best weights are chosen on the first one. Without any
-        split, the last weights are kept.
+      eval_splits: Splits to evaluate on. The best weights are chosen on the first split. Without
+        any split, the last weights are kept.
       shuffle_buffer: Number of examples to hold in memory for shuffling.
       turn_prefixes: Put 0:, 1:, … before earlier turns, starting with the latest. For records only.
       utterances: Folder with token ids of single texts, to train on in addition to pairs.
@@ -100,7 +100,7 @@ class PairTraining(RankingTraining):
       micro_batch: Number of pairs to encode at a time, to save memory. It must divide --batch_size.
         0 encodes the whole batch at once.
       scale_start: Factor for the cosines at step 0.
-      scale_end: Factor for the cosines after --scale_anneal_steps. 0 stands for the square root of
+      scale_end: Factor for the cosines after --scale_anneal_steps. If 0, the square root of
         --encoding_dim.
       scale_anneal_steps: Number of steps over which the factor for the cosines changes linearly.
       mask_duplicates: Do not use copies of the correct response as negatives.
@@ -193,7 +193,7 @@ TRAIN_RECIPES: dict[str, dict[str, Any]] = {
 
 
 def overridden(fields: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """Return the options in `fields` with those in `overrides` replaced.
+    """Return the options in `fields`, updated with those in `overrides`.
 
     If `overrides` has a peak learning rate but no final one, the final rate in `fields` is
     multiplied by the same factor as the peak.
@@ -217,8 +217,10 @@ class Pretraining(Training):
       all_turns: Use all turns as the context. With token ids, only the last turn is available.
       max_tokens: Maximum number of tokens per text. Longer texts are cut; a context of all turns
         keeps its last tokens.
-      shuffle_buffer: Number of examples to hold in memory, to form batches of similar length.
-      steps: Number of optimizer steps. The two objectives alternate.
+      shuffle_buffer: Number of examples to hold in memory, to form batches of texts of similar
+        length.
+      steps: Number of optimizer steps. Steps for the masked language model alternate with steps for
+        predicting the next utterance.
       batch_tokens: Number of tokens per batch, including padding.
       learning_rate: Peak learning rate of Adam.
       dropout: Dropout rate in all layers.

@@ -119,7 +119,8 @@ class Comment(NamedTuple):
 
     `parent_id` is `TITLE_ID` for a top-level comment and None for the title. `body` is trimmed to
     the highest length limit in the rules. If the text was longer, `is_trimmed` is true, and `rest`
-    has the remaining characters if the rules need them. `score` is None if the dump gives no score.
+    contains the remaining characters if the rules need them. `score` is None if the dump gives no
+    score.
     """
 
     id: str
@@ -143,8 +144,9 @@ class Rules(Config):
       min_response_length: Minimum length of a response, in characters.
       max_response_length: Maximum length of a response, in characters.
       max_extra_length: Earlier turns are cut to this many characters, at the end of a word.
-      long: Whether texts above the maximum length are dropped or cut. A context keeps its end, and
-        a response keeps its beginning. Texts are cut at the end of a sentence if possible.
+      long: Whether texts above the maximum length are dropped or cut. A context that is cut keeps
+        its end, and a response keeps its beginning. Texts are cut at the end of a sentence if
+        possible.
       max_path_length: Maximum number of comments in an example, from 2 to 11. An example from a
         conversation without a title may have one more turn.
       unescape_html: Replace HTML entities such as &gt; with the characters they stand for, before
@@ -152,12 +154,13 @@ class Rules(Config):
         characters are removed.
       strip_quotes: Remove quoted lines (> ...) from texts.
       strip_urls: Remove URLs, pictures and polls from texts. The text of a Markdown link stays.
-      drop_bots: Drop examples whose context or response is by a bot or a moderators' account.
+      drop_bots: Drop examples whose context or response was written by a bot or by a moderators'
+        account.
       drop_self_replies: Drop responses by the author of the context.
       drop_repeats: Drop responses that repeat their context.
-      deduplicate: Keep one of several identical pairs, the one with the smallest thread id. exact
+      deduplicate: Of several identical pairs, keep only the one with the smallest thread id. exact
         compares all characters; folded ignores case and white space.
-      min_score: Drop responses with a score below this on Reddit.
+      min_score: Drop responses whose score on Reddit is lower than this.
       more_pairs: Add two kinds of examples to the train split. In the first, the last two turns
         form one context. In the second, the context is a Reddit title and the response is the text
         of its post.
@@ -244,7 +247,7 @@ def parse_comment(fields: Mapping[str, Any], rules: Rules, *, changed: Counter[s
     Args:
       fields: the fields of the object, by name.
       rules: the rules that decide how texts are cleaned and which subreddits are read.
-      changed: counter to which the number of texts changed by each cleaning rule is added.
+      changed: counter to update with the number of texts that each cleaning rule changed.
 
     Raises:
       UnusableError: if a field is missing or malformed, or the subreddit is excluded.
@@ -297,7 +300,7 @@ def clean_turn(
     Args:
       turn: a turn whose body is the whole original text.
       rules: the rules that decide how the text is cleaned and trimmed.
-      changed: counter to which the number of texts changed by each rule is added.
+      changed: counter to update with the number of texts that each rule changed.
       is_reddit: see `is_removal_notice`.
     """
     text = turn.body
@@ -393,7 +396,7 @@ def clean_text(text: str, rules: Rules, *, changed: Counter[str]) -> str:
     Args:
       text: the original text.
       rules: only `unescape_html`, `strip_quotes` and `strip_urls` are used.
-      changed: counter to which the number of texts changed by each rule is added.
+      changed: counter to update with the number of texts that each rule changed.
 
     Returns:
       The cleaned text, or `""` if it has no visible character.

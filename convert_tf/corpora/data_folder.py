@@ -94,9 +94,9 @@ def prepare(
 ) -> dict[str, Any]:
     """Write a data folder from dump files and other corpora.
 
-    Everything is written to a temporary folder, which is renamed at the end, so the output folder
-    is either complete or absent. A killed run leaves its temporary folder behind. The next run with
-    the same output deletes that folder and starts again.
+    The folder is written atomically: everything goes to a temporary folder, which is renamed at the
+    end. A killed run leaves its temporary folder behind. The next run with the same output deletes
+    that folder and starts again.
 
     Args:
       inputs: files of Reddit comments.
@@ -237,7 +237,7 @@ def _subword_lengths(texts: Mapping[str, Sequence[str]], vocabulary: str | None)
 
 
 def small_vocabulary(num_texts: int, *, at_least: int = 1) -> SubwordConfig:
-    """Return options for learning a vocabulary from few texts that keeps all their characters.
+    """Return options for learning a vocabulary with all characters of a small number of texts.
 
     Args:
       num_texts: number of texts.

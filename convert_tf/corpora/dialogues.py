@@ -41,7 +41,8 @@ _SPEAKERS = ("speaker", "author", "role", "from")
 _ROLES = ("role", "from")
 # Messages in these roles, such as prompts and tool calls, are not part of the dialogue.
 _UNSPOKEN = {"system", "developer", "tool", "function", "observation", "function_call"}
-# A list in one of these fields has the turns of one context. Other lists have alternatives.
+# A list in one of these fields contains the turns of one context. A list in any other field
+# contains alternatives.
 _HOLDS_TURNS = {"context", "prompt"}
 _CALLS = ("tool_calls", "function_call")
 # The text of the second field is added to the context in the first field, on a new line.

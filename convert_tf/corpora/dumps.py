@@ -211,7 +211,7 @@ class CountedFile(TableFile):
             return
         self.skip(f"{problem}_archive" if self.kind != "plain" else "truncated_file")
         what = f"this is {self.damage}{reason and ', '}{reason}"
-        self.warn(f"{what}; kept the {self.lines} lines before that point")
+        self.warn(f"{what}; kept the {self.lines} lines before the damage")
 
 
 def find_files(patterns: Sequence[str]) -> list[str]:

@@ -49,7 +49,7 @@ class ExternalSorter:
 
     Raises:
       ValueError: if DuckDB does not understand the memory limit.
-      OSError: if the disk is full (`errno.ENOSPC`), or rows were lost.
+      OSError: if the disk is full (`errno.ENOSPC`), or DuckDB lost rows.
       MemoryError: if the memory limit is too low for sorting.
     """
 
@@ -90,8 +90,8 @@ class ExternalSorter:
         num_sorted = 0
         try:
             self._connection.execute("SET enable_progress_bar = false")
-            # The limit determines the size of DuckDB's buffers. With smaller buffers, DuckDB lost
-            # rows.
+            # The limit on line lengths determines the size of DuckDB's buffers. With smaller
+            # buffers, DuckDB lost rows.
             line_limit = max(_MIN_LINE_LIMIT, 2 * self._longest)
             self._connection.execute(_SORT, [self._path, line_limit])
             while rows := self._connection.fetchmany(_FETCH_ROWS):

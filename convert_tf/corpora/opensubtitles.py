@@ -143,8 +143,8 @@ def clean_line(line: str) -> str:
       line: a line with or without its line break.
     """
     line = _SPEAKER.sub("", line)
-    # The search ends at the last closing bracket. Otherwise unclosed brackets would make it
-    # quadratic.
+    # The search ends at the last closing bracket. Otherwise it would take quadratic time if many
+    # brackets are not closed.
     end = max(line.rfind("]"), line.rfind(")")) + 1
     if end:
         line = _BRACKETED.sub("", line[:end]) + line[end:]

@@ -39,14 +39,15 @@ class Corpus:
     description: str
 
 
-# Users expect to find all of their answers, so lengths are not limited. Repeated rows are dropped,
-# because in a batch, one copy would count as a wrong answer to the other.
+# Users expect to find all of their answers, so lengths are not limited. Repeated rows are dropped.
+# Otherwise, if two copies of a pair were in a batch, the response of one copy would count as a
+# wrong answer to the context of the other.
 _EVERYTHING_ONCE: dict[str, Any] = {
     **dict.fromkeys(("min_context_length", "min_response_length"), 1),
     **dict.fromkeys(("max_context_length", "max_response_length", "max_extra_length"), _NO_LIMIT),
     "deduplicate": "exact",
 }
-# The published sizes include repeated examples.
+# The published sizes of these data sets include repeated examples.
 _EVERYTHING: dict[str, Any] = {**_EVERYTHING_ONCE, "deduplicate": "no"}
 
 _CORPORA = (
@@ -98,7 +99,7 @@ class PrepareOptions(Config):
       corpus_rules: rules for other corpora, by name. A corpus without an entry uses its defaults in
         `CORPORA`.
       num_shards: number of record files, by split.
-      dev_fraction: Share of all data in the dev split. It is taken from PolyAI's train split.
+      dev_fraction: Share of all data that is moved from PolyAI's train split to the dev split.
       memory_limit: Maximum memory for sorting, for example 1GB.
       temp_dir: Folder for temporary files. Default: next to --output.
       max_bad_lines: Stop if more lines than this are unusable. By default, stop only if nearly all

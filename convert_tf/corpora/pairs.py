@@ -28,7 +28,7 @@ from convert_tf.data.tasks.formats import head_of, task_format_of
 from convert_tf.readers.columns import LABEL, TEXT, Cells, column_names
 from convert_tf.readers.tables import read_rows
 
-# Two columns with such names have labelled texts, or pairs of texts with the same meaning.
+# Two columns with such names contain labelled texts, or pairs of texts with the same meaning.
 _OTHER_NAMES = {*TEXT, *LABEL, "sentence1", "sentence2", "premise", "hypothesis", "summary"}
 
 

@@ -41,8 +41,8 @@ SortedRows = Iterable[tuple[str, str]]
 class Steps:
     """The steps of a run, or of one task of a run, with their counts.
 
-    `sample` has the first examples in each train shard. Shards are in the order of a hash, so the
-    sample is random, but the same in every run.
+    `sample` contains the first examples in each train shard. The examples in a shard are in the
+    order of a hash, so the sample is random, but the same in every run.
 
     Args:
       options: rules, sizes and limits of the run.
@@ -67,7 +67,7 @@ class Steps:
         self._sampled: Counter[int] = Counter()
 
     def merge(self, other: "Steps") -> None:
-        """Add the counts of another task. If it wrote shards, they must come after this task's."""
+        """Add the counts of another task, whose shards, if any, must come after this task's."""
         for source, counts in other.counts.items():
             self.counts[source] = threads.total_counts([self.counts[source], counts])
         for source, numbers in other.examples.items():

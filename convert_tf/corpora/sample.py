@@ -39,9 +39,9 @@ _RAMBLING = " I could go on about this for hours, and I will, because it matters
 class Question(NamedTuple):
     """The question of a thread, with its answers.
 
-    `asked` has the names that questions use for the object, and `answered` the names that answers
-    use. `questions`, `answers` and `reactions` are phrasings for the intent. `situation` has the
-    remarks to add to the question, and the remarks to add to the answer.
+    `asked` contains the names that questions use for the object, and `answered` contains the names
+    that answers use. `questions`, `answers` and `reactions` are phrasings for the intent.
+    `situation` contains the remarks to add to the question, and the remarks to add to the answer.
     """
 
     subreddit: str

@@ -141,7 +141,7 @@ def comments_of(conversation: Conversation, rules: Rules, changed: Counter[str])
     Args:
       conversation: a conversation.
       rules: the rules that decide how texts are cleaned.
-      changed: counter to which the number of texts changed by each rule is added.
+      changed: counter to update with the number of texts that each rule changed.
     """
     turns = (
         Comment(
@@ -222,7 +222,10 @@ def create_examples(
 def _example(
     path: Sequence[Comment], rules: Rules, counts: ThreadCounts, source: str, context: str = ""
 ) -> Example:
-    """Turn a reply path into an example. If `context` is given, the example is additional."""
+    """Turn a reply path into an example. If `context` is passed, it replaces the path's context.
+
+    The example then counts as additional.
+    """
     if context:
         counts.additional += 1
     else:
@@ -242,7 +245,7 @@ def _example(
 
 
 def _fitting(turn: Comment, role: str, rules: Rules, counts: ThreadCounts) -> str:
-    """Return a turn's text, cut if too long. Contexts keep their end, responses their beginning."""
+    """Return a turn's text. If too long, a context keeps its end, and a response its beginning."""
     text = turn.body + turn.rest
     shortest, longest = rules.limits(role)
     if len(text) <= longest:
@@ -255,7 +258,8 @@ def _fitting(turn: Comment, role: str, rules: Rules, counts: ThreadCounts) -> st
 def _last_two_as_one(path: list[Comment], rules: Rules) -> tuple[str, list[Comment]]:
     """Join the last two turns before a response into one context.
 
-    If the text of a submission leaves no room for its title, the text alone is the context.
+    The title of a submission is the turn before its text. If the two cannot be joined, for example
+    because there is no room for the title, the text alone is the context if it is long enough.
 
     Args:
       path: response, context and earlier turns, most recent first.
@@ -263,8 +267,8 @@ def _last_two_as_one(path: list[Comment], rules: Rules) -> tuple[str, list[Comme
 
     Returns:
       A tuple of the joined context and the path without the earlier of the joined turns. The
-      context is `""` if a turn cannot be used (for example, because it is deleted or by a bot), or
-      if there is no room for the earlier turn.
+      context is `""` if other turns cannot be joined, for example because one of them was deleted
+      or written by a bot, or because there is no room for the earlier turn.
     """
     last = path[1]
     if _skip_reason(last, rules, "context") not in ("", "context_too_short"):
@@ -297,7 +301,7 @@ def unused_texts(
     Args:
       comments: the turns in a thread, including its title and post.
       examples: the examples from this thread, as returned by `create_examples`.
-      rules: the rules, of which the length limits and `drop_bots` are used.
+      rules: the rules. Only the length limits and `drop_bots` are used.
     """
     known = {text for example in examples for text in (example.context, example.response)}
     for turn in comments:
@@ -478,7 +482,7 @@ def _last_words(text: str, max_length: int) -> str:
 
 
 def short_texts(text: str, max_length: int, *, min_length: int = 1) -> Iterator[str]:
-    """Yield a text with single spaces, or its sentences if the text exceeds `max_length`.
+    """Yield a text with single spaces between words, or its sentences if it exceeds `max_length`.
 
     Sentences longer than `max_length` are cut. Texts shorter than `min_length` characters are
     dropped, as are texts with fewer letters than other characters, such as tables and emoticons.

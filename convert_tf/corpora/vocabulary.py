@@ -88,7 +88,7 @@ def in_graph(
     """Apply a TensorFlow function to batches of texts on all cores.
 
     Args:
-      function: maps a batch of texts, string `[B]`, to string `[N]`.
+      function: function that maps a batch of texts, string `[B]`, to string `[N]`.
       sentences: the texts.
 
     Yields:
@@ -130,7 +130,7 @@ def train_sentencepiece(sentences: Iterable[bytes], *, vocab_size: int) -> bytes
         import sentencepiece
 
     sentences = iter(sentences)
-    first = [*itertools.islice(sentences, 1)]  # raises errors that the trainer might hide
+    first = [*itertools.islice(sentences, 1)]  # reading raises errors that the trainer might hide
     lowered = itertools.chain.from_iterable(in_graph(runs.lower, itertools.chain(first, sentences)))
     model = io.BytesIO()
     try:
@@ -167,7 +167,7 @@ def learn(
     vocab_size: int = 31_476,
     max_sentences: int = 10_000_000,
 ) -> str:
-    """Learn a vocabulary and write it to a file. The file is written completely or not at all.
+    """Learn a vocabulary and write it atomically to a file.
 
     Args:
       paths: as for `read_sentences`.

@@ -66,7 +66,7 @@ class EncodingCache:
         newest = max(len(keys) - self._size, 0)
         with self._lock:
             for key, row in zip(keys[newest:], encodings[newest:], strict=True):
-                # A copy, because the row would keep the array in memory, and callers may change it.
+                # A view of the row would keep the whole array in memory, and callers may change it.
                 self._rows[key] = row.copy()
                 self._rows.move_to_end(key)
             while len(self._rows) > self._size:

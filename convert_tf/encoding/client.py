@@ -57,8 +57,8 @@ class EncoderClient:
     Args:
       uri: anything that `SentenceEncoder` opens, such as the folder of a module or run, or an
         `.onnx` file.
-      use_extra_context: whether contexts include earlier turns. This needs a multi-context model.
-      use_extra_context_prefixes: whether these turns are numbered, with `"0: "` for the most
+      use_extra_context: whether contexts include earlier turns; requires a multi-context model.
+      use_extra_context_prefixes: whether earlier turns are numbered, with `"0: "` for the most
         recent turn, even if the model was not trained with `--turn_prefixes`.
       max_extra_contexts: maximum number of earlier turns. The most recent turns are used.
       cache_size: maximum number of cached encodings for each method; 0 turns caching off.
@@ -118,8 +118,8 @@ class EncoderClient:
 
         Args:
           contexts: the last turn of each conversation.
-          extra_contexts: the earlier turns of each conversation, the oldest first. This needs
-            `use_extra_context`.
+          extra_contexts: the earlier turns of each conversation, the oldest first. Only a client
+            with `use_extra_context` accepts them.
 
         Returns:
           The encodings, float32 `[contexts, encoding_dim]`.

@@ -30,7 +30,7 @@ SIMILARITY_REMEDY = (
 )
 _REMEDIES = {
     "similarity": SIMILARITY_REMEDY,
-    "reduced": "An earlier version wrote it. Export its run or module again (convert-tf export).",
+    "reduced": "An earlier version wrote it. Export the run or module again (convert-tf export).",
 }
 
 Texts = Iterable[str] | Iterable[bytes]
@@ -48,8 +48,8 @@ class Backend(Protocol):
       reads_history: whether `encode_context` has a second column, `extra_context`.
 
     Two more attributes are optional. `concurrent_batches` is the number of batches to encode at
-    once, each in a thread (default: 1). `numbers_turns` says whether earlier turns are numbered
-    (default: False).
+    once, each in its own thread (default: 1). `numbers_turns` says whether earlier turns are
+    numbered (default: False).
     """
 
     @property
@@ -95,9 +95,9 @@ def open_backend(path: str, *, compute_dtype: str = "auto", backend: str = "auto
     kind = kind_of(path, *_KINDS)
     if kind.runs_onnx and compute_dtype != "auto":
         raise ValueError(
-            f"compute_dtype={compute_dtype!r} has no effect on {path!r}, which computes as it was "
-            "exported. Omit it, or open the module with backend='tensorflow' (--backend "
-            "tensorflow)."
+            f"compute_dtype={compute_dtype!r} has no effect on {path!r}, whose number format was "
+            "fixed when it was exported. Omit compute_dtype, or open the module with "
+            "backend='tensorflow' (--backend tensorflow)."
         )
     if kind is Kind.ONNX:
         from convert_tf.encoding.backends.onnx import OnnxBackend
@@ -134,15 +134,15 @@ class SentenceEncoder:
         stands for the encoder's 8-bit `.onnx` file.
       batch_size: maximum number of texts per batch. Batches of long texts are smaller.
       compute_dtype: number format of the network: `"float32"`, `"bfloat16"`, or `"auto"`. `"auto"`
-        uses bfloat16 if this machine multiplies matrices faster in bfloat16. It must be `"auto"`
-        for `.onnx` files, and for names that stand for them.
+        uses bfloat16 if this machine multiplies matrices faster in bfloat16. For `.onnx` files, and
+        for names that stand for them, the format must be `"auto"`.
       backend: `"tensorflow"` opens the module of a released encoder instead of the `.onnx` file.
       numbers_turns: whether earlier turns are numbered, with `"0: "` for the most recent turn, as
-        in training with `--turn_prefixes`. None uses the setting that the model was trained with.
+        in training with `--turn_prefixes`. If None, the setting that the model was trained with.
 
     Attributes:
       reads_history: whether the model reads the turns before a context.
-      numbers_turns: whether these turns are numbered; False if this is unknown.
+      numbers_turns: whether earlier turns are numbered; False if this is unknown.
       path: the absolute path of the model; None for a `Backend` without a path.
 
     Raises:
@@ -213,7 +213,7 @@ class SentenceEncoder:
 
         If the model has similarity vectors, sentence encodings are computed from the reduced
         encodings r by `convert_tf.models.distillation.sentence_encodings`. Otherwise they are r.
-        They are not normalised.
+        Sentence encodings are not normalised.
 
         Args:
           texts: texts in any container, or one text.
@@ -261,8 +261,8 @@ class SentenceEncoder:
         Args:
           texts: the last turn of each conversation.
           extra_contexts: the earlier turns of each conversation: a list of turns, the oldest first,
-            or one text with the most recent turn first. `""` stands for no earlier turns. This
-            needs a model that reads history.
+            or one text with the most recent turn first. Use `""` if there are no earlier turns.
+            Only models that read history accept `extra_contexts`.
           batch_size, show_progress: as in `encode`.
 
         Returns:
@@ -309,8 +309,8 @@ class SentenceEncoder:
           The vectors, float32 `[texts, dim]`; `[dim]` for one text that is not in a list.
 
         Raises:
-          ValueError: if an item is not a text, or the model has no similarity vectors with so many
-            dimensions.
+          ValueError: if an item is not a text, the model has no similarity vectors, or `dim` is out
+            of range.
         """
         options = {"batch_size": batch_size, "show_progress": show_progress}
         vectors = self._encode("similarity", texts, **options)
@@ -367,7 +367,8 @@ class SentenceEncoder:
           no texts, a single array `[0, dim]`.
 
         Raises:
-          ValueError: as in `encode_contexts`, when the iteration reaches the text.
+          ValueError: as in `encode_contexts`. The error is raised when the iteration reaches the
+            invalid item.
         """
         return self._pieces(
             kind, texts, extra_contexts, batch_size=batch_size, show_progress=show_progress

@@ -40,7 +40,7 @@ class Signature(NamedTuple):
         return "slots" if self.dim == "reduced_dim" else f"{self.kind}_slots"
 
 
-# Numbers of dimensions to which similarity vectors can be cut.
+# Numbers of dimensions that similarity vectors can be cut to.
 SHORTER_DIMS = (256, 128, 64)
 
 _UNIT, _FREE = "numbers, L2-normalised", "numbers, not normalised"
@@ -56,5 +56,5 @@ BY_NAME = {signature.name: signature for signature in SIGNATURES.values()}
 
 
 def signature_name(kind: str) -> str:
-    """Return the name of the signature with this kind. Names of signatures are returned as is."""
+    """Return the name of the signature of this kind. If `kind` is such a name, return it."""
     return SIGNATURES[kind].name if kind in SIGNATURES else kind

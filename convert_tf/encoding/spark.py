@@ -1,10 +1,10 @@
 """Encode texts on a Spark cluster, for `embed --engine=spark`.
 
 The driver writes the texts in parts to a disk that all machines share. Each task encodes a part and
-writes the vectors to a file, which appears only when it is complete. The name of a part is a
-checksum of its texts and of everything else that the vectors depend on. An interrupted run can
-therefore continue with the next part, and vectors from other encoders or texts are never used. A
-file of vectors ends with a checksum of the vectors, so a damaged part is encoded again.
+writes the vectors atomically to a file. The name of a part is a checksum of its texts and of
+everything else that the vectors depend on. An interrupted run can therefore continue with the next
+part, and vectors from other encoders or texts are never used. A file of vectors ends with a
+checksum of the vectors, so a damaged part is encoded again.
 """
 
 import io
@@ -37,7 +37,7 @@ def _encode_parts(
     """Encode parts and write their vectors, as a task on a worker.
 
     Args:
-      parts: the paths of the parts, without suffix.
+      parts: the paths of the parts, without their suffixes.
       encoder: the `.onnx` file of the encoder.
       facts: everything that the vectors depend on, except for the texts.
       kind, batch_size: as in `SentenceEncoder`.
@@ -160,8 +160,8 @@ def _written_parts(
       facts: everything that the vectors depend on, except for the texts.
 
     Returns:
-      Two lists of paths without suffix. The first has all parts, in the order of the texts. The
-      second has the parts to encode, each only once.
+      Two lists of paths without suffixes. The first contains all parts, in the order of the texts.
+      The second contains the parts to encode, each only once.
     """
     pieces = windows([text_bytes(texts)], batch_size=batch_size)
     names: list[str] = []

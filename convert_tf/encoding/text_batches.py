@@ -173,7 +173,7 @@ def _encoded(
 def _batches(
     positions: Sequence[int], lengths: Sequence[int], batch_size: int
 ) -> Iterator[list[int]]:
-    """Divide positions of texts into batches. They must be sorted by the texts' length in bytes."""
+    """Divide positions of texts, sorted by the texts' length in bytes, into batches."""
     batch: list[int] = []
     for position, length in zip(positions, lengths, strict=True):
         if batch and (len(batch) == batch_size or (len(batch) + 1) * length > BATCH_BYTES):

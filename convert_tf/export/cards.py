@@ -20,14 +20,15 @@ CARD_FILE = "MODEL_CARD.md"
 
 _TEMPLATE = Path(__file__).with_name("card.md")
 _TABLE = "| | |\n|---|---|"
-# Finds the author's notes in a card. They come before the section on limits, and after the sections
-# on training and evaluation, one or both of which may be missing.
+# Finds the author's notes in a card. They come after the section on training and, if there is one,
+# the section on evaluation, and before the section on limits.
 _NOTES = re.compile(
     r"\n## Training\n.*?\n(?:## Evaluation during training\n.*?\n)?"
     r"(?!## Evaluation during training\n)(?=<!-- |## )(?P<notes>.*?)\n## Limits\n",
     re.DOTALL,
 )
-# Finds metadata for the Hugging Face hub in notes. It is in a comment, so readers do not see it.
+# Finds metadata for the Hugging Face hub in notes. The metadata are in a comment, so readers of the
+# card do not see them.
 _METADATA = re.compile(r"<!-- hub metadata\n(?P<metadata>.*?)\n-->\n*", re.DOTALL)
 
 

@@ -25,17 +25,17 @@ def export_model(
     A warning is printed if most tokens of the training texts were unknown.
 
     Args:
-      checkpoint: the run of a dual encoder or a ranker, a module, or a Hugging Face folder, even if
-        another program trained it further.
+      checkpoint: the run of a dual encoder or a ranker, a module, or a Hugging Face folder, which
+        another program may have trained further.
       output: the file or folder to write. ONNX files are named `x.onnx` and need a dual encoder
         with a subword vocabulary. The other formats are folders.
-      format: `module`, `onnx` or `huggingface`. None stands for `onnx` if `output` ends with
-        `.onnx`, otherwise for `module`.
+      format: `module`, `onnx` or `huggingface`. If None, `onnx` if `output` ends with `.onnx`,
+        otherwise `module`.
       network_bits: number of bits per stored weight of the network: 16, 8 or 32 in a module, 8 or
-        32 in an `.onnx` file. None stands for 16 in a module and 8 in an `.onnx` file. It must be
+        32 in an `.onnx` file. Defaults to 16 for a module and 8 for an `.onnx` file. It must be
         None for a Hugging Face folder, which contains both a 32-bit and an 8-bit network.
-      max_tokens: maximum number of tokens per text. None stands for 512, or for the limit of
-        `checkpoint` if it is a module.
+      max_tokens: maximum number of tokens per text. If None, 512, or the limit of `checkpoint` if
+        it is a module.
       notes: Markdown to add to the model card.
       overwrite: whether to replace an existing `output`.
 

@@ -16,8 +16,7 @@ def opened_source(
 
     Args:
       checkpoint: the folder of the run or module, or the Hugging Face folder.
-      max_tokens: as in `load_source`. For a Hugging Face folder, None stands for the limit in the
-        folder.
+      max_tokens: as in `load_source`. If None for a Hugging Face folder, the limit in the folder.
       as_keras: whether the encoder must be a `DualEncoder`. Otherwise modules and Hugging Face
         folders are read without TensorFlow and Keras.
 

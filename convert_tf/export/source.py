@@ -41,8 +41,8 @@ def load_source(checkpoint: str | os.PathLike, max_tokens: int | None) -> Encode
 
     Args:
       checkpoint: the folder of a dual encoder's run or module.
-      max_tokens: maximum number of tokens per text. None stands for 512, or for the limit of
-        `checkpoint` if it is a module.
+      max_tokens: maximum number of tokens per text. If None, 512, or the limit of `checkpoint` if
+        it is a module.
 
     Raises:
       CheckpointError: if the checkpoint is incomplete or damaged.

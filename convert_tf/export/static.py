@@ -117,7 +117,7 @@ def export_static(
     basis = leading_directions(table, DIM)
     table = table @ basis
     cosine = float((unit_rows(bags @ table @ basis.T) * vectors).sum(axis=1).mean())
-    # The row for unknown characters is zero, so it changes the length of a mean but not its
+    # The row for unknown characters is zero, so it changes the norm of a mean but not its
     # direction.
     table = np.concatenate([table, np.zeros_like(table[:1])])
     card = _CARD.format(
@@ -156,8 +156,9 @@ def subword_bags(texts: Sequence[str], subwords: Sequence[str]) -> csr_matrix:
 def fit_table(bags: csr_matrix, vectors: np.ndarray, alone: np.ndarray) -> np.ndarray:
     """Fit the rows W of a table, so that the mean of a text's rows is close to the text's vector.
 
-    |B W − Y|² + λ |W − c S|² is minimised by conjugate gradients, where S are the encoder's vectors
-    for single subwords, weighted by a/(a + p), and c is the factor for which B c S is closest to Y.
+    |B W − Y|² + λ |W − c S|² is minimised by conjugate gradients. The rows of S are the encoder's
+    vectors for single subwords, weighted by a/(a + p), and c is the factor for which B c S is
+    closest to Y.
 
     Args:
       bags: B, float32 `[texts, subwords]`, from `subword_bags`.
@@ -190,7 +191,7 @@ def fit_table(bags: csr_matrix, vectors: np.ndarray, alone: np.ndarray) -> np.nd
 
 
 def leading_directions(table: np.ndarray, dim: int) -> np.ndarray:
-    """Return the orthogonal directions in which the rows of a table are longest.
+    """Return the orthogonal directions along which the rows of a table have the largest norms.
 
     Args:
       table: the table, float32 `[rows, width]`.

@@ -1,11 +1,11 @@
-"""Encoded candidates on disk, which searches map into memory.
+"""Encoded candidates on disk. A search maps them into memory.
 
 `convert-tf index build` writes a folder with these files, and `convert-tf index edit` rewrites
 them:
 
 - `candidates.json`: the `version` of the format; `count`, `dim` and `dtype` of the vectors;
-  `max_norm`, the length of the longest vector; `encoder`, the encoder's fingerprint;
-  `encoder_name`; and `texts`, the SHA-256 of all texts, each preceded by its length;
+  `max_norm`, the largest norm of a vector; `encoder`, the encoder's fingerprint; `encoder_name`;
+  and `texts`, the SHA-256 of all texts, each preceded by its length in bytes;
 - `vectors.npy`: `[count, dim]` of float32, float16 or int8;
 - `scales.npy` (only for int8): float32 `[count]`, the factor for each row of `vectors.npy`;
 - `texts.npy`: uint8, the UTF-8 bytes of all texts, concatenated;
@@ -41,9 +41,11 @@ FORMAT = FolderFormat(
     dtypes=DTYPES,
     remedy="Build it again with `convert-tf index build`.",
 )
-# A float16 is converted to float32 as an integer. Its exponent is then too small by 112.
+# `widened_float16` moves the bits of a float16 into a float32, whose exponent is then too small by
+# 112.
 _EXPONENT_OF_FLOAT16 = np.float32(2.0**112)
-_NO_SIGN_COPIES = np.int32(-0x70000001)  # all bits except for the three bits below the sign
+# The shift copies the sign into the three bits below it. This mask keeps all other bits.
+_NO_SIGN_COPIES = np.int32(-0x70000001)
 
 
 class CandidateCache:
@@ -54,7 +56,7 @@ class CandidateCache:
 
     Attributes:
       count, dim, dtype: the number, the dimension and the number format of the stored vectors.
-      max_norm: the length of the longest vector.
+      max_norm: the largest norm of a vector.
       encoder: the fingerprint of the encoder that computed the vectors.
       encoder_name: the name of the encoder in messages, or the fingerprint if it has no name.
       texts_hash: a checksum of the texts.
@@ -94,12 +96,13 @@ class CandidateCache:
         self._texts = mapped("texts", "uint8", int(self._offsets[-1]))
 
     def check_encoder(self, fingerprint: str, name: str = "") -> None:
-        """Raise `ValueError` unless the encoder has this fingerprint."""
+        """Raise `ValueError` if an encoder with another fingerprint encoded the cache."""
         if fingerprint != self.encoder:
             raise ValueError(
                 f"The index {str(self.folder)!r} was encoded by {self.encoder_name}, not by "
-                f"{name or fingerprint}. Pass that encoder and kind, or encode the texts again: "
-                f"convert-tf index build --from {self.folder} --encoder NEW --output OTHER."
+                f"{name or fingerprint}. Pass the encoder and kind that the index was encoded "
+                f"with, or encode the texts again: convert-tf index build --from {self.folder} "
+                "--encoder NEW --output OTHER."
             )
 
     @property
@@ -112,12 +115,12 @@ class CandidateCache:
         return map(self.text, range(self.count))
 
     def stored(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return stored rows and their scales. Both are mapped into memory and not copied."""
+        """Return the stored rows from `start` to `stop` and their scales, without copying them."""
         scales = None if self._scales is None else self._scales[start:stop]
         return self._vectors[start:stop], scales
 
     def stored_at(self, ids: np.ndarray | Sequence[int]) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return copies of stored rows and their scales."""
+        """Return copies of the stored rows with these ids, and of their scales."""
         places = np.asarray(ids)
         return self._vectors[places], None if self._scales is None else self._scales[places]
 
@@ -149,7 +152,7 @@ def write_cache(
     batch_size: int = 1024,
     overwrite: bool = False,
 ) -> CandidateCache:
-    """Encode candidates and write them to a folder, which appears complete or not at all.
+    """Encode candidates and write them atomically to a folder.
 
     Texts are encoded and written one batch at a time, so little memory is needed.
 
@@ -211,7 +214,7 @@ def edit_cache(
         encoded the cache.
       texts: all candidates of the new cache, in order. None if `add` or `remove` is passed instead.
       add: texts to append. Texts that are already in the cache are not appended again.
-      remove: texts to remove, with all copies. They are removed before texts are added.
+      remove: texts to remove. Every copy of such a text is removed, before texts are added.
 
     Returns:
       A tuple of the opened cache and the number of candidates that were encoded.
@@ -281,7 +284,7 @@ def _merged_rows(
     for start in range(0, len(texts), batch_size):
         batch = texts[start : start + batch_size]
         ids = np.array([id_of.get(text, -1) for text in batch])
-        stored, scales = cache.stored_at(ids)  # new texts get any row, to be replaced below
+        stored, scales = cache.stored_at(ids)  # the rows of new texts are replaced below
         if new := np.flatnonzero(ids < 0).tolist():
             values, factors = _encoded(encode, [batch[i] for i in new], cache.dtype, cache.dim)
             stored[new] = values
@@ -295,13 +298,13 @@ def _encoded(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Encode a batch, and convert the vectors for storage.
 
-    The vectors must have `dim` dimensions. 0 allows any number.
+    The vectors must have `dim` dimensions, or any number of dimensions if `dim` is 0.
     """
     vectors = np.asarray(encode(batch))
     if vectors.shape != (len(batch), dim or vectors.shape[-1]):
         raise ValueError(
-            f"encode must return a vector of equal length for each of {len(batch)} texts. "
-            f"Received: shape {vectors.shape}."
+            f"encode must return one vector for each of {len(batch)} texts, and all vectors must "
+            f"have the same length. Received: shape {vectors.shape}."
         )
     return stored_vectors(vectors, dtype)
 
@@ -382,7 +385,7 @@ def stored_vectors(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndar
 def widened_float16(values: np.ndarray) -> np.ndarray:
     """Return finite float16 values as float32.
 
-    The values are converted as integers, which is six times as fast as numpy's conversion.
+    The bits are shifted as integers, which is six times as fast as numpy's conversion.
     """
     bits = values.view(np.int16).astype(np.int32)
     bits <<= 13

@@ -13,7 +13,7 @@ from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.ranking.protocol import Turns
 from convert_tf.ranking.ranker import EncoderRanker, open_encoder
 
-# The kinds of search: for responses to a context, and for texts that are similar to a text.
+# The kinds of search: for responses to a context, and for texts that are similar to a given text.
 SEARCH_KINDS = [kind for kind, signature in SIGNATURES.items() if signature.queries]
 
 
@@ -22,7 +22,8 @@ class CandidateEncoder(NamedTuple):
 
     A score is the dot product of the context's vector and the candidate's vector. If a context has
     several vectors, the score is computed as in a poly-encoder (`convert_tf.search.index`). If a
-    model scales its scores, context vectors are already multiplied by the factor.
+    model multiplies its scores by a factor, `encode_contexts` returns vectors that are already
+    multiplied by this factor.
 
     Attributes:
       fingerprint: a text that differs between encoders with different candidate vectors.
@@ -48,11 +49,11 @@ def load_encoder(model: str | os.PathLike[str], *, kind: str = "response") -> Ca
       model: the folder of a module or run, the name of a released encoder, an `.onnx` file, or the
         run of a ranker with a bi or poly head. A module or run computes in float32.
       kind: `"response"` to search for responses to a context, `"similarity"` to search for texts
-        that are similar to a text.
+        that are similar to a given text.
 
     Raises:
-      ValueError: if the model cannot be opened. If the model does not have the encodings of this
-        kind, the error is raised when texts are encoded.
+      ValueError: if the model cannot be opened. If the model has no encodings of this kind, the
+        error is raised when texts are encoded.
     """
     if kind not in SEARCH_KINDS:
         raise ValueError(f"kind must be one of {', '.join(SEARCH_KINDS)}. Received: {kind!r}.")
@@ -62,7 +63,7 @@ def load_encoder(model: str | os.PathLike[str], *, kind: str = "response") -> Ca
     if kind_of(path) is Kind.RANKER:
         if kind != "response":
             raise ValueError(
-                f"kind={kind!r} needs a dual encoder, and {path!r} is a ranker. Pass the folder or "
+                f"kind={kind!r} needs a dual encoder, and {path!r} is a ranker. Pass the run or "
                 "module of a dual encoder."
             )
         return _ranker_encoder(path, weights)

@@ -28,15 +28,15 @@ from convert_tf.storage.files import whole_file, writing
 
 FAISS_KINDS = ("flat", "ivf", "hnsw")
 _CONTEXTS_AT_ONCE = 32  # number of contexts to encode together
-_VECTORS_AT_ONCE = 512  # number of context vectors to multiply with each chunk of candidates
+_VECTORS_AT_ONCE = 512  # number of context vectors to multiply by each chunk of candidates
 _ROWS_AT_ONCE = 16_384  # number of rows to add to a FAISS index together
 _TRAINING_ROWS_PER_LIST = 64  # for ivf, which has 4 √candidates lists
 _PROBES = 16  # number of ivf lists to search
 _LINKS = 32  # number of links per candidate in hnsw
 _SEARCH_WIDTH = 128  # number of candidates that hnsw keeps during a search
-# Size of a chunk of candidates with its scores. It fits into the caches of a processor.
+# Size in bytes of a chunk of candidates with its scores, which fits into a processor's caches.
 BUFFER_BYTES = 4 * 2**20
-# e^60 times any number of vectors is finite in float32, and e^−60 is not zero.
+# In float32, a sum of e^60 over all vectors of a context is finite, and e^−60 is not zero.
 _SAFE_LOGIT = 60.0
 # Bound on the relative error of a dot product of d numbers, divided by √d. For d ≤ 1,024, the bound
 # covers d/2 roundings, which is the largest possible error. For larger d, it is 16 times the error
@@ -57,7 +57,7 @@ class BestCandidates(NamedTuple):
     scores: np.ndarray
 
     def best(self, k: int) -> "BestCandidates":
-        """Return the best `k` of these candidates, which may be in any order in this object."""
+        """Return the best `k` of these candidates, which need not be sorted."""
         order = np.lexsort((self.ids, -self.scores), axis=-1)[:, :k]
         return BestCandidates(*(np.take_along_axis(array, order, axis=1) for array in self))
 
@@ -105,7 +105,8 @@ class CandidateIndex:
           min(top_k, candidates)]`.
 
         Raises:
-          ValueError: if `top_k` is not positive, or a context is neither turns nor a text.
+          ValueError: if `top_k` is not positive, or a context is neither a text nor a sequence of
+            turns.
         """
         k = checked_top_k(top_k, self.cache)
         best = [self._best(block, k) for block in self._blocks(checked_contexts(contexts))]
@@ -136,7 +137,7 @@ class CandidateIndex:
           texts: all candidates of the new index, in order. None if `add` or `remove` is passed
             instead.
           add: texts to append. Texts that are already in the index are not appended again.
-          remove: texts to remove, with all copies. They are removed before texts are added.
+          remove: texts to remove. Every copy of such a text is removed, before texts are added.
 
         Returns:
           The number of candidates that were encoded.
@@ -198,8 +199,8 @@ class FaissIndex(CandidateIndex):
 
     Raises:
       ImportError: if FAISS is not installed.
-      ValueError: if the cache belongs to another encoder, or `kind` is unknown. If a context has
-        several vectors, the error is raised when the index is searched.
+      ValueError: if the cache belongs to another encoder, or `kind` is unknown. `search` raises it
+        if a context has several vectors.
 
     Example:
       index = FaissIndex(CandidateCache("cache/"), encoder, kind="hnsw")
@@ -225,10 +226,10 @@ class FaissIndex(CandidateIndex):
         add: Sequence[str] = (),
         remove: Sequence[str] = (),
     ) -> int:
-        """Add and remove candidates as `CandidateIndex.edit` does, and build the FAISS index again.
+        """Add and remove candidates as `CandidateIndex.edit` does, and rebuild the FAISS index.
 
-        If the FAISS index cannot be built, the folder is edited, but this object still has the old
-        candidates.
+        If the FAISS index cannot be rebuilt, the folder contains the new candidates, but this
+        object still searches the old ones.
         """
         edited = copy.copy(self)  # so that this index can still be searched
         encoded = super(FaissIndex, edited).edit(texts, add=add, remove=remove)
@@ -273,7 +274,7 @@ class FaissIndex(CandidateIndex):
 
         def read(path: str) -> Any:
             index = self._faiss.read_index(path)
-            # An index with another number of vectors was written by an earlier version.
+            # In indexes from earlier versions, the number of vectors differs from that of groups.
             return index if index.ntotal == count else None
 
         def write(index: Any, path: str) -> None:
@@ -294,9 +295,9 @@ class FaissIndex(CandidateIndex):
     ) -> Any:
         """Read a file from the cache's folder. If it is missing or damaged, make and write it.
 
-        A new cache replaces all files in the folder. The file's name contains a checksum of the
-        texts and the encoder, because another process may have replaced or edited the folder after
-        this cache was opened.
+        The file's name contains a checksum of the texts and the encoder. Another process may have
+        replaced or edited the folder since this cache was opened, and this object must not read
+        the files of the new cache.
         """
         name = name.replace("faiss-", f"faiss-{faiss_key(self.cache)}-", 1)
         path = self.cache.folder / name
@@ -332,7 +333,7 @@ class FaissIndex(CandidateIndex):
         kinds = {"flat": "Flat", "ivf": f"IVF{lists},Flat", "hnsw": f"HNSW{_LINKS}"}
         index = faiss.index_factory(cache.dim, kinds[self.kind], faiss.METRIC_INNER_PRODUCT)
         if not index.is_trained:
-            index.cp.min_points_per_centroid = 1  # otherwise FAISS warns of too few candidates
+            index.cp.min_points_per_centroid = 1  # otherwise FAISS warns about too few vectors
             rows = min(len(firsts), _TRAINING_ROWS_PER_LIST * lists)
             sample = firsts[np.linspace(0, len(firsts) - 1, rows).astype(np.int64)]
             index.train(cache.vectors_at(sample))
@@ -478,17 +479,17 @@ class _ChunkScorer:
         self.rows = max(1, BUFFER_BYTES // (4 * (cache.dim + 3 * len(vectors))))
 
     def error_bounds(self) -> np.ndarray:
-        """Return the largest difference between a score and the exact score: float64 `[B]`.
+        """Return the largest possible error of `scores` for each context: float64 `[B]`.
 
-        An error ε in the dot products changes the score Σ_m p_m s_m by at most ε (1 + Σ_m p_m |s_m
-        − score|). The sum in this bound is at most twice the entropy of p, which is less than 2 ln
-        M.
+        An error ε in the dot products s changes the score Σ_m p_m s_m, with p = softmax(s), by at
+        most ε (1 + Σ_m p_m |s_m − score|). The sum in this bound is at most twice the entropy of p,
+        so at most 2 ln M.
         """
         rounding = _ROUNDING * np.sqrt(self._cache.dim)
         return rounding * self._bounds * (2 + 2 * np.log(self._sizes))
 
     def scores(self, start: int, stop: int) -> np.ndarray:
-        """Score candidates: float32 `[stop - start, B]`."""
+        """Score the candidates from `start` to `stop`: float32 `[stop - start, B]`."""
         stored, scales = self._cache.stored(start, stop)
         is_half = stored.dtype == np.float16
         floats = widened_float16(stored) if is_half else stored.astype(np.float32, copy=False)

@@ -1,4 +1,4 @@
-"""Rank the best candidates of an index again with another model."""
+"""Rerank the best candidates of an index with another model."""
 
 from collections.abc import Sequence
 
@@ -11,24 +11,24 @@ from convert_tf.search.index import BestCandidates, CandidateIndex, checked_top_
 
 
 class RerankedIndex:
-    """Ranks the best candidates of an index again with another model.
+    """Reranks the best candidates of an index with another model.
 
     A new score is the sum of the logits of both models, so the probabilities of the two models are
-    multiplied. In our trials, this was better than the second model alone (docs/lab/rankers.md).
-    The logits of an encoder are 20 times its cosines, as in the training of the released encoders.
-    The scores of a ranker are used as logits.
+    multiplied. In our trials, the sum was better than the second model alone
+    (docs/lab/rankers.md). The logits of an encoder are 20 times its cosines, as in the training of
+    the released encoders. The scores of a ranker are used as logits.
 
     Args:
       first: the index that finds the first `top_n` candidates.
       second: the model that scores these candidates again. A poly-encoder is passed as an index on
         a cache of the same texts, and a cross-encoder is passed as a ranker.
-      top_n: number of candidates to rank again. If `top_k` is larger, `top_k` candidates are ranked
-        again.
+      top_n: number of candidates to rerank. If the `top_k` of a search is larger, `top_k`
+        candidates are reranked.
       adds_first: whether to add the logits of `first`. Otherwise the scores are those of `second`.
 
     Raises:
-      ValueError: if the caches of the two models have different texts, also because one of them was
-        edited later; or if `top_n` is not positive.
+      ValueError: if the caches of the two models have different texts, for example because one
+        cache has been edited since; or if `top_n` is not positive.
 
     Example:
       index = RerankedIndex(CandidateIndex(cache, bi_encoder), cross_encoder, top_n=50)
@@ -75,7 +75,7 @@ class RerankedIndex:
         return BestCandidates(ids, scores).best(k)
 
     def _check_same_texts(self) -> None:
-        """Raise an error if the caches have different texts, because one of them was edited."""
+        """Raise an error if the caches of the two models have different texts."""
         first, second = self.cache, self.second
         if isinstance(second, CandidateIndex) and second.cache.texts_hash != first.texts_hash:
             raise ValueError(

@@ -23,9 +23,9 @@ class Translation(NamedTuple):
     """An affine map between two spaces of vectors.
 
     Attributes:
-      mean: float64 `[old_dim]`, the mean of old vectors, which is subtracted first.
+      mean: float64 `[old_dim]`, the mean of the old vectors, which is subtracted first.
       kernel: float64 `[old_dim, new_dim]`, the matrix of the linear part.
-      bias: float64 `[new_dim]`, the vector that is added to the product.
+      bias: float64 `[new_dim]`, the vector that is added to the product with `kernel`.
       has_unit_length: whether translated vectors are scaled to length 1.
       cosine: the mean cosine between the translated vector of a text and the new encoder's vector,
         for texts that were left out of the fit.
@@ -48,8 +48,8 @@ def fit_translation(old: np.ndarray, new: np.ndarray) -> Translation:
     """Fit the map from one encoder's vectors to another's by ridge regression.
 
     The penalty with the lowest leave-one-out error is chosen. In ridge regression, this error can
-    be computed without further fits: it is a row's residual divided by 1 − h, where h is the weight
-    of the row in its own prediction.
+    be computed without further fits. For each row, it is the residual divided by 1 − h, where h is
+    the weight of the row in its own prediction.
 
     Args:
       old: the old encoder's vectors for some texts, float `[texts, old_dim]`.
@@ -93,5 +93,5 @@ def fit_translation(old: np.ndarray, new: np.ndarray) -> Translation:
 
 
 def shipped_texts() -> Iterator[str]:
-    """Yield the generated texts on which a translation is fitted by default."""
+    """Yield the generated texts that a translation is fitted on by default."""
     return islice(sample_texts(), SHIPPED_TEXTS)

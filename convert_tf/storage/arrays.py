@@ -272,8 +272,8 @@ class GrowingArray:
             os.fsync(file.fileno())
 
     def _header(self) -> bytes:
-        # The header has the same length for all sizes: it is padded to a multiple of 64 bytes, with
-        # room for any number.
+        # numpy pads the header so that any number of entries fits. The header can therefore be
+        # overwritten in place when the number is known.
         header = io.BytesIO()
         shape = (self.size, *self._row_shape)
         description = {"descr": self._dtype.str, "fortran_order": False, "shape": shape}

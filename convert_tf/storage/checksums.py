@@ -58,7 +58,7 @@ def _pieces(path: str | os.PathLike[str]) -> Iterator[bytes]:
 
 
 def write_files(folder: str | os.PathLike[str], contents: Mapping[str, bytes | str]) -> None:
-    """Write files and their checksums into a folder. Each file is written completely or not at all.
+    """Write files and their checksums into a folder. Each file is written atomically.
 
     If the process is killed between two files, the folder contains old and new files. `check_files`
     accepts both.

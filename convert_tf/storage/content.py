@@ -1,4 +1,4 @@
-"""Detect the format of a file from its first bytes. No other module decides this.
+"""Detect the format of a file from its first bytes. No other module detects formats.
 
 Texts come in many formats and containers. A reader that expects another format would count the
 bytes as damaged lines, or take time codes and brackets for text. Therefore every reader of text
@@ -157,8 +157,8 @@ def check_format(name: str, head: bytes, *, read: Collection[str] = ()) -> str:
 
 
 def wide_encoding(head: bytes) -> str:
-    """Return `"UTF-16"` or `"UTF-32"` if a text starts with that byte order mark; else `""`."""
-    # UTF-32's mark begins with UTF-16's mark.
+    """Return `"UTF-16"` or `"UTF-32"` if a text starts with its byte order mark; else `""`."""
+    # UTF-32's mark begins with UTF-16's mark, so it is checked first.
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "UTF-32"
     return "UTF-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""

@@ -1,4 +1,4 @@
-"""Write files that appear complete or not at all, and lock files.
+"""Write files atomically, and acquire file locks.
 
 A lock is released when its process ends. The lock file records which process holds the lock. On a
 file system without locks, commands print a warning and continue.
@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from io import FileIO, IOBase
 
-# Earlier versions did not write the host into the name.
+# Name of a temporary file. In earlier versions, it did not contain the host.
 _TEMPORARY = re.compile(r"\.new-(?:(?P<host>[0-9a-f]{8})-)?(?P<process>\d+)\.(?P<name>.+)")
 
 _DAY = 86_400.0  # seconds
@@ -183,7 +183,7 @@ def check_replaceable(
 
 
 def write_file(path: str | os.PathLike[str], content: bytes | str) -> None:
-    """Write a file that appears complete or not at all.
+    """Write a file atomically: it appears in full or not at all.
 
     Args:
       path: the file. An existing file is replaced.
@@ -199,7 +199,7 @@ def write_file(path: str | os.PathLike[str], content: bytes | str) -> None:
 
 
 def write_results(folder: str | os.PathLike[str], contents: Mapping[str, bytes | str]) -> None:
-    """Write the files of a result into a folder. Each file appears complete or not at all.
+    """Write the files of a result into a folder. Each file is written atomically.
 
     Args:
       folder: the folder, which is created if necessary. Other files in it are not changed.
@@ -231,7 +231,7 @@ def lock_file(lock: IOBase, *, waits: bool) -> bool:
       folder.
 
     Raises:
-      BlockingIOError: if another process holds the lock, unless `waits`.
+      BlockingIOError: if another process holds the lock and `waits` is false.
       FileWriteError: if the lock failed for another reason.
     """
     try:

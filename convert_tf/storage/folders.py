@@ -1,4 +1,4 @@
-"""Write folders that appear complete or not at all, even if the process is killed."""
+"""Write folders atomically, even if the process is killed."""
 
 import contextlib
 import json
@@ -34,9 +34,9 @@ class OutputFolder:
 
     Args:
       output: path of the folder. Its parents are created, and a link is followed.
-      data_files: function that lists the files in a folder that belong to a run. If the folder
-        exists, temporary files are then inside it, because it may be on a different disk from
-        its parent. None for a folder that is replaced as a whole.
+      data_files: function that lists the files in a folder that belong to a run. If it is given and
+        the folder exists, temporary files are created inside the folder, which may be on a
+        different disk from its parent. If None, the folder is replaced as a whole.
       replaceable: patterns of relative paths. A folder may be replaced as a whole if each of its
         files matches one of the patterns and at least one file matches the first pattern. An empty
         folder may always be replaced.
@@ -49,8 +49,8 @@ class OutputFolder:
       scratch: folder for temporary files, which exists during `open`.
 
     Raises:
-      ValueError: if the output is a file, contains results from an earlier run or other files, or
-        if files that a killed run had moved away exist again.
+      ValueError: if the output is a file, or contains other files or results that may not be
+        replaced; or if a file that a killed run moved away exists again under its former name.
 
     Example:
       with OutputFolder("module/1").open() as folder:
@@ -156,7 +156,7 @@ class OutputFolder:
             )
 
     def _stranger(self) -> str:
-        """Return a path in the folder that forbids replacing the folder; `""` if there is none."""
+        """Return a path that keeps the folder from being replaced; `""` if there is none."""
         folder = Path(self.output)
         files = {path for path in folder.rglob("*") if _is_leaf(path)}
         known = [{*folder.glob(pattern)} for pattern in self._replaceable]
@@ -221,7 +221,7 @@ def _removed_if_empty(folder: str) -> Iterator[None]:
 
 
 def put_aside(output: str | os.PathLike[str]) -> str:
-    """Return a sentence that says where a killed run left earlier files; `""` if none did so.
+    """Return a sentence that says where a killed run left the previous files; `""` if nowhere.
 
     Args:
       output: a folder in which a file is missing.

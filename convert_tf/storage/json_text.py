@@ -22,7 +22,7 @@ def whole_characters(text: str) -> str:
 
 
 def joined_halves(text: str) -> str:
-    """Return a text in which each pair of surrogates, such as an emoji, is one character."""
+    """Return a text in which each pair of surrogates, as for an emoji, is one character."""
     if text.isascii() or not _HALF.search(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -53,8 +53,8 @@ def _with_each_key_once(members: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 def json_of_texts(text: str | bytes, *, is_dump: bool = False) -> Any:
     r"""Parse JSON that contains people's texts. All readers of such files call this function.
 
-    A lone surrogate such as `\ud83d` becomes U+FFFD: it is not Unicode text, and neither
-    TensorFlow nor a file accepts it.
+    A lone surrogate such as `\ud83d` becomes U+FFFD, because it is not a valid character: neither
+    TensorFlow nor a file in UTF-8 accepts it.
 
     Args:
       text: the JSON.

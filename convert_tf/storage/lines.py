@@ -23,7 +23,7 @@ from convert_tf.storage.content import HEAD_BYTES, check_is_text, compression, w
 
 STANDARD_INPUT = "-"
 MAX_LINE_BYTES = 32 * 2**20
-_MAX_WINDOW_BYTES = 2**31  # zstd's longest window, with which monthly Reddit dumps are written
+_MAX_WINDOW_BYTES = 2**31  # zstd's longest window, which monthly Reddit dumps use
 _PLAIN_PIECE = 2**20
 # One 4-byte zstd block can stand for 128 KiB, so 1 KiB of input is at most 32 MiB of output.
 _ARCHIVE_PIECE = 1024
@@ -37,7 +37,7 @@ class FileChangedError(OSError):
 
 
 class FileState(NamedTuple):
-    """The size, time and start of a file, which show whether the file has changed.
+    """The size, modification time and start of a file, which show whether the file has changed.
 
     Attributes:
       size: size of the file in bytes.

@@ -66,7 +66,7 @@ def test_every_field_has_a_help_text(config_class):
 def test_a_subclass_inherits_the_settings_that_it_does_not_change():
     general, own = options_of(RankingTraining), options_of(Pretraining)
     assert options_of(RankerTraining)["batch_size"] == general["batch_size"]
-    assert own["steps"]["text"] == "Number of optimizer steps. The two objectives alternate."
+    assert own["steps"]["text"].endswith("alternate with steps for predicting the next utterance.")
     assert own["warmup_steps"] == {**general["warmup_steps"], "at_least": 1}
 
 

@@ -125,7 +125,7 @@ def test_it_can_be_pickled_and_stored(tiny_onnx, tmp_path):
     assert isinstance(read, MultiIntentClassifier)
     np.testing.assert_allclose(read.predict_proba(TEXTS), expected, atol=1e-5)
     assert read.predict(TEXTS).tolist() == classifier.predict(TEXTS).tolist()
-    with pytest.raises(ValueError, match=r"has 32 bits, and a copy keeps them.* Pass 32"):
+    with pytest.raises(ValueError, match=r"has 32 bits per weight, and copying .* Pass 32"):
         export_one_file(classifier, tmp_path / "x.onnx")
     one_file = load_classifier(export_one_file(classifier, tmp_path / "x.onnx", network_bits=32))
     np.testing.assert_allclose(one_file.predict_proba(TEXTS), expected, atol=1e-5)

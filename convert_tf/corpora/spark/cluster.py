@@ -62,14 +62,14 @@ def cluster(master: str) -> Iterator[Any]:
 
 
 def _check_reachable(master: str) -> None:
-    """Raise an error if Java or the master is missing. Spark would keep trying to connect."""
+    """Raise an error if Java or the master is missing; Spark alone would keep trying to connect."""
     java = os.path.join(os.environ.get("JAVA_HOME", ""), "bin", "java")
     if not (os.path.exists(java) or shutil.which("java")):
         raise OSError("Spark needs Java 17 or later, and no java is on PATH. Install it.")
     if not master.startswith("spark://"):
         return
     errors = []
-    for address in master.removeprefix("spark://").split(","):  # several with high availability
+    for address in master.removeprefix("spark://").split(","):  # standby masters are listed too
         host, _, port = address.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_CONNECT).close()
@@ -103,8 +103,8 @@ def _sentence(error: Exception, master: str) -> str:
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
         return (
             f"The Python of the workers of {master} cannot run the tasks ({fault[0]}). Set "
-            f"PYSPARK_PYTHON to the path of a Python {here} on the workers in which convert_tf "
-            "is installed with its extra [spark], and also onnxruntime for embed."
+            f"PYSPARK_PYTHON to the path of a Python {here} on the workers that has convert_tf "
+            "with its extra [spark]. For embed, it also needs onnxruntime."
         )
     if "JAVA_GATEWAY_EXITED" in text:
         return (
@@ -154,7 +154,7 @@ def problems_of_worker(
     for library in libraries:
         importlib.import_module(library)
     with tempfile.TemporaryFile(dir=folder):
-        pass  # this raises an error if the worker cannot write to the folder
+        pass  # creating the file raises an error if the worker cannot write to the folder
     if __version__ != version:
         yield (
             f"Worker {worker} has version {__version__} of convert_tf, but this machine has "

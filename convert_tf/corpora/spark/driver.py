@@ -63,7 +63,7 @@ def prepare_with_spark(
     def engine(run: Preparation) -> None:
         with cluster(master) as context:
             written = _written(run, context)
-        # No attempt of a task is writing any more.
+        # The cluster is disconnected, so no attempt of a task is still writing files.
         num_shards = run.options.num_shards
         for one in written:
             run.steps.merge(one.steps)
@@ -101,7 +101,7 @@ def _written(run: Preparation, context: Any) -> list[FileWritten]:
     check_workers(context, tasks.folder, [path for _, path in sizes], libraries=LIBRARIES)
 
     def rows_of(files: Sequence[tuple[str, str]]) -> Any:
-        """Return the rows in files, given as (kind, path). Each file is a task, largest first."""
+        """Return the rows in (kind, path) files. Each task reads one file, the largest first."""
         items = context.parallelize(sorted(files, key=lambda file: -sizes[file]), len(files) or 1)
         return items.mapPartitions(tasks.read)
 

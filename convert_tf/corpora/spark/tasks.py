@@ -35,8 +35,8 @@ NOTE = ()
 class FileRead:
     """A note about a file that was read.
 
-    `error` is set if the file cannot be used. It ends the run, because another attempt would read
-    the same content.
+    `error` is set if the file cannot be used. Such an error ends the run, because another attempt
+    would read the same content.
     """
 
     what: str
@@ -49,8 +49,8 @@ class FileWritten:
     """A file written by one attempt of a task: the records of a shard, or lines of single texts.
 
     `split` is `""` for single texts. `number` is the number of the shard, or the first digit of the
-    texts' hashes. `error` is set if the disk that all workers share is full. It ends the run,
-    because other attempts would also fail, after a long time.
+    texts' hashes. `error` is set if the disk that all workers share is full. Such an error ends the
+    run, because other attempts would also fail, after a long time.
     """
 
     path: str

@@ -27,9 +27,9 @@ _POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "firs
 class BertBackend(OpenedFromPath):
     """A BERT whose outputs for a text are reduced to one vector, which is not normalised.
 
-    The vector is the mean of all outputs or the first output, as the folder's configuration files
-    for sentence-transformers say. Without these files, it is the mean, as in the MAP baseline with
-    BERT. Long texts are cut at their end.
+    The vector is the mean of all outputs or the first output, as specified in the folder's
+    configuration files for sentence-transformers. Without these files, the vector is the mean, as
+    in the MAP baseline with BERT. Long texts are cut at their end.
 
     Args:
       folder: a run of `convert-tf pretrain`, or the folder of a Hugging Face BERT.
@@ -39,8 +39,8 @@ class BertBackend(OpenedFromPath):
       reads_history: False, because a BERT encodes single texts.
 
     Raises:
-      ValueError: if the folder is incomplete or damaged, has further layers, or
-        reduces outputs in another way.
+      ValueError: if the folder is incomplete or damaged, has further layers, or reduces the outputs
+        to something other than their mean or the first output.
       ForkedError: if the process was forked after a model had been opened. `run` raises it too.
 
     Example:

@@ -43,7 +43,7 @@ class HuggingFaceBackend(GraphBackend):
       num_threads: number of threads; None for one per core.
 
     Attributes:
-      concurrent_batches: number of batches to encode at once, each in a thread.
+      concurrent_batches: number of batches to encode at once, each in its own thread.
       outputs: the names of the signatures for the kinds of vectors that the folder has.
       reads_history: False, because such folders encode single texts.
 

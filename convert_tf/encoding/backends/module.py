@@ -30,8 +30,8 @@ class ModuleBackend(OpenedFromPath):
 
     Attributes:
       compute_dtype: the number format in use, `"float32"` or `"bfloat16"`.
-      outputs: the name of each signature from texts to vectors, which stands for its output
-        `default`; and `signature:output` for each other output that contains vectors.
+      outputs: `signature` for the output `default` of each signature from texts to vectors, and
+        `signature:output` for each other output that contains vectors.
       reads_history: whether `encode_context` has the input `extra_context`.
       numbers_turns: whether the model was trained with `turn_prefixes`.
 

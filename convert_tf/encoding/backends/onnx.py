@@ -29,7 +29,7 @@ FORMAT_VERSION = 1
 FACTS_KEY, CONFIG_KEY, VOCABULARY_KEY = "convert_tf", "config.json", "vocab.txt"
 
 _NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
-# As in pyproject.toml. Older versions cannot read the ONNX version of the graphs.
+# The oldest ONNX Runtime that can read the graphs' version of ONNX, as in pyproject.toml.
 OLDEST_RUNTIME = (1, 22)
 CHECKSUM_KEY = "sha256"
 # The start of the last metadata entry in protobuf. The 64 digits of the checksum end the file.
@@ -39,8 +39,9 @@ _CHECKSUM_BYTES = len(_CHECKSUM) + 64
 _FEW_TOKENS = 128
 # Each text gets its own row if at least this share of the tokens in the rows is not padding.
 _LEAST_FILL = 0.9
-# The network needs about 30 kB for each token that is read at once. 256 to 512 tokens at once are
-# fastest: with fewer tokens, more ops are called, and more tokens do not fit into the caches.
+# The network needs about 30 kB for each token that it reads at once. It is fastest with 256 to 512
+# tokens at once. With fewer tokens, more ops are called, and with more, values do not fit into the
+# processor's caches.
 _TOKENS_PER_RUN = 256
 
 
@@ -55,8 +56,8 @@ class GraphBackend(OpenedFromPath):
         CPU affinity and the quota of its cgroup.
 
     Attributes:
-      concurrent_batches: number of batches to encode at once, each in a thread. This is faster than
-        several threads that wait for each other in each op.
+      concurrent_batches: number of batches to encode at once, each in its own thread. One thread
+        per batch is faster than several, which would wait for each other in each op.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, num_threads: int | None = None) -> None:
@@ -83,8 +84,8 @@ class GraphBackend(OpenedFromPath):
         with self._errors():
             self._one_thread = self._all_threads = _session(file, 1)
             if self.concurrent_batches > 1:
-                # With 0, ONNX Runtime chooses the number. It takes into account which cores share
-                # a physical core, but not the quota.
+                # With 0, ONNX Runtime chooses the number of threads. It takes into account which
+                # logical cores share a physical core, but not the quota of the cgroup.
                 is_limited = self.concurrent_batches != visible_cores()
                 self._all_threads = _session(file, self.concurrent_batches if is_limited else 0)
         return self._one_thread
@@ -137,7 +138,7 @@ class OnnxBackend(GraphBackend):
       numbers_turns: whether the model was trained with `turn_prefixes`.
       facts: facts from the file's metadata: `max_tokens`, `network_bits` and the dimensions of the
         vectors.
-      metadata: all entries of the file's metadata, texts by name.
+      metadata: all entries of the file's metadata, as texts by name.
 
     Raises:
       ValueError: if the file is damaged, or was not written by convert-tf export.
@@ -252,7 +253,7 @@ def with_checksum(model: bytes) -> bytes:
 
 
 def is_exported(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file ends with its correct checksum, as from `with_checksum`."""
+    """Return whether a file ends with the correct checksum, as written by `with_checksum`."""
     with open(path, "rb") as file:
         size = max(os.path.getsize(path) - _CHECKSUM_BYTES, 0)
         pieces = iter(lambda: file.read(min(2**16, size - file.tell())), b"")
@@ -266,7 +267,7 @@ def checked_number(
     """Return a whole number among the facts of a model.
 
     Raises:
-      ValueError: if the number is missing, has another type, or is not from `least` to `most`.
+      ValueError: if the number is missing, has another type, or is outside `least` to `most`.
     """
     value = facts.get(name)
     if type(value) is not int or not least <= value <= most:
@@ -278,8 +279,9 @@ def onnx_runtime() -> Any:
     """Import `onnxruntime` with its telemetry turned off.
 
     From version 1.31 on, ONNX Runtime looks up a host of its vendor and writes a database to the
-    user's cache when a model is opened. An environment variable turns this off. ONNX Runtime reads
-    the variable once, when it is loaded. If the user has set the variable, it is not changed.
+    user's cache when a model is opened. An environment variable turns this telemetry off. ONNX
+    Runtime reads the variable once, when it is loaded. If the user has set the variable, its value
+    is not changed.
 
     Raises:
       ImportError: if `onnxruntime` is not installed.
@@ -293,14 +295,14 @@ def onnx_runtime() -> Any:
 def _session(path: str, num_threads: int) -> Any:
     onnxruntime = onnx_runtime()
     options = onnxruntime.SessionOptions()
-    # If a processor has no instructions that add products of bytes, ONNX Runtime adds them in 16
-    # bits, which can overflow. This option prevents the overflow. It is not always set, because on
-    # processors with AMX, computing would take four times as long.
+    # If a processor has no instructions that add products of bytes, ONNX Runtime adds the products
+    # in 16 bits, which can overflow. This option prevents the overflow. It is not always set,
+    # because with this option, processors with AMX take four times as long.
     if not adds_products_of_bytes():
         options.add_session_config_entry("session.x64quantprecision", "1")
     options.intra_op_num_threads = num_threads
     options.log_severity_level = 3
-    # ONNX Runtime would keep a memory plan for each shape of a batch, and there are very many.
+    # ONNX Runtime would keep a memory plan for each shape of a batch, and batches have many shapes.
     options.enable_mem_pattern = False
     # Keep weights out of the memory arena, whose size is a power of two. This saves 12 MB.
     options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
@@ -358,7 +360,7 @@ def graph_inputs(flat_ids: np.ndarray, row_splits: np.ndarray) -> dict[str, np.n
 
 
 def no_texts(session: Any) -> dict[str, np.ndarray]:
-    """Return inputs that select no texts, for all outputs that are not needed.
+    """Return inputs that select no texts, for the outputs that are not needed.
 
     Args:
       session: an ONNX Runtime session for an exported graph.
@@ -387,10 +389,10 @@ def encode_pieces(
     tokens.
 
     Args:
-      ids, row_splits: the tokens of the texts, as from `PlainTokenizer.flat_ids`.
+      ids, row_splits: the tokens of the texts, as returned by `PlainTokenizer.flat_ids`.
       encode: function that takes the `ids` and `row_splits` of some texts and returns their
         vectors, float `[rows, dim]`.
-      width: number of texts per row.
+      width: number of texts that one row of the result is computed from.
       dim: number of dimensions of a vector.
 
     Returns:
@@ -408,8 +410,8 @@ def encode_pieces(
     while end < number:
         start, ends = end, row_splits[::width]
         limit = int(np.searchsorted(ends, ends[start] + _TOKENS_PER_RUN, side="right")) - 1
-        # Encode at least one row. Texts without tokens count too, because they have a row in the
-        # result.
+        # Encode at least one row. The number of rows is limited too, because texts without tokens
+        # also have a row in the result.
         end = min(max(limit, start + 1), number, start + _TOKENS_PER_RUN)
         splits = row_splits[start * width : end * width + 1]
         rows = encode(ids[splits[0] : splits[-1]], splits - splits[0])

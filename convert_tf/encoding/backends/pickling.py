@@ -1,6 +1,6 @@
 """Models that are opened from a path.
 
-A pickle stores the path, and unpickling opens the model again.
+A pickle of such a model stores the path, and unpickling opens the model again.
 """
 
 import functools
@@ -67,10 +67,10 @@ def _fingerprint(path: str) -> str:
 
 
 def _open_again(kind: Any, path: str, options: Mapping[str, Any], expected: str) -> OpenedFromPath:
-    """Open the model to which a pickle refers.
+    """Open the model that a pickle refers to.
 
     Raises:
-      ValueError: if there is no model at this path, or another model.
+      ValueError: if there is no model at the path, or a different model.
     """
     if not os.path.exists(path):
         raise ValueError(
@@ -90,6 +90,6 @@ def _open(
     kind: type[OpenedFromPath],
     path: str,
     options: tuple[tuple[str, Any], ...],
-    expected: str,  # part of the key, so that other files at the same path are another entry
+    expected: str,  # part of the cache's key, so that changed files at the same path are opened
 ) -> OpenedFromPath:
     return kind(path, **dict(options))

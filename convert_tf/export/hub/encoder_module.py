@@ -1,4 +1,4 @@
-"""A dual encoder as a `tf.Module`, from strings to encodings, for a TF Hub module.
+"""A dual encoder as a `tf.Module` that maps strings to encodings, for a TF Hub module.
 
 The module applies the encoder's own layers without padding (`convert_tf.export.hub.network`), to a
 limited number of tokens at a time. All signatures share one graph of the trunk and the reduction.
@@ -50,12 +50,12 @@ class _Ids(NamedTuple):
 
 
 class EncoderModule(tf.Module):
-    """A dual encoder with its tokenizer, from strings to encodings.
+    """A dual encoder with its tokenizer, which maps strings to encodings.
 
     The network reads at most `max_tokens` subwords per text, but `tokenize` does not cut texts.
     `encode_sequence` returns a row for each token from `tokenize`. The rows of tokens beyond
-    `max_tokens` are zeros. Clients rely on this: they count the tokens from `tokenize` and slice
-    the result of `encode_sequence`.
+    `max_tokens` are zeros. Clients rely on these rows: they count the tokens from `tokenize` and
+    slice the result of `encode_sequence`.
 
     The module computes in float32. After a call of `use_bfloat16(True)`, which also works on a
     loaded module, all signatures compute the trunk and the reduction in bfloat16, with copies of
@@ -84,7 +84,7 @@ class EncoderModule(tf.Module):
       The result of the signature `default`: float32 `[batch, reduced_dim]`, not normalised.
 
     Attributes:
-      variables: the stored and computed variables.
+      variables: the stored variables, and those that are computed from them.
       trainable_variables: the variables that `hub.KerasLayer` may train: the weights of the network
         in float32. The subword table is not trainable.
       regularization_losses: an empty list, which `hub.KerasLayer` requires.
@@ -100,7 +100,7 @@ class EncoderModule(tf.Module):
     Reference: arXiv 1911.03688 §2.1, "Quantization".
     """
 
-    # These are attributes, because tf.Module's properties of the same names are not saved.
+    # The next two are attributes, because tf.Module's properties of the same names are not saved.
     variables: Any = None
     trainable_variables: Any = None
 
@@ -133,7 +133,7 @@ class EncoderModule(tf.Module):
         if similarity_map is not None:
             self.similarity = StoredMap(similarity_map, bits=network_bits)
             self.variables += self.similarity.variables
-            # This is not a decorated method, because methods are traced even if there is no map.
+            # `_similarity` is not decorated, because it would be traced even if there is no map.
             self.encode_similarity = tf.function(
                 self._similarity, autograph=False, input_signature=[_TEXTS]
             )
@@ -229,7 +229,7 @@ class EncoderModule(tf.Module):
 
     @property
     def signatures(self) -> dict[str, Any]:
-        """The functions of the module, by the names of the signatures under which to save them."""
+        """The module's functions, by the names of the signatures to save them as."""
         names = [*BY_NAME, "encode_sequence", "tokenize", "encode_context_and_response"]
         functions = {name: getattr(self, name) for name in names if hasattr(self, name)}
         return {"serving_default": self.default, **functions}
@@ -286,8 +286,9 @@ class EncoderModule(tf.Module):
 class MultiContextEncoderModule(EncoderModule):
     """A multi-context dual encoder.
 
-    `encode_context` and `encode_context_and_response` also take the earlier turns of each context.
-    These are joined into one text, with the most recent turn first. `""` stands for no history.
+    `encode_context` and `encode_context_and_response` also take the earlier turns of each context,
+    joined into one text with the most recent turn first. The text is `""` if there are no earlier
+    turns.
 
     Reference: arXiv 1911.03688 §2.2.
     """
@@ -314,7 +315,7 @@ class MultiContextEncoderModule(EncoderModule):
         reduced = self._reduce(texts)
         context_reduced = reduced[: tf.size(context)]
         extra_reduced = reduced[tf.size(context) :]
-        # A text without tokens stands for no history. Its reduced encoding consists of zeros.
+        # If there are no earlier turns, their text has no tokens and its reduced encoding is zero.
         has_extra_context = tf.reduce_any(extra_reduced != 0, axis=1, keepdims=True)
         encoder = self._encoder()
         with self.weights.scope():
@@ -325,8 +326,8 @@ class MultiContextEncoderModule(EncoderModule):
 def _without_first_space(strings: tf.Tensor) -> tf.Tensor:
     """Remove one space before the first character of each text.
 
-    Rasa replaces punctuation at the start of a text with a space. It then expects as many tokens as
-    the words have, without a token for this space.
+    Rasa replaces punctuation at the start of a text with a space. It then expects only the tokens
+    of the words, without a token for this space.
     """
     return tf.strings.regex_replace(strings, "(?s)^ (.)", r"\1", replace_global=False)
 
@@ -341,7 +342,7 @@ def _one_row(ids: _Ids, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _bfloat16_copy(encoder: DualEncoder) -> tuple[Trunk, SqrtNReduction]:
-    """Return layers like the encoder's that compute in bfloat16. Their weights are never read."""
+    """Return bfloat16 layers like the encoder's. The weights of these layers are never read."""
     config, dtype = encoder.config, "mixed_bfloat16"
     trunk = Trunk(config, dtype=dtype, name="trunk")
     trunk.build((None, None))

@@ -18,7 +18,7 @@ from convert_tf.layers.reduction import SqrtNReduction
 from convert_tf.models.encoder import Trunk
 from convert_tf.text.tokenizer import Tokenizer
 
-# This is not −∞, because a padded query may have no key within reach. Its gradient would be NaN.
+# Not −∞: a padded query may have no key within reach, and its gradient would then be NaN.
 _MASKED_SCORE = -1e9
 
 
@@ -36,7 +36,7 @@ class _Layout(NamedTuple):
       is_real: float32 `[texts, tokens]`, 1 for tokens and 0 for padding.
       key_bias: float32 `[texts, 1, 1, tokens]`, the bias to add to scores: 0 for tokens, −10⁹ for
         padding.
-      distance: int32 `[tokens, tokens]`, j − i at [i, j].
+      distance: int32 `[tokens, tokens]`, the distance j − i from token i to token j at [i, j].
       lengths: int32 `[texts]`, number of tokens in each text.
     """
 
@@ -64,7 +64,7 @@ def _layout(lengths: Any) -> _Layout:
 
 
 def use_plain_gelu(model: keras.Model) -> None:
-    """Make a model's layers compute the fast GELU by `plain_fast_gelu`."""
+    """Make a model's layers compute the fast GELU with `plain_fast_gelu`."""
     for layer in model._flatten_layers():
         if getattr(layer, "activation", None) is fast_gelu:
             layer.activation = plain_fast_gelu
@@ -80,7 +80,7 @@ def ids_of_beginnings(
     if not as_written:
         strings = tokenizer.fold(strings)
     longest = tokenizer.bytes_of(num_tokens)
-    if longest is not None:  # otherwise long texts would take more time
+    if longest is not None:  # do not tokenize the rest of long texts, which would take more time
         strings = tf.strings.substr(strings, 0, longest)
     return tokenizer.ids_as_written(strings)
 
@@ -123,7 +123,7 @@ def _fused_norm(norm: keras.layers.LayerNormalization, x: Any) -> Any:
     The ops are a batch norm whose channels are the rows, followed by scale and offset. TensorFlow's
     optimizer Grappler replaces exactly these ops with oneDNN's layer norm. The batch norm must be
     in float32: with a batch norm in bfloat16, TensorFlow up to 2.12 raises an error on processors
-    without bfloat16 when it prepares the graph, even if this branch is not taken.
+    without bfloat16 when it prepares the graph, even if the graph never runs this op.
     """
     # TensorFlow only fuses ops with a static shape, which a saved graph does not have by itself.
     fine = tf.raw_ops.EnsureShape(input=tf.cast(x, tf.float32), shape=[None, norm.gamma.shape[0]])
@@ -210,7 +210,7 @@ def _reduce(reduction: SqrtNReduction, x: Any, layout: _Layout) -> Any:
 # in one batch.
 BATCH_TOKENS = 2048
 _FEWEST_TOKENS = 256
-# Number of batches at the same time: while one batch runs small ops, another multiplies matrices.
+# Number of batches to compute at once: while one batch runs small ops, another multiplies matrices.
 _PARALLEL = 2
 
 
@@ -249,7 +249,7 @@ def in_length_batches(
 
     def next_start(start: tf.Tensor) -> tf.Tensor:
         """Return the end of the batch that begins at `start`."""
-        # If there are no texts, this is the lowest integer.
+        # If there are no texts, `longest` is the lowest integer.
         longest = tf.reduce_max(tf.gather(lengths, order[start : start + 1]))
         rows = budget // tf.maximum(longest, 1)
         rows = tf.maximum(rows if max_rows is None else tf.minimum(rows, max_rows), 1)

@@ -2,8 +2,8 @@
 
 Some clients of the original modules use old versions of TensorFlow: Rasa 2.8 uses 2.6, whatlies
 uses 2.9, and Rasa 3.6 uses 2.12. A new TensorFlow adds parts to the graph of a module that old
-versions cannot read, so these parts are changed or removed. A graph whose own ops, attributes or
-types are unknown to TensorFlow 2.6 raises an error.
+versions cannot read, so these parts are changed or removed. If the module itself uses ops,
+attributes or types that are unknown to TensorFlow 2.6, saving it raises an error.
 """
 
 import errno
@@ -29,14 +29,15 @@ from tensorflow.python.saved_model import fingerprinting_utils
 from convert_tf.checkpoints.tensor_bundle import FOOTER_BYTES, read_table, slice_key
 from convert_tf.data.shards import varint
 
-# `scripts/list_ops.py` wrote this file.
+# The ops of TensorFlow 2.6, as listed by `scripts/list_ops.py`.
 _OPS_FILE = Path(__file__).with_name("ops_of_tensorflow_2_6.txt")
-# An op in the function that saves the variables of a loaded module. It has no effect on values.
+# An op in the function that saves a loaded module's variables. It does not change their values.
 _WITHOUT_EFFECT = "DisableCopyOnRead"
 # Attributes that may be dropped, whatever their values: a name for humans, and a check.
 _FREE = {("VarHandleOp", "debug_name"), ("AssignVariableOp", "validate_shape")}
 # Up to TensorFlow 2.12, the bfloat16 kernels for these ops only raise an error
-# (bfloat16_batch_norm_op.cc). oneDNN replaces them on processors with bfloat16 instructions.
+# (bfloat16_batch_norm_op.cc). On processors with bfloat16 instructions, oneDNN replaces these
+# kernels.
 _RAISING = ("_FusedConv2D", "FusedBatchNormV3", "FusedBatchNormGradV3")
 
 
@@ -140,7 +141,7 @@ def _nodes(graph: MetaGraphDef) -> Iterator[NodeDef]:
 
 
 def _check(node: NodeDef) -> None:
-    """Remove optional attributes of a node. Raise an error if TensorFlow 2.6 lacks its parts."""
+    """Remove unneeded attributes of a node. Raise an error if TensorFlow 2.6 cannot load it."""
     attributes = _known_ops().get(node.op)
     if attributes is None:
         raise _unknown(f"the op {node.op}", node)
@@ -170,7 +171,7 @@ def _unknown(what: str, node: NodeDef) -> PortabilityError:
 def _known_ops() -> dict[str, dict[str, set[int]]]:
     """Return the ops of TensorFlow 2.6, each with the types that its attributes allow.
 
-    The additional entry `types` has all types of TensorFlow 2.6.
+    The additional entry `types` contains all types of TensorFlow 2.6.
     """
     ops = {}
     for line in _OPS_FILE.read_text(encoding="ascii").splitlines():
@@ -191,7 +192,7 @@ def _known_ops() -> dict[str, dict[str, set[int]]]:
 # value, which distribution strategies, graphs and Keras need, but takes no space. References:
 # tensorflow/core/protobuf/tensor_bundle.proto; tensorflow/core/lib/io/table_format.txt.
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
-_ZERO_BYTES = 2**18  # largest slice of zeros
+_ZERO_BYTES = 2**18  # size in bytes of the largest slice of zeros
 # Types whose slices TensorFlow can join. It cannot join slices of float16.
 _SLICED_TYPES = (types_pb2.DT_FLOAT, types_pb2.DT_BFLOAT16, types_pb2.DT_INT32)
 # The position of each array is a multiple of this number of bytes, which suits every type.

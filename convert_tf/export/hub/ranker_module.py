@@ -1,4 +1,4 @@
-"""Rankers as TF Hub modules: from strings of contexts and candidates to scores.
+"""Rankers as TF Hub modules, which map strings of contexts and candidates to scores.
 
 A ranker's network is traced once, from token ids to vectors or scores. The graph around the network
 tokenizes texts, finds equal candidates, and computes rows of similar length in batches of limited
@@ -35,10 +35,12 @@ _IDS = tf.TensorSpec([None, None], tf.int32)
 
 
 class RankerModule(tf.Module):
-    """A ranker with its tokenizer, from strings to scores. Base class for both kinds of modules.
+    """A ranker with its tokenizer, which maps strings to scores.
 
-    A context is one text: all turns, joined with spaces, the newest last. The oldest tokens of a
-    context that is too long are dropped, and the last tokens of a candidate that is too long.
+    This is the base class of `EncodingRankerModule` and `CrossRankerModule`.
+
+    A context is one text: all turns, joined with spaces, the newest last. If a context is too long,
+    its oldest tokens are dropped. If a candidate is too long, its last tokens are dropped.
 
     A score depends only on the context and the candidate, not on other rows, their order or
     padding.
@@ -52,7 +54,7 @@ class RankerModule(tf.Module):
         lower.
 
     Attributes:
-      variables: the stored and computed variables.
+      variables: the stored variables, and those that are computed from them.
       trainable_variables: the variables that `hub.KerasLayer` may train.
       regularization_losses: an empty list, which `hub.KerasLayer` requires.
 
@@ -67,7 +69,7 @@ class RankerModule(tf.Module):
     Reference: arXiv 1905.01969 §4.
     """
 
-    # These are attributes, because tf.Module's properties of the same names are not saved.
+    # The next two are attributes, because tf.Module's properties of the same names are not saved.
     variables: Any = None
     trainable_variables: Any = None
 
@@ -113,7 +115,7 @@ class RankerModule(tf.Module):
           context: the contexts, string `[B]`.
           candidates: the candidates, string `[N]`.
           places: int32 `[B, C]`, the indices of each context's own candidates in `candidates`, with
-            -1 for padding. None scores all candidates for every context.
+            -1 for padding. If None, all candidates are scored for every context.
 
         Returns:
           The scores, float32 `[B, C]`, or `[B, N]` if `places` is None. The scores of padding are
@@ -187,7 +189,7 @@ class RankerModule(tf.Module):
 
     @property
     def signatures(self) -> dict[str, Any]:
-        """The functions of the module, by the names of the signatures under which to save them."""
+        """The module's functions, by the names of the signatures to save them as."""
         return {
             "serving_default": self.score_matrix,
             "score": self.score_matrix,
@@ -205,7 +207,7 @@ class RankerModule(tf.Module):
     def _padded(self, ids: tf.RaggedTensor, places: tf.Tensor) -> tf.Tensor:
         """Return the token ids of the texts at `places`, int32 `[n, tokens]`.
 
-        There is at least one column.
+        The result has at least one column.
         """
         rows = tf.gather(ids, places)
         width = tf.maximum(rows.bounding_shape(axis=1, out_type=tf.int32), 1)
@@ -235,7 +237,7 @@ def make_ranker_module(ranker: RankerModel, tokenizer: Tokenizer, **kwargs: Any)
     """Return the module for a ranker. The arguments are those of `RankerModule`."""
     kind = CrossRankerModule if ranker.is_joint else EncodingRankerModule
     module = kind(ranker, tokenizer, **kwargs)
-    # A saved function accepts only the kinds of arguments for which it was traced.
+    # A saved function accepts only the kinds of arguments that it was traced with.
     for candidates in (_MATRIX, _CANDIDATES, _RAGGED):
         module.score.get_concrete_function(_CONTEXTS, candidates)
     return module

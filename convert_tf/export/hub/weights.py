@@ -6,8 +6,9 @@ file. The network computes with these variables, and a user may train them. If a
 again after a call, the file contains the values of these variables.
 
 Weights are not unpacked when a module is loaded. A resource whose initializer assigns variables
-could do this. However, under a distribution strategy, the initializer is called before variables
-have a handle. In a graph, or in a model that exports the module again, it is not called at all.
+could unpack them. However, under a distribution strategy, the initializer is called before
+variables have a handle. In a graph, or in a model that exports the module again, the initializer is
+not called at all.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,8 +24,8 @@ from convert_tf.numerics.quiet import quieten_float16
 from convert_tf.numerics.vectors import SENTENCE_SCALE
 
 NETWORK_BITS = (16, 8, 32)
-# Kernels with a shorter side are always stored with 16 bits. They need few bytes. Some of them are
-# tables of positions and relative biases, whose columns have no common scale.
+# Matrices with a shorter side are always stored with 16 bits. They need few bytes, and some of them
+# are tables of positions and relative biases, whose columns have no common scale.
 SMALLEST_SIDE = 64
 
 
@@ -96,7 +97,7 @@ class StoredWeights(tf.Module):
         if not self._stored:
             return
         done, fill = self._branches()
-        # This does not use tf.cond, which would add an op per variable to every call.
+        # tf.cond would add an op per variable to every call.
         tf.raw_ops.If(
             cond=self._is_unpacked.read_value(),
             input=self._handles,
@@ -142,7 +143,7 @@ class Bfloat16Copies(tf.Module):
 
     Args:
       variables: the variables of a copy of the model that computes in bfloat16.
-      weights: the float32 weights of the model. Its first variables correspond to `variables`.
+      weights: the float32 weights of the model, the first of which correspond to `variables`.
 
     Example:
       copies = Bfloat16Copies(fast_model.trainable_variables, weights)
@@ -166,16 +167,16 @@ class Bfloat16Copies(tf.Module):
         ]
 
     def update(self) -> None:
-        """Copy the current values from the float32 variables."""
+        """Set the copies to the current values of the float32 variables."""
         for copy, variable in zip(self._values, self._computed, strict=True):
             if copy is not variable:
                 copy.assign(tf.cast(variable, tf.bfloat16))
 
     def scope(self) -> keras.StatelessScope:
-        """Make the model use the copies of kernels, and float32 variables for other weights."""
+        """Make the model use the copies, and float32 variables for weights that have no copy."""
         scope = keras.StatelessScope()
         for variable, value in zip(self._variables(), self._values, strict=True):
-            scope.add_update((variable, value.read_value()))  # the constructor would cast
+            scope.add_update((variable, value.read_value()))  # the constructor would cast values
         return scope
 
 
@@ -203,7 +204,8 @@ class StoredMap(tf.Module):
             values, scales = pack_kernel(kernel)
             self._scales = tf.Variable(scales, trainable=False, name="similarity/scales")
         self._values = tf.Variable(values, trainable=False, name="similarity/values")
-        # These factors are for K and Kᵀ together: they contain the scales twice, and 1 / |k| once.
+        # `sentence_encodings` multiplies by K and then by Kᵀ. It applies these factors once, so
+        # they contain the scale of each column k twice, and 1 / |k| once.
         lengths = np.linalg.norm(values.astype(np.float32) * scales, axis=0)
         gains = scales**2 / np.maximum(lengths, 1e-12)
         self._gains = tf.Variable(gains, trainable=False, name="similarity/gains")
@@ -291,7 +293,7 @@ class StoredTable(tf.Module):
 
     def __init__(self, embedding: Any, *, bits: int = 16) -> None:
         super().__init__(name="stored_table")
-        # This raises an error for NaN, which bytes would hide.
+        # `float16_values` raises an error for NaN, which 8-bit codes would hide.
         values: Any = float16_values(embedding.table)
         self._offset = self._scale = self._row_scales = None
         if getattr(embedding, "quantizer", None) is not None:

@@ -1,7 +1,7 @@
 """Write a checkpoint as a TF Hub module, which needs neither the checkpoint nor this package.
 
 A module is the folder of a SavedModel with signatures, a vocabulary and a card. The folder is
-written completely or not at all.
+written atomically.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ def export_module(
         folder that it points to is written.
       network_bits: number of bits per stored weight of the network: 16, 8 or 32.
       max_tokens: maximum number of tokens per text. The limits of a ranker apply if they are lower.
-        None stands for 512, or for the limit of `checkpoint` if it is a module.
+        If None, 512, or the limit of `checkpoint` if it is a module.
       notes: Markdown for the model card, such as data sources and accuracy.
       overwrite: whether to replace an existing folder.
 
@@ -130,7 +130,7 @@ def _ranker_parts(
 def _published(facts: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
     """Return the facts about training to publish with a module, without the paths of files.
 
-    They are enough to write the same card for a module that is exported from this module.
+    If another module is exported from this module, these facts are enough to write the same card.
     """
     names = (
         *("precision", "parameters", "train", "evaluation", "similarity", "opposites"),

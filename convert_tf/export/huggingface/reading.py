@@ -1,4 +1,4 @@
-"""Read the encoder of a Hugging Face folder from its PyTorch weights, to export it again.
+"""Read the encoder of a Hugging Face folder from its PyTorch weights, to export the encoder again.
 
 Other programs, such as sentence-transformers, can train these weights further. The `.onnx` files in
 the folder are not read, because such programs do not update them.
@@ -48,7 +48,7 @@ def opened_folder(
     Args:
       folder: a folder from `convert-tf export --format huggingface`, or from a program that opened
         such a folder and saved it again.
-      max_tokens: maximum number of tokens per text. None stands for the limit in the folder.
+      max_tokens: maximum number of tokens per text. If None, the limit in the folder.
       as_keras: whether to return the encoder as a `DualEncoder`. Otherwise its layers are
         namespaces of arrays.
 
@@ -91,7 +91,7 @@ class TorchVariables:
     """The weights of `modeling_convert.py`, as `EncoderVariables`.
 
     Args:
-      path: the safetensors file, with numbers of 16, 32 or 64 bits.
+      path: the safetensors file, with 16-, 32- or 64-bit floats.
       config: configuration of the encoder.
       facts: content of `config.json`.
 
@@ -171,7 +171,7 @@ def _float32(name: str, tensor: dict[str, Any]) -> np.ndarray:
     elif kind in _DTYPES:
         values = np.frombuffer(data, _DTYPES[kind]).astype(np.float32)
     else:
-        raise ValueError(f"{name} has the type {kind}, not 16 or 32 bits")
+        raise ValueError(f"{name} has the type {kind} instead of 16-, 32- or 64-bit floats")
     return values.reshape(tensor["shape"])
 
 

@@ -8,8 +8,8 @@ code from a folder.
 Prompts select the kind of vectors. Without a prompt, a text gets the vector from
 `SentenceEncoder.encode`. The prompts `context`, `response`, `similarity` and `reduced` select the
 vectors of the same name. The first three kinds have fewer dimensions and are padded with zeros.
-Search programs use the prompts `query` and `document`. Both select similarity vectors: context and
-response vectors would find replies, and a search is seldom meant to find replies.
+Search programs use the prompts `query` and `document`. Both select similarity vectors, because most
+searches look for similar texts. Context and response vectors would find replies.
 """
 
 import json
@@ -83,8 +83,8 @@ def export_huggingface(
       checkpoint: a run or module of a dual encoder with a subword vocabulary, or a folder of this
         format, even if another program trained it further.
       output: the folder to write.
-      max_tokens: maximum number of tokens per text. None stands for 512, or for the limit of
-        `checkpoint` if it is a module.
+      max_tokens: maximum number of tokens per text. If None, 512, or the limit of `checkpoint` if
+        it is a module.
       notes: Markdown to add to the model card. By default, the notes from a module's card. They may
         contain a comment `<!-- hub metadata … -->` with metadata for the hub, in YAML.
       overwrite: whether to replace a folder that this function wrote.
@@ -121,7 +121,8 @@ def _write(
     files["sentence_bert_config.json"]["max_seq_length"] = source.max_tokens
     files["1_Pooling/config.json"]["word_embedding_dimension"] = config.reduced_dim
     settings = files["config_sentence_transformers.json"]
-    # sentence-transformers uses the first two names in the list of prompts, and mteb the last name.
+    # The order of prompts matters: sentence-transformers uses the first two names in the list, and
+    # mteb uses the last name.
     settings["prompts"] = {n: token for n, token in settings["prompts"].items() if token in special}
     files["config.json"] = _model_config(source, special)
     notes, metadata = without_metadata(notes or notes_of(checkpoint))
@@ -134,7 +135,7 @@ def _write(
         for name in ("1_Pooling", "onnx"):
             (folder / name).mkdir()
         for name, content in files.items():
-            # If the file is indented, each entry of the vocabulary has its own line.
+            # Indentation would put each entry of the vocabulary on its own line.
             is_long = name == "tokenizer.json"
             text = json.dumps(content, ensure_ascii=False) if is_long else written_json(content)
             (folder / name).write_text(text, encoding="utf-8")
@@ -199,7 +200,7 @@ def _fill_tokenizer(
 def static_tokenizer(subwords: Sequence[str]) -> dict[str, Any]:
     """Return the content of `tokenizer.json` for static vectors.
 
-    The id after those of the subwords stands for all unknown characters.
+    All unknown characters share one id, which follows the ids of the subwords.
     """
     tokenizer = json_file(_TEMPLATE / TOKENIZER_FILE)
     _fill_tokenizer(tokenizer, subwords, {_UNKNOWN: len(subwords)})
@@ -220,7 +221,7 @@ def _folding_steps(alphabet: Set[str]) -> list[dict[str, Any]]:
     free = (chr(c) for c in range(0xE000, 0xF900) if chr(c) not in alphabet)
     stand_ins = dict(zip(known, free, strict=False))
     unknown = [character for character in kept if character not in alphabet]
-    # A combining mark of Unicode 1.1.
+    # The stand-in for unknown combining marks: a mark of Unicode 1.1 that NFKC does not change.
     unknown_mark = min(c for c in marks - alphabet if c > "\u2015" and normalize("NFKC", c) == c)
     classes = {
         unknown_mark: [c for c in unknown if c in marks],

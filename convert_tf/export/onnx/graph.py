@@ -5,10 +5,11 @@ norms and projections therefore process little padding, and no op changes the la
 Attention is one op with an additive bias, which combines the biases for relative positions, the
 maximum distance of the block and the borders between texts.
 
-The graph has two forms. `float32` computes the same as the run. `int8` multiplies bytes: kernels
-have a scale per output, and the activations in a block have a fixed scale per layer. With fixed
-scales, an encoding does not depend on the other texts in its batch, except for rounding. The side
-networks, which are computed once per text, have a scale for every 32 numbers of a text.
+The graph has two forms. The `float32` form gives the same encodings as the run. In the `int8` form,
+matrices are multiplied in 8 bits. In the blocks, each kernel has one scale per output, and the
+activations have one fixed scale per layer. With fixed scales, an encoding does not depend on the
+other texts in its batch, except for rounding. In the side networks, which are computed once per
+text, every 32 weights of an output and every 32 values of a text share a scale.
 
 Reference: arXiv 1911.03688 §2.1.
 """
@@ -59,8 +60,8 @@ class GraphBuilder(GraphWriter):
       source: the encoder. If it has a similarity map, the graph also has the input
         `similarity_slots` and the output `similarity_encoding`, and the output `default` is
         computed from r by `convert_tf.models.distillation.sentence_encodings`.
-      calibrations: for the int8 form, the calibration of each tensor in `observed`. None builds the
-        float32 form.
+      calibrations: for the int8 form, the calibration of each tensor in `observed`. If None, the
+        float32 form is built.
 
     Example:
       model = GraphBuilder(load_source("runs/convert", 512)).build()
@@ -182,7 +183,7 @@ class GraphBuilder(GraphWriter):
 
         The bias depends on the relative position. Between tokens of different texts, and beyond the
         block's maximum distance, the bias is `MASKED_SCORE`. The biases for all blocks are built
-        together, because for a single sentence, the number of ops matters more than their sizes.
+        together, because the time for a single sentence depends mainly on the number of ops.
         """
         attentions = [block.attention for block in self._encoder.trunk.blocks]
         reach = max(attention.max_distance for attention in attentions)
@@ -233,7 +234,7 @@ class GraphBuilder(GraphWriter):
         outputs = [f"{name}/queries", f"{name}/keys"]
         queries, keys = self._split(both, f"{name}/widths", [width, width], outputs, axis=-1)
         if heads == 1:
-            # `MultiHeadAttention` would copy its inputs.
+            # The op `MultiHeadAttention` would copy its inputs, so simpler ops are used.
             root = 1.0 / np.sqrt(attention.attention_dim)
             scores = self._add("FusedMatMul", [queries, keys], domain=CONTRIB, transB=1, alpha=root)
             weights = self._add("Softmax", [self._add("Add", [scores, bias])], axis=-1)
@@ -297,7 +298,7 @@ class GraphBuilder(GraphWriter):
     def _where_texts(self, slots: str, dim: int, output: str, build: Callable[[str], None]) -> None:
         """Build ops in a branch that is skipped if no texts are selected.
 
-        Without the branch, ops would take time even if they have no rows.
+        Outside a branch, ops take time even if their inputs have no rows.
 
         Args:
           slots: the input that selects texts.
@@ -425,7 +426,7 @@ class BatchGraphBuilder(GraphBuilder):
             self._add("Cast", [rows], SIGNATURES[name].slots, to=TensorProto.INT32)
 
     def _joined(self, vectors: str, shapes: Mapping[str, tuple[str, int]]) -> str:
-        """Replace the r of each text by the kind of vector it selects, `[batch, reduced_dim]`."""
+        """Return the kind of vector that each text selects, `[batch, reduced_dim]`."""
         dim = self._config.reduced_dim
         for signature in map(SIGNATURES.__getitem__, self._replaced):
             encoding = rows = signature.output

@@ -1,4 +1,4 @@
-"""Build the ops of an ONNX graph, in float32 or with matrix products of bytes.
+"""Build the ops of an ONNX graph, in float32 or with 8-bit matrix products.
 
 The ops were chosen for their speed in ONNX Runtime. `docs/decisions.md` has the figures.
 """
@@ -14,8 +14,8 @@ from convert_tf.numerics.byte_codes import pack_kernel
 
 CONTRIB = "com.microsoft"  # the operator set of ONNX Runtime
 EPSILON = 1e-6
-# Measured ranges are widened by this factor. They are measured on a few thousand tokens, and other
-# texts have wider ranges.
+# Measured ranges are widened by this factor, because they are measured on a few thousand tokens,
+# and the values of other texts may be outside them.
 _CENTRED_ROOM = 1.2
 _MAX_CENTRED_WIDTH = 0.75
 SIDE_BLOCK = 32  # number of values, of texts and of weights, that share a scale in side networks
@@ -87,8 +87,8 @@ class GraphWriter:
     """Collects the ops and constants of a graph.
 
     Args:
-      calibrations: for matrix products of bytes, the calibration of each tensor in `observed`. None
-        builds float32 products.
+      calibrations: for 8-bit matrix products, the calibration of each tensor in `observed`. If
+        None, the products are in float32.
 
     Attributes:
       observed: names of the tensors that are quantized to bytes, in the order of the graph.
@@ -102,11 +102,12 @@ class GraphWriter:
         self.observed: list[str] = []
 
     def _dense(self, name: str, x: str, kernel: np.ndarray, bias: np.ndarray | None = None) -> str:
-        """Build x · kernel + bias. If there are calibrations, bytes are multiplied.
+        """Build x · kernel + bias. With calibrations, the product is computed in 8 bits.
 
-        With bytes, the bias also corrects for the centre and for the mean error. This error is not
-        zero: most hidden values are between -0.28 and 0. The step between bytes is larger than the
-        differences between these values, so their errors have the same sign.
+        In 8 bits, the bias also corrects for the subtracted centre and for the mean rounding error.
+        The mean error is not zero: most hidden values are between -0.28 and 0. The step between
+        bytes is larger than the differences between these values, so their errors have the same
+        sign.
 
         Reference: arXiv 1906.04721 §4.2 (bias correction).
         """
@@ -148,8 +149,8 @@ class GraphWriter:
     ) -> str:
         """Build x · weights + bias for side networks.
 
-        If there are calibrations, bytes are multiplied, with a scale for every `SIDE_BLOCK`
-        numbers.
+        With calibrations, the product is computed in 8 bits. Every `SIDE_BLOCK` weights of an
+        output and every `SIDE_BLOCK` values of a text then share a scale.
         """
         bias = "" if bias_values is None else self._constant(f"{name}/bias", bias_values)
         if self._calibrations is None or weights.shape[0] % SIDE_BLOCK:
@@ -165,7 +166,7 @@ class GraphWriter:
             N=weights.shape[1],
             bits=8,
             block_size=SIDE_BLOCK,
-            accuracy_level=4,  # multiplies bytes
+            accuracy_level=4,  # multiplies 8-bit integers
         )  # fmt: skip
 
     def _add_and_norm(self, name: str, y: str, x: str, norm: Any) -> str:

@@ -134,7 +134,7 @@ def _side(config: ModelConfig, weights: _Weights, inputs: int) -> SimpleNamespac
 
 
 def _embedding(config: ModelConfig, values: EncoderVariables) -> SimpleNamespace:
-    """Return the embedding with its subword table and, if this has 8 bits, the table's range."""
+    """Return the embedding with its subword table and the range of an 8-bit table."""
     table, ranges = values.table()
     if (ranges is None) != (config.embedding_bits == 32):
         raise ValueError("the subword table does not have the number of bits in embedding_bits")

@@ -2,7 +2,7 @@
 
 The file contains the network (`convert_tf.export.onnx.graph`). Its metadata contains the
 vocabulary, the configuration, the maximum length of texts and a model card. Modules are read
-without TensorFlow, but runs need it.
+without TensorFlow, but reading a run requires it.
 """
 
 import contextlib
@@ -63,11 +63,11 @@ def export_onnx(
     Args:
       checkpoint: a run or module with a subword vocabulary, or a Hugging Face folder.
       output: the file to write. Missing parent folders are created.
-      network_bits: number of bits per weight of the network. With 32, the file computes the same as
-        the run; with 8, it multiplies bytes. In both cases, the subword table has 8 bits, as in
-        training.
-      max_tokens: maximum number of tokens per text. None stands for 512, or for the limit of
-        `checkpoint` if it is a module.
+      network_bits: number of bits per weight of the network. With 32, the file gives the same
+        encodings as the run; with 8, it multiplies 8-bit integers. In both cases, the subword table
+        has 8 bits, as in training.
+      max_tokens: maximum number of tokens per text. If None, 512, or the limit of `checkpoint` if
+        it is a module.
       notes: Markdown to add to the model card.
       overwrite: whether to replace an existing file.
       metadata: further entries for the file's metadata, by key.
@@ -82,7 +82,7 @@ def export_onnx(
     check_replaceable(output, _has_facts, overwrite=overwrite)
     if network_bits not in NETWORK_BITS:
         raise ValueError(
-            f".onnx files can have {' or '.join(map(str, NETWORK_BITS))} bits. "
+            f".onnx files can have {' or '.join(map(str, NETWORK_BITS))} bits per weight. "
             f"Received: network_bits={network_bits}. With 8, the file is smaller and faster."
         )
     with only_writer(output), opened_for_onnx(checkpoint, max_tokens) as source:
@@ -137,8 +137,9 @@ def copy_onnx(
     bits = OnnxBackend(source).facts.get("network_bits")
     if bits != network_bits:
         raise ValueError(
-            f"{os.fspath(source)!r} has {bits} bits, and a copy keeps them. Received: "
-            f"network_bits={network_bits}. Pass {bits}, or export the module with {network_bits}."
+            f"{os.fspath(source)!r} has {bits} bits per weight, and copying cannot change this "
+            f"number. Received: network_bits={network_bits}. Pass {bits}, or export the module "
+            f"with {network_bits}."
         )
     with only_writer(output):
         model = onnx.load_model_from_string(Path(source).read_bytes())
@@ -161,7 +162,7 @@ def _has_facts(path: str | os.PathLike) -> bool:
 
     The file may be damaged, or may come from an earlier version.
     """
-    # An entry has field 1 with the length of the key, the key, and then field 2.
+    # In protobuf, the key of an entry stands between its length and the tag of the entry's value.
     return f"\n\n{FACTS_KEY}\x12".encode() in Path(path).read_bytes()
 
 
@@ -202,7 +203,7 @@ def calibrated(source: EncoderSource) -> dict[str, Calibration]:
     with needs("", "Writing .onnx files"):
         onnxruntime = onnx_runtime()
     options = onnxruntime.SessionOptions()
-    # Threads wait for each other, which is slow if other programs use the same cores.
+    # Several threads wait for each other, which is slow if other programs use the same cores.
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
