@@ -33,11 +33,12 @@ class OppositesOptions(Config):
 class Opposites(Loss):
     """Cross-entropy of picking a text's paraphrase among all paraphrases and opposites in a batch.
 
-    Triplet i has an anchor a_i, a paraphrase p_i and an opposite o_i. For each kind of vector v,
-    the loss of the triplet is −log softmax_i(scale · cos(v(a_i), v(c))) over the candidates c =
-    p_1, …, p_n, o_1, …, o_n. Candidates equal to the anchor or its paraphrase are not counted as
-    wrong. The kinds of vectors are the reduced encoding r and, with a teacher, the similarity
-    vector (`EncoderObjective.similarity`). The loss is the mean over these kinds.
+    Triplet i has an anchor a_i, a paraphrase p_i and an opposite o_i. The loss of the triplet is
+    −log softmax_i(scale · cos(v(a_i), v(c))) over the candidates c = p_1, …, p_n, o_1, …, o_n.
+    Candidates equal to the anchor or its paraphrase are not counted as wrong. With a teacher, v is
+    the mapped encoding that the distillation loss compares with the teacher's vectors
+    (`EncoderObjective.similarity`), so that the teacher holds the encoding r itself. Without a
+    teacher, v is r.
 
     The metric `opposites_accuracy` is the share of triplets in which the paraphrase is closer to
     the anchor than the opposite is.
@@ -79,15 +80,13 @@ class Opposites(Loss):
         is_candidate = paraphrase_candidates(
             *(inputs[f"{name}_groups"] for name in ("anchor", "paraphrase", "opposite"))
         )
-        reduced = [outputs[f"reduced_{name}"] for name in ("anchor", "paraphrase", "opposite")]
-        kinds = [reduced]
-        if self.model.has_similarity_map:
-            kinds.append([self.model.similarity(vectors) for vectors in reduced])
-        losses = [
-            opposite_losses(*vectors, scale=outputs["scale"], is_candidate=is_candidate)
-            for vectors in kinds
-        ]
-        return sum(losses) / len(losses)
+        vectors = self._vectors(outputs)
+        return opposite_losses(*vectors, scale=outputs["scale"], is_candidate=is_candidate)
+
+    def _vectors(self, outputs: dict[str, Any]) -> list[Any]:
+        """Return the vectors of the anchors, paraphrases and opposites, float `[triplets, dim]`."""
+        names = ("anchor", "paraphrase", "opposite")
+        return [self.model.similarity(outputs[f"reduced_{name}"]) for name in names]
 
     def measures(
         self, inputs: dict[str, Any], outputs: dict[str, Any]
@@ -99,9 +98,6 @@ class Opposites(Loss):
         if not self.metrics:
             return
         yield "opposites_loss", self(inputs, outputs), None
-        anchor, paraphrase, opposite = (
-            l2_normalize(outputs[f"reduced_{name}"])
-            for name in ("anchor", "paraphrase", "opposite")
-        )
+        anchor, paraphrase, opposite = map(l2_normalize, self._vectors(outputs))
         margin = ops.sum(anchor * (paraphrase - opposite), axis=-1)
         yield "opposites_accuracy", ops.cast(margin > 0, "float32"), None
