@@ -87,7 +87,7 @@ class Processes:
     def together(self) -> Iterator[None]:
         """Run a `with` block in every process. If it fails in one process, all raise an error.
 
-        Otherwise the other processes would wait forever for the failed one.
+        If only the failed process raised an error, the others would wait for it forever.
 
         Raises:
           ValueError: if the block raised an error in another process.
@@ -171,11 +171,12 @@ def join_processes(
     coordinator: str | None = None,
     join_timeout: float = JOIN_TIMEOUT,
 ) -> None:
-    """Join the other processes of a run. Without any arguments, do nothing.
+    """Join the other processes of a run.
 
     This function must be called before JAX computes anything. Missing arguments are taken from the
     environment variables `KERAS_DISTRIBUTION_NUM_PROCESSES`, `KERAS_DISTRIBUTION_PROCESS_ID` and
-    `KERAS_DISTRIBUTION_JOB_ADDRESSES`.
+    `KERAS_DISTRIBUTION_JOB_ADDRESSES`. If neither arguments nor variables are set, or the run has
+    only one process, nothing is done.
 
     Args:
       num_processes: number of processes.

@@ -67,7 +67,7 @@ def newest_checkpoint(run: str | os.PathLike) -> Path | None:
             damages.append(f"{folder} is damaged: {error}")
             continue
         for damage in damages:
-            print(f"{damage} The checkpoint before it is used.", file=sys.stderr)
+            print(f"{damage} The previous checkpoint is used instead.", file=sys.stderr)
         return folder
     if damages:
         raise CheckpointError(
@@ -122,7 +122,7 @@ def resumed_checkpoint(task: Task) -> Path | None:
         print(f"resuming with changed {name}: {old} → {new}")
     decide = {*task.config.group(DATA), "batch_size", "batch_tokens", "seed"} - {*_NOT_OF_ORDER}
     if changes.keys() & decide:
-        print("this may change the order of the examples: some may be seen again, others later")
+        print("this may change the order of the examples: some may be repeated, others delayed")
     return newest
 
 

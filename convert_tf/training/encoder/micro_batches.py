@@ -1,8 +1,8 @@
-"""Encode a batch in micro-batches, which takes only as much memory as one micro-batch.
+"""Encode a batch in micro-batches, so that it needs only as much memory as one micro-batch.
 
 After a micro-batch has been encoded, only its encodings are kept. The loss reads the encodings of
-the whole batch. For the gradient, each micro-batch is encoded again. The seeds are the same, so the
-same values are dropped.
+the whole batch. For the gradient, each micro-batch is encoded again with the same seeds, so that
+dropout drops the same values.
 
 Reference: arXiv 2101.06983 §3.2 (same loss and gradient as for the whole batch); arXiv
 1604.06174 (recomputation instead of storage).
@@ -36,8 +36,8 @@ def encode_micro_batches(
       training: whether to apply dropout and update the quantizer's ranges.
 
     Returns:
-      A dict of the encoder's outputs for all examples, `[batch, …]` or `[batch × k, …]`, in the
-      order of the batch.
+      A dict of the encoder's outputs for all examples, in the order of the batch: `[batch, …]`, or
+      `[batch × k, …]` for a kind of text that occurs k times per example.
     """
     packed = {
         name: ops.swapaxes(value, 0, 1)
@@ -90,7 +90,8 @@ def encode_micro_batches(
 def _in_order(outputs: Any, examples: int) -> Any:
     """Put the outputs of all micro-batches in the order of the batch.
 
-    The result is `[batch × k, …]` for outputs `[micro-batches, examples × k, …]`.
+    The result is `[batch × k, …]` for outputs `[micro-batches, examples × k, …]` with k texts per
+    example.
     """
     parts, _, *rest = ops.shape(outputs)
     by_example = ops.reshape(outputs, (parts, examples, -1, *rest))

@@ -31,7 +31,7 @@ _LossOptions: Any = dataclasses.make_dataclass(
 class EncoderTraining(_LossOptions, PairTraining):
     """Options for training dual encoders: the fields of `PairTraining` and of every loss.
 
-    The loss is the mean over the batch, not the sum, which equation 1 of arXiv 1911.03688 uses.
+    The loss is the mean over the batch, whereas equation 1 of arXiv 1911.03688 uses the sum.
     """
 
     def __post_init__(self) -> None:

@@ -54,7 +54,7 @@ def train(
 
     Args:
       model: configuration of the model, or the name of a preset. `vocab_size` and `tokenizer` are
-        taken from the vocabulary. None uses the configuration of `init_from`.
+        taken from the vocabulary. If None, the configuration of `init_from` is used.
       training: options for training and for the data. A dict may have only some of the fields; the
         recipe supplies the others. `data` may be a file of pairs or dialogues, which is prepared in
         `output`.
@@ -134,7 +134,7 @@ def opened_losses(data: EncoderData, losses: Sequence[Loss]) -> list[Loss]:
 
 
 class EncoderTask(Task):
-    """The task of training a dual encoder. Its weights are random until `start` is called.
+    """The task of training a dual encoder, whose weights are random until `start` is called.
 
     Args:
       data: data of the run.

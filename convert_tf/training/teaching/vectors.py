@@ -32,9 +32,9 @@ from convert_tf.training.teaching.teacher import Encode, calls_at_once
 CHUNK = 8_192  # progress is saved after this many examples
 _UNKNOWN = "\ufffd"
 _DONE_FILE = "done.json"
-_EVERY_SUBWORD = 64  # the vectors of every 64th subword tell whether the teacher is the same
+_EVERY_SUBWORD = 64  # every 64th subword is encoded again to check that the teacher is the same
 _SAME_VECTORS = 0.02  # absolute tolerance, because bfloat16 results depend on the machine
-_WORK_VERSION = 6  # up to version 5, the vectors for both sides were written together
+_WORK_VERSION = 6  # up to version 5, the vectors of contexts and responses were written together
 
 
 class StoredTexts:
@@ -137,14 +137,14 @@ def write_teacher_vectors(
 
     Args:
       token_ids: folder with token ids of pairs or single texts.
-      output: folder to write. It appears only when it is complete. Until then, the work is in a
-        folder next to it, and a later call resumes from there.
+      output: folder to write. It appears only when it is complete. Until then, the unfinished work
+        is in a folder next to it, from which a later call with the same settings resumes.
       teacher: function that encodes texts. If the teacher encodes contexts and responses
         differently, pass a dict with a function for `context` and one for `response`; the
         vocabulary is then encoded as contexts.
       name: name of the teacher.
-      max_examples: number of examples to encode, starting with the first, or None for all. The
-        other examples get vectors of zeros.
+      max_examples: number of examples to encode, starting with the first, or None for all. All
+        later examples get vectors of zeros.
       source_shares: share of the examples to encode, by source. Only the examples that a run with
         the same shares would train on get vectors.
 
@@ -188,7 +188,7 @@ def write_teacher_vectors(
         done = _read_done(work, settings, some_subwords, len(texts.entries))
         if done is None:
             done = {"settings": settings, "done": {}}
-            (work / _DONE_FILE).unlink(missing_ok=True)  # it belongs to another teacher
+            (work / _DONE_FILE).unlink(missing_ok=True)  # it belongs to other settings or another teacher
             np.save(work / SUBWORDS_FILE, _vocabulary_vectors(encode, texts.entries))
             write_file(work / _DONE_FILE, json.dumps(done))
         for encode, names in teachers:

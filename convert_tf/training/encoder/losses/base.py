@@ -20,8 +20,8 @@ class Loss:
     `--help` does not have to wait for Keras.
 
     Args:
-      options: options of the run, which include the fields of `Options`. None for a user's loss
-        without options.
+      options: options of the run, which include the fields of `Options`. Pass None for your own
+        loss without options.
       weight: factor of the loss in the sum. Default: the weight in the options, or 1 without
         options.
 
@@ -64,7 +64,9 @@ class Loss:
         return False
 
     def applies_to(self, model: ModelConfig) -> bool:
-        """Return whether the loss is opened and measured. A loss of weight 0 is not trained.
+        """Return whether the loss is opened and measured for a model.
+
+        A loss with a weight of 0 is measured, but the model is not trained on it.
 
         Args:
           model: configuration of the model that is trained.

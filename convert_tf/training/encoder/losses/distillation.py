@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from convert_tf.training.encoder.data import EncoderData
 
 FITTED_EXAMPLES = 4_096  # number of examples to which an initial map is fitted
-_TURNED_EXAMPLES = 1_024  # number of examples from which the order of the dimensions is computed
+_TURNED_EXAMPLES = 1_024  # number of examples used to compute the order of the dimensions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,10 +182,10 @@ class Distillation(Loss):
         return self.model.has_similarity_map
 
     def _start_map(self, init_from: str) -> None:
-        """Set the map to the teacher's vectors to that of the initial run.
+        """Initialise the map to the teacher's vectors with the map of the initial run.
 
         With a random map, the first steps would undo what the initial run has learnt. A module does
-        not contain this map. In this case a map is fitted to some of the training texts.
+        not contain this map, so for a module a new map is fitted to some of the training texts.
         """
         from convert_tf.checkpoints.folder import load_teacher_projection
         from convert_tf.models.distillation import fitted_map
