@@ -20,8 +20,8 @@ class Dropout(keras.layers.Dropout):
     Masking: none.
 
     Call arguments:
-      inputs: numbers to drop, float `[..., dim]`.
-      training: whether to drop numbers. If false, the inputs are returned unchanged.
+      inputs: numbers to apply dropout to, float `[..., dim]`.
+      training: whether to apply dropout. If false, the inputs are returned unchanged.
 
     Returns:
       A tensor with the shape and dtype of `inputs`.
@@ -177,8 +177,8 @@ class FeedForward(keras.layers.Layer):
             arguments = (flat, hidden_kernel, hidden_bias, output_kernel, self.output_bias)
             return ops.reshape(feed_forward(*arguments, is_compiled=self.jit_compile), shape)
         hidden = ops.add(ops.matmul(flat, hidden_kernel), hidden_bias)
-        # If no gradients are needed, plain ops are used as in `plain_fast_gelu`. TensorFlow fuses
-        # them too.
+        # If no gradients are needed, plain ops are used as in `plain_fast_gelu`. TensorFlow also
+        # fuses these ops.
         hidden = ops.silu(hidden) if training else hidden * ops.sigmoid(hidden)
         flat = ops.add(ops.matmul(hidden, output_kernel), self.output_bias)
         return ops.reshape(flat, shape)
@@ -201,8 +201,8 @@ class TransformerBlock(keras.layers.Layer):
 
     Call arguments:
       x: vectors of the tokens, `[batch, tokens, dim]`.
-      attention_mask: bool `[batch, tokens, tokens]`, true where one token may read the other. None
-        allows all pairs.
+      attention_mask: bool `[batch, tokens, tokens]`, true where one token may read the other. If
+        None, every token may read all others.
       across_mask, across_bias: for joint sequences only; see `RelativeSelfAttention`.
 
     Returns:

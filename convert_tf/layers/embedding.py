@@ -30,10 +30,10 @@ class SubwordEmbedding(keras.layers.Layer):
       dropout: dropout rate for the result.
 
     Call arguments:
-      token_ids: ids of the tokens, int32 `[batch, tokens]`, from 0 to `num_ids`, which stands for
-        padding.
-      positions: position of each token in its text, starting at 0, int32 `[batch, tokens]`. None
-        stands for 0, 1, 2 …, for one text per row.
+      token_ids: ids of the tokens, int32 `[batch, tokens]`, from 0 to `num_ids`. The id `num_ids`
+        is padding.
+      positions: position of each token in its text, starting at 0, int32 `[batch, tokens]`. If
+        None, each row is one text, with the positions 0, 1, 2, ….
 
     Returns:
       The embeddings, `[batch, tokens, dim]`, in the compute dtype.
@@ -63,8 +63,8 @@ class SubwordEmbedding(keras.layers.Layer):
         self._initial_stddev = 1.0 / math.sqrt(self.dim)
         self.quantizer: GrowingRangeQuantizer | None = None
         if bits < 32:
-            # A truncated normal distribution ends at two standard deviations, so all values are in
-            # this range.
+            # A truncated normal distribution ends at two standard deviations, so this range
+            # contains all initial values.
             limit = 2.0 * self._initial_stddev
             self.quantizer = GrowingRangeQuantizer(initial_range=(-limit, limit))
         self.norm = LayerNorm(epsilon=1e-6, dtype="float32", name="norm")
@@ -98,7 +98,7 @@ class SubwordEmbedding(keras.layers.Layer):
         }
 
     def start_from(self, rows: Any) -> None:
-        """Replace the first rows of the token table by `rows`, float32 `[n, dim]`."""
+        """Replace the first n rows of the token table with `rows`, float32 `[n, dim]`."""
         table = ops.convert_to_numpy(self.table).copy()
         table[: len(rows)] = rows
         self.table.assign(table)

@@ -99,9 +99,9 @@ class Reduction(keras.layers.Layer):
 
     Args:
       kind: kind of the reduction, one of `convert_tf.config.ranker.REDUCTIONS`.
-      num_tokens: m of `first_m_mean`, in tokens.
-      shared: a `SqrtNReduction` that `sqrt_n` uses, or None to create one with two heads of width
-        64.
+      num_tokens: number m of outputs that `first_m_mean` averages.
+      shared: a `SqrtNReduction` that `sqrt_n` uses, or None to create one with two heads and an
+        `attention_dim` of 64.
 
     Call arguments:
       sequence: outputs of the trunk for the texts, `[batch, tokens, dim]`.

@@ -169,8 +169,8 @@ class RankerModel(keras.Model):
       trunk: a `ConvertTrunk` or a `BertTrunk`.
       head: a `BiHead`, `PolyHead` or `CrossHead`.
       config: configuration of trunk and head.
-      candidate_trunk: a second trunk of the same kind for candidates, or None to use one trunk for
-        both.
+      candidate_trunk: a second trunk of the same kind for candidates, or None to use `trunk` for
+        contexts and candidates.
 
     Call arguments:
       inputs: dict of `context_ids` and `candidate_ids`, the token ids of contexts and candidates.
@@ -336,7 +336,9 @@ def _make_trunk(config: RankerConfig, *, dtype: str = "float32", **rates: float)
 
 
 def make_ranker(config: RankerConfig, **options: Any) -> RankerModel:
-    """Return an untrained ranker. If the trunk has a pre-trained reduction, `sqrt_n` uses it.
+    """Return an untrained ranker.
+
+    If the trunk has a pre-trained reduction, the reduction `sqrt_n` uses it.
 
     Args:
       config: configuration of the ranker.

@@ -1,4 +1,4 @@
-"""What the processor can do: its bfloat16 instructions and speed, and the cores to use."""
+"""Properties of the processor: its instructions, its speed in bfloat16, and the usable cores."""
 
 import contextlib
 import os
@@ -101,7 +101,8 @@ def cgroup_quota(listed: str = _CGROUP, folder: str = _CGROUPS) -> float:
         for line in Path(listed).read_text(encoding="utf-8").splitlines():
             _, _, rest = line.partition(":")
             controllers, _, path = rest.partition(":")
-            # Version 2 of cgroups names no controllers here; version 1 has a folder for each.
+            # Version 2 of cgroups names no controllers here. Version 1 has a folder for each
+            # controller.
             if controllers and "cpu" not in controllers.split(","):
                 continue
             top = Path(folder, controllers and "cpu")

@@ -188,7 +188,8 @@ def write_teacher_vectors(
         done = _read_done(work, settings, some_subwords, len(texts.entries))
         if done is None:
             done = {"settings": settings, "done": {}}
-            (work / _DONE_FILE).unlink(missing_ok=True)  # it belongs to other settings or another teacher
+            # A progress file that still exists belongs to other settings or to another teacher.
+            (work / _DONE_FILE).unlink(missing_ok=True)
             np.save(work / SUBWORDS_FILE, _vocabulary_vectors(encode, texts.entries))
             write_file(work / _DONE_FILE, json.dumps(done))
         for encode, names in teachers:
