@@ -19,7 +19,7 @@ from convert_tf.data.schema import EXTRA_FEATURES, SPLITS, Example
 from convert_tf.extras import needs
 
 _SHARD_NAME = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
-MARK_EVERY = 32  # records between two offsets that the index stores
+MARK_EVERY = 32  # the index stores the offset of every 32nd record
 _BYTES_AROUND_DATA = 16
 _read_length = struct.Struct("<Q").unpack_from
 

@@ -30,7 +30,8 @@ from convert_tf.storage.checksums import checksum, file_checksum
 from convert_tf.text.vocabulary import SETTINGS_FILE, VOCABULARY_FILES
 
 TRIPLET = ("anchor", "paraphrase", "opposite")
-# The kinds of examples in a folder, and their texts. Only pairs may have earlier turns too.
+# The kinds of examples in a folder, with the names of their texts. Pairs may also have earlier
+# turns.
 PAIRS, UTTERANCES, TRIPLETS = "pairs", "utterances", "triplets"
 TEXTS_OF: dict[str, tuple[str, ...]] = {PAIRS: PAIR, UTTERANCES: ("text",), TRIPLETS: TRIPLET}
 _SHOWN = {PAIRS: "pairs", UTTERANCES: "single texts", TRIPLETS: "triplets"}
@@ -86,7 +87,7 @@ class ArrayFolder:
     Attributes:
       tokenizer_name, vocab_size, num_oov_buckets: properties that a model must match.
       vocabulary: path of the vocabulary in the folder.
-      max_tokens: number of tokens to which longer texts were cut.
+      max_tokens: maximum number of tokens per stored text; longer texts were cut.
       sources: names of the texts' sources.
       holds: the kind of examples: `pairs`, `utterances` (`convert_tf.data.utterances`) or
         `triplets` (`convert_tf.data.triplets`).

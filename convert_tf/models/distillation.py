@@ -99,7 +99,8 @@ def sentence_encodings(reduced: Any, similarity_map: np.ndarray) -> Any:
         `similarity_map`.
 
     Returns:
-      The sentence encodings, float32 `[..., reduced_dim]`, not normalised. A zero vector stays zero.
+      The sentence encodings, float32 `[..., reduced_dim]`, not normalised. A zero vector stays
+      zero.
     """
     return SENTENCE_SCALE * (reduced + _added(reduced, similarity_map))
 

@@ -190,7 +190,8 @@ class DualEncoder(keras.Model):
         `{name}_slots`: slots of other texts, which are only reduced, int32 `[texts]` (optional).
 
     Returns:
-      For one text per row, the reduced encodings r, `[batch, reduced_dim]`. For packed rows, a dict:
+      For one text per row, the reduced encodings r, `[batch, reduced_dim]`. For packed rows, a dict
+      with these entries:
         `context_encoding`, `response_encoding`: encodings of length 1, float32 `[batch,
           encoding_dim]`;
         `reduced_context`, `reduced_response`: reduced encodings r, `[batch, reduced_dim]`;

@@ -44,8 +44,8 @@ def read_rows(file: TableFile, columns: Columns, *, is_json: bool = False) -> It
     """Yield the rows of a file in order. Memory use does not grow with the file.
 
     Only a file that consists of one JSON value is read as a whole. If this value is a list of
-    objects, or an object that contains one such list, each object in the list is a row. The same
-    holds for a list on a line of JSON lines.
+    objects, or an object that contains one such list, each object in the list is a row. If a line
+    in a file of JSON lines is a list, each object in that list is a row too.
 
     Args:
       file: the file. While a row is processed, `file.lines` is the number of the row's last line.

@@ -62,8 +62,8 @@ def fold(text: str) -> str:
       Emoji joiners stay after an emoji.
     - Hyphens become `-`.
     - Full-width, half-width, circled and mathematical letters, ligatures, "…" and the like become
-      plain characters, by Unicode's NFKC form. Powers, indices and fractions stay, because 10² is
-      not 102. Accents that stand alone stay too.
+      plain characters, by Unicode's NFKC form. Superscripts, subscripts and fractions stay, because
+      10² is not 102. Accents that stand alone stay too.
     - Accents are combined with their letters (NFC).
 
     Case, quotation marks and dashes stay. A folded text does not change when it is folded again.

@@ -81,7 +81,8 @@ def read_convai2(file: TableFile) -> Iterator[TaskItem]:
             yield problem_item(place, "missing_reply", "The line has no reply after a tab.")
             number = -1
             continue
-        # A dialogue may occur twice, from the view of each speaker. Both must be in the same split.
+        # A dialogue may occur twice, once from the view of each speaker. Both copies must be in the
+        # same split.
         dialogue = dialogue or tuple(turn for turn in (message, reply) if turn != _SILENCE)[:1]
         yield _item(place, turns, reply, candidates, dialogue)
         turns.append(_unescaped(reply))
