@@ -35,8 +35,7 @@ MODULE_FILES = (
     "MODEL_CARD.md",
     CHECKSUMS_FILE,
 )
-# Only modules of rankers have the signature score_all. These are the bytes of its name in the
-# protobuf.
+# Only modules of rankers have the signature score_all. These bytes encode its name in the protobuf.
 _RANKER_SIGNATURE = b"\n\x09score_all\x12"
 
 

@@ -326,7 +326,7 @@ def hub_folder(address: str) -> str:
 
 
 def _downloaded(address: str, *files: str, revision: str | None = None) -> Path:
-    """Download the first of some files that the model has, and return its path.
+    """Download the first of the given files that exists in the repository, and return its path.
 
     Args:
       address: `hf://owner/name`.

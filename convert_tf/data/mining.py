@@ -73,7 +73,7 @@ def hard_negatives(
     """
     examples, dim = contexts.shape
     _, columns, column_of = np.unique(response_groups, return_index=True, return_inverse=True)
-    # `top_columns` needs a multiple of `_GROUP` columns, so rows of zeros are added.
+    # `top_columns` needs a multiple of `_GROUP` columns, so vectors of zeros are added.
     table = np.zeros((-(-len(columns) // _GROUP) * _GROUP, dim), np.float32)
     table[: len(columns)] = responses[columns]
     by_context = np.argsort(context_groups, kind="stable")

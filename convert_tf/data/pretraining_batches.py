@@ -251,7 +251,9 @@ class _Halves:
 
 @dataclasses.dataclass
 class PretrainingBatches:
-    """Endless batches for the two objectives in turn, which depend only on the seed and the data.
+    """Endless batches, alternately for the two objectives.
+
+    The batches depend only on the seed and the data.
 
     Each group of examples is divided into two halves. One half is masked. In the other half, some
     responses are exchanged. The pairs of each half are divided into batches of similar length, and

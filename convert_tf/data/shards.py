@@ -154,10 +154,11 @@ class RecordIndex:
         self.num_records = int(self._firsts[-1])
 
     def locate(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        """Locate the records in ranges from `starts[i]` to `stops[i]`, as runs within one file.
+        """Split ranges of records into runs within one file each, and locate these runs.
 
         Args:
-          starts, stops: int `[ranges]`, numbers of records. A range does not include its stop.
+          starts, stops: int `[ranges]`, the first record of each range, and the record after its
+            last one.
 
         Returns:
           int64 `[4, runs]`: for each run, the index of its file, the byte offset of a record at or

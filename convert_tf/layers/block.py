@@ -71,8 +71,9 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 GELU_SLOPE = 1.702
-# With this gain, untrained blocks are close to the identity. With a gain of 1, six random blocks
-# scramble the embeddings: the R100@1 of an untrained encoder is then 6 % instead of 8 %.
+# Gain of each block's output kernel at initialisation. With this gain, untrained blocks are close
+# to the identity. With a gain of 1, six random blocks scramble the embeddings: the R100@1 of an
+# untrained encoder is then 6 % instead of 8 %.
 _RESIDUAL_GAIN = 0.1
 
 

@@ -87,7 +87,8 @@ class SubwordEmbedding(keras.layers.Layer):
         self.norm.build((*token_ids_shape, self.dim))
 
     def get_config(self) -> dict[str, Any]:
-        # Keras would turn a tuple into a special object, which no constructor accepts.
+        # The sizes are a list, because Keras would turn a tuple into a special object, which no
+        # constructor accepts.
         return {
             **super().get_config(),
             "num_ids": self.num_ids,
@@ -115,7 +116,7 @@ class SubwordEmbedding(keras.layers.Layer):
         """
         rows = ops.take(self.table, token_ids, axis=0)
         if self.quantizer is not None:
-            # A frozen table keeps its range.
+            # The range of a frozen table is not updated.
             updates_range = training and self.trainable
             rows = self.quantizer(rows, updates_range, self.quantizer_weights, table=self.table)
         return rows

@@ -15,8 +15,9 @@ from convert_tf.models.bert import BertTrunk
 from convert_tf.models.encoder import DualEncoder, segments_of
 from convert_tf.models.heads import CrossHead, PolyHead, RankerHead, make_head
 
-# Initial bias for attention between the two texts. The blocks were pre-trained on single texts. A
-# low bias keeps their outputs close to those for each text alone.
+# Initial bias for attention between the context and the candidate of a joint sequence. The blocks
+# were pre-trained on single texts. With a low bias, their outputs for each text are initially close
+# to the outputs for this text alone.
 _ACROSS_BIAS = -2.0
 
 

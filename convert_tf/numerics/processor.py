@@ -107,7 +107,7 @@ def cgroup_quota(listed: str = _CGROUP, folder: str = _CGROUPS) -> float:
                 continue
             top = Path(folder, controllers and "cpu")
             place = top / path.strip("/")
-            # In a container, the path may be one on the host, which the container does not have.
+            # In a container, the path may be a path on the host that the container does not have.
             for group in {top, *(up for up in (place, *place.parents) if top in up.parents)}:
                 quotas += _quotas(group)
     return min(quotas)

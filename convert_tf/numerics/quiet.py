@@ -56,7 +56,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
-            # The attribute of this loader hides the method of its class.
+            # This assignment replaces the method for this loader only, not for its class.
             run = functools.partial(_run_filtered, spec.loader.exec_module)
             spec.loader.exec_module = run  # type: ignore[method-assign]
         return spec

@@ -19,7 +19,7 @@ from convert_tf.storage.messages import listed, shortened
 _DELIMITERS = {".csv": (",", ";", "\t", "|"), ".tsv": ("\t",), ".tab": ("\t",)}
 _OTHER_DELIMITERS = ("\t", ",", ";", "|")
 TABLE_SUFFIXES = tuple(_DELIMITERS)
-_SEPARATOR_LINE = re.compile(r"sep=.?")  # a first line in which spreadsheets name the delimiter
+_SEPARATOR_LINE = re.compile(r"sep=.?")  # first line in which a spreadsheet names the delimiter
 _HEAD_LINES = 100
 _HEAD_CHARACTERS = 2**16
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")

@@ -152,7 +152,7 @@ class _Level:
 
     def __post_init__(self) -> None:
         self.accepted = np.zeros(self.keys.size, bool)  # [nodes]
-        self.useful = self.accepted.copy()  # [nodes], itself or an extension accepted
+        self.useful = self.accepted.copy()  # [nodes], accepted or a prefix of an accepted one
 
 
 class _Trie:

@@ -37,7 +37,8 @@ FROM_CLUSTER = "auto"
 JOIN_TIMEOUT = 300  # seconds
 SIGNAL = signal.SIGTERM
 SHARED_FILE = ".processes"
-# On network file systems, new files become visible to other hosts only after a while.
+# Maximum time to wait for a new file. On network file systems, new files become visible to other
+# hosts only after a while.
 SECONDS_UNTIL_SHARED = 20.0
 _JAX_STATUS = re.compile(
     "(ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION|INTERNAL|UNAVAILABLE|UNKNOWN): "
@@ -306,7 +307,7 @@ def agreed_precision(processes: Processes, requested: str) -> str:
 
 
 def num_devices(processes: Processes) -> tuple[int, int]:
-    """Return the number of training devices of all processes, and that of this process."""
+    """Return the numbers of training devices in all processes together and in this process."""
     if keras.backend.backend() != "jax":
         return 1, 1
     import jax

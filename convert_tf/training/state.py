@@ -158,7 +158,8 @@ def save_training_state(task: Task, *, step: int, facts: dict[str, Any]) -> Path
             for kind, variables in _state(task.model).items()
             for i, variable in enumerate(variables)
         }
-        content = io.BytesIO()  # if NumPy cannot write a zip file, it raises a second error later
+        # Written to memory first. If NumPy cannot write a zip file, it raises a second error later.
+        content = io.BytesIO()
         np.savez(content, step=step, **state)
         write_file(written / STATE_FILE, content.getvalue())
         record_checksums(written, [STATE_FILE])

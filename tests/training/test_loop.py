@@ -255,7 +255,7 @@ def test_another_model_or_vocabulary_is_refused(finished, tmp_path):
     ("broken", "message"),
     [
         ("loss", r"a loss of nan at step 3\b"),
-        ("weight", r"a value that is not a number in .* step 4"),
+        ("weight", r"a NaN or infinite value in .* step 4"),
     ],
 )
 def test_numbers_that_are_not_finite_end_a_run(broken, message, tmp_path, monkeypatch):

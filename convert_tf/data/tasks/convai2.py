@@ -46,7 +46,7 @@ def read_convai2(file: TableFile) -> Iterator[TaskItem]:
     """
     turns: list[str] = []
     dialogue: tuple[str, ...] = ()
-    number = 0  # number of the last line of the dialogue; −1 after a problem
+    number = 0  # number of the dialogue's last line so far; −1 after a problem
     for place, line in numbered_lines(file):
         match = _NUMBERED.fullmatch(line)
         if match is None:

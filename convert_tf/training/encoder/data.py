@@ -340,7 +340,7 @@ class EncoderData:
             that suits this policy.
         """
         config = self.config
-        # Two losses may read the same texts, which must not be added twice.
+        # Two losses may read the same texts. These texts must not be added twice.
         added = list({id(x): x for x in (*self._negatives, *additions)}.values())
         row_multiple = 1
         encoded = config.micro_batch or config.batch_size  # number of pairs encoded at once

@@ -65,7 +65,7 @@ def encode_micro_batches(
         after = [[scope.get_current_value(v) for v in kind] for kind in kinds[1:]]
         return outputs, *after
 
-    # This encoding only supplies the seeds after the first micro-batch. Each later micro-batch
+    # This encoding of the first micro-batch only shows how the seeds change. Each later micro-batch
     # starts with the seeds that the previous one leaves behind. But all micro-batches start with
     # the quantizer's values from before the step, so that the step is counted only once.
     first = encode_part(trained, (tree.map_structure(lambda x: x[0], packed), seeds))

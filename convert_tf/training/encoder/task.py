@@ -244,7 +244,7 @@ class EncoderTask(Task):
             projection = Path(data.init_from) / checkpoint.PROJECTION_FILE
             files = [*checkpoint.weights_files(data.init_from), projection]
             initial = [file_checksum(path) for path in files if path.is_file()]
-        # The data may have different paths on different hosts.
+        # The data may have different paths on different hosts, so its path is not compared.
         options = dataclasses.replace(self.config, data="")
         return data.model, options, numbers, data.trained_on.num_examples, initial
 

@@ -310,7 +310,7 @@ class _TaughtExamples:
             return numbers[places // width]
 
         def encoded(chunk: range) -> tuple[range, np.ndarray, np.ndarray]:
-            """Return the chunk, the indices of the texts new in it, and their vectors."""
+            """Return the chunk, the indices of texts that first occur in it, and their vectors."""
             places = np.arange(width * chunk.start, width * chunk.stop)
             new = places[first_of[places] == places]
             rows = numbers[chunk.start : chunk.stop]

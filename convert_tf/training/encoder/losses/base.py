@@ -119,7 +119,7 @@ class Loss:
     def measures(
         self, inputs: dict[str, Any], outputs: dict[str, Any]
     ) -> Iterator[tuple[str, Any, Any]]:
-        """Yield a name, values, and weights of the values (or None) for each metric.
+        """For each metric, yield its name, its values and the weights of the values, or None.
 
         By default, the loss is the only metric. Each row of `metrics.jsonl` contains the mean of
         the metric's values since the previous row.

@@ -108,7 +108,8 @@ class Distillation(Loss):
             self.options.utterance_teacher, texts, vocab_size=data.source.vocab_size
         )
         if self.targets is None:
-            # Examples are sorted by source, so the first ones would not cover all sources.
+            # The examples for fitting the map are drawn at random. Examples are sorted by source,
+            # so the first ones would not cover all sources.
             drawn = np.random.default_rng(0).permutation(vectors.numbers)[:FITTED_EXAMPLES]
             self.targets = SelectedExamples(texts, drawn), vectors
         pairs = self.targets[1]
