@@ -1,7 +1,7 @@
 """Read and write the files of a run's model: `config.json`, vocabulary, `model.weights.h5`.
 
 The weights are those with the best result on the dev split. `convert_tf.training.state` reads and
-writes the checkpoints from which a run resumes.
+writes the checkpoints that a run resumes from.
 
 Instead of `model.weights.h5` there may be `model.weights.8bit.npz`, which is a quarter of the size
 and is written by `hub_modules/recipes/rounded.py`. `sha256.json` contains the checksums of the

@@ -186,7 +186,7 @@ def _fields(message: bytes) -> dict[int, list[Any]]:
 
 
 def slice_key(key: bytes, extents: list[tuple[int, int]]) -> bytes:
-    """Return the key of a slice, in the same way as TensorFlow's `EncodeTensorNameSlice`.
+    """Return the key of a slice, as TensorFlow's `EncodeTensorNameSlice` does.
 
     Args:
       key: the key of the whole array.

@@ -43,7 +43,7 @@ class TokenIds(NamedTuple):
 
 
 def compiled_row_multiple(texts: int) -> int:
-    """Return the multiple to which the number of rows is padded if steps are compiled per shape.
+    """Return the multiple that the number of rows is padded to if steps are compiled per shape.
 
     Between batches, the number of rows varies by about the square root of the number of texts. The
     multiple grows at the same rate, in powers of 2. Batches of any size therefore have only one to
@@ -57,7 +57,7 @@ def compiled_row_multiple(texts: int) -> int:
 
 
 def partly_compiled_row_multiple(pairs: int) -> int:
-    """Return the multiple to which the number of rows is padded if parts of a step are compiled.
+    """Return the multiple that the number of rows is padded to if parts of a step are compiled.
 
     Args:
       pairs: number of pairs encoded at once.

@@ -184,7 +184,8 @@ class DualEncoder(keras.Model):
         `token_ids`: token ids of packed rows, int32 `[rows, tokens]`;
         `segment_lengths`: lengths of the texts in each row, int32 `[rows, segments]`;
         `context_slots`, `response_slots`: slots of contexts and responses, int32 `[batch]`. A slot
-          tells where a text is: text s of row r, counted from 0, has the slot `r * segments + s`;
+          is the position of a text: text s of row r has the slot `r * segments + s`, where r and s
+          start at 0;
         `extra_context_slots`: slots of the earlier turns, int32 `[batch]` (multi-context models);
         `negative_slots`: slots of additional responses, int32 `[batch × k]` (optional);
         `{name}_slots`: slots of other texts, which are only reduced, int32 `[texts]` (optional).

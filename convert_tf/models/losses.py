@@ -135,9 +135,9 @@ def opposite_losses(
 
 
 def paraphrase_candidates(anchors: Any, paraphrases: Any, opposites: Any) -> Any:
-    """Return the candidates among which each anchor's paraphrase must be picked.
+    """Return which texts are candidates when the paraphrase of each anchor must be picked.
 
-    Texts equal to the anchor or its paraphrase are left out, except for the paraphrase itself.
+    Apart from the paraphrase itself, texts equal to the anchor or its paraphrase are left out.
 
     Args:
       anchors, paraphrases, opposites: a number for each text, int32 `[triplets]`. Equal texts must
@@ -173,7 +173,9 @@ def distinct_responses(positive_groups: Any, groups: Any) -> Any:
 
 
 def annealed_scale(step: Any, *, start: float, end: float, anneal_steps: int) -> Any:
-    """Return the factor for the cosines at a step, which changes linearly from `start` to `end`.
+    """Return the factor for the cosines at a step.
+
+    The factor changes linearly from `start` to `end`.
 
     Args:
       step: number of finished steps, as a number or a scalar tensor.

@@ -226,11 +226,11 @@ class RankerModel(keras.Model):
         has the same effect. The factor is stored as a weight that is not trained.
 
         Args:
-          token_ids: token ids of the texts on which the outputs are measured, int32 `[B, T]`.
+          token_ids: token ids of the texts to measure the outputs on, int32 `[B, T]`.
           output_std: desired standard deviation of all entries of all outputs.
 
         Returns:
-          The factor by which the outputs are multiplied.
+          The factor that the outputs are multiplied by.
 
         Reference: arXiv 1905.01969 §5.3.
         """

@@ -324,7 +324,7 @@ def num_devices(processes: Processes) -> tuple[int, int]:
 def spread_over_devices(
     processes: Processes, *, batch_size: int
 ) -> contextlib.AbstractContextManager:
-    """Return a context manager within which models are created and trained on all devices.
+    """Return a context manager that distributes the models created within it over all devices.
 
     Args:
       processes: processes of the run.
@@ -432,7 +432,7 @@ def _reads(path: Path) -> str:
 
 
 def rows_of_a_share(row_multiple: int, processes: Processes) -> int:
-    """Return the multiple to which the number of rows in one process's share is padded.
+    """Return the multiple that the number of rows in one process's share is padded to.
 
     Padding to a multiple keeps the number of different shapes small.
 

@@ -115,7 +115,7 @@ def _map_on_tensorflow(
         that have no gradient. It must not read variables.
       trained: values of the trained variables, for which the gradient is computed.
       inputs: inputs of all micro-batches, a nested structure of tensors `[micro-batches, …]`.
-      like: results for one micro-batch, of which only the shapes and dtypes are used.
+      like: results for one micro-batch. Only their shapes and dtypes are used.
 
     Returns:
       The results of `encode_part`, stacked to `[micro-batches, …]`.

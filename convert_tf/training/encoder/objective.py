@@ -25,7 +25,7 @@ class EncoderObjective(Objective):
 
     Args:
       encoder: the dual encoder.
-      config: training options, of which only the scales of the cosines and `l2` are used.
+      config: training options. Only the scales of the cosines and `l2` are used.
       parts: losses to sum. Losses with a weight of 0 are only measured. If None, the losses in
         `config` are used.
 

@@ -61,7 +61,7 @@ def train(
       output: folder of the run. If it has checkpoints, training resumes from the newest one.
       vocabulary: vocabulary file. If None, the vocabulary of `init_from` or of the folder of token
         ids is used. If there is neither, a vocabulary is learnt from the file in `data`.
-      init_from: run, module or released name from which the initial weights are taken.
+      init_from: run, module or released name to take the initial weights from.
       recipe: name of the recipe that supplies the fields missing in a dict: `small` (the default
         for a file), `paper` (the default for a folder) or `paper_finetune`.
       losses: your own losses, which are added to the losses in `training`.

@@ -144,7 +144,7 @@ def make_pretraining(
 
     Args:
       trunk: the trunk to train.
-      config: training options, of which only the learning rate and the warm-up are used.
+      config: training options. Only the learning rate and the warm-up are used.
       precision: name of a dtype policy. `mixed_float16` turns on the static loss scale.
     """
     model = PretrainingObjective(trunk, name="pretraining")

@@ -40,7 +40,7 @@ class CandidateRanking(Objective):
 
     Args:
       encoder: the ranker. It is named `encoder` because checkpoints save the attribute `encoder`.
-      config: training options, of which only label smoothing and `l2` are used.
+      config: training options. Only label smoothing and `l2` are used.
 
     Call arguments:
       inputs: a batch from `RankingBatches`.

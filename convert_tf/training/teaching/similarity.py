@@ -53,7 +53,7 @@ def fit_similarity(
       A dict with these entries:
       - `teacher`: name of the teacher.
       - `dim`: dimension of the vectors.
-      - `texts`: number of texts to which the map was fitted.
+      - `texts`: number of texts that the map was fitted to.
       - `held_out`: measurements on held-out texts, as a dict. `texts` is the number of these texts,
         and `cosine` is the mean cosine between their similarity vectors and the teacher's vectors.
         `compared` is the number of randomly chosen texts, at most 2,000, for which all pairs are
@@ -104,7 +104,7 @@ def fit_similarity(
 def output_folder(
     checkpoint: str | os.PathLike[str], output: str | os.PathLike[str] | None
 ) -> str | os.PathLike[str]:
-    """Return the folder to which an encoder with a new map is written.
+    """Return the folder to write an encoder with a new map to.
 
     This is `output`, or `checkpoint` if `output` is None.
 

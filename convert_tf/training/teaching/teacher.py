@@ -52,9 +52,9 @@ def open_teachers(
         file or a run; the student then learns the teacher's similarity vectors. It may also be any
         name that `package_folder` accepts.
       weights: weight of each teacher, as in `join_teachers`.
-      has_sides: whether to return separate teachers for contexts and responses, from which a
-        student learns to rank. The first teacher must then be a dual encoder. A `Teacher` encodes
-        both sides in the same way.
+      has_sides: whether to return separate teachers for contexts and responses, so that a student
+        can learn to rank responses. The first teacher must then be a dual encoder. A `Teacher`
+        encodes contexts and responses in the same way.
 
     Returns:
       A function that encodes texts; with `has_sides`, a dict with one such function for `context`

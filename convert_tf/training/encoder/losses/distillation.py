@@ -15,7 +15,7 @@ from convert_tf.training.encoder.losses.base import Loss
 if TYPE_CHECKING:
     from convert_tf.training.encoder.data import EncoderData
 
-FITTED_EXAMPLES = 4_096  # number of examples to which an initial map is fitted
+FITTED_EXAMPLES = 4_096  # number of examples that an initial map is fitted to
 _TURNED_EXAMPLES = 1_024  # number of examples used to compute the order of the dimensions
 
 
