@@ -50,7 +50,7 @@ class Release(NamedTuple):
       weights: SHA-256 of variables and vocabulary (`convert_tf.checkpoints.identity`).
       graph: SHA-256 of `saved_model.pb`.
       commit: the last commit that contains the version's folder, if the version is no longer
-        shipped; else `""`.
+        shipped; otherwise `""`.
     """
 
     weights: str

@@ -269,7 +269,7 @@ class ArrayExamples:
         return TokenIds(flat, np.cumsum(np.concatenate([[0], lengths])))
 
     def thinned(self, shares: Mapping[str, float], start: int, stop: int) -> np.ndarray:
-        """Select a share of each source's examples in a range of examples.
+        """From a range of examples, select a share of each source's examples.
 
         Examples are stored in the order of a hash, so evenly spaced examples are as good as a
         random sample.
@@ -324,7 +324,7 @@ class ArrayExamples:
         return FORMAT.mapped(self._folder, file, COLUMN_DTYPE, shape).checked()
 
     def checksum(self, names: Iterable[str]) -> str:
-        """Return the SHA-256 of the stored texts with the given names. Their files are read."""
+        """Read the files of the texts with the given names, and return their SHA-256."""
         files = (file for name in names for file in self._files[name])
         return checksum(np.ascontiguousarray(f.checked()).view(np.uint8).data for f in files)
 

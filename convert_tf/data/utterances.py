@@ -8,13 +8,14 @@ Single texts are read from tables (`convert_tf.readers.tables`), such as JSON li
 ```
 
 `convert-tf tokenize --utterances` converts the texts into a folder of token ids
-(`convert_tf.data.token_arrays`) whose examples have one text, `text`. The folder also contains
+(`convert_tf.data.token_arrays`). Each example has a single text, named `text`. The folder also
+contains
 
 - the entry `utterances` in `arrays.json`, with the list `labels`;
 - for each split, `{split}-labels.npy`, int32 `[examples]`: the index of each example's label in
   this list, or −1 for an example without a label.
 
-If two sources use the same label, it stands for two intents, because `greet` may mean different
+If two sources use the same label, it counts as two intents. For example, `greet` may mean different
 things in two bots.
 """
 
@@ -209,7 +210,7 @@ class UtteranceDraws:
         Returns:
           A dict of `intent_groups`, int32 `[texts]` (see the attribute `intents`), and
           `intent_names`, int32 `[texts]`. Texts with the same label share an intent name, whatever
-          their source. With a teacher, the dict also has `teacher_text`.
+          their source. With a teacher, the dict also has `teacher_text`, the teacher's vectors.
         """
         columns = {
             "intent_groups": self.intents[numbers].astype(np.int32),

@@ -15,7 +15,7 @@ from convert_tf.numerics.initializers import glorot_uniform
 
 @keras.saving.register_keras_serializable(package="convert_tf")
 class Dropout(keras.layers.Dropout):
-    """Keras's dropout, but with 16 instead of 32 random bits per number on TensorFlow's CPU.
+    """Keras's dropout. With TensorFlow on a CPU, it draws 16 instead of 32 random bits per number.
 
     Masking: none.
 
@@ -42,7 +42,7 @@ class Dropout(keras.layers.Dropout):
 
 @keras.saving.register_keras_serializable(package="convert_tf")
 class LayerNorm(keras.layers.LayerNormalization):
-    """Keras's layer norm over the last axis, with a faster gradient on TensorFlow's CPU.
+    """Keras's layer norm over the last axis. With TensorFlow on a CPU, its gradient is faster.
 
     Mean and variance are computed in float32, whatever the compute dtype.
 
@@ -115,7 +115,8 @@ class FeedForward(keras.layers.Layer):
 
     Attributes:
       jit_compile: whether XLA compiles everything except the matrix products when the layer is
-        trained on TensorFlow's CPU. XLA recompiles for each number of tokens. False by default.
+        trained with TensorFlow on a CPU. XLA recompiles for each number of tokens. False by
+        default.
 
     Call arguments:
       x: vectors of the tokens, `[batch, tokens, dim]`.

@@ -14,9 +14,9 @@ class SqrtNReduction(keras.layers.Layer):
     """Weighted sums of the outputs, one per head, divided by the square root of the text's length.
 
     Each head computes self-attention weights A, without a value projection and without the factor
-    1/√d. The weight of token j is Σ_i A_ij / √N, where i runs over the N tokens of the text. The
-    result equals that of attention followed by a sum (footnote 4), but takes less time. A row may
-    contain several texts ("segments"), and each text gets its own sum.
+    1/√d. The weight of token j is Σ_i A_ij / √N, where i runs over the N tokens of the text. This
+    gives the same result as attention followed by a sum (footnote 4), but takes less time. A row
+    may contain several texts ("segments"), and each text gets its own sum.
 
     Masking: a query reads only keys in its segment, and padded queries are omitted from the sum. A
     segment of length 0 reduces to zeros.

@@ -306,8 +306,8 @@ class DualEncoder(keras.Model):
         Raises:
           ValueError: if the other model has more blocks, or weights with other shapes.
 
-        Reference: Chen et al., "Net2Net", ICLR 2016. There, the deeper model computes exactly the
-        same function at the start.
+        Reference: Chen et al., "Net2Net", ICLR 2016. In that paper, the deeper model initially
+        computes exactly the same function as the original model.
         """
         blocks = other.trunk.blocks
         if len(blocks) > len(self.trunk.blocks):

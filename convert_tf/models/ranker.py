@@ -22,7 +22,7 @@ _ACROSS_BIAS = -2.0
 
 
 class ConvertTrunk(keras.layers.Layer):
-    """Trunk of a ranker that wraps a ConveRT dual encoder.
+    """A ranker's trunk, which wraps a ConveRT dual encoder.
 
     Contexts and candidates share the trunk of the dual encoder. The reduced vectors then go through
     the side network for contexts or for responses. The side networks expect a reduced encoding r,

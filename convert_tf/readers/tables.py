@@ -76,7 +76,7 @@ def rows_in(
 
     Args:
       stream: the decompressed bytes of `file`.
-      is_json: whether the file is JSON. If not, its suffix may still show that it is.
+      is_json: whether the file is known to be JSON. If false, its suffix may still show this.
     """
     if not (is_json or suffix(file.path) in JSON_SUFFIXES):
         yield from delimited_rows(file, stream, columns)
@@ -89,7 +89,7 @@ def _json_rows(file: TableFile, lines: Iterator[bytes], columns: Columns) -> Ite
     """Yield the rows in JSON lines, or in a file that is a single JSON value.
 
     Args:
-      file: the file, which counts lines, or entries if it is a single value.
+      file: the file. Its attribute `lines` counts lines, or entries if the file is a single value.
       lines: the non-empty lines of the file.
       columns: as in `read_rows`.
     """

@@ -21,7 +21,7 @@ def numbers_of(table: str) -> Iterator[int]:
 
 
 def ranges_of(table: str) -> Iterator[range]:
-    """Yield the ranges of code points in a table that lists gaps and lengths in turn."""
+    """Yield the ranges of code points in a table that lists gaps and lengths alternately."""
     numbers = numbers_of(table)
     end = 0
     for gap, length in zip(numbers, numbers, strict=True):

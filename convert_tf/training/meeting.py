@@ -105,7 +105,7 @@ def _own_address(host: str) -> str | None:
 def _arrived(
     server: socket.socket, address: str, number: int, until: float, seconds: float
 ) -> dict[int, socket.socket]:
-    """Wait for the other processes, and return their connections, by the number of the process."""
+    """Wait for the other processes. Return a dict from each process's number to its connection."""
     peers: dict[int, socket.socket] = {}
     while True:
         for index in [index for index, peer in peers.items() if _is_gone(peer)]:

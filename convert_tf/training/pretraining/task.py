@@ -53,8 +53,9 @@ class PretrainingObjective(Objective):
     """A trunk with two pre-training objectives. Each batch is for only one of them.
 
     The language model passes the vectors of masked tokens through a dense layer, GELU and layer
-    norm. It then scores all tokens with the trunk's token table and a bias for each token. The next
-    utterance is predicted from the vector of the first [S], after a dense layer and tanh.
+    norm. It then scores all tokens with the trunk's token table and a bias for each token. Whether
+    a response belongs to its context is predicted from the vector of the first [S], after a dense
+    layer and tanh.
 
     Args:
       trunk: the trunk to train.

@@ -98,8 +98,8 @@ def first_places(examples: ArrayExamples, names: Sequence[str], numbers: np.ndar
       numbers: indices of the examples to look at, int64 `[n]`.
 
     Returns:
-      int64 `[names × n]`. Text c of example e has the index `names · e + c`, and the value at this
-      index is the first index of an equal text. Texts are compared by 64-bit hashes, so two
+      int64 `[names × n]`. Text c of example e has the index `len(names) · e + c`, and the value at
+      this index is the first index of an equal text. Texts are compared by 64-bit hashes, so two
       different texts are taken for equal with a probability of 2⁻⁶⁴.
     """
     digests = np.empty((len(numbers), len(names)), np.uint64)
@@ -112,7 +112,10 @@ def first_places(examples: ArrayExamples, names: Sequence[str], numbers: np.ndar
 
 
 def _digests(texts: TokenIds) -> np.ndarray:
-    """Return a hash of each text's tokens, order of tokens and length: uint64 `[texts]`."""
+    """Return a hash of each text, uint64 `[texts]`.
+
+    It depends on the tokens of the text, their order and their number.
+    """
     splits = texts.row_splits.astype(np.int64)
     places = np.arange(len(texts.flat)) - np.repeat(splits[:-1], np.diff(splits))
     tokens = (places.astype(np.uint64) << np.uint64(32)) + texts.flat.astype(np.uint64)
@@ -281,7 +284,7 @@ class _TaughtExamples:
     ) -> Iterator[int]:
         """Write the vectors for the named texts, and zeros for examples that get no vectors.
 
-        Text c of the e-th example that gets vectors has the index `names · e + c`.
+        Text c of the e-th example that gets vectors has the index `len(names) · e + c`.
 
         Args:
           work: folder for the files. It may contain files that an earlier call began.
