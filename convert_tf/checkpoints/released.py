@@ -279,7 +279,7 @@ def _local_folders() -> list[Path]:
 
 
 def release_file(name: str) -> Path:
-    """Return the path of a file of the release, or of an archive's unpacked folder.
+    """Return the path of a file in the release. For an archive, this is the unpacked folder.
 
     The file is downloaded if it is not in the cache.
 

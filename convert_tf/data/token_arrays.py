@@ -188,7 +188,7 @@ class ArrayExamples:
       source_names: names of the folder's sources.
 
     Raises:
-      ValueError: if a file is missing, damaged, or does not fit the others.
+      ValueError: if a file is missing, damaged, or does not fit the other files.
     """
 
     def __init__(

@@ -204,7 +204,7 @@ class TransformerBlock(keras.layers.Layer):
     Call arguments:
       x: vectors of the tokens, `[batch, tokens, dim]`.
       attention_mask: bool `[batch, tokens, tokens]`, true where one token may read the other. If
-        None, every token may read all others.
+        None, every token may read all tokens within `max_distance`.
       across_mask, across_bias: for joint sequences only; see `RelativeSelfAttention`.
 
     Returns:

@@ -2,8 +2,8 @@
 
 TensorFlow writes some messages before it reads `TF_CPP_MIN_LOG_LEVEL`. On machines without a GPU,
 it also writes an error. Therefore, while a command imports TensorFlow and looks for devices,
-standard error goes through a process that drops these lines. The process passes on all other lines,
-even if TensorFlow aborts. Set `TF_CPP_MIN_LOG_LEVEL` to 0 or 1 to see everything.
+standard error goes through a process that drops these messages. The process passes on all other
+lines, even if TensorFlow aborts. Set `TF_CPP_MIN_LOG_LEVEL` to 0 or 1 to see all messages.
 """
 
 import contextlib

@@ -237,7 +237,7 @@ def _long_row(reader: Any, lines: _Lines) -> list[str]:
     """Read a row again if one of its lines exceeds the field limit of `csv`; else return [].
 
     The limit is 131,072 characters. It is raised only for such rows. For other rows, the limit
-    keeps a quote that is not closed from including the rest of the file.
+    keeps a row with an unclosed quote from extending to the end of the file.
     """
     longest = max(len(line.text) for line in lines.row)
     with _LIMIT:

@@ -41,8 +41,9 @@ class DistillationOptions(Config):
 class Distillation(Loss):
     """Cosine distance between mapped reduced encodings and a teacher's vectors.
 
-    The loss of an example is the sum of 1 − cos(r K, t) over its context, its response and its
-    single texts. Here r is the reduced encoding of a text, and t the teacher's vector for the text.
+    The loss of an example is the sum of 1 − cos(r K, t) over its context, its response and the
+    single texts drawn for it. Here r is the reduced encoding of a text, and t the teacher's vector
+    for the text.
     The matrix K, `[reduced_dim, teacher_dim]`, is trained too. A run saves K and also the
     similarity map, which is K after a rotation (`convert_tf.models.distillation`).
 
