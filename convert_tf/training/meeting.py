@@ -36,8 +36,8 @@ def meet(address: str, number: int, index: int, *, seconds: float) -> str | None
       In process 0, the `host:port` on which it listened, to pass to JAX. In other processes, None.
 
     Raises:
-      ValueError: if the address is wrong or cannot be reached, a process is missing, two processes
-        have the same number, or a process belongs to another run.
+      ValueError: if the address is malformed or cannot be reached, a process is missing, two
+        processes have the same number, or a process belongs to another run.
     """
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal()):

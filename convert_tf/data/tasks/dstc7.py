@@ -81,7 +81,7 @@ def read_dstc7(file: TableFile) -> Iterator[TaskItem]:
             sentence = f"{name}: its answer {shown} is not among its {len(texts)} candidates."
             yield problem_item(line, "right_answer_missing", sentence)
         else:
-            yield problem_item(line, "no_answer", f"{name} has no right answer.")
+            yield problem_item(line, "no_answer", f"{name} has no correct answer.")
 
 
 def _values(file: TableFile) -> Iterator[tuple[int, Any]]:

@@ -86,8 +86,8 @@ def chosen_options(
     complete = training if isinstance(training, EncoderTraining) else None
     if complete and recipe:
         raise ValueError(
-            f"The recipe {recipe} would overwrite options that are already complete. Pass a dict "
-            "with only the options that differ from the recipe."
+            f"The recipe {recipe} would overwrite training, which already sets every option. Pass "
+            "a dict with only the options that differ from the recipe."
         )
     given = complete.to_dict() if complete else dict(training)
     data = given.get("data") or ""
