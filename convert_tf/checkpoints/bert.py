@@ -171,7 +171,7 @@ def _values(
       read: function that returns a tensor, given its name in Hugging Face's `BertModel`.
     """
     embedding = trunk.embedding
-    # Some tables are padded with rows after the vocabulary, because that is faster on GPUs.
+    # Some tables have more rows than the vocabulary has entries, because that is faster on GPUs.
     yield embedding.table, read("embeddings.word_embeddings.weight")[: embedding.table.shape[0]]
     yield embedding.position_table, read("embeddings.position_embeddings.weight")
     yield embedding.segment_table, read("embeddings.token_type_embeddings.weight")

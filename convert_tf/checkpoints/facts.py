@@ -22,7 +22,7 @@ def read_tokens(training: Mapping[str, Any], max_tokens: int | None) -> int:
 
     Args:
       training: training facts of the model to export.
-      max_tokens: the maximum that the user asked for. With None, a module keeps its maximum, and
+      max_tokens: the maximum that the user asked for. If None, a module keeps its maximum, and
         other models get 512.
 
     Raises:

@@ -1,11 +1,11 @@
 """Read and write the files of a run's model: `config.json`, vocabulary, `model.weights.h5`.
 
 The weights are those with the best result on the dev split. `convert_tf.training.state` reads and
-writes the checkpoints from which a run resumes.
+writes the checkpoints that a run resumes from.
 
-Instead of `model.weights.h5` there may be `model.weights.8bit.npz`, which has a quarter of the size
-and is written by `hub_modules/recipes/rounded.py`. `sha256.json` has the checksums of the files,
-which are checked when the files are read. Encoders can also be read from modules, which have
+Instead of `model.weights.h5` there may be `model.weights.8bit.npz`, which is a quarter of the size
+and is written by `hub_modules/recipes/rounded.py`. `sha256.json` contains the checksums of the
+files. They are checked when the files are read. Encoders can also be read from modules, which have
 rounded weights.
 """
 
@@ -67,8 +67,7 @@ def save_checkpoint(
 ) -> None:
     """Write a model to a folder.
 
-    A new folder appears complete or not at all. In an existing folder, each file appears complete
-    or not at all.
+    A new folder is written atomically. In an existing folder, each file is replaced atomically.
 
     Args:
       folder: the folder, which is created if necessary.
@@ -142,7 +141,7 @@ def _load_rounded_weights(model: Model, path: Path) -> None:
 
 
 class _WeightsInMemory(io.BytesIO):
-    """File in memory. Keras recognises the format of weights by its name."""
+    """File in memory. Keras recognises the format of the weights by the name of the file."""
 
     def __str__(self) -> str:
         return WEIGHTS_FILE
@@ -266,7 +265,7 @@ def load_checkpoint(
     Args:
       folder: run or module of a dual encoder.
       dtype: precision policy of the encoder's computations.
-      attention_dropout: dropout rate after self-attention, in further training.
+      attention_dropout: dropout rate after self-attention, for further training.
 
     Returns:
       The encoder and the path of its vocabulary, which `vocabulary.fitting_tokenizer` takes.

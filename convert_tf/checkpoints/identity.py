@@ -35,7 +35,7 @@ class EncoderIdentity(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name and version of a released model, such as `"convert_small/1"`; else `""`."""
+        """Name and version of a released model, such as `"convert_small/1"`; otherwise `""`."""
         return next(
             (
                 f"{name}/{version}"
@@ -93,7 +93,7 @@ def identity_from_json(described: Any) -> EncoderIdentity | None:
 
 
 def origin_text(source: str | os.PathLike[str], *, network_bits: int, max_tokens: int) -> str:
-    """Return the value of the metadata `ORIGIN_KEY` for the `.onnx` file of a run or module.
+    """Return the metadata value of `ORIGIN_KEY` for the `.onnx` file of a run or module.
 
     Args:
       source: the run or module that is exported.

@@ -35,8 +35,7 @@ MODULE_FILES = (
     "MODEL_CARD.md",
     CHECKSUMS_FILE,
 )
-# Only modules of rankers have the signature score_all. These are the bytes of its name in the
-# protobuf.
+# Only modules of rankers have the signature score_all. These bytes encode its name in the protobuf.
 _RANKER_SIGNATURE = b"\n\x09score_all\x12"
 
 
@@ -88,8 +87,8 @@ def kind_of(path: str | os.PathLike[str], *expected: Kind) -> Kind:
     """Return the kind of a folder or file, without checking that it is complete.
 
     A folder with a damaged `config.json` counts as the run of a dual encoder, and an unknown
-    SavedModel counts as the module of an encoder. When such a folder is read, the error message is
-    better than a message from this function.
+    SavedModel counts as the module of an encoder. Reading such a folder raises an error that is
+    more helpful than an error from this function would be.
 
     Args:
       path: a folder or file. An `.onnx` file is recognised by its name.

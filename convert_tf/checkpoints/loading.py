@@ -105,8 +105,8 @@ def initial_ranker(
     """Return a ranker that starts from a trained model.
 
     Args:
-      folder: the run or module of a dual encoder, the run of a ranker, or a BERT-like trunk. From a
-        ranker, the weights of the head are also copied if they have the same shapes.
+      folder: the run or module of a dual encoder, the run of a ranker, or a BERT-like trunk. If it
+        is a ranker, weights of its head are copied too if they have the same shapes.
       head: configuration of the new head. A scale of 0 is replaced by the scale of the trained
         model.
       **options: see `make_ranker`.

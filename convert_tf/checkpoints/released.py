@@ -50,7 +50,7 @@ class Release(NamedTuple):
       weights: SHA-256 of variables and vocabulary (`convert_tf.checkpoints.identity`).
       graph: SHA-256 of `saved_model.pb`.
       commit: the last commit that contains the version's folder, if the version is no longer
-        shipped; else `""`.
+        shipped; otherwise `""`.
     """
 
     weights: str
@@ -213,11 +213,11 @@ def model_path(path: str | os.PathLike[str], *, wants_module: bool = False) -> s
 
 
 def as_onnx(folder: Path, *, graph: str = "") -> Path:
-    """Return the path of an encoder's 8-bit `.onnx` file in the cache, which is made if necessary.
+    """Return the path of an encoder's 8-bit `.onnx` file in the cache. Make the file if necessary.
 
     `convert-tf export` makes the file in a separate process, which frees its 800 MB of memory when
-    it ends. For other weights, or another version of convert_tf or of the exporter, there is a
-    different file.
+    it ends. There is a separate file for each combination of weights, version of convert_tf and
+    version of the exporter.
 
     Args:
       folder: the folder of a module, or a Hugging Face folder.
@@ -246,7 +246,7 @@ def as_onnx(folder: Path, *, graph: str = "") -> Path:
             [sys.executable, "-m", "convert_tf", "export", f"--encoder={folder.resolve()}",
              f"--output={os.path.abspath(output)}", *(["--format=huggingface"] if graph else [])],
             env={**os.environ, "PYTHONPATH": paths}, stdin=subprocess.DEVNULL,
-            cwd=work,  # -m puts this folder on the path, and another one might have a json.py
+            cwd=work,  # -m adds this folder to the path; the user's folder may have a json.py
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         if done.returncode:
@@ -279,7 +279,7 @@ def _local_folders() -> list[Path]:
 
 
 def release_file(name: str) -> Path:
-    """Return the path of a file of the release, or of an archive's unpacked folder.
+    """Return the path of a file in the release. For an archive, this is the unpacked folder.
 
     The file is downloaded if it is not in the cache.
 
@@ -287,7 +287,7 @@ def release_file(name: str) -> Path:
       name: name of the file in the release.
 
     Raises:
-      DownloadError: if the download fails, or there is no address of a release.
+      DownloadError: if the download fails, or no address to download from is known.
     """
     base = os.environ.get(URL_VARIABLE) or RELEASE_URL
     if not base:
@@ -311,7 +311,7 @@ def hub_folder(address: str) -> str:
         folder = _downloaded(address, CONFIG_FILE).parent
         if (kind := kind_of(folder)) is not Kind.HUGGING_FACE_ENCODER:
             raise ValueError(f"it is {kind.value}, not {Kind.HUGGING_FACE_ENCODER.value}")
-        # All files come from the same revision, even if somebody publishes a new one now.
+        # All files come from the same revision, even if a new one is published meanwhile.
         for files in ((TOKENIZER_FILE,), (*ONNX_FILES, SAFETENSORS_FILE)):
             _downloaded(address, *files, revision=folder.name)
         # This file is optional. The ONNX files contain its checksum.
@@ -326,7 +326,7 @@ def hub_folder(address: str) -> str:
 
 
 def _downloaded(address: str, *files: str, revision: str | None = None) -> Path:
-    """Download the first of some files that the model has, and return its path.
+    """Download the first of the given files that exists in the repository, and return its path.
 
     Args:
       address: `hf://owner/name`.

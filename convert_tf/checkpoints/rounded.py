@@ -1,4 +1,4 @@
-"""Archives of arrays that are rounded to 8 bits, which take a quarter of the space of float32.
+"""Archives of arrays rounded to 8 bits. They take a quarter of the space of float32 arrays.
 
 An `.npz` archive contains an array `a` either unchanged or as `a.codes` (bytes), `a.scales` and
 optionally `a.offset`. In the second case, the values of the array are codes · scales + offset.

@@ -1,4 +1,4 @@
-"""Read TensorFlow checkpoints, the variables of a SavedModel, with numpy.
+"""Read TensorFlow checkpoints with numpy. The variables of a SavedModel are such a checkpoint.
 
 `variables.index` is a sorted table of keys and protobufs, in the format of LevelDB. The table gives
 the position of each array in the files `variables.data-…`.
@@ -16,7 +16,7 @@ import numpy as np
 
 from convert_tf.numerics.byte_codes import HIGHEST_CODE
 
-FOOTER_BYTES = 48  # at the end of a table
+FOOTER_BYTES = 48  # size of the footer at the end of a table
 _OBJECTS_KEY = b"_CHECKPOINTABLE_OBJECT_GRAPH"
 _STRING = 7
 # The numbers of data types in types.proto.
@@ -89,7 +89,8 @@ class ModuleVariables:
     def weight(self, number: int) -> np.ndarray:
         """Return a weight of the network, float32. `number` is its index in `network_variables`."""
         computed = f"weights/_computed/{number}"
-        # In modules of earlier versions, which have no flag, this array is always valid.
+        # The flag says whether the computed array is valid. Modules of earlier versions have no
+        # flag, and their array is always valid.
         flag = "weights/_is_unpacked"
         if computed in self and (flag not in self or self[flag]):
             return self[computed]
@@ -185,7 +186,7 @@ def _fields(message: bytes) -> dict[int, list[Any]]:
 
 
 def slice_key(key: bytes, extents: list[tuple[int, int]]) -> bytes:
-    """Return the key of a slice, in the same way as TensorFlow's `EncodeTensorNameSlice`.
+    """Return the key of a slice, as TensorFlow's `EncodeTensorNameSlice` does.
 
     Args:
       key: the key of the whole array.

@@ -1,1 +1,1 @@
-"""Turn examples into batches: records and token ids on disk, shuffling, packing, negatives."""
+"""Examples on disk, as records or token ids, and the batches that are made from them."""

@@ -51,7 +51,8 @@ def hard_negatives(
     """Return the highest-ranked wrong responses for each context in a block.
 
     Equal responses are ranked as one. A response does not count as wrong if it answers an equal
-    context anywhere in the block. The cost is contexts × distinct responses × dim multiplications.
+    context anywhere in the block. The computation takes contexts × distinct responses × dim
+    multiplications.
 
     Args:
       contexts, responses: float32 `[examples, dim]`, encodings normalised to length 1.
@@ -59,7 +60,7 @@ def hard_negatives(
       negatives: maximum number of responses per context.
       skip_top: number of top-ranked wrong responses to skip.
       margin: a wrong response is skipped if its cosine with the context exceeds the cosine of the
-        correct response by more than this. None keeps all responses.
+        correct response by more than this. If None, no response is skipped because of its cosine.
       count: function that is called with the number of contexts that were searched since the
         previous call.
 
@@ -72,7 +73,7 @@ def hard_negatives(
     """
     examples, dim = contexts.shape
     _, columns, column_of = np.unique(response_groups, return_index=True, return_inverse=True)
-    # `top_columns` needs a multiple of `_GROUP` columns.
+    # `top_columns` needs a multiple of `_GROUP` columns, so vectors of zeros are added.
     table = np.zeros((-(-len(columns) // _GROUP) * _GROUP, dim), np.float32)
     table[: len(columns)] = responses[columns]
     by_context = np.argsort(context_groups, kind="stable")

@@ -68,7 +68,7 @@ class HardNegatives:
             raise ValueError(
                 f"The negatives in {str(folder)!r} were not mined from these token ids. Mine "
                 "negatives from these token ids with `convert-tf mine`, or train on the token ids "
-                "from which the negatives were mined."
+                "that the negatives were mined from."
             )
         if per_pair > facts["negatives"]:
             raise ValueError(

@@ -43,7 +43,7 @@ class TokenIds(NamedTuple):
 
 
 def compiled_row_multiple(texts: int) -> int:
-    """Return the multiple to which the number of rows is padded if steps are compiled per shape.
+    """Return the multiple that the number of rows is padded to if steps are compiled per shape.
 
     Between batches, the number of rows varies by about the square root of the number of texts. The
     multiple grows at the same rate, in powers of 2. Batches of any size therefore have only one to
@@ -57,14 +57,14 @@ def compiled_row_multiple(texts: int) -> int:
 
 
 def partly_compiled_row_multiple(pairs: int) -> int:
-    """Return the multiple to which the number of rows is padded if parts of a step are compiled.
+    """Return the multiple that the number of rows is padded to if parts of a step are compiled.
 
     Args:
       pairs: number of pairs encoded at once.
 
     Returns:
-      A multiple of at most 16. It is also at most a tenth of the number of rows that conversational
-      turns need. Batches then have only a handful of shapes.
+      A multiple of at most 16 and at most a tenth of the number of rows that this many pairs of
+      conversational turns need. Batches then have only a handful of shapes.
     """
     return min(max(pairs // 16, 1), 16)
 
@@ -74,7 +74,7 @@ def joined_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
     Args:
       starts: int `[ranges]`, the first number of each range.
-      lengths: int `[ranges]`, how many numbers each range has; not negative.
+      lengths: int `[ranges]`, the number of values in each range; not negative.
 
     Returns:
       int64 `[sum of lengths]`, the numbers of all ranges.
@@ -145,7 +145,7 @@ def assign_rows(lengths: np.ndarray, row_tokens: int) -> tuple[np.ndarray, np.nd
             "or use longer rows."
         )
     rows, segments, starts = (np.zeros(len(lengths), np.int32) for _ in range(3))
-    rows_with_room: list[list[int]] = [[] for _ in range(row_tokens + 1)]  # by free tokens
+    rows_with_room: list[list[int]] = [[] for _ in range(row_tokens + 1)]  # rows by free tokens
     has_room = 0  # bit f is set if rows_with_room[f] is not empty
     texts_in_row: list[int] = []
     for text in np.argsort(-lengths, kind="stable"):

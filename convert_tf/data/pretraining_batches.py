@@ -1,4 +1,4 @@
-"""Make batches for pre-training BERT-shaped trunks, with numpy alone.
+"""Make batches for pre-training BERT-like trunks, with numpy alone.
 
 Batches for masked language modelling alternate with batches for next-utterance prediction. Each row
 is [S] context [S] [S] response [S] (`BertConfig.surrounds_each`). The rows of a batch have similar
@@ -26,7 +26,7 @@ from convert_tf.data.schema import Examples
 
 WIDTH_MULTIPLE = 8
 MASK_RATE = 0.15  # share of tokens to predict (arXiv 1905.01969 §4.1)
-MASKED_MULTIPLE = 64  # the number of predicted tokens is padded to a multiple, for few shapes
+MASKED_MULTIPLE = 64  # the number of predicted tokens is padded to a multiple of this
 MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
 NEXT_SHARE = 0.5  # share of contexts that keep their own response (arXiv 1905.01969 §4.1)
 
@@ -75,7 +75,7 @@ def arranged(
 
     Args:
       texts: the contexts and responses.
-      contexts, responses: int64 `[batch]`, for each pair, the numbers of its texts in `texts`.
+      contexts, responses: int64 `[batch]`, the indices of each pair's two texts in `texts`.
       config: configuration of the trunk, which gives the special ids and `max_positions`.
 
     Returns:
@@ -111,7 +111,7 @@ def arranged(
 def _batch(
     rows: Rows, ids: np.ndarray, slots: np.ndarray, targets: np.ndarray, is_next: np.ndarray | None
 ) -> dict[str, np.ndarray]:
-    """Return a batch for one objective. The example weights for the other objective are 0."""
+    """Return a batch for one objective. In it, the weights for the other objective are 0."""
     padding = (0, -len(slots) % MASKED_MULTIPLE or (0 if len(slots) else MASKED_MULTIPLE))
     labels = np.zeros(len(ids)) if is_next is None else is_next
     return {
@@ -251,7 +251,9 @@ class _Halves:
 
 @dataclasses.dataclass
 class PretrainingBatches:
-    """Endless batches for the two objectives in turn, which depend only on the seed and the data.
+    """Endless batches, alternately for the two objectives.
+
+    The batches depend only on the seed and the data.
 
     Each group of examples is divided into two halves. One half is masked. In the other half, some
     responses are exchanged. The pairs of each half are divided into batches of similar length, and

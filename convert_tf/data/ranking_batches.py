@@ -108,13 +108,13 @@ def padded(
 
 @dataclasses.dataclass
 class NegativeSampler:
-    """Draws wrong candidates for an example.
+    """Draws wrong candidates for each example.
 
     Args:
       examples: the training examples.
       source: where wrong candidates come from. `given` draws from the example's candidates,
-        `sampled` from the correct candidates of other examples, and `mined` from the candidates in
-        `mined`.
+        `sampled` from the correct candidates of other examples, and `mined` from the indices in the
+        argument `mined`.
       count: number of candidates to draw. With `given`, fewer are drawn if the example has fewer
         wrong candidates. With `mined`, missing candidates are sampled.
       mined: int `[examples, n]`, indices of mined candidates in the pool, −1 for missing ones. Only
@@ -253,7 +253,7 @@ class RankingBatches:
             negatives = self.sampler.draw(example, random)
             candidates[row, 0] = right[row]
             candidates[row, 1 : 1 + len(negatives)] = negatives
-        # The position must not give away the correct candidate.
+        # The candidates are permuted, so that their order does not show which one is correct.
         order = random.permuted(np.tile(np.arange(columns), (size, 1)), axis=1)
         candidates = np.take_along_axis(candidates, order, axis=1)
         flat = self._padded(examples.pool, candidates.ravel())

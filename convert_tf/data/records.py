@@ -72,14 +72,14 @@ def parse_texts(
 def write_shards(
     folder: str, examples: Iterable[tuple[str, int, Example]], *, num_shards: Mapping[str, int]
 ) -> None:
-    """Write examples to shards. The triples must be sorted by split and shard.
+    """Write examples to shards.
 
     If a split has examples, all of its shards are written, even empty ones. A split without
     examples gets no files.
 
     Args:
       folder: an empty folder for the shards. After an error it may contain incomplete shards.
-      examples: triples of split, number of the shard, and example.
+      examples: triples of split, number of the shard, and example, sorted by split and shard.
       num_shards: number of shards for each split.
 
     Raises:

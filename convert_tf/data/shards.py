@@ -19,7 +19,7 @@ from convert_tf.data.schema import EXTRA_FEATURES, SPLITS, Example
 from convert_tf.extras import needs
 
 _SHARD_NAME = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
-MARK_EVERY = 32  # records between two offsets that the index stores
+MARK_EVERY = 32  # the index stores the offset of every 32nd record
 _BYTES_AROUND_DATA = 16
 _read_length = struct.Struct("<Q").unpack_from
 
@@ -154,10 +154,11 @@ class RecordIndex:
         self.num_records = int(self._firsts[-1])
 
     def locate(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        """Locate the records in ranges from `starts[i]` to `stops[i]`, as runs within one file.
+        """Split ranges of records into runs within one file each, and locate these runs.
 
         Args:
-          starts, stops: int `[ranges]`, numbers of records. A range does not include its stop.
+          starts, stops: int `[ranges]`, the first record of each range, and the record after its
+            last one.
 
         Returns:
           int64 `[4, runs]`: for each run, the index of its file, the byte offset of a record at or

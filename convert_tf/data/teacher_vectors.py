@@ -51,9 +51,9 @@ class TeacherVectors:
       folder: folder written by `convert-tf teach`.
       examples: the token ids of the training examples.
       vocab_size: number of vocabulary entries.
-      flag: the flag with which the user passed the folder, `teacher` or `ranking_teacher`. Column
-        names begin with it. With `ranking_teacher`, a text may have two vectors, one as a context
-        and one as a response.
+      flag: the flag that the user passed the folder with, `teacher` or `ranking_teacher`. Column
+        names begin with this flag. With `ranking_teacher`, a text may have two vectors, one as a
+        context and one as a response.
 
     Attributes:
       teacher: name of the teacher.

@@ -30,7 +30,8 @@ from convert_tf.storage.checksums import checksum, file_checksum
 from convert_tf.text.vocabulary import SETTINGS_FILE, VOCABULARY_FILES
 
 TRIPLET = ("anchor", "paraphrase", "opposite")
-# The kinds of examples in a folder, and their texts. Only pairs may have earlier turns too.
+# The kinds of examples in a folder, with the names of their texts. Pairs may also have earlier
+# turns.
 PAIRS, UTTERANCES, TRIPLETS = "pairs", "utterances", "triplets"
 TEXTS_OF: dict[str, tuple[str, ...]] = {PAIRS: PAIR, UTTERANCES: ("text",), TRIPLETS: TRIPLET}
 _SHOWN = {PAIRS: "pairs", UTTERANCES: "single texts", TRIPLETS: "triplets"}
@@ -86,7 +87,7 @@ class ArrayFolder:
     Attributes:
       tokenizer_name, vocab_size, num_oov_buckets: properties that a model must match.
       vocabulary: path of the vocabulary in the folder.
-      max_tokens: number of tokens to which longer texts were cut.
+      max_tokens: maximum number of tokens per stored text; longer texts were cut.
       sources: names of the texts' sources.
       holds: the kind of examples: `pairs`, `utterances` (`convert_tf.data.utterances`) or
         `triplets` (`convert_tf.data.triplets`).
@@ -187,7 +188,7 @@ class ArrayExamples:
       source_names: names of the folder's sources.
 
     Raises:
-      ValueError: if a file is missing, damaged, or does not fit the others.
+      ValueError: if a file is missing, damaged, or does not fit the other files.
     """
 
     def __init__(
@@ -268,7 +269,7 @@ class ArrayExamples:
         return TokenIds(flat, np.cumsum(np.concatenate([[0], lengths])))
 
     def thinned(self, shares: Mapping[str, float], start: int, stop: int) -> np.ndarray:
-        """Select a share of each source's examples in a range of examples.
+        """From a range of examples, select a share of each source's examples.
 
         Examples are stored in the order of a hash, so evenly spaced examples are as good as a
         random sample.
@@ -323,7 +324,7 @@ class ArrayExamples:
         return FORMAT.mapped(self._folder, file, COLUMN_DTYPE, shape).checked()
 
     def checksum(self, names: Iterable[str]) -> str:
-        """Return the SHA-256 of the stored texts with the given names. Their files are read."""
+        """Read the files of the texts with the given names, and return their SHA-256."""
         files = (file for name in names for file in self._files[name])
         return checksum(np.ascontiguousarray(f.checked()).view(np.uint8).data for f in files)
 

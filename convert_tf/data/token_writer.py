@@ -161,14 +161,15 @@ def tokenize_records(
     """Write the token ids for all splits of a folder of records.
 
     A few batches of records are in memory at a time. The folder gets its final name when it is
-    complete. If a run is killed, the next run deletes the incomplete files that it left.
+    complete. If a run is killed, the next run deletes the incomplete files of the killed run.
 
     Args:
       data: folder of records.
       output: folder to write.
       vocabulary: vocabulary file, which is copied into the folder.
-      max_tokens: longer texts are cut to this many tokens. A model may read fewer.
-      num_oov_buckets: number of ids that unknown tokens share. The model must have the same number.
+      max_tokens: longer texts are cut to this many tokens. A model may read fewer tokens.
+      num_oov_buckets: number of ids that unknown tokens share. A model that is trained on the token
+        ids must have the same number.
       overwrite: whether to replace existing token ids in `output`.
 
     Returns:

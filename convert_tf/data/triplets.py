@@ -83,10 +83,10 @@ def _triplet(row: Any, file: TableFile) -> Triplet:
 
 @dataclasses.dataclass
 class TripletDraws:
-    """Draws triplets for each position in the order of pairs.
+    """Draws triplets for each pair that a run trains on.
 
-    A resumed run draws the same triplets as an uninterrupted one. Each triplet is drawn once before
-    any is drawn again.
+    The draw depends on the pair's position in the endless order of pairs, so a resumed run draws
+    the same triplets as an uninterrupted one. Each triplet is drawn once before any is drawn again.
 
     Args:
       examples: the triplets to draw from.
@@ -112,8 +112,8 @@ class TripletDraws:
     ) -> tuple[TokenIds, dict[str, np.ndarray]]:
         """Return the triplets for a batch; see `convert_tf.data.schema.Addition`.
 
-        For each name in `TRIPLET`, the column `{name}_groups` is int32 `[pairs × per_pair]`, in
-        which equal texts have equal numbers.
+        For each name in `TRIPLET`, there is a column `{name}_groups`, int32 `[pairs × per_pair]`.
+        Equal texts have equal numbers in it.
         """
         drawn = self.draw(positions)
         texts = self.examples.token_ids(drawn.T.ravel())

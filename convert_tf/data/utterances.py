@@ -8,13 +8,14 @@ Single texts are read from tables (`convert_tf.readers.tables`), such as JSON li
 ```
 
 `convert-tf tokenize --utterances` converts the texts into a folder of token ids
-(`convert_tf.data.token_arrays`) whose examples have one text, `text`. The folder also contains
+(`convert_tf.data.token_arrays`). Each example has a single text, named `text`. The folder also
+contains
 
 - the entry `utterances` in `arrays.json`, with the list `labels`;
 - for each split, `{split}-labels.npy`, int32 `[examples]`: the index of each example's label in
   this list, or −1 for an example without a label.
 
-If two sources use the same label, it stands for two intents, because `greet` may mean different
+If two sources use the same label, it counts as two intents. For example, `greet` may mean different
 things in two bots.
 """
 
@@ -81,7 +82,8 @@ def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
 
 def _utterance(row: Any, file: TableFile) -> Utterance:
     fields = columns.filled(row) if isinstance(row, dict) else {}
-    # Only `label` must be a string. A numeric `class` or `target` may accompany a column of names.
+    # A numeric `class` or `target` is ignored, because it may only number the names in another
+    # column. Values in a column named `label` must be strings.
     names = {name for name, value in fields.items() if name == "label" or isinstance(value, str)}
     wanted = (columns.TEXT, (columns.SOURCE,), [name for name in columns.LABEL if name in names])
     chosen = [columns.first_of(choices, fields) for choices in wanted]
@@ -111,10 +113,11 @@ def is_held_out(utterance: Utterance, dev_fraction: float) -> bool:
 
 @dataclasses.dataclass
 class UtteranceDraws:
-    """Draws single texts for each position in the order of pairs.
+    """Draws single texts for each pair that a run trains on.
 
-    A resumed run draws the same texts as an uninterrupted one. Each text is drawn once before any
-    is drawn again, apart from the partners that `draw_in_pairs` adds.
+    The draw depends on the pair's position in the endless order of pairs, so a resumed run draws
+    the same texts as an uninterrupted one. Each text is drawn once before any is drawn again, apart
+    from the partners that `draw_in_pairs` adds.
 
     Args:
       examples: the single texts to draw from.
@@ -207,7 +210,7 @@ class UtteranceDraws:
         Returns:
           A dict of `intent_groups`, int32 `[texts]` (see the attribute `intents`), and
           `intent_names`, int32 `[texts]`. Texts with the same label share an intent name, whatever
-          their source. With a teacher, the dict also has `teacher_text`.
+          their source. With a teacher, the dict also has `teacher_text`, the teacher's vectors.
         """
         columns = {
             "intent_groups": self.intents[numbers].astype(np.int32),
@@ -216,7 +219,7 @@ class UtteranceDraws:
         return columns if self.teacher is None else columns | self.teacher.columns(numbers)
 
     def _partners(self, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Return another text with the same intent for each text, or a random other text."""
+        """Return for each text another text with its intent, or a random one if there is none."""
         keys = scattered(np.full(places.shape, self.seed, np.uint64))
         keys = scattered(keys + places.astype(np.uint64))
         intents = self.intents[numbers]

@@ -61,8 +61,8 @@ class RelativeSelfAttention(keras.layers.Layer):
 
     Call arguments:
       x: vectors of the tokens, `[batch, tokens, dim]`.
-      attention_mask: bool `[batch, tokens, tokens]`, true where query i may read key j. None allows
-        all pairs.
+      attention_mask: bool `[batch, tokens, tokens]`, true where query i may read key j. If None,
+        every query may read all keys within `max_distance`.
       across_mask: bool `[batch, tokens, tokens]`, true where tokens i and j belong to different
         texts of a joint sequence. There is no maximum distance for these pairs, and `across_bias`
         replaces the bias of the relative position. None for single texts.

@@ -100,8 +100,8 @@ class BertEmbedding(keras.layers.Layer):
         return ops.take(self.table, rows, axis=0)
 
     def call(self, rows: Any, segment_ids: Any, training: bool = False) -> Any:
-        # A slice and a product are used instead of `take`, whose gradient in TensorFlow is
-        # IndexedSlices. Keras cannot divide these by a loss scale.
+        # A slice and a product are used instead of `take`. In TensorFlow, the gradient of `take` is
+        # an IndexedSlices object, which Keras cannot divide by a loss scale.
         positions = ops.convert_to_tensor(self.position_table)[: ops.shape(rows)[1]]
         segments = ops.matmul(
             ops.one_hot(segment_ids, self.num_segments, dtype="float32"), self.segment_table

@@ -15,13 +15,13 @@ from convert_tf.numerics.initializers import glorot_uniform
 
 @keras.saving.register_keras_serializable(package="convert_tf")
 class Dropout(keras.layers.Dropout):
-    """Keras's dropout, but with 16 instead of 32 random bits per number on TensorFlow's CPU.
+    """Keras's dropout. With TensorFlow on a CPU, it draws 16 instead of 32 random bits per number.
 
     Masking: none.
 
     Call arguments:
-      inputs: numbers to drop, float `[..., dim]`.
-      training: whether to drop numbers. If false, the inputs are returned unchanged.
+      inputs: numbers to apply dropout to, float `[..., dim]`.
+      training: whether to apply dropout. If false, the inputs are returned unchanged.
 
     Returns:
       A tensor with the shape and dtype of `inputs`.
@@ -42,7 +42,7 @@ class Dropout(keras.layers.Dropout):
 
 @keras.saving.register_keras_serializable(package="convert_tf")
 class LayerNorm(keras.layers.LayerNormalization):
-    """Keras's layer norm over the last axis, with a faster gradient on TensorFlow's CPU.
+    """Keras's layer norm over the last axis. With TensorFlow on a CPU, its gradient is faster.
 
     Mean and variance are computed in float32, whatever the compute dtype.
 
@@ -71,8 +71,9 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 GELU_SLOPE = 1.702
-# With this gain, untrained blocks are close to the identity. With a gain of 1, six random blocks
-# scramble the embeddings: the R100@1 of an untrained encoder is then 6 % instead of 8 %.
+# Gain of each block's output kernel at initialisation. With this gain, untrained blocks are close
+# to the identity. With a gain of 1, six random blocks scramble the embeddings: the R100@1 of an
+# untrained encoder is then 6 % instead of 8 %.
 _RESIDUAL_GAIN = 0.1
 
 
@@ -114,7 +115,8 @@ class FeedForward(keras.layers.Layer):
 
     Attributes:
       jit_compile: whether XLA compiles everything except the matrix products when the layer is
-        trained on TensorFlow's CPU. XLA recompiles for each number of tokens. False by default.
+        trained with TensorFlow on a CPU. XLA recompiles for each number of tokens. False by
+        default.
 
     Call arguments:
       x: vectors of the tokens, `[batch, tokens, dim]`.
@@ -177,8 +179,8 @@ class FeedForward(keras.layers.Layer):
             arguments = (flat, hidden_kernel, hidden_bias, output_kernel, self.output_bias)
             return ops.reshape(feed_forward(*arguments, is_compiled=self.jit_compile), shape)
         hidden = ops.add(ops.matmul(flat, hidden_kernel), hidden_bias)
-        # If no gradients are needed, plain ops are used as in `plain_fast_gelu`. TensorFlow fuses
-        # them too.
+        # If no gradients are needed, plain ops are used as in `plain_fast_gelu`. TensorFlow also
+        # fuses these ops.
         hidden = ops.silu(hidden) if training else hidden * ops.sigmoid(hidden)
         flat = ops.add(ops.matmul(hidden, output_kernel), self.output_bias)
         return ops.reshape(flat, shape)
@@ -201,8 +203,8 @@ class TransformerBlock(keras.layers.Layer):
 
     Call arguments:
       x: vectors of the tokens, `[batch, tokens, dim]`.
-      attention_mask: bool `[batch, tokens, tokens]`, true where one token may read the other. None
-        allows all pairs.
+      attention_mask: bool `[batch, tokens, tokens]`, true where one token may read the other. If
+        None, every token may read all tokens within `max_distance`.
       across_mask, across_bias: for joint sequences only; see `RelativeSelfAttention`.
 
     Returns:

@@ -30,10 +30,10 @@ class SubwordEmbedding(keras.layers.Layer):
       dropout: dropout rate for the result.
 
     Call arguments:
-      token_ids: ids of the tokens, int32 `[batch, tokens]`, from 0 to `num_ids`, which stands for
-        padding.
-      positions: position of each token in its text, starting at 0, int32 `[batch, tokens]`. None
-        stands for 0, 1, 2 …, for one text per row.
+      token_ids: ids of the tokens, int32 `[batch, tokens]`, from 0 to `num_ids`. The id `num_ids`
+        is padding.
+      positions: position of each token in its text, starting at 0, int32 `[batch, tokens]`. If
+        None, each row is one text, with the positions 0, 1, 2, ….
 
     Returns:
       The embeddings, `[batch, tokens, dim]`, in the compute dtype.
@@ -63,8 +63,8 @@ class SubwordEmbedding(keras.layers.Layer):
         self._initial_stddev = 1.0 / math.sqrt(self.dim)
         self.quantizer: GrowingRangeQuantizer | None = None
         if bits < 32:
-            # A truncated normal distribution ends at two standard deviations, so all values are in
-            # this range.
+            # A truncated normal distribution ends at two standard deviations, so this range
+            # contains all initial values.
             limit = 2.0 * self._initial_stddev
             self.quantizer = GrowingRangeQuantizer(initial_range=(-limit, limit))
         self.norm = LayerNorm(epsilon=1e-6, dtype="float32", name="norm")
@@ -87,7 +87,8 @@ class SubwordEmbedding(keras.layers.Layer):
         self.norm.build((*token_ids_shape, self.dim))
 
     def get_config(self) -> dict[str, Any]:
-        # Keras would turn a tuple into a special object, which no constructor accepts.
+        # The sizes are a list, because Keras would turn a tuple into a special object, which no
+        # constructor accepts.
         return {
             **super().get_config(),
             "num_ids": self.num_ids,
@@ -98,7 +99,7 @@ class SubwordEmbedding(keras.layers.Layer):
         }
 
     def start_from(self, rows: Any) -> None:
-        """Replace the first rows of the token table by `rows`, float32 `[n, dim]`."""
+        """Replace the first n rows of the token table with `rows`, float32 `[n, dim]`."""
         table = ops.convert_to_numpy(self.table).copy()
         table[: len(rows)] = rows
         self.table.assign(table)
@@ -115,7 +116,7 @@ class SubwordEmbedding(keras.layers.Layer):
         """
         rows = ops.take(self.table, token_ids, axis=0)
         if self.quantizer is not None:
-            # A frozen table keeps its range.
+            # The range of a frozen table is not updated.
             updates_range = training and self.trainable
             rows = self.quantizer(rows, updates_range, self.quantizer_weights, table=self.table)
         return rows

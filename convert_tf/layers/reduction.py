@@ -14,9 +14,9 @@ class SqrtNReduction(keras.layers.Layer):
     """Weighted sums of the outputs, one per head, divided by the square root of the text's length.
 
     Each head computes self-attention weights A, without a value projection and without the factor
-    1/√d. The weight of token j is Σ_i A_ij / √N, where i runs over the N tokens of the text. The
-    result equals that of attention followed by a sum (footnote 4), but takes less time. A row may
-    contain several texts ("segments"), and each text gets its own sum.
+    1/√d. The weight of token j is Σ_i A_ij / √N, where i runs over the N tokens of the text. This
+    gives the same result as attention followed by a sum (footnote 4), but takes less time. A row
+    may contain several texts ("segments"), and each text gets its own sum.
 
     Masking: a query reads only keys in its segment, and padded queries are omitted from the sum. A
     segment of length 0 reduces to zeros.
@@ -99,9 +99,9 @@ class Reduction(keras.layers.Layer):
 
     Args:
       kind: kind of the reduction, one of `convert_tf.config.ranker.REDUCTIONS`.
-      num_tokens: m of `first_m_mean`, in tokens.
-      shared: a `SqrtNReduction` that `sqrt_n` uses, or None to create one with two heads of width
-        64.
+      num_tokens: number m of outputs that `first_m_mean` averages.
+      shared: a `SqrtNReduction` that `sqrt_n` uses, or None to create one with two heads and an
+        `attention_dim` of 64.
 
     Call arguments:
       sequence: outputs of the trunk for the texts, `[batch, tokens, dim]`.

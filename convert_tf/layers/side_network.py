@@ -1,4 +1,4 @@
-"""Side networks: feed-forward networks, for example one for contexts and one for responses."""
+"""Side networks, which turn reduced encodings into encodings of contexts or of responses."""
 
 from typing import Any
 

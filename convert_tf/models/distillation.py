@@ -17,7 +17,7 @@ def vector_losses(predicted: Any, teacher: Any) -> Any:
     """Return 1 − cosine between predicted vectors and the teacher's vectors.
 
     Args:
-      predicted: predicted vectors, `[texts, dim]`. They may have any length.
+      predicted: predicted vectors, `[texts, dim]`. They need not be normalised.
       teacher: the teacher's vectors, float `[texts, dim]`. They must have length 1, or be zeros for
         a text without a teacher vector.
 
@@ -35,7 +35,8 @@ def fitted_map(reduced: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     """Fit a linear map from reduced encodings to a teacher's vectors by ridge regression.
 
     Args:
-      reduced: reduced encodings of texts, float32 `[texts, reduced_dim]`. They may have any length.
+      reduced: reduced encodings of texts, float32 `[texts, reduced_dim]`. They need not be
+        normalised.
       vectors: the teacher's vectors for these texts, float32 `[texts, teacher_dim]`. They must have
         length 1, or be zeros for a text without a teacher vector.
 
@@ -61,12 +62,12 @@ def similarity_map(
 
     The new axes are the principal axes of the mapped encodings, which are normalised but not
     centred. Among all rotations, this one keeps most of the inner products in the first n columns.
-    The map is scaled so that the second term of `sentence_encodings` is on average 1.5 times as
-    long as r.
+    The map is scaled so that the norm of the second term of `sentence_encodings` is on average 1.5
+    times that of r.
 
     Args:
-      reduced: reduced encodings r of sample texts, float32 `[texts, reduced_dim]`. They may have
-        any length.
+      reduced: reduced encodings r of sample texts, float32 `[texts, reduced_dim]`. They need not be
+        normalised.
       kernel: matrix of the map, float32 `[reduced_dim, teacher_dim]`.
       dim: maximum number of columns to keep.
 
@@ -87,10 +88,10 @@ def sentence_encodings(reduced: Any, similarity_map: np.ndarray) -> Any:
     """Return sentence encodings for a model with similarity vectors.
 
     Sentence encodings are 0.4 (r + (r K / |k|) Kᵀ), where K is the similarity map and |k| contains
-    the lengths of its columns. The first term keeps r, from which responses are ranked. The second
-    term brings the cosines close to those of the similarity vectors. Classifiers of intents are
-    more accurate with these encodings than with r. The encodings are about as long as r, because
-    networks on top of r expect this length (docs/decisions.md).
+    the norms of its columns. The first term keeps r, from which responses are ranked. The second
+    term brings the cosines close to those of the similarity vectors. Intent classifiers are more
+    accurate with these encodings than with r. The encodings have about the same norm as r, because
+    networks on top of r expect this norm (docs/decisions.md).
 
     Args:
       reduced: reduced encodings r, float32 `[..., reduced_dim]`, as an array or a tensor.
@@ -98,7 +99,8 @@ def sentence_encodings(reduced: Any, similarity_map: np.ndarray) -> Any:
         `similarity_map`.
 
     Returns:
-      The sentence encodings, float32 `[..., reduced_dim]`, not normalised. Zeros stay zeros.
+      The sentence encodings, float32 `[..., reduced_dim]`, not normalised. A zero vector stays
+      zero.
     """
     return SENTENCE_SCALE * (reduced + _added(reduced, similarity_map))
 

@@ -26,8 +26,8 @@ def segments_of(segment_lengths: Any, tokens: Any) -> tuple[Any, Any, Any]:
     A packed row consists of several texts, one after another, and then padding.
 
     Args:
-      segment_lengths: number of tokens in each text, int32 `[rows, segments]`. It is 0 for missing
-        texts, if a row has fewer texts than others.
+      segment_lengths: number of tokens in each text, int32 `[rows, segments]`. Rows with fewer
+        texts than `segments` end with zeros.
       tokens: number of tokens per row, including padding.
 
     Returns:
@@ -164,13 +164,13 @@ class DualEncoder(keras.Model):
     encodings.
 
     All side networks start from the same values, so that contexts and responses share a space
-    before training. The paper does not say how they start.
+    before training. The paper does not say how side networks are initialised.
 
     A multi-context model also reads the earlier turns, joined into one text with the most recent
     turn first. A third side network encodes the earlier turns. A fourth one maps the mean of this
     encoding and the encoding of the context to a joint encoding. If there are no earlier turns (an
     empty text), the joint encoding equals the encoding of the context. The first layer of the
-    fourth side network is narrower, so it has its own initial values.
+    fourth side network has a narrower input, so this layer has its own initial values.
 
     Args:
       config: configuration of the model.
@@ -184,13 +184,15 @@ class DualEncoder(keras.Model):
         `token_ids`: token ids of packed rows, int32 `[rows, tokens]`;
         `segment_lengths`: lengths of the texts in each row, int32 `[rows, segments]`;
         `context_slots`, `response_slots`: slots of contexts and responses, int32 `[batch]`. A slot
-          tells where a text is: text s of row r, counted from 0, has the slot `r * segments + s`;
+          is the position of a text: text s of row r has the slot `r * segments + s`, where r and s
+          start at 0;
         `extra_context_slots`: slots of the earlier turns, int32 `[batch]` (multi-context models);
         `negative_slots`: slots of additional responses, int32 `[batch × k]` (optional);
         `{name}_slots`: slots of other texts, which are only reduced, int32 `[texts]` (optional).
 
     Returns:
-      For one text per row, the reduced encodings r, `[batch, reduced_dim]`. For a dict, a dict:
+      For one text per row, the reduced encodings r, `[batch, reduced_dim]`. For packed rows, a dict
+      with these entries:
         `context_encoding`, `response_encoding`: encodings of length 1, float32 `[batch,
           encoding_dim]`;
         `reduced_context`, `reduced_response`: reduced encodings r, `[batch, reduced_dim]`;
@@ -304,8 +306,8 @@ class DualEncoder(keras.Model):
         Raises:
           ValueError: if the other model has more blocks, or weights with other shapes.
 
-        Reference: Chen et al., "Net2Net", ICLR 2016. There, the deeper model computes exactly the
-        same function at the start.
+        Reference: Chen et al., "Net2Net", ICLR 2016. In that paper, the deeper model initially
+        computes exactly the same function as the original model.
         """
         blocks = other.trunk.blocks
         if len(blocks) > len(self.trunk.blocks):

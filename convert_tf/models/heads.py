@@ -117,7 +117,7 @@ class BiHead(_EncodingHead):
 
     Args:
       reduction: reduction for contexts and candidates, one of `REDUCTIONS`.
-      reduction_tokens: m of the reduction `first_m_mean`, in tokens.
+      reduction_tokens: number m of outputs that the reduction `first_m_mean` averages.
       scale: factor for the dot products.
       learn_scale: whether to train the factor, starting from `scale`.
       shared_reduction: a `SqrtNReduction` that `sqrt_n` uses instead of a new one.

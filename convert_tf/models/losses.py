@@ -12,7 +12,7 @@ def _log_softmax(scores: Any, is_candidate: Any) -> Any:
     if is_candidate is None:
         return ops.log_softmax(scores, axis=-1)
     log_probability = ops.log_softmax(ops.where(is_candidate, scores, -1e30), axis=-1)
-    # Masked entries are about −1e30, which would spoil sums.
+    # Masked entries are about −1e30. They become 0, so that they do not affect sums.
     return ops.where(is_candidate, log_probability, 0.0)
 
 
@@ -30,7 +30,7 @@ def softmax_losses(
       labels: column of each context's correct response, int `[batch]`. By default it is column i
         for context i, as for the responses in a batch.
       is_candidate: bool `[batch, K]`, false where a response is not a candidate for a context. It
-        must be true for the correct responses. None allows all responses.
+        must be true for the correct responses. If None, all responses are candidates.
 
     Returns:
       The loss of each context, float32 `[batch]`, in nats.
@@ -58,7 +58,7 @@ def taught_ranking_losses(scores: Any, teacher_scores: Any, *, is_candidate: Any
       scores: the model's score of each response for each context, float `[batch, K]`.
       teacher_scores: the teacher's scores, float `[batch, K]`. Their softmax is the target.
       is_candidate: bool `[batch, K]`, false where a response is left out for a context. Each row
-        must have at least one true entry. None allows all responses.
+        must have at least one true entry. If None, all responses are used.
 
     Returns:
       The loss of each context, float32 `[batch]`, in nats. The minimum is the entropy of the
@@ -81,7 +81,7 @@ def intent_losses(vectors: Any, groups: Any, names: Any, *, scale: Any) -> Any:
     with such labels are neither positives nor negatives. Texts without a label are ignored.
 
     Args:
-      vectors: vectors of the texts, float `[texts, dim]`. They may have any length.
+      vectors: vectors of the texts, float `[texts, dim]`. They need not be normalised.
       groups: number of each text's intent, int32 `[texts]`. Intents of different data sets have
         different numbers. A text without a label has −1.
       names: number of each text's label name, int32 `[texts]`. Equal names have equal numbers, even
@@ -116,12 +116,12 @@ def opposite_losses(
     """Return the cross-entropy of picking a text's paraphrase among paraphrases and opposites.
 
     Args:
-      anchors, paraphrases, opposites: vectors of the texts, float `[triplets, dim]`. They may have
-        any length.
+      anchors, paraphrases, opposites: vectors of the texts, float `[triplets, dim]`. They need not
+        be normalised.
       scale: factor for the cosines.
       is_candidate: bool `[triplets, 2 × triplets]`, false where a text is not a candidate, as
         returned by `paraphrase_candidates`. The columns are the paraphrases, then the opposites.
-        None allows all texts.
+        If None, all texts are candidates.
 
     Returns:
       The loss of each triplet, float32 `[triplets]`, in nats.
@@ -135,9 +135,9 @@ def opposite_losses(
 
 
 def paraphrase_candidates(anchors: Any, paraphrases: Any, opposites: Any) -> Any:
-    """Return the candidates among which each anchor's paraphrase must be picked.
+    """Return which texts are candidates when the paraphrase of each anchor must be picked.
 
-    Texts equal to the anchor or its paraphrase are left out, except for the paraphrase itself.
+    Apart from the paraphrase itself, texts equal to the anchor or its paraphrase are left out.
 
     Args:
       anchors, paraphrases, opposites: a number for each text, int32 `[triplets]`. Equal texts must
@@ -173,14 +173,16 @@ def distinct_responses(positive_groups: Any, groups: Any) -> Any:
 
 
 def annealed_scale(step: Any, *, start: float, end: float, anneal_steps: int) -> Any:
-    """Return the factor for the cosines at a step, which changes linearly from `start` to `end`.
+    """Return the factor for the cosines at a step.
+
+    The factor changes linearly from `start` to `end`.
 
     Args:
       step: number of finished steps, as a number or a scalar tensor.
       start: factor at step 0.
       end: factor from step `anneal_steps` on.
-      anneal_steps: number of steps over which the factor changes. With 0, it is `end` from the
-        start.
+      anneal_steps: number of steps over which the factor changes. If 0, the factor is `end` from
+        the start.
 
     Returns:
       The factor, a float32 scalar.

@@ -15,13 +15,14 @@ from convert_tf.models.bert import BertTrunk
 from convert_tf.models.encoder import DualEncoder, segments_of
 from convert_tf.models.heads import CrossHead, PolyHead, RankerHead, make_head
 
-# Initial bias for attention between the two texts. The blocks were pre-trained on single texts. A
-# low bias keeps their outputs close to those for each text alone.
+# Initial bias for attention between the context and the candidate of a joint sequence. The blocks
+# were pre-trained on single texts. With a low bias, their outputs for each text are initially close
+# to the outputs for this text alone.
 _ACROSS_BIAS = -2.0
 
 
 class ConvertTrunk(keras.layers.Layer):
-    """Trunk of a ranker that wraps a ConveRT dual encoder.
+    """A ranker's trunk, which wraps a ConveRT dual encoder.
 
     Contexts and candidates share the trunk of the dual encoder. The reduced vectors then go through
     the side network for contexts or for responses. The side networks expect a reduced encoding r,
@@ -169,8 +170,8 @@ class RankerModel(keras.Model):
       trunk: a `ConvertTrunk` or a `BertTrunk`.
       head: a `BiHead`, `PolyHead` or `CrossHead`.
       config: configuration of trunk and head.
-      candidate_trunk: a second trunk of the same kind for candidates, or None to use one trunk for
-        both.
+      candidate_trunk: a second trunk of the same kind for candidates, or None to use `trunk` for
+        contexts and candidates.
 
     Call arguments:
       inputs: dict of `context_ids` and `candidate_ids`, the token ids of contexts and candidates.
@@ -225,11 +226,11 @@ class RankerModel(keras.Model):
         has the same effect. The factor is stored as a weight that is not trained.
 
         Args:
-          token_ids: token ids of the texts on which the outputs are measured, int32 `[B, T]`.
+          token_ids: token ids of the texts to measure the outputs on, int32 `[B, T]`.
           output_std: desired standard deviation of all entries of all outputs.
 
         Returns:
-          The factor by which the outputs are multiplied.
+          The factor that the outputs are multiplied by.
 
         Reference: arXiv 1905.01969 §5.3.
         """
@@ -336,7 +337,9 @@ def _make_trunk(config: RankerConfig, *, dtype: str = "float32", **rates: float)
 
 
 def make_ranker(config: RankerConfig, **options: Any) -> RankerModel:
-    """Return an untrained ranker. If the trunk has a pre-trained reduction, `sqrt_n` uses it.
+    """Return an untrained ranker.
+
+    If the trunk has a pre-trained reduction, the reduction `sqrt_n` uses it.
 
     Args:
       config: configuration of the ranker.

@@ -1,4 +1,4 @@
-"""Convert arrays to bytes with scales in numpy. `quantization` does the same in Keras."""
+"""Convert arrays to bytes with scales, in numpy. `quantization` contains the Keras version."""
 
 from typing import Any
 

@@ -65,8 +65,8 @@ def choose_precision(requested: str = "auto") -> str:
     """
     if requested == "mixed_float16" and not has_gpu() and keras.backend.backend() == "tensorflow":
         warnings.warn(
-            "mixed_float16 is thousands of times slower than mixed_bfloat16 on TensorFlow's CPU. "
-            "Use --precision=mixed_bfloat16 or auto.",
+            "With TensorFlow on a CPU, mixed_float16 is thousands of times slower than "
+            "mixed_bfloat16. Use --precision=mixed_bfloat16 or auto.",
             stacklevel=2,
         )
     if requested != "auto":

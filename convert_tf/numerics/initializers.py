@@ -37,7 +37,7 @@ def _initializer(draw: Callable[[np.random.RandomState, tuple[int, ...]], np.nda
 
 
 def truncated_normal(stddev: float) -> Any:
-    """Return an initializer that draws from a normal distribution cut at two deviations."""
+    """Return an initializer for a normal distribution truncated at two standard deviations."""
 
     def draw(rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
         values = rng.standard_normal(shape)
@@ -49,7 +49,7 @@ def truncated_normal(stddev: float) -> Any:
 
 
 def glorot_uniform(gain: float = 1.0) -> Any:
-    """Return a uniform initializer for matrices, of variance `gain²` × 2 / (inputs + outputs)."""
+    """Return a uniform initializer for matrices with variance `gain²` × 2 / (inputs + outputs)."""
 
     def draw(rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
         limit = gain * math.sqrt(6.0 / (shape[-2] + shape[-1]))
@@ -59,11 +59,11 @@ def glorot_uniform(gain: float = 1.0) -> Any:
 
 
 def orthogonal() -> Any:
-    """Return an initializer for matrices whose rows or columns, the fewer, are orthonormal."""
+    """Return an initializer for matrices with orthonormal columns, or rows if these are fewer."""
 
     def draw(rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
-        # While other programs use the cores, OpenBLAS with two threads takes a hundred times as
-        # long as with one.
+        # OpenBLAS is limited to one thread. While other programs use the cores, two threads take a
+        # hundred times as long as one.
         with threadpool_limits(1, user_api="blas"):
             q, r = np.linalg.qr(rng.standard_normal((max(shape), min(shape))))
         q *= np.sign(np.diag(r))

@@ -1,4 +1,4 @@
-"""What the processor can do: its bfloat16 instructions and speed, and the cores to use."""
+"""Properties of the processor: its instructions, its speed in bfloat16, and the usable cores."""
 
 import contextlib
 import os
@@ -101,12 +101,13 @@ def cgroup_quota(listed: str = _CGROUP, folder: str = _CGROUPS) -> float:
         for line in Path(listed).read_text(encoding="utf-8").splitlines():
             _, _, rest = line.partition(":")
             controllers, _, path = rest.partition(":")
-            # Version 2 of cgroups names no controllers here; version 1 has a folder for each.
+            # Version 2 of cgroups names no controllers here. Version 1 has a folder for each
+            # controller.
             if controllers and "cpu" not in controllers.split(","):
                 continue
             top = Path(folder, controllers and "cpu")
             place = top / path.strip("/")
-            # In a container, the path may be one on the host, which the container does not have.
+            # In a container, the path may be a path on the host that the container does not have.
             for group in {top, *(up for up in (place, *place.parents) if top in up.parents)}:
                 quotas += _quotas(group)
     return min(quotas)

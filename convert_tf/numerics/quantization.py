@@ -137,8 +137,8 @@ class GrowingRangeQuantizer(_quantizer_base()):  # type: ignore[misc]
           inputs: rows to quantize, float32 `[..., dim]`.
           training: whether this is a training call, as a Python bool.
           weights: the result of `build`.
-          table: values that the range must contain, float32 `[rows, dim]`. None stands for
-            `inputs`.
+          table: values that the range must contain, float32 `[rows, dim]`. If None, `inputs` is
+            used.
 
         Returns:
           The quantized rows, float32 `[..., dim]`.

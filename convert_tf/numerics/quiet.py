@@ -2,8 +2,8 @@
 
 TensorFlow writes some messages before it reads `TF_CPP_MIN_LOG_LEVEL`. On machines without a GPU,
 it also writes an error. Therefore, while a command imports TensorFlow and looks for devices,
-standard error goes through a process that drops these lines. The process passes on all other lines,
-even if TensorFlow aborts. Set `TF_CPP_MIN_LOG_LEVEL` to 0 or 1 to see everything.
+standard error goes through a process that drops these messages. The process passes on all other
+lines, even if TensorFlow aborts. Set `TF_CPP_MIN_LOG_LEVEL` to 0 or 1 to see all messages.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
-            # The attribute of this loader hides the method of its class.
+            # This assignment replaces the method for this loader only, not for its class.
             run = functools.partial(_run_filtered, spec.loader.exec_module)
             spec.loader.exec_module = run  # type: ignore[method-assign]
         return spec

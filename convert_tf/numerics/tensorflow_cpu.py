@@ -1,9 +1,9 @@
 """Faster versions of some parts of a training step, for TensorFlow on a CPU.
 
-With TensorFlow on a CPU, each op reads and writes whole arrays. Apart from matrix products, this
-takes most of the time of a step, so the functions here make fewer passes over memory. On other
-devices a compiler fuses ops, so the plain formulas in `convert_tf.layers` are used. Saved modules
-also use the plain formulas.
+With TensorFlow on a CPU, each op reads and writes whole arrays. Apart from matrix products, these
+passes over memory take most of the time of a step, so the functions in this module make fewer of
+them. On other devices a compiler fuses ops, so the plain formulas in `convert_tf.layers` are used.
+Saved modules also use the plain formulas.
 """
 
 from typing import Any
@@ -87,7 +87,7 @@ def _silu_gradient(product: Any, bias: Any, upstream: Any) -> Any:
 
 
 def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
-    """Return the layer norm over the last axis. In its gradient, sums are matrix products.
+    """Return the layer norm over the last axis. Its gradient computes sums as matrix products.
 
     The gradient is dx = r·(g·γ − mean(g·γ) − n·mean(g·γ·n)), where n is the normalised x, g the
     upstream gradient and r the inverse of the standard deviation. The means are over `dim`.
@@ -134,7 +134,7 @@ def drop(x: Any, rate: float, seed: Any) -> Any:
     """Apply dropout with 16 random bits per number. The rate is rounded to a multiple of 2⁻¹⁶.
 
     Args:
-      x: numbers to drop, `[..., dim]`, of any float type. `dim` must be known and even.
+      x: numbers to apply dropout to, `[..., dim]`, of any float type. `dim` must be known and even.
       rate: share of numbers to set to 0, in (0, 1).
       seed: seed for TensorFlow's stateless random ops, int `[2]`.
 
@@ -157,7 +157,8 @@ def dense_gradient(slices: tf.IndexedSlices, *, max_norm: float = 0.0) -> Any:
 
     Args:
       slices: gradient for a table `[rows, dim]`, with one slice for each time that a row was read.
-      max_norm: maximum L2 norm. Larger gradients are scaled down to it. 0 means no limit.
+      max_norm: maximum L2 norm. A gradient with a larger norm is scaled down to this norm. 0 means
+        no limit.
 
     Returns:
       The dense gradient, `[rows, dim]`.

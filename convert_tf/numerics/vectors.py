@@ -1,10 +1,11 @@
-"""Lengths of vectors, in numpy."""
+"""Scale vectors to length 1 with numpy, and the scale of sentence encodings."""
 
 import numpy as np
 
-# Before scaling, a sentence encoding is r plus a vector that is on average 1.5 times as long as r.
+# Before scaling, a sentence encoding is r plus a vector whose norm is on average 1.5 times that of
+# r.
 ADDED_LENGTH = 1.5
-SENTENCE_SCALE = 1 / (1 + ADDED_LENGTH)  # factor that makes sentence encodings about as long as r
+SENTENCE_SCALE = 1 / (1 + ADDED_LENGTH)  # brings the norm of sentence encodings close to that of r
 
 
 def unit_rows(vectors: np.ndarray, dim: int | None = None) -> np.ndarray:

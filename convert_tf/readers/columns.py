@@ -138,7 +138,7 @@ def names_of_candidates(names: Sequence[str]) -> Names | None:
 
 
 def _refused(file: Any, first: Cells, rest: Iterator[Cells]) -> None:
-    """Return None: a table without a header cannot be read."""
+    """Return None, which means that a table without a header cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Columns:
       find: function that takes all column names of a table and returns the names of the needed
         columns, or None if one is missing.
       is_row: function that returns whether a JSON value is a row, rather than an object that
-        contains a list of rows. None uses `find`.
+        contains a list of rows. If None, a value is a row if `find` finds the columns in it.
       without_header: function that is called if the first row has no known column names. It takes
         the file, the first row and an iterator over the other rows. It returns the column names and
         an iterator over all rows, or None if the table cannot be read without a header.

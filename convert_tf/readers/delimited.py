@@ -19,7 +19,7 @@ from convert_tf.storage.messages import listed, shortened
 _DELIMITERS = {".csv": (",", ";", "\t", "|"), ".tsv": ("\t",), ".tab": ("\t",)}
 _OTHER_DELIMITERS = ("\t", ",", ";", "|")
 TABLE_SUFFIXES = tuple(_DELIMITERS)
-_SEPARATOR_LINE = re.compile(r"sep=.?")  # a first line in which spreadsheets name the delimiter
+_SEPARATOR_LINE = re.compile(r"sep=.?")  # first line in which a spreadsheet names the delimiter
 _HEAD_LINES = 100
 _HEAD_CHARACTERS = 2**16
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
@@ -48,8 +48,8 @@ def delimited_rows(
     """Yield the rows of a table as dicts by column name. Missing fields are None.
 
     If a quote is not closed, or closes within a field, the row cannot be used. If the file counts
-    unusable rows, the row's first line is then read alone. It is used if it has as many columns as
-    the first row.
+    unusable rows, the row's first line is then read alone. This line is used if it has as many
+    columns as the first row of the file.
 
     Args:
       file: the file. Its suffix limits the possible delimiters, and its first lines decide which of
@@ -86,7 +86,7 @@ def delimited_rows(
         for row in others:
             if any(cell.strip() for cell in row[len(names) :]):
                 detail = f"{len(row)} instead of {len(names)}"
-                file.skip("too_many_columns", detail=detail)  # a delimiter without quotes
+                file.skip("too_many_columns", detail=detail)  # a delimiter in a text
             else:
                 yield dict(itertools.zip_longest(names, row[: len(names)]))
 
@@ -110,7 +110,10 @@ def _unknown_header(file: TableFile, first: Cells, delimiter: str, columns: Colu
 
 
 class _Line(NamedTuple):
-    """A line and its number, counted from 1. If `reason` is set, a row with it cannot be used."""
+    """A line and its number, counted from 1.
+
+    If `reason` is set, a row that contains the line cannot be used.
+    """
 
     text: str
     number: int
@@ -233,8 +236,8 @@ def _rows(lines: _Lines, delimiter: str, file: TableFile) -> Iterator[list[str]]
 def _long_row(reader: Any, lines: _Lines) -> list[str]:
     """Read a row again if one of its lines exceeds the field limit of `csv`; else return [].
 
-    The limit is 131,072 characters. It is raised only for such rows, because for other rows it
-    stops quotes that are not closed.
+    The limit is 131,072 characters. It is raised only for such rows. For other rows, the limit
+    keeps a row with an unclosed quote from extending to the end of the file.
     """
     longest = max(len(line.text) for line in lines.row)
     with _LIMIT:

@@ -60,7 +60,7 @@ class TableFile(InputFile):
 
     @property
     def repairs(self) -> bool:
-        """Whether to read lines with malformed quotes as well as possible, without an error."""
+        """Whether to read a line with malformed quotes if possible, instead of raising an error."""
         return False
 
     def skip(self, reason: str, *, is_bad: bool = True, detail: str = "") -> None:
@@ -81,7 +81,7 @@ class TableFile(InputFile):
             raise ValueError(f"{self.place} {sentence}")
 
     def skipping(self) -> "_Skipping":
-        """Return a context that skips the current row if its block raises `UnusableError`."""
+        """Return a context manager that skips the row if its block raises `UnusableError`."""
         return _Skipping(self)
 
     def note(self, problem: str, reason: str = "") -> None:

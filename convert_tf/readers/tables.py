@@ -44,8 +44,8 @@ def read_rows(file: TableFile, columns: Columns, *, is_json: bool = False) -> It
     """Yield the rows of a file in order. Memory use does not grow with the file.
 
     Only a file that consists of one JSON value is read as a whole. If this value is a list of
-    objects, or an object that contains one such list, each object in the list is a row. The same
-    holds for a list on a line of JSON lines.
+    objects, or an object that contains one such list, each object in the list is a row. If a line
+    in a file of JSON lines is a list, each object in that list is a row too.
 
     Args:
       file: the file. While a row is processed, `file.lines` is the number of the row's last line.
@@ -76,7 +76,7 @@ def rows_in(
 
     Args:
       stream: the decompressed bytes of `file`.
-      is_json: whether the file is JSON. If not, its suffix may still show that it is.
+      is_json: whether the file is known to be JSON. If false, its suffix may still show this.
     """
     if not (is_json or suffix(file.path) in JSON_SUFFIXES):
         yield from delimited_rows(file, stream, columns)
@@ -89,7 +89,7 @@ def _json_rows(file: TableFile, lines: Iterator[bytes], columns: Columns) -> Ite
     """Yield the rows in JSON lines, or in a file that is a single JSON value.
 
     Args:
-      file: the file, which counts lines, or entries if it is a single value.
+      file: the file. Its attribute `lines` counts lines, or entries if the file is a single value.
       lines: the non-empty lines of the file.
       columns: as in `read_rows`.
     """

@@ -127,7 +127,11 @@ def _one_column(
 
 
 def _has_header(head: bytes, find: Find) -> bool:
-    """Return whether the first line is a header, or all lines have the same number of tabs."""
+    """Return whether lines look like a table.
+
+    Either the first line is a header, or there are at least five lines, all with the same number of
+    tabs.
+    """
     lines = head.decode("utf-8", "ignore").removeprefix("\ufeff").split("\n")[:-1]
     for delimiter in ",;\t|":
         try:

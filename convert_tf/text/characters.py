@@ -21,7 +21,7 @@ def numbers_of(table: str) -> Iterator[int]:
 
 
 def ranges_of(table: str) -> Iterator[range]:
-    """Yield the ranges of code points in a table that lists gaps and lengths in turn."""
+    """Yield the ranges of code points in a table that lists gaps and lengths alternately."""
     numbers = numbers_of(table)
     end = 0
     for gap, length in zip(numbers, numbers, strict=True):
@@ -62,8 +62,8 @@ def fold(text: str) -> str:
       Emoji joiners stay after an emoji.
     - Hyphens become `-`.
     - Full-width, half-width, circled and mathematical letters, ligatures, "…" and the like become
-      plain characters, by Unicode's NFKC form. Powers, indices and fractions stay, because 10² is
-      not 102. Accents that stand alone stay too.
+      plain characters, by Unicode's NFKC form. Superscripts, subscripts and fractions stay, because
+      10² is not 102. Accents that stand alone stay too.
     - Accents are combined with their letters (NFC).
 
     Case, quotation marks and dashes stay. A folded text does not change when it is folded again.

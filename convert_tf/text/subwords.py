@@ -62,7 +62,7 @@ def learn_subwords(
     Args:
       word_counts: number of occurrences of each word. A word is the marker followed by at least
         one character.
-      config: options for learning; None for those in the paper.
+      config: options for learning; None for the paper's options.
 
     Returns:
       The subwords, the most frequent first.
@@ -152,7 +152,7 @@ class _Level:
 
     def __post_init__(self) -> None:
         self.accepted = np.zeros(self.keys.size, bool)  # [nodes]
-        self.useful = self.accepted.copy()  # [nodes], whether it or an extension is accepted
+        self.useful = self.accepted.copy()  # [nodes], accepted or a prefix of an accepted one
 
 
 class _Trie:

@@ -1,9 +1,9 @@
 """Tokenizers that run inside a TensorFlow graph and are saved with an exported module.
 
 `SubwordTokenizer` (the paper's subwords), `SentencePieceTokenizer` and `WordPieceTokenizer` (BERT)
-share the interface `Tokenizer`. `load_tokenizer` chooses one of them by the vocabulary file. The
-first two lower-case text in the same way. If a token is not in the vocabulary, they hash it to one
-of the ids that follow the vocabulary's ids.
+share the interface `Tokenizer`. `load_tokenizer` chooses one of them by the vocabulary file.
+`SubwordTokenizer` and `SentencePieceTokenizer` lower-case text in the same way. If a token is not
+in the vocabulary, they hash it to one of the ids that follow the vocabulary's ids.
 
 `WordPieceTokenizer` gives the same ids as Hugging Face's `BertTokenizer`, with one exception:
 special tokens in a text, such as a literal `[MASK]`, are split like any other text.
@@ -27,7 +27,8 @@ from convert_tf.text import runs
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import SETTINGS_FILE, VocabularyError, read_vocabulary
 
-# The op gives up on words longer than this. It allows no higher limit.
+# TensorFlow's op does not split words that are longer than a limit. This is the highest limit that
+# it allows.
 _ANY_LENGTH = 2**31 - 1
 
 
@@ -217,8 +218,9 @@ class SubwordTokenizer(Tokenizer):
         """Return how many bytes of a text determine its first tokens.
 
         A token covers at most as many characters as the longest subword, plus a space. A character
-        has at most 4 bytes. Cutting a text may change its last two tokens, so there are bytes for
-        two more. (A Greek sigma followed by extremely many accents is not handled.)
+        has at most 4 bytes. Cutting a text may change its last two tokens, so the result includes
+        bytes for two more tokens. (A Greek sigma followed by extremely many accents is not
+        handled.)
         """
         return 4 * (self._longest + 1) * (num_tokens + 2)
 
@@ -328,7 +330,7 @@ class WordPieceTokenizer(Tokenizer):
         return self._cutter.tokenize(self._words(tf.convert_to_tensor(strings))).merge_dims(1, 2)
 
     def fold(self, strings: tf.Tensor) -> tf.Tensor:
-        return tf.convert_to_tensor(strings)  # BERT's models were trained with their own rules
+        return tf.convert_to_tensor(strings)  # BERT models were trained on text that was not folded
 
     def count_unknown(self, ids: np.ndarray) -> int:
         return int(np.count_nonzero(ids == self._unknown_id))

@@ -222,7 +222,7 @@ class _Steps:
         )
 
     def pause_where_due(self, *, is_ending: bool) -> None:
-        """Evaluate the model and write a checkpoint if these are due at this step."""
+        """Evaluate the model and write a checkpoint, each only if it is due at this step."""
         config, processes = self.task.config, self.task.processes
         is_last = self.step >= config.steps
         is_evaluated = (is_last or self.step % config.eval_every == 0) and not is_ending
@@ -257,7 +257,7 @@ class _Steps:
         """
         for variable in self.task.model.trainable_variables:
             if not np.isfinite(keras.ops.convert_to_numpy(variable)).all():
-                what = f"a value that is not a number in {variable.path}"
+                what = f"a NaN or infinite value in {variable.path}"
                 raise NonFiniteError(what, self.step, self.task.remedy)
 
     def evaluate(self, logs: dict[str, float]) -> None:
@@ -340,7 +340,7 @@ class Clock:
     """Measures the time and speed of the steps, excluding evaluations and checkpoints.
 
     Args:
-      before: the `total` when the run was last interrupted; an empty dict for a new run.
+      before: result of `total` when the run was last interrupted; an empty dict for a new run.
 
     Attributes:
       per_second: units, such as pairs, processed per second since the last start of the clock.

@@ -1,8 +1,8 @@
 """Wait until all processes of a run have started, before JAX connects them.
 
 If a process does not connect, JAX ends the others with a stack dump. Therefore each process first
-reports its number to process 0, on the port that JAX uses afterwards. If a process has not done so
-in time, the other processes stop with an error that gives its number.
+reports its number to process 0, on the port that JAX uses afterwards. If a process does not report
+in time, the other processes stop with an error that gives the number of the missing process.
 """
 
 import contextlib
@@ -17,7 +17,8 @@ _ALL_CAME = "all came"
 _BIND_ADDRESS = "JAX_COORDINATOR_BIND_ADDRESS"  # JAX's own variable
 _SECONDS_FOR_GREETING = 5.0
 _SECONDS_BETWEEN_TRIES = 0.2
-# Process 0 may have started later, and so times out later. Its answer says which one is missing.
+# Process 0 may have started later than this process and then also gives up later. Its answer names
+# the missing process, so this process waits a little longer for it.
 _GRACE_SECONDS = 5.0
 _MAX_LINE_BYTES = 4096
 
@@ -35,8 +36,8 @@ def meet(address: str, number: int, index: int, *, seconds: float) -> str | None
       In process 0, the `host:port` on which it listened, to pass to JAX. In other processes, None.
 
     Raises:
-      ValueError: if the address is wrong or cannot be reached, a process is missing, two processes
-        have the same number, or a process belongs to another run.
+      ValueError: if the address is malformed or cannot be reached, a process is missing, two
+        processes have the same number, or a process belongs to another run.
     """
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal()):
@@ -86,7 +87,7 @@ def _listening(host: str, port: int, address: str, until: float) -> socket.socke
                 continue
             raise ValueError(
                 f"Process 0 cannot listen on port {port} ({os.strerror(error.errno or 0)}). Start "
-                f"all processes with a --coordinator other than {address}, with a free port."
+                f"all processes with a free port in --coordinator instead of {address}."
             ) from error
 
 
@@ -104,7 +105,7 @@ def _own_address(host: str) -> str | None:
 def _arrived(
     server: socket.socket, address: str, number: int, until: float, seconds: float
 ) -> dict[int, socket.socket]:
-    """Wait for the other processes, and return their connections, by the number of the process."""
+    """Wait for the other processes. Return a dict from each process's number to its connection."""
     peers: dict[int, socket.socket] = {}
     while True:
         for index in [index for index, peer in peers.items() if _is_gone(peer)]:

@@ -55,11 +55,11 @@ def mine(
       data: folder of token ids.
       output: folder to write.
       max_examples: number of examples to mine negatives for, starting with the first; 0 for all.
-        The other examples get no negatives.
+        All later examples get no negatives.
       negatives: maximum number of negatives per example, at least 1.
       skip_top: number of top-ranked wrong responses to skip.
-      margin: a response is skipped if its cosine exceeds that of the correct response by more than
-        this. None skips no responses for this reason.
+      margin: a response is skipped if its cosine with the context exceeds the cosine of the correct
+        response by more than this. If None, no response is skipped because of its cosine.
       block_size: maximum number of examples per block, at least 2. Blocks have about equal sizes.
       precision: precision of the encoder, as in `Training.precision`.
       overwrite: whether to replace the negatives that `output` already contains.
@@ -123,9 +123,9 @@ def mine(
 
 
 def _opened(data: str, checkpoint: str) -> Any:
-    """Open the training examples in a folder of token ids, with texts cut to `max_tokens`.
+    """Open the training examples in a folder of token ids.
 
-    `max_tokens` is that of the model in `checkpoint`.
+    Texts are cut to the `max_tokens` of the model in `checkpoint`.
     """
     if kind_of(data) is not Kind.TOKEN_IDS:
         raise ValueError(

@@ -97,8 +97,8 @@ def make_optimizer(
     """Return the optimizer for a run.
 
     Args:
-      config: training options, of which only the optimizer, the learning rates and the numbers of
-        steps are used.
+      config: training options. Only the optimizer, the learning rates and the numbers of steps are
+        used.
       embedding_table: variable whose gradient is clipped.
       embedding_clip: maximum L2 norm of the gradient for `embedding_table`. 0 turns clipping off.
       precision: name of a dtype policy. `mixed_float16` turns on the static loss scale.

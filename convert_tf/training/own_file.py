@@ -17,7 +17,7 @@ from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import json_file
 
-SOURCE_FILE = "source.json"  # in the folder of the run; tells which file the data was made from
+SOURCE_FILE = "source.json"  # in the folder of the run; names the file the data was made from
 DEV_EXAMPLES = 200  # number of dev examples to hold out, if the file has enough
 MAX_DEV_FRACTION = 0.3
 EPOCHS = 10

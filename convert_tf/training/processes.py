@@ -37,7 +37,8 @@ FROM_CLUSTER = "auto"
 JOIN_TIMEOUT = 300  # seconds
 SIGNAL = signal.SIGTERM
 SHARED_FILE = ".processes"
-# On network file systems, new files become visible to other hosts only after a while.
+# Maximum time to wait for a new file. On network file systems, new files become visible to other
+# hosts only after a while.
 SECONDS_UNTIL_SHARED = 20.0
 _JAX_STATUS = re.compile(
     "(ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION|INTERNAL|UNAVAILABLE|UNKNOWN): "
@@ -87,7 +88,7 @@ class Processes:
     def together(self) -> Iterator[None]:
         """Run a `with` block in every process. If it fails in one process, all raise an error.
 
-        Otherwise the other processes would wait forever for the failed one.
+        If only the failed process raised an error, the others would wait for it forever.
 
         Raises:
           ValueError: if the block raised an error in another process.
@@ -171,11 +172,12 @@ def join_processes(
     coordinator: str | None = None,
     join_timeout: float = JOIN_TIMEOUT,
 ) -> None:
-    """Join the other processes of a run. Without any arguments, do nothing.
+    """Join the other processes of a run.
 
     This function must be called before JAX computes anything. Missing arguments are taken from the
     environment variables `KERAS_DISTRIBUTION_NUM_PROCESSES`, `KERAS_DISTRIBUTION_PROCESS_ID` and
-    `KERAS_DISTRIBUTION_JOB_ADDRESSES`.
+    `KERAS_DISTRIBUTION_JOB_ADDRESSES`. If neither arguments nor variables are set, or the run has
+    only one process, nothing is done.
 
     Args:
       num_processes: number of processes.
@@ -305,7 +307,7 @@ def agreed_precision(processes: Processes, requested: str) -> str:
 
 
 def num_devices(processes: Processes) -> tuple[int, int]:
-    """Return the number of training devices of all processes, and that of this process."""
+    """Return the numbers of training devices in all processes together and in this process."""
     if keras.backend.backend() != "jax":
         return 1, 1
     import jax
@@ -322,7 +324,7 @@ def num_devices(processes: Processes) -> tuple[int, int]:
 def spread_over_devices(
     processes: Processes, *, batch_size: int
 ) -> contextlib.AbstractContextManager:
-    """Return a context manager within which models are created and trained on all devices.
+    """Return a context manager that distributes the models created within it over all devices.
 
     Args:
       processes: processes of the run.
@@ -430,7 +432,7 @@ def _reads(path: Path) -> str:
 
 
 def rows_of_a_share(row_multiple: int, processes: Processes) -> int:
-    """Return the multiple to which the number of rows in one process's share is padded.
+    """Return the multiple that the number of rows in one process's share is padded to.
 
     Padding to a multiple keeps the number of different shapes small.
 

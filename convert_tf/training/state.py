@@ -67,7 +67,7 @@ def newest_checkpoint(run: str | os.PathLike) -> Path | None:
             damages.append(f"{folder} is damaged: {error}")
             continue
         for damage in damages:
-            print(f"{damage} The checkpoint before it is used.", file=sys.stderr)
+            print(f"{damage} The previous checkpoint is used instead.", file=sys.stderr)
         return folder
     if damages:
         raise CheckpointError(
@@ -122,7 +122,7 @@ def resumed_checkpoint(task: Task) -> Path | None:
         print(f"resuming with changed {name}: {old} → {new}")
     decide = {*task.config.group(DATA), "batch_size", "batch_tokens", "seed"} - {*_NOT_OF_ORDER}
     if changes.keys() & decide:
-        print("this may change the order of the examples: some may be seen again, others later")
+        print("this may change the order of the examples: some may be repeated, others delayed")
     return newest
 
 
@@ -158,7 +158,8 @@ def save_training_state(task: Task, *, step: int, facts: dict[str, Any]) -> Path
             for kind, variables in _state(task.model).items()
             for i, variable in enumerate(variables)
         }
-        content = io.BytesIO()  # if NumPy cannot write a zip file, it raises a second error later
+        # Written to memory first. If NumPy cannot write a zip file, it raises a second error later.
+        content = io.BytesIO()
         np.savez(content, step=step, **state)
         write_file(written / STATE_FILE, content.getvalue())
         record_checksums(written, [STATE_FILE])

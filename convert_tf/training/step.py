@@ -45,7 +45,7 @@ class Objective(keras.Model):
         raise NotImplementedError
 
     def measures_of(self, inputs: dict[str, Any], outputs: Any) -> Iterator[tuple[str, Any, Any]]:
-        """Yield a name, values for a batch, and weights of the values (or None) for each metric."""
+        """For each metric, yield its name, its values for a batch, and their weights or None."""
         yield from ()
 
     def call(self, inputs: dict[str, Any], training: bool = False) -> Any:
@@ -94,7 +94,7 @@ class _TensorFlowStep:
         return self._step((inputs,))
 
     def _trace(self, inputs: dict[str, np.ndarray]) -> None:
-        """Trace the step once for any number of rows, not only for that of the first batch."""
+        """Trace the step once, for batches with any number of rows."""
         import tensorflow as tf
 
         specs = {name: tf.TensorSpec((None, *x.shape[1:]), x.dtype) for name, x in inputs.items()}

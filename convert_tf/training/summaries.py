@@ -92,9 +92,9 @@ def curves(
     Args:
       rows: rows of `metrics.jsonl`.
       panels: curves in each panel, by the label of the panel's vertical axis. There must be at
-        least two panels. A curve is a pair: an entry of the rows and a metric in this entry, such
-        as `("dev", "R100@1")`, or `""` and a metric in the row itself. Recalls are shown in
-        percent.
+        least two panels. A curve is a pair of names, such as `("dev", "R100@1")`: an entry of the
+        rows and a metric in this entry. The first name is `""` for a metric in the row itself.
+        Recalls are shown in percent.
       horizontal: entry of the rows to show on the horizontal axis.
 
     Returns:

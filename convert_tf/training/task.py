@@ -23,7 +23,7 @@ class Batch(NamedTuple):
 
     Attributes:
       inputs: input of the model.
-      units: number of pairs or tokens in the batch, from which the speed is computed.
+      units: number of pairs or tokens in the batch, used to compute the speed.
       facts: entries to add to the `training.json` of later checkpoints, such as the position in the
         data.
     """
@@ -36,9 +36,10 @@ class Batch(NamedTuple):
 class Task:
     """What one training run does: its model, its batches, and how it is evaluated and saved.
 
-    `convert_tf.training.loop.carry_out` carries out a run and writes its files. To train in memory,
-    `convert_tf.training.loop.take_steps` only changes the weights of the model. A task for training
-    in memory needs a configuration, a model and batches, but none of the methods for writing files.
+    `convert_tf.training.loop.carry_out` carries out a run and writes its files.
+    `convert_tf.training.loop.take_steps` can train a task in memory: it changes the weights of the
+    model but writes no files. Such a task needs a configuration, a model and batches, but none of
+    the methods for writing files.
 
     Attributes:
       folder: folder of the run.
@@ -46,8 +47,9 @@ class Task:
       vocabulary: vocabulary file, which is copied into each checkpoint.
       model: compiled model with its losses.
       run_file: name of the file in which the result of `options` is stored.
-      unit: unit in which the speed is counted, such as pairs.
-      padding_id: token id for padding in packed batches. Training with several processes needs it.
+      unit: name of what `Batch.units` counts, such as pairs. It is shown with the speed.
+      padding_id: token id for padding in packed batches; required for training with several
+        processes.
       processes: processes that train together.
       trackers: functions that receive the same values as TensorBoard: losses, speed and learning
         rate every 50 steps, and evaluation results with names such as `dev/R100@1`. With several
@@ -95,9 +97,10 @@ class Task:
         return {}
 
     def score(self, row: dict[str, Any]) -> float | None:
-        """Return the score by which the best weights are chosen, from a row of `metrics.jsonl`.
+        """Return the score of a row of `metrics.jsonl`.
 
-        If the score is None, the last weights are kept.
+        The weights with the highest score are kept. If the score is None, the last weights are
+        kept.
         """
         return None
 
@@ -110,15 +113,20 @@ class Task:
         raise NotImplementedError
 
     def model_changes(self, earlier: Path) -> dict[str, tuple[Any, Any]]:
-        """Return the model options that differ from those of a checkpoint.
+        """Return the model options that differ between this run and a checkpoint.
 
         Returns:
-          A dict: name of the option → (value in the checkpoint, value in this run).
+          A dict from the name of each option to a pair: its value in the checkpoint and its value
+          in this run.
         """
         raise NotImplementedError
 
     def to_agree_on(self, resume_from: Path | None) -> Any:
-        """Return values that must be equal in all processes that resume from this checkpoint."""
+        """Return values that must be equal in all processes.
+
+        Args:
+          resume_from: the checkpoint that the run resumes from; None for a new run.
+        """
         return None
 
     def start(self, resumed: dict[str, Any] | None) -> None:

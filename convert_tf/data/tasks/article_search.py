@@ -60,7 +60,7 @@ def read_articles(file: TableFile) -> Iterator[TaskItem]:
 
 
 def _items(articles: Sequence[_Article], first: int) -> Iterator[TaskItem]:
-    """Yield items for the articles of a block, starting at index `first`."""
+    """Yield an item for each article in a block from index `first` on."""
     candidates = tuple(article.rest for article in articles)
     for place, article in itertools.islice(enumerate(articles), first, None):
         _, sentence, rest = article

@@ -46,7 +46,7 @@ def read_convai2(file: TableFile) -> Iterator[TaskItem]:
     """
     turns: list[str] = []
     dialogue: tuple[str, ...] = ()
-    number = 0  # number of the last line of the dialogue; −1 after a problem
+    number = 0  # number of the dialogue's last line so far; −1 after a problem
     for place, line in numbered_lines(file):
         match = _NUMBERED.fullmatch(line)
         if match is None:
@@ -81,7 +81,8 @@ def read_convai2(file: TableFile) -> Iterator[TaskItem]:
             yield problem_item(place, "missing_reply", "The line has no reply after a tab.")
             number = -1
             continue
-        # A dialogue may occur twice, from the view of each speaker. Both must be in the same split.
+        # A dialogue may occur twice, once from the view of each speaker. Both copies must be in the
+        # same split.
         dialogue = dialogue or tuple(turn for turn in (message, reply) if turn != _SILENCE)[:1]
         yield _item(place, turns, reply, candidates, dialogue)
         turns.append(_unescaped(reply))

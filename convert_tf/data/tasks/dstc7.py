@@ -81,7 +81,7 @@ def read_dstc7(file: TableFile) -> Iterator[TaskItem]:
             sentence = f"{name}: its answer {shown} is not among its {len(texts)} candidates."
             yield problem_item(line, "right_answer_missing", sentence)
         else:
-            yield problem_item(line, "no_answer", f"{name} has no right answer.")
+            yield problem_item(line, "no_answer", f"{name} has no correct answer.")
 
 
 def _values(file: TableFile) -> Iterator[tuple[int, Any]]:
@@ -150,8 +150,9 @@ def _answers_of(path: str) -> dict[str, set[str]]:
     if match is None:
         raise ValueError(
             f"{path}: The examples have no answers. Only test files have their answers in another "
-            "file, for example ubuntu_test_subtask_1.json in ubuntu_responses_subtask_1.tsv. Pass "
-            "a file with answers, or give the test file its published name."
+            "file. For example, ubuntu_responses_subtask_1.tsv contains the answers for "
+            "ubuntu_test_subtask_1.json. Pass a file with answers, or give the test file its "
+            "published name."
         )
     wanted = os.path.join(folder, f"{match[1]}responses{match[2]}.tsv")
     names = [wanted, *(wanted + suffix for suffix in sorted(COMPRESSED_SUFFIXES))]

@@ -49,8 +49,8 @@ class TaskFormat(NamedTuple):
     def items(self, file: TableFile) -> Iterator[TaskItem]:
         """Yield the items of a file.
 
-        If all examples must have the same number of candidates, an example that has a different
-        number from the first example also gets a problem.
+        If all examples must have the same number of candidates, an example with another number than
+        the first example gets a problem.
         """
         usual = 0
         for item in self.read(file):

@@ -122,5 +122,5 @@ def _item_of(group: list[LabelledRow], has_usual_number: bool) -> TaskItem:
         texts = (row.candidate for row in group)
         item = example_item(group[0].line, group[0].turns, texts, labels)
         return item._replace(has_usual_number=has_usual_number)
-    sentence = f"None of the {len(group)} candidates is right."
+    sentence = f"None of the {len(group)} candidates is correct."
     return problem_item(group[0].line, "no_right_answer", sentence, is_bad=False)

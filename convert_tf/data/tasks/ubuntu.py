@@ -65,7 +65,7 @@ _COLUMNS = Columns(
 
 
 def is_ubuntu(head: Sequence[str]) -> bool:
-    """Return whether a file begins like Ubuntu V2, or most of its first lines have a label."""
+    """Return whether a file begins like Ubuntu V2, or has labels in most of its first lines."""
     is_csv = bool(head) and bool(_HEADER.match(head[0]))
     return is_csv or _are_labelled(head)
 

@@ -296,7 +296,7 @@ class EncoderData:
         """The single texts to train on in addition to the pairs.
 
         Raises:
-          ValueError: if the single texts were made with another vocabulary than the pairs.
+          ValueError: if the single texts and the pairs were tokenized with different vocabularies.
         """
         examples = self.open_texts(self.config.utterances, UTTERANCES)
         return UtteranceDraws(
@@ -311,8 +311,8 @@ class EncoderData:
           holds: the required kind of examples, `utterances` or `triplets`.
 
         Raises:
-          ValueError: if the folder contains no training texts or another kind of examples, or was
-            made with another vocabulary than the pairs.
+          ValueError: if the folder contains no training texts or another kind of examples, or its
+            vocabulary differs from the vocabulary of the pairs.
         """
         folder = ArrayFolder(path)
         rule = "Additional texts must be tokenized with the vocabulary of the pairs"
@@ -336,11 +336,11 @@ class EncoderData:
         Args:
           additions: texts and columns to add to each batch. An addition that occurs twice is added
             only once.
-          precision: name of the dtype policy, on which the padding of batches depends: the number
-            of rows is padded to a multiple that suits the policy.
+          precision: name of the dtype policy. The number of rows in a batch is padded to a multiple
+            that suits this policy.
         """
         config = self.config
-        # Two losses may read the same texts, which must not be added twice.
+        # Two losses may read the same texts. These texts must not be added twice.
         added = list({id(x): x for x in (*self._negatives, *additions)}.values())
         row_multiple = 1
         encoded = config.micro_batch or config.batch_size  # number of pairs encoded at once

@@ -1,8 +1,8 @@
-"""Encode a batch in micro-batches, which takes only as much memory as one micro-batch.
+"""Encode a batch in micro-batches, so that it needs only as much memory as one micro-batch.
 
 After a micro-batch has been encoded, only its encodings are kept. The loss reads the encodings of
-the whole batch. For the gradient, each micro-batch is encoded again. The seeds are the same, so the
-same values are dropped.
+the whole batch. For the gradient, each micro-batch is encoded again with the same seeds, so that
+dropout drops the same values.
 
 Reference: arXiv 2101.06983 §3.2 (same loss and gradient as for the whole batch); arXiv
 1604.06174 (recomputation instead of storage).
@@ -36,8 +36,8 @@ def encode_micro_batches(
       training: whether to apply dropout and update the quantizer's ranges.
 
     Returns:
-      A dict of the encoder's outputs for all examples, `[batch, …]` or `[batch × k, …]`, in the
-      order of the batch.
+      A dict of the encoder's outputs for all examples, in the order of the batch: `[batch, …]`, or
+      `[batch × k, …]` for a kind of text that occurs k times per example.
     """
     packed = {
         name: ops.swapaxes(value, 0, 1)
@@ -65,7 +65,7 @@ def encode_micro_batches(
         after = [[scope.get_current_value(v) for v in kind] for kind in kinds[1:]]
         return outputs, *after
 
-    # This encoding only supplies the seeds after the first micro-batch. Each later micro-batch
+    # This encoding of the first micro-batch only shows how the seeds change. Each later micro-batch
     # starts with the seeds that the previous one leaves behind. But all micro-batches start with
     # the quantizer's values from before the step, so that the step is counted only once.
     first = encode_part(trained, (tree.map_structure(lambda x: x[0], packed), seeds))
@@ -90,7 +90,8 @@ def encode_micro_batches(
 def _in_order(outputs: Any, examples: int) -> Any:
     """Put the outputs of all micro-batches in the order of the batch.
 
-    The result is `[batch × k, …]` for outputs `[micro-batches, examples × k, …]`.
+    The result is `[batch × k, …]` for outputs `[micro-batches, examples × k, …]` with k texts per
+    example.
     """
     parts, _, *rest = ops.shape(outputs)
     by_example = ops.reshape(outputs, (parts, examples, -1, *rest))
@@ -114,7 +115,7 @@ def _map_on_tensorflow(
         that have no gradient. It must not read variables.
       trained: values of the trained variables, for which the gradient is computed.
       inputs: inputs of all micro-batches, a nested structure of tensors `[micro-batches, …]`.
-      like: results for one micro-batch, of which only the shapes and dtypes are used.
+      like: results for one micro-batch. Only their shapes and dtypes are used.
 
     Returns:
       The results of `encode_part`, stacked to `[micro-batches, …]`.

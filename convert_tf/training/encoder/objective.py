@@ -25,9 +25,9 @@ class EncoderObjective(Objective):
 
     Args:
       encoder: the dual encoder.
-      config: training options, of which only the scales of the cosines and `l2` are used.
-      parts: losses to sum. Losses with a weight of 0 are only measured. None uses the losses in
-        `config`.
+      config: training options. Only the scales of the cosines and `l2` are used.
+      parts: losses to sum. Losses with a weight of 0 are only measured. If None, the losses in
+        `config` are used.
 
     Call arguments:
       inputs: a packed batch for `DualEncoder`, with the columns that the losses read.

@@ -31,7 +31,7 @@ _LossOptions: Any = dataclasses.make_dataclass(
 class EncoderTraining(_LossOptions, PairTraining):
     """Options for training dual encoders: the fields of `PairTraining` and of every loss.
 
-    The loss is the mean over the batch, not the sum, which equation 1 of arXiv 1911.03688 uses.
+    The loss is the mean over the batch, whereas equation 1 of arXiv 1911.03688 uses the sum.
     """
 
     def __post_init__(self) -> None:
@@ -86,8 +86,8 @@ def chosen_options(
     complete = training if isinstance(training, EncoderTraining) else None
     if complete and recipe:
         raise ValueError(
-            f"The recipe {recipe} would overwrite options that are already complete. Pass a dict "
-            "with only the options that differ from the recipe."
+            f"The recipe {recipe} would overwrite training, which already sets every option. Pass "
+            "a dict with only the options that differ from the recipe."
         )
     given = complete.to_dict() if complete else dict(training)
     data = given.get("data") or ""

@@ -54,14 +54,14 @@ def train(
 
     Args:
       model: configuration of the model, or the name of a preset. `vocab_size` and `tokenizer` are
-        taken from the vocabulary. None uses the configuration of `init_from`.
+        taken from the vocabulary. If None, the configuration of `init_from` is used.
       training: options for training and for the data. A dict may have only some of the fields; the
         recipe supplies the others. `data` may be a file of pairs or dialogues, which is prepared in
         `output`.
       output: folder of the run. If it has checkpoints, training resumes from the newest one.
       vocabulary: vocabulary file. If None, the vocabulary of `init_from` or of the folder of token
         ids is used. If there is neither, a vocabulary is learnt from the file in `data`.
-      init_from: run, module or released name from which the initial weights are taken.
+      init_from: run, module or released name to take the initial weights from.
       recipe: name of the recipe that supplies the fields missing in a dict: `small` (the default
         for a file), `paper` (the default for a folder) or `paper_finetune`.
       losses: your own losses, which are added to the losses in `training`.
@@ -134,7 +134,7 @@ def opened_losses(data: EncoderData, losses: Sequence[Loss]) -> list[Loss]:
 
 
 class EncoderTask(Task):
-    """The task of training a dual encoder. Its weights are random until `start` is called.
+    """The task of training a dual encoder, whose weights are random until `start` is called.
 
     Args:
       data: data of the run.
@@ -244,7 +244,7 @@ class EncoderTask(Task):
             projection = Path(data.init_from) / checkpoint.PROJECTION_FILE
             files = [*checkpoint.weights_files(data.init_from), projection]
             initial = [file_checksum(path) for path in files if path.is_file()]
-        # The data may have different paths on different hosts.
+        # The data may have different paths on different hosts, so its path is not compared.
         options = dataclasses.replace(self.config, data="")
         return data.model, options, numbers, data.trained_on.num_examples, initial
 

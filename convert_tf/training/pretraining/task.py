@@ -50,11 +50,12 @@ def _weighted_mean(values: Any, weights: Any) -> Any:
 
 
 class PretrainingObjective(Objective):
-    """A trunk with both pre-training objectives, one of which has weight 0 in each batch.
+    """A trunk with two pre-training objectives. Each batch is for only one of them.
 
     The language model passes the vectors of masked tokens through a dense layer, GELU and layer
-    norm. It then scores all tokens with the trunk's token table and a bias for each token. The next
-    utterance is predicted from the vector of the first [S], after a dense layer and tanh.
+    norm. It then scores all tokens with the trunk's token table and a bias for each token. Whether
+    a response belongs to its context is predicted from the vector of the first [S], after a dense
+    layer and tanh.
 
     Args:
       trunk: the trunk to train.
@@ -132,7 +133,8 @@ class PretrainingObjective(Objective):
             inputs["masked_targets"], outputs["token_logits"], from_logits=True
         )
         logits = outputs["next_logits"]
-        # The loss of a pair is log(1 + e^−z) if its texts belong together, and else log(1 + e^z).
+        # For a logit z, the loss of a pair is log(1 + e^−z) if its texts belong together, and
+        # log(1 + e^z) otherwise.
         return masked, ops.softplus(ops.where(inputs["next_labels"] > 0.5, -logits, logits))
 
 
@@ -143,7 +145,7 @@ def make_pretraining(
 
     Args:
       trunk: the trunk to train.
-      config: training options, of which only the learning rate and the warm-up are used.
+      config: training options. Only the learning rate and the warm-up are used.
       precision: name of a dtype policy. `mixed_float16` turns on the static loss scale.
     """
     model = PretrainingObjective(trunk, name="pretraining")
@@ -173,7 +175,7 @@ def pretrain(
     Args:
       config: options for training and for the data.
       output: folder of the run. If it has checkpoints, training resumes from the newest one.
-      model: name of a preset for the trunk. None uses the trunk of `init_from`.
+      model: name of a preset for the trunk. If None, the trunk of `init_from` is used.
       overrides: values that replace fields of the preset.
       vocabulary: vocabulary file. If None, the vocabulary of `init_from` or of the folder of token
         ids is used.
@@ -324,7 +326,7 @@ class PretrainingTask(Task):
 
 
 def _trained_means(logs: dict[str, float]) -> dict[str, float]:
-    """Return only the metrics of those objectives that have had a batch.
+    """Return the metrics of the objectives that had at least one batch.
 
     Args:
       logs: mean of each metric of `PretrainingObjective`. A loss of 0 means that there was no batch

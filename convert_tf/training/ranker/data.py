@@ -38,7 +38,7 @@ class RankerData:
       examples: training examples.
       dev: examples for evaluation, with candidates to rank.
       unknown_share: share of unknown tokens in the first training examples.
-      batches: training batches, in an endless iterator.
+      batches: endless iterator over the training batches.
 
     Raises:
       ValueError: if there are too few examples, the examples are damaged or were made with another
@@ -164,7 +164,7 @@ def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> Ranking
       is_joint: whether the ranker is a cross-encoder, which reads context and candidate jointly.
 
     Raises:
-      ValueError: if there are fewer examples than a block needs.
+      ValueError: if there are too few examples for one block.
     """
     if any(len(given) > 1 for given in examples.candidates):
         return examples

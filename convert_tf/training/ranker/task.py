@@ -31,7 +31,7 @@ from convert_tf.training.step import Objective, compile_with
 from convert_tf.training.summaries import LOSS, RECALL, curves
 from convert_tf.training.task import Batch, Task, Tracker
 
-_RESCALED_ON = 256  # number of contexts from which the spread of the trunk's outputs is measured
+_RESCALED_ON = 256  # number of contexts used to measure the spread of the trunk's outputs
 _PLATEAU_DECAY = 0.4  # arXiv 1905.01969 §5.1
 
 
@@ -40,7 +40,7 @@ class CandidateRanking(Objective):
 
     Args:
       encoder: the ranker. It is named `encoder` because checkpoints save the attribute `encoder`.
-      config: training options, of which only label smoothing and `l2` are used.
+      config: training options. Only label smoothing and `l2` are used.
 
     Call arguments:
       inputs: a batch from `RankingBatches`.
@@ -82,8 +82,8 @@ def freeze(ranker: RankerModel, how: str, *, trainable_blocks: int = 1) -> None:
     Args:
       ranker: the ranker, which is changed in place. Its optimizer must not have been built yet.
       how: the part to freeze: `nothing`, `embeddings` (the tables for tokens, positions and
-        segments, and the norm), or `all_but_top_k` (the embeddings, and all blocks except the last
-        k).
+        segments, and their layer norm), or `all_but_top_k` (the embeddings and all blocks except
+        the last k).
       trainable_blocks: k, the number of last blocks that `all_but_top_k` trains.
 
     Raises:
@@ -101,8 +101,8 @@ def freeze(ranker: RankerModel, how: str, *, trainable_blocks: int = 1) -> None:
             continue
         if trainable_blocks > len(trunk.blocks):
             raise ValueError(
-                f"trainable_blocks must be at most {len(trunk.blocks)}, because the trunk has no "
-                f"more blocks. Received: {trainable_blocks}."
+                f"trainable_blocks must be at most {len(trunk.blocks)}, the number of blocks in "
+                f"the trunk. Received: {trainable_blocks}."
             )
         for block in trunk.blocks[: len(trunk.blocks) - trainable_blocks]:
             block.trainable = False
@@ -149,8 +149,8 @@ def train_ranker(
       trackers: functions that receive the measured values; see `Task`.
 
     Returns:
-      The path `output`, which is now the model directory of the ranker that was best on the dev
-      data.
+      The path `output`. This folder is now a model directory with the weights that were best on the
+      dev data.
 
     Raises:
       ValueError: if the data or options are unusable, `output` contains a different run, or the
@@ -185,12 +185,12 @@ def ranker_options(
 ) -> RankerTraining:
     """Return the options of a run, with defaults for those that are not given.
 
-    The default recipe is that of the task if `data` is a file of a task with a recipe, such as
-    `convai2`. For other data it is `paper`.
+    If `data` is a file of a task that has its own recipe, such as `convai2`, that recipe is the
+    default. For other data, the default recipe is `paper`.
 
     If `data` is a folder, its dev split is used for evaluation by default. With the recipe `paper`,
     a cross-encoder uses the given candidates as negatives if `data` is a file, and sampled
-    responses if it is a folder. `ranker_recipe` gives the other defaults.
+    responses if it is a folder. `ranker_recipe` supplies the defaults of all other options.
 
     Raises:
       ValueError: if there is no data or no trained trunk, or if an option would have no effect.
@@ -202,7 +202,7 @@ def ranker_options(
     if not data or not options.get("dev_data") or not init_from:
         raise ValueError(
             "Training a head needs --init_from and --data. --data is a folder of records or token "
-            "ids, or a file of given candidates, which also needs --dev_data. Received: "
+            "ids, or a file with candidates. For a file, --dev_data is needed too. Received: "
             f"init_from {init_from!r}, data {data!r}, dev_data {options.get('dev_data')!r}."
         )
     if recipe is None:
@@ -218,8 +218,8 @@ def ranker_options(
 class RankerTask(Task):
     """The task of fine-tuning a ranker, for `train_ranker`.
 
-    The weights with the highest R@1 on the dev data are kept. The learning rate is reduced whenever
-    the loss on the dev data is not the lowest so far.
+    The weights with the highest R@1 on the dev data are kept. The learning rate is reduced after
+    each evaluation in which the loss on the dev data is not lower than its earlier minimum.
 
     Args:
       ranker: the ranker to train. Its weights must already be initialised.

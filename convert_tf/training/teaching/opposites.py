@@ -60,7 +60,7 @@ def teach_opposites(
       token_ids: folder of single texts, tokenized with the encoder's vocabulary. The labels of the
         texts are used as intents.
       triplets: folder of triplets, tokenized with the same vocabulary.
-      output: folder for the encoder with the new map. None replaces the map in `checkpoint`.
+      output: folder for the encoder with the new map. If None, the map in `checkpoint` is replaced.
       options: loss weights and number of steps, or None for the defaults.
       teacher: folder of teacher vectors for the single texts. If it is given, the map also learns
         which texts the teacher considers similar.
@@ -175,7 +175,7 @@ def map_batches(
       - `text`: reduced encodings of single texts, float32 `[texts, reduced_dim]`, with their
         `intent_groups` and `intent_names` (see `UtteranceDraws`).
       - `held`: reduced encodings of texts whose vectors should not change, float32 `[held,
-        reduced_dim]`, with `held_similarity` and `held_sentence`, the vectors before training.
+        reduced_dim]`, with `held_similarity` and `held_sentence`, their vectors before training.
       - With a teacher, `taught`, reduced encodings of texts, float32 `[taught, reduced_dim]`, and
         `teacher`, the teacher's vectors for these texts, float32 `[taught, teacher_dim]`.
     """

@@ -47,13 +47,13 @@ def fit_similarity(
         module's rounded weights.
       token_ids: folder of pairs or single texts, tokenized with the encoder's vocabulary.
       teacher: folder of teacher vectors for these texts.
-      output: folder for the encoder with its map. None adds the map to `checkpoint`.
+      output: folder for the encoder with its map. If None, the map is added to `checkpoint`.
 
     Returns:
       A dict with these entries:
       - `teacher`: name of the teacher.
       - `dim`: dimension of the vectors.
-      - `texts`: number of texts to which the map was fitted.
+      - `texts`: number of texts that the map was fitted to.
       - `held_out`: measurements on held-out texts, as a dict. `texts` is the number of these texts,
         and `cosine` is the mean cosine between their similarity vectors and the teacher's vectors.
         `compared` is the number of randomly chosen texts, at most 2,000, for which all pairs are
@@ -104,7 +104,7 @@ def fit_similarity(
 def output_folder(
     checkpoint: str | os.PathLike[str], output: str | os.PathLike[str] | None
 ) -> str | os.PathLike[str]:
-    """Return the folder to which an encoder with a new map is written.
+    """Return the folder to write an encoder with a new map to.
 
     This is `output`, or `checkpoint` if `output` is None.
 
@@ -170,7 +170,7 @@ def encoded_texts(
     parts = []
     for batch in EvaluationBatches(examples, encoder.config.max_tokens, max_examples=max_examples):
         slots = np.concatenate([batch[f"{name}_slots"] for name in names])
-        # A text's reduced encoding does not depend on the side, so all texts go in as contexts.
+        # Contexts and responses are reduced in the same way, so all texts are passed as contexts.
         inputs = {"context_slots": slots, "response_slots": slots[:1]}
         if encoder.config.multi_context:
             inputs["extra_context_slots"] = slots
@@ -187,7 +187,8 @@ def _measured(
     """Measure how well the vectors of held-out texts agree with the teacher's vectors."""
     texts = len(reduced)
     cosine = float((unit_rows(reduced @ kernel) * taught).sum(axis=1).mean())
-    # Texts are in file order, so the first texts may all come from one source.
+    # The texts to compare are chosen at random. The first ones in the file may all come from one
+    # source.
     compared = np.random.default_rng(0).permutation(texts)[:_COMPARED_TEXTS]
     reduced, taught = reduced[compared], taught[compared]
     pairs = np.triu_indices(len(compared), 1)

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 # A function from texts to their vectors, float `[texts, dim]`, normalised to length 1.
 Encode = Callable[[Sequence[str]], np.ndarray]
 
-# File of 8-bit weights to use instead of the model's. `hub_modules/recipes/rounded.py` writes it.
+# File of 8-bit weights. If it exists, it is used instead of the model's own weights.
+# `hub_modules/recipes/rounded.py` writes it.
 ROUNDED_WEIGHTS = "model.8bit.npz"
-MAX_TOKENS = 96  # longer texts are cut, because the student reads only 60 subwords anyway
+MAX_TOKENS = 96  # longer texts are cut, because the student reads only their first 60 subwords
 # Maximum number of tokens per batch, including padding.
 _BATCH_TOKENS = 1_024
 _BATCH_TOKENS_ON_GPU = 65_536
@@ -48,12 +49,12 @@ def open_teachers(
 
     Args:
       names: name of each teacher. This may be a released name, or the path of a module, an `.onnx`
-        file or a run; the student then learns the similarity vectors. It may also be any name that
-        `package_folder` accepts.
+        file or a run; the student then learns the teacher's similarity vectors. It may also be any
+        name that `package_folder` accepts.
       weights: weight of each teacher, as in `join_teachers`.
-      has_sides: whether to return separate teachers for contexts and responses, from which a
-        student learns to rank. The first teacher must then be a dual encoder. A `Teacher` encodes
-        both sides in the same way.
+      has_sides: whether to return separate teachers for contexts and responses, so that a student
+        can learn to rank responses. The first teacher must then be a dual encoder. A `Teacher`
+        encodes contexts and responses in the same way.
 
     Returns:
       A function that encodes texts; with `has_sides`, a dict with one such function for `context`
@@ -61,7 +62,8 @@ def open_teachers(
 
     Raises:
       ValueError: if a model does not exist or has no similarity vectors, the first teacher is not a
-        dual encoder although `has_sides` is set, the weights are wrong, or a package is missing.
+        dual encoder although `has_sides` is set, a weight is missing or not positive, or a package
+        is missing.
     """
     first = [kind_of(model_path(name, wants_module=True)) for name in names[:1]]
     if has_sides and not {*first} & {*_OWN_KINDS}:
@@ -225,13 +227,13 @@ def join_teachers(teachers: Sequence[Encode], weights: Sequence[float] | None = 
 
 
 def calls_at_once() -> int:
-    """Return how many simultaneous calls of a teacher this machine can use: two with a GPU."""
+    """Return how many calls of a teacher to run at the same time: two on a GPU, otherwise one."""
     torch = sys.modules.get("torch")
     return 2 if torch is not None and torch.cuda.is_available() else 1
 
 
 def joined_name(names: Sequence[str], weights: Sequence[float] | None = None) -> str:
-    """Return one name for several teachers together. Versions, as in `convert/1`, are dropped."""
+    """Return one name for several teachers. A version, such as `/1` in `convert/1`, is dropped."""
     names = [re.sub(r"(?<=[^/])/\d+$", "", name.rstrip("/")) for name in names]
     if len(names) == 1:
         return names[0]
@@ -245,8 +247,8 @@ def joined_name(names: Sequence[str], weights: Sequence[float] | None = None) ->
 def _is_faster_in_bfloat16() -> bool:
     """Measure whether PyTorch multiplies matrices clearly faster in bfloat16 on this machine.
 
-    The processor's instruction set does not show whether it does: on an Intel Xeon with AVX-512 but
-    without AMX, bfloat16 takes twice as long as float32.
+    The processor's instruction set does not show whether bfloat16 is faster: on an Intel Xeon with
+    AVX-512 but without AMX, it takes twice as long as float32.
     """
     import torch
 
@@ -263,6 +265,6 @@ def _check_pooling(folder: Path) -> None:
     modes += [pooling["pooling_mode"]] if isinstance(pooling.get("pooling_mode"), str) else []
     if modes not in (["pooling_mode_mean_tokens"], ["mean"]):
         raise ValueError(
-            f"The teacher {folder} has {modes}, but only the mean of the outputs is supported. "
+            f"The teacher {folder} has the pooling {modes}, but only mean pooling is supported. "
             "Choose another teacher."
         )

@@ -32,9 +32,9 @@ from convert_tf.training.teaching.teacher import Encode, calls_at_once
 CHUNK = 8_192  # progress is saved after this many examples
 _UNKNOWN = "\ufffd"
 _DONE_FILE = "done.json"
-_EVERY_SUBWORD = 64  # the vectors of every 64th subword tell whether the teacher is the same
+_EVERY_SUBWORD = 64  # every 64th subword is encoded again to check that the teacher is the same
 _SAME_VECTORS = 0.02  # absolute tolerance, because bfloat16 results depend on the machine
-_WORK_VERSION = 6  # up to version 5, the vectors for both sides were written together
+_WORK_VERSION = 6  # up to version 5, the vectors of contexts and responses were written together
 
 
 class StoredTexts:
@@ -98,8 +98,8 @@ def first_places(examples: ArrayExamples, names: Sequence[str], numbers: np.ndar
       numbers: indices of the examples to look at, int64 `[n]`.
 
     Returns:
-      int64 `[names × n]`. Text c of example e has the index `names · e + c`, and the value at this
-      index is the first index of an equal text. Texts are compared by 64-bit hashes, so two
+      int64 `[names × n]`. Text c of example e has the index `len(names) · e + c`, and the value at
+      this index is the first index of an equal text. Texts are compared by 64-bit hashes, so two
       different texts are taken for equal with a probability of 2⁻⁶⁴.
     """
     digests = np.empty((len(numbers), len(names)), np.uint64)
@@ -112,7 +112,10 @@ def first_places(examples: ArrayExamples, names: Sequence[str], numbers: np.ndar
 
 
 def _digests(texts: TokenIds) -> np.ndarray:
-    """Return a hash of each text's tokens, order of tokens and length: uint64 `[texts]`."""
+    """Return a hash of each text, uint64 `[texts]`.
+
+    It depends on the tokens of the text, their order and their number.
+    """
     splits = texts.row_splits.astype(np.int64)
     places = np.arange(len(texts.flat)) - np.repeat(splits[:-1], np.diff(splits))
     tokens = (places.astype(np.uint64) << np.uint64(32)) + texts.flat.astype(np.uint64)
@@ -137,14 +140,14 @@ def write_teacher_vectors(
 
     Args:
       token_ids: folder with token ids of pairs or single texts.
-      output: folder to write. It appears only when it is complete. Until then, the work is in a
-        folder next to it, and a later call resumes from there.
+      output: folder to write. It appears only when it is complete. Until then, the unfinished work
+        is in a folder next to it, from which a later call with the same settings resumes.
       teacher: function that encodes texts. If the teacher encodes contexts and responses
         differently, pass a dict with a function for `context` and one for `response`; the
         vocabulary is then encoded as contexts.
       name: name of the teacher.
-      max_examples: number of examples to encode, starting with the first, or None for all. The
-        other examples get vectors of zeros.
+      max_examples: number of examples to encode, starting with the first, or None for all. All
+        later examples get vectors of zeros.
       source_shares: share of the examples to encode, by source. Only the examples that a run with
         the same shares would train on get vectors.
 
@@ -188,7 +191,8 @@ def write_teacher_vectors(
         done = _read_done(work, settings, some_subwords, len(texts.entries))
         if done is None:
             done = {"settings": settings, "done": {}}
-            (work / _DONE_FILE).unlink(missing_ok=True)  # it belongs to another teacher
+            # A progress file that still exists belongs to other settings or to another teacher.
+            (work / _DONE_FILE).unlink(missing_ok=True)
             np.save(work / SUBWORDS_FILE, _vocabulary_vectors(encode, texts.entries))
             write_file(work / _DONE_FILE, json.dumps(done))
         for encode, names in teachers:
@@ -280,7 +284,7 @@ class _TaughtExamples:
     ) -> Iterator[int]:
         """Write the vectors for the named texts, and zeros for examples that get no vectors.
 
-        Text c of the e-th example that gets vectors has the index `names · e + c`.
+        Text c of the e-th example that gets vectors has the index `len(names) · e + c`.
 
         Args:
           work: folder for the files. It may contain files that an earlier call began.
@@ -309,7 +313,7 @@ class _TaughtExamples:
             return numbers[places // width]
 
         def encoded(chunk: range) -> tuple[range, np.ndarray, np.ndarray]:
-            """Return the chunk, the indices of the texts new in it, and their vectors."""
+            """Return the chunk, the indices of texts that first occur in it, and their vectors."""
             places = np.arange(width * chunk.start, width * chunk.stop)
             new = places[first_of[places] == places]
             rows = numbers[chunk.start : chunk.stop]

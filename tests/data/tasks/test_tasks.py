@@ -115,7 +115,7 @@ def test_answers_of_a_dstc7_test_file_are_in_another_file(tmp_path, suffix):
     answers.write_bytes(pack(b'100\tC02\tits text, with a " quote\n101\tC10\tanother\n'))
     assert [one.labels for one in read_candidates(path)] == [(2,), (0,)]
     answers.write_bytes(pack(b"100\tC02\ttext\n"))
-    with pytest.raises(ValueError, match=r"json:\d+: Example 101 has no right answer"):
+    with pytest.raises(ValueError, match=r"json:\d+: Example 101 has no correct answer"):
         list(read_candidates(path))
     answers.write_bytes(pack(b"100\n"))
     with pytest.raises(ValueError, match=r"tsv.*:1 has no candidate id"):

@@ -20,8 +20,8 @@ class Loss:
     `--help` does not have to wait for Keras.
 
     Args:
-      options: options of the run, which include the fields of `Options`. None for a user's loss
-        without options.
+      options: options of the run, which include the fields of `Options`. Pass None for your own
+        loss without options.
       weight: factor of the loss in the sum. Default: the weight in the options, or 1 without
         options.
 
@@ -64,7 +64,9 @@ class Loss:
         return False
 
     def applies_to(self, model: ModelConfig) -> bool:
-        """Return whether the loss is opened and measured. A loss of weight 0 is not trained.
+        """Return whether the loss is opened and measured for a model.
+
+        A loss with a weight of 0 is measured, but the model is not trained on it.
 
         Args:
           model: configuration of the model that is trained.
@@ -117,7 +119,7 @@ class Loss:
     def measures(
         self, inputs: dict[str, Any], outputs: dict[str, Any]
     ) -> Iterator[tuple[str, Any, Any]]:
-        """Yield a name, values, and weights of the values (or None) for each metric.
+        """For each metric, yield its name, its values and the weights of the values, or None.
 
         By default, the loss is the only metric. Each row of `metrics.jsonl` contains the mean of
         the metric's values since the previous row.

@@ -15,8 +15,8 @@ from convert_tf.training.encoder.losses.base import Loss
 if TYPE_CHECKING:
     from convert_tf.training.encoder.data import EncoderData
 
-FITTED_EXAMPLES = 4_096  # number of examples to which an initial map is fitted
-_TURNED_EXAMPLES = 1_024  # number of examples from which the order of the dimensions is computed
+FITTED_EXAMPLES = 4_096  # number of examples that an initial map is fitted to
+_TURNED_EXAMPLES = 1_024  # number of examples used to compute the order of the dimensions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +41,9 @@ class DistillationOptions(Config):
 class Distillation(Loss):
     """Cosine distance between mapped reduced encodings and a teacher's vectors.
 
-    The loss of an example is the sum of 1 − cos(r K, t) over its context, its response and its
-    single texts. Here r is the reduced encoding of a text, and t the teacher's vector for the text.
+    The loss of an example is the sum of 1 − cos(r K, t) over its context, its response and the
+    single texts drawn for it. Here r is the reduced encoding of a text, and t the teacher's vector
+    for the text.
     The matrix K, `[reduced_dim, teacher_dim]`, is trained too. A run saves K and also the
     similarity map, which is K after a rotation (`convert_tf.models.distillation`).
 
@@ -108,7 +109,8 @@ class Distillation(Loss):
             self.options.utterance_teacher, texts, vocab_size=data.source.vocab_size
         )
         if self.targets is None:
-            # Examples are sorted by source, so the first ones would not cover all sources.
+            # The examples for fitting the map are drawn at random. Examples are sorted by source,
+            # so the first ones would not cover all sources.
             drawn = np.random.default_rng(0).permutation(vectors.numbers)[:FITTED_EXAMPLES]
             self.targets = SelectedExamples(texts, drawn), vectors
         pairs = self.targets[1]
@@ -182,10 +184,10 @@ class Distillation(Loss):
         return self.model.has_similarity_map
 
     def _start_map(self, init_from: str) -> None:
-        """Set the map to the teacher's vectors to that of the initial run.
+        """Initialise the map to the teacher's vectors with the map of the initial run.
 
         With a random map, the first steps would undo what the initial run has learnt. A module does
-        not contain this map. In this case a map is fitted to some of the training texts.
+        not contain this map, so for a module a new map is fitted to some of the training texts.
         """
         from convert_tf.checkpoints.folder import load_teacher_projection
         from convert_tf.models.distillation import fitted_map

@@ -20,8 +20,8 @@ class TaughtRankingOptions(Config):
     Attributes:
       ranking_teacher: Folder of teacher vectors from convert-tf teach --sides, for
         --ranking_distillation.
-      ranking_distillation: Weight of the loss for ranking the responses in a batch as
-        --ranking_teacher does.
+      ranking_distillation: Weight of the loss for learning how the teacher of --ranking_teacher
+        ranks the responses in a batch.
     """
 
     heading: ClassVar[str] = "Taught ranking loss"
