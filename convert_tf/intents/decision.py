@@ -31,8 +31,8 @@ class SingleIntent:
         all intents.
       out_of_scope: the score to compare with the threshold. `"confidence"` is the highest
         probability, `"distance"` is the cosine to the nearest intent, and `"both"` is this cosine
-        times `cosine_weight`, minus the logarithm of the entropy of the probabilities. None for no
-        threshold.
+        times `cosine_weight`, minus the logarithm of the entropy of the probabilities. None if
+        there is no threshold.
       min_margin: the minimum lead of the highest probability over the second highest. Texts with a
         smaller lead are rejected.
       upper_levels: whether to answer a rejected text with an upper level if this level is certain
@@ -89,7 +89,7 @@ class SingleIntent:
         threshold: Any = -np.inf if self.threshold is None else self.threshold
         if self.threshold is not None and self.thresholds is not None:
             threshold = self.thresholds
-        # This raises an error if an intent has no threshold.
+        # If the number of thresholds is not the number of intents, this raises an error.
         return np.broadcast_to(threshold, len(self.classes))
 
     def answers(self, probabilities: np.ndarray, nearest: np.ndarray) -> np.ndarray:

@@ -35,7 +35,8 @@ MIN_SIZE = 3
 _SAMPLE = 8_000
 # Intents explain about half of the variance of encodings, for every tested encoder and data set.
 _EXPLAINED = 0.52
-# Messages without a confident answer scatter a little more than examples do (docs/lab).
+# Messages without a confident answer scatter a little more than examples do. docs/lab/intents.md
+# compares values of this factor.
 _MORE_SCATTER = 1.05
 _ENOUGH_EXAMPLES = 20  # examples, beyond one per intent, that are needed to measure the scatter
 _WORDS, _NAMED = 5, 3  # number of words that describe a group, and of words in a suggested label
