@@ -1,15 +1,15 @@
-"""Define flags, also from the fields of configurations, and check their values.
+"""Define flags, some of them from the fields of configurations, and check their values.
 
 The help texts of flags that several commands share are below. If a command's docstring has an entry
-for the same flag, that entry is used instead.
+for the same flag, the command uses that entry instead.
 
 Flags:
   encoder: Encoder: a released name, the folder of a run or module, a Hugging Face folder, an .onnx
     file, or hf://OWNER/NAME.
   backend: Form of a released encoder to open. auto: its 8-bit ONNX file. tensorflow: its module,
     which needs the extra train.
-  kind: response: find answers to the queries. similarity: find similar texts. Build and search with
-    the same kind.
+  kind: response: find answers to the queries. similarity: find texts that are similar to the
+    queries. Use the same kind to build an index and to search it.
   mask: First replace numbers and e-mail addresses with placeholders.
   master: Spark cluster for --engine=spark, for example spark://HOST:7077 or yarn.
   min_confidence: Messages that --model answers with a lower probability count as unanswered and are
@@ -130,7 +130,7 @@ def define_flag(
 
 
 def define_fields(define: Define, *configs: Any, leave_out: Collection[str] = ()) -> None:
-    """Define a flag for each field of some configurations. Flags that are not given are None.
+    """Define a flag for each field of some configurations. If a flag is not given, it is None.
 
     Args:
       define: see `Define`.

@@ -15,8 +15,8 @@ The command writes `train-*.tfrecord`, `dev-*` and `test-*` to the output folder
 `report.png` show how many examples there are, and why other texts were dropped. With `--tokenize`,
 it also writes token ids to the folder `ids/`, from which a machine without TensorFlow can train.
 
-With `--engine=spark`, the command runs on a Spark cluster and writes the same files. This needs the
-extra `[spark]` and Java. The input and the output must have the same paths on all machines.
+With `--engine=spark`, the command runs on a Spark cluster and writes the same files. Spark needs
+the extra `[spark]` and Java. The input and the output must have the same paths on all machines.
 
 Flags:
   input: Dumps of Reddit comments: a file or quoted pattern.

@@ -53,7 +53,8 @@ INTERRUPTED = "interrupted; run the same command again to resume from the last c
 _FROM_VOCABULARY = ("vocab_size", "tokenizer")
 _PROCESSES = ("num_processes", "process_id", "coordinator", "join_timeout")
 _JOIN_TIMEOUT = 300  # seconds
-_OF_ENCODERS = ("model", "vocab", *_PROCESSES)  # as well as the fields of configurations
+# Flags for training encoders, besides the fields of `EncoderTraining` and `ModelConfig`.
+_OF_ENCODERS = ("model", "vocab", *_PROCESSES)
 
 
 def define_flags(define: Define) -> None:

@@ -81,7 +81,8 @@ def run(values: Any) -> None:
     if vectors.shape[1] != old.shape[1]:
         raise ValueError(
             f"{values.input} has vectors of {vectors.shape[1]} numbers, but --encoder returns "
-            f"{old.shape[1]} numbers for kind {kind}. Pass the encoder and --kind of the array."
+            f"{old.shape[1]} numbers for kind {kind}. Pass the --encoder and --kind that the array "
+            "was encoded with."
         )
     translate = fit_translation(old, new)
 

@@ -162,7 +162,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         return classifier
 
     def _mix(self, outputs: Outputs | None) -> None:
-        """Fit the mixture on outputs for held-out examples. Drop the word model if its weight is 0."""
+        """Fit the mixture on held-out outputs, and drop the word model if its weight is 0."""
         self.mixture_ = Mixture() if outputs is None else fit_mixture(outputs)
         if not self.mixture_.weight:
             self.parts_ = self.parts_._replace(lexical=None)
@@ -305,8 +305,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
             words and the thresholds. If None, held-out examples are used instead.
           folds: held-out parts of the examples. They are needed if the encoder was trained on the
             examples: each fold has encodings from an encoder that was not trained on the fold's
-            held-out part. `kind` and `names` must not be `"auto"`. With `names="always"`, each fold must
-            also have a row for each name, after the rows for the examples.
+            held-out part. `kind` and `names` must not be `"auto"`. With `names="always"`, each fold
+            must also have a row for each name, after the rows for the examples.
 
         Raises:
           ValueError: if a text is empty, there are fewer than two intents, an option is unknown or

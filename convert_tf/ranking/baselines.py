@@ -66,7 +66,7 @@ class TfIdfRanker(TextRanker):
         *,
         read_context: Callable[[Turns], str] = last_turn,
     ) -> None:
-        # This import takes a second, which other commands need not spend.
+        # This import takes a second, so only rankers that need the library import it.
         from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
         self.read_context = read_context
@@ -210,7 +210,7 @@ def fit_mapping(
     """Learn W and α with Adagrad at each point of PolyAI's grid, and keep the best on a dev part.
 
     A fifth of the examples forms the dev part, which is ranked in blocks of 100. Initially, W is
-    orthogonal and α is 1. Training stops when the result on the dev part has not improved for some
+    orthogonal and α is 1. Training stops when R100@1 on the dev part has not improved for ten
     epochs. The weights of the best epoch are used.
 
     Args:
@@ -320,7 +320,7 @@ Pairs = tuple[list[Turns], list[str]]
 
 
 def visible_turns(turns: Turns, history: str) -> Turns:
-    """Return the turns of a context that rankers may read: the last one if `history` is `none`."""
+    """Return the turns that rankers may read: only the last turn if `history` is `none`."""
     return turns[-1:] if history == "none" else turns
 
 
@@ -350,7 +350,7 @@ def vector_rankers(
     settings: dict[str, Any],
     **options: Any,
 ) -> list[EncoderRanker]:
-    """Return those of the baselines SIM and MAP that are named, with one encoder's vectors.
+    """Return the named baselines among SIM and MAP, which use the vectors of one encoder.
 
     Args:
       names: names of baselines. Names of other baselines are ignored.
@@ -392,7 +392,7 @@ def check_baselines(
         raise ValueError(f"Unknown baselines: {', '.join(unknown)}. Choose from {choices}.")
     if any(name in VECTOR for name in names) != bool(vectors):
         raise ValueError(
-            "--vectors must be set if, and only if, a baseline uses them (sim, map or map_dot). "
+            "--vectors must be set if, and only if, a baseline uses it (sim, map or map_dot). "
             f"Received: baselines {', '.join(names) or 'none'}, vectors "
             f"{', '.join(vectors) or 'none'}."
         )
@@ -414,7 +414,8 @@ def baseline_rankers(
     Args:
       names: names of baselines, from `BASELINES`.
       vectors: encoders for `sim` and `map`, as in `open_vectors`.
-      train_data: data to fit the baselines to (`read_training_pairs`), or None if none is fitted.
+      train_data: data to fit the baselines to (`read_training_pairs`), or None if no baseline needs
+        fitting.
       train_examples: maximum number of examples to read from `train_data`.
       signature: signature of the encoders for both contexts and responses, as in `open_vectors`.
       history: which earlier turns rankers may read, one of `HISTORY`.

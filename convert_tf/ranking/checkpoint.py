@@ -35,7 +35,7 @@ def make_tokenize(vocabulary: str | os.PathLike, config: RankerConfig) -> Tokeni
     """Return a function that turns texts into token ids for a ranker.
 
     Raises:
-      CheckpointError: if the vocabulary is not that of the ranker.
+      CheckpointError: if the vocabulary does not belong to the ranker.
     """
     tokenizer = plain_tokenizer(vocabulary, config.model)
 
@@ -111,9 +111,9 @@ class TrainedRanker(TextRanker):
 
 
 def pad_multiple() -> int:
-    """Return the number of tokens to a multiple of which texts are padded.
+    """Return the number of tokens such that texts are padded to a multiple of this number.
 
-    The number is large if each shape must be compiled.
+    The number is larger if each shape must be compiled, because fewer shapes then occur.
     """
     return _COMPILED_PAD_MULTIPLE if compiles_shapes() else PAD_MULTIPLE
 
@@ -143,7 +143,7 @@ def score_lists(
     """Score each context's own candidates.
 
     Args:
-      ranker: network of the ranker, with any head.
+      ranker: the ranker's network; it may have any head.
       contexts: token ids of the contexts.
       pool: token ids of the candidates of all contexts.
       candidates: for each context, the indices of its candidates in the pool. Each context must

@@ -20,7 +20,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 def api_keys(path: str) -> tuple[str, ...]:
-    """Read API keys from a file, one per line. Empty lines and lines with `#` are ignored.
+    """Read API keys from a file, one per line. Empty lines and `#` comment lines are ignored.
 
     Raises:
       ValueError: if the file cannot be read, contains no key, or contains a key that cannot be sent
@@ -52,8 +52,8 @@ def has_key(headers: Headers, keys: Sequence[str]) -> bool:
     """Return whether the header `Authorization: Bearer KEY` contains one of the keys."""
     given = dict(headers).get(b"authorization", b"")
     scheme, _, key = given.partition(b" ")
-    # So that times reveal nothing, all keys are compared, each in a time that does not depend on
-    # where the keys differ.
+    # All keys are compared, and the time of a comparison does not depend on where two keys differ.
+    # So response times reveal nothing about the keys.
     matches = [hmac.compare_digest(key.strip(), allowed.encode()) for allowed in keys]
     return scheme.lower() == b"bearer" and any(matches)
 

@@ -1,4 +1,4 @@
-"""Compute requests that arrive at the same time in one batch, within limits."""
+"""Compute the results for simultaneous requests in one batch, within limits."""
 
 import asyncio
 import dataclasses
@@ -21,8 +21,8 @@ class Limits(Config):
       max_texts: Maximum number of texts per request.
       max_characters: Maximum length of a text, in characters.
       max_bytes: Maximum size of a request, in bytes.
-      max_queue: Maximum number of texts that may wait. Requests beyond this are refused with status
-        503.
+      max_queue: Maximum number of texts that may wait. If a request would exceed it, the request is
+        refused with status 503.
       batch_size: Maximum number of texts to compute in one batch.
     """
 
@@ -182,5 +182,5 @@ class Batcher:
 
 def _not_running() -> BusyError:
     return BusyError(
-        "The service is starting or stopping, so it computes nothing. Try again in a second."
+        "The service is starting or stopping, so it cannot answer now. Try again in a second."
     )
