@@ -101,7 +101,7 @@ def define_flag(
     """Define a flag.
 
     Args:
-      values: the flags of the command, to which the flag is added.
+      values: the flags of the command. The new flag is added to them.
       name: the name of the flag, without dashes.
       default: the default value; `NEEDED` for a required flag.
       text: the help text. By default, it is the entry under `Flags:` in the docstring of the
@@ -337,7 +337,7 @@ def check_not_read(values: flags.FlagValues, written: Sequence[str] = ("",)) -> 
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return an id that is the same for all paths of a file or folder; None if it is missing."""
+    """Return an id that all paths of a file or folder share; None if the path does not exist."""
     try:
         facts = os.fstat(0) if path == "-" else os.stat(path)
     except (OSError, ValueError):
@@ -355,7 +355,7 @@ def check_read(values: flags.FlagValues, unread: Mapping[str, Collection[str]]) 
       unread: the flags that have no effect, by the reason, such as `"with --candidates"`.
 
     Raises:
-      ValueError: if such a flag was given.
+      ValueError: if a flag without effect was given.
     """
     for reason, names in unread.items():
         if given := sorted(f"--{name}" for name in {*names} & {*values} if values[name].present):

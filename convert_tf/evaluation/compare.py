@@ -32,7 +32,7 @@ WITHOUT_HISTORY = "without history"
 
 
 class GroupedExample(NamedTuple):
-    """An example, and the groups to which it belongs. It counts in the results of each group."""
+    """An example, and the groups that it belongs to. It counts in the results of each group."""
 
     groups: tuple[str, ...]
     example: CandidateExample

@@ -53,7 +53,7 @@ from convert_tf.intents.options import ClassifierOptions, IntentOptions
 from convert_tf.intents.predictor import Predictor
 
 # Thresholds are fitted on the scores of heads that are trained on fewer examples than the final
-# head. With more folds, these scores are closer to those of the final head.
+# head. The more folds, the more similar these scores are to the scores of the final head.
 _FOLDS_OF_THRESHOLDS = 5
 # If there are no validation data, this share of the examples is held out for `grid` and `patience`.
 _VALIDATED_SHARE = 0.1
@@ -215,8 +215,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
 
     Args:
       encoder: a module's folder, an `.onnx` file, a `SentenceEncoder` or another object with
-        `encode(texts)`, or a function from texts to vectors. If it is a list of encoders, their
-        encodings are scaled to length 1 and concatenated.
+        `encode(texts)`, or a function from texts to vectors. You may also pass a list of encoders,
+        whose encodings are scaled to length 1 and concatenated.
       head: `"logistic"` for logistic regression, or `"network"` for dropout, one hidden ReLU layer
         and softmax.
       hidden_dim: number of units in the network's hidden layer.
@@ -245,7 +245,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         0.05, unless there are out-of-scope examples. In that case, the thresholds with the highest
         mean of in-scope accuracy and out-of-scope recall are chosen.
       min_margin: a text is answered with `out_of_scope_label` if the difference between its two
-        highest probabilities is smaller than this. 0 answers all texts.
+        highest probabilities is smaller than this. If 0, no text is rejected for this reason.
       upper_levels: whether to use the levels of labels such as `"faq/opening_hours"`. If so, a text
         that would be rejected is answered with an upper level such as `"faq"`, provided that the
         probabilities of all intents in this level together reach the threshold.
@@ -415,8 +415,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
             back"}`.
           encoder: see the class.
           examples: texts and labels of additional examples. Not every intent needs examples.
-          **params: further parameters of the class. `names` defaults to None, because descriptions
-            say more than names.
+          **params: further parameters of the class. By default, `names` is None here, because
+            descriptions say more about intents than their names.
 
         Raises:
           ValueError: see `fit`.
@@ -464,7 +464,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         checked: IntentExamples,
         grid: Mapping[str, Sequence[Any]],
     ) -> dict[str, Any]:
-        """Return the combination of values in `grid` that is most accurate on validation data."""
+        """Return the combination of values in `grid` with the best accuracy on validation data."""
         validation = (checked.encodings, checked.labels)
         tried = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 

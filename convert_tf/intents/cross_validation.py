@@ -1,7 +1,7 @@
 """Fit the weight of words and the thresholds on outputs for held-out examples.
 
-Each part of the examples is held out once. The answers to the held-out examples show how much
-weight the words should have compared with the encoding, and how confident answers should be.
+Each part of the examples is held out once. The outputs for the held-out examples show how much
+weight the word model should have compared with the head, and how confident answers should be.
 
 If each text has one intent, labels are the numbers of the intents, int `[n]`. If texts may have
 several intents, labels are a matrix that marks the intents of each text, bool `[n, intents]`.
@@ -301,10 +301,10 @@ def fit_mixture(answers: Outputs) -> Mixture:
 
 
 def left_out_outputs(options: Options, examples: IntentExamples, *, seed: int) -> list[Outputs]:
-    """Return outputs for intents left out of training, and for held-out examples of the others.
+    """Return outputs for examples of intents left out of training, and for other examples.
 
     Each quarter of the intents is left out in turn. Examples of left-out intents get the label
-    `OUTSIDE`.
+    `OUTSIDE`. The examples of the other intents are held-out examples.
 
     Args:
       options: see `train_parts`.
@@ -334,7 +334,7 @@ def left_out_outputs(options: Options, examples: IntentExamples, *, seed: int) -
 
 
 def fit_cosine(answers: Sequence[Outputs], mixture: Mixture) -> float:
-    """Return the weight of the cosine that best separates out-of-scope texts from the others.
+    """Return the weight of the cosine that best separates out-of-scope from in-scope texts.
 
     It is the smallest weight whose mean area under the ROC curve (AUROC) is at most half a point
     below the maximum. A larger weight would raise the AUROC on these texts only a little. For users

@@ -102,7 +102,7 @@ def labelled_csv(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def is_labelled_csv(path: str) -> bool:
-    """Return whether the first line names the columns `text` and `label`, as in `labelled_csv`."""
+    """Return whether a file's first line names the columns `text` and `label`."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return {"text", "label"} <= {*re.findall(r"\w+", file.readline(1000))}
 

@@ -57,7 +57,7 @@ _ATTENTION_DROPOUT = 0.1
 _ROW_MULTIPLE = 4
 _ENCODED_AT_ONCE = 128
 _TRAINED_BLOCKS = 3  # number of upper blocks to train
-_HEAD_SPEED = 10  # factor by which the head learns faster than the encoder
+_HEAD_SPEED = 10  # the head learns this many times as fast as the encoder
 _ENCODING_DROPOUT = 0.5
 _TEMPERATURE = 0.1
 _FEW = 500  # if there are more examples, only two folds are held out
@@ -196,7 +196,7 @@ class FewShotTuner:
         self._frozen = self.sentences(self.encodings())
 
     def encodings(self) -> np.ndarray:
-        """Return the unit vectors of r for all texts: float32 `[texts, reduced_dim]`."""
+        """Return the reduced encodings of all texts, scaled to length 1: float32 `[texts, dim]`."""
         reduced = np.zeros((len(self.texts), self.encoder.config.reduced_dim), np.float32)
         for numbers in self._similar_lengths:
             above = reduced_above(self.encoder, self.packed(numbers), training=False)
@@ -318,7 +318,7 @@ class FineTuning(Task):
 
 
 def number_of_steps(examples: int) -> int:
-    """Return the number of steps for using each example twelve times, but 60 to 1,000 steps."""
+    """Return the number of training steps: twelve epochs, but at least 60 and at most 1,000."""
     steps = round(_EPOCHS * examples / (_INTENTS * _EXAMPLES))
     return min(max(steps, _LEAST_STEPS), _MOST_STEPS)
 
@@ -378,7 +378,7 @@ def finetuned_classifier(
       examples: texts and their intents.
       validation: texts and intents on which the two encoders are compared. If None, each third of
         the examples is held out in turn. With more than 500 examples, only two of the thirds are
-        held out, and with more than 3,000 only one.
+        held out. With more than 3,000 examples, only one third is held out.
       output: the folder to write.
       params: parameters of `IntentClassifier`.
       precision: the number format of the encoder, as passed to `choose_precision`.

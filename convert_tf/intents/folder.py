@@ -241,7 +241,7 @@ def _other_encoder(folder: Path, reason: str) -> ValueError:
 def stored(
     classifier: Any, *, keep_examples: bool = False
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the content of a classifier for storing: a dict of JSON values, a dict of arrays.
+    """Return the content of a classifier as a dict of JSON values and a dict of arrays.
 
     Args:
       classifier: the fitted classifier.

@@ -31,7 +31,7 @@ def parsed_minimum(text: str) -> tuple[str, float]:
       The name of the measure, one of `MEASURES`, and its minimum from 0 to 1.
 
     Raises:
-      ValueError: if the text is not such a minimum.
+      ValueError: if the text does not name a measure and a minimum from 0 to 1.
     """
     name, _, number = text.partition("=")
     if name not in MEASURES:

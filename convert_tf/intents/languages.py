@@ -1,4 +1,4 @@
-"""Find texts that are certainly not English, to which a classifier would give random intents."""
+"""Find texts that are certainly not in English. Classifiers would give them random intents."""
 
 import functools
 from collections.abc import Sequence

@@ -153,7 +153,7 @@ def _regression(features: Any, labels: np.ndarray, weights: np.ndarray | None) -
 
 
 def lexical_arrays(model: LexicalModel) -> dict[str, np.ndarray]:
-    """Return the arrays of a model by name, to store them. Terms are UTF-8, one per line."""
+    """Return a model's arrays by name, for storing. Terms are stored as UTF-8, one per line."""
     ((kernel, bias),) = model.head.layers
     return {
         "words": _as_bytes(model.words),

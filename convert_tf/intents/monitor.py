@@ -31,8 +31,8 @@ _GROUP_ERROR = 2.0
 # A message is far from the examples if it is farther from the nearest example than all but this
 # share of the examples are from their nearest other example.
 _FAR_SHARE = 0.1
-# Significance level of the test for the two shares `unsure` and `far`. If nothing has changed, one
-# in 25 comparisons of two weeks gives a false alarm.
+# Significance level of the test for the two shares `unsure` and `far`. Of the comparisons of two
+# periods in which nothing has changed, one in 25 gives a false alarm.
 _ALARM = 0.04
 # Names of these two shares in `changes`. The parentheses distinguish them from intents.
 _SHARES = {"unsure": "(not answered surely)", "far": "(far from the examples)"}
@@ -268,7 +268,7 @@ def _tested(
       numbers: the numbers of messages in the earlier and the present period, `[2]`.
       significance: maximum p-value after Bonferroni correction.
       num_tests: number of tests, for the correction.
-      error_factor: factor by which the standard error of random draws is multiplied.
+      error_factor: factor for the standard errors, which are first computed for random draws.
     """
     changes = []
     for name, before, now in rows:

@@ -207,7 +207,7 @@ def mapping_gradients(
 def fit_mapping(
     contexts: np.ndarray, responses: np.ndarray, *, score: str = "cosine"
 ) -> VectorMapping:
-    """Learn W and α with Adagrad at each point of PolyAI's grid, and keep the best on a dev part.
+    """Learn W and α with Adagrad for each combination in PolyAI's grid, and keep the best mapping.
 
     A fifth of the examples forms the dev part, which is ranked in blocks of 100. Initially, W is
     orthogonal and α is 1. Training stops when R100@1 on the dev part has not improved for ten
@@ -245,10 +245,11 @@ def fit_mapping(
 def _run(
     best: VectorMapping, x: np.ndarray, y: np.ndarray, train: np.ndarray, dev: np.ndarray
 ) -> VectorMapping:
-    """Train W and α with the learning rate and regularizer of one point of the grid.
+    """Train W and α with one combination of learning rate and regularizer from the grid.
 
     Args:
-      best: the learning rate and regularizer, and the initial W and α.
+      best: the mapping to start from, with the learning rate, the regularizer and the initial W
+        and α.
       x, y: vectors of contexts and responses, `[examples, dim]`.
       train, dev: indices of the rows for training and for the dev part.
     """
@@ -325,7 +326,7 @@ def visible_turns(turns: Turns, history: str) -> Turns:
 
 
 def read_training_pairs(data: str, max_examples: int, *, history: str = "own") -> Pairs:
-    """Read contexts and their correct responses, to which baselines are fitted.
+    """Read the contexts and correct responses that baselines are fitted to.
 
     Args:
       data: folder of records, whose train split is read, or file of candidates.
@@ -379,9 +380,9 @@ def vector_rankers(
 def check_baselines(
     names: Sequence[str], vectors: Sequence[str], *, train_data: str | None
 ) -> None:
-    """Check the names and requirements of baselines.
+    """Check that the named baselines exist and have what they need.
 
-    The arguments are those of `baseline_rankers`.
+    The arguments are the same as for `baseline_rankers`.
 
     Raises:
       ValueError: if a name is unknown, a baseline lacks data or vectors, or no baseline uses

@@ -85,7 +85,7 @@ class TrainedRanker(TextRanker):
         return self._tokenize(texts, self._head.max_candidate_tokens, False)
 
     def encode_candidates(self, texts: Sequence[str]) -> np.ndarray:
-        """Return candidate vectors, float32 `[len(texts), dim]`. Cross-encoders have none."""
+        """Return candidate vectors, float32 `[len(texts), dim]`; not for cross-encoders."""
         return _encode_pool(self.model, self._candidates(texts))
 
     def encode_contexts(self, contexts: Sequence[Turns]) -> tuple[np.ndarray, np.ndarray]:

@@ -321,7 +321,7 @@ class _Service:
         """Return vectors of length 1, for clients of OpenAI's interface.
 
         By default, the vectors are of the kind `sentence`. If a request asks for fewer `dimensions`
-        and the model has similarity vectors, the answer contains the first dimensions of these.
+        and the model has similarity vectors, the answer contains their first dimensions.
         """
         self._check_name(request.model)
         texts = [request.input] if isinstance(request.input, str) else request.input

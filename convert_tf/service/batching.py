@@ -163,7 +163,7 @@ class Batcher:
         self._on_batch(what, len(items), time.perf_counter() - started)
 
     def _next_jobs(self) -> list[_Job]:
-        """Take the oldest job from the queue, and jobs for the same function that fit the batch."""
+        """Take the oldest job, and other jobs for the same function that fit into the batch."""
         taken: list[_Job] = []
         left: list[_Job] = []
         size = 0

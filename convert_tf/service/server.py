@@ -17,11 +17,11 @@ import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 # Number of seconds for which an idle connection stays open. Clients close idle connections after
-# 5 s (httpx and OpenAI's client) or 60 s (many proxies). If the service closed a connection first,
-# a request could be lost.
+# 5 s (httpx and OpenAI's client) or 60 s (many proxies). If the service closed a connection before
+# the client did, it could lose a request that the client is sending.
 _KEEP_ALIVE = 75
-_FOR_HEAD = 10.0  # number of seconds in which a client must send the head of a request
-_TO_END = 5.0  # number of seconds for a body that is being sent when the service stops
+_FOR_HEAD = 10.0  # number of seconds that a client has to send the head of a request
+_TO_END = 5.0  # number of seconds that a client has to finish a body when the service stops
 # Number of seconds to finish open requests when the service stops. The files in deploy/ give the
 # service more time than this.
 GRACE = 45

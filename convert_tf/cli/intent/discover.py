@@ -113,7 +113,7 @@ def _described(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _earlier_groups(path: str) -> list[dict[str, Any]]:
-    """Return the groups of an earlier result, with the labels that people gave them.
+    """Return the groups of an earlier result, with the labels that people gave to the groups.
 
     Args:
       path: the earlier `groups.csv`. A group gets the most common label of its central messages in
