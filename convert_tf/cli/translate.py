@@ -66,8 +66,8 @@ def run(values: Any) -> None:
     former = identity_from_json(described.get("encoder"))
     if former is not None and former != identity:
         raise ValueError(
-            f"{values.input} was computed by {former}, not by {identity}. Pass that encoder as "
-            "--encoder."
+            f"{values.input} was computed by {former}, not by {identity}. Pass the encoder that "
+            "computed the array as --encoder."
         )
     kind = values.kind or described.get("kind") or "sentence"
     if kind != (described.get("kind") or kind):

@@ -301,10 +301,10 @@ def fit_mixture(answers: Outputs) -> Mixture:
 
 
 def left_out_outputs(options: Options, examples: IntentExamples, *, seed: int) -> list[Outputs]:
-    """Return outputs for examples of intents left out of training, and for other examples.
+    """Return outputs for held-out examples, some of which have intents that were not trained.
 
-    Each quarter of the intents is left out in turn. Examples of left-out intents get the label
-    `OUTSIDE`. The examples of the other intents are held-out examples.
+    Each quarter of the intents is left out of training in turn. Examples of these intents get the
+    label `OUTSIDE`.
 
     Args:
       options: see `train_parts`.

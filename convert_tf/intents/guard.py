@@ -115,7 +115,7 @@ def compared(report: Report, earlier: Report) -> dict[str, Any]:
 
 
 def check_evaluation(report: Report, at_least: Mapping[str, float]) -> None:
-    """Raise an error if an evaluation misses a minimum, or is worse than the earlier evaluation.
+    """Raise an error if a classifier misses a minimum, or is worse than the earlier classifier.
 
     Args:
       report: the result of `evaluate_classifier`. It may also have the entry `against`: a dict with

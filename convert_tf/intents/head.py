@@ -201,7 +201,7 @@ def train_network(
     rng = np.random.default_rng(seed)
     head = initial_network(encodings.shape[1], hidden_dim, int(labels.max()) + 1, rng)
     kept = np.float32(1 - dropout)
-    # NumPy draws different examples if it gets shares, even equal ones. So None is passed instead.
+    # With equal shares, NumPy draws different examples than without shares, so None is passed.
     shares = None if weights is None or np.ptp(weights) == 0 else weights / weights.sum()
     shape = (batch_size, encodings.shape[1])
     steps = -(-len(labels) // batch_size)

@@ -111,9 +111,9 @@ class TrainedRanker(TextRanker):
 
 
 def pad_multiple() -> int:
-    """Return the number of tokens such that texts are padded to a multiple of this number.
+    """Return the padding unit: texts are padded to a multiple of this number of tokens.
 
-    The number is larger if each shape must be compiled, because fewer shapes then occur.
+    The unit is larger if each shape must be compiled, so that fewer shapes occur.
     """
     return _COMPILED_PAD_MULTIPLE if compiles_shapes() else PAD_MULTIPLE
 

@@ -21,7 +21,7 @@ class Limits(Config):
       max_texts: Maximum number of texts per request.
       max_characters: Maximum length of a text, in characters.
       max_bytes: Maximum size of a request, in bytes.
-      max_queue: Maximum number of texts that may wait. If a request would exceed it, the request is
+      max_queue: Maximum number of texts that may wait. A request that would exceed this number is
         refused with status 503.
       batch_size: Maximum number of texts to compute in one batch.
     """

@@ -24,8 +24,8 @@ def missing_files(folder: Path) -> list[str]:
 def page_folder() -> Path:
     """Return the folder of the page.
 
-    If `make web` has built the page in this clone, its folder is `web/dist`. Otherwise, it is the
-    folder of the page in the downloaded release.
+    If `make web` has built the page in this clone, the folder is `web/dist`. Otherwise, the page of
+    the release is downloaded and its folder is returned.
 
     Raises:
       ValueError: if the page was not built and cannot be downloaded.
