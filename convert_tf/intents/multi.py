@@ -112,7 +112,7 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
         super().check_options()
         if not isinstance(self.label_separator, str) or not self.label_separator:
             raise ValueError(
-                "label_separator must be the character between two labels of a text. Received: "
+                "label_separator must be the character between two labels. Received: "
                 f"{self.label_separator!r}. Pass {' or '.join(map(repr, SEPARATORS))}."
             )
 
@@ -131,13 +131,13 @@ def label_sets(labels: Iterable[Collection[str]]) -> list[LabelSet]:
       ValueError: if the labels of a text are not a collection of strings.
     """
     if labels is None:
-        raise ValueError("labels must contain a list of intents for each text. Received: None.")
+        raise ValueError("labels must contain a list for each text. Received: None.")
     sets = []
     for number, names in enumerate(labels):
         if isinstance(names, str | bytes | Mapping) or not isinstance(names, Collection):
             raise ValueError(
-                f"labels must contain a list of intents for each text. Received: {names!r} at "
-                f"position {number}. Pass [{names!r}]."
+                f"labels must contain a list for each text. Received: {names!r} at position "
+                f"{number}. Pass [{names!r}]."
             )
         if not all(isinstance(name, str) and name for name in names):
             raise ValueError(

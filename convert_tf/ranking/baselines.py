@@ -393,7 +393,7 @@ def check_baselines(
         raise ValueError(f"Unknown baselines: {', '.join(unknown)}. Choose from {choices}.")
     if any(name in VECTOR for name in names) != bool(vectors):
         raise ValueError(
-            "--vectors must be set if, and only if, a baseline uses it (sim, map or map_dot). "
+            "--vectors must be set if, and only if, a baseline uses them (sim, map or map_dot). "
             f"Received: baselines {', '.join(names) or 'none'}, vectors "
             f"{', '.join(vectors) or 'none'}."
         )
