@@ -80,9 +80,7 @@ def run(values: Any) -> None:
     check_read(
         values,
         {
-            "with a model that predicts several intents per text": (
-                ["precision", "untrained"] if has_several else ()
-            ),
+            "with several intents per text": ["precision", "untrained"] if has_several else (),
             "without --output": () if values.output else ["overwrite"],
         },
     )
