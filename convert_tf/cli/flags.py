@@ -12,8 +12,8 @@ Flags:
     queries. Use the same kind to build an index and to search it.
   mask: First replace numbers and e-mail addresses with placeholders.
   master: Spark cluster for --engine=spark, for example spark://HOST:7077 or yarn.
-  min_confidence: Messages that --model answers with a lower probability count as unanswered and are
-    grouped.
+  min_confidence: Messages whose answer from --model has a lower probability than this count as
+    unanswered and are grouped.
   min_size: Minimum number of messages per group.
   model: Classifier: a folder from convert-tf intent train, or an .onnx file from convert-tf intent
     export.

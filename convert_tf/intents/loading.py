@@ -1,4 +1,4 @@
-"""Open trained classifiers, for commands, the service and Python."""
+"""Open trained classifiers for the commands, for the service and for users in Python."""
 
 import os
 from typing import Any

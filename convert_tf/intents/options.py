@@ -57,7 +57,7 @@ class IntentOptions(ClassifierOptions):
       epochs: Network: maximum number of training epochs.
       batch_size: Network: number of examples per step, drawn with replacement.
       patience: Network: stop after this many epochs without better accuracy on validation examples,
-        and keep the best epoch. 0 trains all epochs. The ConveRT paper stops after 5.
+        and keep the weights of the best epoch. 0: train for all epochs. The ConveRT paper uses 5.
       grid: Lists of values to try, by parameter name.
       out_of_scope: Answer --out_of_scope_label if the highest probability (confidence), the cosine
         to the nearest intent (distance) or a sum of the two (both) is below a threshold.
