@@ -304,7 +304,8 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
         if array.dtype.kind != kind or not np.isfinite(array).all():
             raise ValueError(f"{name} contains values that are not finite numbers")
     cosine = mixture.cosine
-    if params.get("out_of_scope") == "both":  # earlier versions used a score without this weight
+    # Earlier versions scored "both" without this weight. Their files lack it and raise an error.
+    if params.get("out_of_scope") == "both":
         cosine = described["mixture"]["cosine"]
     decision = decision_of(params, np.array(labels), threshold, arrays.get("thresholds"), cosine)
     parts = Parts(head_of_arrays(arrays), lexical_of_arrays(arrays), arrays["centroids"])

@@ -15,13 +15,13 @@ from convert_tf.storage.progress import Progress
 LOGISTIC_C = 10.0
 _SHARE_OF_EPOCHS = 0.3  # for networks that are only trained to compare encodings or examples
 
-# The options of `train_head`: `head`, `seed` and the options for this kind of head.
+# The options of `train_head`: `head`, `seed` and the options in `HEADS` for the chosen head.
 Options = Mapping[str, Any]
 # Encodings, float32 `[n, dim]`, and their labels, int `[n]`.
 Validation = tuple[np.ndarray, np.ndarray]
 
 
-# Options of each head, which are fields of `IntentClassifier`.
+# The names of each head's options, which are fields of `IntentClassifier`.
 HEADS: dict[str, tuple[str, ...]] = {
     "network": ("hidden_dim", "dropout", "learning_rate", "epochs", "batch_size", "patience"),
     "logistic": ("logistic_c",),

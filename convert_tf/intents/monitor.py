@@ -28,8 +28,8 @@ _SIGNIFICANCE = 0.01
 # Messages are grouped anew in each period, and groups may be split or joined differently. So the
 # shares of groups vary more than in random draws, and the standard errors of shares are doubled.
 _GROUP_ERROR = 2.0
-# A message is far from the examples if it is farther from the nearest example than all but this
-# share of the examples are from their nearest other example.
+# A message is far from the examples if its cosine to the nearest example is below this quantile of
+# the examples' cosines to their nearest other example.
 _FAR_SHARE = 0.1
 # Significance level of the test for the two shares `unsure` and `far`. Of the comparisons of two
 # periods in which nothing has changed, one in 25 gives a false alarm.

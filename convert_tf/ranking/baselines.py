@@ -66,7 +66,7 @@ class TfIdfRanker(TextRanker):
         *,
         read_context: Callable[[Turns], str] = last_turn,
     ) -> None:
-        # This import takes a second, so only rankers that need the library import it.
+        # Importing scikit-learn takes a second, so only rankers that need it do so.
         from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
         self.read_context = read_context

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-# Paths that need no key. They only show that the service is running, and how to use it.
+# Paths that need no key. Their answers only say that the service is running, and how to use it.
 OPEN_PATHS = frozenset({"/health", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
 ID_HEADER = b"x-request-id"
 _ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
