@@ -181,7 +181,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         if isinstance(self.encoder, IntentEncodings):
             return self.encoder
         known = self.__dict__.get("_encoded")
-        if known is None or known[0] is not self.encoder:  # set_params may have replaced the encoder
+        if known is None or known[0] is not self.encoder:  # set_params may replace the encoder
             known = self._encoded = (self.encoder, IntentEncodings(self.encoder))
         if kind is None:
             kind = self.kind if self.kind != ANY_KIND else getattr(self, "kind_", "sentence")
